@@ -1,0 +1,92 @@
+//! What can go wrong with a request, and its one mapping to JSON-RPC codes. Nobody else names a code.
+//!
+//! The rows follow ACP's error page: a short sentence goes out, the whole chain goes to the log.
+
+use jsonrpsee_types::ErrorObjectOwned;
+use serde_json::{Value, json};
+
+use crate::acp::SessionId;
+
+/// A request that cannot be answered with a result. The `Display` text is what the client sees.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The line is not JSON (-32700).
+    #[error("the line is not valid JSON")]
+    NotJson,
+    /// The line is JSON but no request that can be taken now (-32600).
+    #[error("{0}")]
+    InvalidRequest(String),
+    /// The method is unknown, or needs a capability that was not advertised (-32601).
+    #[error("method not found: {method}")]
+    MethodNotFound {
+        /// The method that was asked for.
+        method: String,
+    },
+    /// Parameters that do not fit; `data` says what is valid (-32602).
+    #[error("{message}")]
+    InvalidParams {
+        /// One short sentence.
+        message: String,
+        /// What would have been valid.
+        data: Value,
+    },
+    /// The session is unknown or not active on this connection (-32002).
+    #[error("session not found")]
+    UnknownSession(SessionId),
+    /// The session ended while the request was under way (-32603).
+    #[error("the session ended unexpectedly")]
+    SessionDied,
+    /// The model could not answer (-32603). The text is one short sentence without secrets.
+    #[error("{0}")]
+    Model(String),
+    /// What happened could not be recorded, so it was not done (-32603).
+    #[error("the change could not be recorded, so it was not made")]
+    Record,
+    /// Anything else that is ours (-32603).
+    #[error("internal error")]
+    Internal,
+    /// The client took the request back (-32800).
+    #[error("request cancelled")]
+    Cancelled,
+}
+
+impl AgentError {
+    /// Says that parameters do not fit, and what would.
+    pub fn invalid_params(message: impl Into<String>, data: Value) -> Self {
+        Self::InvalidParams { message: message.into(), data }
+    }
+
+    /// The JSON-RPC code, as ACP's error page assigns them.
+    pub fn code(&self) -> i32 {
+        match self {
+            Self::NotJson => -32700,
+            Self::InvalidRequest(_) => -32600,
+            Self::MethodNotFound { .. } => -32601,
+            Self::InvalidParams { .. } => -32602,
+            Self::UnknownSession(_) => -32002,
+            Self::SessionDied | Self::Model(_) | Self::Record | Self::Internal => -32603,
+            Self::Cancelled => -32800,
+        }
+    }
+
+    fn data(&self) -> Option<Value> {
+        match self {
+            Self::InvalidParams { data, .. } => Some(data.clone()),
+            Self::UnknownSession(id) => Some(json!({ "sessionId": id })),
+            Self::NotJson
+            | Self::InvalidRequest(_)
+            | Self::MethodNotFound { .. }
+            | Self::SessionDied
+            | Self::Model(_)
+            | Self::Record
+            | Self::Internal
+            | Self::Cancelled => None,
+        }
+    }
+}
+
+impl From<AgentError> for ErrorObjectOwned {
+    fn from(error: AgentError) -> Self {
+        ErrorObjectOwned::owned(error.code(), error.to_string(), error.data())
+    }
+}

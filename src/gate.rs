@@ -1,0 +1,114 @@
+//! The mode gate: what is running holds a permit, and tightening ends what no longer fits.
+//!
+//! Whoever runs an effect keeps its [`Permit`] until the effect is over, also on another thread. [`Gate::end`] cancels
+//! the permits of what a new mode denies and waits, within a bound, until they are given back; what was not given back
+//! in time is named, never claimed.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio_util::sync::CancellationToken;
+
+use crate::acp::ToolCallId;
+use crate::permission::CallFacts;
+
+/// Leave to run one effect. Dropping it says that the effect is over.
+#[derive(Debug)]
+pub struct Permit {
+    /// Cancelled when the effect has to end: a writer looks at it right before its last step.
+    pub cancel: CancellationToken,
+    _over: oneshot::Sender<()>,
+}
+
+#[derive(Debug)]
+struct Running {
+    call_id: ToolCallId,
+    facts: CallFacts,
+    cancel: CancellationToken,
+    over: oneshot::Receiver<()>,
+}
+
+/// What ended because a mode changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Calls that are over.
+    pub confirmed: Vec<ToolCallId>,
+    /// Calls that did not end in time.
+    pub unconfirmed: Vec<ToolCallId>,
+}
+
+/// The permits that are out, owned by one session.
+#[derive(Debug, Default)]
+pub struct Gate {
+    running: HashMap<u64, Running>,
+    next: u64,
+}
+
+impl Gate {
+    /// Admits an effect that was decided to be allowed. It ends when `turn` does.
+    pub fn admit(&mut self, call_id: ToolCallId, facts: CallFacts, turn: &CancellationToken) -> Permit {
+        self.running.retain(|_, running| matches!(running.over.try_recv(), Err(TryRecvError::Empty)));
+        let (over_tx, over) = oneshot::channel();
+        let cancel = turn.child_token();
+        self.next += 1;
+        self.running.insert(self.next, Running { call_id, facts, cancel: cancel.clone(), over });
+        Permit { cancel, _over: over_tx }
+    }
+
+    /// Ends every running effect that `is_denied` says no longer fits, and waits at most `bound` for each to be over.
+    pub async fn end(&mut self, is_denied: impl Fn(&CallFacts) -> bool, bound: Duration) -> Ended {
+        let denied: Vec<u64> =
+            self.running.iter().filter(|(_, running)| is_denied(&running.facts)).map(|(id, _)| *id).collect();
+        let mut denied: Vec<Running> = denied.iter().filter_map(|id| self.running.remove(id)).collect();
+        for running in &denied {
+            running.cancel.cancel();
+        }
+        denied.sort_by(|a, b| a.call_id.0.cmp(&b.call_id.0));
+        let deadline = tokio::time::Instant::now() + bound;
+        let mut ended = Ended::default();
+        for running in denied {
+            // An error means that the permit was dropped, which is how an effect says that it is over.
+            match tokio::time::timeout_at(deadline, running.over).await {
+                Ok(_) => ended.confirmed.push(running.call_id),
+                Err(_) => ended.unconfirmed.push(running.call_id),
+            }
+        }
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::permission::Effect;
+
+    fn facts(effect: Effect) -> CallFacts {
+        CallFacts { tool: "tool".into(), effect, targets: Vec::new() }
+    }
+
+    #[tokio::test]
+    async fn what_no_longer_fits_is_cancelled_and_waited_for_and_the_rest_runs_on() {
+        let mut gate = Gate::default();
+        let turn = CancellationToken::new();
+        let write = gate.admit(ToolCallId::new("write"), facts(Effect::Edit), &turn);
+        let read = gate.admit(ToolCallId::new("read"), facts(Effect::Read), &turn);
+        let writer = tokio::spawn(async move {
+            write.cancel.cancelled().await;
+            drop(write);
+        });
+        let ended = gate.end(|facts| facts.effect == Effect::Edit, Duration::from_secs(60)).await;
+        assert_eq!(ended, Ended { confirmed: vec![ToolCallId::new("write")], unconfirmed: vec![] });
+        assert!(!read.cancel.is_cancelled());
+        writer.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_does_not_end_in_time_is_named() {
+        let mut gate = Gate::default();
+        let permit = gate.admit(ToolCallId::new("stuck"), facts(Effect::Edit), &CancellationToken::new());
+        let ended = gate.end(|_| true, Duration::ZERO).await;
+        assert_eq!(ended, Ended { confirmed: vec![], unconfirmed: vec![ToolCallId::new("stuck")] });
+        drop(permit);
+    }
+}

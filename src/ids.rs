@@ -1,0 +1,48 @@
+//! Where ids and times come from. Real ones in use; counted ones where the same run must give the same bytes.
+//!
+//! Rooms that need an id or a time are handed a [`Source`]; nothing else asks the operating system for either.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use crate::acp::SessionId;
+
+/// A source of ids and of the time. Cheap to clone; clones share the counters.
+#[derive(Debug, Clone)]
+pub struct Source(Kind);
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Real,
+    Counted { ids: Arc<AtomicI64>, ticks: Arc<AtomicI64> },
+}
+
+impl Source {
+    /// Unique ids (UUID version 7) and the system's clock.
+    pub fn real() -> Self {
+        Self(Kind::Real)
+    }
+
+    /// `sess_1`, `sess_2`, … and a clock that moves one millisecond each time it is read.
+    pub fn counted() -> Self {
+        Self(Kind::Counted { ids: Arc::default(), ticks: Arc::default() })
+    }
+
+    /// A session id that was not given before.
+    pub fn session_id(&self) -> SessionId {
+        match &self.0 {
+            Kind::Real => SessionId::new(format!("sess_{}", uuid::Uuid::now_v7().simple())),
+            Kind::Counted { ids, .. } => {
+                SessionId::new(format!("sess_{}", ids.fetch_add(1, Ordering::Relaxed) + 1))
+            }
+        }
+    }
+
+    /// Milliseconds since 1970-01-01 UTC.
+    pub fn now_ms(&self) -> i64 {
+        match &self.0 {
+            Kind::Real => jiff::Timestamp::now().as_millisecond(),
+            Kind::Counted { ticks, .. } => ticks.fetch_add(1, Ordering::Relaxed) + 1,
+        }
+    }
+}

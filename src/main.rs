@@ -1,0 +1,62 @@
+//! The binary: parses arguments, starts the log, runs the command line, maps the result to an exit code.
+//!
+//! The only file that names stdin and stdout.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use modegate::cli::{self, Cli, Streams};
+use modegate::{config, telemetry};
+use tokio_util::sync::CancellationToken;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    telemetry::start(config::log_level().as_deref());
+    let streams = Streams {
+        input: std::io::stdin(),
+        input_is_terminal: std::io::stdin().is_terminal(),
+        output: std::io::stdout(),
+        errors: std::io::stderr(),
+    };
+    let outcome = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| {
+            let outcome = runtime.block_on(async {
+                let stop = CancellationToken::new();
+                tokio::spawn(stop_on_signal(stop.clone()));
+                cli::run(cli, streams, stop).await
+            });
+            // A thread may still wait for a slow disk; the end does not wait for it.
+            runtime.shutdown_background();
+            outcome
+        });
+    outcome.unwrap_or_else(|error| {
+        // With stderr gone there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "modegate: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Cancels `stop` when the process is asked to end.
+async fn stop_on_signal(stop: CancellationToken) {
+    #[cfg(unix)]
+    let terminate = async {
+        use tokio::signal::unix::{SignalKind, signal};
+        match signal(SignalKind::terminate()) {
+            Ok(mut signal) => signal.recv().await.is_some(),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    #[cfg(not(unix))]
+    let terminate = std::future::pending::<bool>();
+    tokio::select! {
+        _ = terminate => {}
+        interrupted = tokio::signal::ctrl_c() => if interrupted.is_err() {
+            std::future::pending::<()>().await;
+        },
+    }
+    stop.cancel();
+}

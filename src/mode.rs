@@ -1,0 +1,233 @@
+//! Modes: what a session may do, and how it asks. Pure after loading.
+//!
+//! A mode is YAML, and the three built-in modes are files in the format that a user writes. A mode is a ceiling: the
+//! rules that read it are in [`crate::permission`], and nothing can allow what a mode denies.
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use serde::{Deserialize, Deserializer};
+
+use crate::acp::SessionModeId;
+
+/// The built-in modes, most trusted last.
+const BUILT_IN: [&str; 3] =
+    [include_str!("mode/ask.yaml"), include_str!("mode/plan.yaml"), include_str!("mode/code.yaml")];
+
+/// Ids that are accepted wherever a mode id is, and what they stand for.
+const ALIASES: [(&str, &str); 2] = [("architect", "plan"), ("build", "code")];
+
+/// The mode of a session for which none was asked.
+pub const DEFAULT: &str = "ask";
+
+/// What the calls of a mode may touch at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Nothing outside the session is changed.
+    ReadOnly,
+    /// Files inside `write_paths` may be changed; nothing is run.
+    Edit,
+    /// Everything the tools can do.
+    Full,
+}
+
+/// Whether an allowed change is made at once or asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Consent {
+    /// The user is asked before each change.
+    Ask,
+    /// Changes are made without asking.
+    Auto,
+}
+
+/// What a mode says of calls that only fetch from the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// At once.
+    Allow,
+    /// After asking.
+    Ask,
+    /// Not at all.
+    Deny,
+}
+
+/// One mode, as a user writes it. Unknown keys are errors.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mode {
+    /// Unique, lower case.
+    pub id: String,
+    /// Shown to people.
+    pub name: String,
+    /// One sentence for people.
+    pub description: String,
+    /// Goes into the reminder while the mode is on.
+    #[serde(default)]
+    pub prompt: String,
+    /// The ceiling on effects.
+    pub access: Access,
+    /// Whether allowed changes are asked for.
+    pub permission: Consent,
+    /// The ceiling on fetching.
+    pub network: Network,
+    /// Which tools, by name.
+    #[serde(default)]
+    pub tools: ToolGlobs,
+    /// Where files may be written, relative to the session's roots; absent means anywhere inside them.
+    #[serde(default)]
+    pub write_paths: Option<Globs>,
+    /// Model requests in one turn.
+    #[serde(default = "default_max_steps")]
+    pub max_steps: u32,
+}
+
+fn default_max_steps() -> u32 {
+    50
+}
+
+impl Mode {
+    /// The id as the protocol carries it.
+    pub fn mode_id(&self) -> SessionModeId {
+        SessionModeId::new(self.id.as_str())
+    }
+
+    /// Whether a reminder stands in every request of this mode.
+    pub fn has_standing_reminder(&self) -> bool {
+        self.access != Access::Full || !self.prompt.trim().is_empty()
+    }
+}
+
+/// Tool names by glob: absent lists mean all and none.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolGlobs {
+    /// The tools there are; absent means all, empty means none.
+    #[serde(default)]
+    pub allow: Option<Globs>,
+    /// Tools taken away from those.
+    #[serde(default)]
+    pub deny: Globs,
+}
+
+impl ToolGlobs {
+    /// Whether a tool of this name is there at all.
+    pub fn admit(&self, tool: &str) -> bool {
+        self.allow.as_ref().is_none_or(|allow| allow.matches(tool)) && !self.deny.matches(tool)
+    }
+}
+
+/// A list of globs. `*` does not cross a `/`, `**` does.
+#[derive(Debug, Clone, Default)]
+pub struct Globs {
+    /// As they were written, for messages.
+    pub patterns: Vec<String>,
+    set: GlobSet,
+}
+
+impl Globs {
+    /// Compiles a list of patterns; the error names the pattern that is no glob.
+    pub fn new(patterns: Vec<String>) -> Result<Self, globset::Error> {
+        let mut set = GlobSetBuilder::new();
+        for pattern in &patterns {
+            set.add(GlobBuilder::new(pattern).literal_separator(true).build()?);
+        }
+        Ok(Self { set: set.build()?, patterns })
+    }
+
+    /// Whether any of the patterns matches.
+    pub fn matches(&self, text: impl AsRef<std::path::Path>) -> bool {
+        self.set.is_match(text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Globs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::new(Vec::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+/// The modes there are, in the order in which people see them.
+#[derive(Debug, Clone)]
+pub struct Modes(Vec<Mode>);
+
+/// An id that names no mode.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown mode {asked:?}: the modes are {}", valid.join(", "))]
+pub struct UnknownMode {
+    /// What was asked for.
+    pub asked: String,
+    /// What could have been.
+    pub valid: Vec<String>,
+}
+
+impl Modes {
+    /// The three built-in modes.
+    pub fn built_in() -> Self {
+        let parse =
+            |text| serde_saphyr::from_str(text).expect("the built-in modes are valid, as a test shows");
+        Self(BUILT_IN.map(parse).into())
+    }
+
+    /// The modes in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Mode> {
+        self.0.iter()
+    }
+
+    /// Finds a mode by its id or an alias, whatever the case (D5, G2, A4).
+    pub fn resolve(&self, id: &str) -> Result<&Mode, UnknownMode> {
+        let same = |other: &str| other.eq_ignore_ascii_case(id);
+        let canonical = ALIASES.iter().find(|(alias, _)| same(alias)).map_or(id, |(_, mode)| mode);
+        self.0.iter().find(|mode| mode.id.eq_ignore_ascii_case(canonical)).ok_or_else(|| UnknownMode {
+            asked: id.to_owned(),
+            valid: self.0.iter().map(|mode| mode.id.clone()).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_modes_are_what_the_documentation_says() {
+        let modes = Modes::built_in();
+        let row = |mode: &Mode| (mode.id.clone(), mode.access, mode.permission, mode.has_standing_reminder());
+        assert_eq!(
+            modes.iter().map(row).collect::<Vec<_>>(),
+            [
+                ("ask".into(), Access::Full, Consent::Ask, false),
+                ("plan".into(), Access::ReadOnly, Consent::Auto, true),
+                ("code".into(), Access::Full, Consent::Auto, false),
+            ]
+        );
+    }
+
+    #[test]
+    fn lookup_ignores_case_knows_aliases_and_names_what_is_valid() {
+        let modes = Modes::built_in();
+        for (asked, found) in [("plan", "plan"), ("PLAN", "plan"), ("architect", "plan"), ("Build", "code")] {
+            assert_eq!(modes.resolve(asked).map(|mode| mode.id.as_str()), Ok(found));
+        }
+        for asked in ["", "yolo", "plan "] {
+            let message = modes.resolve(asked).unwrap_err().to_string();
+            assert_eq!(message, format!("unknown mode {asked:?}: the modes are ask, plan, code"));
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_in_a_mode_is_an_error_that_names_it() {
+        let text = format!("{}\nacess: full\n", BUILT_IN[0]);
+        let error = serde_saphyr::from_str::<Mode>(&text).unwrap_err().to_string();
+        assert!(error.contains("acess"), "{error}");
+    }
+
+    #[test]
+    fn an_absent_tool_list_means_all_and_an_empty_one_none() {
+        let globs = |text| serde_saphyr::from_str::<ToolGlobs>(text).unwrap();
+        assert!(globs("{}").admit("read_file"));
+        assert!(!globs("allow: []").admit("read_file"));
+        assert!(globs("allow: ['read_*']").admit("read_file"));
+        assert!(!globs("{allow: ['*'], deny: ['read_*']}").admit("read_file"));
+    }
+}

@@ -1,0 +1,162 @@
+//! What the searches found: places, ranked. Pure.
+
+use std::collections::BTreeMap;
+
+use super::words::Word;
+
+/// A line of a file that bears on the prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// As the search names it.
+    pub path: String,
+    /// Counted from 1.
+    pub line: u32,
+    /// The line's text.
+    pub text: String,
+}
+
+/// A file with what was found in it.
+#[derive(Debug)]
+struct File {
+    score: f64,
+    /// Best first.
+    places: Vec<(f64, Place)>,
+}
+
+/// Files, best first.
+#[derive(Debug)]
+pub struct Findings {
+    files: Vec<(String, File)>,
+}
+
+impl Findings {
+    /// Reads the results of searches: `defined_N` and `mentioned_N` are about the Nth word.
+    pub fn of<'a>(words: &[Word], results: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut files: BTreeMap<String, File> = BTreeMap::new();
+        for (id, text) in results {
+            let Some((kind, number)) = id.rsplit_once('_') else { continue };
+            let worth = match kind {
+                "defined" => 3.0,
+                "mentioned" => 1.0,
+                _ => continue,
+            };
+            let Some(word) = number.parse().ok().and_then(|number: usize| words.get(number)) else {
+                continue;
+            };
+            let places: Vec<Place> = text.lines().filter_map(place).collect();
+            if places.is_empty() {
+                continue;
+            }
+            // A word that is everywhere says little about where to look.
+            #[expect(clippy::cast_precision_loss, reason = "a few hundred lines at most")]
+            let rarity = 1.0 / (1.0 + (places.len() as f64).ln());
+            for place in places {
+                add(&mut files, place, worth * rarity, &word.stem);
+            }
+        }
+        let mut files: Vec<_> = files.into_iter().collect();
+        for (path, file) in &mut files {
+            file.score *= trust(path);
+            file.places.sort_by(|(a, left), (b, right)| b.total_cmp(a).then(left.line.cmp(&right.line)));
+        }
+        files.sort_by(|(a, left), (b, right)| right.score.total_cmp(&left.score).then(a.cmp(b)));
+        Self { files }
+    }
+
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// The best place of each file, best file first.
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        self.files.iter().filter_map(|(_, file)| file.places.first().map(|(_, place)| place))
+    }
+
+    /// The best files with their best places.
+    pub fn files(&self, most: usize, each: usize) -> impl Iterator<Item = (&str, Vec<&Place>)> {
+        self.files.iter().take(most).map(move |(path, file)| {
+            (path.as_str(), file.places.iter().take(each).map(|(_, place)| place).collect())
+        })
+    }
+
+    /// Files that look like tests.
+    pub fn tests(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|(path, _)| path.as_str()).filter(|path| is_test(path))
+    }
+}
+
+fn add(files: &mut BTreeMap<String, File>, place: Place, worth: f64, stem: &str) {
+    let file = files.entry(place.path.clone()).or_insert_with(|| File { score: 0.0, places: Vec::new() });
+    if file.places.is_empty() && place.path.to_lowercase().contains(stem) {
+        file.score += 2.0;
+    }
+    // The tenth mention in one file adds less than the first.
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred lines at most")]
+    let weight = worth / (1.0 + file.places.len() as f64 / 4.0);
+    file.score += weight;
+    match file.places.iter_mut().find(|(_, known)| known.line == place.line) {
+        Some((score, _)) => *score += worth,
+        None => file.places.push((worth, place)),
+    }
+}
+
+/// Code is where a change goes; prose and generated files only speak of it.
+fn trust(path: &str) -> f64 {
+    let ending = path.rsplit('.').next().unwrap_or_default();
+    if ["lock", "svg", "map", "snap", "csv", "min.js"].contains(&ending) {
+        0.1
+    } else if ["md", "txt", "rst", "adoc", "html", "json", "yaml", "yml", "toml"].contains(&ending) {
+        0.4
+    } else if is_test(path) {
+        0.6
+    } else {
+        1.0
+    }
+}
+
+fn is_test(path: &str) -> bool {
+    let path = path.to_lowercase();
+    path.split('/').any(|part| part.starts_with("test") || part.starts_with("spec"))
+        || path.contains("_test.")
+        || path.contains(".test.")
+        || path.contains(".spec.")
+}
+
+/// Reads `path:line: text`.
+fn place(line: &str) -> Option<Place> {
+    line.match_indices(':').find_map(|(at, _)| {
+        let (number, text) = line[at + 1..].split_once(": ")?;
+        let line_number = number.parse().ok()?;
+        Some(Place { path: line[..at].to_owned(), line: line_number, text: text.trim().to_owned() })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::words;
+    use super::*;
+
+    #[test]
+    fn a_definition_in_code_comes_before_mentions_in_prose() {
+        let words = words::of("retry", 4);
+        let results = [
+            ("defined_0", "src/http.rs:40: pub fn retry() {"),
+            (
+                "mentioned_0",
+                "README.md:3: Retry is on\nsrc/http.rs:7: // retry\nsrc/http.rs:40: pub fn retry() {",
+            ),
+        ];
+        let findings = Findings::of(&words, results.into_iter());
+        let best: Vec<_> = findings.places().map(|place| (place.path.as_str(), place.line)).collect();
+        assert_eq!(best, [("src/http.rs", 40), ("README.md", 3)]);
+    }
+
+    #[test]
+    fn lines_of_a_search_are_read_back() {
+        let read = |line| place(line).map(|place| (place.path, place.line, place.text));
+        assert_eq!(read("a/b.rs:12:   let x: u8 = 1;"), Some(("a/b.rs".into(), 12, "let x: u8 = 1;".into())));
+        assert_eq!(read("c:d.rs:3: y"), Some(("c:d.rs".into(), 3, "y".into())));
+        assert_eq!(read("[No line matches.]"), None);
+    }
+}

@@ -1,0 +1,213 @@
+//! A model that plays a script: for tests, demonstrations and developers of clients.
+//!
+//! A script is one JSON object a line; empty lines and lines that begin with `#` are skipped:
+//!
+//! ```text
+//! {"text": "Hello "}
+//! {"thought": "hm"}
+//! {"delay_ms": 50}
+//! {"tool_call": {"id": "c1", "name": "read_file", "arguments": {"path": "README.md"}}}
+//! {"usage": {"used": 1200, "size": 200000}}
+//! {"stop": "done"}
+//! {"fail": "the provider is overloaded"}
+//! ```
+//!
+//! `stop` (`done`, `max_tokens`, `refusal`) or `fail` ends a reply. A session's first request gets the first reply, its
+//! second the second, and so on; a request beyond the last one fails, unless the script ends with `{"loop": true}`, after
+//! which it begins again. `{"repeat": N, "text": "x"}` is N chunks.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Model, ModelError, ModelEvent, ModelRequest, ModelStop, Reply};
+
+/// Replies in the order in which a session gets them.
+#[derive(Debug, Clone)]
+pub struct Scripted {
+    replies: Arc<[Vec<Line>]>,
+    /// After the last reply comes the first.
+    loops: bool,
+}
+
+/// A script that cannot be played.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {reason}")]
+pub struct ScriptError {
+    /// Counted from 1.
+    line: usize,
+    /// What is wrong.
+    reason: String,
+}
+
+/// One line of a script.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+enum Word {
+    Text(String),
+    Thought(String),
+    DelayMs(u64),
+    ToolCall(Call),
+    Usage(Usage),
+    Stop(Stop),
+    Fail(String),
+    Loop(bool),
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Call {
+    id: String,
+    name: String,
+    #[serde(default)]
+    arguments: Value,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Usage {
+    used: u64,
+    size: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Stop {
+    Done,
+    MaxTokens,
+    Refusal,
+}
+
+#[derive(Debug, Clone)]
+struct Line {
+    word: Word,
+    repeat: usize,
+}
+
+impl Scripted {
+    /// Reads a script; errors name the line.
+    pub fn parse(text: &str) -> Result<Self, ScriptError> {
+        let mut replies = Vec::new();
+        let mut reply = Vec::new();
+        let mut loops = false;
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let wrong = |reason| ScriptError { line: number + 1, reason };
+            if loops {
+                return Err(wrong("nothing follows loop".into()));
+            }
+            let line = parse_line(line).map_err(wrong)?;
+            if let Word::Loop(on) = line.word {
+                loops = on;
+                continue;
+            }
+            let ends = matches!(line.word, Word::Stop(_) | Word::Fail(_));
+            reply.push(line);
+            if ends {
+                replies.push(std::mem::take(&mut reply));
+            }
+        }
+        if !reply.is_empty() {
+            let reason = "the last reply has no end: add {\"stop\": \"done\"}".into();
+            return Err(ScriptError { line: text.lines().count(), reason });
+        }
+        Ok(Self { replies: replies.into(), loops })
+    }
+}
+
+fn parse_line(line: &str) -> Result<Line, String> {
+    let mut value: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let repeat = match value.as_object_mut().and_then(|members| members.shift_remove("repeat")) {
+        None => 1,
+        Some(count) => {
+            count.as_u64().and_then(|count| usize::try_from(count).ok()).ok_or("repeat is a whole number")?
+        }
+    };
+    let word = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    Ok(Line { word, repeat })
+}
+
+/// One event of a reply, as a line of a script. What only delays has none.
+pub fn event(line: &str) -> Result<Option<Result<ModelEvent, ModelError>>, String> {
+    Ok(to_event(parse_line(line)?.word))
+}
+
+fn to_event(word: Word) -> Option<Result<ModelEvent, ModelError>> {
+    Some(Ok(match word {
+        Word::Text(text) => ModelEvent::Text(text),
+        Word::Thought(text) => ModelEvent::Thought(text),
+        Word::DelayMs(_) | Word::Loop(_) => return None,
+        Word::ToolCall(Call { id, name, arguments }) => ModelEvent::ToolCall { id, name, arguments },
+        Word::Usage(Usage { used, size }) => ModelEvent::Usage { used, size },
+        Word::Stop(Stop::Done) => ModelEvent::Stop(ModelStop::Done),
+        Word::Stop(Stop::MaxTokens) => ModelEvent::Stop(ModelStop::MaxTokens),
+        Word::Stop(Stop::Refusal) => ModelEvent::Stop(ModelStop::Refusal),
+        Word::Fail(text) => return Some(Err(ModelError(text))),
+    }))
+}
+
+impl Model for Scripted {
+    fn reply(&self, request: ModelRequest) -> Reply {
+        let mut at = usize::try_from(request.ordinal).unwrap_or(usize::MAX);
+        if self.loops && !self.replies.is_empty() {
+            at %= self.replies.len();
+        }
+        let Some(reply) = self.replies.get(at) else {
+            let text =
+                format!("the script has {} replies, and this is request {}", self.replies.len(), at + 1);
+            return stream::once(async { Err(ModelError(text)) }).boxed();
+        };
+        let lines: VecDeque<Line> = reply.iter().cloned().collect();
+        stream::unfold(lines, |mut lines| async move {
+            loop {
+                let line = lines.front_mut()?;
+                if line.repeat == 0 {
+                    lines.pop_front();
+                    continue;
+                }
+                line.repeat -= 1;
+                let word = line.word.clone();
+                if let Word::DelayMs(delay) = word {
+                    tokio::time::sleep(Duration::from_millis(delay)).await;
+                } else if let Some(event) = to_event(word) {
+                    return Some((event, lines));
+                }
+            }
+        })
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(script: &str, expected: &str) {
+        let outcome = Scripted::parse(script).map(|script| script.replies.len().to_string());
+        assert_eq!(outcome.unwrap_or_else(|error| error.to_string()), expected);
+    }
+
+    #[test]
+    fn a_script_is_cut_into_replies_and_its_errors_name_the_line() {
+        check("", "0");
+        check("# a\n\n{\"text\":\"x\"}\n{\"stop\":\"done\"}\n{\"fail\":\"no\"}\n", "2");
+        check("{\"text\":\"x\"}", "line 1: the last reply has no end: add {\"stop\": \"done\"}");
+        check("{\"stop\":\"done\"}\n{\"loop\":true}", "1");
+        check("{\"loop\":true}\n{\"stop\":\"done\"}", "line 2: nothing follows loop");
+        check("{\"repeat\":-1,\"text\":\"x\"}", "line 1: repeat is a whole number");
+        assert!(
+            Scripted::parse("\n{\"txet\":\"x\"}")
+                .unwrap_err()
+                .to_string()
+                .starts_with("line 2: unknown variant")
+        );
+    }
+}

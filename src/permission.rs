@@ -1,0 +1,240 @@
+//! The one decision: may this call be made, must it be asked for, or is it denied? Pure.
+//!
+//! The request's tool list and the dispatcher both ask [`decide`], so a tool that is offered can be called and a tool
+//! that is not cannot. Verdicts are the strictest over a *list* of ceilings, which are evaluated and never merged.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use crate::mode::{Access, Consent, Mode, Network};
+
+/// What a call does to the world, declared by every tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Reads, and changes nothing.
+    Read,
+    /// Changes nothing but the session itself.
+    Session,
+    /// Starts a child that stands under the same ceilings.
+    Delegate,
+    /// Fetches from the network.
+    Network,
+    /// Changes files whose paths are known beforehand.
+    Edit,
+    /// Runs something.
+    Execute,
+    /// Changes state that outlives the session.
+    State,
+    /// Nobody has said what it does: treated as a change.
+    Unknown,
+}
+
+impl Effect {
+    /// Whether calls with this effect may run beside each other: they change nothing.
+    pub fn is_read_side(self) -> bool {
+        matches!(self, Self::Read | Self::Session)
+    }
+
+    /// Whether the consent axis applies.
+    fn is_change(self) -> bool {
+        matches!(self, Self::Edit | Self::Execute | Self::State | Self::Unknown)
+    }
+}
+
+/// A path that a call is about to touch, after symbolic links were followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Absolute, without symbolic links.
+    pub path: PathBuf,
+    /// The part below the session's root; `None` outside the roots.
+    pub inside: Option<PathBuf>,
+}
+
+/// The facts of a call that a decision rests on.
+#[derive(Debug, Clone)]
+pub struct CallFacts {
+    /// The tool's name.
+    pub tool: String,
+    /// What it does.
+    pub effect: Effect,
+    /// What it touches; empty when that is not known beforehand, or when the question is about the tool as such.
+    pub targets: Vec<Target>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Go ahead.
+    Allow,
+    /// Go ahead if the user says so; the scope is what "always" would cover.
+    Ask(Scope),
+    /// Not in this session as it stands.
+    Deny(Denial),
+}
+
+/// Why a call is denied: which rule, and what to tell the model. Never says how to get round it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// The rule's name, for the record.
+    pub rule: &'static str,
+    /// One or two sentences for the model.
+    pub message: String,
+}
+
+/// What a remembered answer covers, always within one mode of one session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Every call of a tool inside the roots.
+    Tool(String),
+    /// Calls of a tool that read below a path outside the roots.
+    Below(String, PathBuf),
+}
+
+/// Remembered answers. A grant is inert in every mode but the one it was given in.
+#[derive(Debug, Clone, Default)]
+pub struct Grants {
+    allowed: HashSet<(String, Scope)>,
+    rejected: HashSet<(String, Scope)>,
+}
+
+impl Grants {
+    /// Remembers "allow always" in a mode.
+    pub fn allow(&mut self, mode: &str, scope: Scope) {
+        self.allowed.insert((mode.to_owned(), scope));
+    }
+
+    /// Remembers "reject always" in a mode.
+    pub fn reject(&mut self, mode: &str, scope: Scope) {
+        self.rejected.insert((mode.to_owned(), scope));
+    }
+
+    fn is_allowed(&self, mode: &str, scope: &Scope) -> bool {
+        Self::holds(&self.allowed, mode, scope)
+    }
+
+    fn is_rejected(&self, mode: &str, scope: &Scope) -> bool {
+        Self::holds(&self.rejected, mode, scope)
+    }
+
+    fn holds(answers: &HashSet<(String, Scope)>, mode: &str, scope: &Scope) -> bool {
+        answers.iter().any(|(given_in, answer)| {
+            given_in == mode
+                && match (answer, scope) {
+                    (Scope::Below(tool, above), Scope::Below(asked, path)) => {
+                        tool == asked && path.starts_with(above)
+                    }
+                    (answer, scope) => answer == scope,
+                }
+        })
+    }
+}
+
+/// Decides a call under a list of ceilings, the first of which is the session's own mode.
+///
+/// The rules, in order; the first that denies ends it, and nothing later can lift a denial:
+/// 1. a ceiling's tool list does not admit the tool;
+/// 2. a ceiling's access does not admit the effect (the table in `docs/modes.md`);
+/// 3. a ceiling's `network` denies fetching;
+/// 4. a write outside the session's roots, or outside a ceiling's `write_paths`;
+/// 5. the user said "reject always" to this in this mode;
+/// 6. what remains is allowed, but asked for: reads outside the roots, fetching under `network: ask`, and every
+///    change where a ceiling's `permission` is `ask`;
+/// 7. unless the user said "allow always" to exactly this, in this mode.
+pub fn decide(ceilings: &[&Mode], grants: &Grants, call: &CallFacts) -> Verdict {
+    let Some(own) = ceilings.first() else {
+        return Verdict::Deny(Denial {
+            rule: "no_mode",
+            message: "No mode is known, so nothing is allowed.".into(),
+        });
+    };
+    if let Some(denial) = ceilings.iter().find_map(|mode| denied_by(mode, call)) {
+        return Verdict::Deny(denial);
+    }
+    let outside = call.targets.iter().find(|target| target.inside.is_none());
+    let scope = match outside {
+        Some(target) => Scope::Below(call.tool.clone(), target.path.clone()),
+        None => Scope::Tool(call.tool.clone()),
+    };
+    if grants.is_rejected(&own.id, &scope) {
+        let message =
+            format!("The user has rejected {} for the rest of this session in {} mode.", call.tool, own.id);
+        return Verdict::Deny(Denial { rule: "rejected_always", message });
+    }
+    let asked = outside.is_some() || ceilings.iter().any(|mode| must_ask(mode, call.effect));
+    if asked && !grants.is_allowed(&own.id, &scope) {
+        return Verdict::Ask(scope);
+    }
+    Verdict::Allow
+}
+
+/// Whether a tool is there at all: what [`decide`] does not deny before its arguments are known.
+pub fn is_available(ceilings: &[&Mode], grants: &Grants, tool: &str, effect: Effect) -> bool {
+    let call = CallFacts { tool: tool.to_owned(), effect, targets: Vec::new() };
+    !matches!(decide(ceilings, grants, &call), Verdict::Deny(_))
+}
+
+fn must_ask(mode: &Mode, effect: Effect) -> bool {
+    match effect {
+        Effect::Network => mode.network == Network::Ask,
+        effect => effect.is_change() && mode.permission == Consent::Ask,
+    }
+}
+
+fn denied_by(mode: &Mode, call: &CallFacts) -> Option<Denial> {
+    let deny = |rule, message: String| Some(Denial { rule, message });
+    let (tool, id) = (&call.tool, &mode.id);
+    if !mode.tools.admit(tool) {
+        return deny("tools", format!("{tool} is not among the tools of {id} mode. {}", possible(mode)));
+    }
+    if !admits(mode.access, call.effect) {
+        return deny(
+            "access",
+            format!("{tool} is not available in {id} mode, which does not allow it. {}", possible(mode)),
+        );
+    }
+    if call.effect == Effect::Network && mode.network == Network::Deny {
+        return deny("network", format!("{id} mode does not allow network access. {}", possible(mode)));
+    }
+    if call.effect == Effect::Edit {
+        let stray = call.targets.iter().find(|target| !may_write(mode, target.inside.as_deref()));
+        if let Some(target) = stray {
+            let path = target.path.display();
+            return match &mode.write_paths {
+                Some(globs) if target.inside.is_some() => deny(
+                    "write_paths",
+                    format!("{path} is outside what {id} mode may write: {}.", globs.patterns.join(", ")),
+                ),
+                _ => deny(
+                    "roots",
+                    format!("{path} is outside the session's folders, where nothing is written."),
+                ),
+            };
+        }
+    }
+    None
+}
+
+fn may_write(mode: &Mode, inside: Option<&Path>) -> bool {
+    inside.is_some_and(|path| mode.write_paths.as_ref().is_none_or(|globs| globs.matches(path)))
+}
+
+fn admits(access: Access, effect: Effect) -> bool {
+    match effect {
+        Effect::Read | Effect::Session | Effect::Delegate | Effect::Network => true,
+        Effect::Edit => access >= Access::Edit,
+        Effect::Execute | Effect::State | Effect::Unknown => access == Access::Full,
+    }
+}
+
+fn possible(mode: &Mode) -> &'static str {
+    match mode.access {
+        Access::ReadOnly => {
+            "You can read and search, and write a plan in your answer; the user decides when to leave this mode."
+        }
+        Access::Edit => "You can read, search and edit files where the mode allows it.",
+        Access::Full => "The other tools remain available.",
+    }
+}
+
+#[cfg(test)]
+mod tests;

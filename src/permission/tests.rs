@@ -1,0 +1,163 @@
+//! The decision table, the scope of grants, and what no combination of ceilings and grants can do.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::mode::Modes;
+
+const EFFECTS: [Effect; 8] = [
+    Effect::Read,
+    Effect::Session,
+    Effect::Delegate,
+    Effect::Network,
+    Effect::Edit,
+    Effect::Execute,
+    Effect::State,
+    Effect::Unknown,
+];
+
+fn mode(yaml: &str) -> Mode {
+    serde_saphyr::from_str(&format!("id: m\nname: M\ndescription: d\n{yaml}")).unwrap()
+}
+
+fn call(effect: Effect, targets: &[&str]) -> CallFacts {
+    let target = |path: &&str| Target {
+        path: Path::new("/root").join(path),
+        inside: (!path.starts_with('/')).then(|| path.into()),
+    };
+    CallFacts { tool: "tool".into(), effect, targets: targets.iter().map(target).collect() }
+}
+
+fn verdict(mode: &Mode, grants: &Grants, call: &CallFacts) -> &'static str {
+    match decide(&[mode], grants, call) {
+        Verdict::Allow => "allow",
+        Verdict::Ask(_) => "ask",
+        Verdict::Deny(denial) => denial.rule,
+    }
+}
+
+#[test]
+fn every_effect_under_every_built_in_mode() {
+    let modes = Modes::built_in();
+    let row = |id: &str| {
+        let mode = modes.resolve(id).unwrap();
+        EFFECTS.map(|effect| verdict(mode, &Grants::default(), &call(effect, &[])))
+    };
+    assert_eq!(row("ask"), ["allow", "allow", "allow", "ask", "ask", "ask", "ask", "ask"]);
+    assert_eq!(row("plan"), ["allow", "allow", "allow", "ask", "access", "access", "access", "access"]);
+    assert_eq!(row("code"), ["allow"; 8]);
+}
+
+#[test]
+fn writes_stay_inside_the_roots_and_the_write_paths() {
+    let docs = mode("access: edit\npermission: auto\nnetwork: deny\nwrite_paths: ['docs/**']");
+    let check = |targets: &[&str], expected| {
+        assert_eq!(verdict(&docs, &Grants::default(), &call(Effect::Edit, targets)), expected, "{targets:?}");
+    };
+    check(&[], "allow");
+    check(&["docs/a/b.md"], "allow");
+    check(&["docs/a.md", "src/lib.rs"], "write_paths");
+    check(&["/etc/hosts"], "roots");
+    let code = Modes::built_in().resolve("code").unwrap().clone();
+    assert_eq!(verdict(&code, &Grants::default(), &call(Effect::Edit, &["/etc/hosts"])), "roots");
+}
+
+#[test]
+fn reading_outside_the_roots_is_asked_for_in_every_mode_and_a_grant_covers_what_lies_below() {
+    let code = Modes::built_in().resolve("code").unwrap().clone();
+    let mut grants = Grants::default();
+    assert_eq!(verdict(&code, &grants, &call(Effect::Read, &["/etc/ssl/x"])), "ask");
+    grants.allow("code", Scope::Below("tool".into(), "/etc".into()));
+    assert_eq!(verdict(&code, &grants, &call(Effect::Read, &["/etc/ssl/x"])), "allow");
+    assert_eq!(verdict(&code, &grants, &call(Effect::Read, &["/usr/x"])), "ask");
+}
+
+#[test]
+fn a_grant_is_inert_in_another_mode_and_never_lifts_a_denial() {
+    let modes = Modes::built_in();
+    let (ask, plan) = (modes.resolve("ask").unwrap(), modes.resolve("plan").unwrap());
+    let write = call(Effect::Edit, &["a.txt"]);
+    let mut grants = Grants::default();
+    grants.allow("code", Scope::Tool("tool".into()));
+    assert_eq!(verdict(ask, &grants, &write), "ask");
+    grants.allow("ask", Scope::Tool("tool".into()));
+    grants.allow("plan", Scope::Tool("tool".into()));
+    assert_eq!(verdict(ask, &grants, &write), "allow");
+    assert_eq!(verdict(plan, &grants, &write), "access");
+}
+
+#[test]
+fn reject_always_denies_in_its_mode_only() {
+    let modes = Modes::built_in();
+    let mut grants = Grants::default();
+    grants.reject("ask", Scope::Tool("tool".into()));
+    let write = call(Effect::Edit, &["a.txt"]);
+    assert_eq!(verdict(modes.resolve("ask").unwrap(), &grants, &write), "rejected_always");
+    assert_eq!(verdict(modes.resolve("code").unwrap(), &grants, &write), "allow");
+}
+
+#[test]
+fn without_any_ceiling_nothing_is_allowed() {
+    assert!(matches!(decide(&[], &Grants::default(), &call(Effect::Read, &[])), Verdict::Deny(_)));
+}
+
+fn any_mode() -> impl Strategy<Value = Mode> {
+    let access = prop::sample::select(vec!["read_only", "edit", "full"]);
+    let permission = prop::sample::select(vec!["ask", "auto"]);
+    let network = prop::sample::select(vec!["allow", "ask", "deny"]);
+    let tools = prop::sample::select(vec!["{}", "{allow: []}", "{allow: ['t*']}", "{deny: ['tool']}"]);
+    let paths = prop::sample::select(vec!["", "write_paths: []", "write_paths: ['docs/**']"]);
+    (access, permission, network, tools, paths).prop_map(|(access, permission, network, tools, paths)| {
+        mode(&format!(
+            "access: {access}\npermission: {permission}\nnetwork: {network}\ntools: {tools}\n{paths}"
+        ))
+    })
+}
+
+fn strictness(verdict: &Verdict) -> u8 {
+    match verdict {
+        Verdict::Allow => 0,
+        Verdict::Ask(_) => 1,
+        Verdict::Deny(_) => 2,
+    }
+}
+
+proptest! {
+    #[test]
+    fn another_ceiling_never_allows_more_and_the_order_of_ancestors_does_not_matter(
+        modes in prop::collection::vec(any_mode(), 1..4),
+        extra in any_mode(),
+        effect in prop::sample::select(EFFECTS.to_vec()),
+        target in prop::sample::select(vec!["docs/a.md", "src/lib.rs", "/etc/hosts"]),
+        granted in any::<bool>(),
+    ) {
+        let mut grants = Grants::default();
+        if granted {
+            grants.allow("m", Scope::Tool("tool".into()));
+        }
+        let call = call(effect, &[target]);
+        let ceilings: Vec<&Mode> = modes.iter().collect();
+        let before = decide(&ceilings, &grants, &call);
+        let mut more = ceilings.clone();
+        more.push(&extra);
+        let after = decide(&more, &grants, &call);
+        prop_assert!(strictness(&after) >= strictness(&before));
+        more[1..].reverse();
+        prop_assert_eq!(strictness(&decide(&more, &grants, &call)), strictness(&after));
+    }
+
+    #[test]
+    fn no_grant_turns_a_denial_into_anything_else(
+        mode in any_mode(),
+        effect in prop::sample::select(EFFECTS.to_vec()),
+        target in prop::sample::select(vec!["docs/a.md", "src/lib.rs", "/etc/hosts"]),
+    ) {
+        let call = call(effect, &[target]);
+        let mut grants = Grants::default();
+        let before = decide(&[&mode], &grants, &call);
+        grants.allow("m", Scope::Tool("tool".into()));
+        grants.allow("m", Scope::Below("tool".into(), "/".into()));
+        let after = decide(&[&mode], &grants, &call);
+        prop_assert_eq!(matches!(before, Verdict::Deny(_)), matches!(after, Verdict::Deny(_)));
+    }
+}

@@ -1,0 +1,368 @@
+//! The connection: sorts lines, calls the table, keeps what is in flight in both directions, ends with its input.
+//!
+//! One task owns everything here. Each call is polled once in place, so that requests reach a session's mailbox in the
+//! order of their lines, and is spawned only if it is still pending. All that goes out passes one channel
+//! ([`crate::client`]) and one queue ([`crate::transport`]), in the order in which it was sent.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use jsonrpsee::core::server::{MethodCallback, MethodResponse, Methods};
+use jsonrpsee::{ConnectionId, Extensions};
+use jsonrpsee_types::{ErrorObjectOwned, Id, Params};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::acp::CancelRequestNotification;
+use crate::agent::Agent;
+use crate::client::{Client, ClientEnd, ClientError, ClientRequest, Outgoing};
+use crate::error::AgentError;
+use crate::transport::{Line, Transport};
+use incoming::Incoming;
+
+pub mod dispatch;
+pub mod incoming;
+
+/// Calls that may be unanswered at once. Past it the connection stops reading until some are.
+const MAX_IN_FLIGHT: usize = 16_384;
+
+/// How long the end of a connection waits for sessions to stop and for the client to take what is queued.
+const CLOSE: Duration = Duration::from_secs(2);
+
+/// Handed to every handler: lets the client take its request back (`$/cancel_request`).
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Cancelled when the client takes the request back.
+    pub cancel: CancellationToken,
+}
+
+/// A call of the client's that has not been answered yet.
+struct InFlight {
+    id: Box<RawValue>,
+    cancel: CancellationToken,
+}
+
+struct Connection {
+    agent: Arc<Agent>,
+    client: Client,
+    requests: Methods,
+    notifications: Methods,
+    next_call: u64,
+    in_flight: HashMap<u64, InFlight>,
+    /// Requests of ours that the client has not answered yet.
+    pending: HashMap<u64, oneshot::Sender<Result<Value, ClientError>>>,
+    initialized: bool,
+    /// The input has ended: the client has left and will answer nothing.
+    left: bool,
+}
+
+/// Serves one client until its input ends, its output is gone, or `stop` is cancelled.
+///
+/// After the end of the input no new work begins; what is in flight has `grace`, then it is cancelled.
+pub async fn serve(
+    transport: Transport,
+    agent: Arc<Agent>,
+    (client, mut outgoing): (Client, ClientEnd),
+    grace: Duration,
+    stop: CancellationToken,
+) {
+    let Transport { incoming: mut lines, outgoing: queue, flushed } = transport;
+    let mut connection = Connection::new(Arc::clone(&agent), client);
+    let mut deadline: Option<Instant> = None;
+    let broken = loop {
+        if connection.left && connection.in_flight.is_empty() {
+            break false;
+        }
+        let may_read = !connection.left && connection.in_flight.len() < MAX_IN_FLIGHT;
+        tokio::select! {
+            () = stop.cancelled() => break true,
+            () = queue.closed() => break true,
+            () = until(deadline) => break false,
+            line = lines.recv(), if may_read => if let Some(line) = line {
+                connection.line(line);
+            } else {
+                connection.left = true;
+                connection.pending.clear();
+                deadline = Some(Instant::now() + grace);
+            },
+            (slot, message) = next_outgoing(&queue, &mut outgoing) => {
+                if let Some(line) = connection.encode(message) {
+                    slot.send(line);
+                }
+            }
+        }
+    };
+    agent.close().await;
+    if !broken {
+        // The sessions have stopped: what they had to say is in the channel.
+        let drain = async {
+            while !connection.in_flight.is_empty() {
+                let (slot, message) = next_outgoing(&queue, &mut outgoing).await;
+                if let Some(line) = connection.encode(message) {
+                    slot.send(line);
+                }
+            }
+            drop(queue);
+            // An error means that the writer is gone, and then there is nothing to wait for.
+            let _ = flushed.await;
+        };
+        if tokio::time::timeout(CLOSE, drain).await.is_err() {
+            tracing::warn!("the client did not take all that was sent before the end");
+        }
+    }
+}
+
+/// Waits until `deadline`; for ever without one.
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for room in the queue first, so that a message is taken only when it can be passed on.
+async fn next_outgoing<'q>(
+    queue: &'q mpsc::Sender<String>,
+    outgoing: &mut ClientEnd,
+) -> (mpsc::Permit<'q, String>, Outgoing) {
+    let Ok(slot) = queue.reserve().await else {
+        // The output is gone: the caller sees the queue closed.
+        return std::future::pending().await;
+    };
+    match outgoing.recv().await {
+        Some(message) => (slot, message),
+        None => std::future::pending().await,
+    }
+}
+
+impl Connection {
+    fn new(agent: Arc<Agent>, client: Client) -> Self {
+        Self {
+            requests: dispatch::requests(Arc::clone(&agent)),
+            notifications: dispatch::notifications(Arc::clone(&agent)),
+            agent,
+            client,
+            next_call: 0,
+            in_flight: HashMap::new(),
+            pending: HashMap::new(),
+            initialized: false,
+            left: false,
+        }
+    }
+
+    fn line(&mut self, line: Line) {
+        let Line::Bytes(bytes) = line else {
+            return self.refuse(None, AgentError::InvalidRequest("the line is too long".into()));
+        };
+        match incoming::sort(&bytes) {
+            Incoming::Blank => {}
+            Incoming::Request { id, method, params } => self.request(id, &method, params),
+            Incoming::Notification { method, params } => self.notification(&method, params),
+            Incoming::Answer { id, outcome } => self.answered(id, outcome),
+            Incoming::Invalid { id, error } => self.refuse(id, error),
+        }
+    }
+
+    fn request(&mut self, id: &RawValue, method: &str, params: Option<&RawValue>) {
+        if let Err(error) = self.may_call(method) {
+            return self.refuse(Some(id), error);
+        }
+        let call = self.open_call(id);
+        let cancel = self.in_flight[&call].cancel.clone();
+        let mut response = call_table(&self.requests, call, method, params, cancel);
+        // Polled once in place: the handler posts to the session's mailbox before the next line is looked at.
+        if let Some(response) = (&mut response).now_or_never() {
+            self.initialized |= method == "initialize" && response.is_success();
+            return self.client.answer(call, response.into_json());
+        }
+        let client = self.client.clone();
+        tokio::spawn(async move { client.answer(call, response.await.into_json()) });
+    }
+
+    fn may_call(&self, method: &str) -> Result<(), AgentError> {
+        if self.requests.method(method).is_some() {
+            if self.initialized || method == "initialize" {
+                return Ok(());
+            }
+            return Err(AgentError::InvalidRequest("call initialize first".into()));
+        }
+        if self.notifications.method(method).is_some() || method == dispatch::CANCEL_REQUEST {
+            let hint = format!("{method} is a notification: send it without an id");
+            return Err(AgentError::InvalidRequest(hint));
+        }
+        Err(AgentError::MethodNotFound { method: method.to_owned() })
+    }
+
+    fn notification(&mut self, method: &str, params: Option<&RawValue>) {
+        if method == dispatch::CANCEL_REQUEST {
+            return self.cancel_request(params);
+        }
+        if self.notifications.method(method).is_none() {
+            tracing::debug!(method, "ignored a notification");
+            return;
+        }
+        let response = call_table(&self.notifications, 0, method, params, CancellationToken::new());
+        // Notification handlers only post, so they are done at the first poll; there is nobody to answer.
+        if response.now_or_never().is_none_or(|response| response.is_error()) {
+            tracing::debug!(method, "a notification could not be carried out");
+        }
+    }
+
+    fn cancel_request(&mut self, params: Option<&RawValue>) {
+        let params = params.and_then(|params| serde_json::from_str(params.get()).ok());
+        let Some(CancelRequestNotification { request_id, .. }) = params else {
+            tracing::debug!("ignored a malformed {}", dispatch::CANCEL_REQUEST);
+            return;
+        };
+        for call in self.in_flight.values() {
+            if serde_json::from_str(call.id.get()).is_ok_and(|id: crate::acp::RequestId| id == request_id) {
+                call.cancel.cancel();
+            }
+        }
+    }
+
+    fn answered(&mut self, id: &RawValue, outcome: Result<&RawValue, &RawValue>) {
+        let reply = id.get().parse().ok().and_then(|id: u64| self.pending.remove(&id));
+        let Some(reply) = reply else {
+            tracing::debug!(id = id.get(), "ignored an answer to nothing");
+            return;
+        };
+        let outcome = match outcome {
+            Ok(result) => {
+                serde_json::from_str(result.get()).map_err(|error| ClientError::Malformed(error.to_string()))
+            }
+            Err(error) => Err(ClientError::Refused(error.get().to_owned())),
+        };
+        // Whoever asked may have lost interest meanwhile; the answer is void then.
+        let _ = reply.send(outcome);
+    }
+
+    /// Answers at once with an error.
+    fn refuse(&mut self, id: Option<&RawValue>, error: AgentError) {
+        let call = self.open_call(id.unwrap_or(RawValue::NULL));
+        self.client
+            .answer(call, MethodResponse::error(Id::Number(call), ErrorObjectOwned::from(error)).into_json());
+    }
+
+    fn open_call(&mut self, id: &RawValue) -> u64 {
+        self.next_call += 1;
+        let cancel = CancellationToken::new();
+        self.in_flight.insert(self.next_call, InFlight { id: id.to_owned(), cancel });
+        self.next_call
+    }
+
+    /// The line for a message, if there is one to write.
+    fn encode(&mut self, message: Outgoing) -> Option<String> {
+        match message {
+            Outgoing::Update(notification, _room) => Some(notification_line("session/update", &notification)),
+            Outgoing::Request { id, request, reply } => {
+                if self.left {
+                    return None;
+                }
+                self.pending.insert(id, reply);
+                let ClientRequest::RequestPermission(params) = request;
+                Some(line(&Envelope {
+                    id: Some(id),
+                    ..Envelope::new("session/request_permission", &*params)
+                }))
+            }
+            Outgoing::Withdraw(id) => {
+                self.pending.remove(&id)?;
+                let params = CancelRequestNotification::new(crate::acp::RequestId::Number(id.cast_signed()));
+                Some(notification_line(dispatch::CANCEL_REQUEST, &params))
+            }
+            Outgoing::Answer { call, json } => {
+                let InFlight { id, .. } = self.in_flight.remove(&call)?;
+                Some(answer_line(&id, &json))
+            }
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        tracing::debug!(sessions = self.agent.len(), "the connection has ended");
+    }
+}
+
+/// Calls one row of a table. The future never panics: a handler's panic becomes an internal error.
+fn call_table(
+    table: &Methods,
+    call: u64,
+    method: &str,
+    params: Option<&RawValue>,
+    cancel: CancellationToken,
+) -> BoxFuture<'static, MethodResponse> {
+    let id = Id::Number(call);
+    let Some(MethodCallback::Async(handler)) = table.method(method) else {
+        let error = AgentError::MethodNotFound { method: method.to_owned() };
+        return std::future::ready(MethodResponse::error(id, ErrorObjectOwned::from(error))).boxed();
+    };
+    let mut extensions = Extensions::new();
+    extensions.insert(Call { cancel });
+    let params = Params::new(params.map(RawValue::get)).into_owned();
+    let response = handler(id, params, ConnectionId(0), usize::MAX, extensions);
+    AssertUnwindSafe(response)
+        .catch_unwind()
+        .map(move |response| {
+            response.unwrap_or_else(|_| {
+                MethodResponse::error(Id::Number(call), ErrorObjectOwned::from(AgentError::Internal))
+            })
+        })
+        .boxed()
+}
+
+#[derive(Serialize)]
+struct Envelope<'a, P> {
+    jsonrpc: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    method: &'static str,
+    params: &'a P,
+}
+
+impl<'a, P> Envelope<'a, P> {
+    fn new(method: &'static str, params: &'a P) -> Self {
+        Self { jsonrpc: "2.0", id: None, method, params }
+    }
+}
+
+fn notification_line<P: Serialize>(method: &'static str, params: &P) -> String {
+    line(&Envelope::new(method, params))
+}
+
+fn line<P: Serialize>(message: &Envelope<'_, P>) -> String {
+    let mut line = serde_json::to_string(message).expect("the protocol's types have string keys only");
+    line.push('\n');
+    line
+}
+
+/// Puts the client's own id in the place of the call's number.
+fn answer_line(id: &RawValue, response: &RawValue) -> String {
+    #[derive(Deserialize)]
+    struct Outcome<'a> {
+        #[serde(borrow, default)]
+        result: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        error: Option<&'a RawValue>,
+    }
+    let outcome: Outcome<'_> = serde_json::from_str(response.get()).expect("the table answers in JSON-RPC");
+    let (key, value) = match (outcome.error, outcome.result) {
+        (Some(error), _) => ("error", error),
+        (None, Some(result)) => ("result", result),
+        (None, None) => ("result", RawValue::NULL),
+    };
+    let mut line = String::with_capacity(value.get().len() + id.get().len() + 40);
+    for part in [r#"{"jsonrpc":"2.0","id":"#, id.get(), ",\"", key, "\":", value.get(), "}\n"] {
+        line.push_str(part);
+    }
+    line
+}

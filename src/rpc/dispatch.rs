@@ -1,0 +1,124 @@
+//! The table: one row and one thin handler per ACP method.
+//!
+//! A handler parses, finds, asks and answers. It posts to a session's mailbox before its first await, because the
+//! connection polls it once in place and only then reads the next line.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use jsonrpsee::RpcModule;
+use jsonrpsee::core::server::Methods;
+use jsonrpsee_types::Params;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::Call;
+use crate::acp::{
+    AuthenticateRequest, AuthenticateResponse, CancelNotification, InitializeRequest, InitializeResponse,
+    NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse, SetSessionConfigOptionRequest,
+    SetSessionConfigOptionResponse, SetSessionModeRequest, SetSessionModeResponse,
+};
+use crate::agent::Agent;
+use crate::error::AgentError;
+
+/// Handled by the connection itself, which knows what is in flight.
+pub const CANCEL_REQUEST: &str = "$/cancel_request";
+
+/// The methods that are answered.
+pub fn requests(agent: Arc<Agent>) -> Methods {
+    let mut table = RpcModule::from_arc(agent);
+    row(&mut table, "initialize", initialize);
+    row(&mut table, "authenticate", authenticate);
+    row(&mut table, "session/new", new_session);
+    row(&mut table, "session/prompt", prompt);
+    row(&mut table, "session/set_mode", set_mode);
+    row(&mut table, "session/set_config_option", set_config_option);
+    table.into()
+}
+
+/// The methods that are never answered.
+pub fn notifications(agent: Arc<Agent>) -> Methods {
+    let mut table = RpcModule::from_arc(agent);
+    row(&mut table, "session/cancel", cancel);
+    table.into()
+}
+
+async fn initialize(
+    agent: Arc<Agent>,
+    request: InitializeRequest,
+    _: Call,
+) -> Result<InitializeResponse, AgentError> {
+    Ok(agent.initialize(&request))
+}
+
+async fn authenticate(
+    agent: Arc<Agent>,
+    request: AuthenticateRequest,
+    _: Call,
+) -> Result<AuthenticateResponse, AgentError> {
+    agent.authenticate(&request)
+}
+
+async fn new_session(
+    agent: Arc<Agent>,
+    request: NewSessionRequest,
+    _: Call,
+) -> Result<NewSessionResponse, AgentError> {
+    agent.new_session(&request)
+}
+
+async fn prompt(agent: Arc<Agent>, request: PromptRequest, call: Call) -> Result<PromptResponse, AgentError> {
+    let session = agent.session(&request.session_id)?;
+    Ok(PromptResponse::new(session.prompt(request.prompt, call.cancel).await?))
+}
+
+async fn set_mode(
+    agent: Arc<Agent>,
+    request: SetSessionModeRequest,
+    _: Call,
+) -> Result<SetSessionModeResponse, AgentError> {
+    let session = agent.session(&request.session_id)?;
+    session.set_mode(request.mode_id).await
+}
+
+async fn set_config_option(
+    agent: Arc<Agent>,
+    request: SetSessionConfigOptionRequest,
+    _: Call,
+) -> Result<SetSessionConfigOptionResponse, AgentError> {
+    let session = agent.session(&request.session_id)?;
+    session.set_config_option(request.config_id, request.value).await
+}
+
+async fn cancel(agent: Arc<Agent>, request: CancelNotification, _: Call) -> Result<(), AgentError> {
+    agent.session(&request.session_id)?.cancel();
+    Ok(())
+}
+
+fn row<P, R, F>(table: &mut RpcModule<Agent>, method: &'static str, handler: fn(Arc<Agent>, P, Call) -> F)
+where
+    P: DeserializeOwned + Send + 'static,
+    R: Serialize + Clone + Send + 'static,
+    F: Future<Output = Result<R, AgentError>> + Send + 'static,
+{
+    table
+        .register_async_method(method, move |params, agent, extensions| {
+            let call = extensions.get::<Call>().cloned();
+            async move { handler(agent, parse(&params)?, call.ok_or(AgentError::Internal)?).await }
+        })
+        .expect("each method has one row");
+}
+
+fn parse<P: DeserializeOwned>(params: &Params<'_>) -> Result<P, AgentError> {
+    let text = params.as_str().unwrap_or("{}").trim_ascii();
+    if !text.starts_with('{') {
+        return Err(AgentError::invalid_params("params is an object", json!({ "expected": "object" })));
+    }
+    serde_json::from_str(text).map_err(|error| {
+        AgentError::invalid_params(
+            "the parameters do not fit the method",
+            json!({ "reason": error.to_string() }),
+        )
+    })
+}

@@ -1,0 +1,181 @@
+//! Sorts one line: request, notification, answer, or an error to send back. Pure.
+//!
+//! jsonrpsee's own entry refuses notifications, answers, batches and negative ids, so a line is sorted here first and
+//! only then handed to its table. Ids are kept as the text that the client wrote.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::error::AgentError;
+
+/// What a line turned out to be.
+#[derive(Debug)]
+pub enum Incoming<'a> {
+    /// Nothing but white space.
+    Blank,
+    /// A method call that must be answered under `id`.
+    Request {
+        /// The id as the client wrote it: a string, a number or null.
+        id: &'a RawValue,
+        /// The method's name.
+        method: Cow<'a, str>,
+        /// The parameters, unparsed.
+        params: Option<&'a RawValue>,
+    },
+    /// A method call that must not be answered.
+    Notification {
+        /// The method's name.
+        method: Cow<'a, str>,
+        /// The parameters, unparsed.
+        params: Option<&'a RawValue>,
+    },
+    /// An answer to a request of ours.
+    Answer {
+        /// The id that it answers, as the client wrote it.
+        id: &'a RawValue,
+        /// The result, or the error object.
+        outcome: Result<&'a RawValue, &'a RawValue>,
+    },
+    /// No message of the protocol.
+    Invalid {
+        /// The id, if one could be read.
+        id: Option<&'a RawValue>,
+        /// What to say.
+        error: AgentError,
+    },
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    method: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
+}
+
+/// Keeps `null` apart from a member that is not there.
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// Sorts a line. Never fails: what is wrong becomes [`Incoming::Invalid`].
+pub fn sort(line: &[u8]) -> Incoming<'_> {
+    let Ok(text) = std::str::from_utf8(line) else {
+        return Incoming::Invalid { id: None, error: AgentError::NotJson };
+    };
+    let text = text.trim_ascii();
+    match text.as_bytes().first() {
+        None => Incoming::Blank,
+        Some(b'{') => sort_object(text),
+        Some(b'[') if is_json(text) => invalid(None, "batches are not part of ACP: send one object per line"),
+        Some(_) if is_json(text) => invalid(None, "a message is a JSON object"),
+        Some(_) => Incoming::Invalid { id: None, error: AgentError::NotJson },
+    }
+}
+
+fn sort_object(text: &str) -> Incoming<'_> {
+    let envelope: Envelope<'_> = match serde_json::from_str(text) {
+        Ok(envelope) => envelope,
+        Err(_) if is_json(text) => return invalid(None, "a member of the message stands there twice"),
+        Err(_) => return Incoming::Invalid { id: None, error: AgentError::NotJson },
+    };
+    let Envelope { id, method, params, result, error } = envelope;
+    let legal_id = id.filter(|id| is_legal_id(id));
+    let Some(method) = method else {
+        return match (id, result, error) {
+            (Some(id), Some(result), None) => Incoming::Answer { id, outcome: Ok(result) },
+            (Some(id), None, Some(error)) => Incoming::Answer { id, outcome: Err(error) },
+            _ => invalid(legal_id, "a message has a method, or an id and one of result and error"),
+        };
+    };
+    let Ok(method) = serde_json::from_str::<Cow<'_, str>>(method.get()) else {
+        return invalid(legal_id, "method is a string");
+    };
+    match (id, legal_id) {
+        (None, _) => Incoming::Notification { method, params },
+        (Some(_), Some(id)) => Incoming::Request { id, method, params },
+        (Some(_), None) => invalid(None, "an id is a string, a number or null"),
+    }
+}
+
+fn invalid<'a>(id: Option<&'a RawValue>, message: &str) -> Incoming<'a> {
+    Incoming::Invalid { id, error: AgentError::InvalidRequest(message.into()) }
+}
+
+fn is_legal_id(id: &RawValue) -> bool {
+    matches!(id.get().as_bytes().first(), Some(b'"' | b'-' | b'0'..=b'9' | b'n'))
+}
+
+fn is_json(text: &str) -> bool {
+    // Ignoring the value does not recurse, so depth is no danger here.
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expected: &str) {
+        let sorted = match sort(line.as_bytes()) {
+            Incoming::Blank => "blank".to_owned(),
+            Incoming::Request { id, method, params } => {
+                format!("request {} {method} {}", id.get(), params.map_or("-", RawValue::get))
+            }
+            Incoming::Notification { method, .. } => format!("notification {method}"),
+            Incoming::Answer { id, outcome: Ok(result) } => format!("result {} {}", id.get(), result.get()),
+            Incoming::Answer { id, outcome: Err(error) } => format!("error {} {}", id.get(), error.get()),
+            Incoming::Invalid { id, error } => {
+                format!("invalid {} {}", id.map_or("null", RawValue::get), error.code())
+            }
+        };
+        assert_eq!(sorted, expected, "for {line}");
+    }
+
+    #[test]
+    fn ids_are_kept_as_they_were_written() {
+        for id in ["0", "-7", "9223372036854775807", "1.5", r#""""#, r#""1""#, r#""\u0061""#, "null"] {
+            check(&format!(r#"{{"id":{id},"method":"m"}}"#), &format!("request {id} m -"));
+        }
+    }
+
+    #[test]
+    fn each_kind_of_message_is_told_from_the_others() {
+        check("  ", "blank");
+        check("{\"method\":\"m\",\"params\":{}}\r", "notification m");
+        check(r#" {"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1}} "#, r#"request 1 m {"a":1}"#);
+        check(r#"{"id":3,"result":null}"#, "result 3 null");
+        check(r#"{"id":null,"error":{"code":1}}"#, r#"error null {"code":1}"#);
+    }
+
+    #[test]
+    fn what_is_no_message_gets_the_right_code_and_the_id_if_it_can_be_read() {
+        check("nonsense", "invalid null -32700");
+        check(r#"{"id":1,"#, "invalid null -32700");
+        check("{\"id\":1,\"method\":\"\u{0}\"}", "invalid null -32700");
+        check(r#"[{"id":1,"method":"m"}]"#, "invalid null -32600");
+        check("[]", "invalid null -32600");
+        check("7", "invalid null -32600");
+        check(r#"{"id":{},"method":"m"}"#, "invalid null -32600");
+        check(r#"{"id":true,"method":"m"}"#, "invalid null -32600");
+        check(r#"{"id":4,"method":7}"#, "invalid 4 -32600");
+        check(r#"{"id":5}"#, "invalid 5 -32600");
+        check(r#"{"id":5,"id":6,"method":"m"}"#, "invalid null -32600");
+        check(r#"{"id":6,"result":1,"error":{}}"#, "invalid 6 -32600");
+    }
+
+    #[test]
+    fn invalid_utf8_and_depth_end_nothing() {
+        assert!(matches!(sort(b"{\"id\":1,\"method\":\"\xff\"}"), Incoming::Invalid { id: None, .. }));
+        let deep = format!("{}{}", "[".repeat(20_000), "]".repeat(20_000));
+        check(&deep, "invalid null -32600");
+        check(&format!(r#"{{"id":1,"method":"m","params":{deep}}}"#), &format!("request 1 m {deep}"));
+    }
+}

@@ -1,0 +1,340 @@
+//! One conversation: its handle, the commands that its actor takes, and its state as plain data.
+//!
+//! A [`SessionHandle`] posts to the actor's mailbox without waiting, so commands arrive in the order in which they were
+//! given; only the answers are awaited. The state in [`Session`] has one owner, the actor, and no lock.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::acp::{
+    ContentBlock, Meta, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionId,
+    SessionModeId, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, ToolCallId,
+};
+use crate::client::Client;
+use crate::error::AgentError;
+use crate::gate::Ended;
+use crate::ids::Source;
+use crate::mode::{Mode, Modes};
+use crate::model::Model;
+use crate::permission::Grants;
+use crate::store::{ModeSource, Store};
+use crate::tool::Toolset;
+use crate::workspace::{Stamp, Workspace};
+use event::{SessionEvent, ToolCallEvent};
+use history::History;
+use reminder::Transition;
+
+mod actor;
+mod authorize;
+mod change_mode;
+pub mod encoder;
+pub mod event;
+pub mod history;
+pub mod options;
+pub mod reminder;
+mod turn;
+
+/// Commands that wait for an actor. Only a client that floods one session fills it; it is told so.
+const MAILBOX: usize = 1024;
+
+/// What every session of a process shares.
+#[derive(Clone)]
+pub struct Shared {
+    /// The modes there are.
+    pub modes: Arc<Modes>,
+    /// The tools there are.
+    pub tools: Toolset,
+    /// Who answers.
+    pub model: Arc<dyn Model>,
+    /// The record.
+    pub store: Store,
+    /// Ids and the time.
+    pub source: Source,
+    /// Read-side calls of one message that run at once.
+    pub parallel: usize,
+}
+
+/// The state of a session. Plain data; the actor owns it.
+pub struct Session {
+    /// Its id.
+    id: SessionId,
+    /// Its folders.
+    workspace: Workspace,
+    /// The mode that is on.
+    mode: SessionModeId,
+    /// A mode change that the model has still to be told of.
+    transition: Option<PendingTransition>,
+    /// Everything that happened.
+    events: Vec<SessionEvent>,
+    /// How many of the events have been handed to the store.
+    stored: usize,
+    /// The events as the model sees them.
+    history: History,
+    /// Remembered answers.
+    grants: Grants,
+    /// The content of files as the model last saw it.
+    seen: HashMap<PathBuf, Stamp>,
+    /// Calls that were announced and are not over.
+    open_calls: HashMap<ToolCallId, ToolCallEvent>,
+    /// Turns begun.
+    turns: u64,
+    /// Model requests made.
+    requests: u64,
+    /// What the user is to be told once, with the first turn.
+    notices: Vec<String>,
+}
+
+/// A mode change on its way to the model.
+struct PendingTransition {
+    transition: Transition,
+    /// The turn that was running when it happened, if one was.
+    during: Option<u64>,
+    /// Whether a request has told the model.
+    told: bool,
+}
+
+/// What a mode change did, for the answer's `_meta["modegate/effect"]`.
+#[derive(Debug, Default)]
+pub struct ModeEffect {
+    /// Something that was possible no longer is, or is now asked for.
+    tightened: bool,
+    /// Calls that were ended.
+    ended: Ended,
+    /// Permission requests that were closed as rejected.
+    closed: Vec<ToolCallId>,
+}
+
+impl ModeEffect {
+    fn to_meta(&self) -> Meta {
+        let applies = if self.tightened { "immediate" } else { "next_request" };
+        let effect = json!({
+            "applies": applies,
+            "ended": self.ended.confirmed,
+            "unconfirmed": self.ended.unconfirmed,
+            "closedRequests": self.closed,
+        });
+        Meta::from_iter([("modegate/effect".to_owned(), effect)])
+    }
+}
+
+/// What an actor can be told to do.
+enum SessionCommand {
+    Prompt(Prompt),
+    /// Prompts whose token is cancelled are to be answered.
+    TakeBack,
+    Cancel,
+    SetMode {
+        mode: SessionModeId,
+        source: ModeSource,
+        /// No effect: the mode was on already.
+        reply: oneshot::Sender<Result<Option<ModeEffect>, AgentError>>,
+    },
+    Close(oneshot::Sender<()>),
+}
+
+/// A prompt that is to be answered.
+struct Prompt {
+    content: Vec<ContentBlock>,
+    cancel: CancellationToken,
+    reply: oneshot::Sender<Result<StopReason, AgentError>>,
+}
+
+/// How the rest of the process talks to a session. Cheap to clone, no logic.
+#[derive(Debug, Clone)]
+pub struct SessionHandle {
+    commands: mpsc::Sender<SessionCommand>,
+    modes: Arc<Modes>,
+}
+
+impl std::fmt::Debug for SessionCommand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Prompt(_) => "Prompt",
+            Self::TakeBack => "TakeBack",
+            Self::Cancel => "Cancel",
+            Self::SetMode { .. } => "SetMode",
+            Self::Close(_) => "Close",
+        })
+    }
+}
+
+impl SessionHandle {
+    /// Starts a session's actor.
+    pub fn start(
+        id: SessionId,
+        workspace: Workspace,
+        mode: SessionModeId,
+        notices: Vec<String>,
+        shared: Shared,
+        client: Client,
+    ) -> Self {
+        let (commands, mailbox) = mpsc::channel(MAILBOX);
+        let modes = Arc::clone(&shared.modes);
+        let session = Session::new(id, workspace, mode, notices);
+        tokio::spawn(actor::run(session, shared, client, mailbox));
+        Self { commands, modes }
+    }
+
+    /// Sends a prompt and waits for the end of its turn. Cancelling the token takes the prompt back.
+    pub async fn prompt(
+        &self,
+        content: Vec<ContentBlock>,
+        cancel: CancellationToken,
+    ) -> Result<StopReason, AgentError> {
+        check_prompt(&content)?;
+        let (reply, mut answer) = oneshot::channel();
+        self.post(SessionCommand::Prompt(Prompt { content, cancel: cancel.clone(), reply }))?;
+        tokio::select! {
+            biased;
+            answer = &mut answer => return answer.unwrap_or(Err(AgentError::SessionDied)),
+            () = cancel.cancelled() => {}
+        }
+        // A prompt that still waits in the queue does not look at its token; full, the actor looks anyway.
+        let _ = self.post(SessionCommand::TakeBack);
+        answer.await.unwrap_or(Err(AgentError::SessionDied))
+    }
+
+    /// Changes the mode (`session/set_mode`).
+    pub async fn set_mode(&self, mode: SessionModeId) -> Result<SetSessionModeResponse, AgentError> {
+        let effect = self.change_mode(mode, ModeSource::SetMode).await?;
+        Ok(SetSessionModeResponse::new().meta(effect.map(|effect| effect.to_meta())))
+    }
+
+    /// Sets a config option (`session/set_config_option`); the answer has all of them.
+    pub async fn set_config_option(
+        &self,
+        option: SessionConfigId,
+        value: SessionConfigOptionValue,
+    ) -> Result<SetSessionConfigOptionResponse, AgentError> {
+        if &*option.0 != options::MODE_OPTION {
+            let valid = json!({ "validOptions": [options::MODE_OPTION] });
+            return Err(AgentError::invalid_params(format!("unknown config option {:?}", &*option.0), valid));
+        }
+        let Some(value) = value.as_value_id() else {
+            let message = format!("the option {:?} takes the id of a mode", options::MODE_OPTION);
+            return Err(AgentError::invalid_params(message, valid_modes(&self.modes)));
+        };
+        let mode = SessionModeId::new(Arc::clone(&value.0));
+        let canonical = self.modes.resolve(&value.0).map(Mode::mode_id);
+        let effect = self.change_mode(mode, ModeSource::ConfigOption).await?;
+        let options: Vec<SessionConfigOption> =
+            canonical.map(|mode| options::config_options(&self.modes, &mode)).unwrap_or_default();
+        Ok(SetSessionConfigOptionResponse::new(options).meta(effect.map(|effect| effect.to_meta())))
+    }
+
+    /// Ends the running turn and empties the queue (`session/cancel`).
+    pub fn cancel(&self) {
+        if self.post(SessionCommand::Cancel).is_err() {
+            tracing::warn!("a cancel did not reach its session");
+        }
+    }
+
+    /// Ends the session: turns are cancelled and answered, what happened is recorded.
+    pub async fn close(&self) {
+        let (reply, closed) = oneshot::channel();
+        if self.commands.send(SessionCommand::Close(reply)).await.is_ok() {
+            // An error means that the actor is gone, which is what was wanted.
+            let _ = closed.await;
+        }
+    }
+
+    async fn change_mode(
+        &self,
+        mode: SessionModeId,
+        source: ModeSource,
+    ) -> Result<Option<ModeEffect>, AgentError> {
+        let (reply, answer) = oneshot::channel();
+        self.post(SessionCommand::SetMode { mode, source, reply })?;
+        answer.await.unwrap_or(Err(AgentError::SessionDied))
+    }
+
+    /// Posts without waiting: the order of arrival is the order of the calls.
+    fn post(&self, command: SessionCommand) -> Result<(), AgentError> {
+        self.commands.try_send(command).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => AgentError::InvalidRequest(
+                "too many requests wait for this session: wait for some answers first".into(),
+            ),
+            mpsc::error::TrySendError::Closed(_) => AgentError::SessionDied,
+        })
+    }
+}
+
+/// Only what `initialize` advertised may be in a prompt.
+fn check_prompt(content: &[ContentBlock]) -> Result<(), AgentError> {
+    let valid = json!({ "validTypes": ["text", "resource_link"] });
+    if content.is_empty() {
+        return Err(AgentError::invalid_params("the prompt is empty", valid));
+    }
+    let fits = |block: &ContentBlock| matches!(block, ContentBlock::Text(_) | ContentBlock::ResourceLink(_));
+    if content.iter().all(fits) {
+        return Ok(());
+    }
+    Err(AgentError::invalid_params("the prompt has content that was not advertised", valid))
+}
+
+/// What an error says of mode ids that would have been valid.
+pub fn valid_modes(modes: &Modes) -> Value {
+    json!({ "validModes": modes.iter().map(|mode| mode.id.as_str()).collect::<Vec<_>>() })
+}
+
+impl Session {
+    fn new(id: SessionId, workspace: Workspace, mode: SessionModeId, notices: Vec<String>) -> Self {
+        Self {
+            id,
+            workspace,
+            mode,
+            transition: None,
+            events: Vec::new(),
+            stored: 0,
+            history: History::default(),
+            grants: Grants::default(),
+            seen: HashMap::new(),
+            open_calls: HashMap::new(),
+            turns: 0,
+            requests: 0,
+            notices,
+        }
+    }
+
+    /// Takes up an event; pieces of one message become one event.
+    fn push(&mut self, event: SessionEvent) {
+        self.history.push(&event);
+        match &event {
+            SessionEvent::ToolCall(call) => {
+                self.open_calls.insert(call.id.clone(), call.clone());
+            }
+            SessionEvent::ToolCallUpdate(update) if update.result.is_some() => {
+                self.open_calls.remove(&update.id);
+            }
+            _ => {}
+        }
+        match self.events.last_mut() {
+            Some(last) if last.goes_on_with(&event) => last.append(event),
+            _ => self.events.push(event),
+        }
+    }
+
+    /// Notes a mode change for the model. One that was taken back before the model heard of it is none.
+    fn note_transition(&mut self, from: SessionModeId, to: SessionModeId, during: Option<u64>) {
+        let from = match self.transition.take() {
+            Some(pending) if !pending.told => pending.transition.from,
+            _ => from,
+        };
+        if from != to {
+            let transition = Transition { from, to };
+            self.transition = Some(PendingTransition { transition, during, told: false });
+        }
+    }
+
+    /// The notice of a switch stands in every request until the first turn begun after it ends.
+    fn forget_transition_after(&mut self, turn: u64) {
+        if self.transition.as_ref().is_some_and(|pending| pending.told && pending.during != Some(turn)) {
+            self.transition = None;
+        }
+    }
+}

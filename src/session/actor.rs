@@ -1,0 +1,381 @@
+//! The loop of a session: one owner, one mailbox, kept live while a turn is under way.
+//!
+//! A turn is a task of its own without session state. It asks and reports through a channel; only this loop changes the
+//! session, so whatever a turn wants to do is decided by the mode that is on when it asks.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::authorize::{Answer, DenialCount, OpenQuestion};
+use super::event::{SessionEvent, ToolCallUpdateEvent};
+use super::turn::{self, NextRequest, Turn, TurnError, TurnMessage};
+use super::{Prompt, Session, SessionCommand, Shared, encoder, reminder};
+use crate::acp::{MessageId, StopReason, ToolCallStatus};
+use crate::client::Client;
+use crate::error::AgentError;
+use crate::gate::Gate;
+use crate::mode::Mode;
+use crate::model::{ModelRequest, ToolOffer};
+use crate::permission;
+use crate::store::{ModeChange, ModeSource, Row};
+use crate::tool::ToolSpec;
+
+/// Prompts that may wait behind the running one.
+const MAX_WAITING: usize = 8;
+
+/// Messages from a turn that wait for the loop. Small, so that a client that does not read slows the turn down.
+const FROM_TURN: usize = 64;
+
+pub(super) struct Actor {
+    pub(super) session: Session,
+    pub(super) shared: Shared,
+    pub(super) client: Client,
+    /// What is running, by permit.
+    pub(super) gate: Gate,
+    /// Questions to the user that are open, by number.
+    pub(super) questions: HashMap<u64, OpenQuestion>,
+    /// Their answers on the way.
+    pub(super) answers: FuturesUnordered<BoxFuture<'static, (u64, Answer)>>,
+    /// Denials of one call in a row.
+    pub(super) denials: DenialCount,
+    /// The turn that runs, if one does.
+    pub(super) turn: Option<RunningTurn>,
+    queue: VecDeque<Prompt>,
+    offers: Arc<[ToolOffer]>,
+    /// The user has been told that the record fails.
+    record_failed: bool,
+}
+
+pub(super) struct RunningTurn {
+    messages: mpsc::Receiver<TurnMessage>,
+    pub(super) cancel: CancellationToken,
+    task: JoinHandle<Result<StopReason, TurnError>>,
+    reply: oneshot::Sender<Result<StopReason, AgentError>>,
+}
+
+/// Runs a session until it is closed or every handle is gone.
+pub(super) async fn run(
+    session: Session,
+    shared: Shared,
+    client: Client,
+    mut mailbox: mpsc::Receiver<SessionCommand>,
+) {
+    let mut actor = Actor::new(session, shared, client);
+    actor.record_start();
+    loop {
+        tokio::select! {
+            // Commands first: a cancel or a mode change comes before what a turn wants meanwhile.
+            biased;
+            command = mailbox.recv() => match command {
+                Some(SessionCommand::Close(done)) => {
+                    actor.close().await;
+                    // Whoever closed may have stopped waiting.
+                    let _ = done.send(());
+                    return;
+                }
+                Some(command) => actor.command(command).await,
+                None => return actor.close().await,
+            },
+            Some((number, answer)) = actor.answers.next() => actor.answered(number, answer),
+            (message, room) = next_message(&mut actor.turn, &actor.client) => match message {
+                Some(message) => actor.turn_message(message, room).await,
+                None => actor.turn_over().await,
+            },
+        }
+    }
+}
+
+/// The turn's next message, once the client has room for what may come of it. Pends while no turn runs.
+async fn next_message(
+    turn: &mut Option<RunningTurn>,
+    client: &Client,
+) -> (Option<TurnMessage>, Option<OwnedSemaphorePermit>) {
+    let Some(turn) = turn else { return std::future::pending().await };
+    let room = tokio::select! {
+        biased;
+        // A turn that ends has little left to say, and must not wait for a client that does not read.
+        () = turn.cancel.cancelled() => None,
+        room = client.room() => Some(room),
+    };
+    (turn.messages.recv().await, room)
+}
+
+impl Actor {
+    fn new(session: Session, shared: Shared, client: Client) -> Self {
+        Self {
+            session,
+            shared,
+            client,
+            gate: Gate::default(),
+            questions: HashMap::new(),
+            answers: FuturesUnordered::new(),
+            denials: DenialCount::default(),
+            turn: None,
+            queue: VecDeque::new(),
+            offers: Arc::default(),
+            record_failed: false,
+        }
+    }
+
+    fn record_start(&self) {
+        let (id, at) = (self.session.id.clone(), self.shared.source.now_ms());
+        let mode = self.session.mode.clone();
+        let cwd = self.session.workspace.cwd().to_owned();
+        self.shared.store.post(Row::Session { id: id.clone(), cwd, mode: mode.clone(), at });
+        let source = ModeSource::Start;
+        let change = ModeChange { session: id, turn: 0, from: None, to: mode, source, at };
+        self.shared.store.post(Row::ModeChange(change));
+    }
+
+    /// The ceilings of this session. A mode that is not known leaves none, and then nothing is allowed.
+    pub(super) fn ceilings(&self) -> Vec<&Mode> {
+        self.shared.modes.resolve(&self.session.mode.0).into_iter().collect()
+    }
+
+    async fn command(&mut self, command: SessionCommand) {
+        match command {
+            SessionCommand::Prompt(prompt) => self.prompt(prompt).await,
+            SessionCommand::TakeBack => self.take_back(),
+            SessionCommand::Cancel => self.cancel(),
+            SessionCommand::SetMode { mode, source, reply } => {
+                let outcome = self.change_mode(&mode, source).await;
+                // The client may have gone; the mode has changed all the same.
+                let _ = reply.send(outcome);
+            }
+            SessionCommand::Close(_) => unreachable!("the loop takes it"),
+        }
+    }
+
+    async fn prompt(&mut self, prompt: Prompt) {
+        if self.turn.is_none() {
+            return self.begin_turn(prompt).await;
+        }
+        if self.queue.len() < MAX_WAITING {
+            return self.queue.push_back(prompt);
+        }
+        let text = format!("{MAX_WAITING} prompts wait for this session already: wait for an answer first");
+        let _ = prompt.reply.send(Err(AgentError::InvalidRequest(text)));
+    }
+
+    fn cancel(&mut self) {
+        if let Some(turn) = &self.turn {
+            turn.cancel.cancel();
+        }
+        self.close_questions(|_| true);
+        self.answer_cancelled(|_| true);
+    }
+
+    /// The client took requests back: the running turn's token may be cancelled, or those of waiting prompts.
+    fn take_back(&mut self) {
+        if self.turn.as_ref().is_some_and(|turn| turn.cancel.is_cancelled()) {
+            self.close_questions(|_| true);
+        }
+        self.answer_cancelled(|prompt| prompt.cancel.is_cancelled());
+    }
+
+    /// Answers the waiting prompts that are taken back.
+    fn answer_cancelled(&mut self, taken_back: impl Fn(&Prompt) -> bool) {
+        let (back, stay): (VecDeque<_>, _) = self.queue.drain(..).partition(taken_back);
+        self.queue = stay;
+        for prompt in back {
+            let _ = prompt.reply.send(Ok(StopReason::Cancelled));
+        }
+    }
+
+    async fn begin_turn(&mut self, prompt: Prompt) {
+        let Prompt { content, cancel, reply } = prompt;
+        self.session.turns += 1;
+        let turn = self.session.turns;
+        self.denials = DenialCount::default();
+        let message_id = MessageId::new(format!("msg_{turn}_0"));
+        self.record(SessionEvent::UserMessage { message_id, content }, None).await;
+        for (number, text) in std::mem::take(&mut self.session.notices).into_iter().enumerate() {
+            let message_id = MessageId::new(format!("msg_{turn}_n{number}"));
+            self.record(SessionEvent::Notice { message_id, text }, None).await;
+        }
+        let (to_actor, messages) = mpsc::channel(FROM_TURN);
+        let running = Turn {
+            number: turn,
+            model: Arc::clone(&self.shared.model),
+            tools: self.shared.tools.clone(),
+            workspace: self.session.workspace.clone(),
+            parallel: self.shared.parallel,
+            cancel: cancel.clone(),
+            actor: to_actor,
+        };
+        let task = tokio::spawn(turn::run(running));
+        self.turn = Some(RunningTurn { messages, cancel, task, reply });
+    }
+
+    async fn turn_message(&mut self, message: TurnMessage, room: Option<OwnedSemaphorePermit>) {
+        match message {
+            TurnMessage::Event(event) => self.record(event, room).await,
+            TurnMessage::Finished { update, seen } => {
+                self.session.seen.extend(seen);
+                self.record(SessionEvent::ToolCallUpdate(update), room).await;
+            }
+            TurnMessage::NextRequest(reply) => {
+                // The turn may have been cancelled while it asked.
+                let _ = reply.send(self.next_request());
+            }
+            TurnMessage::Authorize { call, facts, reply } => {
+                let _ = reply.send(self.authorize(call, facts));
+            }
+            TurnMessage::Ask { call, facts, preview, reply } => self.ask(call, facts, &preview, reply),
+        }
+    }
+
+    /// What the model is asked next: the tools and the reminder of the mode that is on now.
+    fn next_request(&mut self) -> NextRequest {
+        let mode = self.shared.modes.resolve(&self.session.mode.0).ok();
+        let ceilings: Vec<&Mode> = mode.into_iter().collect();
+        let grants = &self.session.grants;
+        let specs = self.shared.tools.iter().map(crate::tool::Tool::spec);
+        let offered: Vec<&ToolSpec> = specs
+            .filter(|spec| permission::is_available(&ceilings, grants, spec.name, spec.effect))
+            .collect();
+        let names: Vec<&str> = offered.iter().map(|spec| spec.name).collect();
+        if !self.offers.iter().map(|offer| offer.name.as_str()).eq(names.iter().copied()) {
+            self.offers = offered.into_iter().map(ToolSpec::to_offer).collect();
+        }
+        let transition = self.session.transition.as_mut().map(|pending| {
+            pending.told = true;
+            &pending.transition
+        });
+        let reminder = mode.and_then(|mode| reminder::compose(mode, transition, &names));
+        let ordinal = self.session.requests;
+        self.session.requests += 1;
+        NextRequest {
+            max_steps: mode.map_or(1, |mode| mode.max_steps),
+            request: ModelRequest {
+                session: self.session.id.clone(),
+                ordinal,
+                system: system_prompt(&self.session),
+                tools: Arc::clone(&self.offers),
+                messages: reminder::splice(self.session.history.messages(), reminder),
+            },
+        }
+    }
+
+    async fn turn_over(&mut self) {
+        let Some(turn) = self.turn.take() else { return };
+        self.close_questions(|_| true);
+        let outcome = turn.task.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "a turn died");
+            Err(TurnError::Died)
+        });
+        let cancelled = turn.cancel.is_cancelled();
+        let mut open: Vec<_> = self.session.open_calls.keys().cloned().collect();
+        open.sort_by(|a, b| a.0.cmp(&b.0));
+        for id in open {
+            let result = if cancelled { "Cancelled by the user." } else { "The call was not carried out." };
+            self.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, result)), None).await;
+        }
+        let outcome = match outcome {
+            _ if cancelled => Ok(StopReason::Cancelled),
+            Ok(reason) => Ok(reason),
+            Err(TurnError::Model(error)) => Err(AgentError::Model(error.0)),
+            Err(TurnError::Died) => Err(AgentError::Internal),
+        };
+        if let Ok(reason) = outcome {
+            self.record(SessionEvent::Stop { reason }, None).await;
+        }
+        self.session.forget_transition_after(self.session.turns);
+        self.save().await;
+        // The client may have gone; what happened is recorded.
+        let _ = turn.reply.send(outcome);
+        if let Some(next) = self.queue.pop_front() {
+            self.begin_turn(next).await;
+        }
+    }
+
+    async fn close(&mut self) {
+        self.cancel();
+        if self.turn.is_none() {
+            return self.save().await;
+        }
+        // The turn ends soon after its token; what it still has to say happened.
+        while let (Some(message), _) = next_message(&mut self.turn, &self.client).await {
+            self.turn_message(message, None).await;
+        }
+        self.turn_over().await;
+        self.save().await;
+    }
+
+    /// Takes up an event: what came before it is durable before the client sees it (invariant 14).
+    pub(super) async fn record(&mut self, event: SessionEvent, room: Option<OwnedSemaphorePermit>) {
+        let begins = match &event {
+            SessionEvent::ToolCallUpdate(_)
+            | SessionEvent::Usage { .. }
+            | SessionEvent::ModeChange { .. } => false,
+            event => !self.session.events.last().is_some_and(|last| last.goes_on_with(event)),
+        };
+        if begins {
+            self.save().await;
+        }
+        let mut room = room;
+        let session = self.session.id.clone();
+        encoder::encode(&event, &self.shared.modes, |update| {
+            self.client.update(session.clone(), update, room.take());
+        });
+        self.session.push(event);
+    }
+
+    /// Waits until everything that happened is recorded. A failure is said once; the session goes on.
+    pub(super) async fn save(&mut self) {
+        let from = self.session.stored;
+        if from == self.session.events.len() {
+            return;
+        }
+        let at = self.shared.source.now_ms();
+        for (seq, event) in self.session.events.iter().enumerate().skip(from) {
+            self.shared.store.post(Row::Event {
+                session: self.session.id.clone(),
+                seq: seq as u64,
+                turn: self.session.turns,
+                event: event.clone(),
+                at,
+            });
+        }
+        self.session.stored = self.session.events.len();
+        if let Err(error) = self.shared.store.flush().await {
+            tracing::error!(%error, "a session is not being recorded");
+            if !std::mem::replace(&mut self.record_failed, true) {
+                let message_id = MessageId::new(format!("msg_{}_r", self.session.turns));
+                let text = "This session is not being recorded: the record cannot be written.\n".into();
+                let notice = SessionEvent::Notice { message_id, text };
+                let (client, id) = (&self.client, &self.session.id);
+                encoder::encode(&notice, &self.shared.modes, |update| {
+                    client.update(id.clone(), update, None)
+                });
+                self.session.push(notice);
+            }
+        }
+    }
+}
+
+impl ToolCallUpdateEvent {
+    /// A call that is over without success; the text is for the model and the client.
+    pub(super) fn failed(id: crate::acp::ToolCallId, text: impl Into<String>) -> Self {
+        let text = text.into();
+        let content = Some(vec![crate::tool::ToolContent::Text(text.clone())]);
+        Self { id, status: ToolCallStatus::Failed, content, result: Some(text) }
+    }
+}
+
+/// The same bytes for the life of a session. Modes are not mentioned: they live in the reminder.
+fn system_prompt(session: &Session) -> Arc<str> {
+    format!(
+        "You are Modegate, a coding agent in the user's editor. Work with the tools you are given, and say briefly what \
+         you did and where. The working directory is {}.",
+        session.workspace.cwd().display()
+    )
+    .into()
+}

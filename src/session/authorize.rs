@@ -1,0 +1,254 @@
+//! Whether a turn's call may run: the decision, the question to the user, and its answer.
+//!
+//! Every call is decided here, by the mode that is on when it is about to run, and again after the user was asked.
+//! Only an offered option that allows is consent; an error, a cancel or anything unknown is not.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use futures_util::FutureExt;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::actor::Actor;
+use super::encoder;
+use super::turn::Authorization;
+use crate::acp::{
+    PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
+    RequestPermissionResponse, ToolCallId,
+};
+use crate::client::ClientError;
+use crate::permission::{self, CallFacts, Denial, Scope, Verdict};
+use crate::store::{self, Row};
+use crate::tool::ToolContent;
+
+/// The same denial this often in a row ends the turn.
+const MAX_DENIALS: u32 = 3;
+
+/// What a client answered, or that nobody waits for it any more.
+pub(super) type Answer = Option<Result<RequestPermissionResponse, ClientError>>;
+
+/// A question to the user that has no answer yet.
+pub(super) struct OpenQuestion {
+    call: ToolCallId,
+    facts: CallFacts,
+    /// What "always" would cover, in the mode in which it was asked.
+    scope: Scope,
+    mode: String,
+    withdraw: CancellationToken,
+    reply: oneshot::Sender<Authorization>,
+}
+
+/// Counts denials of the same call in a row.
+#[derive(Default)]
+pub(super) struct DenialCount {
+    last: u64,
+    count: u32,
+}
+
+impl DenialCount {
+    /// Whether this denial is one too many.
+    fn add(&mut self, call: &super::event::ToolCallEvent, rule: &str) -> bool {
+        let mut hasher = DefaultHasher::new();
+        (&call.name, call.arguments.to_string(), rule).hash(&mut hasher);
+        let hash = hasher.finish();
+        self.count = if hash == self.last { self.count + 1 } else { 1 };
+        self.last = hash;
+        self.count >= MAX_DENIALS
+    }
+}
+
+impl Actor {
+    /// Decides a call. `facts` are missing when there is no such tool.
+    pub(super) fn authorize(&mut self, call: ToolCallId, facts: Option<CallFacts>) -> Authorization {
+        let Some(facts) = facts else {
+            let ceilings = self.ceilings();
+            let grants = &self.session.grants;
+            let specs = self.shared.tools.iter().map(crate::tool::Tool::spec);
+            let names: Vec<&str> = specs
+                .filter(|spec| permission::is_available(&ceilings, grants, spec.name, spec.effect))
+                .map(|spec| spec.name)
+                .collect();
+            let message = format!("There is no such tool. Available: {}.", names.join(", "));
+            return self.denied(call, Denial { rule: "unknown_tool", message });
+        };
+        match self.decide(&facts) {
+            Verdict::Allow => self.granted(call, facts),
+            Verdict::Ask(_) => Authorization::Ask,
+            Verdict::Deny(denial) => self.denied(call, denial),
+        }
+    }
+
+    /// Asks the user, unless the mode has meanwhile made that unnecessary or impossible.
+    pub(super) fn ask(
+        &mut self,
+        call: ToolCallId,
+        facts: CallFacts,
+        preview: &[ToolContent],
+        reply: oneshot::Sender<Authorization>,
+    ) {
+        let scope = match self.decide(&facts) {
+            Verdict::Ask(scope) => scope,
+            // The turn may have been cancelled while it asked; so below.
+            Verdict::Allow => return drop(reply.send(self.granted(call, facts))),
+            Verdict::Deny(denial) => return drop(reply.send(self.denied(call, denial))),
+        };
+        let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
+        let Some(announced) = self.session.open_calls.get(&call).filter(|_| !cancelled) else {
+            return drop(reply.send(Authorization::Cancelled));
+        };
+        let mode = self.session.mode.0.to_string();
+        let request = RequestPermissionRequest::new(
+            self.session.id.clone(),
+            encoder::call_for_permission(announced, preview),
+            options(&scope, &mode),
+        );
+        let withdraw = CancellationToken::new();
+        let number = self.questions.keys().max().map_or(0, |last| last + 1);
+        let (client, withdrawn) = (self.client.clone(), withdraw.clone());
+        self.answers.push(
+            async move {
+                tokio::select! {
+                    biased;
+                    () = withdrawn.cancelled() => (number, None),
+                    answer = client.request_permission(request) => (number, Some(answer)),
+                }
+            }
+            .boxed(),
+        );
+        self.questions.insert(number, OpenQuestion { call, facts, scope, mode, withdraw, reply });
+    }
+
+    /// Takes an answer; the decision is made again, by the mode that is on now.
+    pub(super) fn answered(&mut self, number: u64, answer: Answer) {
+        // A question that was closed meanwhile has no place any more: its answer is void.
+        let Some(question) = self.questions.remove(&number) else { return };
+        let OpenQuestion { call, facts, scope, mode, reply, .. } = question;
+        let authorization = match consent(answer) {
+            Consent::Always => {
+                self.session.grants.allow(&mode, scope);
+                self.decide_again(call, facts)
+            }
+            Consent::Once => self.decide_again(call, facts),
+            Consent::Never => {
+                self.session.grants.reject(&mode, scope);
+                Authorization::Rejected("The user rejected this call, and every further one like it.".into())
+            }
+            Consent::No(why) => Authorization::Rejected(why),
+        };
+        // The turn may have been cancelled meanwhile.
+        let _ = reply.send(authorization);
+    }
+
+    /// Closes the open questions whose call `is_void`, and says which calls they were about.
+    pub(super) fn close_questions(&mut self, is_void: impl Fn(&CallFacts) -> bool) -> Vec<ToolCallId> {
+        let mut void: Vec<u64> =
+            self.questions.iter().filter(|(_, q)| is_void(&q.facts)).map(|(n, _)| *n).collect();
+        void.sort_unstable();
+        let mut closed = Vec::new();
+        for number in void {
+            let Some(question) = self.questions.remove(&number) else { continue };
+            question.withdraw.cancel();
+            let authorization = match self.decide(&question.facts) {
+                Verdict::Deny(denial) => self.denied(question.call.clone(), denial),
+                Verdict::Allow | Verdict::Ask(_) => Authorization::Cancelled,
+            };
+            closed.push(question.call);
+            let _ = question.reply.send(authorization);
+        }
+        closed
+    }
+
+    fn decide(&self, facts: &CallFacts) -> Verdict {
+        permission::decide(&self.ceilings(), &self.session.grants, facts)
+    }
+
+    /// After consent: what was asked for may run, unless it has become impossible.
+    fn decide_again(&mut self, call: ToolCallId, facts: CallFacts) -> Authorization {
+        match self.decide(&facts) {
+            Verdict::Allow | Verdict::Ask(_) => self.granted(call, facts),
+            Verdict::Deny(denial) => self.denied(call, denial),
+        }
+    }
+
+    fn granted(&mut self, call: ToolCallId, facts: CallFacts) -> Authorization {
+        let Some(turn) = &self.turn else { return Authorization::Cancelled };
+        if turn.cancel.is_cancelled() {
+            return Authorization::Cancelled;
+        }
+        let known = facts.targets.iter().map(|target| self.session.seen.get(&target.path).copied()).collect();
+        self.denials = DenialCount::default();
+        Authorization::Granted { permit: self.gate.admit(call, facts, &turn.cancel), known }
+    }
+
+    fn denied(&mut self, call: ToolCallId, denial: Denial) -> Authorization {
+        let Denial { rule, message } = denial;
+        let announced = self.session.open_calls.get(&call);
+        let tool = announced.map(|call| call.name.clone()).unwrap_or_default();
+        let too_often = announced.is_some_and(|call| self.denials.add(call, rule));
+        tracing::info!(session = %self.session.id, mode = %self.session.mode, tool, rule, "denied a call");
+        self.shared.store.post(Row::Denial(store::Denial {
+            session: self.session.id.clone(),
+            turn: self.session.turns,
+            call,
+            tool,
+            mode: self.session.mode.clone(),
+            rule: rule.into(),
+            at: self.shared.source.now_ms(),
+        }));
+        Authorization::Denied { message, too_often }
+    }
+}
+
+enum Consent {
+    Once,
+    Always,
+    Never,
+    /// Not given; the text is for the model.
+    No(String),
+}
+
+const ALLOW_ONCE: &str = "allow_once";
+const ALLOW_ALWAYS: &str = "allow_always";
+const REJECT_ONCE: &str = "reject_once";
+const REJECT_ALWAYS: &str = "reject_always";
+
+fn options(scope: &Scope, mode: &str) -> Vec<PermissionOption> {
+    let what = match scope {
+        Scope::Tool(tool) => tool.clone(),
+        Scope::Below(tool, path) => format!("{tool} below {}", path.display()),
+    };
+    let option = |id: &'static str, name: String, kind| PermissionOption::new(id, name, kind);
+    vec![
+        option(ALLOW_ONCE, "Allow".into(), PermissionOptionKind::AllowOnce),
+        option(
+            ALLOW_ALWAYS,
+            format!("Always allow {what} (this session, {mode} mode)"),
+            PermissionOptionKind::AllowAlways,
+        ),
+        option(REJECT_ONCE, "Reject".into(), PermissionOptionKind::RejectOnce),
+        option(
+            REJECT_ALWAYS,
+            format!("Always reject {what} (this session, {mode} mode)"),
+            PermissionOptionKind::RejectAlways,
+        ),
+    ]
+}
+
+fn consent(answer: Answer) -> Consent {
+    let no = |why: &str| Consent::No(why.to_owned());
+    match answer {
+        None => no("The question to the user was withdrawn."),
+        Some(Err(error)) => Consent::No(format!("The user could not be asked: {error}.")),
+        Some(Ok(response)) => match response.outcome {
+            RequestPermissionOutcome::Selected(selected) => match &*selected.option_id.0 {
+                ALLOW_ONCE => Consent::Once,
+                ALLOW_ALWAYS => Consent::Always,
+                REJECT_ALWAYS => Consent::Never,
+                REJECT_ONCE => no("The user rejected this call."),
+                _ => no("The client chose an option that was not offered, which is no consent."),
+            },
+            // Cancelled, and whatever later versions of the protocol may add: none of it is consent.
+            _ => no("The question to the user was cancelled."),
+        },
+    }
+}

@@ -1,0 +1,79 @@
+//! The one function that changes a session's mode, whoever asks.
+//!
+//! In order: record and commit; close the permission requests that the new mode denies; end what runs and no longer
+//! fits; tell the client; and only then does the caller answer. A record that fails fails the change.
+
+use std::time::Duration;
+
+use super::actor::Actor;
+use super::event::SessionEvent;
+use super::{ModeEffect, valid_modes};
+use crate::acp::SessionModeId;
+use crate::error::AgentError;
+use crate::mode::Mode;
+use crate::permission::{self, CallFacts, Grants, Verdict};
+use crate::store::{ModeChange, ModeSource};
+
+/// How long a change waits for what it ended. What takes longer is named in the answer.
+const BOUND: Duration = Duration::from_secs(2);
+
+impl Actor {
+    /// Changes the mode. The mode that is on already is a silent success, without an effect.
+    ///
+    /// # Errors
+    /// The mode is unknown, or the change could not be recorded: then nothing has changed.
+    pub(super) async fn change_mode(
+        &mut self,
+        mode: &SessionModeId,
+        source: ModeSource,
+    ) -> Result<Option<ModeEffect>, AgentError> {
+        let modes = std::sync::Arc::clone(&self.shared.modes);
+        let new = modes
+            .resolve(&mode.0)
+            .map_err(|unknown| AgentError::invalid_params(unknown.to_string(), valid_modes(&modes)))?;
+        let (from, to) = (self.session.mode.clone(), new.mode_id());
+        if from == to {
+            return Ok(None);
+        }
+        let change = ModeChange {
+            session: self.session.id.clone(),
+            turn: self.session.turns,
+            from: Some(from.clone()),
+            to: to.clone(),
+            source,
+            at: self.shared.source.now_ms(),
+        };
+        // Nothing is decided meanwhile: this loop is the one that decides.
+        self.shared.store.record_mode_change(change).await.map_err(|error| {
+            tracing::error!(%error, "a mode change was not made");
+            AgentError::Record
+        })?;
+        self.session.mode = to.clone();
+
+        let grants = self.session.grants.clone();
+        let is_denied =
+            |facts: &CallFacts| matches!(permission::decide(&[new], &grants, facts), Verdict::Deny(_));
+        let closed = self.close_questions(is_denied);
+        let ended = self.gate.end(is_denied, BOUND).await;
+        let during = self.turn.is_some().then_some(self.session.turns);
+        self.session.note_transition(from.clone(), to.clone(), during);
+        let tightened = modes.resolve(&from.0).is_ok_and(|old| self.is_tighter(old, new));
+        self.record(SessionEvent::ModeChange { from, to }, None).await;
+        Ok(Some(ModeEffect { tightened, ended, closed }))
+    }
+
+    /// Whether anything that the old mode lets a tool do is denied or asked for in the new one.
+    fn is_tighter(&self, old: &Mode, new: &Mode) -> bool {
+        let strictness =
+            |mode: &Mode, facts: &CallFacts| match permission::decide(&[mode], &Grants::default(), facts) {
+                Verdict::Allow => 0,
+                Verdict::Ask(_) => 1,
+                Verdict::Deny(_) => 2,
+            };
+        self.shared.tools.iter().any(|tool| {
+            let spec = tool.spec();
+            let facts = CallFacts { tool: spec.name.into(), effect: spec.effect, targets: Vec::new() };
+            strictness(new, &facts) > strictness(old, &facts)
+        })
+    }
+}

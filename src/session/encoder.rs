@@ -1,0 +1,256 @@
+//! Session events as ACP updates. Pure.
+//!
+//! Lines stay below 60 KiB, because a common client reads no longer ones: long text goes in several chunks, tool content
+//! is cut with a note, and a large diff becomes its hunks as text.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+use similar::TextDiff;
+
+use super::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
+use super::options::config_options;
+use crate::acp::{
+    ConfigOptionUpdate, ContentChunk, CurrentModeUpdate, Diff, MessageId, SessionUpdate, ToolCall,
+    ToolCallContent, ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, Update, UsageUpdate,
+};
+use crate::mode::Modes;
+use crate::tool::{Location, ToolContent};
+
+/// Bytes of a text chunk once it is JSON.
+const CHUNK: usize = 32 * 1024;
+
+/// Bytes of a tool's text once it is JSON.
+const CONTENT: usize = 24 * 1024;
+
+/// Bytes of both sides of a diff once they are JSON.
+const DIFF: usize = 40 * 1024;
+
+/// Bytes of a call's arguments once they are JSON.
+const RAW_INPUT: usize = 12 * 1024;
+
+/// Bytes of one string inside arguments that are too long.
+const RAW_STRING: usize = 2 * 1024;
+
+/// Characters of a title.
+const TITLE: usize = 200;
+
+/// Hands the updates for an event to `send`, in order. Some events have none.
+pub fn encode(event: &SessionEvent, modes: &Modes, mut send: impl FnMut(Update)) {
+    match event {
+        SessionEvent::AgentText { message_id, text } | SessionEvent::Notice { message_id, text } => {
+            chunks(text, message_id, SessionUpdate::AgentMessageChunk, send);
+        }
+        SessionEvent::AgentThought { message_id, text } => {
+            chunks(text, message_id, SessionUpdate::AgentThoughtChunk, send);
+        }
+        SessionEvent::ToolCall(call) => send(SessionUpdate::ToolCall(tool_call(call)).into()),
+        SessionEvent::ToolCallUpdate(update) => {
+            send(SessionUpdate::ToolCallUpdate(tool_call_update(update)).into());
+        }
+        SessionEvent::ModeChange { to, .. } => {
+            send(Update::CurrentMode(CurrentModeUpdate::new(to.clone())));
+            let options = ConfigOptionUpdate::new(config_options(modes, to));
+            send(SessionUpdate::ConfigOptionUpdate(options).into());
+        }
+        SessionEvent::Usage { used, size } => {
+            send(SessionUpdate::UsageUpdate(UsageUpdate::new(*used, *size)).into());
+        }
+        // The client has the user's message already, and learns of the end from the answer.
+        SessionEvent::UserMessage { .. } | SessionEvent::Stop { .. } => {}
+    }
+}
+
+fn chunks(
+    text: &str,
+    id: &MessageId,
+    update: fn(ContentChunk) -> SessionUpdate,
+    mut send: impl FnMut(Update),
+) {
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (piece, after) = rest.split_at(fitting(rest, CHUNK));
+        send(update(ContentChunk::new(piece.into()).message_id(id.clone())).into());
+        rest = after;
+    }
+}
+
+fn tool_call(call: &ToolCallEvent) -> ToolCall {
+    ToolCall::new(call.id.clone(), title(&call.title))
+        .name(call.name.clone())
+        .kind(call.kind)
+        .locations(locations(&call.locations))
+        .raw_input(raw_input(&call.arguments))
+}
+
+fn tool_call_update(update: &ToolCallUpdateEvent) -> ToolCallUpdate {
+    let mut fields = ToolCallUpdateFields::new().status(update.status);
+    if let Some(content) = &update.content {
+        fields = fields.content(content.iter().map(content_block).collect::<Vec<_>>());
+    }
+    ToolCallUpdate::new(update.id.clone(), fields)
+}
+
+/// A call as a permission request shows it: everything again, with what would be done.
+pub fn call_for_permission(call: &ToolCallEvent, preview: &[ToolContent]) -> ToolCallUpdate {
+    let mut call = tool_call(call);
+    call.content = preview.iter().map(content_block).collect();
+    call.into()
+}
+
+fn content_block(content: &ToolContent) -> ToolCallContent {
+    match content {
+        ToolContent::Text(text) => clip(text, CONTENT).into_owned().into(),
+        ToolContent::Diff { path, old, new } => {
+            let before = old.as_deref().unwrap_or_default();
+            if encoded_len(before) + encoded_len(new) <= DIFF {
+                return Diff::new(path.clone(), new.as_str()).old_text(old.clone()).into();
+            }
+            let diff = TextDiff::from_lines(before, new);
+            let name = path.display().to_string();
+            let hunks = diff.unified_diff().context_radius(3).header(&name, &name).to_string();
+            clip(&hunks, CONTENT).into_owned().into()
+        }
+    }
+}
+
+fn locations(locations: &[Location]) -> Vec<ToolCallLocation> {
+    locations.iter().map(|place| ToolCallLocation::new(place.path.clone()).line(place.line)).collect()
+}
+
+fn title(text: &str) -> String {
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(TITLE + 1).collect();
+    match line.char_indices().nth(TITLE) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+fn raw_input(arguments: &Value) -> Value {
+    if arguments.to_string().len() <= RAW_INPUT {
+        return arguments.clone();
+    }
+    let mut shorter = arguments.clone();
+    clip_strings(&mut shorter);
+    let text = shorter.to_string();
+    if text.len() <= RAW_INPUT { shorter } else { Value::String(clip(&text, RAW_INPUT).into_owned()) }
+}
+
+/// Cuts the strings of arguments. Depth is bounded by the parser that made them.
+fn clip_strings(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = clip(text, RAW_STRING).into_owned(),
+        Value::Array(values) => values.iter_mut().for_each(clip_strings),
+        Value::Object(members) => members.values_mut().for_each(clip_strings),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Cuts text whose JSON would be longer than `budget`, and says how much is missing.
+fn clip(text: &str, budget: usize) -> Cow<'_, str> {
+    let end = fitting(text, budget);
+    if end == text.len() {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("{}\n[{} more bytes are not shown]", &text[..end], text.len() - end))
+}
+
+/// How much of the text, in bytes, fits into `budget` bytes of JSON. At least one character, so that loops end.
+fn fitting(text: &str, budget: usize) -> usize {
+    if text.len() * 6 <= budget {
+        return text.len();
+    }
+    let mut used = 0;
+    for (at, c) in text.char_indices() {
+        used += encoded_char(c);
+        if used > budget && at > 0 {
+            return at;
+        }
+    }
+    text.len()
+}
+
+fn encoded_len(text: &str) -> usize {
+    text.chars().map(encoded_char).sum()
+}
+
+fn encoded_char(c: char) -> usize {
+    match c {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        c if c < ' ' => 6,
+        c => c.len_utf8(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::acp::{SessionModeId, ToolCallId, ToolCallStatus, ToolKind};
+
+    const LINE: usize = 60 * 1024;
+
+    fn updates(event: &SessionEvent) -> Vec<Value> {
+        let mut updates = Vec::new();
+        encode(event, &Modes::built_in(), |update| updates.push(serde_json::to_value(update).unwrap()));
+        updates
+    }
+
+    #[test]
+    fn long_text_is_split_and_nothing_of_it_is_lost() {
+        let text = "\u{1}é\"\u{1f600}".repeat(20_000);
+        let event = SessionEvent::AgentText { message_id: MessageId::new("m"), text: text.clone() };
+        let updates = updates(&event);
+        assert!(updates.iter().all(|update| update.to_string().len() < LINE));
+        let joined: String =
+            updates.iter().map(|update| update["content"]["text"].as_str().unwrap()).collect();
+        assert_eq!(joined, text);
+    }
+
+    #[test]
+    fn large_calls_and_results_stay_below_the_limit_and_say_what_is_missing() {
+        let call = SessionEvent::ToolCall(ToolCallEvent {
+            id: ToolCallId::new("c"),
+            model_id: "c".into(),
+            name: "write_file".into(),
+            title: "t\n".repeat(5000),
+            kind: ToolKind::Edit,
+            arguments: json!({ "path": "a", "content": "\u{1}".repeat(100_000), "more": vec!["x".repeat(5000); 100] }),
+            locations: vec![],
+        });
+        let diff = |old: &str, new: &str| ToolContent::Diff {
+            path: "/a".into(),
+            old: Some(old.into()),
+            new: new.into(),
+        };
+        let large = "line\n".repeat(20_000);
+        let result = SessionEvent::ToolCallUpdate(ToolCallUpdateEvent {
+            id: ToolCallId::new("c"),
+            status: ToolCallStatus::Completed,
+            content: Some(vec![diff(&large, &format!("{large}end\n"))]),
+            result: None,
+        });
+        for event in [&call, &result] {
+            let updates = updates(event);
+            assert_eq!(updates.len(), 1);
+            assert!(updates[0].to_string().len() < LINE, "{}", updates[0].to_string().len());
+        }
+        let hunks = updates(&result)[0]["content"][0]["content"]["text"].as_str().unwrap().to_owned();
+        assert!(hunks.ends_with("+end\n"), "{hunks}");
+        assert!(clip(&large, CONTENT).ends_with("more bytes are not shown]"));
+    }
+
+    #[test]
+    fn a_mode_change_is_told_on_both_surfaces_and_under_both_keys() {
+        let id = |id: &str| SessionModeId::new(id);
+        let updates = updates(&SessionEvent::ModeChange { from: id("ask"), to: id("plan") });
+        assert_eq!(
+            updates[0],
+            json!({ "sessionUpdate": "current_mode_update", "currentModeId": "plan", "modeId": "plan" })
+        );
+        assert_eq!(updates[1]["sessionUpdate"], "config_option_update");
+        assert_eq!(updates[1]["configOptions"][0]["currentValue"], "plan");
+        assert_eq!(updates.len(), 2);
+    }
+}

@@ -1,0 +1,129 @@
+//! What happens in a session, as an ordered list of events. Plain data.
+//!
+//! The list is the session: the ACP encoder ([`super::encoder`]), the model's history ([`super::history`]) and the store
+//! are readers of it, and a later version of the protocol is one more encoder.
+
+use serde_json::Value;
+
+use crate::acp::{ContentBlock, MessageId, SessionModeId, StopReason, ToolCallId, ToolCallStatus, ToolKind};
+use crate::tool::{Location, ToolContent};
+
+/// One event.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SessionEvent {
+    /// The user's prompt. The client has shown it already.
+    UserMessage {
+        /// Unique in the session.
+        message_id: MessageId,
+        /// As it came.
+        content: Vec<ContentBlock>,
+    },
+    /// The model's answer, or a piece of it: pieces with one id are one message.
+    AgentText {
+        /// Unique in the session, one per message.
+        message_id: MessageId,
+        /// More text.
+        text: String,
+    },
+    /// The model's reasoning, or a piece of it.
+    AgentThought {
+        /// Unique in the session, one per message.
+        message_id: MessageId,
+        /// More text.
+        text: String,
+    },
+    /// Modegate itself says something to the user. The model never sees it.
+    Notice {
+        /// Unique in the session.
+        message_id: MessageId,
+        /// What it says.
+        text: String,
+    },
+    /// The model asked for a tool.
+    ToolCall(ToolCallEvent),
+    /// Something about a tool call changed.
+    ToolCallUpdate(ToolCallUpdateEvent),
+    /// The mode changed.
+    ModeChange {
+        /// The mode before.
+        from: SessionModeId,
+        /// The mode now.
+        to: SessionModeId,
+    },
+    /// The model said how full its context is.
+    Usage {
+        /// Tokens in the context.
+        used: u64,
+        /// Tokens that fit.
+        size: u64,
+    },
+    /// The turn ended.
+    Stop {
+        /// Why.
+        reason: StopReason,
+    },
+}
+
+/// A tool call as it was announced.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCallEvent {
+    /// Unique in the session.
+    pub id: ToolCallId,
+    /// The model's own id for it, which its history must keep.
+    pub model_id: String,
+    /// The tool's name, as the model wrote it.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// How clients show it.
+    pub kind: ToolKind,
+    /// As the model gave them.
+    pub arguments: Value,
+    /// What it is about.
+    pub locations: Vec<Location>,
+}
+
+/// A change to a tool call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCallUpdateEvent {
+    /// Which call.
+    pub id: ToolCallId,
+    /// Where it stands now.
+    pub status: ToolCallStatus,
+    /// What the client shows from now on; `None` leaves it.
+    pub content: Option<Vec<ToolContent>>,
+    /// What the model reads, once the call is over.
+    pub result: Option<String>,
+}
+
+impl SessionEvent {
+    /// The message that the event is a piece of, if it may be one of several pieces.
+    fn piece_of(&self) -> Option<&MessageId> {
+        match self {
+            Self::AgentText { message_id, .. } | Self::AgentThought { message_id, .. } => Some(message_id),
+            Self::UserMessage { .. }
+            | Self::Notice { .. }
+            | Self::ToolCall(_)
+            | Self::ToolCallUpdate(_)
+            | Self::ModeChange { .. }
+            | Self::Usage { .. }
+            | Self::Stop { .. } => None,
+        }
+    }
+
+    /// Whether `next` is a further piece of the same message.
+    pub fn goes_on_with(&self, next: &Self) -> bool {
+        self.piece_of().is_some() && self.piece_of() == next.piece_of()
+    }
+
+    /// Appends a further piece of the same message.
+    pub fn append(&mut self, next: Self) {
+        if let (
+            Self::AgentText { text, .. } | Self::AgentThought { text, .. },
+            Self::AgentText { text: more, .. } | Self::AgentThought { text: more, .. },
+        ) = (self, next)
+        {
+            text.push_str(&more);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The conversation as the model sees it, kept up event by event. Pure.
+//!
+//! Reminders never enter here. User-side text that looks like one (a prompt, a file, a file's name, a tool's output) is
+//! made harmless on its way in, so that the reminder that is spliced into a request is the only one on that side.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
+use crate::acp::{ContentBlock, ToolCallId};
+use crate::model::{Block, Message, Role};
+
+/// The messages of a session, oldest first; roles alternate.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    messages: Vec<Arc<Message>>,
+    /// The calls of the last assistant message, in the model's order, with their results as they come in.
+    open: Vec<OpenCall>,
+    index: HashMap<ToolCallId, usize>,
+}
+
+#[derive(Debug, Clone)]
+struct OpenCall {
+    model_id: String,
+    name: String,
+    result: Option<(String, bool)>,
+}
+
+impl History {
+    /// Takes up an event.
+    pub fn push(&mut self, event: &SessionEvent) {
+        match event {
+            SessionEvent::UserMessage { content, .. } => {
+                self.close_calls();
+                for block in content {
+                    self.append(Role::User, Block::Text(prompt_text(block)));
+                }
+            }
+            SessionEvent::AgentText { text, .. } => self.append_text(text),
+            SessionEvent::AgentThought { text, .. } => self.append_thought(text),
+            SessionEvent::ToolCall(call) => self.call(call),
+            SessionEvent::ToolCallUpdate(update) => self.update(update),
+            SessionEvent::Notice { .. }
+            | SessionEvent::ModeChange { .. }
+            | SessionEvent::Usage { .. }
+            | SessionEvent::Stop { .. } => {}
+        }
+    }
+
+    /// The messages for the next request: the results of the last calls stand in the order of the calls.
+    pub fn messages(&mut self) -> Vec<Arc<Message>> {
+        self.close_calls();
+        self.messages.clone()
+    }
+
+    fn call(&mut self, call: &ToolCallEvent) {
+        self.append(
+            Role::Assistant,
+            Block::ToolCall {
+                id: call.model_id.clone(),
+                name: call.name.clone(),
+                arguments: call.arguments.clone(),
+            },
+        );
+        self.index.insert(call.id.clone(), self.open.len());
+        self.open.push(OpenCall { model_id: call.model_id.clone(), name: call.name.clone(), result: None });
+    }
+
+    fn update(&mut self, update: &ToolCallUpdateEvent) {
+        let Some(result) = &update.result else { return };
+        let Some(open) = self.index.get(&update.id).and_then(|at| self.open.get_mut(*at)) else { return };
+        let is_error = update.status == crate::acp::ToolCallStatus::Failed;
+        open.result = Some((neutralise(result).into_owned(), is_error));
+    }
+
+    /// Puts the results of the last calls into a message. Every call has one: a model rejects a call without.
+    fn close_calls(&mut self) {
+        self.index.clear();
+        for call in std::mem::take(&mut self.open) {
+            let (text, is_error) =
+                call.result.unwrap_or_else(|| ("The call was not carried out.".into(), true));
+            let result = Block::ToolResult { id: call.model_id, name: call.name, text, is_error };
+            self.append(Role::User, result);
+        }
+    }
+
+    /// The model's own text stays as it was: it is the model's, and it streams in pieces.
+    fn append_text(&mut self, more: &str) {
+        if let Some(Block::Text(text)) = self.last_block(Role::Assistant) {
+            text.push_str(more);
+        } else {
+            self.append(Role::Assistant, Block::Text(more.to_owned()));
+        }
+    }
+
+    fn append_thought(&mut self, more: &str) {
+        if let Some(Block::Thought(text)) = self.last_block(Role::Assistant) {
+            text.push_str(more);
+        } else {
+            self.append(Role::Assistant, Block::Thought(more.to_owned()));
+        }
+    }
+
+    fn last_block(&mut self, role: Role) -> Option<&mut Block> {
+        let last = self.messages.last_mut().filter(|message| message.role == role)?;
+        Arc::make_mut(last).blocks.last_mut()
+    }
+
+    fn append(&mut self, role: Role, block: Block) {
+        match self.messages.last_mut() {
+            Some(last) if last.role == role => Arc::make_mut(last).blocks.push(block),
+            _ => self.messages.push(Arc::new(Message { role, blocks: vec![block] })),
+        }
+    }
+}
+
+/// A block of a prompt as text. Blocks that were not advertised do not get this far.
+fn prompt_text(block: &ContentBlock) -> String {
+    match block {
+        ContentBlock::Text(text) => neutralise(&text.text).into_owned(),
+        ContentBlock::ResourceLink(link) => {
+            neutralise(&format!("[{}]({})", link.title.as_ref().unwrap_or(&link.name), link.uri)).into_owned()
+        }
+        // The schema may grow; what it may hold is checked when the prompt arrives.
+        _ => String::new(),
+    }
+}
+
+/// Makes text harmless that looks like a reminder's tag, whatever the case and the white space in it.
+pub fn neutralise(text: &str) -> Cow<'_, str> {
+    const NAME: &str = "system-reminder";
+    let mut safe = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('<') {
+        let (before, tag) = rest.split_at(at);
+        safe.push_str(before);
+        let name = tag[1..].trim_start_matches(|c: char| c == '/' || c.is_whitespace());
+        let is_tag = name.get(..NAME.len()).is_some_and(|name| name.eq_ignore_ascii_case(NAME));
+        safe.push_str(if is_tag { "&lt;" } else { "<" });
+        rest = &tag[1..];
+    }
+    if safe.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    safe.push_str(rest);
+    Cow::Owned(safe)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::acp::{MessageId, ToolCallStatus, ToolKind};
+
+    fn user(text: &str) -> SessionEvent {
+        SessionEvent::UserMessage { message_id: MessageId::new("u"), content: vec![text.into()] }
+    }
+
+    fn said(text: &str) -> SessionEvent {
+        SessionEvent::AgentText { message_id: MessageId::new("a"), text: text.into() }
+    }
+
+    fn call(id: &str) -> SessionEvent {
+        SessionEvent::ToolCall(ToolCallEvent {
+            id: ToolCallId::new(id),
+            model_id: id.into(),
+            name: "t".into(),
+            title: "T".into(),
+            kind: ToolKind::Read,
+            arguments: json!({}),
+            locations: vec![],
+        })
+    }
+
+    fn result(id: &str, text: &str) -> SessionEvent {
+        SessionEvent::ToolCallUpdate(ToolCallUpdateEvent {
+            id: ToolCallId::new(id),
+            status: ToolCallStatus::Completed,
+            content: None,
+            result: Some(text.into()),
+        })
+    }
+
+    fn check(events: &[SessionEvent], expected: &[(Role, &[&str])]) {
+        let mut history = History::default();
+        for event in events {
+            history.push(event);
+        }
+        let messages = history.messages();
+        let shown: Vec<(Role, Vec<String>)> = messages
+            .iter()
+            .map(|message| {
+                let blocks = message.blocks.iter().map(|block| match block {
+                    Block::Text(text) | Block::Thought(text) | Block::Reminder(text) => text.clone(),
+                    Block::ToolCall { id, .. } => format!("call {id}"),
+                    Block::ToolResult { id, text, .. } => format!("{id}: {text}"),
+                });
+                (message.role, blocks.collect())
+            })
+            .collect();
+        let expected: Vec<(Role, Vec<String>)> = expected
+            .iter()
+            .map(|(role, blocks)| (*role, blocks.iter().map(|block| (*block).to_owned()).collect()))
+            .collect();
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn results_stand_in_the_order_of_the_calls_and_pieces_of_text_are_one_block() {
+        check(
+            &[user("go"), said("a"), said("b"), call("1"), call("2"), result("2", "two"), result("1", "one")],
+            &[
+                (Role::User, &["go"]),
+                (Role::Assistant, &["ab", "call 1", "call 2"]),
+                (Role::User, &["1: one", "2: two"]),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_call_that_was_cut_off_has_a_result_and_roles_alternate() {
+        check(
+            &[user("go"), call("1"), user("again")],
+            &[
+                (Role::User, &["go"]),
+                (Role::Assistant, &["call 1"]),
+                (Role::User, &["1: The call was not carried out.", "again"]),
+            ],
+        );
+    }
+
+    #[test]
+    fn nothing_that_looks_like_a_reminder_comes_in() {
+        for tag in ["<system-reminder>", "</system-reminder>", "<SYSTEM-Reminder x>", "< / system-reminder>"]
+        {
+            assert!(!neutralise(&format!("a < b {tag} c")).contains(tag), "{tag}");
+        }
+        assert_eq!(neutralise("a < b <b>&"), "a < b <b>&");
+        assert_eq!(neutralise("x<system-reminder>"), "x&lt;system-reminder>");
+    }
+}

@@ -1,0 +1,95 @@
+//! The splicer: puts at most one reminder into a request, as the last block of its last user-side message. Pure.
+//!
+//! A reminder is made anew for every request and stored nowhere. Taking it away again leaves the request a prefix of
+//! the next one, so providers' prompt caches keep what came before. It says what the mode forbids and what is there; it
+//! claims nothing that is not enforced (D31-D38).
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use crate::acp::SessionModeId;
+use crate::mode::{Access, Mode};
+use crate::model::{Block, Message, Role};
+
+/// A mode change that the model has not been told of yet, or only in the turn in which it happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transition {
+    /// The mode that the model last knew of.
+    pub from: SessionModeId,
+    /// The mode now.
+    pub to: SessionModeId,
+}
+
+/// The reminder for a request, if there is to be one: in every request of a restricted mode, and after a switch.
+///
+/// `available` are the names of the tools that the request offers.
+pub fn compose(mode: &Mode, transition: Option<&Transition>, available: &[&str]) -> Option<String> {
+    if transition.is_none() && !mode.has_standing_reminder() {
+        return None;
+    }
+    let mut text = String::from("<system-reminder>\n");
+    if let Some(Transition { from, to }) = transition {
+        line(
+            &mut text,
+            format_args!("The user's session has switched from {from} mode to {to} mode. {}", effect(mode)),
+        );
+    }
+    if mode.has_standing_reminder() {
+        line(&mut text, format_args!("{}", guardrail(mode)));
+        line(&mut text, format_args!("{}", mode.prompt.trim()));
+        let tools = if available.is_empty() { "none".into() } else { available.join(", ") };
+        line(
+            &mut text,
+            format_args!(
+                "Tools available now: {tools}. A tool that is missing has been disabled by the user's mode; calls to \
+                 it are refused."
+            ),
+        );
+    }
+    text.push_str("</system-reminder>");
+    Some(text)
+}
+
+/// Puts the reminder into the messages of a request, which end with a user-side one.
+pub fn splice(mut messages: Vec<Arc<Message>>, reminder: Option<String>) -> Vec<Arc<Message>> {
+    let Some(reminder) = reminder else { return messages };
+    match messages.last_mut() {
+        Some(last) if last.role == Role::User => Arc::make_mut(last).blocks.push(Block::Reminder(reminder)),
+        _ => messages.push(Arc::new(Message { role: Role::User, blocks: vec![Block::Reminder(reminder)] })),
+    }
+    messages
+}
+
+fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    writeln!(text, "{line}").expect("writing to a string cannot fail");
+}
+
+/// The sentence that no author of a mode can drop.
+fn guardrail(mode: &Mode) -> String {
+    let name = &mode.name;
+    match mode.access {
+        Access::ReadOnly => format!(
+            "{name} mode is on: only read-only tools are available this turn, and calls that would change anything \
+             are refused."
+        ),
+        Access::Edit => format!(
+            "{name} mode is on: files may be edited{}, and nothing may be run.",
+            mode.write_paths
+                .as_ref()
+                .map(|globs| format!(" where they match {}", globs.patterns.join(", ")))
+                .unwrap_or_default()
+        ),
+        Access::Full => format!("{name} mode is on."),
+    }
+}
+
+fn effect(mode: &Mode) -> &'static str {
+    match mode.access {
+        Access::ReadOnly => "From now on nothing may be changed.",
+        Access::Edit => "From now on only files may be changed, where the mode allows it.",
+        Access::Full => "Earlier restrictions no longer hold: the tools of this request can be used.",
+    }
+}
+
+#[cfg(test)]
+mod tests;

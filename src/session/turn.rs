@@ -1,0 +1,408 @@
+//! A prompt's turn: ask the model, run the tools it calls, repeat, until there is a reason to stop.
+//!
+//! A turn has no session state. It asks the actor what to send and whether a call may run, and reports what happens;
+//! it never decides. It ends soon after its token is cancelled, and only when nothing that it started still runs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
+use crate::acp::{MessageId, StopReason, ToolCallId, ToolCallStatus, ToolKind};
+use crate::gate::Permit;
+use crate::model::{Model, ModelError, ModelEvent, ModelRequest, ModelStop, Reply};
+use crate::permission::CallFacts;
+use crate::tool::{
+    Location, PreparedCall, RunContext, ToolContent, ToolError, ToolOutput, ToolSpec, Toolset,
+};
+use crate::workspace::{Stamp, Workspace};
+
+/// How long a cancelled call may take to end before the turn stops waiting for it.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What a turn is made of.
+pub(super) struct Turn {
+    pub(super) number: u64,
+    pub(super) model: Arc<dyn Model>,
+    pub(super) tools: Toolset,
+    pub(super) workspace: Workspace,
+    /// Read-side calls that run at once.
+    pub(super) parallel: usize,
+    pub(super) cancel: CancellationToken,
+    pub(super) actor: mpsc::Sender<TurnMessage>,
+}
+
+/// What a turn tells or asks the actor.
+pub(super) enum TurnMessage {
+    /// Something happened.
+    Event(SessionEvent),
+    /// A call is over; these files have been seen by the model.
+    Finished { update: ToolCallUpdateEvent, seen: Vec<(PathBuf, Stamp)> },
+    /// What is the model to be asked?
+    NextRequest(oneshot::Sender<NextRequest>),
+    /// May this call run? No facts: there is no such tool.
+    Authorize { call: ToolCallId, facts: Option<CallFacts>, reply: oneshot::Sender<Authorization> },
+    /// Ask the user whether this call may run.
+    Ask {
+        call: ToolCallId,
+        facts: CallFacts,
+        preview: Vec<ToolContent>,
+        reply: oneshot::Sender<Authorization>,
+    },
+}
+
+/// A request and how many of them a turn may make.
+pub(super) struct NextRequest {
+    pub(super) request: ModelRequest,
+    pub(super) max_steps: u32,
+}
+
+/// Whether a call may run.
+pub(super) enum Authorization {
+    /// Run it; the content of its targets as the model last saw it.
+    Granted { permit: Permit, known: Vec<Option<Stamp>> },
+    /// The user has to be asked.
+    Ask,
+    /// The user said no, or could not be asked. The text is for the model.
+    Rejected(String),
+    /// The mode denies it. The text is for the model; too often in a row ends the turn.
+    Denied { message: String, too_often: bool },
+    /// The turn is being cancelled.
+    Cancelled,
+}
+
+/// Why a turn has no stop reason.
+#[derive(Debug)]
+pub(super) enum TurnError {
+    /// The model could not answer.
+    Model(ModelError),
+    /// The session or the turn is gone.
+    Died,
+}
+
+/// A call that was announced.
+struct Announced {
+    id: ToolCallId,
+    /// What the tool is and what the call would do; none if there is no such tool.
+    tool: Option<(ToolSpec, Prepared)>,
+}
+
+type Prepared = Result<Box<dyn PreparedCall>, ToolError>;
+
+/// What the model said in one reply.
+struct Step {
+    calls: Vec<Announced>,
+    stop: ModelStop,
+}
+
+/// Whether the turn goes on after a call.
+#[derive(Debug, PartialEq, Eq)]
+enum After {
+    GoOn,
+    /// The same call was denied again and again.
+    Stop,
+}
+
+/// Runs a turn to its end.
+pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
+    let mut messages = MessageIds { turn: turn.number, next: 0 };
+    let mut calls = 0;
+    let mut steps = 0;
+    loop {
+        let NextRequest { request, max_steps } = turn.ask_actor(TurnMessage::NextRequest).await?;
+        if steps >= max_steps {
+            return Ok(StopReason::MaxTurnRequests);
+        }
+        steps += 1;
+        let reply = turn.model.reply(request);
+        let step = tokio::select! {
+            biased;
+            () = turn.cancel.cancelled() => return Ok(StopReason::Cancelled),
+            step = turn.listen(reply, &mut messages, &mut calls) => step?,
+        };
+        match step.stop {
+            ModelStop::MaxTokens => return Ok(StopReason::MaxTokens),
+            ModelStop::Refusal => return Ok(StopReason::Refusal),
+            ModelStop::Done if step.calls.is_empty() => return Ok(StopReason::EndTurn),
+            ModelStop::Done => {}
+        }
+        if turn.run_calls(step.calls).await? == After::Stop {
+            let text = "\nStopped: the same call was denied again and again. Change the mode, or ask for something \
+                        else.\n";
+            let message_id = messages.next();
+            turn.post(TurnMessage::Event(SessionEvent::Notice { message_id, text: text.into() })).await?;
+            return Ok(StopReason::EndTurn);
+        }
+        if turn.cancel.is_cancelled() {
+            return Ok(StopReason::Cancelled);
+        }
+    }
+}
+
+/// Ids of messages: one per run of text or thought, unique in the session.
+struct MessageIds {
+    turn: u64,
+    next: u64,
+}
+
+impl MessageIds {
+    fn next(&mut self) -> MessageId {
+        self.next += 1;
+        MessageId::new(format!("msg_{}_{}", self.turn, self.next))
+    }
+}
+
+#[derive(PartialEq, Eq, Clone, Copy)]
+enum Voice {
+    Text,
+    Thought,
+    Other,
+}
+
+impl Turn {
+    /// Passes a reply on as it comes, and announces the calls in it.
+    async fn listen(
+        &self,
+        mut reply: Reply,
+        messages: &mut MessageIds,
+        calls: &mut u64,
+    ) -> Result<Step, TurnError> {
+        let mut announced = Vec::new();
+        let mut voice = Voice::Other;
+        let mut message_id = messages.next();
+        while let Some(event) = reply.next().await {
+            let now = match &event {
+                Ok(ModelEvent::Text(_)) => Voice::Text,
+                Ok(ModelEvent::Thought(_)) => Voice::Thought,
+                _ => Voice::Other,
+            };
+            if now != voice && voice != Voice::Other {
+                message_id = messages.next();
+            }
+            voice = now;
+            let event = match event.map_err(TurnError::Model)? {
+                ModelEvent::Text(text) | ModelEvent::Thought(text) if text.is_empty() => continue,
+                ModelEvent::Text(text) => SessionEvent::AgentText { message_id: message_id.clone(), text },
+                ModelEvent::Thought(text) => {
+                    SessionEvent::AgentThought { message_id: message_id.clone(), text }
+                }
+                ModelEvent::Usage { used, size } => SessionEvent::Usage { used, size },
+                ModelEvent::ToolCall { id, name, arguments } => {
+                    *calls += 1;
+                    let call = ToolCallId::new(format!("call_{}_{calls}", self.number));
+                    announced.push(self.announce(call, id, name, arguments).await?);
+                    continue;
+                }
+                ModelEvent::Stop(stop) => return Ok(Step { calls: announced, stop }),
+            };
+            self.post(TurnMessage::Event(event)).await?;
+        }
+        Err(TurnError::Model(ModelError("the model's reply ended early".into())))
+    }
+
+    async fn announce(
+        &self,
+        id: ToolCallId,
+        model_id: String,
+        name: String,
+        arguments: Value,
+    ) -> Result<Announced, TurnError> {
+        let tool = match self.tools.find(&name) {
+            Some(tool) => Some((tool.spec().clone(), tool.prepare(arguments.clone(), &self.workspace).await)),
+            None => None,
+        };
+        let prepared = tool.as_ref().and_then(|(_, prepared)| prepared.as_ref().ok());
+        let locations = prepared.map_or_else(Vec::new, |call| {
+            let place = |target: &crate::permission::Target| Location {
+                path: target.path.clone(),
+                line: call.line(),
+            };
+            call.targets().iter().map(place).collect()
+        });
+        let event = ToolCallEvent {
+            id: id.clone(),
+            model_id,
+            title: prepared.map_or_else(|| name.clone(), |call| call.title()),
+            name,
+            kind: tool.as_ref().map_or(ToolKind::Other, |(spec, _)| spec.kind),
+            arguments,
+            locations,
+        };
+        self.post(TurnMessage::Event(SessionEvent::ToolCall(event))).await?;
+        Ok(Announced { id, tool })
+    }
+
+    /// Runs the calls of one reply: neighbouring read-side calls together, the others one by one in their order.
+    async fn run_calls(&self, calls: Vec<Announced>) -> Result<After, TurnError> {
+        let mut calls = calls.into_iter().peekable();
+        while let Some(call) = calls.next() {
+            let mut group = vec![call];
+            if group[0].is_read_side() {
+                while let Some(next) = calls.next_if(Announced::is_read_side) {
+                    group.push(next);
+                }
+            }
+            let outcomes: Vec<_> = futures_util::stream::iter(group)
+                .map(|call| self.run_call(call))
+                .buffer_unordered(self.parallel)
+                .collect()
+                .await;
+            for outcome in outcomes {
+                if outcome? == After::Stop {
+                    return Ok(After::Stop);
+                }
+            }
+            if self.cancel.is_cancelled() {
+                break;
+            }
+        }
+        Ok(After::GoOn)
+    }
+
+    async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
+        let Announced { id, tool, .. } = call;
+        let facts = tool.as_ref().map(|(spec, prepared)| CallFacts {
+            tool: spec.name.into(),
+            effect: spec.effect,
+            targets: prepared.as_ref().map(|call| call.targets().to_vec()).unwrap_or_default(),
+        });
+        let mut answer = self
+            .ask_actor(|reply| TurnMessage::Authorize { call: id.clone(), facts: facts.clone(), reply })
+            .await?;
+        let (Some((spec, prepared)), Some(facts)) = (tool, facts) else {
+            return self.refused(id, answer).await;
+        };
+        let mut prepared = match (prepared, &answer) {
+            (Ok(prepared), _) => prepared,
+            (Err(_), Authorization::Denied { .. } | Authorization::Cancelled) => {
+                return self.refused(id, answer).await;
+            }
+            (Err(error), _) => return self.failed(id, error.to_string()).await,
+        };
+        if matches!(answer, Authorization::Ask) {
+            let preview = match prepared.preview().await {
+                Ok(preview) => preview,
+                Err(error) => return self.failed(id, error.to_string()).await,
+            };
+            answer =
+                self.ask_actor(|reply| TurnMessage::Ask { call: id.clone(), facts, preview, reply }).await?;
+        }
+        match answer {
+            Authorization::Granted { permit, known } => {
+                self.carry_out(id, &spec, prepared, permit, known).await
+            }
+            answer => self.refused(id, answer).await,
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        id: ToolCallId,
+        spec: &ToolSpec,
+        prepared: Box<dyn PreparedCall>,
+        permit: Permit,
+        known: Vec<Option<Stamp>>,
+    ) -> Result<After, TurnError> {
+        let update = ToolCallUpdateEvent {
+            id: id.clone(),
+            status: ToolCallStatus::InProgress,
+            content: None,
+            result: None,
+        };
+        self.post(TurnMessage::Event(SessionEvent::ToolCallUpdate(update))).await?;
+        let cancel = permit.cancel.clone();
+        let run = prepared.run(RunContext { permit, known });
+        let outcome = within(run, &cancel, spec.timeout).await;
+        match outcome {
+            Ok(output) => {
+                self.finish(id, output).await?;
+                Ok(After::GoOn)
+            }
+            Err(_) if cancel.is_cancelled() && !self.cancel.is_cancelled() => {
+                self.failed(
+                    id,
+                    "Stopped: the session's mode has changed and does not allow this call.".into(),
+                )
+                .await
+            }
+            Err(error) => self.failed(id, error.to_string()).await,
+        }
+    }
+
+    async fn finish(&self, id: ToolCallId, output: ToolOutput) -> Result<(), TurnError> {
+        let ToolOutput { text, content, seen } = output;
+        let content = if content.is_empty() { vec![ToolContent::Text(text.clone())] } else { content };
+        let update = ToolCallUpdateEvent {
+            id,
+            status: ToolCallStatus::Completed,
+            content: Some(content),
+            result: Some(text),
+        };
+        self.post(TurnMessage::Finished { update, seen }).await
+    }
+
+    async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {
+        let update = ToolCallUpdateEvent::failed(id, text);
+        self.post(TurnMessage::Event(SessionEvent::ToolCallUpdate(update))).await?;
+        Ok(After::GoOn)
+    }
+
+    async fn refused(&self, id: ToolCallId, answer: Authorization) -> Result<After, TurnError> {
+        match answer {
+            Authorization::Denied { message, too_often } => {
+                self.failed(id, message).await?;
+                Ok(if too_often { After::Stop } else { After::GoOn })
+            }
+            Authorization::Rejected(text) => self.failed(id, text).await,
+            // The actor closes what a cancelled turn leaves open.
+            Authorization::Cancelled | Authorization::Granted { .. } | Authorization::Ask => Ok(After::GoOn),
+        }
+    }
+
+    async fn post(&self, message: TurnMessage) -> Result<(), TurnError> {
+        self.actor.send(message).await.map_err(|_| TurnError::Died)
+    }
+
+    async fn ask_actor<T>(
+        &self,
+        message: impl FnOnce(oneshot::Sender<T>) -> TurnMessage,
+    ) -> Result<T, TurnError> {
+        let (reply, answer) = oneshot::channel();
+        self.post(message(reply)).await?;
+        answer.await.map_err(|_| TurnError::Died)
+    }
+}
+
+impl Announced {
+    fn is_read_side(&self) -> bool {
+        self.tool.as_ref().is_some_and(|(spec, _)| spec.effect.is_read_side())
+    }
+}
+
+/// Runs a call until it is done, its time is up, or it was cancelled and had time to end.
+async fn within(
+    run: impl Future<Output = Result<ToolOutput, ToolError>>,
+    cancel: &CancellationToken,
+    timeout: Duration,
+) -> Result<ToolOutput, ToolError> {
+    let mut run = std::pin::pin!(run);
+    let late = |what: &str| ToolError::Failed(format!("The call {what}."));
+    tokio::select! {
+        biased;
+        outcome = &mut run => return outcome,
+        () = cancel.cancelled() => {}
+        () = tokio::time::sleep(timeout) => {
+            cancel.cancel();
+            let ended = tokio::time::timeout(GRACE, run).await.is_ok();
+            return Err(late(if ended { "took too long and was stopped" } else { "took too long and may still be running" }));
+        }
+    }
+    tokio::time::timeout(GRACE, run)
+        .await
+        .unwrap_or_else(|_| Err(late("was cancelled and has not ended yet")))
+}

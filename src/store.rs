@@ -1,0 +1,248 @@
+//! The record: sessions, their events, every mode change and every denial, in SQLite.
+//!
+//! A [`Store`] is a handle to one writer thread, which gathers what is posted and commits it together. Posting never
+//! waits; [`Store::flush`] and [`Store::record_mode_change`] wait for the commit. What cannot be written is kept and
+//! tried again with the next batch; whoever waits is told. SQL is only here and below.
+
+use std::path::PathBuf;
+use std::thread;
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::acp::{SessionId, SessionModeId, ToolCallId};
+use crate::session::event::SessionEvent;
+
+mod row;
+mod schema;
+
+/// Rows that are kept for another try when they cannot be written.
+const KEPT: usize = 10_000;
+
+/// Rows in one transaction.
+const BATCH: usize = 1_000;
+
+/// Where the record is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    /// In this process, until it ends.
+    Memory,
+    /// In this file, which is created if it is missing.
+    File(PathBuf),
+}
+
+/// One row to be written.
+#[derive(Debug, Clone)]
+pub enum Row {
+    /// A session began.
+    Session {
+        /// Its id.
+        id: SessionId,
+        /// Its working directory.
+        cwd: PathBuf,
+        /// The mode it began in.
+        mode: SessionModeId,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
+    /// An event of a session.
+    Event {
+        /// The session.
+        session: SessionId,
+        /// Its place in the session, from 0.
+        seq: u64,
+        /// The turn it belongs to; 0 before the first.
+        turn: u64,
+        /// What happened.
+        event: SessionEvent,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
+    /// A mode change that nobody waits for: the first mode of a session.
+    ModeChange(ModeChange),
+    /// A call was denied.
+    Denial(Denial),
+}
+
+/// A denied call, for the record. Arguments are left out: they may hold secrets.
+#[derive(Debug, Clone)]
+pub struct Denial {
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: u64,
+    /// The call.
+    pub call: ToolCallId,
+    /// The tool's name, as the model wrote it.
+    pub tool: String,
+    /// The mode that was on.
+    pub mode: SessionModeId,
+    /// The rule that decided.
+    pub rule: String,
+    /// Milliseconds since 1970.
+    pub at: i64,
+}
+
+/// A mode change, for the record (G41, G42).
+#[derive(Debug, Clone)]
+pub struct ModeChange {
+    /// The session.
+    pub session: SessionId,
+    /// The turn; 0 before the first.
+    pub turn: u64,
+    /// The mode before; `None` for the first mode of a session.
+    pub from: Option<SessionModeId>,
+    /// The mode after.
+    pub to: SessionModeId,
+    /// Who asked, by which way.
+    pub source: ModeSource,
+    /// Milliseconds since 1970.
+    pub at: i64,
+}
+
+/// Who asked for a mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModeSource {
+    /// The configuration or the command line, when the session began.
+    Start,
+    /// The client, by `session/set_mode`.
+    SetMode,
+    /// The client, by `session/set_config_option`.
+    ConfigOption,
+}
+
+impl ModeSource {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::SetMode => "set_mode",
+            Self::ConfigOption => "config_option",
+        }
+    }
+}
+
+/// Something could not be recorded. The whole reason is in the log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the record could not be written: {0}")]
+pub struct StoreError(String);
+
+enum Command {
+    Post(Row),
+    ModeChange(ModeChange, oneshot::Sender<Result<(), StoreError>>),
+    Flush(oneshot::Sender<Result<(), StoreError>>),
+}
+
+/// The handle. Cheap to clone; the thread ends when the last handle is dropped and everything is written.
+#[derive(Debug, Clone)]
+pub struct Store {
+    // No bound: sessions wait for a flush at every message, so little is ever under way.
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+impl Store {
+    /// Starts the writer thread. The file is opened there, so that a start does not wait for the disk.
+    ///
+    /// A file that cannot be used is reported in the log, and the record goes to memory.
+    pub fn open(location: Location) -> std::io::Result<Self> {
+        let (commands, queue) = mpsc::unbounded_channel();
+        thread::Builder::new().name("store".into()).spawn(move || write(open_or_memory(&location), queue))?;
+        Ok(Self { commands })
+    }
+
+    /// Hands over a row. It is durable after the next [`Self::flush`].
+    pub fn post(&self, row: Row) {
+        self.send(Command::Post(row));
+    }
+
+    /// Records a mode change and waits until it is durable. An error means that it is not recorded.
+    pub async fn record_mode_change(&self, change: ModeChange) -> Result<(), StoreError> {
+        self.wait(|done| Command::ModeChange(change, done)).await
+    }
+
+    /// Waits until everything posted before is durable.
+    pub async fn flush(&self) -> Result<(), StoreError> {
+        self.wait(Command::Flush).await
+    }
+
+    async fn wait(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<(), StoreError>>) -> Command,
+    ) -> Result<(), StoreError> {
+        let (done, outcome) = oneshot::channel();
+        self.send(command(done));
+        outcome.await.unwrap_or_else(|_| Err(StoreError("the writer has ended".into())))
+    }
+
+    fn send(&self, command: Command) {
+        // The writer ends only with its handles; if it died, whoever waits is told.
+        let _ = self.commands.send(command);
+    }
+}
+
+fn open_or_memory(location: &Location) -> Option<Connection> {
+    let opened = match location {
+        Location::Memory => schema::open_memory(),
+        Location::File(path) => schema::open_file(path),
+    };
+    opened
+        .or_else(|error| {
+            tracing::error!(%error, ?location, "the record cannot be kept there; it is kept in memory");
+            schema::open_memory()
+        })
+        .inspect_err(|error| tracing::error!(%error, "the record cannot be kept at all"))
+        .ok()
+}
+
+fn write(connection: Option<Connection>, mut queue: mpsc::UnboundedReceiver<Command>) {
+    let mut connection = connection;
+    let mut kept: Vec<Row> = Vec::new();
+    while let Some(command) = queue.blocking_recv() {
+        let mut batch = vec![command];
+        while batch.len() < BATCH {
+            let Ok(command) = queue.try_recv() else { break };
+            batch.push(command);
+        }
+        let mut changes = Vec::new();
+        let mut waiting = Vec::new();
+        for command in batch {
+            match command {
+                Command::Post(row) => kept.push(row),
+                Command::ModeChange(change, done) => {
+                    changes.push(change);
+                    waiting.push(done);
+                }
+                Command::Flush(done) => waiting.push(done),
+            }
+        }
+        let outcome = match &mut connection {
+            Some(connection) => commit(connection, &kept, &changes),
+            None => Err(rusqlite::Error::InvalidPath("no connection".into())),
+        };
+        if let Err(error) = &outcome {
+            tracing::error!(%error, rows = kept.len(), "the record could not be written");
+            let lost = kept.len().saturating_sub(KEPT);
+            kept.drain(..lost);
+        } else {
+            kept.clear();
+        }
+        let outcome = outcome.map_err(|error| StoreError(error.to_string()));
+        for done in waiting {
+            // Whoever waited may have been cancelled meanwhile.
+            let _ = done.send(outcome.clone());
+        }
+    }
+}
+
+fn commit(connection: &mut Connection, rows: &[Row], changes: &[ModeChange]) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    for row in rows {
+        row::insert(&transaction, row)?;
+    }
+    for change in changes {
+        row::insert_mode_change(&transaction, change)?;
+    }
+    transaction.commit()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! Opening the database and bringing it to the present schema.
+//!
+//! `PRAGMA user_version` counts the migrations that a file has had. Each is applied once, in its own transaction; a
+//! file from a newer Modegate is refused.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+/// How long a writer waits for another process that holds the file.
+const BUSY: Duration = Duration::from_secs(2);
+
+/// One migration a row, in order. Never edit one that has been released: add another.
+const MIGRATIONS: [&str; 1] = ["
+    CREATE TABLE sessions (
+        id TEXT PRIMARY KEY,
+        cwd TEXT NOT NULL,
+        mode TEXT,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL
+    );
+    CREATE TABLE events (
+        session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+        seq INTEGER NOT NULL,
+        turn INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        body TEXT NOT NULL,
+        at INTEGER NOT NULL,
+        PRIMARY KEY (session_id, seq)
+    ) WITHOUT ROWID;
+    CREATE TABLE mode_changes (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+        turn INTEGER NOT NULL,
+        from_mode TEXT,
+        to_mode TEXT NOT NULL,
+        source TEXT NOT NULL,
+        at INTEGER NOT NULL
+    );
+    CREATE INDEX mode_changes_by_session ON mode_changes (session_id, id);
+    CREATE TABLE denials (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+        turn INTEGER NOT NULL,
+        tool_call_id TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        mode TEXT NOT NULL,
+        rule TEXT NOT NULL,
+        at INTEGER NOT NULL
+    );
+    CREATE INDEX denials_by_session ON denials (session_id, id);
+"];
+
+/// Why a database cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file system or SQLite said no.
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    /// The folder could not be made.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// The file was written by a newer Modegate.
+    #[error("the file has schema {found}, and this version knows up to {known}")]
+    Newer {
+        /// What the file says.
+        found: i64,
+        /// What this version has.
+        known: usize,
+    },
+}
+
+/// A database that ends with the process.
+pub fn open_memory() -> Result<Connection, OpenError> {
+    migrate(Connection::open_in_memory()?)
+}
+
+/// A database in a file, readable by its owner only.
+pub fn open_file(path: &Path) -> Result<Connection, OpenError> {
+    if let Some(folder) = path.parent() {
+        private_folder(folder)?;
+    }
+    private_file(path)?;
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(BUSY)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    migrate(connection)
+}
+
+fn migrate(mut connection: Connection) -> Result<Connection, OpenError> {
+    connection.pragma_update(None, "foreign_keys", true)?;
+    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let done = usize::try_from(found).unwrap_or(usize::MAX);
+    if done > MIGRATIONS.len() {
+        return Err(OpenError::Newer { found, known: MIGRATIONS.len() });
+    }
+    for (number, migration) in MIGRATIONS.iter().enumerate().skip(done) {
+        let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        // Another process may have been quicker.
+        let now: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        if usize::try_from(now).is_ok_and(|now| now > number) {
+            continue;
+        }
+        transaction.execute_batch(migration)?;
+        let version = i64::try_from(number + 1).expect("there are few migrations");
+        transaction.pragma_update(None, "user_version", version)?;
+        transaction.commit()?;
+    }
+    Ok(connection)
+}
+
+#[cfg(unix)]
+fn private_folder(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(unix)]
+fn private_file(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path).map(drop)
+}
+
+#[cfg(not(unix))]
+fn private_folder(folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)
+}
+
+#[cfg(not(unix))]
+fn private_file(_: &Path) -> std::io::Result<()> {
+    // Elsewhere the file has the rights that its folder gives it; docs/security.md says so.
+    Ok(())
+}

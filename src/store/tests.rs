@@ -1,0 +1,105 @@
+//! What is recorded is there after the process is gone, and what is not recorded is said.
+
+use std::fs;
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::*;
+use crate::acp::MessageId;
+
+fn session(id: &str) -> Row {
+    Row::Session { id: SessionId::new(id), cwd: "/w".into(), mode: SessionModeId::new("ask"), at: 1 }
+}
+
+fn text(session: &str, seq: u64, text: &str) -> Row {
+    let event = SessionEvent::AgentText { message_id: MessageId::new("m"), text: text.into() };
+    Row::Event { session: SessionId::new(session), seq, turn: 1, event, at: 2 }
+}
+
+fn change(session: &str, to: &str) -> ModeChange {
+    ModeChange {
+        session: SessionId::new(session),
+        turn: 0,
+        from: Some(SessionModeId::new("ask")),
+        to: SessionModeId::new(to),
+        source: ModeSource::SetMode,
+        at: 3,
+    }
+}
+
+fn count(path: &Path, table: &str) -> i64 {
+    let connection = Connection::open(path).unwrap();
+    connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+}
+
+#[tokio::test]
+async fn what_was_flushed_can_be_read_by_another_process_and_the_schema_is_made_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("folder/store.db");
+    for _ in 0..2 {
+        let store = Store::open(Location::File(path.clone())).unwrap();
+        store.post(session("s"));
+        store.post(text("s", 0, "hello"));
+        store.record_mode_change(change("s", "plan")).await.unwrap();
+        store.flush().await.unwrap();
+    }
+    let connection = Connection::open(&path).unwrap();
+    let row: (String, String) = connection
+        .query_row(
+            "SELECT sessions.mode, events.body FROM sessions JOIN events ON id = session_id",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .unwrap();
+    assert_eq!(row, ("plan".into(), r#"{"message_id":"m","text":"hello"}"#.into()));
+    assert_eq!(count(&path, "mode_changes"), 2);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_file_and_its_folder_are_the_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("folder/store.db");
+    let store = Store::open(Location::File(path.clone())).unwrap();
+    store.flush().await.unwrap();
+    let bits = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((bits(&path), bits(path.parent().unwrap())), (0o600, 0o700));
+}
+
+#[tokio::test]
+async fn a_record_that_fails_is_said_and_rows_are_kept_until_they_can_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(Location::File(path.clone())).unwrap();
+    store.post(session("s"));
+    store.flush().await.unwrap();
+    let other = Connection::open(&path).unwrap();
+    other
+        .execute_batch("ALTER TABLE mode_changes RENAME TO away; ALTER TABLE events RENAME TO gone;")
+        .unwrap();
+    store.post(text("s", 0, "kept"));
+    assert!(store.flush().await.is_err());
+    assert!(store.record_mode_change(change("s", "plan")).await.is_err());
+    other
+        .execute_batch("ALTER TABLE away RENAME TO mode_changes; ALTER TABLE gone RENAME TO events;")
+        .unwrap();
+    store.flush().await.unwrap();
+    assert_eq!((count(&path, "events"), count(&path, "mode_changes")), (1, 0));
+}
+
+#[tokio::test]
+async fn a_file_from_a_newer_version_is_left_alone_and_memory_is_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 999).unwrap();
+    let store = Store::open(Location::File(path.clone())).unwrap();
+    store.post(session("s"));
+    store.flush().await.unwrap();
+    let tables: i64 = Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(tables, 0);
+}

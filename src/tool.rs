@@ -1,0 +1,256 @@
+//! Tools: what a model can have done. One tool per file; this file has what they share and the set of them.
+//!
+//! A call is first *prepared*: its arguments are read and what it would touch is found out, without reading content.
+//! Then it is decided on, elsewhere. Only then is it run, with a permit that stays with the effect until it is over.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::acp::ToolKind;
+use crate::gate::Permit;
+use crate::model::ToolOffer;
+use crate::permission::{Effect, Target};
+use crate::workspace::{FileError, Stamp, Workspace};
+
+mod edit_file;
+mod list_directory;
+mod read_file;
+mod search_files;
+mod text;
+mod write_file;
+
+/// How long a call may take unless its tool says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What a tool is, declared once. Everything but the effect is for people and models; the effect is what decides.
+#[derive(Debug, Clone)]
+pub struct ToolSpec {
+    /// The name under which models call it.
+    pub name: &'static str,
+    /// What it is for, to the model.
+    pub description: &'static str,
+    /// How clients show it.
+    pub kind: ToolKind,
+    /// What it does to the world.
+    pub effect: Effect,
+    /// JSON Schema of the arguments.
+    pub schema: Value,
+    /// When a call is given up.
+    pub timeout: Duration,
+}
+
+impl ToolSpec {
+    fn new<Arguments: JsonSchema>(
+        name: &'static str,
+        kind: ToolKind,
+        effect: Effect,
+        description: &'static str,
+    ) -> Self {
+        let mut schema = schemars::schema_for!(Arguments);
+        schema.remove("$schema");
+        schema.remove("title");
+        Self { name, description, kind, effect, schema: schema.to_value(), timeout: TIMEOUT }
+    }
+
+    /// The tool as a model is told of it.
+    pub fn to_offer(&self) -> ToolOffer {
+        ToolOffer {
+            name: self.name.to_owned(),
+            description: self.description.to_owned(),
+            schema: self.schema.clone(),
+        }
+    }
+}
+
+/// Why a call came to nothing. The text is for the model, which can mend its call.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    /// The arguments do not fit the tool's schema.
+    #[error("The arguments do not fit {tool}: {reason}")]
+    Arguments {
+        /// The tool that was called.
+        tool: &'static str,
+        /// What does not fit.
+        reason: String,
+    },
+    /// A path or a file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Anything else, in a sentence.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Something to show in the client beside a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolContent {
+    /// Text.
+    Text(String),
+    /// A file's content before and after.
+    Diff {
+        /// Absolute.
+        path: PathBuf,
+        /// `None` for a new file.
+        old: Option<String>,
+        /// The whole new content.
+        new: String,
+    },
+}
+
+/// A place that a call is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    /// Absolute.
+    pub path: PathBuf,
+    /// Counted from 1.
+    pub line: Option<u32>,
+}
+
+/// What a call came to.
+#[derive(Debug, Default)]
+pub struct ToolOutput {
+    /// What the model reads.
+    pub text: String,
+    /// What the client shows; empty means the text.
+    pub content: Vec<ToolContent>,
+    /// Files whose content the model has now seen, or made.
+    pub seen: Vec<(PathBuf, Stamp)>,
+}
+
+/// What a call is handed when it runs.
+#[derive(Debug)]
+pub struct RunContext {
+    /// Leave to do it; stays with the effect until it is over.
+    pub permit: Permit,
+    /// For each target, the content that the model last saw, if it did.
+    pub known: Vec<Option<Stamp>>,
+}
+
+/// A tool.
+#[async_trait]
+pub trait Tool: Send + Sync {
+    /// What it is.
+    fn spec(&self) -> &ToolSpec;
+
+    /// Reads the arguments and finds out what the call would touch.
+    async fn prepare(
+        &self,
+        arguments: Value,
+        workspace: &Workspace,
+    ) -> Result<Box<dyn PreparedCall>, ToolError>;
+}
+
+/// A call whose arguments are understood.
+#[async_trait]
+pub trait PreparedCall: Send + std::fmt::Debug {
+    /// One line for people.
+    fn title(&self) -> String;
+
+    /// What it would touch.
+    fn targets(&self) -> &[Target];
+
+    /// The line of the first target that it is about, if it is about one.
+    fn line(&self) -> Option<u32> {
+        None
+    }
+
+    /// What the user is shown when asked for consent. Called only when the call may be asked for.
+    async fn preview(&mut self) -> Result<Vec<ToolContent>, ToolError> {
+        Ok(Vec::new())
+    }
+
+    /// Does it.
+    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError>;
+}
+
+/// The tools there are, in the order in which models are told of them. Cheap to clone.
+#[derive(Clone)]
+pub struct Toolset(Arc<[Box<dyn Tool>]>);
+
+impl Toolset {
+    /// The built-in tools.
+    pub fn built_in() -> Self {
+        let tools: Vec<Box<dyn Tool>> = vec![
+            Box::new(read_file::ReadFile::new()),
+            Box::new(list_directory::ListDirectory::new()),
+            Box::new(search_files::SearchFiles::new()),
+            Box::new(write_file::WriteFile::new()),
+            Box::new(edit_file::EditFile::new()),
+        ];
+        Self(tools.into())
+    }
+
+    /// The tools in order.
+    pub fn iter(&self) -> impl Iterator<Item = &dyn Tool> {
+        self.0.iter().map(AsRef::as_ref)
+    }
+
+    /// Finds a tool by its name.
+    pub fn find(&self, name: &str) -> Option<&dyn Tool> {
+        self.iter().find(|tool| tool.spec().name == name)
+    }
+}
+
+/// Reads arguments, naming what does not fit.
+fn arguments<A: DeserializeOwned>(tool: &'static str, arguments: Value) -> Result<A, ToolError> {
+    serde_json::from_value(arguments)
+        .map_err(|error| ToolError::Arguments { tool, reason: error.to_string() })
+}
+
+/// Resolves a path off the main thread: a path may lie on a slow disk.
+async fn resolve(workspace: &Workspace, path: String) -> Result<Target, ToolError> {
+    let workspace = workspace.clone();
+    blocking(move || Ok(workspace.resolve(&path)?)).await
+}
+
+/// Does disk or CPU work off the main thread.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => {
+            tracing::error!(%error, "a tool panicked");
+            Err(ToolError::Failed("the tool failed unexpectedly".into()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every tool stands here with its effect: a new one without a decision fails (D28).
+    #[test]
+    fn every_tool_has_an_effect_that_was_decided_on() {
+        let effects: Vec<_> =
+            Toolset::built_in().iter().map(|tool| (tool.spec().name, tool.spec().effect)).collect();
+        assert_eq!(
+            effects,
+            [
+                ("read_file", Effect::Read),
+                ("list_directory", Effect::Read),
+                ("search_files", Effect::Read),
+                ("write_file", Effect::Edit),
+                ("edit_file", Effect::Edit),
+            ]
+        );
+    }
+
+    #[test]
+    fn every_schema_is_an_object_that_describes_each_argument() {
+        for tool in Toolset::built_in().iter() {
+            let spec = tool.spec();
+            assert_eq!(spec.schema["type"], "object", "{}", spec.name);
+            for (name, property) in spec.schema["properties"].as_object().unwrap() {
+                assert!(property["description"].is_string(), "{}.{name}", spec.name);
+            }
+        }
+    }
+}

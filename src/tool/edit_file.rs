@@ -1,0 +1,192 @@
+//! `edit_file`: replaces text that occurs in a file exactly as given.
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::text::{TextFile, check_unchanged, encode};
+use super::{
+    PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments, blocking,
+    resolve,
+};
+use crate::acp::ToolKind;
+use crate::permission::{Effect, Target};
+use crate::workspace::{Stamp, Workspace};
+
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// Path of the file, absolute or relative to the working directory.
+    path: String,
+    /// The text to replace, exactly as it stands in the file, with enough around it to occur only once.
+    old_text: String,
+    /// The text to put there.
+    new_text: String,
+    /// Replace every occurrence. Default: false.
+    #[serde(default)]
+    replace_all: bool,
+}
+
+/// The tool.
+pub struct EditFile(ToolSpec);
+
+impl EditFile {
+    pub fn new() -> Self {
+        Self(ToolSpec::new::<Arguments>(
+            "edit_file",
+            ToolKind::Edit,
+            Effect::Edit,
+            "Replace text in a file. The old text must occur exactly once, unless replace_all is set.",
+        ))
+    }
+}
+
+#[async_trait]
+impl Tool for EditFile {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let edit: Arguments = arguments(self.0.name, given)?;
+        let target = resolve(workspace, edit.path.clone()).await?;
+        let name = workspace.display(&target);
+        Ok(Box::new(Call { name, targets: [target], edit, workspace: workspace.clone(), shown: None }))
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Call {
+    /// The file, as people read it.
+    name: String,
+    targets: [Target; 1],
+    edit: Arguments,
+    workspace: Workspace,
+    /// What stood there when the user was asked, if the user was.
+    shown: Option<Stamp>,
+}
+
+#[async_trait]
+impl PreparedCall for Call {
+    fn title(&self) -> String {
+        format!("Edit {}", self.name)
+    }
+
+    fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    async fn preview(&mut self) -> Result<Vec<ToolContent>, ToolError> {
+        let call = self.clone();
+        let plan = blocking(move || call.plan()).await?;
+        self.shown = Some(plan.before);
+        Ok(vec![plan.diff])
+    }
+
+    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        blocking(move || {
+            let plan = self.plan()?;
+            let name = &self.name;
+            let known = context.known.first().copied().flatten();
+            check_unchanged(name, plan.before, known, self.shown)?;
+            self.workspace.write(&self.targets[0], &plan.bytes, &context.permit.cancel)?;
+            let times = if plan.count == 1 { "once".into() } else { format!("{} times", plan.count) };
+            Ok(ToolOutput {
+                text: format!("Edited {name}: replaced {times}."),
+                content: vec![plan.diff],
+                seen: vec![(self.targets[0].path.clone(), Stamp::of(&plan.bytes))],
+            })
+        })
+        .await
+    }
+}
+
+/// What the edit would do.
+struct Plan {
+    before: Stamp,
+    bytes: Vec<u8>,
+    count: usize,
+    diff: ToolContent,
+}
+
+impl Call {
+    fn plan(&self) -> Result<Plan, ToolError> {
+        let file = TextFile::read(&self.targets[0])?;
+        if file.lossy {
+            return Err(ToolError::Failed(format!("{} is not UTF-8 and is not edited as text.", self.name)));
+        }
+        let (new, count) = replace(&file, &self.edit)
+            .map_err(|reason| ToolError::Failed(format!("{}: {reason}", self.name)))?;
+        let bytes = encode(file.bom, &new);
+        let diff = ToolContent::Diff { path: self.targets[0].path.clone(), old: Some(file.text), new };
+        Ok(Plan { before: file.stamp, bytes, count, diff })
+    }
+}
+
+/// The new text and how often something was replaced, or what is wrong with the edit.
+fn replace(file: &TextFile, edit: &Arguments) -> Result<(String, usize), String> {
+    if edit.old_text.is_empty() {
+        return Err("old_text is empty. Use write_file for a new file.".into());
+    }
+    if edit.old_text == edit.new_text {
+        return Err("old_text and new_text are the same.".into());
+    }
+    // Models write \n; a file that uses CRLF throughout goes on doing so.
+    let (old, new) = (file.with_endings(&edit.old_text), file.with_endings(&edit.new_text));
+    let lines: Vec<usize> =
+        file.text.match_indices(&old).map(|(at, _)| file.text[..at].matches('\n').count() + 1).collect();
+    match lines.len() {
+        0 => {
+            Err("old_text does not occur. Read the file and copy the text exactly, indentation included."
+                .into())
+        }
+        1 => Ok((file.text.replacen(&old, &new, 1), 1)),
+        count if edit.replace_all => Ok((file.text.replace(&old, &new), count)),
+        count => {
+            let shown: Vec<_> = lines.iter().take(10).map(usize::to_string).collect();
+            Err(format!(
+                "old_text occurs {count} times, at lines {}. Give more of the text around it, or set replace_all.",
+                shown.join(", ")
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(file: &str, old: &str, new: &str, expected: &str) {
+        let file = TextFile::decode(file.into()).unwrap();
+        let edit =
+            Arguments { path: String::new(), old_text: old.into(), new_text: new.into(), replace_all: false };
+        let outcome = replace(&file, &edit).map_or_else(|reason| reason, |(text, _)| text);
+        assert_eq!(outcome, expected);
+    }
+
+    #[test]
+    fn endings_and_the_end_of_the_file_stay_as_they_were() {
+        check("a\nb\nc", "b", "x\ny", "a\nx\ny\nc");
+        check("a\r\nb\r\nc\r\n", "a\nb", "x\ny", "x\r\ny\r\nc\r\n");
+        check("a\r\nb\n", "b\n", "x\n", "a\r\nx\n");
+    }
+
+    #[test]
+    fn a_miss_and_an_ambiguity_say_what_to_do() {
+        check(
+            "a\nb",
+            "x",
+            "y",
+            "old_text does not occur. Read the file and copy the text exactly, indentation included.",
+        );
+        check(
+            "a\nb\na",
+            "a",
+            "y",
+            "old_text occurs 2 times, at lines 1, 3. Give more of the text around it, or set replace_all.",
+        );
+        check("a", "", "y", "old_text is empty. Use write_file for a new file.");
+        check("a", "a", "a", "old_text and new_text are the same.");
+    }
+}

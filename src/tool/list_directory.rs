@@ -1,0 +1,101 @@
+//! `list_directory`: the entries of one directory.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, blocking, resolve};
+use crate::acp::ToolKind;
+use crate::permission::{Effect, Target};
+use crate::workspace::{FileError, Workspace};
+
+/// Entries in one answer.
+const MAX_ENTRIES: usize = 1000;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// Path of the directory, absolute or relative to the working directory. Default: the working directory.
+    #[serde(default)]
+    path: Option<String>,
+}
+
+/// The tool.
+pub struct ListDirectory(ToolSpec);
+
+impl ListDirectory {
+    pub fn new() -> Self {
+        Self(ToolSpec::new::<Arguments>(
+            "list_directory",
+            ToolKind::Read,
+            Effect::Read,
+            "List the entries of one directory. Directories end with a slash, links with an at sign.",
+        ))
+    }
+}
+
+#[async_trait]
+impl Tool for ListDirectory {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let Arguments { path } = arguments(self.0.name, given)?;
+        let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
+        Ok(Box::new(Call { title: format!("List {}", workspace.display(&target)), targets: [target] }))
+    }
+}
+
+#[derive(Debug)]
+struct Call {
+    title: String,
+    targets: [Target; 1],
+}
+
+#[async_trait]
+impl PreparedCall for Call {
+    fn title(&self) -> String {
+        self.title.clone()
+    }
+
+    fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        blocking(move || {
+            let _permit = context.permit;
+            let text = list(&self.targets[0].path)?;
+            Ok(ToolOutput { text, ..ToolOutput::default() })
+        })
+        .await
+    }
+}
+
+fn list(path: &Path) -> Result<String, ToolError> {
+    let failed = |error| FileError::io(path, &error);
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let mark = match entry.file_type() {
+            Ok(kind) if kind.is_dir() => "/",
+            Ok(kind) if kind.is_symlink() => "@",
+            _ => "",
+        };
+        names.push(format!("{}{mark}", entry.file_name().to_string_lossy()));
+    }
+    if names.is_empty() {
+        return Ok("[The directory is empty.]".into());
+    }
+    names.sort_unstable();
+    let more = names.len().saturating_sub(MAX_ENTRIES);
+    names.truncate(MAX_ENTRIES);
+    if more > 0 {
+        names.push(format!("[{more} more entries]"));
+    }
+    Ok(names.join("\n"))
+}

@@ -1,0 +1,160 @@
+//! `read_file`: a text file, whole or a range of its lines.
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::text::TextFile;
+use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, blocking, resolve};
+use crate::acp::ToolKind;
+use crate::permission::{Effect, Target};
+use crate::workspace::Workspace;
+
+/// Lines in one answer unless fewer are asked for.
+const MAX_LINES: u32 = 2000;
+
+/// Bytes in one answer.
+const MAX_BYTES: usize = 200 * 1024;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// Path of the file, absolute or relative to the working directory.
+    path: String,
+    /// First line to read, counted from 1. Default: 1.
+    #[serde(default)]
+    line: Option<u32>,
+    /// Number of lines to read. Default: 2000, which is also the most.
+    #[serde(default)]
+    limit: Option<u32>,
+}
+
+/// The tool.
+pub struct ReadFile(ToolSpec);
+
+impl ReadFile {
+    pub fn new() -> Self {
+        Self(ToolSpec::new::<Arguments>(
+            "read_file",
+            ToolKind::Read,
+            Effect::Read,
+            "Read a text file, whole or from a line on. Read a file before you edit it.",
+        ))
+    }
+}
+
+#[async_trait]
+impl Tool for ReadFile {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let Arguments { path, line, limit } = arguments(self.0.name, given)?;
+        let target = resolve(workspace, path).await?;
+        Ok(Box::new(Call {
+            title: format!("Read {}", workspace.display(&target)),
+            targets: [target],
+            line,
+            limit,
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct Call {
+    title: String,
+    targets: [Target; 1],
+    line: Option<u32>,
+    limit: Option<u32>,
+}
+
+#[async_trait]
+impl PreparedCall for Call {
+    fn title(&self) -> String {
+        match (self.line, self.limit) {
+            (None | Some(0 | 1), None) => self.title.clone(),
+            (line, None) => format!("{} from line {}", self.title, line.unwrap_or(1)),
+            (line, Some(limit)) => {
+                let first = line.unwrap_or(1).max(1);
+                format!("{} ({first}-{})", self.title, first.saturating_add(limit).saturating_sub(1))
+            }
+        }
+    }
+
+    fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    fn line(&self) -> Option<u32> {
+        self.line.filter(|line| *line > 0)
+    }
+
+    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        blocking(move || {
+            let _permit = context.permit;
+            let [target] = self.targets;
+            let file = TextFile::read(&target)?;
+            let limit = self.limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES);
+            let mut text = excerpt(&file.text, self.line.unwrap_or(1).max(1), limit)?;
+            if file.lossy {
+                text.push_str("\n[The file is not UTF-8: what could not be read shows as \u{fffd}.]");
+            }
+            Ok(ToolOutput { text, content: Vec::new(), seen: vec![(target.path, file.stamp)] })
+        })
+        .await
+    }
+}
+
+/// The lines asked for, and where to go on if there are more.
+fn excerpt(text: &str, first: u32, limit: u32) -> Result<String, ToolError> {
+    let total = text.lines().count();
+    if text.is_empty() {
+        return Ok("[The file is empty.]".into());
+    }
+    let start = (first - 1) as usize;
+    if start >= total {
+        return Err(ToolError::Failed(format!("The file has {total} lines; there is no line {first}.")));
+    }
+    let mut excerpt = String::new();
+    let mut taken = 0;
+    for line in text.split_inclusive('\n').skip(start).take(limit as usize) {
+        if excerpt.len() + line.len() > MAX_BYTES {
+            break;
+        }
+        excerpt.push_str(line);
+        taken += 1;
+    }
+    if taken == 0 {
+        return Err(ToolError::Failed(format!("Line {first} alone has more than {MAX_BYTES} bytes.")));
+    }
+    let last = start + taken;
+    if last < total {
+        use std::fmt::Write;
+        let newline = if excerpt.ends_with('\n') { "" } else { "\n" };
+        write!(excerpt, "{newline}[Lines {first}-{last} of {total}. Go on with line {}.]", last + 1)
+            .expect("writing to a string cannot fail");
+    }
+    Ok(excerpt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, first: u32, limit: u32, expected: &str) {
+        let excerpt = excerpt(text, first, limit).unwrap_or_else(|error| error.to_string());
+        assert_eq!(excerpt, expected);
+    }
+
+    #[test]
+    fn ranges_say_where_to_go_on_and_whole_files_are_verbatim() {
+        check("a\nb\n", 1, 2000, "a\nb\n");
+        check("a\r\nb", 1, 2000, "a\r\nb");
+        check("a\nb\nc", 1, 2, "a\nb\n[Lines 1-2 of 3. Go on with line 3.]");
+        check("a\nb\nc", 3, 2, "c");
+        check("a\nb\nc", 4, 1, "The file has 3 lines; there is no line 4.");
+        check("", 1, 10, "[The file is empty.]");
+    }
+}

@@ -1,0 +1,174 @@
+//! `search_files`: lines that match a regular expression, with ripgrep's own libraries; `.gitignore` is honoured.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::sinks::Lossy;
+use grep_searcher::{BinaryDetection, SearcherBuilder};
+use ignore::WalkBuilder;
+use ignore::overrides::{Override, OverrideBuilder};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, blocking, resolve};
+use crate::acp::ToolKind;
+use crate::permission::{Effect, Target};
+use crate::workspace::Workspace;
+
+/// Matching lines in one answer unless fewer are asked for.
+const MAX_MATCHES: usize = 200;
+
+/// Characters of a matching line that are shown.
+const MAX_COLUMNS: usize = 300;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// Regular expression in ripgrep's syntax, matched against each line.
+    pattern: String,
+    /// File or directory to search, absolute or relative to the working directory. Default: the working directory.
+    #[serde(default)]
+    path: Option<String>,
+    /// Only files whose path matches this glob, as in .gitignore: `*.rs`, `src/**`, `!tests`.
+    #[serde(default)]
+    glob: Option<String>,
+    /// Ignore case. Default: false.
+    #[serde(default)]
+    ignore_case: bool,
+    /// Matching lines to return. Default: 200, which is also the most.
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+/// The tool.
+pub struct SearchFiles(ToolSpec);
+
+impl SearchFiles {
+    pub fn new() -> Self {
+        Self(ToolSpec::new::<Arguments>(
+            "search_files",
+            ToolKind::Search,
+            Effect::Read,
+            "Search the content of files for a regular expression. Answers with path:line: text. Files that git \
+             ignores, hidden files and binary files are left out.",
+        ))
+    }
+}
+
+#[async_trait]
+impl Tool for SearchFiles {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let Arguments { pattern, path, glob, ignore_case, limit } = arguments(self.0.name, given)?;
+        let bad = |reason: String| ToolError::Arguments { tool: "search_files", reason };
+        let matcher = RegexMatcherBuilder::new()
+            .case_insensitive(ignore_case)
+            .line_terminator(Some(b'\n'))
+            .build(&pattern)
+            .map_err(|error| bad(format!("pattern: {error}")))?;
+        let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
+        let mut globs = OverrideBuilder::new(&target.path);
+        if let Some(glob) = &glob {
+            globs.add(glob).map_err(|error| bad(format!("glob: {error}")))?;
+        }
+        let globs = globs.build().map_err(|error| bad(format!("glob: {error}")))?;
+        let place = workspace.display(&target);
+        let title = if place == "." {
+            format!("Search for {pattern}")
+        } else {
+            format!("Search {place} for {pattern}")
+        };
+        let limit = limit.unwrap_or(MAX_MATCHES).clamp(1, MAX_MATCHES);
+        Ok(Box::new(Call { title, targets: [target], matcher, globs, limit, workspace: workspace.clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct Call {
+    title: String,
+    targets: [Target; 1],
+    matcher: RegexMatcher,
+    globs: Override,
+    limit: usize,
+    workspace: Workspace,
+}
+
+#[async_trait]
+impl PreparedCall for Call {
+    fn title(&self) -> String {
+        self.title.clone()
+    }
+
+    fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        blocking(move || {
+            let text = self.search(&context.permit.cancel)?;
+            Ok(ToolOutput { text, ..ToolOutput::default() })
+        })
+        .await
+    }
+}
+
+impl Call {
+    fn search(&self, cancel: &CancellationToken) -> Result<String, ToolError> {
+        let mut searcher =
+            SearcherBuilder::new().binary_detection(BinaryDetection::quit(0)).line_number(true).build();
+        let mut lines = Vec::new();
+        let mut more = false;
+        let walk = WalkBuilder::new(&self.targets[0].path)
+            .overrides(self.globs.clone())
+            .require_git(false)
+            .sort_by_file_name(Ord::cmp)
+            .build();
+        for entry in walk {
+            if cancel.is_cancelled() {
+                return Err(ToolError::Failed("stopped before the search was done".into()));
+            }
+            // What cannot be read, or vanished meanwhile, has no matches to show.
+            let Ok(entry) = entry else { continue };
+            if !entry.file_type().is_some_and(|kind| kind.is_file()) {
+                continue;
+            }
+            let name = self.name(entry.path());
+            let sink = Lossy(|number, line| {
+                more = lines.len() >= self.limit;
+                if !more {
+                    lines.push(format!("{name}:{number}: {}", shorten(line)));
+                }
+                Ok(!more)
+            });
+            if let Err(error) = searcher.search_path(&self.matcher, entry.path(), sink) {
+                tracing::debug!(%error, path = %entry.path().display(), "a file could not be searched");
+            }
+            if more {
+                lines.push(format!("[More lines match; the first {} are shown.]", self.limit));
+                break;
+            }
+        }
+        if lines.is_empty() {
+            return Ok("[No line matches.]".into());
+        }
+        Ok(lines.join("\n"))
+    }
+
+    fn name(&self, path: &Path) -> String {
+        path.strip_prefix(self.workspace.cwd()).unwrap_or(path).display().to_string()
+    }
+}
+
+fn shorten(line: &str) -> String {
+    let line = line.trim_end();
+    match line.char_indices().nth(MAX_COLUMNS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}

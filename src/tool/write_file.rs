@@ -1,0 +1,119 @@
+//! `write_file`: a whole file, new or in the place of an old one.
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::text::{TextFile, check_unchanged, encode};
+use super::{
+    PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments, blocking,
+    resolve,
+};
+use crate::acp::ToolKind;
+use crate::permission::{Effect, Target};
+use crate::workspace::{Stamp, Workspace};
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// Path of the file, absolute or relative to the working directory. Missing folders are created.
+    path: String,
+    /// The whole content.
+    content: String,
+}
+
+/// The tool.
+pub struct WriteFile(ToolSpec);
+
+impl WriteFile {
+    pub fn new() -> Self {
+        Self(ToolSpec::new::<Arguments>(
+            "write_file",
+            ToolKind::Edit,
+            Effect::Edit,
+            "Write a whole text file, new or in the place of an old one. To change a part of a file, use edit_file.",
+        ))
+    }
+}
+
+#[async_trait]
+impl Tool for WriteFile {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let Arguments { path, content } = arguments(self.0.name, given)?;
+        let target = resolve(workspace, path).await?;
+        let title = format!("Write {}", workspace.display(&target));
+        Ok(Box::new(Call { title, targets: [target], content, workspace: workspace.clone(), shown: None }))
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Call {
+    title: String,
+    targets: [Target; 1],
+    content: String,
+    workspace: Workspace,
+    /// What stood there when the user was asked, if the user was.
+    shown: Option<Stamp>,
+}
+
+#[async_trait]
+impl PreparedCall for Call {
+    fn title(&self) -> String {
+        self.title.clone()
+    }
+
+    fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    async fn preview(&mut self) -> Result<Vec<ToolContent>, ToolError> {
+        let call = self.clone();
+        let plan = blocking(move || call.plan()).await?;
+        self.shown = Some(plan.before);
+        Ok(vec![plan.diff])
+    }
+
+    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        blocking(move || {
+            let plan = self.plan()?;
+            let [target] = &self.targets;
+            let known = context.known.first().copied().flatten();
+            let name = self.workspace.display(target);
+            check_unchanged(&name, plan.before, known, self.shown)?;
+            self.workspace.write(target, &plan.bytes, &context.permit.cancel)?;
+            let done = if plan.before == Stamp::Absent { "Created" } else { "Replaced" };
+            Ok(ToolOutput {
+                text: format!("{done} {name} ({} bytes).", plan.bytes.len()),
+                content: vec![plan.diff],
+                seen: vec![(target.path.clone(), Stamp::of(&plan.bytes))],
+            })
+        })
+        .await
+    }
+}
+
+/// What writing would do.
+struct Plan {
+    before: Stamp,
+    bytes: Vec<u8>,
+    diff: ToolContent,
+}
+
+impl Call {
+    fn plan(&self) -> Result<Plan, ToolError> {
+        let path = self.targets[0].path.clone();
+        if !path.exists() {
+            let diff = ToolContent::Diff { path, old: None, new: self.content.clone() };
+            return Ok(Plan { before: Stamp::Absent, bytes: self.content.clone().into_bytes(), diff });
+        }
+        let old = TextFile::read(&self.targets[0])?;
+        let new = old.with_endings(&self.content);
+        let bytes = encode(old.bom, &new);
+        Ok(Plan { before: old.stamp, bytes, diff: ToolContent::Diff { path, old: Some(old.text), new } })
+    }
+}

@@ -1,0 +1,155 @@
+//! Bytes to lines and back, on two threads of their own, so that pipes, sockets, terminals and files all work.
+//!
+//! Knows newlines, not JSON. The reader hands up one [`Line`] at a time through a bounded channel, so a client that
+//! floods waits in its own pipe. The writer takes everything that is queued, up to a batch, and writes it at once: a
+//! burst costs one system call and a trickle is never held back. Tests hold the other ends of the same channels.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::thread;
+
+use tokio::sync::{mpsc, oneshot};
+
+/// The longest line that is read, in bytes. A longer one is dropped and reported as [`Line::TooLong`].
+pub const MAX_LINE: usize = 64 * 1024 * 1024;
+
+/// Lines that wait between the reader thread and the connection. Small: the pipe is the real queue.
+const INCOMING: usize = 64;
+
+/// Lines that wait for the writer thread. Back pressure starts when they are all taken.
+const OUTGOING: usize = 256;
+
+/// Bytes after which the writer stops gathering and writes.
+const BATCH: usize = 64 * 1024;
+
+/// What the reader found between two newlines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Line {
+    /// A line without its newline.
+    Bytes(Vec<u8>),
+    /// A line of more than [`MAX_LINE`] bytes; its content is gone.
+    TooLong,
+}
+
+/// The two ends of a line-based connection. Dropping `outgoing` lets the writer finish and end.
+#[derive(Debug)]
+pub struct Transport {
+    /// Lines from the other side; ends at the end of the input.
+    pub incoming: mpsc::Receiver<Line>,
+    /// Lines to the other side, each with its newline. Closed when the output is gone.
+    pub outgoing: mpsc::Sender<String>,
+    /// Resolves when everything queued has been written and flushed, or the output is gone.
+    pub flushed: oneshot::Receiver<()>,
+}
+
+impl Transport {
+    /// Starts a reader and a writer thread over `input` and `output`.
+    pub fn start(
+        input: impl Read + Send + 'static,
+        output: impl Write + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let (lines_tx, incoming) = mpsc::channel(INCOMING);
+        let (outgoing, lines_rx) = mpsc::channel(OUTGOING);
+        let (flushed_tx, flushed) = oneshot::channel();
+        thread::Builder::new().name("reader".into()).spawn(move || read_lines(input, &lines_tx))?;
+        thread::Builder::new().name("writer".into()).spawn(move || {
+            write_lines(output, lines_rx);
+            // Nobody waits when the connection has already been given up.
+            let _ = flushed_tx.send(());
+        })?;
+        Ok(Self { incoming, outgoing, flushed })
+    }
+}
+
+fn read_lines(input: impl Read, lines: &mpsc::Sender<Line>) {
+    let mut input = BufReader::with_capacity(BATCH, input);
+    loop {
+        match read_line(&mut input) {
+            Ok(Some(line)) => {
+                if lines.blocking_send(line).is_err() {
+                    return;
+                }
+            }
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(%error, "reading the input failed");
+                return;
+            }
+        }
+    }
+}
+
+/// Reads up to the next newline; `None` at the end of the input. A last line without a newline counts.
+fn read_line(input: &mut impl BufRead) -> std::io::Result<Option<Line>> {
+    let mut line = Vec::new();
+    let mut too_long = false;
+    loop {
+        let chunk = match input.fill_buf() {
+            Ok(chunk) => chunk,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if chunk.is_empty() {
+            return Ok(match (too_long, line.is_empty()) {
+                (true, _) => Some(Line::TooLong),
+                (false, true) => None,
+                (false, false) => Some(Line::Bytes(line)),
+            });
+        }
+        let end = chunk.iter().position(|byte| *byte == b'\n');
+        let taken = end.unwrap_or(chunk.len());
+        too_long |= line.len() + taken > MAX_LINE;
+        if too_long {
+            line = Vec::new();
+        } else {
+            line.extend_from_slice(&chunk[..taken]);
+        }
+        input.consume(end.map_or(taken, |at| at + 1));
+        if end.is_some() {
+            return Ok(Some(if too_long { Line::TooLong } else { Line::Bytes(line) }));
+        }
+    }
+}
+
+fn write_lines(mut output: impl Write, mut lines: mpsc::Receiver<String>) {
+    let mut batch = String::new();
+    while let Some(line) = lines.blocking_recv() {
+        batch.push_str(&line);
+        while batch.len() < BATCH {
+            let Ok(line) = lines.try_recv() else { break };
+            batch.push_str(&line);
+        }
+        if let Err(error) = output.write_all(batch.as_bytes()).and_then(|()| output.flush()) {
+            tracing::debug!(%error, "the output is gone");
+            return;
+        }
+        batch.clear();
+        batch.shrink_to(2 * BATCH);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines_of(input: &[u8]) -> Vec<Line> {
+        // A tiny buffer makes every line arrive in several reads.
+        let mut input = BufReader::with_capacity(3, input);
+        std::iter::from_fn(|| read_line(&mut input).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_last_line_without_newline_is_a_line_and_empty_lines_are_kept() {
+        let line = |text: &str| Line::Bytes(text.into());
+        assert_eq!(lines_of(b"one\n\ntwo\r\nthree"), [line("one"), line(""), line("two\r"), line("three")]);
+        assert_eq!(lines_of(b""), []);
+    }
+
+    #[test]
+    fn a_line_over_the_limit_is_reported_and_the_next_one_is_read() {
+        let mut input = vec![b'x'; MAX_LINE + 1];
+        input.extend_from_slice(b"\nnext\n");
+        let mut input = BufReader::new(&input[..]);
+        assert_eq!(read_line(&mut input).unwrap(), Some(Line::TooLong));
+        assert_eq!(read_line(&mut input).unwrap(), Some(Line::Bytes(b"next".to_vec())));
+    }
+}

@@ -1,0 +1,188 @@
+//! The session's folders, and the only way in: a path is resolved first, decided on, and then opened without a race.
+//!
+//! [`Workspace::resolve`] follows symbolic links once and says where a path really lies. What is opened afterwards is
+//! that place and no other: every component is opened without following links, so a link that is put there between
+//! the decision and the opening is an error, not a way out. The only rooms that open workspace files are this and
+//! [`crate::tool`]'s search, which walks without following links.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt};
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, File, Metadata, OpenOptions};
+
+use crate::permission::Target;
+
+mod stamp;
+mod write;
+
+pub use stamp::Stamp;
+
+/// The folders of one session. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    /// Absolute, existing, without symbolic links; the first is the working directory.
+    roots: Arc<[PathBuf]>,
+}
+
+/// Why a path or a file cannot be used. The text is for the model.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The file system said no.
+    #[error("{path}: {reason}")]
+    Io {
+        /// The path as it was asked for.
+        path: String,
+        /// The system's reason, in a few words.
+        reason: String,
+    },
+    /// The thing at the path cannot be used in this way.
+    #[error("{0}")]
+    Unsuitable(String),
+}
+
+impl FileError {
+    /// Words for an error of the operating system, without its number.
+    pub fn io(path: &Path, error: &io::Error) -> Self {
+        let reason = match error.kind() {
+            io::ErrorKind::NotFound => "there is no such file or directory".into(),
+            io::ErrorKind::PermissionDenied => "permission denied".into(),
+            io::ErrorKind::IsADirectory => "it is a directory".into(),
+            io::ErrorKind::NotADirectory => "a part of the path is not a directory".into(),
+            _ => error.to_string(),
+        };
+        Self::Io { path: path.display().to_string(), reason }
+    }
+}
+
+impl Workspace {
+    /// A workspace whose working directory is `cwd`.
+    ///
+    /// # Errors
+    /// `cwd` does not exist or is no directory.
+    pub fn new(cwd: &Path) -> io::Result<Self> {
+        let root = std::fs::canonicalize(cwd)?;
+        if !root.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(Self { roots: [root].into() })
+    }
+
+    /// The working directory: absolute, without symbolic links.
+    pub fn cwd(&self) -> &Path {
+        &self.roots[0]
+    }
+
+    /// Says where a path lies, following symbolic links. What does not exist yet lies where it would be created.
+    pub fn resolve(&self, path: &str) -> Result<Target, FileError> {
+        if path.is_empty() || path.contains('\0') {
+            return Err(FileError::Unsuitable(format!("{path:?} is not a path")));
+        }
+        let asked = self.cwd().join(path);
+        let path = resolve_links(&asked)?;
+        let inside = self.roots.iter().find_map(|root| path.strip_prefix(root).ok()).map(Path::to_owned);
+        Ok(Target { path, inside })
+    }
+
+    /// The path as people and models like to read it: relative to the working directory where it lies inside.
+    pub fn display(&self, target: &Target) -> String {
+        match target.path.strip_prefix(self.cwd()) {
+            Ok(inside) if inside.as_os_str().is_empty() => ".".into(),
+            Ok(inside) => inside.display().to_string(),
+            Err(_) => target.path.display().to_string(),
+        }
+    }
+}
+
+/// A regular file that was opened for reading.
+#[derive(Debug)]
+pub struct OpenFile {
+    /// Readable from its start.
+    pub file: File,
+    /// Of the file that was opened.
+    pub metadata: Metadata,
+}
+
+/// Opens exactly the file that was resolved.
+///
+/// # Errors
+/// It is gone, no regular file, or a part of its path has become a symbolic link since.
+pub fn open(target: &Target) -> Result<OpenFile, FileError> {
+    let failed = |error: &io::Error| FileError::io(&target.path, error);
+    let (parent, name) = open_parent(target, false).map_err(|error| failed(&error))?;
+    // Looked at before it is opened: opening a pipe would wait for a writer.
+    let metadata = parent.symlink_metadata(&name).map_err(|error| failed(&error))?;
+    if !metadata.is_file() {
+        let what = if metadata.is_dir() { "a directory" } else { "not a regular file" };
+        return Err(FileError::Unsuitable(format!("{} is {what}", target.path.display())));
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).follow(FollowSymlinks::No);
+    let file = parent.open_with(&name, &options).map_err(|error| failed(&error))?;
+    let metadata = file.metadata().map_err(|error| failed(&error))?;
+    Ok(OpenFile { file, metadata })
+}
+
+/// Opens the directory above the target component by component, following no link; may create what is missing.
+///
+/// Inside the roots the walk starts at the root, so that folders above it need not be readable.
+fn open_parent(target: &Target, create: bool) -> io::Result<(Dir, OsString)> {
+    let below = target.inside.as_deref().unwrap_or_else(|| without_root(&target.path));
+    let mut names: Vec<_> = below.components().collect();
+    let anchor = target.path.ancestors().nth(names.len()).ok_or(io::ErrorKind::InvalidInput)?;
+    let Some(name) = names.pop() else { return Err(io::ErrorKind::IsADirectory.into()) };
+    let mut dir = Dir::open_ambient_dir(anchor, ambient_authority())?;
+    for part in names {
+        dir = match dir.open_dir_nofollow(part) {
+            Err(error) if create && error.kind() == io::ErrorKind::NotFound => {
+                dir.create_dir(part)?;
+                dir.open_dir_nofollow(part)?
+            }
+            opened => opened?,
+        };
+    }
+    Ok((dir, name.as_os_str().to_owned()))
+}
+
+/// The part of an absolute path below the root of its file system.
+fn without_root(path: &Path) -> &Path {
+    let mut components = path.components();
+    while matches!(components.clone().next(), Some(Component::Prefix(_) | Component::RootDir)) {
+        components.next();
+    }
+    components.as_path()
+}
+
+/// Follows the links of the part that exists and appends the part that does not.
+fn resolve_links(asked: &Path) -> Result<PathBuf, FileError> {
+    let mut missing = Vec::new();
+    let mut existing = asked;
+    loop {
+        match std::fs::canonicalize(existing) {
+            Ok(mut path) => {
+                path.extend(missing.iter().rev());
+                return Ok(path);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if existing.symlink_metadata().is_ok() {
+                    let text = format!("{} is a symbolic link to nothing", existing.display());
+                    return Err(FileError::Unsuitable(text));
+                }
+                let (Some(parent), Some(Component::Normal(name))) =
+                    (existing.parent(), existing.components().next_back())
+                else {
+                    return Err(FileError::io(asked, &error));
+                };
+                missing.push(name);
+                existing = parent;
+            }
+            Err(error) => return Err(FileError::io(asked, &error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

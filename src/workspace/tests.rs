@@ -1,0 +1,108 @@
+//! Where paths lie, and that what is opened is what was resolved.
+
+use std::fs;
+use std::io::Read;
+
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+
+fn workspace() -> (TempDir, Workspace) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("root")).unwrap();
+    let workspace = Workspace::new(&dir.path().join("root")).unwrap();
+    (dir, workspace)
+}
+
+fn inside(workspace: &Workspace, path: &str) -> Option<String> {
+    workspace.resolve(path).unwrap().inside.map(|path| path.display().to_string())
+}
+
+#[test]
+fn paths_are_placed_by_where_they_really_lie() {
+    let (dir, workspace) = workspace();
+    fs::create_dir(dir.path().join("root/sub")).unwrap();
+    assert_eq!(inside(&workspace, "sub/new/file.txt"), Some("sub/new/file.txt".into()));
+    assert_eq!(inside(&workspace, "sub/../x"), Some("x".into()));
+    assert_eq!(inside(&workspace, "."), Some(String::new()));
+    assert_eq!(inside(&workspace, "../other"), None);
+    assert_eq!(inside(&workspace, "/etc/hosts"), None);
+    assert!(workspace.resolve("missing/../../x").is_err());
+    assert!(workspace.resolve("").is_err());
+}
+
+#[cfg(unix)]
+mod links {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_link_is_followed_before_the_decision() {
+        let (dir, workspace) = workspace();
+        fs::write(dir.path().join("secret"), "s").unwrap();
+        symlink("../secret", dir.path().join("root/link")).unwrap();
+        symlink("nowhere", dir.path().join("root/dangling")).unwrap();
+        assert_eq!(inside(&workspace, "link"), None);
+        assert!(workspace.resolve("dangling").is_err());
+    }
+
+    #[test]
+    fn a_link_that_appears_after_the_decision_is_not_followed() {
+        let (dir, workspace) = workspace();
+        fs::create_dir(dir.path().join("outside")).unwrap();
+        fs::write(dir.path().join("outside/file"), "secret").unwrap();
+        fs::create_dir(dir.path().join("root/sub")).unwrap();
+        fs::write(dir.path().join("root/sub/file"), "mine").unwrap();
+        let target = workspace.resolve("sub/file").unwrap();
+        let mut text = String::new();
+        open(&target).unwrap().file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "mine");
+
+        fs::rename(dir.path().join("root/sub"), dir.path().join("root/old")).unwrap();
+        symlink("../outside", dir.path().join("root/sub")).unwrap();
+        assert!(open(&target).is_err());
+        assert!(workspace.write(&target, b"overwritten", &CancellationToken::new()).is_err());
+        assert_eq!(fs::read_to_string(dir.path().join("outside/file")).unwrap(), "secret");
+    }
+
+    #[test]
+    fn a_write_through_a_link_keeps_the_link_and_the_mode_bits() {
+        let (dir, workspace) = workspace();
+        let real = dir.path().join("root/real.sh");
+        fs::write(&real, "old").unwrap();
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o750)).unwrap();
+        symlink("real.sh", dir.path().join("root/link.sh")).unwrap();
+        let target = workspace.resolve("link.sh").unwrap();
+        workspace.write(&target, b"new", &CancellationToken::new()).unwrap();
+        assert_eq!(fs::read_to_string(&real).unwrap(), "new");
+        assert!(dir.path().join("root/link.sh").is_symlink());
+        assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o777, 0o750);
+    }
+
+    #[test]
+    fn a_read_only_file_and_a_pipe_are_refused() {
+        let (dir, workspace) = workspace();
+        let file = dir.path().join("root/fixed");
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).unwrap();
+        let target = workspace.resolve("fixed").unwrap();
+        assert!(workspace.write(&target, b"new", &CancellationToken::new()).is_err());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+        assert!(open(&workspace.resolve(".").unwrap()).is_err());
+    }
+}
+
+#[test]
+fn a_cancelled_write_never_happens_and_leaves_nothing_behind() {
+    let (dir, workspace) = workspace();
+    let target = workspace.resolve("file").unwrap();
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    assert!(workspace.write(&target, b"new", &cancel).is_err());
+    assert_eq!(fs::read_dir(dir.path().join("root")).unwrap().count(), 0);
+    workspace.write(&target, b"new", &CancellationToken::new()).unwrap();
+    assert_eq!(fs::read_to_string(dir.path().join("root/file")).unwrap(), "new");
+    assert_eq!(fs::read_dir(dir.path().join("root")).unwrap().count(), 1);
+}
