@@ -38,7 +38,7 @@ pub struct Cli {
     pub eof_grace: Option<f64>,
 }
 
-const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 a call was denied, 130 interrupted";
+const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied or no plan, 130 interrupted";
 
 const ON_A_TERMINAL: &str =
     "modegate speaks the Agent Client Protocol with an editor; there is nothing to type here.
@@ -114,8 +114,7 @@ async fn run_headless<I, O: Write, E: Write>(
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
     let (client, end) = client::channel();
-    let cwd = std::env::current_dir().context("the current directory")?;
-    let mode = config.mode.clone();
+    let (cwd, mode) = (config.cwd.clone(), config.mode.clone());
     let shared = config.into_shared().context("starting the record")?;
     let agent = Agent::new(shared, client, mode);
     let outcome =

@@ -5,6 +5,7 @@
 //! so that what was sent first arrives first. It never blocks its sender; what streams asks for [`Client::room`] before
 //! it makes more, and everything else is bounded by the requests in flight.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -96,13 +97,22 @@ impl Client {
         let _ = self.outgoing.send(Outgoing::Update(SessionNotification { session_id, update }, room));
     }
 
-    /// Asks the user, through the client. Dropping the future withdraws the question.
-    pub async fn request_permission(
+    /// Asks the user, through the client. Returns the request's id, for [`Self::withdraw`], and its answer.
+    pub fn request_permission(
         &self,
         request: RequestPermissionRequest,
-    ) -> Result<RequestPermissionResponse, ClientError> {
-        let answer = self.request(ClientRequest::RequestPermission(Box::new(request))).await?;
-        serde_json::from_value(answer).map_err(|error| ClientError::Malformed(error.to_string()))
+    ) -> (u64, impl Future<Output = Result<RequestPermissionResponse, ClientError>> + use<>) {
+        let (id, answer) = self.request(ClientRequest::RequestPermission(Box::new(request)));
+        let answer = async move {
+            let answer = answer.await.unwrap_or(Err(ClientError::Gone))?;
+            serde_json::from_value(answer).map_err(|error| ClientError::Malformed(error.to_string()))
+        };
+        (id, answer)
+    }
+
+    /// Takes a request back: whatever the client still says to it is void, and its answer is [`ClientError::Gone`].
+    pub fn withdraw(&self, id: u64) {
+        let _ = self.outgoing.send(Outgoing::Withdraw(id));
     }
 
     /// Passes the answer to one of the connection's calls down the same channel as the updates before it.
@@ -110,28 +120,11 @@ impl Client {
         let _ = self.outgoing.send(Outgoing::Answer { call, json });
     }
 
-    async fn request(&self, request: ClientRequest) -> Result<Value, ClientError> {
+    fn request(&self, request: ClientRequest) -> (u64, oneshot::Receiver<Result<Value, ClientError>>) {
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
-        self.outgoing.send(Outgoing::Request { id, request, reply }).map_err(|_| ClientError::Gone)?;
-        let mut open = OpenRequest { client: self, id, answered: false };
-        let answer = answer.await.unwrap_or(Err(ClientError::Gone));
-        open.answered = true;
-        answer
-    }
-}
-
-/// Withdraws the request when it is dropped before the answer came.
-struct OpenRequest<'a> {
-    client: &'a Client,
-    id: u64,
-    answered: bool,
-}
-
-impl Drop for OpenRequest<'_> {
-    fn drop(&mut self) {
-        if !self.answered {
-            let _ = self.client.outgoing.send(Outgoing::Withdraw(self.id));
-        }
+        // With the client gone the reply is dropped here, and the answer is that nobody is there.
+        let _ = self.outgoing.send(Outgoing::Request { id, request, reply });
+        (id, answer)
     }
 }

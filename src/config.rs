@@ -37,6 +37,8 @@ pub struct Flags {
 pub struct Config {
     /// The mode of new sessions.
     pub mode: SessionModeId,
+    /// Where a headless prompt works: the current directory.
+    pub cwd: PathBuf,
     /// How long turns may go on after the end of the input.
     pub eof_grace: Duration,
     modes: Modes,
@@ -52,7 +54,8 @@ impl Config {
         let eof_grace = Duration::try_from_secs_f64(flags.eof_grace.unwrap_or(1.0)).context("--eof-grace")?;
         let answers = model(flags.model.as_deref().unwrap_or("offline"))?;
         let store = location(flags.store.as_deref())?;
-        Ok(Self { mode, eof_grace, modes, model: answers, store })
+        let cwd = std::env::current_dir().context("the current directory")?;
+        Ok(Self { cwd, mode, eof_grace, modes, model: answers, store })
     }
 
     /// What the sessions of this process share. Opens the record.

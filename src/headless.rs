@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::acp::{ContentBlock, NewSessionRequest, SessionUpdate, StopReason, ToolCallStatus, Update};
 use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
+use crate::session::encoder::NOTICE_META;
 
 /// How the prompt ended; the command line's exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub enum Outcome {
     Done,
     /// The turn failed, or ended at a limit.
     Failed,
-    /// Something would have needed consent.
+    /// Something would have needed consent, or there is no plan where there should be one.
     Denied,
     /// It was stopped from outside.
     Interrupted,
@@ -41,7 +42,7 @@ pub async fn run(
     let mode = new.modes.map(|modes| modes.current_mode_id.to_string()).unwrap_or_default();
     writeln!(progress, "modegate: {mode} mode, session {}", new.session_id)?;
     let session = agent.session(&new.session_id).map_err(|error| anyhow!("{error}"))?;
-    let mut view = View { output, progress, mode, denied: false, ends_with_newline: true };
+    let mut view = View { output, progress, mode, denied: false, answered: false, ends_with_newline: true };
     let turn = session.prompt(vec![prompt.into()], stop.child_token());
     tokio::pin!(turn);
     let stopped = loop {
@@ -57,9 +58,14 @@ pub async fn run(
     view.finish()?;
     agent.close().await;
     let denied = view.denied;
+    let no_plan = view.mode == "plan" && !view.answered;
     Ok(match stopped {
         Ok(StopReason::Cancelled) => Outcome::Interrupted,
         Ok(StopReason::EndTurn) if denied => Outcome::Denied,
+        Ok(StopReason::EndTurn) if no_plan => {
+            writeln!(progress, "modegate: the turn ended without a plan")?;
+            Outcome::Denied
+        }
         Ok(StopReason::EndTurn) => Outcome::Done,
         Ok(reason) => {
             writeln!(progress, "modegate: stopped: {}", json!(reason))?;
@@ -78,6 +84,7 @@ struct View<'a, O, P> {
     progress: &'a mut P,
     mode: String,
     denied: bool,
+    answered: bool,
     ends_with_newline: bool,
 }
 
@@ -105,6 +112,10 @@ impl<O: Write, P: Write> View<'_, O, P> {
         match *update {
             SessionUpdate::AgentMessageChunk(chunk) => {
                 let ContentBlock::Text(text) = chunk.content else { return Ok(()) };
+                if chunk.meta.is_some_and(|meta| meta.contains_key(NOTICE_META)) {
+                    return writeln!(self.progress, "modegate: {}", text.text.trim());
+                }
+                self.answered = true;
                 self.ends_with_newline = text.text.ends_with('\n');
                 self.output.write_all(text.text.as_bytes())?;
                 self.output.flush()

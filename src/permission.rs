@@ -189,7 +189,7 @@ fn denied_by(mode: &Mode, call: &CallFacts) -> Option<Denial> {
     if !admits(mode.access, call.effect) {
         return deny(
             "access",
-            format!("{tool} is not available in {id} mode, which does not allow it. {}", possible(mode)),
+            format!("{tool} is not available in {id} mode, {}. {}", nature(mode.access), possible(mode)),
         );
     }
     if call.effect == Effect::Network && mode.network == Network::Deny {
@@ -223,6 +223,14 @@ fn admits(access: Access, effect: Effect) -> bool {
         Effect::Read | Effect::Session | Effect::Delegate | Effect::Network => true,
         Effect::Edit => access >= Access::Edit,
         Effect::Execute | Effect::State | Effect::Unknown => access == Access::Full,
+    }
+}
+
+fn nature(access: Access) -> &'static str {
+    match access {
+        Access::ReadOnly => "which changes nothing",
+        Access::Edit => "which edits files and runs nothing",
+        Access::Full => "which allows everything",
     }
 }
 

@@ -199,6 +199,11 @@ impl Toolset {
 
 /// Reads arguments, naming what does not fit.
 fn arguments<A: DeserializeOwned>(tool: &'static str, arguments: Value) -> Result<A, ToolError> {
+    let arguments = match arguments {
+        Value::Null => Value::Object(serde_json::Map::new()),
+        Value::Object(members) => Value::Object(members),
+        _ => return Err(ToolError::Arguments { tool, reason: "they are not an object".into() }),
+    };
     serde_json::from_value(arguments)
         .map_err(|error| ToolError::Arguments { tool, reason: error.to_string() })
 }

@@ -39,7 +39,7 @@ pub(super) struct Actor {
     pub(super) client: Client,
     /// What is running, by permit.
     pub(super) gate: Gate,
-    /// Questions to the user that are open, by number.
+    /// Questions to the user that are open, by the id of the request to the client.
     pub(super) questions: HashMap<u64, OpenQuestion>,
     /// Their answers on the way.
     pub(super) answers: FuturesUnordered<BoxFuture<'static, (u64, Answer)>>,
@@ -353,7 +353,7 @@ impl Actor {
                 let notice = SessionEvent::Notice { message_id, text };
                 let (client, id) = (&self.client, &self.session.id);
                 encoder::encode(&notice, &self.shared.modes, |update| {
-                    client.update(id.clone(), update, None)
+                    client.update(id.clone(), update, None);
                 });
                 self.session.push(notice);
             }

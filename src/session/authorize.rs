@@ -7,7 +7,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
 use super::actor::Actor;
 use super::encoder;
@@ -24,8 +23,8 @@ use crate::tool::ToolContent;
 /// The same denial this often in a row ends the turn.
 const MAX_DENIALS: u32 = 3;
 
-/// What a client answered, or that nobody waits for it any more.
-pub(super) type Answer = Option<Result<RequestPermissionResponse, ClientError>>;
+/// What a client answered.
+pub(super) type Answer = Result<RequestPermissionResponse, ClientError>;
 
 /// A question to the user that has no answer yet.
 pub(super) struct OpenQuestion {
@@ -34,7 +33,6 @@ pub(super) struct OpenQuestion {
     /// What "always" would cover, in the mode in which it was asked.
     scope: Scope,
     mode: String,
-    withdraw: CancellationToken,
     reply: oneshot::Sender<Authorization>,
 }
 
@@ -102,20 +100,9 @@ impl Actor {
             encoder::call_for_permission(announced, preview),
             options(&scope, &mode),
         );
-        let withdraw = CancellationToken::new();
-        let number = self.questions.keys().max().map_or(0, |last| last + 1);
-        let (client, withdrawn) = (self.client.clone(), withdraw.clone());
-        self.answers.push(
-            async move {
-                tokio::select! {
-                    biased;
-                    () = withdrawn.cancelled() => (number, None),
-                    answer = client.request_permission(request) => (number, Some(answer)),
-                }
-            }
-            .boxed(),
-        );
-        self.questions.insert(number, OpenQuestion { call, facts, scope, mode, withdraw, reply });
+        let (id, answer) = self.client.request_permission(request);
+        self.answers.push(answer.map(move |answer| (id, answer)).boxed());
+        self.questions.insert(id, OpenQuestion { call, facts, scope, mode, reply });
     }
 
     /// Takes an answer; the decision is made again, by the mode that is on now.
@@ -147,7 +134,7 @@ impl Actor {
         let mut closed = Vec::new();
         for number in void {
             let Some(question) = self.questions.remove(&number) else { continue };
-            question.withdraw.cancel();
+            self.client.withdraw(number);
             let authorization = match self.decide(&question.facts) {
                 Verdict::Deny(denial) => self.denied(question.call.clone(), denial),
                 Verdict::Allow | Verdict::Ask(_) => Authorization::Cancelled,
@@ -237,9 +224,8 @@ fn options(scope: &Scope, mode: &str) -> Vec<PermissionOption> {
 fn consent(answer: Answer) -> Consent {
     let no = |why: &str| Consent::No(why.to_owned());
     match answer {
-        None => no("The question to the user was withdrawn."),
-        Some(Err(error)) => Consent::No(format!("The user could not be asked: {error}.")),
-        Some(Ok(response)) => match response.outcome {
+        Err(error) => Consent::No(format!("The user could not be asked: {error}.")),
+        Ok(response) => match response.outcome {
             RequestPermissionOutcome::Selected(selected) => match &*selected.option_id.0 {
                 ALLOW_ONCE => Consent::Once,
                 ALLOW_ALWAYS => Consent::Always,

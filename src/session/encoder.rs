@@ -11,11 +11,14 @@ use similar::TextDiff;
 use super::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use super::options::config_options;
 use crate::acp::{
-    ConfigOptionUpdate, ContentChunk, CurrentModeUpdate, Diff, MessageId, SessionUpdate, ToolCall,
+    ConfigOptionUpdate, ContentChunk, CurrentModeUpdate, Diff, MessageId, Meta, SessionUpdate, ToolCall,
     ToolCallContent, ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, Update, UsageUpdate,
 };
 use crate::mode::Modes;
 use crate::tool::{Location, ToolContent};
+
+/// Marks, in an agent message's `_meta`, what Modegate itself says: the model did not, and will not see it.
+pub const NOTICE_META: &str = "modegate/notice";
 
 /// Bytes of a text chunk once it is JSON.
 const CHUNK: usize = 32 * 1024;
@@ -38,12 +41,16 @@ const TITLE: usize = 200;
 /// Hands the updates for an event to `send`, in order. Some events have none.
 pub fn encode(event: &SessionEvent, modes: &Modes, mut send: impl FnMut(Update)) {
     match event {
-        SessionEvent::AgentText { message_id, text } | SessionEvent::Notice { message_id, text } => {
-            chunks(text, message_id, SessionUpdate::AgentMessageChunk, send);
+        SessionEvent::AgentText { message_id, text } => {
+            chunks(text, message_id, |chunk| send(SessionUpdate::AgentMessageChunk(chunk).into()));
         }
         SessionEvent::AgentThought { message_id, text } => {
-            chunks(text, message_id, SessionUpdate::AgentThoughtChunk, send);
+            chunks(text, message_id, |chunk| send(SessionUpdate::AgentThoughtChunk(chunk).into()));
         }
+        SessionEvent::Notice { message_id, text } => chunks(text, message_id, |chunk| {
+            let meta = Meta::from_iter([(NOTICE_META.to_owned(), Value::Bool(true))]);
+            send(SessionUpdate::AgentMessageChunk(chunk.meta(meta)).into());
+        }),
         SessionEvent::ToolCall(call) => send(SessionUpdate::ToolCall(tool_call(call)).into()),
         SessionEvent::ToolCallUpdate(update) => {
             send(SessionUpdate::ToolCallUpdate(tool_call_update(update)).into());
@@ -61,16 +68,11 @@ pub fn encode(event: &SessionEvent, modes: &Modes, mut send: impl FnMut(Update))
     }
 }
 
-fn chunks(
-    text: &str,
-    id: &MessageId,
-    update: fn(ContentChunk) -> SessionUpdate,
-    mut send: impl FnMut(Update),
-) {
+fn chunks(text: &str, id: &MessageId, mut send: impl FnMut(ContentChunk)) {
     let mut rest = text;
     while !rest.is_empty() {
         let (piece, after) = rest.split_at(fitting(rest, CHUNK));
-        send(update(ContentChunk::new(piece.into()).message_id(id.clone())).into());
+        send(ContentChunk::new(piece.into()).message_id(id.clone()));
         rest = after;
     }
 }
@@ -80,7 +82,7 @@ fn tool_call(call: &ToolCallEvent) -> ToolCall {
         .name(call.name.clone())
         .kind(call.kind)
         .locations(locations(&call.locations))
-        .raw_input(raw_input(&call.arguments))
+        .raw_input(Some(&call.arguments).filter(|arguments| !arguments.is_null()).map(raw_input))
 }
 
 fn tool_call_update(update: &ToolCallUpdateEvent) -> ToolCallUpdate {

@@ -1,0 +1,181 @@
+//! The real binary: headless, its exit codes, its ends, and what survives a kill.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+fn modegate(dir: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
+    command.current_dir(dir).args(arguments).env_clear().env("HOME", dir).env("MODEGATE_LOG", "warn");
+    command
+}
+
+fn run(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = modegate(dir, arguments).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap_or(-1), text(stdout), text(stderr))
+}
+
+fn repository() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("src")).unwrap();
+    fs::write(dir.path().join("src/http.rs"), "mod x;\n\npub fn retry_request(times: u32) {\n}\n").unwrap();
+    fs::write(dir.path().join("README.md"), "Requests are retried twice.\n").unwrap();
+    dir
+}
+
+/// Waits for a process to end; fails when it does not.
+fn wait(child: &mut Child, limit: Duration) -> Option<i32> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        assert!(start.elapsed() < limit, "the process did not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn headless_plan_names_file_and_line_and_changes_nothing() {
+    let dir = repository();
+    let (code, answer, progress) =
+        run(dir.path(), &["--store", "memory", "--mode", "plan", "-p", "where is the retry logic?"]);
+    assert_eq!(code, 0, "{progress}");
+    assert!(answer.starts_with("I am Modegate's offline research, not a language model"), "{answer}");
+    assert!(answer.contains("`src/http.rs:3` `pub fn retry_request(times: u32) {`"), "{answer}");
+    assert!(progress.starts_with("modegate: plan mode, session sess_"), "{progress}");
+    let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+}
+
+#[test]
+fn exit_codes_tell_how_it_ended() {
+    let dir = repository();
+    let script = dir.path().join("script.jsonl");
+    let call = json!({ "tool_call": { "id": "1", "name": "write_file", "arguments": { "path": "new.txt", "content": "x" } } });
+    fs::write(&script, format!("{call}\n{{\"stop\":\"done\"}}\n{{\"stop\":\"done\"}}\n")).unwrap();
+    let model = format!("scripted:{}", script.display());
+    let with = |more: &[&str]| run(dir.path(), &[&["--store", "memory", "--model", &model], more].concat());
+
+    let (code, _, progress) = with(&["-p", "write"]);
+    assert_eq!(code, 3, "ask mode has nobody to ask: {progress}");
+    assert!(progress.contains("--mode code"), "{progress}");
+    assert!(!dir.path().join("new.txt").exists());
+    assert_eq!(with(&["--mode", "plan", "-p", "write"]).0, 3);
+    assert!(!dir.path().join("new.txt").exists());
+    assert_eq!(with(&["--mode", "code", "-p", "write"]).0, 0);
+    assert_eq!(fs::read_to_string(dir.path().join("new.txt")).unwrap(), "x");
+
+    for usage in [
+        &["--mode", "yolo", "-p", "x"][..],
+        &["--model", "gpt", "-p", "x"],
+        &["--nope"],
+        &["--eof-grace", "-1"],
+    ] {
+        let (code, output, errors) = run(dir.path(), usage);
+        assert_eq!((code, output.as_str()), (2, ""), "{usage:?}: {errors}");
+    }
+    assert!(run(dir.path(), &["--mode", "yolo", "-p", "x"]).2.contains("the modes are ask, plan, code"));
+    fs::write(&script, "{\"fail\":\"no model today\"}\n").unwrap();
+    let (code, _, errors) = with(&["-p", "x"]);
+    assert_eq!(code, 1);
+    assert!(errors.contains("no model today"), "{errors}");
+}
+
+/// A running agent with a session, and a turn that streams for ever.
+struct Talk {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Talk {
+    fn start(dir: &Path, store: &str) -> Self {
+        let script = dir.join("script.jsonl");
+        let lines = [
+            json!({ "text": "first" }),
+            json!({ "tool_call": { "id": "1", "name": "list_directory", "arguments": {} } }),
+            json!({ "stop": "done" }),
+            json!({ "delay_ms": 10, "repeat": 1 }),
+            json!({ "text": "second" }),
+            json!({ "delay_ms": 600_000 }),
+            json!({ "stop": "done" }),
+        ];
+        fs::write(&script, lines.map(|line| line.to_string()).join("\n")).unwrap();
+        let model = format!("scripted:{}", script.display());
+        let mut child = modegate(dir, &["--store", store, "--model", &model, "--eof-grace", "0"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut talk = Self { child, lines };
+        talk.send(&json!({ "id": 1, "method": "initialize", "params": { "protocolVersion": 1 } }));
+        talk.send(&json!({ "id": 2, "method": "session/new", "params": { "cwd": dir, "mcpServers": [] } }));
+        talk.next();
+        let session = talk.next()["result"]["sessionId"].clone();
+        talk.send(&json!({ "id": 3, "method": "session/set_mode", "params": { "sessionId": session, "modeId": "plan" } }));
+        while talk.next()["id"] != 3 {}
+        let prompt = json!([{ "type": "text", "text": "go" }]);
+        talk.send(&json!({ "id": 4, "method": "session/prompt", "params": { "sessionId": session, "prompt": prompt } }));
+        while talk.next()["params"]["update"]["content"]["text"] != "second" {}
+        talk
+    }
+
+    fn send(&mut self, message: &Value) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    fn next(&mut self) -> Value {
+        serde_json::from_str(&self.lines.next().expect("a line").unwrap()).unwrap()
+    }
+}
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[test]
+fn the_end_of_the_input_cancels_answers_and_exits_with_0() {
+    let dir = repository();
+    let mut talk = Talk::start(dir.path(), "memory");
+    drop(talk.child.stdin.take());
+    assert_eq!(talk.next(), json!({ "jsonrpc": "2.0", "id": 4, "result": { "stopReason": "cancelled" } }));
+    assert!(talk.lines.next().is_none());
+    assert_eq!(wait(&mut talk.child, SOON), Some(0));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_broken_output_and_a_signal_end_it() {
+    let dir = repository();
+    let Talk { mut child, lines } = Talk::start(dir.path(), "memory");
+    drop(lines);
+    writeln!(child.stdin.as_mut().unwrap(), "nonsense").unwrap();
+    wait(&mut child, SOON);
+
+    let mut talk = Talk::start(dir.path(), "memory");
+    let killed = Command::new("kill").arg(talk.child.id().to_string()).status().unwrap();
+    assert!(killed.success());
+    wait(&mut talk.child, SOON);
+}
+
+#[test]
+fn what_the_client_was_told_survives_a_kill() {
+    let dir = repository();
+    let store = dir.path().join("store.db");
+    let mut talk = Talk::start(dir.path(), store.to_str().unwrap());
+    talk.child.kill().unwrap();
+    talk.child.wait().unwrap();
+    let record = rusqlite::Connection::open(&store).unwrap();
+    let mut statement = record.prepare("SELECT kind FROM events ORDER BY seq").unwrap();
+    let kinds: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    // The client saw "second" begin, so everything before it is there.
+    let expected =
+        ["mode_change", "user_message", "agent_text", "tool_call", "tool_call_update", "tool_call_update"];
+    assert_eq!(kinds, expected);
+    let mode: String = record.query_row("SELECT mode FROM sessions", [], |row| row.get(0)).unwrap();
+    assert_eq!(mode, "plan");
+}

@@ -1,0 +1,14 @@
+//! Every check that is not beside the code it checks: plays, the harness, the binary, and the tidiness of the tree.
+
+// A test that unwraps fails with the place and the reason, which is what a failed test is for.
+#![allow(clippy::unwrap_used)]
+
+mod binary;
+mod escapes;
+mod plays;
+mod record;
+mod stage;
+mod storm;
+mod support;
+mod tidy;
+mod wire;

@@ -1,0 +1,80 @@
+//! What the record holds: mode changes before the client is told, denials, events, and nothing that failed.
+
+use rusqlite::Connection;
+use serde_json::json;
+
+use modegate::model::{ModelEvent, ModelStop};
+use modegate::store::Location;
+
+use crate::support::{Harness, Setup};
+
+fn rows(connection: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = connection.prepare(sql).unwrap();
+    let rows = statement.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
+#[tokio::test]
+async fn a_mode_change_is_recorded_before_the_client_is_told_and_a_denial_is_a_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let mut harness = Harness::with(Setup { store: Location::File(path.clone()), ..Setup::default() });
+    let session = harness.session().await;
+    let id = harness.request("session/set_mode", json!({ "sessionId": session, "modeId": "plan" })).await;
+    let told = harness.next().await;
+    assert_eq!(told["params"]["update"]["currentModeId"], "plan");
+    let record = Connection::open(&path).unwrap();
+    let changes =
+        "SELECT coalesce(from_mode, 'none') || '>' || to_mode || ' ' || source FROM mode_changes ORDER BY id";
+    assert_eq!(rows(&record, changes), ["none>ask start", "ask>plan set_mode"]);
+    harness.until_answer(id).await;
+
+    let id = harness.prompt(&session, "write").await;
+    let arguments = json!({ "path": "a.txt", "content": "secret" });
+    harness.stage.say(&session, Ok(ModelEvent::Text("I will".into())));
+    harness.stage.say(&session, Ok(ModelEvent::Text(" write.".into())));
+    let name = "write_file".into();
+    harness.stage.say(&session, Ok(ModelEvent::ToolCall { id: "w".into(), name, arguments }));
+    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    harness.until_answer(id).await;
+    let denials = "SELECT tool_call_id || ' ' || tool || ' ' || mode || ' ' || rule FROM denials";
+    assert_eq!(rows(&record, denials), ["call_1_1 write_file plan access"]);
+    let kinds = rows(&record, "SELECT kind FROM events ORDER BY seq");
+    assert_eq!(kinds, ["mode_change", "user_message", "agent_text", "tool_call", "tool_call_update", "stop"]);
+    let texts = rows(&record, "SELECT json_extract(body, '$.text') FROM events WHERE kind = 'agent_text'");
+    assert_eq!(texts, ["I will write."]);
+    let reminders = rows(&record, "SELECT body FROM events WHERE body LIKE '%system-reminder%'");
+    assert_eq!(reminders, Vec::<String>::new());
+    harness.end().await;
+}
+
+#[tokio::test]
+async fn a_record_that_fails_fails_the_change_and_nothing_has_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let mut harness =
+        Harness::with(Setup { store: Location::File(path.clone()), mode: "plan", ..Setup::default() });
+    let session = harness.session().await;
+    let set = json!({ "sessionId": session, "modeId": "code" });
+    // The first change waits for the file to be there.
+    assert_eq!(
+        harness.request("session/set_mode", json!({ "sessionId": session, "modeId": "ask" })).await,
+        3
+    );
+    harness.until_answer(3).await;
+    Connection::open(&path).unwrap().execute_batch("ALTER TABLE mode_changes RENAME TO away").unwrap();
+    let answer = harness.call("session/set_mode", set.clone()).await;
+    assert_eq!(answer["error"]["code"], -32603);
+    let id = harness.prompt(&session, "which tools?").await;
+    let request = harness.stage.next_request(&session).await;
+    assert!(crate::stage::summary(&request).contains("switched from plan mode to ask mode"));
+    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    harness.until_answer(id).await;
+
+    Connection::open(&path).unwrap().execute_batch("ALTER TABLE away RENAME TO mode_changes").unwrap();
+    let id = harness.request("session/set_mode", set).await;
+    let messages = harness.until_answer(id).await;
+    assert_eq!(messages.len(), 3, "the control: the same change is made when it can be recorded");
+    harness.end().await;
+}

@@ -1,0 +1,248 @@
+//! The harness: an agent on an in-memory connection, whose every message is checked against the protocol's schema.
+//!
+//! Dropping it while messages are unread fails the test.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use agent_client_protocol_schema::v1 as schema;
+use jsonschema::Validator;
+use modegate::acp::SessionModeId;
+use modegate::agent::Agent;
+use modegate::ids::Source;
+use modegate::mode::Modes;
+use modegate::model::Model;
+use modegate::session::Shared;
+use modegate::store::{Location, Store};
+use modegate::tool::Toolset;
+use modegate::transport::{Line, Transport};
+use modegate::{client, rpc};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::stage::Stage;
+
+/// How long anything may take before a test fails. Nothing waits this long when all is well.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An agent and the client's side of its connection.
+pub struct Harness {
+    pub dir: tempfile::TempDir,
+    pub stage: Stage,
+    to_agent: Option<mpsc::Sender<Line>>,
+    from_agent: mpsc::Receiver<String>,
+    server: tokio::task::JoinHandle<()>,
+    /// The methods of requests that are not answered, by id.
+    methods: HashMap<String, String>,
+    next_id: i64,
+}
+
+/// What a harness can be made with.
+pub struct Setup {
+    pub mode: &'static str,
+    pub store: Location,
+    pub model: Option<Arc<dyn Model>>,
+    pub grace: Duration,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { mode: "ask", store: Location::Memory, model: None, grace: Duration::ZERO }
+    }
+}
+
+impl Harness {
+    pub fn new() -> Self {
+        Self::with(Setup::default())
+    }
+
+    pub fn with(setup: Setup) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("work")).unwrap();
+        let stage = Stage::default();
+        let shared = Shared {
+            modes: Arc::new(Modes::built_in()),
+            tools: Toolset::built_in(),
+            model: setup.model.unwrap_or_else(|| Arc::new(stage.clone())),
+            store: Store::open(setup.store).unwrap(),
+            source: Source::counted(),
+            parallel: 1,
+        };
+        let (client, end) = client::channel();
+        let agent = Arc::new(Agent::new(shared, client.clone(), SessionModeId::new(setup.mode)));
+        let (to_agent, incoming) = mpsc::channel(64);
+        let (outgoing, from_agent) = mpsc::channel(256);
+        let (done, flushed) = oneshot::channel();
+        done.send(()).unwrap();
+        let transport = Transport { incoming, outgoing, flushed };
+        let stop = CancellationToken::new();
+        let server = tokio::spawn(rpc::serve(transport, agent, (client, end), setup.grace, stop));
+        Self { dir, stage, to_agent: Some(to_agent), from_agent, server, methods: HashMap::new(), next_id: 0 }
+    }
+
+    /// The working directory of sessions.
+    pub fn cwd(&self) -> std::path::PathBuf {
+        self.dir.path().canonicalize().unwrap().join("work")
+    }
+
+    /// Sends a line as it is.
+    pub async fn send_line(&mut self, line: &str) {
+        if let Ok(message) = serde_json::from_str::<Value>(line)
+            && let (Some(id), Some(method)) = (message.get("id"), message["method"].as_str())
+        {
+            self.methods.insert(id.to_string(), method.to_owned());
+        }
+        let line = Line::Bytes(line.as_bytes().to_vec());
+        self.to_agent.as_ref().expect("the input has not ended").send(line).await.unwrap();
+    }
+
+    /// Sends a request with the next id, and returns the id.
+    pub async fn request(&mut self, method: &str, params: Value) -> i64 {
+        self.next_id += 1;
+        let id = self.next_id;
+        self.send_line(
+            &json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string(),
+        )
+        .await;
+        id
+    }
+
+    /// Sends a notification.
+    pub async fn notify(&mut self, method: &str, params: Value) {
+        self.send_line(&json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string()).await;
+    }
+
+    /// The next message, checked. Fails when none comes.
+    pub async fn next(&mut self) -> Value {
+        let line = tokio::time::timeout(PATIENCE, self.from_agent.recv()).await.expect("no message came");
+        self.check(&line.expect("the connection has ended"))
+    }
+
+    /// The next message, if one comes within the time.
+    pub async fn next_within(&mut self, time: Duration) -> Option<Value> {
+        let line = tokio::time::timeout(time, self.from_agent.recv()).await.ok()??;
+        Some(self.check(&line))
+    }
+
+    /// The messages up to and including the answer to a request.
+    pub async fn until_answer(&mut self, id: i64) -> Vec<Value> {
+        let mut messages = Vec::new();
+        loop {
+            messages.push(self.next().await);
+            let last = messages.last().unwrap();
+            if last["id"] == id && last.get("method").is_none() {
+                return messages;
+            }
+        }
+    }
+
+    /// Sends a request and returns its answer; nothing else may come before it.
+    pub async fn call(&mut self, method: &str, params: Value) -> Value {
+        let id = self.request(method, params).await;
+        let answer = self.next().await;
+        assert_eq!(answer["id"], id, "{answer}");
+        answer
+    }
+
+    /// Initializes and begins a session; returns its id.
+    pub async fn session(&mut self) -> String {
+        if self.next_id == 0 {
+            let answer = self.call("initialize", json!({ "protocolVersion": 1 })).await;
+            assert_eq!(answer["result"]["protocolVersion"], 1);
+        }
+        let cwd = self.cwd();
+        let answer = self.call("session/new", json!({ "cwd": cwd, "mcpServers": [] })).await;
+        answer["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+
+    /// Sends a text prompt; returns the request's id.
+    pub async fn prompt(&mut self, session: &str, text: &str) -> i64 {
+        let prompt = json!([{ "type": "text", "text": text }]);
+        self.request("session/prompt", json!({ "sessionId": session, "prompt": prompt })).await
+    }
+
+    /// Ends the input, as a client that leaves does.
+    pub fn leave(&mut self) {
+        self.to_agent = None;
+    }
+
+    /// Ends the input and waits for the end of the connection; returns what was still sent.
+    pub async fn end(mut self) -> Vec<Value> {
+        self.leave();
+        let mut rest = Vec::new();
+        while let Some(message) = self.next_within(PATIENCE).await {
+            rest.push(message);
+        }
+        let server = std::mem::replace(&mut self.server, tokio::spawn(async {}));
+        tokio::time::timeout(PATIENCE, server).await.expect("the connection did not end").unwrap();
+        rest
+    }
+
+    /// Checks a line: one message of the protocol, whole, short enough, and as the schema wants it.
+    fn check(&mut self, line: &str) -> Value {
+        assert!(line.ends_with('\n') && line.matches('\n').count() == 1, "not one line: {line:?}");
+        assert!(line.len() < 60 * 1024, "a line of {} bytes", line.len());
+        let message: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(message["jsonrpc"], "2.0", "{line}");
+        let members: Vec<_> = message.as_object().unwrap().keys().map(String::as_str).collect();
+        match members.as_slice() {
+            ["jsonrpc", "method", "params"] | ["jsonrpc", "id", "method", "params"] => {
+                validate(message["method"].as_str().unwrap(), &message["params"]);
+            }
+            ["jsonrpc", "id", "result"] => {
+                let method = self.methods.remove(&message["id"].to_string());
+                validate(&format!("answer to {}", method.expect("an answer to nothing")), &message["result"]);
+            }
+            ["jsonrpc", "id", "error"] => {
+                self.methods.remove(&message["id"].to_string());
+                validate("error", &message["error"]);
+                assert!(!message["error"]["message"].as_str().unwrap().contains('\n'));
+            }
+            _ => panic!("no message of the protocol: {line}"),
+        }
+        message
+    }
+}
+
+impl Drop for Harness {
+    fn drop(&mut self) {
+        if !std::thread::panicking()
+            && let Ok(line) = self.from_agent.try_recv()
+        {
+            panic!("a message was left unread: {line}");
+        }
+    }
+}
+
+/// Validates a value against the protocol's own JSON Schema.
+fn validate(what: &str, value: &Value) {
+    static VALIDATORS: LazyLock<HashMap<&str, Validator>> = LazyLock::new(|| {
+        let make = |schema: schemars::Schema| jsonschema::validator_for(schema.as_value()).unwrap();
+        HashMap::from([
+            ("session/update", make(schemars::schema_for!(schema::SessionNotification))),
+            ("session/request_permission", make(schemars::schema_for!(schema::RequestPermissionRequest))),
+            ("$/cancel_request", make(schemars::schema_for!(schema::CancelRequestNotification))),
+            ("answer to initialize", make(schemars::schema_for!(schema::InitializeResponse))),
+            ("answer to authenticate", make(schemars::schema_for!(schema::AuthenticateResponse))),
+            ("answer to session/new", make(schemars::schema_for!(schema::NewSessionResponse))),
+            ("answer to session/prompt", make(schemars::schema_for!(schema::PromptResponse))),
+            ("answer to session/set_mode", make(schemars::schema_for!(schema::SetSessionModeResponse))),
+            (
+                "answer to session/set_config_option",
+                make(schemars::schema_for!(schema::SetSessionConfigOptionResponse)),
+            ),
+            ("error", make(schemars::schema_for!(schema::Error))),
+        ])
+    });
+    let validator = VALIDATORS.get(what).unwrap_or_else(|| panic!("no schema for {what}: {value}"));
+    let errors: Vec<String> = validator.iter_errors(value).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{what} does not fit its schema: {errors:?}\n{value}");
+}
+
+/// A file's content, path below the working directory.
+pub fn read(cwd: &Path, path: &str) -> Option<String> {
+    std::fs::read_to_string(cwd.join(path)).ok()
+}

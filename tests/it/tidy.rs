@@ -1,0 +1,201 @@
+//! The tree keeps its own rules: file lengths, who may import whom, which library is named where, no forgotten fixture.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Production lines in one file. Split at 400; this is where the build fails.
+const MAX_LINES: usize = 500;
+
+/// Each room and the rooms of this crate that it may name. Arrows point down.
+const LAYERS: [(&str, &[&str]); 25] = [
+    ("acp", &[]),
+    ("agent", &["acp", "client", "error", "session", "workspace"]),
+    ("cli", &["agent", "client", "config", "headless", "rpc", "transport"]),
+    ("client", &["acp"]),
+    ("config", &["acp", "ids", "mode", "model", "session", "store", "tool"]),
+    ("error", &["acp"]),
+    ("gate", &["acp", "permission"]),
+    ("headless", &["acp", "agent", "client", "session"]),
+    ("ids", &["acp"]),
+    ("lib", &[]),
+    ("main", &[]),
+    ("mode", &["acp"]),
+    ("model", &["acp"]),
+    ("permission", &["mode"]),
+    ("rpc", &["acp", "agent", "client", "error", "transport"]),
+    (
+        "session",
+        &[
+            "acp",
+            "client",
+            "error",
+            "gate",
+            "ids",
+            "mode",
+            "model",
+            "permission",
+            "store",
+            "tool",
+            "workspace",
+        ],
+    ),
+    ("session/encoder", &["acp", "mode", "tool"]),
+    ("session/event", &["acp", "tool"]),
+    ("session/history", &["acp", "model", "tool"]),
+    ("session/reminder", &["acp", "mode", "model", "session"]),
+    ("store", &["acp", "session", "tool"]),
+    ("telemetry", &[]),
+    ("tool", &["acp", "gate", "model", "permission", "workspace"]),
+    ("transport", &[]),
+    ("workspace", &["permission"]),
+];
+
+/// Rooms without a clock, a file or a task.
+const PURE: [&str; 7] =
+    ["acp", "mode", "permission", "rpc/incoming", "session/encoder", "session/history", "session/reminder"];
+
+/// Libraries and the only rooms that may name them.
+const LIBRARIES: [(&str, &[&str]); 13] = [
+    ("agent_client_protocol_schema", &["acp"]),
+    ("anyhow", &["main", "cli", "config", "headless"]),
+    ("cap_std", &["workspace"]),
+    ("cap_fs_ext", &["workspace"]),
+    ("clap", &["main", "cli"]),
+    ("etcetera", &["config"]),
+    ("globset", &["mode"]),
+    ("grep_searcher", &["tool/search_files"]),
+    ("ignore", &["tool/search_files"]),
+    ("jsonrpsee", &["rpc", "error"]),
+    ("rusqlite", &["store"]),
+    ("serde_saphyr", &["mode"]),
+    ("std::env", &["config"]),
+];
+
+struct Source {
+    /// Below `src`, without its ending: `session/turn`.
+    room: String,
+    /// Without its tests.
+    text: String,
+    /// Without its comments, too.
+    code: String,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path, ending));
+        } else if path.extension().is_some_and(|it| it == ending) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn sources() -> Vec<Source> {
+    let src = root().join("src");
+    let read = |path: &PathBuf| {
+        let text = fs::read_to_string(path).unwrap();
+        let room = path.strip_prefix(&src).unwrap().with_extension("").to_str().unwrap().replace('\\', "/");
+        let end = text.find("#[cfg(test)]\nmod ").unwrap_or(text.len());
+        let text = text[..end].to_owned();
+        let code =
+            text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+        Source { room, text, code }
+    };
+    let is_test = |path: &PathBuf| path.file_stem().is_some_and(|name| name == "tests");
+    files(&src, "rs").iter().filter(|path| !is_test(path)).map(read).collect()
+}
+
+/// Whether a room is the other or lies inside it.
+fn within(room: &str, other: &str) -> bool {
+    room == other || room.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
+}
+
+#[test]
+fn no_file_is_too_long_and_each_says_what_it_is() {
+    for Source { room, text, .. } in sources() {
+        let lines = text.lines().count();
+        assert!(lines <= MAX_LINES, "{room} has {lines} lines");
+        assert!(text.starts_with("//! "), "{room} does not say what lives there");
+        assert!(!room.ends_with("/mod"), "{room}: foo.rs with foo/ beside it");
+    }
+}
+
+#[test]
+fn arrows_point_down() {
+    for Source { room, code, .. } in sources() {
+        let rule = LAYERS.iter().filter(|(name, _)| within(&room, name)).max_by_key(|(name, _)| name.len());
+        let (layer, allowed) = rule.unwrap_or_else(|| panic!("{room} has no row in the layer table"));
+        let top = room.split('/').next().unwrap();
+        for (at, _) in code.match_indices("crate::") {
+            let rest = &code[at + "crate::".len()..];
+            let names: Vec<&str> = match rest.strip_prefix('{') {
+                Some(list) => list.split('}').next().unwrap().split(',').map(str::trim).collect(),
+                None => vec![rest],
+            };
+            for name in names {
+                let name: String = name.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                let fine =
+                    name.is_empty() || allowed.contains(&name.as_str()) || (name == top && layer == &top);
+                assert!(fine, "{room} names crate::{name}, which {layer} may not");
+            }
+        }
+    }
+}
+
+#[test]
+fn each_library_is_named_where_it_may_be() {
+    for Source { room, code: text, .. } in sources() {
+        for (library, allowed) in LIBRARIES {
+            let named = text.contains(&format!("{library}::")) || text.contains(&format!("use {library}"));
+            assert!(!named || allowed.iter().any(|place| within(&room, place)), "{room} names {library}");
+        }
+        for forbidden in ["tokio::", "std::fs", "std::time", "std::thread"] {
+            let pure = PURE.iter().any(|pure| room == *pure);
+            assert!(!(pure && text.contains(forbidden)), "{room} is pure and names {forbidden}");
+        }
+        let streams = ["stdin()", "stdout()"].iter().any(|stream| text.contains(stream));
+        assert!(!streams || room == "main", "{room} names a standard stream");
+    }
+}
+
+#[test]
+fn every_fixture_is_used() {
+    let plays = crate::plays::plays();
+    let everything: Vec<PathBuf> = ["play", "jsonl", "txt", "json", "yaml"]
+        .iter()
+        .flat_map(|ending| files(&root().join("fixtures"), ending))
+        .collect();
+    let forgotten: Vec<_> = everything.iter().filter(|path| !plays.contains(path)).collect();
+    assert!(forgotten.is_empty(), "{forgotten:?}");
+    for play in plays {
+        let text = fs::read_to_string(&play).unwrap();
+        assert!(text.starts_with("# "), "{} does not say why", play.display());
+        assert!(text.contains("\n<- "), "{} shows nothing", play.display());
+    }
+}
+
+#[test]
+fn the_readme_has_the_two_commands_and_its_links_lead_somewhere() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(readme.contains("cargo run --release -- --mode plan -p"));
+    assert!(readme.contains("cargo test"));
+    let mut pages = files(&root().join("docs"), "md");
+    pages.push(root().join("README.md"));
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for (at, _) in text.match_indices("](") {
+            let target = text[at + 2..].split(')').next().unwrap().split('#').next().unwrap();
+            let outside = target.is_empty() || target.contains("://");
+            let exists = page.parent().unwrap().join(target).exists();
+            assert!(outside || exists, "{}: {target}", page.display());
+        }
+    }
+}

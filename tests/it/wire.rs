@@ -1,0 +1,107 @@
+//! Behaviour of the connection that a play cannot show: cancels in flight, grace, running effects, panics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use modegate::model::{Model, ModelEvent, ModelRequest, ModelStop, Reply};
+use serde_json::json;
+
+use crate::support::{Harness, Setup, read};
+
+#[tokio::test]
+async fn an_id_comes_back_as_it_was_written() {
+    let mut harness = Harness::new();
+    for id in ["-9223372036854775808", "0", "1.50", "\"\"", "\"1\"", "\"\\u0041\"", "null"] {
+        harness
+            .send_line(&format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"initialize","params":{{"protocolVersion":1}}}}"#
+            ))
+            .await;
+        let answer = harness.next().await;
+        assert_eq!(answer["id"], serde_json::from_str::<serde_json::Value>(id).unwrap());
+    }
+    harness.end().await;
+}
+
+#[tokio::test]
+async fn at_the_end_of_the_input_a_turn_has_its_grace_and_is_then_cancelled() {
+    for (grace, expected) in [(Duration::from_secs(60), "end_turn"), (Duration::ZERO, "cancelled")] {
+        let mut harness = Harness::with(Setup { grace, ..Setup::default() });
+        let session = harness.session().await;
+        harness.prompt(&session, "go").await;
+        harness.stage.next_request(&session).await;
+        harness.leave();
+        if !grace.is_zero() {
+            harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        }
+        let rest = harness.end().await;
+        assert_eq!(rest.last().unwrap()["result"]["stopReason"], expected);
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_is_open_when_the_client_leaves_is_no_consent() {
+    let mut harness = Harness::with(Setup { grace: Duration::from_secs(60), ..Setup::default() });
+    let cwd = harness.cwd();
+    let session = harness.session().await;
+    harness.prompt(&session, "go").await;
+    let arguments = json!({ "path": "a.txt", "content": "x" });
+    let name = "write_file".into();
+    harness.stage.say(&session, Ok(ModelEvent::ToolCall { id: "w".into(), name, arguments }));
+    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    assert_eq!(harness.next().await["params"]["update"]["sessionUpdate"], "tool_call");
+    assert_eq!(harness.next().await["method"], "session/request_permission");
+    harness.leave();
+    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    let rest = harness.end().await;
+    assert_eq!(rest[0]["params"]["update"]["status"], "failed");
+    assert_eq!(rest[1]["result"]["stopReason"], "end_turn");
+    assert_eq!(read(&cwd, "a.txt"), None);
+}
+
+/// A model that panics, to see what is left standing.
+struct Panics;
+
+impl Model for Panics {
+    fn reply(&self, request: ModelRequest) -> Reply {
+        assert!(request.ordinal > 0, "the first reply panics, on purpose");
+        stream::iter([Ok(ModelEvent::Stop(ModelStop::Done))]).boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_panics_has_its_answer_and_the_session_goes_on() {
+    let mut harness = Harness::with(Setup { model: Some(Arc::new(Panics)), ..Setup::default() });
+    let session = harness.session().await;
+    let id = harness.prompt(&session, "go").await;
+    assert_eq!(harness.until_answer(id).await.last().unwrap()["error"]["code"], -32603);
+    let id = harness.prompt(&session, "go").await;
+    assert_eq!(harness.until_answer(id).await.last().unwrap()["result"]["stopReason"], "end_turn");
+    harness.end().await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_loses_nothing_and_can_still_cancel() {
+    let mut harness = Harness::new();
+    let session = harness.session().await;
+    let id = harness.prompt(&session, "go on and on").await;
+    for number in 0..5_000 {
+        harness.stage.say(&session, Ok(ModelEvent::Text(format!("{number} "))));
+    }
+    // Nobody reads; the turn fills what room there is and waits. The cancel is heard all the same.
+    harness.stage.next_request(&session).await;
+    tokio::task::yield_now().await;
+    harness.notify("session/cancel", json!({ "sessionId": session })).await;
+    let messages = harness.until_answer(id).await;
+    let (answer, updates) = messages.split_last().unwrap();
+    assert_eq!(answer["result"]["stopReason"], "cancelled");
+    let text: String = updates
+        .iter()
+        .map(|update| update["params"]["update"]["content"]["text"].as_str().unwrap())
+        .collect();
+    let numbers: Vec<String> = (0..updates.len()).map(|number| format!("{number} ")).collect();
+    assert_eq!(text, numbers.concat(), "what came is whole and in order");
+    assert!(updates.len() < 5_000, "the cancel came before the end");
+    harness.end().await;
+}
