@@ -126,6 +126,22 @@ pub fn open(target: &Target) -> Result<OpenFile, FileError> {
     Ok(OpenFile { file, metadata })
 }
 
+/// Opens exactly the directory that was resolved.
+///
+/// # Errors
+/// It is gone, no directory, or a part of its path has become a symbolic link since.
+pub fn open_dir(target: &Target) -> Result<Dir, FileError> {
+    let opened = match open_parent(target, false) {
+        Ok((parent, name)) => parent.open_dir_nofollow(name),
+        // The root of the session, or of the file system: nothing lies between it and its name.
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+            Dir::open_ambient_dir(&target.path, ambient_authority())
+        }
+        Err(error) => Err(error),
+    };
+    opened.map_err(|error| FileError::io(&target.path, &error))
+}
+
 /// Opens the directory above the target component by component, following no link; may create what is missing.
 ///
 /// Inside the roots the walk starts at the root, so that folders above it need not be readable.

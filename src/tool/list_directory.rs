@@ -1,7 +1,5 @@
 //! `list_directory`: the entries of one directory.
 
-use std::path::Path;
-
 use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -10,7 +8,7 @@ use serde_json::Value;
 use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, blocking, resolve};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
-use crate::workspace::{FileError, Workspace};
+use crate::workspace::{self, FileError, Workspace};
 
 /// Entries in one answer.
 const MAX_ENTRIES: usize = 1000;
@@ -69,17 +67,17 @@ impl PreparedCall for Call {
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         blocking(move || {
             let _permit = context.permit;
-            let text = list(&self.targets[0].path)?;
+            let text = list(&self.targets[0])?;
             Ok(ToolOutput { text, ..ToolOutput::default() })
         })
         .await
     }
 }
 
-fn list(path: &Path) -> Result<String, ToolError> {
-    let failed = |error| FileError::io(path, &error);
+fn list(target: &Target) -> Result<String, ToolError> {
+    let failed = |error| FileError::io(&target.path, &error);
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(failed)? {
+    for entry in workspace::open_dir(target)?.entries().map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let mark = match entry.file_type() {
             Ok(kind) if kind.is_dir() => "/",

@@ -21,6 +21,9 @@ use crate::workspace::Workspace;
 /// Matching lines in one answer unless fewer are asked for.
 const MAX_MATCHES: usize = 200;
 
+/// The longest line that is searched, in bytes; a file with a longer one is left out from there on.
+const MAX_LINE: usize = 16 * 1024 * 1024;
+
 /// Characters of a matching line that are shown.
 const MAX_COLUMNS: usize = 300;
 
@@ -120,8 +123,11 @@ impl PreparedCall for Call {
 
 impl Call {
     fn search(&self, cancel: &CancellationToken) -> Result<String, ToolError> {
-        let mut searcher =
-            SearcherBuilder::new().binary_detection(BinaryDetection::quit(0)).line_number(true).build();
+        let mut searcher = SearcherBuilder::new()
+            .binary_detection(BinaryDetection::quit(0))
+            .line_number(true)
+            .heap_limit(Some(MAX_LINE))
+            .build();
         let mut lines = Vec::new();
         let mut more = false;
         let walk = WalkBuilder::new(&self.targets[0].path)

@@ -146,7 +146,7 @@ impl Word {
     /// A regular expression for lines that look like its definition, in most languages.
     pub fn definition_pattern(&self) -> String {
         format!(
-            r"\b(fn|func|function|def|class|struct|enum|trait|interface|type|module|mod|macro_rules!|const|static|impl)\s+(\w|[(*&<>:. ])*{}",
+            r"\b(fn|func|def|class|struct|enum|trait|type|mod|const|function|interface|module)\b[^=;]*{}",
             escape(&self.stem)
         )
     }
