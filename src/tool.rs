@@ -12,17 +12,26 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::acp::ToolKind;
+use crate::acp::{PlanEntry, ToolKind};
 use crate::gate::Permit;
 use crate::model::ToolOffer;
 use crate::permission::{Effect, Target};
 use crate::workspace::{FileError, Stamp, Workspace};
 
+mod apply_patch;
+mod delete_file;
+mod directory_tree;
 mod edit_file;
+mod find_files;
 mod list_directory;
+mod move_file;
 mod read_file;
+mod read_multiple_files;
 mod search_files;
 mod text;
+mod think;
+mod todo;
+mod walk;
 mod write_file;
 
 /// How long a call may take unless its tool says otherwise.
@@ -121,6 +130,8 @@ pub struct ToolOutput {
     pub content: Vec<ToolContent>,
     /// Files whose content the model has now seen, or made.
     pub seen: Vec<(PathBuf, Stamp)>,
+    /// The model's list of tasks, if the call changed it.
+    pub plan: Option<Vec<PlanEntry>>,
 }
 
 /// What a call is handed when it runs.
@@ -178,10 +189,18 @@ impl Toolset {
     pub fn built_in() -> Self {
         let tools: Vec<Box<dyn Tool>> = vec![
             Box::new(read_file::ReadFile::new()),
+            Box::new(read_multiple_files::ReadMultipleFiles::new()),
             Box::new(list_directory::ListDirectory::new()),
+            Box::new(directory_tree::DirectoryTree::new()),
+            Box::new(find_files::FindFiles::new()),
             Box::new(search_files::SearchFiles::new()),
+            Box::new(think::Think::new()),
+            Box::new(todo::Todo::new()),
             Box::new(write_file::WriteFile::new()),
             Box::new(edit_file::EditFile::new()),
+            Box::new(apply_patch::ApplyPatch::new()),
+            Box::new(move_file::MoveFile::new()),
+            Box::new(delete_file::DeleteFile::new()),
         ];
         Self(tools.into())
     }
@@ -214,6 +233,12 @@ async fn resolve(workspace: &Workspace, path: String) -> Result<Target, ToolErro
     blocking(move || Ok(workspace.resolve(&path)?)).await
 }
 
+/// Resolves an entry itself, the last link not followed.
+async fn resolve_entry(workspace: &Workspace, path: String) -> Result<Target, ToolError> {
+    let workspace = workspace.clone();
+    blocking(move || Ok(workspace.resolve_entry(&path)?)).await
+}
+
 /// Does disk or CPU work off the main thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
@@ -240,10 +265,18 @@ mod tests {
             effects,
             [
                 ("read_file", Effect::Read),
+                ("read_multiple_files", Effect::Read),
                 ("list_directory", Effect::Read),
+                ("directory_tree", Effect::Read),
+                ("find_files", Effect::Read),
                 ("search_files", Effect::Read),
+                ("think", Effect::Session),
+                ("todo", Effect::Session),
                 ("write_file", Effect::Edit),
                 ("edit_file", Effect::Edit),
+                ("apply_patch", Effect::Edit),
+                ("move_file", Effect::Edit),
+                ("delete_file", Effect::Edit),
             ]
         );
     }

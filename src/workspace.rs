@@ -16,9 +16,10 @@ use cap_std::fs::{Dir, File, Metadata, OpenOptions};
 
 use crate::permission::Target;
 
+mod change;
 mod stamp;
-mod write;
 
+pub use change::Change;
 pub use stamp::Stamp;
 
 /// The folders of one session. Cheap to clone.
@@ -82,9 +83,23 @@ impl Workspace {
             return Err(FileError::Unsuitable(format!("{path:?} is not a path")));
         }
         let asked = self.cwd().join(path);
-        let path = resolve_links(&asked)?;
+        Ok(self.place(resolve_links(&asked)?))
+    }
+
+    /// Says where the entry itself lies: links on the way are followed, the last one is not.
+    pub fn resolve_entry(&self, path: &str) -> Result<Target, FileError> {
+        let asked = self.cwd().join(path);
+        let (Some(parent), Some(Component::Normal(name))) = (asked.parent(), asked.components().next_back())
+        else {
+            return Err(FileError::Unsuitable(format!("{path:?} does not name a file")));
+        };
+        let parent = self.resolve(&parent.to_string_lossy())?;
+        Ok(self.place(parent.path.join(name)))
+    }
+
+    fn place(&self, path: PathBuf) -> Target {
         let inside = self.roots.iter().find_map(|root| path.strip_prefix(root).ok()).map(Path::to_owned);
-        Ok(Target { path, inside })
+        Target { path, inside }
     }
 
     /// The path as people and models like to read it: relative to the working directory where it lies inside.

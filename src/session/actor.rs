@@ -313,6 +313,7 @@ impl Actor {
     pub(super) async fn record(&mut self, event: SessionEvent, room: Option<OwnedSemaphorePermit>) {
         let begins = match &event {
             SessionEvent::ToolCallUpdate(_)
+            | SessionEvent::Plan { .. }
             | SessionEvent::Usage { .. }
             | SessionEvent::ModeChange { .. } => false,
             event => !self.session.events.last().is_some_and(|last| last.goes_on_with(event)),

@@ -11,8 +11,9 @@ use similar::TextDiff;
 use super::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use super::options::config_options;
 use crate::acp::{
-    ConfigOptionUpdate, ContentChunk, CurrentModeUpdate, Diff, MessageId, Meta, SessionUpdate, ToolCall,
-    ToolCallContent, ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, Update, UsageUpdate,
+    ConfigOptionUpdate, ContentChunk, CurrentModeUpdate, Diff, MessageId, Meta, Plan, PlanEntry,
+    SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, Update,
+    UsageUpdate,
 };
 use crate::mode::Modes;
 use crate::tool::{Location, ToolContent};
@@ -35,6 +36,9 @@ const RAW_INPUT: usize = 12 * 1024;
 /// Bytes of one string inside arguments that are too long.
 const RAW_STRING: usize = 2 * 1024;
 
+/// Bytes of the texts of a plan once they are JSON.
+const PLAN: usize = 32 * 1024;
+
 /// Characters of a title.
 const TITLE: usize = 200;
 
@@ -55,6 +59,7 @@ pub fn encode(event: &SessionEvent, modes: &Modes, mut send: impl FnMut(Update))
         SessionEvent::ToolCallUpdate(update) => {
             send(SessionUpdate::ToolCallUpdate(tool_call_update(update)).into());
         }
+        SessionEvent::Plan { entries } => send(SessionUpdate::Plan(plan(entries)).into()),
         SessionEvent::ModeChange { to, .. } => {
             send(Update::CurrentMode(CurrentModeUpdate::new(to.clone())));
             let options = ConfigOptionUpdate::new(config_options(modes, to));
@@ -114,6 +119,17 @@ fn content_block(content: &ToolContent) -> ToolCallContent {
             clip(&hunks, CONTENT).into_owned().into()
         }
     }
+}
+
+/// The whole list each time; the text of long tasks is cut, so that a hundred of them fit a line.
+fn plan(entries: &[PlanEntry]) -> Plan {
+    let budget = PLAN / entries.len().max(1);
+    let entry = |entry: &PlanEntry| {
+        let mut entry = entry.clone();
+        entry.content = clip(&entry.content, budget).into_owned();
+        entry
+    };
+    Plan::new(entries.iter().map(entry).collect())
 }
 
 fn locations(locations: &[Location]) -> Vec<ToolCallLocation> {

@@ -5,7 +5,9 @@
 
 use serde_json::Value;
 
-use crate::acp::{ContentBlock, MessageId, SessionModeId, StopReason, ToolCallId, ToolCallStatus, ToolKind};
+use crate::acp::{
+    ContentBlock, MessageId, PlanEntry, SessionModeId, StopReason, ToolCallId, ToolCallStatus, ToolKind,
+};
 use crate::tool::{Location, ToolContent};
 
 /// One event.
@@ -43,6 +45,11 @@ pub enum SessionEvent {
     ToolCall(ToolCallEvent),
     /// Something about a tool call changed.
     ToolCallUpdate(ToolCallUpdateEvent),
+    /// The model's list of tasks, whole.
+    Plan {
+        /// The tasks in order.
+        entries: Vec<PlanEntry>,
+    },
     /// The mode changed.
     ModeChange {
         /// The mode before.
@@ -105,6 +112,7 @@ impl SessionEvent {
             | Self::Notice { .. }
             | Self::ToolCall(_)
             | Self::ToolCallUpdate(_)
+            | Self::Plan { .. }
             | Self::ModeChange { .. }
             | Self::Usage { .. }
             | Self::Stop { .. } => None,

@@ -42,6 +42,7 @@ impl History {
             SessionEvent::ToolCall(call) => self.call(call),
             SessionEvent::ToolCallUpdate(update) => self.update(update),
             SessionEvent::Notice { .. }
+            | SessionEvent::Plan { .. }
             | SessionEvent::ModeChange { .. }
             | SessionEvent::Usage { .. }
             | SessionEvent::Stop { .. } => {}

@@ -335,7 +335,10 @@ impl Turn {
     }
 
     async fn finish(&self, id: ToolCallId, output: ToolOutput) -> Result<(), TurnError> {
-        let ToolOutput { text, content, seen } = output;
+        let ToolOutput { text, content, seen, plan } = output;
+        if let Some(entries) = plan {
+            self.post(TurnMessage::Event(SessionEvent::Plan { entries })).await?;
+        }
         let content = if content.is_empty() { vec![ToolContent::Text(text.clone())] } else { content };
         let update = ToolCallUpdateEvent {
             id,

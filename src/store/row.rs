@@ -96,6 +96,7 @@ pub fn event_body(event: &SessionEvent) -> (&'static str, Value) {
                 "result": update.result,
             }),
         ),
+        SessionEvent::Plan { entries } => ("plan", json!({ "entries": entries })),
         SessionEvent::ModeChange { from, to } => ("mode_change", json!({ "from": from, "to": to })),
         SessionEvent::Usage { used, size } => ("usage", json!({ "used": used, "size": size })),
         SessionEvent::Stop { reason } => ("stop", json!({ "reason": reason })),

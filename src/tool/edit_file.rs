@@ -12,7 +12,7 @@ use super::{
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
-use crate::workspace::{Stamp, Workspace};
+use crate::workspace::{Change, Stamp, Workspace};
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -90,12 +90,15 @@ impl PreparedCall for Call {
             let name = &self.name;
             let known = context.known.first().copied().flatten();
             check_unchanged(name, plan.before, known, self.shown)?;
-            self.workspace.write(&self.targets[0], &plan.bytes, &context.permit.cancel)?;
+            let stamp = Stamp::of(&plan.bytes);
+            let change = Change::Write { target: self.targets[0].clone(), content: plan.bytes, like: None };
+            self.workspace.apply(&[change], &context.permit.cancel)?;
             let times = if plan.count == 1 { "once".into() } else { format!("{} times", plan.count) };
             Ok(ToolOutput {
                 text: format!("Edited {name}: replaced {times}."),
                 content: vec![plan.diff],
-                seen: vec![(self.targets[0].path.clone(), Stamp::of(&plan.bytes))],
+                seen: vec![(self.targets[0].path.clone(), stamp)],
+                plan: None,
             })
         })
         .await

@@ -6,13 +6,13 @@ use async_trait::async_trait;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::sinks::Lossy;
 use grep_searcher::{BinaryDetection, SearcherBuilder};
-use ignore::WalkBuilder;
-use ignore::overrides::{Override, OverrideBuilder};
+use ignore::overrides::Override;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::walk::{globs, walk};
 use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, blocking, resolve};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -76,11 +76,7 @@ impl Tool for SearchFiles {
             .build(&pattern)
             .map_err(|error| bad(format!("pattern: {error}")))?;
         let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
-        let mut globs = OverrideBuilder::new(&target.path);
-        if let Some(glob) = &glob {
-            globs.add(glob).map_err(|error| bad(format!("glob: {error}")))?;
-        }
-        let globs = globs.build().map_err(|error| bad(format!("glob: {error}")))?;
+        let globs = globs(&target.path, glob.as_deref()).map_err(bad)?;
         let place = workspace.display(&target);
         let title = if place == "." {
             format!("Search for {pattern}")
@@ -130,12 +126,7 @@ impl Call {
             .build();
         let mut lines = Vec::new();
         let mut more = false;
-        let walk = WalkBuilder::new(&self.targets[0].path)
-            .overrides(self.globs.clone())
-            .require_git(false)
-            .sort_by_file_name(Ord::cmp)
-            .build();
-        for entry in walk {
+        for entry in walk(&self.targets[0].path, self.globs.clone(), None) {
             if cancel.is_cancelled() {
                 return Err(ToolError::Failed("stopped before the search was done".into()));
             }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
-use crate::workspace::{Stamp, Workspace};
+use crate::workspace::{Change, Stamp, Workspace};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -85,12 +85,15 @@ impl PreparedCall for Call {
             let known = context.known.first().copied().flatten();
             let name = self.workspace.display(target);
             check_unchanged(&name, plan.before, known, self.shown)?;
-            self.workspace.write(target, &plan.bytes, &context.permit.cancel)?;
+            let (stamp, length) = (Stamp::of(&plan.bytes), plan.bytes.len());
+            let change = Change::Write { target: target.clone(), content: plan.bytes, like: None };
+            self.workspace.apply(&[change], &context.permit.cancel)?;
             let done = if plan.before == Stamp::Absent { "Created" } else { "Replaced" };
             Ok(ToolOutput {
-                text: format!("{done} {name} ({} bytes).", plan.bytes.len()),
+                text: format!("{done} {name} ({length} bytes)."),
                 content: vec![plan.diff],
-                seen: vec![(target.path.clone(), Stamp::of(&plan.bytes))],
+                seen: vec![(target.path.clone(), stamp)],
+                plan: None,
             })
         })
         .await

@@ -15,6 +15,14 @@ fn workspace() -> (TempDir, Workspace) {
     (dir, workspace)
 }
 
+fn writing(target: &Target, content: &str) -> Change {
+    Change::Write { target: target.clone(), content: content.into(), like: None }
+}
+
+fn write(workspace: &Workspace, target: &Target, content: &str) -> Result<(), FileError> {
+    workspace.apply(&[writing(target, content)], &CancellationToken::new())
+}
+
 fn inside(workspace: &Workspace, path: &str) -> Option<String> {
     workspace.resolve(path).unwrap().inside.map(|path| path.display().to_string())
 }
@@ -63,7 +71,7 @@ mod links {
         fs::rename(dir.path().join("root/sub"), dir.path().join("root/old")).unwrap();
         symlink("../outside", dir.path().join("root/sub")).unwrap();
         assert!(open(&target).is_err());
-        assert!(workspace.write(&target, b"overwritten", &CancellationToken::new()).is_err());
+        assert!(write(&workspace, &target, "overwritten").is_err());
         assert_eq!(fs::read_to_string(dir.path().join("outside/file")).unwrap(), "secret");
     }
 
@@ -75,7 +83,7 @@ mod links {
         fs::set_permissions(&real, fs::Permissions::from_mode(0o750)).unwrap();
         symlink("real.sh", dir.path().join("root/link.sh")).unwrap();
         let target = workspace.resolve("link.sh").unwrap();
-        workspace.write(&target, b"new", &CancellationToken::new()).unwrap();
+        write(&workspace, &target, "new").unwrap();
         assert_eq!(fs::read_to_string(&real).unwrap(), "new");
         assert!(dir.path().join("root/link.sh").is_symlink());
         assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o777, 0o750);
@@ -88,7 +96,7 @@ mod links {
         fs::write(&file, "old").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).unwrap();
         let target = workspace.resolve("fixed").unwrap();
-        assert!(workspace.write(&target, b"new", &CancellationToken::new()).is_err());
+        assert!(write(&workspace, &target, "new").is_err());
         assert_eq!(fs::read_to_string(&file).unwrap(), "old");
         assert!(open(&workspace.resolve(".").unwrap()).is_err());
     }
@@ -100,9 +108,52 @@ fn a_cancelled_write_never_happens_and_leaves_nothing_behind() {
     let target = workspace.resolve("file").unwrap();
     let cancel = CancellationToken::new();
     cancel.cancel();
-    assert!(workspace.write(&target, b"new", &cancel).is_err());
+    assert!(workspace.apply(&[writing(&target, "new")], &cancel).is_err());
     assert_eq!(fs::read_dir(dir.path().join("root")).unwrap().count(), 0);
-    workspace.write(&target, b"new", &CancellationToken::new()).unwrap();
+    write(&workspace, &target, "new").unwrap();
     assert_eq!(fs::read_to_string(dir.path().join("root/file")).unwrap(), "new");
     assert_eq!(fs::read_dir(dir.path().join("root")).unwrap().count(), 1);
+}
+
+#[test]
+fn of_several_changes_all_are_made_or_none() {
+    let (dir, workspace) = workspace();
+    let root = dir.path().join("root");
+    for name in ["a", "b", "c"] {
+        fs::write(root.join(name), name).unwrap();
+    }
+    let target = |name: &str| workspace.resolve_entry(name).unwrap();
+    let changes = |last: Change| {
+        vec![
+            writing(&target("a"), "new a"),
+            writing(&target("new"), "new"),
+            Change::Remove { target: target("b") },
+            Change::Rename { from: target("c"), to: target("sub/d") },
+            last,
+        ]
+    };
+    let files = || {
+        let mut files: Vec<_> = fs::read_dir(&root)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_file())
+            .map(|path| (path.file_name().unwrap().to_owned(), fs::read_to_string(path).unwrap()))
+            .collect();
+        files.sort();
+        files
+    };
+    let before = files();
+    // Nothing can be removed that is not there: refused before anything happens.
+    let missing = Change::Remove { target: target("missing") };
+    assert!(workspace.apply(&changes(missing), &CancellationToken::new()).is_err());
+    assert_eq!(files(), before);
+    // The same file twice: the second removal fails after the others were made, and they are taken back.
+    let twice = Change::Remove { target: target("b") };
+    assert!(workspace.apply(&changes(twice), &CancellationToken::new()).is_err());
+    assert_eq!(files(), before);
+    // The control.
+    let fine = Change::Remove { target: target("a") };
+    workspace.apply(&changes(fine), &CancellationToken::new()).unwrap();
+    assert_eq!(files(), [("new".into(), "new".to_owned())]);
+    assert_eq!(fs::read_to_string(root.join("sub/d")).unwrap(), "c");
 }

@@ -55,7 +55,7 @@ const PURE: [&str; 7] =
     ["acp", "mode", "permission", "rpc/incoming", "session/encoder", "session/history", "session/reminder"];
 
 /// Libraries and the only rooms that may name them.
-const LIBRARIES: [(&str, &[&str]); 13] = [
+const LIBRARIES: [(&str, &[&str]); 14] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless"]),
     ("cap_std", &["workspace"]),
@@ -63,8 +63,9 @@ const LIBRARIES: [(&str, &[&str]); 13] = [
     ("clap", &["main", "cli"]),
     ("etcetera", &["config"]),
     ("globset", &["mode"]),
+    ("diffy", &["tool/apply_patch"]),
     ("grep_searcher", &["tool/search_files"]),
-    ("ignore", &["tool/search_files"]),
+    ("ignore", &["tool/search_files", "tool/find_files", "tool/walk"]),
     ("jsonrpsee", &["rpc", "error"]),
     ("rusqlite", &["store"]),
     ("serde_saphyr", &["mode"]),

@@ -1,0 +1,119 @@
+//! `directory_tree`: directories below one another, as an indented list; `.gitignore` is honoured.
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::walk::{globs, walk};
+use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, blocking, resolve};
+use crate::acp::ToolKind;
+use crate::permission::{Effect, Target};
+use crate::workspace::{Workspace, open_dir};
+
+/// Entries in one answer.
+const MAX_ENTRIES: usize = 1000;
+
+/// Levels unless others are asked for.
+const DEPTH: usize = 3;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// Path of the directory, absolute or relative to the working directory. Default: the working directory.
+    #[serde(default)]
+    path: Option<String>,
+    /// Levels to show. Default: 3.
+    #[serde(default)]
+    depth: Option<usize>,
+}
+
+/// The tool.
+pub struct DirectoryTree(ToolSpec);
+
+impl DirectoryTree {
+    pub fn new() -> Self {
+        Self(ToolSpec::new::<Arguments>(
+            "directory_tree",
+            ToolKind::Read,
+            Effect::Read,
+            "Show a directory and what lies below it, as an indented list. Files that git ignores and hidden files are \
+             left out.",
+        ))
+    }
+}
+
+#[async_trait]
+impl Tool for DirectoryTree {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let Arguments { path, depth } = arguments(self.0.name, given)?;
+        let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
+        let title = format!("Tree of {}", workspace.display(&target));
+        Ok(Box::new(Call { title, targets: [target], depth: depth.unwrap_or(DEPTH).max(1) }))
+    }
+}
+
+#[derive(Debug)]
+struct Call {
+    title: String,
+    targets: [Target; 1],
+    depth: usize,
+}
+
+#[async_trait]
+impl PreparedCall for Call {
+    fn title(&self) -> String {
+        self.title.clone()
+    }
+
+    fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        blocking(move || {
+            let text = self.tree(&context.permit.cancel)?;
+            Ok(ToolOutput { text, ..ToolOutput::default() })
+        })
+        .await
+    }
+}
+
+impl Call {
+    fn tree(&self, cancel: &CancellationToken) -> Result<String, ToolError> {
+        let [target] = &self.targets;
+        // Says clearly what is wrong when it is no directory.
+        open_dir(target)?;
+        let globs = globs(&target.path, None).map_err(ToolError::Failed)?;
+        let mut lines = Vec::new();
+        for entry in walk(&target.path, globs, Some(self.depth)) {
+            if cancel.is_cancelled() {
+                return Err(ToolError::Failed("stopped before the tree was whole".into()));
+            }
+            // What cannot be read, or vanished meanwhile, is left out.
+            let Ok(entry) = entry else { continue };
+            if entry.depth() == 0 {
+                continue;
+            }
+            if lines.len() == MAX_ENTRIES {
+                lines.push(format!("[More entries; the first {MAX_ENTRIES} are shown.]"));
+                break;
+            }
+            let mark = if entry.file_type().is_some_and(|kind| kind.is_dir()) { "/" } else { "" };
+            lines.push(format!(
+                "{}{}{mark}",
+                "  ".repeat(entry.depth() - 1),
+                entry.file_name().to_string_lossy()
+            ));
+        }
+        if lines.is_empty() {
+            return Ok("[The directory is empty.]".into());
+        }
+        Ok(lines.join("\n"))
+    }
+}

@@ -1,0 +1,77 @@
+//! `move_file`: gives a file or a directory another name; never in the place of something.
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, blocking, resolve_entry,
+};
+use crate::acp::ToolKind;
+use crate::permission::{Effect, Target};
+use crate::workspace::{Change, Workspace};
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// Path of the file or directory, absolute or relative to the working directory.
+    from: String,
+    /// Its new path, where nothing may stand yet. Missing folders are created.
+    to: String,
+}
+
+/// The tool.
+pub struct MoveFile(ToolSpec);
+
+impl MoveFile {
+    pub fn new() -> Self {
+        Self(ToolSpec::new::<Arguments>(
+            "move_file",
+            ToolKind::Move,
+            Effect::Edit,
+            "Move or rename a file or a directory. Nothing is overwritten.",
+        ))
+    }
+}
+
+#[async_trait]
+impl Tool for MoveFile {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let Arguments { from, to } = arguments(self.0.name, given)?;
+        let targets = [resolve_entry(workspace, from).await?, resolve_entry(workspace, to).await?];
+        let [from, to] = [&targets[0], &targets[1]].map(|target| workspace.display(target));
+        Ok(Box::new(Call { what: format!("{from} to {to}"), targets, workspace: workspace.clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct Call {
+    what: String,
+    targets: [Target; 2],
+    workspace: Workspace,
+}
+
+#[async_trait]
+impl PreparedCall for Call {
+    fn title(&self) -> String {
+        format!("Move {}", self.what)
+    }
+
+    fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        blocking(move || {
+            let [from, to] = self.targets;
+            self.workspace.apply(&[Change::Rename { from, to }], &context.permit.cancel)?;
+            Ok(ToolOutput { text: format!("Moved {}.", self.what), ..ToolOutput::default() })
+        })
+        .await
+    }
+}

@@ -1,0 +1,25 @@
+//! Walking a directory tree the way ripgrep does: sorted, without what git ignores, hidden files or followed links.
+
+use std::path::Path;
+
+use ignore::overrides::{Override, OverrideBuilder};
+use ignore::{Walk, WalkBuilder};
+
+/// Globs as in `.gitignore`, relative to a directory; none means everything. The error says what is no glob.
+pub fn globs(root: &Path, glob: Option<&str>) -> Result<Override, String> {
+    let mut globs = OverrideBuilder::new(root);
+    if let Some(glob) = glob {
+        globs.add(glob).map_err(|error| format!("glob: {error}"))?;
+    }
+    globs.build().map_err(|error| format!("glob: {error}"))
+}
+
+/// The entries below a directory, the directory itself first.
+pub fn walk(root: &Path, globs: Override, depth: Option<usize>) -> Walk {
+    WalkBuilder::new(root)
+        .overrides(globs)
+        .max_depth(depth)
+        .require_git(false)
+        .sort_by_file_name(Ord::cmp)
+        .build()
+}
