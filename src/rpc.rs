@@ -181,10 +181,10 @@ impl Connection {
         // Polled once in place: the handler posts to the session's mailbox before the next line is looked at.
         if let Some(response) = (&mut response).now_or_never() {
             self.initialized |= method == "initialize" && response.is_success();
-            return self.client.answer(call, response.into_json());
+            return pass_on(&self.client, call, response);
         }
         let client = self.client.clone();
-        tokio::spawn(async move { client.answer(call, response.await.into_json()) });
+        tokio::spawn(async move { pass_on(&client, call, response.await) });
     }
 
     fn may_call(&self, method: &str) -> Result<(), AgentError> {
@@ -290,6 +290,16 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         tracing::debug!(sessions = self.agent.len(), "the connection has ended");
+    }
+}
+
+/// Sends an answer on its way, and then says so to whoever waits for that.
+fn pass_on(client: &Client, call: u64, response: MethodResponse) {
+    let is_success = response.is_success();
+    let (json, waiting, _) = response.into_parts();
+    client.answer(call, json);
+    if let Some(waiting) = waiting {
+        waiting.notify(is_success);
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -31,12 +32,16 @@ use reminder::Transition;
 
 mod actor;
 mod authorize;
+mod call;
 mod change_mode;
+pub mod command;
 pub mod encoder;
 pub mod event;
 pub mod history;
 pub mod options;
 pub mod reminder;
+mod request;
+mod slash;
 mod turn;
 
 /// Commands that wait for an actor. Only a client that floods one session fills it; it is told so.
@@ -128,6 +133,8 @@ enum SessionCommand {
     /// Prompts whose token is cancelled are to be answered.
     TakeBack,
     Cancel,
+    /// Tell the client of the slash commands, once it knows the session.
+    Greet(BoxFuture<'static, ()>),
     SetMode {
         mode: SessionModeId,
         source: ModeSource,
@@ -157,6 +164,7 @@ impl std::fmt::Debug for SessionCommand {
             Self::Prompt(_) => "Prompt",
             Self::TakeBack => "TakeBack",
             Self::Cancel => "Cancel",
+            Self::Greet(_) => "Greet",
             Self::SetMode { .. } => "SetMode",
             Self::Close(_) => "Close",
         })
@@ -231,6 +239,14 @@ impl SessionHandle {
     pub fn cancel(&self) {
         if self.post(SessionCommand::Cancel).is_err() {
             tracing::warn!("a cancel did not reach its session");
+        }
+    }
+
+    /// Tells the client of the slash commands once `answered` says that it knows the session: clients drop updates
+    /// for sessions that they do not know.
+    pub fn greet(&self, answered: BoxFuture<'static, ()>) {
+        if self.post(SessionCommand::Greet(answered)).is_err() {
+            tracing::warn!("a session ended before its client knew of it");
         }
     }
 

@@ -109,6 +109,8 @@ pub enum ModeSource {
     SetMode,
     /// The client, by `session/set_config_option`.
     ConfigOption,
+    /// The user, by a slash command.
+    Command,
 }
 
 impl ModeSource {
@@ -117,6 +119,7 @@ impl ModeSource {
             Self::Start => "start",
             Self::SetMode => "set_mode",
             Self::ConfigOption => "config_option",
+            Self::Command => "command",
         }
     }
 }

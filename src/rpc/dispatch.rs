@@ -6,9 +6,10 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use jsonrpsee::RpcModule;
-use jsonrpsee::core::server::Methods;
-use jsonrpsee_types::Params;
+use jsonrpsee::core::server::{Methods, ResponsePayload};
+use jsonrpsee_types::{ErrorObjectOwned, Params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -30,7 +31,7 @@ pub fn requests(agent: Arc<Agent>) -> Methods {
     let mut table = RpcModule::from_arc(agent);
     row(&mut table, "initialize", initialize);
     row(&mut table, "authenticate", authenticate);
-    row(&mut table, "session/new", new_session);
+    row_with_payload(&mut table, "session/new", new_session);
     row(&mut table, "session/prompt", prompt);
     row(&mut table, "session/set_mode", set_mode);
     row(&mut table, "session/set_config_option", set_config_option);
@@ -64,8 +65,12 @@ async fn new_session(
     agent: Arc<Agent>,
     request: NewSessionRequest,
     _: Call,
-) -> Result<NewSessionResponse, AgentError> {
-    agent.new_session(&request)
+) -> Result<ResponsePayload<'static, NewSessionResponse>, AgentError> {
+    let response = agent.new_session(&request)?;
+    let session = agent.session(&response.session_id)?;
+    let (payload, answered) = ResponsePayload::success(response).notify_on_completion();
+    session.greet(answered.map(drop).boxed());
+    Ok(payload)
 }
 
 async fn prompt(agent: Arc<Agent>, request: PromptRequest, call: Call) -> Result<PromptResponse, AgentError> {
@@ -96,18 +101,48 @@ async fn cancel(agent: Arc<Agent>, request: CancelNotification, _: Call) -> Resu
     Ok(())
 }
 
+/// A row whose handler returns a result of the protocol.
 fn row<P, R, F>(table: &mut RpcModule<Agent>, method: &'static str, handler: fn(Arc<Agent>, P, Call) -> F)
 where
     P: DeserializeOwned + Send + 'static,
     R: Serialize + Clone + Send + 'static,
     F: Future<Output = Result<R, AgentError>> + Send + 'static,
 {
-    table
-        .register_async_method(method, move |params, agent, extensions| {
-            let call = extensions.get::<Call>().cloned();
-            async move { handler(agent, parse(&params)?, call.ok_or(AgentError::Internal)?).await }
-        })
-        .expect("each method has one row");
+    register(table, method, move |agent, params, call| async move {
+        Ok(ResponsePayload::success(handler(agent, params, call).await?))
+    });
+}
+
+/// A row whose handler does something once its answer is on its way.
+fn row_with_payload<P, R, F>(
+    table: &mut RpcModule<Agent>,
+    method: &'static str,
+    handler: fn(Arc<Agent>, P, Call) -> F,
+) where
+    P: DeserializeOwned + Send + 'static,
+    R: Serialize + Clone + Send + 'static,
+    F: Future<Output = Result<ResponsePayload<'static, R>, AgentError>> + Send + 'static,
+{
+    register(table, method, handler);
+}
+
+fn register<P, R, F>(
+    table: &mut RpcModule<Agent>,
+    method: &'static str,
+    handler: impl Fn(Arc<Agent>, P, Call) -> F + Copy + Send + Sync + 'static,
+) where
+    P: DeserializeOwned + Send + 'static,
+    R: Serialize + Clone + Send + 'static,
+    F: Future<Output = Result<ResponsePayload<'static, R>, AgentError>> + Send + 'static,
+{
+    let row = table.register_async_method(method, move |params, agent, extensions| {
+        let call = extensions.get::<Call>().cloned();
+        async move {
+            let answer = async { handler(agent, parse(&params)?, call.ok_or(AgentError::Internal)?).await };
+            answer.await.unwrap_or_else(|error| ResponsePayload::error(ErrorObjectOwned::from(error)))
+        }
+    });
+    row.expect("each method has one row");
 }
 
 fn parse<P: DeserializeOwned>(params: &Params<'_>) -> Result<P, AgentError> {

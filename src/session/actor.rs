@@ -15,17 +15,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::authorize::{Answer, DenialCount, OpenQuestion};
 use super::event::{SessionEvent, ToolCallUpdateEvent};
-use super::turn::{self, NextRequest, Turn, TurnError, TurnMessage};
-use super::{Prompt, Session, SessionCommand, Shared, encoder, reminder};
-use crate::acp::{MessageId, StopReason, ToolCallStatus};
+use super::turn::{self, Turn, TurnError, TurnMessage};
+use super::{Prompt, Session, SessionCommand, Shared, encoder};
+use crate::acp::{ContentBlock, MessageId, StopReason, ToolCallStatus};
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::gate::Gate;
 use crate::mode::Mode;
-use crate::model::{ModelRequest, ToolOffer};
-use crate::permission;
+use crate::model::ToolOffer;
 use crate::store::{ModeChange, ModeSource, Row};
-use crate::tool::ToolSpec;
+
+/// Characters of a title.
+const MAX_TITLE: usize = 80;
 
 /// Prompts that may wait behind the running one.
 const MAX_WAITING: usize = 8;
@@ -48,7 +49,10 @@ pub(super) struct Actor {
     /// The turn that runs, if one does.
     pub(super) turn: Option<RunningTurn>,
     queue: VecDeque<Prompt>,
-    offers: Arc<[ToolOffer]>,
+    /// The tools of the last request, kept while they stay the same.
+    pub(super) offers: Arc<[ToolOffer]>,
+    /// Slash commands that were answered.
+    pub(super) answers_given: u64,
     /// The user has been told that the record fails.
     record_failed: bool,
 }
@@ -120,6 +124,7 @@ impl Actor {
             turn: None,
             queue: VecDeque::new(),
             offers: Arc::default(),
+            answers_given: 0,
             record_failed: false,
         }
     }
@@ -142,6 +147,7 @@ impl Actor {
     async fn command(&mut self, command: SessionCommand) {
         match command {
             SessionCommand::Prompt(prompt) => self.prompt(prompt).await,
+            SessionCommand::Greet(answered) => self.greet(answered).await,
             SessionCommand::TakeBack => self.take_back(),
             SessionCommand::Cancel => self.cancel(),
             SessionCommand::SetMode { mode, source, reply } => {
@@ -154,6 +160,7 @@ impl Actor {
     }
 
     async fn prompt(&mut self, prompt: Prompt) {
+        let Some(prompt) = self.obey(prompt).await else { return };
         if self.turn.is_none() {
             return self.begin_turn(prompt).await;
         }
@@ -195,7 +202,11 @@ impl Actor {
         let turn = self.session.turns;
         self.denials = DenialCount::default();
         let message_id = MessageId::new(format!("msg_{turn}_0"));
+        let title = (turn == 1).then(|| title(&content)).flatten();
         self.record(SessionEvent::UserMessage { message_id, content }, None).await;
+        if let Some(title) = title {
+            self.record(SessionEvent::Title { title }, None).await;
+        }
         for (number, text) in std::mem::take(&mut self.session.notices).into_iter().enumerate() {
             let message_id = MessageId::new(format!("msg_{turn}_n{number}"));
             self.record(SessionEvent::Notice { message_id, text }, None).await;
@@ -229,38 +240,6 @@ impl Actor {
                 let _ = reply.send(self.authorize(call, facts));
             }
             TurnMessage::Ask { call, facts, preview, reply } => self.ask(call, facts, &preview, reply),
-        }
-    }
-
-    /// What the model is asked next: the tools and the reminder of the mode that is on now.
-    fn next_request(&mut self) -> NextRequest {
-        let mode = self.shared.modes.resolve(&self.session.mode.0).ok();
-        let ceilings: Vec<&Mode> = mode.into_iter().collect();
-        let grants = &self.session.grants;
-        let specs = self.shared.tools.iter().map(crate::tool::Tool::spec);
-        let offered: Vec<&ToolSpec> = specs
-            .filter(|spec| permission::is_available(&ceilings, grants, spec.name, spec.effect))
-            .collect();
-        let names: Vec<&str> = offered.iter().map(|spec| spec.name).collect();
-        if !self.offers.iter().map(|offer| offer.name.as_str()).eq(names.iter().copied()) {
-            self.offers = offered.into_iter().map(ToolSpec::to_offer).collect();
-        }
-        let transition = self.session.transition.as_mut().map(|pending| {
-            pending.told = true;
-            &pending.transition
-        });
-        let reminder = mode.and_then(|mode| reminder::compose(mode, transition, &names));
-        let ordinal = self.session.requests;
-        self.session.requests += 1;
-        NextRequest {
-            max_steps: mode.map_or(1, |mode| mode.max_steps),
-            request: ModelRequest {
-                session: self.session.id.clone(),
-                ordinal,
-                system: system_prompt(&self.session),
-                tools: Arc::clone(&self.offers),
-                messages: reminder::splice(self.session.history.messages(), reminder),
-            },
         }
     }
 
@@ -314,6 +293,7 @@ impl Actor {
         let begins = match &event {
             SessionEvent::ToolCallUpdate(_)
             | SessionEvent::Plan { .. }
+            | SessionEvent::Title { .. }
             | SessionEvent::Usage { .. }
             | SessionEvent::ModeChange { .. } => false,
             event => !self.session.events.last().is_some_and(|last| last.goes_on_with(event)),
@@ -371,12 +351,14 @@ impl ToolCallUpdateEvent {
     }
 }
 
-/// The same bytes for the life of a session. Modes are not mentioned: they live in the reminder.
-fn system_prompt(session: &Session) -> Arc<str> {
-    format!(
-        "You are Modegate, a coding agent in the user's editor. Work with the tools you are given, and say briefly what \
-         you did and where. The working directory is {}.",
-        session.workspace.cwd().display()
-    )
-    .into()
+/// The first line of a prompt's text, cut.
+fn title(content: &[ContentBlock]) -> Option<String> {
+    let text = content.iter().find_map(|block| match block {
+        ContentBlock::Text(text) => text.text.lines().map(str::trim).find(|line| !line.is_empty()),
+        _ => None,
+    })?;
+    Some(match text.char_indices().nth(MAX_TITLE) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    })
 }

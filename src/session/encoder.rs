@@ -12,8 +12,8 @@ use super::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use super::options::config_options;
 use crate::acp::{
     ConfigOptionUpdate, ContentChunk, CurrentModeUpdate, Diff, MessageId, Meta, Plan, PlanEntry,
-    SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, Update,
-    UsageUpdate,
+    SessionInfoUpdate, SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation, ToolCallUpdate,
+    ToolCallUpdateFields, Update, UsageUpdate,
 };
 use crate::mode::Modes;
 use crate::tool::{Location, ToolContent};
@@ -60,6 +60,9 @@ pub fn encode(event: &SessionEvent, modes: &Modes, mut send: impl FnMut(Update))
             send(SessionUpdate::ToolCallUpdate(tool_call_update(update)).into());
         }
         SessionEvent::Plan { entries } => send(SessionUpdate::Plan(plan(entries)).into()),
+        SessionEvent::Title { title } => {
+            send(SessionUpdate::SessionInfoUpdate(SessionInfoUpdate::new().title(title.clone())).into());
+        }
         SessionEvent::ModeChange { to, .. } => {
             send(Update::CurrentMode(CurrentModeUpdate::new(to.clone())));
             let options = ConfigOptionUpdate::new(config_options(modes, to));

@@ -17,7 +17,7 @@ pub enum SessionEvent {
     UserMessage {
         /// Unique in the session.
         message_id: MessageId,
-        /// As it came.
+        /// What the model sees: as it came, without a slash command.
         content: Vec<ContentBlock>,
     },
     /// The model's answer, or a piece of it: pieces with one id are one message.
@@ -49,6 +49,11 @@ pub enum SessionEvent {
     Plan {
         /// The tasks in order.
         entries: Vec<PlanEntry>,
+    },
+    /// The session got its title.
+    Title {
+        /// One line.
+        title: String,
     },
     /// The mode changed.
     ModeChange {
@@ -113,6 +118,7 @@ impl SessionEvent {
             | Self::ToolCall(_)
             | Self::ToolCallUpdate(_)
             | Self::Plan { .. }
+            | Self::Title { .. }
             | Self::ModeChange { .. }
             | Self::Usage { .. }
             | Self::Stop { .. } => None,

@@ -43,6 +43,7 @@ impl History {
             SessionEvent::ToolCallUpdate(update) => self.update(update),
             SessionEvent::Notice { .. }
             | SessionEvent::Plan { .. }
+            | SessionEvent::Title { .. }
             | SessionEvent::ModeChange { .. }
             | SessionEvent::Usage { .. }
             | SessionEvent::Stop { .. } => {}

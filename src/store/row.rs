@@ -22,7 +22,15 @@ pub fn insert(connection: &Connection, row: &Row) -> rusqlite::Result<()> {
                 "INSERT OR REPLACE INTO events (session_id, seq, turn, kind, body, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
                 params![&*session.0, seq.cast_signed(), turn.cast_signed(), kind, body.to_string(), at],
             )?;
-            execute(connection, "UPDATE sessions SET updated_at = ?2 WHERE id = ?1", params![&*session.0, at])
+            let title = match event {
+                SessionEvent::Title { title } => Some(title),
+                _ => None,
+            };
+            execute(
+                connection,
+                "UPDATE sessions SET updated_at = ?2, title = coalesce(?3, title) WHERE id = ?1",
+                params![&*session.0, at, title],
+            )
         }
         Row::ModeChange(change) => insert_mode_change(connection, change),
         Row::Denial(Denial { session, turn, call, tool, mode, rule, at }) => execute(
@@ -97,6 +105,7 @@ pub fn event_body(event: &SessionEvent) -> (&'static str, Value) {
             }),
         ),
         SessionEvent::Plan { entries } => ("plan", json!({ "entries": entries })),
+        SessionEvent::Title { title } => ("title", json!({ "title": title })),
         SessionEvent::ModeChange { from, to } => ("mode_change", json!({ "from": from, "to": to })),
         SessionEvent::Usage { used, size } => ("usage", json!({ "used": used, "size": size })),
         SessionEvent::Stop { reason } => ("stop", json!({ "reason": reason })),

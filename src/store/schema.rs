@@ -17,6 +17,7 @@ const MIGRATIONS: [&str; 1] = ["
         id TEXT PRIMARY KEY,
         cwd TEXT NOT NULL,
         mode TEXT,
+        title TEXT,
         created_at INTEGER NOT NULL,
         updated_at INTEGER NOT NULL
     );

@@ -182,8 +182,15 @@ fn what_the_client_was_told_survives_a_kill() {
     let mut statement = record.prepare("SELECT kind FROM events ORDER BY seq").unwrap();
     let kinds: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
     // The client saw "second" begin, so everything before it is there.
-    let expected =
-        ["mode_change", "user_message", "agent_text", "tool_call", "tool_call_update", "tool_call_update"];
+    let expected = [
+        "mode_change",
+        "user_message",
+        "title",
+        "agent_text",
+        "tool_call",
+        "tool_call_update",
+        "tool_call_update",
+    ];
     assert_eq!(kinds, expected);
     let mode: String = record.query_row("SELECT mode FROM sessions", [], |row| row.get(0)).unwrap();
     assert_eq!(mode, "plan");

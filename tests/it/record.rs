@@ -41,7 +41,10 @@ async fn a_mode_change_is_recorded_before_the_client_is_told_and_a_denial_is_a_r
     let denials = "SELECT tool_call_id || ' ' || tool || ' ' || mode || ' ' || rule FROM denials";
     assert_eq!(rows(&record, denials), ["call_1_1 write_file plan access"]);
     let kinds = rows(&record, "SELECT kind FROM events ORDER BY seq");
-    assert_eq!(kinds, ["mode_change", "user_message", "agent_text", "tool_call", "tool_call_update", "stop"]);
+    assert_eq!(
+        kinds,
+        ["mode_change", "user_message", "title", "agent_text", "tool_call", "tool_call_update", "stop"]
+    );
     let texts = rows(&record, "SELECT json_extract(body, '$.text') FROM events WHERE kind = 'agent_text'");
     assert_eq!(texts, ["I will write."]);
     let reminders = rows(&record, "SELECT body FROM events WHERE body LIKE '%system-reminder%'");

@@ -155,6 +155,8 @@ impl Harness {
         }
         let cwd = self.cwd();
         let answer = self.call("session/new", json!({ "cwd": cwd, "mcpServers": [] })).await;
+        let commands = self.next().await;
+        assert_eq!(commands["params"]["update"]["sessionUpdate"], "available_commands_update", "{commands}");
         answer["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 

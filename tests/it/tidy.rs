@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each room and the rooms of this crate that it may name. Arrows point down.
-const LAYERS: [(&str, &[&str]); 25] = [
+const LAYERS: [(&str, &[&str]); 26] = [
     ("acp", &[]),
     ("agent", &["acp", "client", "error", "session", "workspace"]),
     ("cli", &["agent", "client", "config", "headless", "rpc", "transport"]),
@@ -39,6 +39,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
             "workspace",
         ],
     ),
+    ("session/command", &["acp", "mode"]),
     ("session/encoder", &["acp", "mode", "tool"]),
     ("session/event", &["acp", "tool"]),
     ("session/history", &["acp", "model", "tool"]),

@@ -50,6 +50,7 @@ async fn a_question_that_is_open_when_the_client_leaves_is_no_consent() {
     let name = "write_file".into();
     harness.stage.say(&session, Ok(ModelEvent::ToolCall { id: "w".into(), name, arguments }));
     harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    assert_eq!(harness.next().await["params"]["update"]["title"], "go");
     assert_eq!(harness.next().await["params"]["update"]["sessionUpdate"], "tool_call");
     assert_eq!(harness.next().await["method"], "session/request_permission");
     harness.leave();
@@ -95,6 +96,8 @@ async fn a_client_that_does_not_read_loses_nothing_and_can_still_cancel() {
     harness.notify("session/cancel", json!({ "sessionId": session })).await;
     let messages = harness.until_answer(id).await;
     let (answer, updates) = messages.split_last().unwrap();
+    // The first update is the session's title.
+    let updates = &updates[1..];
     assert_eq!(answer["result"]["stopReason"], "cancelled");
     let text: String = updates
         .iter()

@@ -1,0 +1,146 @@
+//! One tool call of a turn: decided on, asked for if need be, run with its permit, and reported.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::event::{SessionEvent, ToolCallUpdateEvent};
+use super::turn::{After, Announced, Authorization, Turn, TurnError, TurnMessage};
+use crate::acp::{ToolCallId, ToolCallStatus};
+use crate::gate::Permit;
+use crate::permission::CallFacts;
+use crate::tool::{PreparedCall, RunContext, ToolContent, ToolError, ToolOutput, ToolSpec};
+use crate::workspace::Stamp;
+
+/// How long a cancelled call may take to end before the turn stops waiting for it.
+const GRACE: Duration = Duration::from_secs(2);
+
+impl Turn {
+    /// Runs a call if it may run, and reports what came of it.
+    pub(super) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
+        let Announced { id, tool, .. } = call;
+        let facts = tool.as_ref().map(|(spec, prepared)| CallFacts {
+            tool: spec.name.into(),
+            effect: spec.effect,
+            targets: prepared.as_ref().map(|call| call.targets().to_vec()).unwrap_or_default(),
+        });
+        let mut answer = self
+            .ask_actor(|reply| TurnMessage::Authorize { call: id.clone(), facts: facts.clone(), reply })
+            .await?;
+        let (Some((spec, prepared)), Some(facts)) = (tool, facts) else {
+            return self.refused(id, answer).await;
+        };
+        let mut prepared = match (prepared, &answer) {
+            (Ok(prepared), _) => prepared,
+            (Err(_), Authorization::Denied { .. } | Authorization::Cancelled) => {
+                return self.refused(id, answer).await;
+            }
+            (Err(error), _) => return self.failed(id, error.to_string()).await,
+        };
+        if matches!(answer, Authorization::Ask) {
+            let preview = match prepared.preview().await {
+                Ok(preview) => preview,
+                Err(error) => return self.failed(id, error.to_string()).await,
+            };
+            answer =
+                self.ask_actor(|reply| TurnMessage::Ask { call: id.clone(), facts, preview, reply }).await?;
+        }
+        match answer {
+            Authorization::Granted { permit, known } => {
+                self.carry_out(id, &spec, prepared, permit, known).await
+            }
+            answer => self.refused(id, answer).await,
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        id: ToolCallId,
+        spec: &ToolSpec,
+        prepared: Box<dyn PreparedCall>,
+        permit: Permit,
+        known: Vec<Option<Stamp>>,
+    ) -> Result<After, TurnError> {
+        let update = ToolCallUpdateEvent {
+            id: id.clone(),
+            status: ToolCallStatus::InProgress,
+            content: None,
+            result: None,
+        };
+        self.post(TurnMessage::Event(SessionEvent::ToolCallUpdate(update))).await?;
+        let cancel = permit.cancel.clone();
+        let run = prepared.run(RunContext { permit, known });
+        let outcome = within(run, &cancel, spec.timeout).await;
+        match outcome {
+            Ok(output) => {
+                self.finish(id, output).await?;
+                Ok(After::GoOn)
+            }
+            Err(_) if cancel.is_cancelled() && !self.cancel.is_cancelled() => {
+                self.failed(
+                    id,
+                    "Stopped: the session's mode has changed and does not allow this call.".into(),
+                )
+                .await
+            }
+            Err(error) => self.failed(id, error.to_string()).await,
+        }
+    }
+
+    async fn finish(&self, id: ToolCallId, output: ToolOutput) -> Result<(), TurnError> {
+        let ToolOutput { text, content, seen, plan } = output;
+        if let Some(entries) = plan {
+            self.post(TurnMessage::Event(SessionEvent::Plan { entries })).await?;
+        }
+        let content = if content.is_empty() { vec![ToolContent::Text(text.clone())] } else { content };
+        let update = ToolCallUpdateEvent {
+            id,
+            status: ToolCallStatus::Completed,
+            content: Some(content),
+            result: Some(text),
+        };
+        self.post(TurnMessage::Finished { update, seen }).await
+    }
+
+    async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {
+        let update = ToolCallUpdateEvent::failed(id, text);
+        self.post(TurnMessage::Event(SessionEvent::ToolCallUpdate(update))).await?;
+        Ok(After::GoOn)
+    }
+
+    async fn refused(&self, id: ToolCallId, answer: Authorization) -> Result<After, TurnError> {
+        match answer {
+            Authorization::Denied { message, too_often } => {
+                self.failed(id, message).await?;
+                Ok(if too_often { After::Stop } else { After::GoOn })
+            }
+            Authorization::Rejected(text) => self.failed(id, text).await,
+            // The actor closes what a cancelled turn leaves open.
+            Authorization::Cancelled | Authorization::Granted { .. } | Authorization::Ask => Ok(After::GoOn),
+        }
+    }
+}
+
+/// Runs a call until it is done, its time is up, or it was cancelled and had time to end.
+async fn within(
+    run: impl Future<Output = Result<ToolOutput, ToolError>>,
+    cancel: &CancellationToken,
+    timeout: Duration,
+) -> Result<ToolOutput, ToolError> {
+    let mut run = std::pin::pin!(run);
+    let late = |what: &str| ToolError::Failed(format!("The call {what}."));
+    tokio::select! {
+        biased;
+        outcome = &mut run => return outcome,
+        () = cancel.cancelled() => {}
+        () = tokio::time::sleep(timeout) => {
+            cancel.cancel();
+            let ended = tokio::time::timeout(GRACE, run).await.is_ok();
+            return Err(late(if ended { "took too long and was stopped" } else { "took too long and may still be running" }));
+        }
+    }
+    tokio::time::timeout(GRACE, run)
+        .await
+        .unwrap_or_else(|_| Err(late("was cancelled and has not ended yet")))
+}

@@ -1,0 +1,94 @@
+//! Slash commands: prompts that are for Modegate and not for the model. Pure.
+//!
+//! `/plan`, `/code` and `/ask` set the mode; text behind them is then the prompt. `/mode` says or sets the mode, `/help`
+//! lists the commands. Anything else that begins with a slash is an ordinary prompt.
+
+use crate::acp::{AvailableCommand, AvailableCommandInput, ContentBlock, UnstructuredCommandInput};
+use crate::mode::{Mode, Modes};
+
+/// What a prompt asks of Modegate itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Set this mode; what stands behind it, if anything, is the prompt.
+    SetMode {
+        /// The mode's id, as it was written.
+        mode: String,
+        /// The prompt behind it, possibly empty.
+        rest: String,
+    },
+    /// Say which mode is on.
+    SayMode,
+    /// List the commands.
+    Help,
+}
+
+/// The commands as a client lists them.
+pub fn available(modes: &Modes) -> Vec<AvailableCommand> {
+    let input = |hint: &str| AvailableCommandInput::Unstructured(UnstructuredCommandInput::new(hint));
+    let set = |mode: &Mode| {
+        let text = format!("Switch to {} mode: {}", mode.id, mode.description);
+        AvailableCommand::new(mode.id.clone(), text).input(input("a prompt to go on with (optional)"))
+    };
+    let ids: Vec<_> = modes.iter().map(|mode| mode.id.as_str()).collect();
+    let mut commands: Vec<_> = modes.iter().map(set).collect();
+    commands.push(
+        AvailableCommand::new("mode", "Say which mode is on, or switch").input(input(&ids.join(" | "))),
+    );
+    commands.push(AvailableCommand::new("help", "List these commands"));
+    commands
+}
+
+/// Reads a prompt; `None` if it is for the model as it stands.
+pub fn parse(content: &[ContentBlock], modes: &Modes) -> Option<Command> {
+    let Some(ContentBlock::Text(text)) = content.first() else { return None };
+    let text = text.text.trim();
+    let (name, rest) = text.strip_prefix('/')?.split_once(char::is_whitespace).unwrap_or((&text[1..], ""));
+    let rest = rest.trim().to_owned();
+    match name {
+        "help" => Some(Command::Help),
+        "mode" if rest.is_empty() => Some(Command::SayMode),
+        "mode" => Some(Command::SetMode { mode: rest, rest: String::new() }),
+        name if modes.iter().any(|mode| mode.id == name) => {
+            Some(Command::SetMode { mode: name.to_owned(), rest })
+        }
+        _ => None,
+    }
+}
+
+/// The prompt without the command before it: what the model sees. Empty if nothing is left.
+pub fn without_command(content: &[ContentBlock], command: &Command) -> Vec<ContentBlock> {
+    let rest = match command {
+        Command::SetMode { rest, .. } => rest.as_str(),
+        Command::SayMode | Command::Help => "",
+    };
+    let first = (!rest.is_empty()).then(|| ContentBlock::from(rest));
+    first.into_iter().chain(content.iter().skip(1).cloned()).collect()
+}
+
+/// What `/help` answers.
+pub fn help(modes: &Modes) -> String {
+    let line = |command: &AvailableCommand| format!("- `/{}`: {}\n", command.name, command.description);
+    available(modes).iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: impl Into<Option<Command>>) {
+        assert_eq!(parse(&[text.into()], &Modes::built_in()), expected.into(), "{text}");
+    }
+
+    #[test]
+    fn commands_are_told_from_prompts() {
+        let set = |mode: &str, rest: &str| Some(Command::SetMode { mode: mode.into(), rest: rest.into() });
+        check("/plan", set("plan", ""));
+        check(" /code  do it\nnow ", set("code", "do it\nnow"));
+        check("/mode", Some(Command::SayMode));
+        check("/mode plan", set("plan", ""));
+        check("/help", Some(Command::Help));
+        for prompt in ["/etc/hosts is odd", "/planning", "plan", "/", "", "//plan"] {
+            check(prompt, None);
+        }
+    }
+}

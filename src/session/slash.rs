@@ -1,0 +1,59 @@
+//! Obeying slash commands, also while a turn runs: a mode change does not wait for the model.
+
+use futures_util::future::BoxFuture;
+
+use super::Prompt;
+use super::actor::Actor;
+use super::command::{self, Command};
+use super::event::SessionEvent;
+use crate::acp::{AvailableCommandsUpdate, MessageId, SessionModeId, SessionUpdate, StopReason};
+use crate::error::AgentError;
+use crate::store::ModeSource;
+
+impl Actor {
+    /// Tells the client of the commands, once it knows the session.
+    pub(super) async fn greet(&mut self, answered: BoxFuture<'static, ()>) {
+        answered.await;
+        let commands = AvailableCommandsUpdate::new(command::available(&self.shared.modes));
+        let update = SessionUpdate::AvailableCommandsUpdate(commands);
+        self.client.update(self.session.id.clone(), update.into(), None);
+    }
+
+    /// Obeys a slash command, also while a turn runs. Returns the prompt that is left for the model, if one is.
+    pub(super) async fn obey(&mut self, mut prompt: Prompt) -> Option<Prompt> {
+        let Some(command) = command::parse(&prompt.content, &self.shared.modes) else { return Some(prompt) };
+        let said = match &command {
+            Command::Help => command::help(&self.shared.modes),
+            Command::SayMode => self.say_mode(),
+            Command::SetMode { mode, .. } => {
+                let mode = SessionModeId::new(mode.as_str());
+                match self.change_mode(&mode, ModeSource::Command).await {
+                    Ok(_) => self.say_mode(),
+                    Err(error @ AgentError::InvalidParams { .. }) => format!("{error}.\n"),
+                    Err(error) => {
+                        let _ = prompt.reply.send(Err(error));
+                        return None;
+                    }
+                }
+            }
+        };
+        prompt.content = command::without_command(&prompt.content, &command);
+        if !prompt.content.is_empty() {
+            return Some(prompt);
+        }
+        self.answers_given += 1;
+        let message_id = MessageId::new(format!("msg_c{}", self.answers_given));
+        self.record(SessionEvent::Notice { message_id, text: said }, None).await;
+        self.save().await;
+        let _ = prompt.reply.send(Ok(StopReason::EndTurn));
+        None
+    }
+
+    fn say_mode(&self) -> String {
+        let mode = self.shared.modes.resolve(&self.session.mode.0);
+        mode.map_or_else(
+            |_| "No mode is known.\n".into(),
+            |mode| format!("Mode: {}. {}.\n", mode.id, mode.description),
+        )
+    }
+}
