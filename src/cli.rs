@@ -1,41 +1,84 @@
 //! The command line: clap's types and one thin function per way of running.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{Parser, Subcommand, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
 use crate::config::{Config, Flags};
-use crate::headless::{self, Outcome};
+use crate::headless::{self, Format, Job, Outcome};
+use crate::transcript::{lockstep, record, replay::Replay};
 use crate::transport::Transport;
 use crate::{client, rpc};
 
 /// An ACP coding agent whose modes hold.
 ///
 /// Without -p it speaks the Agent Client Protocol over stdin and stdout: that is how editors start it. With -p it runs
-/// one prompt in the current directory and prints the answer.
+/// one prompt and prints the answer.
 #[derive(Debug, Parser)]
-#[command(name = "modegate", version, after_help = EXIT_CODES)]
+#[command(name = "modegate", version, after_help = EXIT_CODES, args_conflicts_with_subcommands = true)]
 pub struct Cli {
-    /// Run this one prompt and exit
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Run this one prompt and exit; `-` reads it from stdin
     #[arg(short, long, value_name = "TEXT")]
-    pub prompt: Option<String>,
+    prompt: Option<String>,
     /// The mode of new sessions: ask, plan or code [default: ask]
     #[arg(long, value_name = "MODE")]
-    pub mode: Option<String>,
+    mode: Option<String>,
     /// Who answers: offline or scripted:FILE [default: offline]
     #[arg(long, value_name = "MODEL")]
-    pub model: Option<String>,
+    model: Option<String>,
+    /// Where a headless prompt works [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// How a headless answer is printed
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
     /// Where sessions are recorded: a file, or memory [default: in the user's data folder]
     #[arg(long, value_name = "PATH")]
-    pub store: Option<String>,
+    store: Option<String>,
+    /// Record every line of the conversation with its time, to this new file
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Let each line of the input wait until the conversation has come to it [default when stdin is a file]
+    #[arg(long)]
+    lockstep: bool,
+    /// Give the same bytes every time: implies --lockstep
+    #[arg(long)]
+    deterministic: bool,
     /// Seconds that turns may go on after the end of the input [default: 1]
     #[arg(long, value_name = "SECONDS")]
-    pub eof_grace: Option<f64>,
+    eof_grace: Option<f64>,
+}
+
+/// What else the binary does.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Play transcripts against this binary and show the first difference
+    Replay {
+        /// A transcript (NAME.in.jsonl, or a recording), or a folder of them
+        path: PathBuf,
+        /// Write what came as what is expected
+        #[arg(long)]
+        update: bool,
+    },
+}
+
+/// How a headless answer is printed.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Output {
+    /// The answer's text
+    Text,
+    /// One JSON object at the end
+    Json,
+    /// One JSON object per update, and one at the end
+    StreamJson,
 }
 
 const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied or no plan, 130 interrupted";
@@ -48,12 +91,23 @@ Headless       modegate --mode plan -p \"where is the retry logic?\"
 More           modegate --help
 ";
 
+/// What stands at the input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputKind {
+    /// A person.
+    Terminal,
+    /// A regular file.
+    File,
+    /// A pipe, a socket, or anything else.
+    Other,
+}
+
 /// The process's streams, handed in so that nothing else names them.
 pub struct Streams<I, O, E> {
     /// Where requests come from.
     pub input: I,
-    /// Whether a person sits at the input.
-    pub input_is_terminal: bool,
+    /// What that is.
+    pub input_kind: InputKind,
     /// Where answers go.
     pub output: O,
     /// Where progress and errors go.
@@ -62,8 +116,8 @@ pub struct Streams<I, O, E> {
 
 /// Runs what was asked for. `stop` ends it at once.
 pub async fn run<I, O, E>(
-    cli: Cli,
-    mut streams: Streams<I, O, E>,
+    mut cli: Cli,
+    streams: Streams<I, O, E>,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode>
 where
@@ -71,27 +125,59 @@ where
     O: Write + Send + 'static,
     E: Write,
 {
-    let Cli { prompt, mode, model, store, eof_grace } = cli;
-    let config = match Config::new(&Flags { mode, model, store, eof_grace }) {
+    let Streams { input, input_kind, output, mut errors } = streams;
+    if let Some(Command::Replay { path, update }) = &cli.command {
+        return replay(path, *update, output);
+    }
+    let flags = Flags {
+        mode: cli.mode.take(),
+        model: cli.model.take(),
+        store: cli.store.take(),
+        cwd: cli.cwd.take(),
+        eof_grace: cli.eof_grace,
+        deterministic: cli.deterministic,
+    };
+    let mode_given = flags.mode.is_some();
+    let config = match Config::new(&flags) {
         Ok(config) => config,
         Err(error) => {
-            writeln!(streams.errors, "modegate: {error:#}")?;
+            writeln!(errors, "modegate: {error:#}")?;
             return Ok(ExitCode::from(2));
         }
     };
-    match prompt {
-        Some(prompt) => run_headless(prompt, config, streams, stop).await,
-        None if streams.input_is_terminal => {
-            streams.errors.write_all(ON_A_TERMINAL.as_bytes())?;
+    let mut input = BufReader::new(input);
+    let piped = cli.prompt.is_none() && mode_given && input_kind != InputKind::Terminal;
+    if cli.prompt.as_deref() == Some("-") || (piped && is_a_prompt(&mut input)?) {
+        let mut text = String::new();
+        input.read_to_string(&mut text).context("reading the prompt from stdin")?;
+        cli.prompt = Some(text);
+    }
+    match cli.prompt.take() {
+        Some(prompt) if prompt.trim().is_empty() => {
+            writeln!(errors, "modegate: the prompt is empty")?;
             Ok(ExitCode::from(2))
         }
-        None => serve(config, streams, stop).await,
+        Some(prompt) => run_headless(prompt, cli.output, config, output, errors, stop).await,
+        None if input_kind == InputKind::Terminal => {
+            errors.write_all(ON_A_TERMINAL.as_bytes())?;
+            Ok(ExitCode::from(2))
+        }
+        None => serve(&cli, config, input, input_kind, output, stop).await,
     }
 }
 
-async fn serve<I, O, E>(
+/// Whether what comes at the input is no protocol line: its first character is no brace.
+fn is_a_prompt(input: &mut impl BufRead) -> std::io::Result<bool> {
+    let start = input.fill_buf()?.trim_ascii_start();
+    Ok(start.first().is_some_and(|first| *first != b'{'))
+}
+
+async fn serve<I, O>(
+    cli: &Cli,
     config: Config,
-    streams: Streams<I, O, E>,
+    input: I,
+    input_kind: InputKind,
+    output: O,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode>
 where
@@ -99,30 +185,51 @@ where
     O: Write + Send + 'static,
 {
     let (client, end) = client::channel();
-    let transport = Transport::start(streams.input, streams.output).context("starting the transport")?;
+    let mut transport = Transport::start(input, output).context("starting the transport")?;
+    if let Some(path) = &cli.record {
+        transport = record::start(transport, path).with_context(|| format!("--record {}", path.display()))?;
+    }
     let (mode, grace) = (config.mode.clone(), config.eof_grace);
-    let shared = config.into_shared().context("starting the record")?;
+    let (shared, determinism) = config.into_shared().context("starting the record")?;
+    if cli.lockstep || determinism.is_some() || input_kind == InputKind::File {
+        transport = lockstep::start(transport, determinism);
+    }
     let agent = Arc::new(Agent::new(shared, client.clone(), mode));
     rpc::serve(transport, agent, (client, end), grace, stop).await;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn run_headless<I, O: Write, E: Write>(
+async fn run_headless<O: Write, E: Write>(
     prompt: String,
+    output_format: Output,
     config: Config,
-    mut streams: Streams<I, O, E>,
+    mut output: O,
+    mut errors: E,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
     let (client, end) = client::channel();
     let (cwd, mode) = (config.cwd.clone(), config.mode.clone());
-    let shared = config.into_shared().context("starting the record")?;
+    let (shared, _) = config.into_shared().context("starting the record")?;
     let agent = Agent::new(shared, client, mode);
-    let outcome =
-        headless::run(&agent, end, &cwd, prompt, &mut streams.output, &mut streams.errors, stop).await?;
+    let format = match output_format {
+        Output::Text => Format::Text,
+        Output::Json => Format::Json,
+        Output::StreamJson => Format::StreamJson,
+    };
+    let job = Job { cwd: &cwd, prompt, format };
+    let outcome = headless::run(&agent, end, job, &mut output, &mut errors, stop).await?;
     Ok(ExitCode::from(match outcome {
         Outcome::Done => 0,
         Outcome::Failed => 1,
         Outcome::Denied => 3,
         Outcome::Interrupted => 130,
     }))
+}
+
+fn replay(path: &std::path::Path, update: bool, mut output: impl Write) -> anyhow::Result<ExitCode> {
+    let (binary, scratch) = crate::config::replay_places()?;
+    let diverged = Replay { binary, scratch, update }
+        .run(path, &mut output)
+        .with_context(|| format!("replaying {}", path.display()))?;
+    Ok(if diverged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

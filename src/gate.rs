@@ -48,7 +48,7 @@ pub struct Gate {
 impl Gate {
     /// Admits an effect that was decided to be allowed. It ends when `turn` does.
     pub fn admit(&mut self, call_id: ToolCallId, facts: CallFacts, turn: &CancellationToken) -> Permit {
-        self.running.retain(|_, running| matches!(running.over.try_recv(), Err(TryRecvError::Empty)));
+        self.forget_what_is_over();
         let (over_tx, over) = oneshot::channel();
         let cancel = turn.child_token();
         self.next += 1;
@@ -56,8 +56,13 @@ impl Gate {
         Permit { cancel, _over: over_tx }
     }
 
+    fn forget_what_is_over(&mut self) {
+        self.running.retain(|_, running| matches!(running.over.try_recv(), Err(TryRecvError::Empty)));
+    }
+
     /// Ends every running effect that `is_denied` says no longer fits, and waits at most `bound` for each to be over.
     pub async fn end(&mut self, is_denied: impl Fn(&CallFacts) -> bool, bound: Duration) -> Ended {
+        self.forget_what_is_over();
         let denied: Vec<u64> =
             self.running.iter().filter(|(_, running)| is_denied(&running.facts)).map(|(id, _)| *id).collect();
         let mut denied: Vec<Running> = denied.iter().filter_map(|id| self.running.remove(id)).collect();
@@ -101,6 +106,13 @@ mod tests {
         assert_eq!(ended, Ended { confirmed: vec![ToolCallId::new("write")], unconfirmed: vec![] });
         assert!(!read.cancel.is_cancelled());
         writer.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_over_already_was_not_ended_by_the_change() {
+        let mut gate = Gate::default();
+        drop(gate.admit(ToolCallId::new("done"), facts(Effect::Edit), &CancellationToken::new()));
+        assert_eq!(gate.end(|_| true, Duration::from_secs(60)).await, Ended::default());
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@
 //!   its reminder splicer, and a turn that asks the model and runs tools.
 //! - [`mode`] and [`permission`] say what may happen, [`gate`] holds what is happening to it; [`tool`] and
 //!   [`workspace`] are the hands; [`model`] is the voice; [`store`] is the memory.
-//! - [`headless`] runs one prompt without an editor. [`cli`] and [`config`] read what the user asked for.
+//! - [`transcript`] records conversations and plays them again; [`headless`] runs one prompt without an editor. [`cli`] and [`config`] read what the user asked for.
 //!
 //! `docs/architecture.md` has the whole map, with the invariants and the walk of a prompt.
 
@@ -30,5 +30,6 @@ pub mod session;
 pub mod store;
 pub mod telemetry;
 pub mod tool;
+pub mod transcript;
 pub mod transport;
 pub mod workspace;

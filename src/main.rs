@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use modegate::cli::{self, Cli, Streams};
+use modegate::cli::{self, Cli, InputKind, Streams};
 use modegate::{config, telemetry};
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     telemetry::start(config::log_level().as_deref());
     let streams = Streams {
         input: std::io::stdin(),
-        input_is_terminal: std::io::stdin().is_terminal(),
+        input_kind: input_kind(),
         output: std::io::stdout(),
         errors: std::io::stderr(),
     };
@@ -38,6 +38,21 @@ fn main() -> ExitCode {
         let _ = writeln!(std::io::stderr(), "modegate: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+fn input_kind() -> InputKind {
+    if std::io::stdin().is_terminal() {
+        return InputKind::Terminal;
+    }
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsFd;
+        let file = std::io::stdin().as_fd().try_clone_to_owned().map(std::fs::File::from);
+        if file.and_then(|file| file.metadata()).is_ok_and(|metadata| metadata.is_file()) {
+            return InputKind::File;
+        }
+    }
+    InputKind::Other
 }
 
 /// Cancels `stop` when the process is asked to end.

@@ -5,6 +5,8 @@
 //! tried again with the next batch; whoever waits is told. SQL is only here and below.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use rusqlite::Connection;
@@ -140,6 +142,8 @@ enum Command {
 pub struct Store {
     // No bound: sessions wait for a flush at every message, so little is ever under way.
     commands: mpsc::UnboundedSender<Command>,
+    /// Waits that are under way.
+    waiting: Arc<AtomicUsize>,
 }
 
 impl Store {
@@ -149,7 +153,7 @@ impl Store {
     pub fn open(location: Location) -> std::io::Result<Self> {
         let (commands, queue) = mpsc::unbounded_channel();
         thread::Builder::new().name("store".into()).spawn(move || write(open_or_memory(&location), queue))?;
-        Ok(Self { commands })
+        Ok(Self { commands, waiting: Arc::default() })
     }
 
     /// Hands over a row. It is durable after the next [`Self::flush`].
@@ -172,8 +176,16 @@ impl Store {
         command: impl FnOnce(oneshot::Sender<Result<(), StoreError>>) -> Command,
     ) -> Result<(), StoreError> {
         let (done, outcome) = oneshot::channel();
+        self.waiting.fetch_add(1, Ordering::AcqRel);
         self.send(command(done));
-        outcome.await.unwrap_or_else(|_| Err(StoreError("the writer has ended".into())))
+        let outcome = outcome.await;
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        outcome.unwrap_or_else(|_| Err(StoreError("the writer has ended".into())))
+    }
+
+    /// Whether somebody waits for a commit.
+    pub fn is_busy(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
     }
 
     fn send(&self, command: Command) {

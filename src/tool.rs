@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -239,10 +240,36 @@ async fn resolve_entry(workspace: &Workspace, path: String) -> Result<Target, To
     blocking(move || Ok(workspace.resolve_entry(&path)?)).await
 }
 
+/// Tools at work off the main thread. For the whole process: a deterministic run waits until there are none.
+static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a tool is at work off the main thread.
+pub fn is_busy() -> bool {
+    AT_WORK.load(Ordering::Acquire) > 0
+}
+
+/// Counts itself while it lives.
+struct AtWork;
+
+impl AtWork {
+    fn begin() -> Self {
+        AT_WORK.fetch_add(1, Ordering::AcqRel);
+        Self
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        AT_WORK.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// Does disk or CPU work off the main thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {
+    // Until the result is here, not only until it is made.
+    let _at_work = AtWork::begin();
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => {

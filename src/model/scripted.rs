@@ -24,6 +24,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{Model, ModelError, ModelEvent, ModelRequest, ModelStop, Reply};
 
@@ -33,7 +34,12 @@ pub struct Scripted {
     replies: Arc<[Vec<Line>]>,
     /// After the last reply comes the first.
     loops: bool,
+    /// Who ends pauses instead of the clock.
+    pauses: Option<Pauses>,
 }
+
+/// Where pauses are handed to, each to be ended by whoever takes it.
+pub type Pauses = mpsc::UnboundedSender<oneshot::Sender<()>>;
 
 /// A script that cannot be played.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -119,7 +125,13 @@ impl Scripted {
             let reason = "the last reply has no end: add {\"stop\": \"done\"}".into();
             return Err(ScriptError { line: text.lines().count(), reason });
         }
-        Ok(Self { replies: replies.into(), loops })
+        Ok(Self { replies: replies.into(), loops, pauses: None })
+    }
+
+    /// Lets somebody else than the clock end its pauses.
+    #[must_use]
+    pub fn paced_by(self, pauses: Pauses) -> Self {
+        Self { pauses: Some(pauses), ..self }
     }
 }
 
@@ -154,6 +166,18 @@ fn to_event(word: Word) -> Option<Result<ModelEvent, ModelError>> {
     }))
 }
 
+/// Waits for the clock, or for whoever ends pauses instead of it.
+async fn pause(delay: u64, pauses: Option<&Pauses>) {
+    let Some(pauses) = pauses else {
+        return tokio::time::sleep(Duration::from_millis(delay)).await;
+    };
+    let (end, ended) = oneshot::channel();
+    // With nobody there to end it, the pause is over.
+    if pauses.send(end).is_ok() {
+        let _ = ended.await;
+    }
+}
+
 impl Model for Scripted {
     fn reply(&self, request: ModelRequest) -> Reply {
         let mut at = usize::try_from(request.ordinal).unwrap_or(usize::MAX);
@@ -166,7 +190,8 @@ impl Model for Scripted {
             return stream::once(async { Err(ModelError(text)) }).boxed();
         };
         let lines: VecDeque<Line> = reply.iter().cloned().collect();
-        stream::unfold(lines, |mut lines| async move {
+        let pauses = self.pauses.clone();
+        stream::unfold((lines, pauses), |(mut lines, pauses)| async move {
             loop {
                 let line = lines.front_mut()?;
                 if line.repeat == 0 {
@@ -176,9 +201,9 @@ impl Model for Scripted {
                 line.repeat -= 1;
                 let word = line.word.clone();
                 if let Word::DelayMs(delay) = word {
-                    tokio::time::sleep(Duration::from_millis(delay)).await;
+                    pause(delay, pauses.as_ref()).await;
                 } else if let Some(event) = to_event(word) {
-                    return Some((event, lines));
+                    return Some((event, (lines, pauses)));
                 }
             }
         })

@@ -11,4 +11,5 @@ mod stage;
 mod storm;
 mod support;
 mod tidy;
+mod transcripts;
 mod wire;

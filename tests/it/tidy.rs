@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each room and the rooms of this crate that it may name. Arrows point down.
-const LAYERS: [(&str, &[&str]); 26] = [
+const LAYERS: [(&str, &[&str]); 27] = [
     ("acp", &[]),
     ("agent", &["acp", "client", "error", "session", "workspace"]),
-    ("cli", &["agent", "client", "config", "headless", "rpc", "transport"]),
+    ("cli", &["agent", "client", "config", "headless", "rpc", "transcript", "transport"]),
     ("client", &["acp"]),
-    ("config", &["acp", "ids", "mode", "model", "session", "store", "tool"]),
+    ("config", &["acp", "ids", "mode", "model", "session", "store", "tool", "transcript"]),
     ("error", &["acp"]),
     ("gate", &["acp", "permission"]),
     ("headless", &["acp", "agent", "client", "session"]),
@@ -47,6 +47,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
     ("store", &["acp", "session", "tool"]),
     ("telemetry", &[]),
     ("tool", &["acp", "gate", "model", "permission", "workspace"]),
+    ("transcript", &["transport"]),
     ("transport", &[]),
     ("workspace", &["permission"]),
 ];
@@ -175,7 +176,13 @@ fn every_fixture_is_used() {
         .iter()
         .flat_map(|ending| files(&root().join("fixtures"), ending))
         .collect();
-    let forgotten: Vec<_> = everything.iter().filter(|path| !plays.contains(path)).collect();
+    let transcripts = crate::transcripts::folder();
+    let is_used = |path: &PathBuf| {
+        let name = path.strip_prefix(&transcripts).ok().and_then(|path| path.to_str());
+        let of = name.and_then(|name| name.split('.').next());
+        plays.contains(path) || of.is_some_and(|name| transcripts.join(format!("{name}.in.jsonl")).exists())
+    };
+    let forgotten: Vec<_> = everything.iter().filter(|path| !is_used(path)).collect();
     assert!(forgotten.is_empty(), "{forgotten:?}");
     for play in plays {
         let text = fs::read_to_string(&play).unwrap();

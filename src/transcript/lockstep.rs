@@ -1,0 +1,230 @@
+//! Paces a client that was written down: each line goes when the conversation has come to where it belongs.
+//!
+//! - An answer waits until the request with its id has been made.
+//! - A request or notification waits until everything before it is answered, unless it carries
+//!   `"_meta": {"modegate/after": N}` in its parameters: then it goes after the Nth message that was sent.
+//! - A request of the agent's that no later line can answer counts as cancelled.
+//! - At the end of the lines the last turn runs to its end.
+//!
+//! When the run is to be deterministic, lines go only when nothing moves any more, scripted pauses end only then, and
+//! `${CWD}` stands for the working directory in both directions.
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
+
+use super::{Shape, shape, text_of};
+use crate::transport::{Line, Transport};
+
+/// Turns that every other task gets before the process counts as at rest. Far more than messages have hops.
+const SETTLE: usize = 64;
+
+/// What a deterministic run needs beside the lines.
+pub struct Determinism {
+    /// The working directory as it stands in JSON, without quotes.
+    pub cwd: String,
+    /// Scripted pauses that wait to be ended.
+    pub pauses: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
+    /// Whether a thread is at work for somebody.
+    pub is_busy: Box<dyn Fn() -> bool + Send>,
+}
+
+/// Puts the pacing between a transport and its connection.
+pub fn start(transport: Transport, determinism: Option<Determinism>) -> Transport {
+    let Transport { incoming: wire_in, outgoing: wire_out, flushed } = transport;
+    let (to_agent, incoming) = mpsc::channel(1);
+    let (outgoing, from_agent) = mpsc::channel(1);
+    let stage = Stage {
+        wire_in,
+        wire_out,
+        to_agent,
+        from_agent,
+        head: None,
+        open: Vec::new(),
+        asked: Vec::new(),
+        ever_asked: Vec::new(),
+        sent: 0,
+        determinism,
+    };
+    tokio::spawn(stage.run());
+    Transport { incoming, outgoing, flushed }
+}
+
+/// The next line of the client, as far as its turn goes.
+struct Head {
+    line: Line,
+    shape: Shape,
+    after: Option<u64>,
+}
+
+struct Stage {
+    wire_in: mpsc::Receiver<Line>,
+    wire_out: mpsc::Sender<String>,
+    to_agent: mpsc::Sender<Line>,
+    from_agent: mpsc::Receiver<String>,
+    head: Option<Head>,
+    /// Ids of the client's requests that are not answered.
+    open: Vec<String>,
+    /// Ids of the agent's requests that are not answered.
+    asked: Vec<String>,
+    /// Ids of all the agent's requests: a late answer is still a line.
+    ever_asked: Vec<String>,
+    /// Messages sent to the client.
+    sent: u64,
+    determinism: Option<Determinism>,
+}
+
+/// The other side is gone: there is nothing left to pace.
+struct Gone;
+
+impl Stage {
+    async fn run(mut self) {
+        // Either side may end the conversation; the channels tell the other.
+        let _ = self.play().await;
+    }
+
+    async fn play(&mut self) -> Result<(), Gone> {
+        loop {
+            let ended = self.read_head().await;
+            self.settle().await?;
+            if self.head.as_ref().is_some_and(|head| self.may_go(head)) {
+                self.feed_head().await?;
+            } else if ended && self.open.is_empty() {
+                break;
+            } else if let Some(id) = self.unanswerable() {
+                self.cancel(&id).await?;
+            } else if !self.end_a_pause() {
+                let line = self.from_agent.recv().await.ok_or(Gone)?;
+                self.pass(line).await?;
+            }
+        }
+        // The connection sees the end of its input, with nothing in flight.
+        let (nobody, _) = mpsc::channel(1);
+        self.to_agent = nobody;
+        while let Some(line) = self.from_agent.recv().await {
+            self.pass(line).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the next line; says whether there is none.
+    async fn read_head(&mut self) -> bool {
+        if self.head.is_none() {
+            let Some(line) = self.wire_in.recv().await else { return true };
+            let text = text_of(&line);
+            let (shape, message) = shape(&text);
+            let after = message["params"]["_meta"]["modegate/after"].as_u64();
+            self.head = Some(Head { line, shape, after });
+        }
+        false
+    }
+
+    fn may_go(&self, head: &Head) -> bool {
+        self.open.is_empty()
+            || match (&head.shape, head.after) {
+                (Shape::Answer(id), _) => self.ever_asked.contains(id),
+                (_, Some(after)) => self.sent >= after,
+                (_, None) => false,
+            }
+    }
+
+    async fn feed_head(&mut self) -> Result<(), Gone> {
+        let Some(Head { mut line, shape, .. }) = self.head.take() else { return Ok(()) };
+        match shape {
+            Shape::Request(id) => self.open.push(id),
+            Shape::Answer(id) => self.asked.retain(|asked| *asked != id),
+            Shape::Other => {}
+        }
+        if let (Some(Determinism { cwd, .. }), Line::Bytes(bytes)) = (&self.determinism, &mut line)
+            && let Ok(text) = std::str::from_utf8(bytes)
+        {
+            *bytes = text.replace("${CWD}", cwd).into_bytes();
+        }
+        self.feed(line).await
+    }
+
+    /// Hands a line over and waits until it was taken: what it causes comes before anything else happens here.
+    async fn feed(&mut self, line: Line) -> Result<(), Gone> {
+        self.to_agent.send(line).await.map_err(|_| Gone)?;
+        while self.to_agent.capacity() == 0 {
+            yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// A request of the agent's that no line can answer any more.
+    fn unanswerable(&self) -> Option<String> {
+        let waits = match &self.head {
+            Some(Head { shape: Shape::Answer(id), .. }) => !self.asked.contains(id),
+            // Lines that go after a message may come first; when nothing moves, they cannot.
+            Some(Head { after: Some(_), .. }) => self.determinism.is_some(),
+            Some(_) | None => true,
+        };
+        self.asked.first().filter(|_| waits).cloned()
+    }
+
+    async fn cancel(&mut self, id: &str) -> Result<(), Gone> {
+        self.asked.retain(|asked| asked != id);
+        let error = r#"{"code":-32800,"message":"cancelled: no line of the transcript answers this"}"#;
+        self.feed(Line::Bytes(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into_bytes())).await
+    }
+
+    /// Ends one scripted pause, if one waits.
+    fn end_a_pause(&mut self) -> bool {
+        let Some(determinism) = &mut self.determinism else { return false };
+        while let Ok(pause) = determinism.pauses.try_recv() {
+            // Whoever paused may have been cancelled meanwhile; then the next one is ended.
+            if pause.send(()).is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// In a deterministic run: passes messages on until nothing moves.
+    async fn settle(&mut self) -> Result<(), Gone> {
+        if self.determinism.is_none() {
+            return Ok(());
+        }
+        let mut quiet = 0;
+        while quiet < SETTLE {
+            match self.from_agent.try_recv() {
+                Ok(line) => {
+                    self.pass(line).await?;
+                    quiet = 0;
+                }
+                Err(mpsc::error::TryRecvError::Disconnected) => return Err(Gone),
+                Err(mpsc::error::TryRecvError::Empty) => {
+                    yield_now().await;
+                    let busy = self.determinism.as_ref().is_some_and(|determinism| (determinism.is_busy)());
+                    quiet = if busy { 0 } else { quiet + 1 };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn pass(&mut self, line: String) -> Result<(), Gone> {
+        let (shape, message) = shape(&line);
+        match shape {
+            Shape::Request(id) => {
+                self.asked.push(id.clone());
+                self.ever_asked.push(id);
+            }
+            Shape::Answer(id) => {
+                if let Some(at) = self.open.iter().position(|open| *open == id) {
+                    self.open.remove(at);
+                }
+            }
+            Shape::Other => {
+                let withdrawn = message["params"]["requestId"].to_string();
+                self.asked.retain(|asked| *asked != withdrawn);
+            }
+        }
+        self.sent += 1;
+        let line = match &self.determinism {
+            Some(Determinism { cwd, .. }) => line.replace(cwd.as_str(), "${CWD}"),
+            None => line,
+        };
+        self.wire_out.send(line).await.map_err(|_| Gone)
+    }
+}

@@ -1,0 +1,166 @@
+//! Transcripts: replayed by the real binary to the same bytes, wherever it runs; recordings; and what goes wrong.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Where the transcripts are.
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/transcripts")
+}
+
+fn modegate(dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_modegate"))
+        .current_dir(dir)
+        .args(arguments)
+        .env_clear()
+        .env("HOME", dir)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The names of the transcripts.
+fn names() -> Vec<String> {
+    let names = fs::read_dir(folder()).unwrap().filter_map(|entry| {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        name.strip_suffix(".in.jsonl").map(str::to_owned)
+    });
+    names.collect()
+}
+
+#[test]
+fn every_transcript_gives_the_same_bytes_every_time_in_whatever_directory() {
+    assert!(names().len() >= 10, "the transcripts are gone");
+    let elsewhere = tempfile::tempdir().unwrap();
+    for dir in [Path::new(env!("CARGO_MANIFEST_DIR")), elsewhere.path()] {
+        let output = modegate(dir, &["replay", folder().to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    }
+}
+
+#[test]
+fn together_they_cover_every_method_and_every_kind_of_update() {
+    let mut seen = Vec::new();
+    for name in names() {
+        for side in ["in", "out"] {
+            let path = folder().join(format!("{name}.{side}.jsonl"));
+            for line in fs::read_to_string(path).unwrap().lines() {
+                let message: Value = serde_json::from_str(line).unwrap_or_default();
+                for word in [
+                    &message["method"],
+                    &message["params"]["update"]["sessionUpdate"],
+                    &message["result"]["stopReason"],
+                ] {
+                    seen.push(word.as_str().unwrap_or_default().to_owned());
+                }
+            }
+        }
+    }
+    for word in [
+        "initialize",
+        "authenticate",
+        "session/new",
+        "session/prompt",
+        "session/set_mode",
+        "session/set_config_option",
+        "session/cancel",
+        "$/cancel_request",
+        "session/request_permission",
+        "agent_message_chunk",
+        "agent_thought_chunk",
+        "tool_call",
+        "tool_call_update",
+        "plan",
+        "current_mode_update",
+        "config_option_update",
+        "available_commands_update",
+        "session_info_update",
+        "usage_update",
+        "end_turn",
+        "max_tokens",
+        "refusal",
+        "cancelled",
+    ] {
+        assert!(seen.iter().any(|seen| seen == word), "no transcript has {word}");
+    }
+}
+
+#[test]
+fn a_divergence_is_shown_and_can_be_taken_over() {
+    let dir = tempfile::tempdir().unwrap();
+    for side in ["in", "out", "model"] {
+        let name = format!("connect.{side}.jsonl");
+        fs::copy(folder().join(&name), dir.path().join(&name)).unwrap();
+    }
+    let expected = dir.path().join("connect.out.jsonl");
+    let right = fs::read_to_string(&expected).unwrap();
+    fs::write(&expected, right.replace("there.", "here.")).unwrap();
+    let output = modegate(dir.path(), &["replay", "connect.in.jsonl"]);
+    assert_eq!(output.status.code(), Some(1));
+    let shown = text(&output);
+    assert!(shown.contains("DIVERGED connect") && shown.contains("first difference at line"), "{shown}");
+    let (wrong, came) = (shown.find("here.").unwrap(), shown.find("there.").unwrap());
+    assert!(wrong < came, "{shown}");
+    assert_eq!(modegate(dir.path(), &["replay", "--update", "."]).status.code(), Some(0));
+    assert_eq!(fs::read_to_string(&expected).unwrap(), right);
+}
+
+#[test]
+fn a_recording_can_be_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = "offline_plan";
+    let input = fs::File::open(folder().join(format!("{name}.in.jsonl"))).unwrap();
+    let files = folder().join(format!("{name}.files"));
+    let recording = dir.path().join("recording.jsonl");
+    // A regular file at stdin is paced by itself; ${CWD} is a name only in deterministic runs.
+    let status = Command::new(env!("CARGO_BIN_EXE_modegate"))
+        .args(["--deterministic", "--store", "memory", "--record", recording.to_str().unwrap()])
+        .current_dir(&files)
+        .stdin(input)
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let recorded = fs::read_to_string(&recording).unwrap();
+    let first: Value = serde_json::from_str(recorded.lines().next().unwrap()).unwrap();
+    assert_eq!(first["modegate_transcript"], 1);
+    let second: Value = serde_json::from_str(recorded.lines().nth(1).unwrap()).unwrap();
+    assert_eq!((&second["dir"], second["ms"].is_u64()), (&"in".into(), true));
+    // Replayed in an empty directory it finds nothing, and says where it diverges.
+    let output = modegate(dir.path(), &["replay", "recording.jsonl"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("DIVERGED recording.jsonl"), "{}", text(&output));
+    assert!(text(&output).contains("def retry"), "{}", text(&output));
+}
+
+#[test]
+fn a_file_at_stdin_is_paced_line_by_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = fs::read_to_string(folder().join("permission_answers.in.jsonl")).unwrap();
+    let input = dir.path().join("in.jsonl");
+    fs::write(&input, lines.replace("${CWD}", dir.path().to_str().unwrap())).unwrap();
+    let script = fs::read_to_string(folder().join("permission_answers.model.jsonl")).unwrap();
+    let model = dir.path().join("model.jsonl");
+    fs::write(&model, script).unwrap();
+    // Real ids: the prompts go to a session that does not exist, and are still each answered in turn.
+    let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
+        .args(["--store", "memory", "--model", &format!("scripted:{}", model.display())])
+        .stdin(fs::File::open(&input).unwrap())
+        .output()
+        .unwrap();
+    let ids: Vec<String> = text(&output)
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|message| message.get("method").is_none())
+        .map(|message| message["id"].to_string())
+        .collect();
+    assert_eq!(ids, ["0", "1", "2", "3"]);
+    assert_eq!(output.status.code(), Some(0));
+}
