@@ -1,8 +1,9 @@
 //! The embedded default: research without a language model, a network or a key.
 //!
 //! It is deterministic and says in its first line what it is. It works through the same tools as any model: it searches
-//! for the words of the prompt, reads around the best places, and writes a plan that names file and line. What it does
-//! next follows from the conversation alone, so it keeps no state.
+//! for the words of the prompt, reads around the best places, and writes a plan that names file and line. Three plain
+//! sentences ([`action`]) are carried out where the mode has the tools for it. What it does next follows from the
+//! conversation alone, so it keeps no state.
 
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 use super::{Block, Message, Model, ModelEvent, ModelRequest, ModelStop, Reply, Role};
 use words::Word;
 
+mod action;
 mod findings;
 mod plan;
 mod words;
@@ -18,6 +20,9 @@ mod words;
 /// What every answer begins with.
 const WHO: &str = "I am Modegate's offline research, not a language model: I search for your words and rank what I \
                    find.\n\n";
+
+/// What every answer ends with.
+const HOW: &str = "\n— Offline: no language model was used, and none can be set yet.\n";
 
 /// Words of a prompt that are searched for.
 const MAX_WORDS: usize = 4;
@@ -41,15 +46,33 @@ impl Model for Offline {
 /// What follows from the conversation so far.
 fn next(request: &ModelRequest) -> Vec<ModelEvent> {
     let turn = Turn::of(&request.messages);
-    let words = words::of(&turn.prompt, MAX_WORDS);
     let offered = |tool: &str| request.tools.iter().any(|offer| offer.name == tool);
-    let mut events = match turn.replies {
-        0 if offered("search_files") && !words.is_empty() => {
-            let mut events = vec![ModelEvent::Text(WHO.into())];
-            events.extend(words.iter().enumerate().flat_map(|(number, word)| searches(number, word)));
-            events
+    let mut events = Vec::new();
+    if turn.replies == 0 {
+        events.push(ModelEvent::Text(WHO.into()));
+    }
+    match action::parse(&turn.prompt) {
+        // Once begun it is ended, whatever the mode has become: a call that is denied says so.
+        Some(action) if turn.replies > 0 || action.tools().iter().all(|tool| offered(tool)) => {
+            events.push(action.next(turn.outcome("look").as_ref(), turn.outcome("change").as_ref()));
         }
-        0 => vec![ModelEvent::Text(WHO.into()), ModelEvent::Text(nothing_to_do(&words))],
+        _ => events.extend(research(&turn, &offered)),
+    }
+    if !events.iter().any(|event| matches!(event, ModelEvent::ToolCall { .. })) {
+        events.push(ModelEvent::Text(HOW.into()));
+    }
+    events.push(ModelEvent::Stop(ModelStop::Done));
+    events
+}
+
+/// Searches, then reads, then the plan.
+fn research(turn: &Turn<'_>, offered: &impl Fn(&str) -> bool) -> Vec<ModelEvent> {
+    let words = words::of(&turn.prompt, MAX_WORDS);
+    match turn.replies {
+        0 if offered("search_files") && !words.is_empty() => {
+            words.iter().enumerate().flat_map(|(number, word)| searches(number, word)).collect()
+        }
+        0 => vec![ModelEvent::Text(nothing_to_do(&words))],
         1 if offered("read_file") && !turn.findings(&words).is_empty() => {
             let findings = turn.findings(&words);
             findings.places().take(MAX_READS).enumerate().map(|(number, place)| read(number, place)).collect()
@@ -60,9 +83,7 @@ fn next(request: &ModelRequest) -> Vec<ModelEvent> {
             &turn.findings(&words),
             &turn.excerpts(),
         ))],
-    };
-    events.push(ModelEvent::Stop(ModelStop::Done));
-    events
+    }
 }
 
 fn searches(number: usize, word: &Word) -> [ModelEvent; 2] {
@@ -101,6 +122,8 @@ struct Turn<'a> {
     replies: usize,
     /// The results since, by call.
     results: Vec<(&'a str, &'a Value, &'a str)>,
+    /// The failures since, by call.
+    failures: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> Turn<'a> {
@@ -124,8 +147,23 @@ impl<'a> Turn<'a> {
             }
             _ => None,
         });
+        let failures = blocks().filter_map(|block| match block {
+            Block::ToolResult { id, text, is_error: true, .. } => Some((id.as_str(), text.as_str())),
+            _ => None,
+        });
         let replies = since.iter().filter(|message| message.role == Role::Assistant).count();
-        Self { prompt, replies, results: results.collect() }
+        Self { prompt, replies, results: results.collect(), failures: failures.collect() }
+    }
+
+    /// What a call came to, if it was made.
+    fn outcome(&self, call: &str) -> Option<action::Outcome<'a>> {
+        let done = self.results.iter().find(|(id, ..)| *id == call);
+        let failed = self.failures.iter().find(|(id, _)| *id == call);
+        match (done, failed) {
+            (Some((_, _, text)), _) => Some(action::Outcome { text, failed: false }),
+            (None, Some((_, text))) => Some(action::Outcome { text, failed: true }),
+            (None, None) => None,
+        }
     }
 
     fn findings(&self, words: &[Word]) -> findings::Findings {

@@ -1,0 +1,189 @@
+//! The three sentences that the offline model carries out, through the same tools and permissions as any model. Pure.
+//!
+//! - `create FILE with TEXT`
+//! - `replace TEXT by TEXT in FILE`
+//! - `append TEXT to FILE`
+//!
+//! A text or a file name may stand in quotes (`"`, `'` or backticks); without quotes a text goes on to the next keyword
+//! or the end, and a file name is one word.
+
+use serde_json::json;
+
+use crate::model::ModelEvent;
+
+/// What a prompt asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Make a file that is not there yet.
+    Create { file: String, text: String },
+    /// Put a text in the place of another, which occurs once.
+    Replace { old: String, new: String, file: String },
+    /// Put a text at the end of a file.
+    Append { text: String, file: String },
+}
+
+/// What a tool said, if it was called.
+pub struct Outcome<'a> {
+    /// The text of the result.
+    pub text: &'a str,
+    /// It failed or was denied.
+    pub failed: bool,
+}
+
+/// Reads a prompt; `None` if it is none of the three sentences.
+pub fn parse(prompt: &str) -> Option<Action> {
+    let prompt = prompt.trim();
+    let (verb, rest) = prompt.split_once(char::is_whitespace)?;
+    match verb.to_lowercase().as_str() {
+        "create" => {
+            let (file, text) = split(rest, "with")?;
+            Some(Action::Create { file: name(file)?, text: quoted(text) })
+        }
+        "replace" => {
+            let (old, rest) = split(rest, "by")?;
+            let (new, file) = split_last(rest, "in")?;
+            Some(Action::Replace { old: quoted(old), new: quoted(new), file: name(file)? })
+        }
+        "append" => {
+            let (text, file) = split_last(rest, "to")?;
+            Some(Action::Append { text: quoted(text), file: name(file)? })
+        }
+        _ => None,
+    }
+}
+
+impl Action {
+    /// The tools that it needs.
+    pub fn tools(&self) -> &'static [&'static str] {
+        match self {
+            Self::Create { .. } | Self::Append { .. } => &["read_file", "write_file"],
+            Self::Replace { .. } => &["edit_file"],
+        }
+    }
+
+    /// What follows, given what reading and changing the file came to.
+    pub fn next(&self, read: Option<&Outcome<'_>>, changed: Option<&Outcome<'_>>) -> ModelEvent {
+        if let Some(changed) = changed {
+            let text = if changed.failed {
+                format!("Not done: {}\n", changed.text)
+            } else {
+                format!("{}\n", changed.text)
+            };
+            return ModelEvent::Text(text);
+        }
+        match (self, read) {
+            (Self::Replace { old, new, file }, _) => {
+                call("change", "edit_file", json!({ "path": file, "old_text": old, "new_text": new }))
+            }
+            (Self::Create { file, .. } | Self::Append { file, .. }, None) => {
+                call("look", "read_file", json!({ "path": file }))
+            }
+            (Self::Create { file, .. }, Some(Outcome { failed: false, .. })) => {
+                ModelEvent::Text(format!("Not done: {file} exists already. Use replace or append.\n"))
+            }
+            (Self::Create { file, text }, Some(_)) => {
+                call("change", "write_file", json!({ "path": file, "content": with_newline(text) }))
+            }
+            (Self::Append { .. }, Some(Outcome { failed: true, text })) => {
+                ModelEvent::Text(format!("Not done: {text}\n"))
+            }
+            (Self::Append { file, .. }, Some(Outcome { text, .. }))
+                if text.contains("\n[Lines 1-") || text.contains('\u{fffd}') =>
+            {
+                ModelEvent::Text(format!("Not done: {file} is too long or is not UTF-8.\n"))
+            }
+            (Self::Append { text, file }, Some(Outcome { text: old, .. })) => {
+                let old = if *old == "[The file is empty.]" { String::new() } else { with_newline(old) };
+                call(
+                    "change",
+                    "write_file",
+                    json!({ "path": file, "content": format!("{old}{}", with_newline(text)) }),
+                )
+            }
+        }
+    }
+}
+
+fn call(id: &str, name: &str, arguments: serde_json::Value) -> ModelEvent {
+    ModelEvent::ToolCall { id: id.into(), name: name.into(), arguments }
+}
+
+fn with_newline(text: &str) -> String {
+    if text.is_empty() || text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") }
+}
+
+/// Cuts at the first keyword that stands outside quotes.
+fn split<'a>(text: &'a str, keyword: &str) -> Option<(&'a str, &'a str)> {
+    places(text, keyword).first().map(|at| cut(text, *at, keyword))
+}
+
+/// Cuts at the last keyword that stands outside quotes.
+fn split_last<'a>(text: &'a str, keyword: &str) -> Option<(&'a str, &'a str)> {
+    places(text, keyword).last().map(|at| cut(text, *at, keyword))
+}
+
+fn cut<'a>(text: &'a str, at: usize, keyword: &str) -> (&'a str, &'a str) {
+    (text[..at].trim(), text[at + keyword.len()..].trim())
+}
+
+/// Where a word stands by itself, outside quotes.
+fn places(text: &str, keyword: &str) -> Vec<usize> {
+    let mut quote = None;
+    let mut places = Vec::new();
+    let mut before = ' ';
+    for (at, c) in text.char_indices() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            Some(_) => {}
+            None if matches!(c, '"' | '`' | '\'') && before.is_whitespace() => quote = Some(c),
+            None => {
+                let word =
+                    text.get(at..at + keyword.len()).is_some_and(|word| word.eq_ignore_ascii_case(keyword));
+                let ends = text[at..].chars().nth(keyword.len()).is_none_or(char::is_whitespace);
+                if before.is_whitespace() && word && ends {
+                    places.push(at);
+                }
+            }
+        }
+        before = c;
+    }
+    places
+}
+
+fn quoted(text: &str) -> String {
+    let inner = ['"', '`', '\''].into_iter().find_map(|quote| text.strip_prefix(quote)?.strip_suffix(quote));
+    inner.unwrap_or(text).to_owned()
+}
+
+fn name(text: &str) -> Option<String> {
+    let bare = quoted(text);
+    let plain = text == bare;
+    let bare = if plain { bare.trim_end_matches('.').to_owned() } else { bare };
+    (!bare.is_empty() && !(plain && bare.contains(char::is_whitespace))).then_some(bare)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_three_sentences_are_read_and_nothing_else() {
+        let s = str::to_owned;
+        let create = |file, text| Some(Action::Create { file: s(file), text: s(text) });
+        let replace = |old, new, file| Some(Action::Replace { old: s(old), new: s(new), file: s(file) });
+        let append = |text, file| Some(Action::Append { text: s(text), file: s(file) });
+        let cases = [
+            ("create notes.md with \"hello with love\"", create("notes.md", "hello with love")),
+            ("Create `a b.txt` with x\ny", create("a b.txt", "x\ny")),
+            ("replace 'a by b' by c in d in src/lib.rs.", replace("a by b", "c in d", "src/lib.rs")),
+            ("append to be or not to be to poem.txt", append("to be or not to be", "poem.txt")),
+            ("create a file with care", None),
+            ("where is create with?", None),
+            ("replace it", None),
+            ("append", None),
+        ];
+        for (prompt, action) in cases {
+            assert_eq!(parse(prompt), action, "{prompt}");
+        }
+    }
+}
