@@ -62,6 +62,8 @@ pub async fn run(
         mode,
         denied: Vec::new(),
         text: String::new(),
+        answered: false,
+        last_call: String::new(),
     };
     let turn = handle.prompt(vec![job.prompt.into()], stop.child_token());
     tokio::pin!(turn);
@@ -78,11 +80,12 @@ pub async fn run(
     let error = stopped.as_ref().err().map(ToString::to_string);
     view.finish(stopped.as_ref().ok().copied(), error.as_deref())?;
     agent.close().await;
-    let no_plan = view.mode == "plan" && view.text.trim().is_empty();
+    let plan = view.mode == "plan";
     Ok(match stopped {
         Ok(StopReason::Cancelled) => Outcome::Interrupted,
-        Ok(StopReason::EndTurn) if !view.denied.is_empty() => Outcome::Denied,
-        Ok(StopReason::EndTurn) if no_plan => {
+        // A plan is what plan mode is for: with one, what was denied on the way does not matter.
+        Ok(StopReason::EndTurn) if !plan && !view.denied.is_empty() => Outcome::Denied,
+        Ok(StopReason::EndTurn) if plan && !view.answered => {
             writeln!(progress, "modegate: the turn ended without a plan")?;
             Outcome::Denied
         }

@@ -19,6 +19,7 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod error;
+pub mod event;
 pub mod gate;
 pub mod headless;
 pub mod ids;

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    telemetry::start(config::log_level().as_deref());
+    let _log = telemetry::start(config::log_level().as_deref());
     let streams = Streams {
         input: std::io::stdin(),
         input_kind: input_kind(),

@@ -66,8 +66,8 @@ pub struct CallFacts {
 pub enum Verdict {
     /// Go ahead.
     Allow,
-    /// Go ahead if the user says so; the scope is what "always" would cover.
-    Ask(Scope),
+    /// Go ahead if the user says so; the scopes are what "always" would cover, each not yet granted.
+    Ask(Vec<Scope>),
     /// Not in this session as it stands.
     Deny(Denial),
 }
@@ -150,21 +150,24 @@ pub fn decide(ceilings: &[&Mode], grants: &Grants, call: &CallFacts) -> Verdict 
     if let Some(denial) = ceilings.iter().find_map(|mode| denied_by(mode, call)) {
         return Verdict::Deny(denial);
     }
-    let outside = call.targets.iter().find(|target| target.inside.is_none());
-    let scope = match outside {
-        Some(target) => Scope::Below(call.tool.clone(), target.path.clone()),
-        None => Scope::Tool(call.tool.clone()),
-    };
-    if grants.is_rejected(&own.id, &scope) {
+    let outside = call.targets.iter().filter(|target| target.inside.is_none());
+    let mut scopes: Vec<Scope> =
+        outside.map(|target| Scope::Below(call.tool.clone(), target.path.clone())).collect();
+    let outside = !scopes.is_empty();
+    if !outside {
+        scopes.push(Scope::Tool(call.tool.clone()));
+    }
+    if scopes.iter().any(|scope| grants.is_rejected(&own.id, scope)) {
         let message =
             format!("The user has rejected {} for the rest of this session in {} mode.", call.tool, own.id);
         return Verdict::Deny(Denial { rule: "rejected_always", message });
     }
-    let asked = outside.is_some() || ceilings.iter().any(|mode| must_ask(mode, call.effect));
-    if asked && !grants.is_allowed(&own.id, &scope) {
-        return Verdict::Ask(scope);
+    if !outside && !ceilings.iter().any(|mode| must_ask(mode, call.effect)) {
+        return Verdict::Allow;
     }
-    Verdict::Allow
+    // A grant for one place says nothing of another: each has to have its own.
+    scopes.retain(|scope| !grants.is_allowed(&own.id, scope));
+    if scopes.is_empty() { Verdict::Allow } else { Verdict::Ask(scopes) }
 }
 
 /// Whether a tool is there at all: what [`decide`] does not deny before its arguments are known.

@@ -35,7 +35,7 @@ pub mod incoming;
 const MAX_IN_FLIGHT: usize = 16_384;
 
 /// How long the end of a connection waits for sessions to stop and for the client to take what is queued.
-const CLOSE: Duration = Duration::from_secs(2);
+const CLOSE: Duration = Duration::from_millis(700);
 
 /// Handed to every handler: lets the client take its request back (`$/cancel_request`).
 #[derive(Debug, Clone)]
@@ -167,6 +167,7 @@ impl Connection {
             Incoming::Request { id, method, params } => self.request(id, &method, params),
             Incoming::Notification { method, params } => self.notification(&method, params),
             Incoming::Answer { id, outcome } => self.answered(id, outcome),
+            Incoming::NoAnswer => tracing::debug!("ignored an answer without a legal id"),
             Incoming::Invalid { id, error } => self.refuse(id, error),
         }
     }
@@ -188,11 +189,11 @@ impl Connection {
     }
 
     fn may_call(&self, method: &str) -> Result<(), AgentError> {
-        if self.requests.method(method).is_some() {
-            if self.initialized || method == "initialize" {
-                return Ok(());
-            }
+        if !self.initialized && method != "initialize" {
             return Err(AgentError::InvalidRequest("call initialize first".into()));
+        }
+        if self.requests.method(method).is_some() {
+            return Ok(());
         }
         if self.notifications.method(method).is_some() || method == dispatch::CANCEL_REQUEST {
             let hint = format!("{method} is a notification: send it without an id");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{
@@ -18,6 +18,7 @@ use crate::acp::{
 };
 use crate::client::Client;
 use crate::error::AgentError;
+use crate::event::{SessionEvent, ToolCallEvent};
 use crate::gate::Ended;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
@@ -26,7 +27,6 @@ use crate::permission::Grants;
 use crate::store::{ModeSource, Store};
 use crate::tool::Toolset;
 use crate::workspace::{Stamp, Workspace};
-use event::{SessionEvent, ToolCallEvent};
 use history::History;
 use reminder::Transition;
 
@@ -36,7 +36,6 @@ mod call;
 mod change_mode;
 pub mod command;
 pub mod encoder;
-pub mod event;
 pub mod history;
 pub mod options;
 pub mod reminder;
@@ -44,8 +43,11 @@ mod request;
 mod slash;
 mod turn;
 
-/// Commands that wait for an actor. Only a client that floods one session fills it; it is told so.
+/// Requests that wait for an actor. Only a client that floods one session fills it; it is told so.
 const MAILBOX: usize = 1024;
+
+/// A command and its slot in the mailbox. Cancels have none: nothing may crowd them out.
+type Mail = (SessionCommand, Option<OwnedSemaphorePermit>);
 
 /// What every session of a process shares.
 #[derive(Clone)]
@@ -74,10 +76,10 @@ pub struct Session {
     mode: SessionModeId,
     /// A mode change that the model has still to be told of.
     transition: Option<PendingTransition>,
-    /// Everything that happened.
-    events: Vec<SessionEvent>,
-    /// How many of the events have been handed to the store.
-    stored: usize,
+    /// What happened and has not been handed to the store yet.
+    unsaved: Vec<SessionEvent>,
+    /// How many events have been.
+    saved: u64,
     /// The events as the model sees them.
     history: History,
     /// Remembered answers.
@@ -154,7 +156,8 @@ struct Prompt {
 /// How the rest of the process talks to a session. Cheap to clone, no logic.
 #[derive(Debug, Clone)]
 pub struct SessionHandle {
-    commands: mpsc::Sender<SessionCommand>,
+    commands: mpsc::UnboundedSender<Mail>,
+    slots: Arc<Semaphore>,
     modes: Arc<Modes>,
 }
 
@@ -181,11 +184,12 @@ impl SessionHandle {
         shared: Shared,
         client: Client,
     ) -> Self {
-        let (commands, mailbox) = mpsc::channel(MAILBOX);
+        // Bounded by the slots; the calls in flight bound the rest.
+        let (commands, mailbox) = mpsc::unbounded_channel();
         let modes = Arc::clone(&shared.modes);
         let session = Session::new(id, workspace, mode, notices);
         tokio::spawn(actor::run(session, shared, client, mailbox));
-        Self { commands, modes }
+        Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)), modes }
     }
 
     /// Sends a prompt and waits for the end of its turn. Cancelling the token takes the prompt back.
@@ -202,7 +206,7 @@ impl SessionHandle {
             answer = &mut answer => return answer.unwrap_or(Err(AgentError::SessionDied)),
             () = cancel.cancelled() => {}
         }
-        // A prompt that still waits in the queue does not look at its token; full, the actor looks anyway.
+        // A prompt that still waits in the queue does not look at its token. A session that is gone answers by itself.
         let _ = self.post(SessionCommand::TakeBack);
         answer.await.unwrap_or(Err(AgentError::SessionDied))
     }
@@ -238,7 +242,7 @@ impl SessionHandle {
     /// Ends the running turn and empties the queue (`session/cancel`).
     pub fn cancel(&self) {
         if self.post(SessionCommand::Cancel).is_err() {
-            tracing::warn!("a cancel did not reach its session");
+            tracing::debug!("a session that is gone was cancelled");
         }
     }
 
@@ -253,7 +257,7 @@ impl SessionHandle {
     /// Ends the session: turns are cancelled and answered, what happened is recorded.
     pub async fn close(&self) {
         let (reply, closed) = oneshot::channel();
-        if self.commands.send(SessionCommand::Close(reply)).await.is_ok() {
+        if self.post(SessionCommand::Close(reply)).is_ok() {
             // An error means that the actor is gone, which is what was wanted.
             let _ = closed.await;
         }
@@ -271,12 +275,16 @@ impl SessionHandle {
 
     /// Posts without waiting: the order of arrival is the order of the calls.
     fn post(&self, command: SessionCommand) -> Result<(), AgentError> {
-        self.commands.try_send(command).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => AgentError::InvalidRequest(
-                "too many requests wait for this session: wait for some answers first".into(),
-            ),
-            mpsc::error::TrySendError::Closed(_) => AgentError::SessionDied,
-        })
+        let slot = match command {
+            SessionCommand::Cancel | SessionCommand::TakeBack | SessionCommand::Close(_) => None,
+            SessionCommand::Prompt(_) | SessionCommand::Greet(_) | SessionCommand::SetMode { .. } => {
+                Some(Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
+                    let text = "too many requests wait for this session: wait for some answers first";
+                    AgentError::InvalidRequest(text.into())
+                })?)
+            }
+        };
+        self.commands.send((command, slot)).map_err(|_| AgentError::SessionDied)
     }
 }
 
@@ -305,8 +313,8 @@ impl Session {
             workspace,
             mode,
             transition: None,
-            events: Vec::new(),
-            stored: 0,
+            unsaved: Vec::new(),
+            saved: 0,
             history: History::default(),
             grants: Grants::default(),
             seen: HashMap::new(),
@@ -329,20 +337,19 @@ impl Session {
             }
             _ => {}
         }
-        match self.events.last_mut() {
+        match self.unsaved.last_mut() {
             Some(last) if last.goes_on_with(&event) => last.append(event),
-            _ => self.events.push(event),
+            _ => self.unsaved.push(event),
         }
     }
 
     /// Notes a mode change for the model. One that was taken back before the model heard of it is none.
-    fn note_transition(&mut self, from: SessionModeId, to: SessionModeId, during: Option<u64>) {
-        let from = match self.transition.take() {
-            Some(pending) if !pending.told => pending.transition.from,
-            _ => from,
-        };
-        if from != to {
-            let transition = Transition { from, to };
+    fn note_transition(&mut self, mut transition: Transition, during: Option<u64>) {
+        if let Some(pending) = self.transition.take().filter(|pending| !pending.told) {
+            transition.from = pending.transition.from;
+            transition.unconfirmed += pending.transition.unconfirmed;
+        }
+        if transition.from != transition.to {
             self.transition = Some(PendingTransition { transition, during, told: false });
         }
     }

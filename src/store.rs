@@ -6,14 +6,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode, Transaction};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::acp::{SessionId, SessionModeId, ToolCallId};
-use crate::session::event::SessionEvent;
+use crate::event::SessionEvent;
 
 mod row;
 mod schema;
@@ -144,6 +144,8 @@ pub struct Store {
     commands: mpsc::UnboundedSender<Command>,
     /// Waits that are under way.
     waiting: Arc<AtomicUsize>,
+    /// The record is in memory although a file was asked for.
+    substituted: Arc<AtomicBool>,
 }
 
 impl Store {
@@ -152,8 +154,11 @@ impl Store {
     /// A file that cannot be used is reported in the log, and the record goes to memory.
     pub fn open(location: Location) -> std::io::Result<Self> {
         let (commands, queue) = mpsc::unbounded_channel();
-        thread::Builder::new().name("store".into()).spawn(move || write(open_or_memory(&location), queue))?;
-        Ok(Self { commands, waiting: Arc::default() })
+        let substituted: Arc<AtomicBool> = Arc::default();
+        let flag = Arc::clone(&substituted);
+        let writer = move || write(open_or_memory(&location, &flag), queue);
+        thread::Builder::new().name("store".into()).spawn(writer)?;
+        Ok(Self { commands, waiting: Arc::default(), substituted })
     }
 
     /// Hands over a row. It is durable after the next [`Self::flush`].
@@ -183,6 +188,11 @@ impl Store {
         outcome.unwrap_or_else(|_| Err(StoreError("the writer has ended".into())))
     }
 
+    /// Whether the record ends with this process although a file was asked for. Known after the first wait.
+    pub fn is_substituted(&self) -> bool {
+        self.substituted.load(Ordering::Acquire)
+    }
+
     /// Whether somebody waits for a commit.
     pub fn is_busy(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
@@ -194,7 +204,7 @@ impl Store {
     }
 }
 
-fn open_or_memory(location: &Location) -> Option<Connection> {
+fn open_or_memory(location: &Location, substituted: &AtomicBool) -> Option<Connection> {
     let opened = match location {
         Location::Memory => schema::open_memory(),
         Location::File(path) => schema::open_file(path),
@@ -202,6 +212,7 @@ fn open_or_memory(location: &Location) -> Option<Connection> {
     opened
         .or_else(|error| {
             tracing::error!(%error, ?location, "the record cannot be kept there; it is kept in memory");
+            substituted.store(true, Ordering::Release);
             schema::open_memory()
         })
         .inspect_err(|error| tracing::error!(%error, "the record cannot be kept at all"))
@@ -222,41 +233,80 @@ fn write(connection: Option<Connection>, mut queue: mpsc::UnboundedReceiver<Comm
         for command in batch {
             match command {
                 Command::Post(row) => kept.push(row),
-                Command::ModeChange(change, done) => {
-                    changes.push(change);
-                    waiting.push(done);
-                }
+                Command::ModeChange(change, done) => changes.push((change, done)),
                 Command::Flush(done) => waiting.push(done),
             }
         }
         let outcome = match &mut connection {
-            Some(connection) => commit(connection, &kept, &changes),
+            Some(connection) => commit(connection, &kept, changes.iter().map(|(change, _)| change)),
             None => Err(rusqlite::Error::InvalidPath("no connection".into())),
         };
-        if let Err(error) = &outcome {
-            tracing::error!(%error, rows = kept.len(), "the record could not be written");
-            let lost = kept.len().saturating_sub(KEPT);
-            kept.drain(..lost);
-        } else {
-            kept.clear();
+        match &outcome {
+            Ok(_) => kept.clear(),
+            Err(error) => {
+                tracing::error!(%error, rows = kept.len(), "the record could not be written");
+                forget_oldest(&mut kept);
+            }
         }
-        let outcome = outcome.map_err(|error| StoreError(error.to_string()));
+        // Whoever waited may have been cancelled meanwhile.
+        let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
         for done in waiting {
-            // Whoever waited may have been cancelled meanwhile.
-            let _ = done.send(outcome.clone());
+            let _ = done.send(outcome.as_ref().map(|_| ()).map_err(|error| failed(error)));
+        }
+        for (number, (_, done)) in changes.into_iter().enumerate() {
+            let recorded = outcome.as_ref().map_err(|error| failed(error)).and_then(|outcomes| {
+                outcomes
+                    .get(number)
+                    .map_or(Ok(()), |outcome| outcome.as_ref().map_err(|error| failed(error)).copied())
+            });
+            let _ = done.send(recorded);
         }
     }
 }
 
-fn commit(connection: &mut Connection, rows: &[Row], changes: &[ModeChange]) -> rusqlite::Result<()> {
-    let transaction = connection.transaction()?;
+/// While nothing can be written, what happened longest ago is given up first; which sessions there are is kept.
+fn forget_oldest(kept: &mut Vec<Row>) {
+    let mut excess = kept.len().saturating_sub(KEPT);
+    kept.retain(|row| {
+        let goes = excess > 0 && !matches!(row, Row::Session { .. });
+        excess -= usize::from(goes);
+        !goes
+    });
+}
+
+/// Writes everything, or nothing. A row that can never be written (its session was deleted elsewhere, say) is left out
+/// by itself, so that it does not stand in the way of the others; for a mode change the outcome says so.
+fn commit<'a>(
+    connection: &mut Connection,
+    rows: &[Row],
+    changes: impl Iterator<Item = &'a ModeChange>,
+) -> rusqlite::Result<Vec<rusqlite::Result<()>>> {
+    let mut transaction = connection.transaction()?;
     for row in rows {
-        row::insert(&transaction, row)?;
+        let written = by_itself(&mut transaction, |connection| row::insert(connection, row))?;
+        if let Err(error) = written {
+            tracing::error!(%error, "a row can never be recorded and is left out");
+        }
     }
+    let mut outcomes = Vec::new();
     for change in changes {
-        row::insert_mode_change(&transaction, change)?;
+        outcomes.push(by_itself(&mut transaction, |connection| row::insert_mode_change(connection, change))?);
     }
-    transaction.commit()
+    transaction.commit()?;
+    Ok(outcomes)
+}
+
+/// Does something inside a transaction that may be undone by itself. The inner error is one of the row's own.
+fn by_itself(
+    transaction: &mut Transaction<'_>,
+    work: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+) -> rusqlite::Result<rusqlite::Result<()>> {
+    let savepoint = transaction.savepoint()?;
+    match work(&savepoint) {
+        Ok(()) => savepoint.commit().map(Ok),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => Ok(Err(error)),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

@@ -1,18 +1,22 @@
 //! The log: to stderr, never to stdout.
 //!
-//! Quiet unless something is wrong; `MODEGATE_LOG` sets the level. Fields carry names and ids, never contents or keys.
+//! Quiet unless something is wrong; `MODEGATE_LOG` sets the level. Fields carry names and ids, never contents or keys. A
+//! thread writes it, and drops lines when nobody reads: the agent never waits for its own log.
 
+use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
 use tracing_subscriber::filter::LevelFilter;
 
-/// Starts the log. An unknown level is said and read as `warn`.
-pub fn start(level: Option<&str>) {
+/// Starts the log. An unknown level is said and read as `warn`. What is logged is written while the guard lives.
+pub fn start(level: Option<&str>) -> WorkerGuard {
     let parsed = level.map(str::parse::<LevelFilter>);
     let filter = match parsed {
         Some(Ok(filter)) => filter,
         None | Some(Err(_)) => LevelFilter::WARN,
     };
-    tracing_subscriber::fmt().with_max_level(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let (writer, guard) = NonBlocking::new(std::io::stderr());
+    tracing_subscriber::fmt().with_max_level(filter).with_writer(writer).with_ansi(false).init();
     if let (Some(level), Some(Err(_))) = (level, parsed) {
         tracing::warn!(level, "MODEGATE_LOG is one of off, error, warn, info, debug, trace");
     }
+    guard
 }

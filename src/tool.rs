@@ -12,12 +12,16 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::acp::{PlanEntry, ToolKind};
 use crate::gate::Permit;
 use crate::model::ToolOffer;
 use crate::permission::{Effect, Target};
 use crate::workspace::{FileError, Stamp, Workspace};
+pub use content::ToolContent;
+
+pub mod content;
 
 mod apply_patch;
 mod delete_file;
@@ -95,22 +99,6 @@ pub enum ToolError {
     /// Anything else, in a sentence.
     #[error("{0}")]
     Failed(String),
-}
-
-/// Something to show in the client beside a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ToolContent {
-    /// Text.
-    Text(String),
-    /// A file's content before and after.
-    Diff {
-        /// Absolute.
-        path: PathBuf,
-        /// `None` for a new file.
-        old: Option<String>,
-        /// The whole new content.
-        new: String,
-    },
 }
 
 /// A place that a call is about.
@@ -264,6 +252,22 @@ impl Drop for AtWork {
     }
 }
 
+/// Carries out an effect off the main thread. Its permit stays with the work until it is over, whether or not somebody
+/// still waits for it: that is what a mode change relies on.
+async fn effect<T: Send + 'static>(
+    permit: Permit,
+    work: impl FnOnce(&CancellationToken) -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
+    blocking(move || {
+        // The whole permit, not only what the work uses of it.
+        let permit = permit;
+        let done = work(&permit.cancel);
+        drop(permit);
+        done
+    })
+    .await
+}
+
 /// Does disk or CPU work off the main thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
@@ -282,6 +286,20 @@ async fn blocking<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The waiting is given up, as when a call takes too long; the work goes on, and so does its permit.
+    #[tokio::test]
+    async fn a_permit_stays_with_the_work_until_the_work_is_over() {
+        let mut gate = crate::gate::Gate::default();
+        let facts = crate::permission::CallFacts { tool: "t".into(), effect: Effect::Edit, targets: vec![] };
+        let permit = gate.admit(crate::acp::ToolCallId::new("c"), facts, &CancellationToken::new());
+        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+        let work = effect(permit, move |_| Ok(wait.recv().is_ok()));
+        assert!(tokio::time::timeout(Duration::from_millis(1), work).await.is_err());
+        let ended = gate.end(|_| true, Duration::ZERO).await;
+        assert_eq!((ended.confirmed.len(), ended.unconfirmed.len()), (0, 1));
+        drop(go_on);
+    }
 
     /// Every tool stands here with its effect: a new one without a decision fails (D28).
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! [`Workspace::resolve`] follows symbolic links once and says where a path really lies. What is opened afterwards is
 //! that place and no other: every component is opened without following links, so a link that is put there between
-//! the decision and the opening is an error, not a way out. The only rooms that open workspace files are this and
-//! [`crate::tool`]'s search, which walks without following links.
+//! the decision and the opening is an error, not a way out. (The session's own root is opened by its path.) The only rooms that
+//! open workspace files are this and the tools that walk, which follow no link they meet.
 
 use std::ffi::OsString;
 use std::io;
@@ -138,6 +138,12 @@ pub fn open(target: &Target) -> Result<OpenFile, FileError> {
     options.read(true).follow(FollowSymlinks::No);
     let file = parent.open_with(&name, &options).map_err(|error| failed(&error))?;
     let metadata = file.metadata().map_err(|error| failed(&error))?;
+    if !metadata.is_file() {
+        return Err(FileError::Unsuitable(format!(
+            "{} has changed into something else",
+            target.path.display()
+        )));
+    }
     Ok(OpenFile { file, metadata })
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use crate::acp::{ContentBlock, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallStatus, Update};
-use crate::session::encoder::NOTICE_META;
+use crate::session::encoder::{DENIED_META, NOTICE_META};
 
 /// How the answer is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +30,10 @@ pub(super) struct View<'a, O, P> {
     pub(super) denied: Vec<String>,
     /// The model's text.
     pub(super) text: String,
+    /// The model has said something since its last call.
+    pub(super) answered: bool,
+    /// The title of the last call.
+    pub(super) last_call: String,
 }
 
 impl<O: Write, P: Write> View<'_, O, P> {
@@ -44,6 +48,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 if chunk.meta.as_ref().is_some_and(|meta| meta.contains_key(NOTICE_META)) {
                     return writeln!(self.progress, "modegate: {}", text.text.trim());
                 }
+                self.answered |= !text.text.trim().is_empty();
                 self.text.push_str(&text.text);
                 if self.format == Format::Text {
                     self.output.write_all(text.text.as_bytes())?;
@@ -51,9 +56,22 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 }
                 Ok(())
             }
-            SessionUpdate::ToolCall(call) => writeln!(self.progress, "· {}", call.title),
+            SessionUpdate::ToolCall(call) => {
+                // What was said before a call is not yet the answer.
+                self.answered = false;
+                self.last_call.clone_from(&call.title);
+                writeln!(self.progress, "· {}", call.title)
+            }
             SessionUpdate::ToolCallUpdate(update) if update.fields.status == Some(ToolCallStatus::Failed) => {
-                writeln!(self.progress, "  failed")
+                let rule = update.meta.as_ref().and_then(|meta| meta.get(DENIED_META));
+                let Some(rule) = rule else { return writeln!(self.progress, "  failed") };
+                self.denied.push(self.last_call.clone());
+                writeln!(
+                    self.progress,
+                    "  denied: {} mode ({})",
+                    self.mode,
+                    rule.as_str().unwrap_or_default()
+                )
             }
             // Thoughts, plans, usage and whatever the protocol may add are for editors.
             _ => Ok(()),

@@ -73,6 +73,19 @@ fn reading_outside_the_roots_is_asked_for_in_every_mode_and_a_grant_covers_what_
 }
 
 #[test]
+fn a_grant_for_one_place_says_nothing_of_another_in_the_same_call() {
+    let code = Modes::built_in().resolve("code").unwrap().clone();
+    let mut grants = Grants::default();
+    grants.allow("code", Scope::Below("tool".into(), "/ext/a".into()));
+    let both = call(Effect::Read, &["/ext/a", "/home/.ssh/id"]);
+    let missing = vec![Scope::Below("tool".into(), "/home/.ssh/id".into())];
+    assert_eq!(decide(&[&code], &grants, &both), Verdict::Ask(missing));
+    assert_eq!(verdict(&code, &grants, &call(Effect::Read, &["/ext/a", "inside"])), "allow");
+    grants.reject("code", Scope::Below("tool".into(), "/home/.ssh".into()));
+    assert_eq!(verdict(&code, &grants, &both), "rejected_always");
+}
+
+#[test]
 fn a_grant_is_inert_in_another_mode_and_never_lifts_a_denial() {
     let modes = Modes::built_in();
     let (ask, plan) = (modes.resolve("ask").unwrap(), modes.resolve("plan").unwrap());

@@ -38,6 +38,8 @@ pub enum Incoming<'a> {
         /// The result, or the error object.
         outcome: Result<&'a RawValue, &'a RawValue>,
     },
+    /// An answer that cannot be to a request of ours. Answers are never answered.
+    NoAnswer,
     /// No message of the protocol.
     Invalid {
         /// The id, if one could be read.
@@ -90,10 +92,15 @@ fn sort_object(text: &str) -> Incoming<'_> {
     let Envelope { id, method, params, result, error } = envelope;
     let legal_id = id.filter(|id| is_legal_id(id));
     let Some(method) = method else {
-        return match (id, result, error) {
+        // Some write a null error beside a result; anything else in that place is an error.
+        let error = error.filter(|error| result.is_none() || error.get() != "null");
+        return match (legal_id, result, error) {
+            (Some(id), _, Some(error)) => Incoming::Answer { id, outcome: Err(error) },
             (Some(id), Some(result), None) => Incoming::Answer { id, outcome: Ok(result) },
-            (Some(id), None, Some(error)) => Incoming::Answer { id, outcome: Err(error) },
-            _ => invalid(legal_id, "a message has a method, or an id and one of result and error"),
+            (None, Some(_), _) | (None, _, Some(_)) => Incoming::NoAnswer,
+            (_, None, None) => {
+                invalid(legal_id, "a message has a method, or an id and one of result and error")
+            }
         };
     };
     let Ok(method) = serde_json::from_str::<Cow<'_, str>>(method.get()) else {
@@ -126,6 +133,7 @@ mod tests {
     fn check(line: &str, expected: &str) {
         let sorted = match sort(line.as_bytes()) {
             Incoming::Blank => "blank".to_owned(),
+            Incoming::NoAnswer => "no answer".to_owned(),
             Incoming::Request { id, method, params } => {
                 format!("request {} {method} {}", id.get(), params.map_or("-", RawValue::get))
             }
@@ -168,7 +176,11 @@ mod tests {
         check(r#"{"id":4,"method":7}"#, "invalid 4 -32600");
         check(r#"{"id":5}"#, "invalid 5 -32600");
         check(r#"{"id":5,"id":6,"method":"m"}"#, "invalid null -32600");
-        check(r#"{"id":6,"result":1,"error":{}}"#, "invalid 6 -32600");
+        check(r#"{"id":6,"result":1,"error":{}}"#, "error 6 {}");
+        check(r#"{"id":6,"result":1,"error":null}"#, "result 6 1");
+        check(r#"{"id":6,"error":null}"#, "error 6 null");
+        check(r#"{"result":1}"#, "no answer");
+        check(r#"{"id":{},"error":{}}"#, "no answer");
     }
 
     #[test]

@@ -14,12 +14,12 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::authorize::{Answer, DenialCount, OpenQuestion};
-use super::event::{SessionEvent, ToolCallUpdateEvent};
 use super::turn::{self, Turn, TurnError, TurnMessage};
-use super::{Prompt, Session, SessionCommand, Shared, encoder};
-use crate::acp::{ContentBlock, MessageId, StopReason, ToolCallStatus};
+use super::{Mail, Prompt, Session, SessionCommand, Shared, encoder};
+use crate::acp::{ContentBlock, MessageId, StopReason};
 use crate::client::Client;
 use crate::error::AgentError;
+use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::gate::Gate;
 use crate::mode::Mode;
 use crate::model::ToolOffer;
@@ -69,7 +69,7 @@ pub(super) async fn run(
     session: Session,
     shared: Shared,
     client: Client,
-    mut mailbox: mpsc::Receiver<SessionCommand>,
+    mut mailbox: mpsc::UnboundedReceiver<Mail>,
 ) {
     let mut actor = Actor::new(session, shared, client);
     actor.record_start();
@@ -78,37 +78,30 @@ pub(super) async fn run(
             // Commands first: a cancel or a mode change comes before what a turn wants meanwhile.
             biased;
             command = mailbox.recv() => match command {
-                Some(SessionCommand::Close(done)) => {
+                Some((SessionCommand::Close(done), _)) => {
                     actor.close().await;
                     // Whoever closed may have stopped waiting.
                     let _ = done.send(());
                     return;
                 }
-                Some(command) => actor.command(command).await,
+                Some((command, _slot)) => actor.command(command).await,
                 None => return actor.close().await,
             },
             Some((number, answer)) = actor.answers.next() => actor.answered(number, answer),
-            (message, room) = next_message(&mut actor.turn, &actor.client) => match message {
-                Some(message) => actor.turn_message(message, room).await,
+            message = next_message(&mut actor.turn) => match message {
+                Some(message) => actor.turn_message(message).await,
                 None => actor.turn_over().await,
             },
         }
     }
 }
 
-/// The turn's next message, once the client has room for what may come of it. Pends while no turn runs.
-async fn next_message(
-    turn: &mut Option<RunningTurn>,
-    client: &Client,
-) -> (Option<TurnMessage>, Option<OwnedSemaphorePermit>) {
-    let Some(turn) = turn else { return std::future::pending().await };
-    let room = tokio::select! {
-        biased;
-        // A turn that ends has little left to say, and must not wait for a client that does not read.
-        () = turn.cancel.cancelled() => None,
-        room = client.room() => Some(room),
-    };
-    (turn.messages.recv().await, room)
+/// The turn's next message. Pends while no turn runs.
+async fn next_message(turn: &mut Option<RunningTurn>) -> Option<TurnMessage> {
+    match turn {
+        Some(turn) => turn.messages.recv().await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Actor {
@@ -219,16 +212,17 @@ impl Actor {
             workspace: self.session.workspace.clone(),
             parallel: self.shared.parallel,
             cancel: cancel.clone(),
+            client: self.client.clone(),
             actor: to_actor,
         };
         let task = tokio::spawn(turn::run(running));
         self.turn = Some(RunningTurn { messages, cancel, task, reply });
     }
 
-    async fn turn_message(&mut self, message: TurnMessage, room: Option<OwnedSemaphorePermit>) {
+    async fn turn_message(&mut self, message: TurnMessage) {
         match message {
-            TurnMessage::Event(event) => self.record(event, room).await,
-            TurnMessage::Finished { update, seen } => {
+            TurnMessage::Event(event, room) => self.record(event, room).await,
+            TurnMessage::Finished { update, seen, room } => {
                 self.session.seen.extend(seen);
                 self.record(SessionEvent::ToolCallUpdate(update), room).await;
             }
@@ -281,8 +275,8 @@ impl Actor {
             return self.save().await;
         }
         // The turn ends soon after its token; what it still has to say happened.
-        while let (Some(message), _) = next_message(&mut self.turn, &self.client).await {
-            self.turn_message(message, None).await;
+        while let Some(message) = next_message(&mut self.turn).await {
+            self.turn_message(message).await;
         }
         self.turn_over().await;
         self.save().await;
@@ -296,7 +290,7 @@ impl Actor {
             | SessionEvent::Title { .. }
             | SessionEvent::Usage { .. }
             | SessionEvent::ModeChange { .. } => false,
-            event => !self.session.events.last().is_some_and(|last| last.goes_on_with(event)),
+            event => !self.session.unsaved.last().is_some_and(|last| last.goes_on_with(event)),
         };
         if begins {
             self.save().await;
@@ -311,43 +305,33 @@ impl Actor {
 
     /// Waits until everything that happened is recorded. A failure is said once; the session goes on.
     pub(super) async fn save(&mut self) {
-        let from = self.session.stored;
-        if from == self.session.events.len() {
+        if self.session.unsaved.is_empty() {
             return;
         }
         let at = self.shared.source.now_ms();
-        for (seq, event) in self.session.events.iter().enumerate().skip(from) {
-            self.shared.store.post(Row::Event {
-                session: self.session.id.clone(),
-                seq: seq as u64,
-                turn: self.session.turns,
-                event: event.clone(),
-                at,
-            });
+        for event in std::mem::take(&mut self.session.unsaved) {
+            let seq = self.session.saved;
+            self.session.saved += 1;
+            let (session, turn) = (self.session.id.clone(), self.session.turns);
+            self.shared.store.post(Row::Event { session, seq, turn, event, at });
         }
-        self.session.stored = self.session.events.len();
-        if let Err(error) = self.shared.store.flush().await {
-            tracing::error!(%error, "a session is not being recorded");
-            if !std::mem::replace(&mut self.record_failed, true) {
-                let message_id = MessageId::new(format!("msg_{}_r", self.session.turns));
-                let text = "This session is not being recorded: the record cannot be written.\n".into();
-                let notice = SessionEvent::Notice { message_id, text };
-                let (client, id) = (&self.client, &self.session.id);
-                encoder::encode(&notice, &self.shared.modes, |update| {
-                    client.update(id.clone(), update, None);
-                });
-                self.session.push(notice);
+        let problem = match self.shared.store.flush().await {
+            Ok(()) if self.shared.store.is_substituted() => {
+                "This session is recorded in memory only, because the store cannot be used: it ends with the agent.\n"
             }
+            Ok(()) => return,
+            Err(error) => {
+                tracing::error!(%error, "a session is not being recorded");
+                "This session is not being recorded: the store cannot be written.\n"
+            }
+        };
+        if !std::mem::replace(&mut self.record_failed, true) {
+            let message_id = MessageId::new(format!("msg_{}_r", self.session.turns));
+            let notice = SessionEvent::Notice { message_id, text: problem.into() };
+            let (client, id) = (&self.client, &self.session.id);
+            encoder::encode(&notice, &self.shared.modes, |update| client.update(id.clone(), update, None));
+            self.session.push(notice);
         }
-    }
-}
-
-impl ToolCallUpdateEvent {
-    /// A call that is over without success; the text is for the model and the client.
-    pub(super) fn failed(id: crate::acp::ToolCallId, text: impl Into<String>) -> Self {
-        let text = text.into();
-        let content = Some(vec![crate::tool::ToolContent::Text(text.clone())]);
-        Self { id, status: ToolCallStatus::Failed, content, result: Some(text) }
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct OpenQuestion {
     call: ToolCallId,
     facts: CallFacts,
     /// What "always" would cover, in the mode in which it was asked.
-    scope: Scope,
+    scopes: Vec<Scope>,
     mode: String,
     reply: oneshot::Sender<Authorization>,
 }
@@ -45,7 +45,7 @@ pub(super) struct DenialCount {
 
 impl DenialCount {
     /// Whether this denial is one too many.
-    fn add(&mut self, call: &super::event::ToolCallEvent, rule: &str) -> bool {
+    fn add(&mut self, call: &crate::event::ToolCallEvent, rule: &str) -> bool {
         let mut hasher = DefaultHasher::new();
         (&call.name, call.arguments.to_string(), rule).hash(&mut hasher);
         let hash = hasher.finish();
@@ -84,8 +84,8 @@ impl Actor {
         preview: &[ToolContent],
         reply: oneshot::Sender<Authorization>,
     ) {
-        let scope = match self.decide(&facts) {
-            Verdict::Ask(scope) => scope,
+        let scopes = match self.decide(&facts) {
+            Verdict::Ask(scopes) => scopes,
             // The turn may have been cancelled while it asked; so below.
             Verdict::Allow => return drop(reply.send(self.granted(call, facts))),
             Verdict::Deny(denial) => return drop(reply.send(self.denied(call, denial))),
@@ -98,29 +98,40 @@ impl Actor {
         let request = RequestPermissionRequest::new(
             self.session.id.clone(),
             encoder::call_for_permission(announced, preview),
-            options(&scope, &mode),
+            options(&scopes, &mode),
         );
         let (id, answer) = self.client.request_permission(request);
         self.answers.push(answer.map(move |answer| (id, answer)).boxed());
-        self.questions.insert(id, OpenQuestion { call, facts, scope, mode, reply });
+        self.questions.insert(id, OpenQuestion { call, facts, scopes, mode, reply });
     }
 
     /// Takes an answer; the decision is made again, by the mode that is on now.
     pub(super) fn answered(&mut self, number: u64, answer: Answer) {
         // A question that was closed meanwhile has no place any more: its answer is void.
         let Some(question) = self.questions.remove(&number) else { return };
-        let OpenQuestion { call, facts, scope, mode, reply, .. } = question;
+        let OpenQuestion { call, facts, scopes, mode, reply } = question;
         let authorization = match consent(answer) {
             Consent::Always => {
-                self.session.grants.allow(&mode, scope);
+                for scope in scopes {
+                    self.session.grants.allow(&mode, scope);
+                }
                 self.decide_again(call, facts)
             }
             Consent::Once => self.decide_again(call, facts),
             Consent::Never => {
-                self.session.grants.reject(&mode, scope);
-                Authorization::Rejected("The user rejected this call, and every further one like it.".into())
+                for scope in scopes {
+                    self.session.grants.reject(&mode, scope);
+                }
+                Authorization::Rejected {
+                    message: "The user rejected this call, and every further one like it.".into(),
+                    too_often: false,
+                }
             }
-            Consent::No(why) => Authorization::Rejected(why),
+            Consent::No(why) => {
+                let announced = self.session.open_calls.get(&call);
+                let too_often = announced.is_some_and(|call| self.denials.add(call, "rejected"));
+                Authorization::Rejected { message: why, too_often }
+            }
         };
         // The turn may have been cancelled meanwhile.
         let _ = reply.send(authorization);
@@ -182,7 +193,7 @@ impl Actor {
             rule: rule.into(),
             at: self.shared.source.now_ms(),
         }));
-        Authorization::Denied { message, too_often }
+        Authorization::Denied { rule, message, too_often }
     }
 }
 
@@ -199,11 +210,12 @@ const ALLOW_ALWAYS: &str = "allow_always";
 const REJECT_ONCE: &str = "reject_once";
 const REJECT_ALWAYS: &str = "reject_always";
 
-fn options(scope: &Scope, mode: &str) -> Vec<PermissionOption> {
-    let what = match scope {
+fn options(scopes: &[Scope], mode: &str) -> Vec<PermissionOption> {
+    let what = scopes.iter().map(|scope| match scope {
         Scope::Tool(tool) => tool.clone(),
         Scope::Below(tool, path) => format!("{tool} below {}", path.display()),
-    };
+    });
+    let what = what.collect::<Vec<_>>().join(", ");
     let option = |id: &'static str, name: String, kind| PermissionOption::new(id, name, kind);
     vec![
         option(ALLOW_ONCE, "Allow".into(), PermissionOptionKind::AllowOnce),

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::event::{SessionEvent, ToolCallUpdateEvent};
 use super::turn::{After, Announced, Authorization, Turn, TurnError, TurnMessage};
 use crate::acp::{ToolCallId, ToolCallStatus};
+use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::gate::Permit;
 use crate::permission::CallFacts;
 use crate::tool::{PreparedCall, RunContext, ToolContent, ToolError, ToolOutput, ToolSpec};
@@ -39,10 +39,12 @@ impl Turn {
             (Err(error), _) => return self.failed(id, error.to_string()).await,
         };
         if matches!(answer, Authorization::Ask) {
-            let preview = match prepared.preview().await {
-                Ok(preview) => preview,
-                Err(error) => return self.failed(id, error.to_string()).await,
-            };
+            let preview =
+                match within(prepared.preview(), &self.cancel, &CancellationToken::new(), spec.timeout).await
+                {
+                    Ok(preview) => preview,
+                    Err(error) => return self.failed(id, error.to_string()).await,
+                };
             answer =
                 self.ask_actor(|reply| TurnMessage::Ask { call: id.clone(), facts, preview, reply }).await?;
         }
@@ -62,16 +64,11 @@ impl Turn {
         permit: Permit,
         known: Vec<Option<Stamp>>,
     ) -> Result<After, TurnError> {
-        let update = ToolCallUpdateEvent {
-            id: id.clone(),
-            status: ToolCallStatus::InProgress,
-            content: None,
-            result: None,
-        };
-        self.post(TurnMessage::Event(SessionEvent::ToolCallUpdate(update))).await?;
+        let update = ToolCallUpdateEvent::begun(id.clone());
+        self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
         let cancel = permit.cancel.clone();
         let run = prepared.run(RunContext { permit, known });
-        let outcome = within(run, &cancel, spec.timeout).await;
+        let outcome = within(run, &cancel, &cancel, spec.timeout).await;
         match outcome {
             Ok(output) => {
                 self.finish(id, output).await?;
@@ -91,31 +88,38 @@ impl Turn {
     async fn finish(&self, id: ToolCallId, output: ToolOutput) -> Result<(), TurnError> {
         let ToolOutput { text, content, seen, plan } = output;
         if let Some(entries) = plan {
-            self.post(TurnMessage::Event(SessionEvent::Plan { entries })).await?;
+            self.post_event(SessionEvent::Plan { entries }).await?;
         }
-        let content = if content.is_empty() { vec![ToolContent::Text(text.clone())] } else { content };
+        let content = if content.is_empty() { vec![ToolContent::text(&text)] } else { content };
         let update = ToolCallUpdateEvent {
             id,
             status: ToolCallStatus::Completed,
             content: Some(content),
             result: Some(text),
+            denied: None,
         };
-        self.post(TurnMessage::Finished { update, seen }).await
+        let room = self.room().await;
+        self.post(TurnMessage::Finished { update, seen, room }).await
     }
 
     async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {
         let update = ToolCallUpdateEvent::failed(id, text);
-        self.post(TurnMessage::Event(SessionEvent::ToolCallUpdate(update))).await?;
+        self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
         Ok(After::GoOn)
     }
 
     async fn refused(&self, id: ToolCallId, answer: Authorization) -> Result<After, TurnError> {
         match answer {
-            Authorization::Denied { message, too_often } => {
+            Authorization::Denied { rule, message, too_often } => {
+                let update =
+                    ToolCallUpdateEvent { denied: Some(rule), ..ToolCallUpdateEvent::failed(id, message) };
+                self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
+                Ok(if too_often { After::Stop } else { After::GoOn })
+            }
+            Authorization::Rejected { message, too_often } => {
                 self.failed(id, message).await?;
                 Ok(if too_often { After::Stop } else { After::GoOn })
             }
-            Authorization::Rejected(text) => self.failed(id, text).await,
             // The actor closes what a cancelled turn leaves open.
             Authorization::Cancelled | Authorization::Granted { .. } | Authorization::Ask => Ok(After::GoOn),
         }
@@ -123,11 +127,12 @@ impl Turn {
 }
 
 /// Runs a call until it is done, its time is up, or it was cancelled and had time to end.
-async fn within(
-    run: impl Future<Output = Result<ToolOutput, ToolError>>,
+async fn within<T>(
+    run: impl Future<Output = Result<T, ToolError>>,
     cancel: &CancellationToken,
+    on_timeout: &CancellationToken,
     timeout: Duration,
-) -> Result<ToolOutput, ToolError> {
+) -> Result<T, ToolError> {
     let mut run = std::pin::pin!(run);
     let late = |what: &str| ToolError::Failed(format!("The call {what}."));
     tokio::select! {
@@ -135,7 +140,7 @@ async fn within(
         outcome = &mut run => return outcome,
         () = cancel.cancelled() => {}
         () = tokio::time::sleep(timeout) => {
-            cancel.cancel();
+            on_timeout.cancel();
             let ended = tokio::time::timeout(GRACE, run).await.is_ok();
             return Err(late(if ended { "took too long and was stopped" } else { "took too long and may still be running" }));
         }

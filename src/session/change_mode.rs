@@ -6,10 +6,11 @@
 use std::time::Duration;
 
 use super::actor::Actor;
-use super::event::SessionEvent;
+use super::reminder::Transition;
 use super::{ModeEffect, valid_modes};
 use crate::acp::SessionModeId;
 use crate::error::AgentError;
+use crate::event::SessionEvent;
 use crate::mode::Mode;
 use crate::permission::{self, CallFacts, Grants, Verdict};
 use crate::store::{ModeChange, ModeSource};
@@ -56,9 +57,13 @@ impl Actor {
         let closed = self.close_questions(is_denied);
         let ended = self.gate.end(is_denied, BOUND).await;
         let during = self.turn.is_some().then_some(self.session.turns);
-        self.session.note_transition(from.clone(), to.clone(), during);
+        let unconfirmed = ended.unconfirmed.clone();
+        self.session.note_transition(
+            Transition { from: from.clone(), to: to.clone(), unconfirmed: unconfirmed.len() },
+            during,
+        );
         let tightened = modes.resolve(&from.0).is_ok_and(|old| self.is_tighter(old, new));
-        self.record(SessionEvent::ModeChange { from, to }, None).await;
+        self.record(SessionEvent::ModeChange { from, to, unconfirmed }, None).await;
         Ok(Some(ModeEffect { tightened, ended, closed }))
     }
 

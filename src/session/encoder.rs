@@ -3,32 +3,27 @@
 //! Lines stay below 60 KiB, because a common client reads no longer ones: long text goes in several chunks, tool content
 //! is cut with a note, and a large diff becomes its hunks as text.
 
-use std::borrow::Cow;
-
 use serde_json::Value;
-use similar::TextDiff;
 
-use super::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use super::options::config_options;
 use crate::acp::{
     ConfigOptionUpdate, ContentChunk, CurrentModeUpdate, Diff, MessageId, Meta, Plan, PlanEntry,
     SessionInfoUpdate, SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation, ToolCallUpdate,
     ToolCallUpdateFields, Update, UsageUpdate,
 };
+use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::mode::Modes;
+use crate::tool::content::{clip, fitting};
 use crate::tool::{Location, ToolContent};
 
 /// Marks, in an agent message's `_meta`, what Modegate itself says: the model did not, and will not see it.
 pub const NOTICE_META: &str = "modegate/notice";
 
+/// Names, in a tool update's `_meta`, the rule that denied the call.
+pub const DENIED_META: &str = "modegate/denied";
+
 /// Bytes of a text chunk once it is JSON.
 const CHUNK: usize = 32 * 1024;
-
-/// Bytes of a tool's text once it is JSON.
-const CONTENT: usize = 24 * 1024;
-
-/// Bytes of both sides of a diff once they are JSON.
-const DIFF: usize = 40 * 1024;
 
 /// Bytes of a call's arguments once they are JSON.
 const RAW_INPUT: usize = 12 * 1024;
@@ -39,7 +34,10 @@ const RAW_STRING: usize = 2 * 1024;
 /// Bytes of the texts of a plan once they are JSON.
 const PLAN: usize = 32 * 1024;
 
-/// Characters of a title.
+/// Places of one call.
+const LOCATIONS: usize = 20;
+
+/// Characters of a title or a tool's name.
 const TITLE: usize = 200;
 
 /// Hands the updates for an event to `send`, in order. Some events have none.
@@ -87,7 +85,7 @@ fn chunks(text: &str, id: &MessageId, mut send: impl FnMut(ContentChunk)) {
 
 fn tool_call(call: &ToolCallEvent) -> ToolCall {
     ToolCall::new(call.id.clone(), title(&call.title))
-        .name(call.name.clone())
+        .name(title(&call.name))
         .kind(call.kind)
         .locations(locations(&call.locations))
         .raw_input(Some(&call.arguments).filter(|arguments| !arguments.is_null()).map(raw_input))
@@ -98,7 +96,8 @@ fn tool_call_update(update: &ToolCallUpdateEvent) -> ToolCallUpdate {
     if let Some(content) = &update.content {
         fields = fields.content(content.iter().map(content_block).collect::<Vec<_>>());
     }
-    ToolCallUpdate::new(update.id.clone(), fields)
+    let denied = update.denied.map(|rule| Meta::from_iter([(DENIED_META.to_owned(), Value::from(rule))]));
+    ToolCallUpdate::new(update.id.clone(), fields).meta(denied)
 }
 
 /// A call as a permission request shows it: everything again, with what would be done.
@@ -108,18 +107,12 @@ pub fn call_for_permission(call: &ToolCallEvent, preview: &[ToolContent]) -> Too
     call.into()
 }
 
+/// Tools have made it small already.
 fn content_block(content: &ToolContent) -> ToolCallContent {
     match content {
-        ToolContent::Text(text) => clip(text, CONTENT).into_owned().into(),
+        ToolContent::Text(text) => text.clone().into(),
         ToolContent::Diff { path, old, new } => {
-            let before = old.as_deref().unwrap_or_default();
-            if encoded_len(before) + encoded_len(new) <= DIFF {
-                return Diff::new(path.clone(), new.as_str()).old_text(old.clone()).into();
-            }
-            let diff = TextDiff::from_lines(before, new);
-            let name = path.display().to_string();
-            let hunks = diff.unified_diff().context_radius(3).header(&name, &name).to_string();
-            clip(&hunks, CONTENT).into_owned().into()
+            Diff::new(path.clone(), new.as_str()).old_text(old.clone()).into()
         }
     }
 }
@@ -136,7 +129,11 @@ fn plan(entries: &[PlanEntry]) -> Plan {
 }
 
 fn locations(locations: &[Location]) -> Vec<ToolCallLocation> {
-    locations.iter().map(|place| ToolCallLocation::new(place.path.clone()).line(place.line)).collect()
+    locations
+        .iter()
+        .take(LOCATIONS)
+        .map(|place| ToolCallLocation::new(place.path.clone()).line(place.line))
+        .collect()
 }
 
 fn title(text: &str) -> String {
@@ -164,42 +161,6 @@ fn clip_strings(value: &mut Value) {
         Value::Array(values) => values.iter_mut().for_each(clip_strings),
         Value::Object(members) => members.values_mut().for_each(clip_strings),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-/// Cuts text whose JSON would be longer than `budget`, and says how much is missing.
-fn clip(text: &str, budget: usize) -> Cow<'_, str> {
-    let end = fitting(text, budget);
-    if end == text.len() {
-        return Cow::Borrowed(text);
-    }
-    Cow::Owned(format!("{}\n[{} more bytes are not shown]", &text[..end], text.len() - end))
-}
-
-/// How much of the text, in bytes, fits into `budget` bytes of JSON. At least one character, so that loops end.
-fn fitting(text: &str, budget: usize) -> usize {
-    if text.len() * 6 <= budget {
-        return text.len();
-    }
-    let mut used = 0;
-    for (at, c) in text.char_indices() {
-        used += encoded_char(c);
-        if used > budget && at > 0 {
-            return at;
-        }
-    }
-    text.len()
-}
-
-fn encoded_len(text: &str) -> usize {
-    text.chars().map(encoded_char).sum()
-}
-
-fn encoded_char(c: char) -> usize {
-    match c {
-        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
-        c if c < ' ' => 6,
-        c => c.len_utf8(),
     }
 }
 
@@ -234,38 +195,33 @@ mod tests {
         let call = SessionEvent::ToolCall(ToolCallEvent {
             id: ToolCallId::new("c"),
             model_id: "c".into(),
-            name: "write_file".into(),
+            name: "n".repeat(200_000),
             title: "t\n".repeat(5000),
             kind: ToolKind::Edit,
             arguments: json!({ "path": "a", "content": "\u{1}".repeat(100_000), "more": vec!["x".repeat(5000); 100] }),
             locations: vec![],
         });
-        let diff = |old: &str, new: &str| ToolContent::Diff {
-            path: "/a".into(),
-            old: Some(old.into()),
-            new: new.into(),
-        };
-        let large = "line\n".repeat(20_000);
+        let half = "\"".repeat(10_000);
+        let content = vec![ToolContent::diff("/a".as_ref(), Some(&half), &half, 1), ToolContent::text(&half)];
         let result = SessionEvent::ToolCallUpdate(ToolCallUpdateEvent {
             id: ToolCallId::new("c"),
             status: ToolCallStatus::Completed,
-            content: Some(vec![diff(&large, &format!("{large}end\n"))]),
+            content: Some(content),
             result: None,
+            denied: None,
         });
         for event in [&call, &result] {
             let updates = updates(event);
             assert_eq!(updates.len(), 1);
             assert!(updates[0].to_string().len() < LINE, "{}", updates[0].to_string().len());
         }
-        let hunks = updates(&result)[0]["content"][0]["content"]["text"].as_str().unwrap().to_owned();
-        assert!(hunks.ends_with("+end\n"), "{hunks}");
-        assert!(clip(&large, CONTENT).ends_with("more bytes are not shown]"));
     }
 
     #[test]
     fn a_mode_change_is_told_on_both_surfaces_and_under_both_keys() {
         let id = |id: &str| SessionModeId::new(id);
-        let updates = updates(&SessionEvent::ModeChange { from: id("ask"), to: id("plan") });
+        let updates =
+            updates(&SessionEvent::ModeChange { from: id("ask"), to: id("plan"), unconfirmed: vec![] });
         assert_eq!(
             updates[0],
             json!({ "sessionUpdate": "current_mode_update", "currentModeId": "plan", "modeId": "plan" })

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::acp::{ContentBlock, ToolCallId};
+use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Block, Message, Role};
 
 /// The messages of a session, oldest first; roles alternate.
@@ -182,6 +182,7 @@ mod tests {
             status: ToolCallStatus::Completed,
             content: None,
             result: Some(text.into()),
+            denied: None,
         })
     }
 

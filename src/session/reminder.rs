@@ -18,6 +18,8 @@ pub struct Transition {
     pub from: SessionModeId,
     /// The mode now.
     pub to: SessionModeId,
+    /// How many calls could not be confirmed to have ended.
+    pub unconfirmed: usize,
 }
 
 /// The reminder for a request, if there is to be one: in every request of a restricted mode, and after a switch.
@@ -28,11 +30,16 @@ pub fn compose(mode: &Mode, transition: Option<&Transition>, available: &[&str])
         return None;
     }
     let mut text = String::from("<system-reminder>\n");
-    if let Some(Transition { from, to }) = transition {
+    if let Some(Transition { from, to, .. }) = transition {
         line(
             &mut text,
             format_args!("The user's session has switched from {from} mode to {to} mode. {}", effect(mode)),
         );
+    }
+    if let Some(Transition { unconfirmed: 1.., .. }) = transition {
+        let warning =
+            "Calls that were under way could not be confirmed to have ended; what they do may still happen.";
+        line(&mut text, format_args!("{warning}"));
     }
     if mode.has_standing_reminder() {
         line(&mut text, format_args!("{}", guardrail(mode)));

@@ -5,9 +5,9 @@ use futures_util::future::BoxFuture;
 use super::Prompt;
 use super::actor::Actor;
 use super::command::{self, Command};
-use super::event::SessionEvent;
 use crate::acp::{AvailableCommandsUpdate, MessageId, SessionModeId, SessionUpdate, StopReason};
 use crate::error::AgentError;
+use crate::event::SessionEvent;
 use crate::store::ModeSource;
 
 impl Actor {

@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::acp::{MessageId, StopReason, ToolCallId, ToolKind};
+use crate::client::Client;
+use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::gate::Permit;
 use crate::model::{Model, ModelError, ModelEvent, ModelRequest, ModelStop, Reply};
 use crate::permission::CallFacts;
@@ -28,15 +29,17 @@ pub(super) struct Turn {
     /// Read-side calls that run at once.
     pub(super) parallel: usize,
     pub(super) cancel: CancellationToken,
+    /// Where room is asked for before there is more to send.
+    pub(super) client: Client,
     pub(super) actor: mpsc::Sender<TurnMessage>,
 }
 
 /// What a turn tells or asks the actor.
 pub(super) enum TurnMessage {
     /// Something happened.
-    Event(SessionEvent),
+    Event(SessionEvent, Option<OwnedSemaphorePermit>),
     /// A call is over; these files have been seen by the model.
-    Finished { update: ToolCallUpdateEvent, seen: Vec<(PathBuf, Stamp)> },
+    Finished { update: ToolCallUpdateEvent, seen: Vec<(PathBuf, Stamp)>, room: Option<OwnedSemaphorePermit> },
     /// What is the model to be asked?
     NextRequest(oneshot::Sender<NextRequest>),
     /// May this call run? No facts: there is no such tool.
@@ -62,10 +65,10 @@ pub(super) enum Authorization {
     Granted { permit: Permit, known: Vec<Option<Stamp>> },
     /// The user has to be asked.
     Ask,
-    /// The user said no, or could not be asked. The text is for the model.
-    Rejected(String),
+    /// The user said no, or could not be asked. The text is for the model; too often in a row ends the turn.
+    Rejected { message: String, too_often: bool },
     /// The mode denies it. The text is for the model; too often in a row ends the turn.
-    Denied { message: String, too_often: bool },
+    Denied { rule: &'static str, message: String, too_often: bool },
     /// The turn is being cancelled.
     Cancelled,
 }
@@ -126,10 +129,10 @@ pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
             ModelStop::Done => {}
         }
         if turn.run_calls(step.calls).await? == After::Stop {
-            let text = "\nStopped: the same call was denied again and again. Change the mode, or ask for something \
+            let text = "\nStopped: the same call was refused again and again. Change the mode, or ask for something \
                         else.\n";
             let message_id = messages.next();
-            turn.post(TurnMessage::Event(SessionEvent::Notice { message_id, text: text.into() })).await?;
+            turn.post_event(SessionEvent::Notice { message_id, text: text.into() }).await?;
             return Ok(StopReason::EndTurn);
         }
         if turn.cancel.is_cancelled() {
@@ -194,7 +197,7 @@ impl Turn {
                 }
                 ModelEvent::Stop(stop) => return Ok(Step { calls: announced, stop }),
             };
-            self.post(TurnMessage::Event(event)).await?;
+            self.post_event(event).await?;
         }
         Err(TurnError::Model(ModelError("the model's reply ended early".into())))
     }
@@ -227,7 +230,7 @@ impl Turn {
             arguments,
             locations,
         };
-        self.post(TurnMessage::Event(SessionEvent::ToolCall(event))).await?;
+        self.post_event(SessionEvent::ToolCall(event)).await?;
         Ok(Announced { id, tool })
     }
 
@@ -256,6 +259,21 @@ impl Turn {
             }
         }
         Ok(After::GoOn)
+    }
+
+    /// Reports an event once the client has room for what comes of it.
+    pub(super) async fn post_event(&self, event: SessionEvent) -> Result<(), TurnError> {
+        let room = self.room().await;
+        self.post(TurnMessage::Event(event, room)).await
+    }
+
+    /// Waits for room. A turn that ends has little left to say, and must not wait for a client that does not read.
+    pub(super) async fn room(&self) -> Option<OwnedSemaphorePermit> {
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => None,
+            room = self.client.room() => Some(room),
+        }
     }
 
     pub(super) async fn post(&self, message: TurnMessage) -> Result<(), TurnError> {

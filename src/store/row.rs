@@ -4,7 +4,7 @@ use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
 use super::{Denial, ModeChange, Row};
-use crate::session::event::SessionEvent;
+use crate::event::SessionEvent;
 use crate::tool::{Location, ToolContent};
 
 /// Writes a row. The same row twice is written once.
@@ -102,11 +102,14 @@ pub fn event_body(event: &SessionEvent) -> (&'static str, Value) {
                 "status": update.status,
                 "content": update.content.as_ref().map(|all| all.iter().map(content).collect::<Vec<_>>()),
                 "result": update.result,
+                "denied": update.denied,
             }),
         ),
         SessionEvent::Plan { entries } => ("plan", json!({ "entries": entries })),
         SessionEvent::Title { title } => ("title", json!({ "title": title })),
-        SessionEvent::ModeChange { from, to } => ("mode_change", json!({ "from": from, "to": to })),
+        SessionEvent::ModeChange { from, to, unconfirmed } => {
+            ("mode_change", json!({ "from": from, "to": to, "unconfirmed": unconfirmed }))
+        }
         SessionEvent::Usage { used, size } => ("usage", json!({ "used": used, "size": size })),
         SessionEvent::Stop { reason } => ("stop", json!({ "reason": reason })),
     }

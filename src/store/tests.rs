@@ -103,3 +103,21 @@ async fn a_file_from_a_newer_version_is_left_alone_and_memory_is_used() {
         .unwrap();
     assert_eq!(tables, 0);
 }
+
+#[tokio::test]
+async fn a_row_that_can_never_be_written_does_not_stand_in_the_way_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(Location::File(path.clone())).unwrap();
+    for id in ["gone", "stays"] {
+        store.post(session(id));
+    }
+    store.flush().await.unwrap();
+    Connection::open(&path).unwrap().execute("DELETE FROM sessions WHERE id = 'gone'", []).unwrap();
+    store.post(text("gone", 0, "lost"));
+    store.post(text("stays", 0, "kept"));
+    assert!(store.record_mode_change(change("gone", "plan")).await.is_err());
+    store.record_mode_change(change("stays", "plan")).await.unwrap();
+    store.flush().await.unwrap();
+    assert_eq!((count(&path, "events"), count(&path, "mode_changes")), (1, 1));
+}

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::text::{TextFile, check_unchanged, encode};
 use super::{
     PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments, blocking,
-    resolve_entry,
+    effect, resolve_entry,
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -131,15 +131,16 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        blocking(move || {
+        let RunContext { permit, known } = context;
+        effect(permit, move |cancel| {
             let plan = self.plan()?;
             for (number, (file, before)) in self.files.iter().zip(&plan.before).enumerate() {
                 let name = self.workspace.display(&self.targets[file.at]);
-                let known = context.known.get(file.at).copied().flatten();
+                let known = known.get(file.at).copied().flatten();
                 let shown = self.shown.as_ref().and_then(|shown| shown.get(number)).copied();
                 check_unchanged(&name, *before, known, shown)?;
             }
-            self.workspace.apply(&plan.changes, &context.permit.cancel)?;
+            self.workspace.apply(&plan.changes, cancel)?;
             let text = format!("Applied the patch to {} files.", self.files.len());
             Ok(ToolOutput { text, content: plan.diffs, seen: plan.seen, plan: None })
         })
@@ -165,7 +166,8 @@ impl Call {
             }
             let new = patched(&name, "", &file.patch)?;
             plan.before.push(Stamp::Absent);
-            plan.write(target, None, None, new.clone(), new.into_bytes());
+            plan.show(&target, None, &new, self.files.len());
+            plan.write(target, None, new.into_bytes());
             return Ok(());
         }
         let old = TextFile::read(&target)?;
@@ -182,7 +184,7 @@ impl Call {
                 return Err(ToolError::Failed(format!("{name} has more lines than the patch deletes.")));
             }
             Operation::Delete(_) => {
-                plan.diffs.push(ToolContent::Diff { path: target.path.clone(), old: Some(old.text), new });
+                plan.show(&target, Some(&old.text), &new, self.files.len());
                 plan.remove(target);
             }
             Operation::Rename(..) => {
@@ -193,11 +195,13 @@ impl Call {
                         "{taken} exists already; the patch would move {name} there."
                     )));
                 }
-                plan.write(to, Some(&target), Some(old.text), new, bytes);
+                plan.show(&to, Some(&old.text), &new, self.files.len());
+                plan.write(to, Some(&target), bytes);
                 plan.remove(target);
             }
             Operation::Modify(_) | Operation::Create(_) => {
-                plan.write(target, None, Some(old.text), new, bytes);
+                plan.show(&target, Some(&old.text), &new, self.files.len());
+                plan.write(target, None, bytes);
             }
         }
         Ok(())
@@ -205,16 +209,12 @@ impl Call {
 }
 
 impl Plan {
+    fn show(&mut self, target: &Target, old: Option<&str>, new: &str, files: usize) {
+        self.diffs.push(ToolContent::diff(&target.path, old, new, files));
+    }
+
     /// `like`: the new file gets the mode bits of this one.
-    fn write(
-        &mut self,
-        target: Target,
-        like: Option<&Target>,
-        old: Option<String>,
-        new: String,
-        content: Vec<u8>,
-    ) {
-        self.diffs.push(ToolContent::Diff { path: target.path.clone(), old, new });
+    fn write(&mut self, target: Target, like: Option<&Target>, content: Vec<u8>) {
         self.seen.push((target.path.clone(), Stamp::of(&content)));
         self.changes.push(Change::Write { target, content, like: like.cloned() });
     }

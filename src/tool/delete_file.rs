@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, blocking, resolve_entry,
+    PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve_entry,
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -65,10 +65,10 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        blocking(move || {
+        effect(context.permit, move |cancel| {
             let [target] = self.targets;
             let path = target.path.clone();
-            self.workspace.apply(&[Change::Remove { target }], &context.permit.cancel)?;
+            self.workspace.apply(&[Change::Remove { target }], cancel)?;
             let text = format!("Deleted {}.", self.name);
             Ok(ToolOutput { text, seen: vec![(path, Stamp::Absent)], ..ToolOutput::default() })
         })

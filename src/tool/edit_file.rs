@@ -5,10 +5,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::text::{TextFile, check_unchanged, encode};
+use super::text::{MAX_FILE, TextFile, check_unchanged, encode};
 use super::{
     PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments, blocking,
-    resolve,
+    effect, resolve,
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -85,14 +85,15 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        blocking(move || {
+        let RunContext { permit, known } = context;
+        effect(permit, move |cancel| {
             let plan = self.plan()?;
             let name = &self.name;
-            let known = context.known.first().copied().flatten();
+            let known = known.first().copied().flatten();
             check_unchanged(name, plan.before, known, self.shown)?;
             let stamp = Stamp::of(&plan.bytes);
             let change = Change::Write { target: self.targets[0].clone(), content: plan.bytes, like: None };
-            self.workspace.apply(&[change], &context.permit.cancel)?;
+            self.workspace.apply(&[change], cancel)?;
             let times = if plan.count == 1 { "once".into() } else { format!("{} times", plan.count) };
             Ok(ToolOutput {
                 text: format!("Edited {name}: replaced {times}."),
@@ -122,7 +123,7 @@ impl Call {
         let (new, count) = replace(&file, &self.edit)
             .map_err(|reason| ToolError::Failed(format!("{}: {reason}", self.name)))?;
         let bytes = encode(file.bom, &new);
-        let diff = ToolContent::Diff { path: self.targets[0].path.clone(), old: Some(file.text), new };
+        let diff = ToolContent::diff(&self.targets[0].path, Some(&file.text), &new, 1);
         Ok(Plan { before: file.stamp, bytes, count, diff })
     }
 }
@@ -137,23 +138,33 @@ fn replace(file: &TextFile, edit: &Arguments) -> Result<(String, usize), String>
     }
     // Models write \n; a file that uses CRLF throughout goes on doing so.
     let (old, new) = (file.with_endings(&edit.old_text), file.with_endings(&edit.new_text));
-    let lines: Vec<usize> =
-        file.text.match_indices(&old).map(|(at, _)| file.text[..at].matches('\n').count() + 1).collect();
-    match lines.len() {
+    let count = file.text.matches(&old).count();
+    let length = file.text.len() - count * old.len() + count * new.len();
+    match count {
         0 => {
             Err("old_text does not occur. Read the file and copy the text exactly, indentation included."
                 .into())
         }
-        1 => Ok((file.text.replacen(&old, &new, 1), 1)),
-        count if edit.replace_all => Ok((file.text.replace(&old, &new), count)),
-        count => {
-            let shown: Vec<_> = lines.iter().take(10).map(usize::to_string).collect();
-            Err(format!(
-                "old_text occurs {count} times, at lines {}. Give more of the text around it, or set replace_all.",
-                shown.join(", ")
-            ))
+        _ if count > 1 && !edit.replace_all => Err(format!(
+            "old_text occurs {count} times, at lines {}. Give more of the text around it, or set replace_all.",
+            lines(&file.text, &old)
+        )),
+        _ if length as u64 > MAX_FILE => {
+            Err(format!("the result would have {length} bytes; at most {MAX_FILE} are written."))
         }
+        count => Ok((file.text.replace(&old, &new), count)),
     }
+}
+
+/// The lines of the first places.
+fn lines(text: &str, part: &str) -> String {
+    let (mut line, mut from) = (1, 0);
+    let shown = text.match_indices(part).take(10).map(|(at, _)| {
+        line += text[from..at].matches('\n').count();
+        from = at;
+        line.to_string()
+    });
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

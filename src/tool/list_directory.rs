@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, blocking, resolve};
+use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::workspace::{self, FileError, Workspace};
@@ -65,8 +65,7 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        blocking(move || {
-            let _permit = context.permit;
+        effect(context.permit, move |_| {
             let text = list(&self.targets[0])?;
             Ok(ToolOutput { text, ..ToolOutput::default() })
         })

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, blocking, resolve_entry,
+    PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve_entry,
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -67,9 +67,9 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        blocking(move || {
+        effect(context.permit, move |cancel| {
             let [from, to] = self.targets;
-            self.workspace.apply(&[Change::Rename { from, to }], &context.permit.cancel)?;
+            self.workspace.apply(&[Change::Rename { from, to }], cancel)?;
             Ok(ToolOutput { text: format!("Moved {}.", self.what), ..ToolOutput::default() })
         })
         .await

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::walk::{globs, walk};
-use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, blocking, resolve};
+use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::workspace::Workspace;
@@ -109,8 +109,8 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        blocking(move || {
-            let text = self.search(&context.permit.cancel)?;
+        effect(context.permit, move |cancel| {
+            let text = self.search(cancel)?;
             Ok(ToolOutput { text, ..ToolOutput::default() })
         })
         .await

@@ -16,10 +16,14 @@ pub fn globs(root: &Path, glob: Option<&str>) -> Result<Override, String> {
 
 /// The entries below a directory, the directory itself first.
 pub fn walk(root: &Path, globs: Override, depth: Option<usize>) -> Walk {
+    // Above the directory only its own repository has a say, and never the user's home.
+    let in_repository = root.ancestors().any(|folder| folder.join(".git").exists());
     WalkBuilder::new(root)
         .overrides(globs)
         .max_depth(depth)
-        .require_git(false)
+        .git_global(false)
+        .parents(in_repository)
+        .require_git(in_repository)
         .sort_by_file_name(Ord::cmp)
         .build()
 }

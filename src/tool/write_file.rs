@@ -5,10 +5,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::text::{TextFile, check_unchanged, encode};
+use super::text::{MAX_FILE, TextFile, check_unchanged, encode};
 use super::{
     PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments, blocking,
-    resolve,
+    effect, resolve,
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -45,6 +45,10 @@ impl Tool for WriteFile {
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
         let Arguments { path, content } = arguments(self.0.name, given)?;
+        if content.len() as u64 > MAX_FILE {
+            let reason = format!("content has {} bytes; at most {MAX_FILE} are written", content.len());
+            return Err(ToolError::Arguments { tool: self.0.name, reason });
+        }
         let target = resolve(workspace, path).await?;
         let title = format!("Write {}", workspace.display(&target));
         Ok(Box::new(Call { title, targets: [target], content, workspace: workspace.clone(), shown: None }))
@@ -79,15 +83,16 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        blocking(move || {
+        let RunContext { permit, known } = context;
+        effect(permit, move |cancel| {
             let plan = self.plan()?;
             let [target] = &self.targets;
-            let known = context.known.first().copied().flatten();
+            let known = known.first().copied().flatten();
             let name = self.workspace.display(target);
             check_unchanged(&name, plan.before, known, self.shown)?;
             let (stamp, length) = (Stamp::of(&plan.bytes), plan.bytes.len());
             let change = Change::Write { target: target.clone(), content: plan.bytes, like: None };
-            self.workspace.apply(&[change], &context.permit.cancel)?;
+            self.workspace.apply(&[change], cancel)?;
             let done = if plan.before == Stamp::Absent { "Created" } else { "Replaced" };
             Ok(ToolOutput {
                 text: format!("{done} {name} ({length} bytes)."),
@@ -111,12 +116,12 @@ impl Call {
     fn plan(&self) -> Result<Plan, ToolError> {
         let path = self.targets[0].path.clone();
         if !path.exists() {
-            let diff = ToolContent::Diff { path, old: None, new: self.content.clone() };
+            let diff = ToolContent::diff(&path, None, &self.content, 1);
             return Ok(Plan { before: Stamp::Absent, bytes: self.content.clone().into_bytes(), diff });
         }
         let old = TextFile::read(&self.targets[0])?;
         let new = old.with_endings(&self.content);
         let bytes = encode(old.bom, &new);
-        Ok(Plan { before: old.stamp, bytes, diff: ToolContent::Diff { path, old: Some(old.text), new } })
+        Ok(Plan { before: old.stamp, bytes, diff: ToolContent::diff(&path, Some(&old.text), &new, 1) })
     }
 }

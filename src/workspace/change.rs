@@ -47,12 +47,16 @@ impl Workspace {
     pub fn apply(&self, changes: &[Change], cancel: &CancellationToken) -> Result<(), FileError> {
         // One change is one rename or removal, which the file system makes whole; only more need a way back.
         let backup = changes.len() > 1;
+        let stopped = || FileError::Unsuitable("stopped before anything was changed".into());
+        if cancel.is_cancelled() {
+            return Err(stopped());
+        }
         let mut steps: Vec<Step> = Vec::new();
         for change in changes {
             steps.push(Step::prepare(change, backup)?);
         }
         if cancel.is_cancelled() {
-            return Err(FileError::Unsuitable("stopped before anything was changed".into()));
+            return Err(stopped());
         }
         for at in 0..steps.len() {
             if let Err(error) = steps[at].perform() {
@@ -207,12 +211,19 @@ fn permissions(target: &Target) -> Result<Permissions, FileError> {
 }
 
 fn write(dir: &Dir, name: &str, content: &[u8], permissions: Option<&Permissions>) -> io::Result<()> {
-    let mut file = dir.open_with(name, OpenOptions::new().write(true).create_new(true))?;
-    file.write_all(content)?;
-    match permissions {
-        Some(permissions) => dir.set_permissions(name, permissions.clone()),
-        None => Ok(()),
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    if permissions.is_some() {
+        // Nobody else reads the content before the file has the rights of the one that it replaces.
+        use cap_std::fs::OpenOptionsExt;
+        options.mode(0o600);
     }
+    let mut file = dir.open_with(name, &options)?;
+    if let Some(permissions) = permissions {
+        dir.set_permissions(name, permissions.clone())?;
+    }
+    file.write_all(content)
 }
 
 fn unused_name(ending: &str) -> String {

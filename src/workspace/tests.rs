@@ -98,7 +98,11 @@ mod links {
         let target = workspace.resolve("fixed").unwrap();
         assert!(write(&workspace, &target, "new").is_err());
         assert_eq!(fs::read_to_string(&file).unwrap(), "old");
-        assert!(open(&workspace.resolve(".").unwrap()).is_err());
+        // Opening a pipe would wait for a writer for ever.
+        let pipe = dir.path().join("root/pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(open(&workspace.resolve("pipe").unwrap()).is_err());
+        assert!(write(&workspace, &workspace.resolve("pipe").unwrap(), "new").is_err());
     }
 }
 

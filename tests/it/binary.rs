@@ -66,8 +66,25 @@ fn exit_codes_tell_how_it_ended() {
     assert_eq!(code, 3, "ask mode has nobody to ask: {progress}");
     assert!(progress.contains("--mode code"), "{progress}");
     assert!(!dir.path().join("new.txt").exists());
-    assert_eq!(with(&["--mode", "plan", "-p", "write"]).0, 3);
+    let (code, _, progress) = with(&["--mode", "plan", "-p", "write"]);
+    assert_eq!(code, 3, "the turn ends without a plan");
+    assert!(progress.contains("denied: plan mode (access)"), "{progress}");
     assert!(!dir.path().join("new.txt").exists());
+    let outside = json!({ "tool_call": { "id": "1", "name": "write_file", "arguments": { "path": "/new.txt", "content": "x" } } });
+    let other = dir.path().join("outside.jsonl");
+    fs::write(
+        &other,
+        format!("{outside}\n{{\"stop\":\"done\"}}\n{{\"text\":\"Tried.\"}}\n{{\"stop\":\"done\"}}\n"),
+    )
+    .unwrap();
+    let other = format!("scripted:{}", other.display());
+    let denied = ["--store", "memory", "--model", &other, "-p", "x", "--mode"];
+    assert_eq!(run(dir.path(), &[&denied[..], &["code"]].concat()).0, 3, "denied by the mode's rules");
+    assert_eq!(
+        run(dir.path(), &[&denied[..], &["plan"]].concat()).0,
+        0,
+        "a plan is there; the denial is on stderr"
+    );
     assert_eq!(with(&["--mode", "code", "-p", "write"]).0, 0);
     assert_eq!(fs::read_to_string(dir.path().join("new.txt")).unwrap(), "x");
 
@@ -168,7 +185,8 @@ fn a_broken_output_and_a_signal_end_it() {
     let mut talk = Talk::start(dir.path(), "memory");
     let killed = Command::new("kill").arg(talk.child.id().to_string()).status().unwrap();
     assert!(killed.success());
-    wait(&mut talk.child, SOON);
+    // By itself, not by the signal.
+    assert_eq!(wait(&mut talk.child, SOON), Some(0));
 }
 
 #[test]

@@ -159,7 +159,8 @@ fn name(text: &str) -> Option<String> {
     let bare = quoted(text);
     let plain = text == bare;
     let bare = if plain { bare.trim_end_matches('.').to_owned() } else { bare };
-    (!bare.is_empty() && !(plain && bare.contains(char::is_whitespace))).then_some(bare)
+    let fits = !bare.is_empty() && (!plain || !bare.contains(char::is_whitespace));
+    fits.then_some(bare)
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::acp::{MessageId, ToolCallId, ToolCallStatus, ToolKind};
+use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::mode::Modes;
-use crate::session::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::session::history::History;
 
 fn switch(from: &str, to: &str) -> Transition {
-    Transition { from: SessionModeId::new(from), to: SessionModeId::new(to) }
+    Transition { from: SessionModeId::new(from), to: SessionModeId::new(to), unconfirmed: 0 }
 }
 
 fn reminder(mode: &str, transition: Option<&Transition>) -> Option<String> {
@@ -111,6 +111,7 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
                     status: ToolCallStatus::Completed,
                     content: None,
                     result: Some(text.clone()),
+                    denied: None,
                 })
             }));
             if *calls == 0 {
@@ -143,15 +144,17 @@ proptest! {
         history.push(&SessionEvent::UserMessage { message_id: MessageId::new("u"), content: vec!["go".into()] });
         let mut before: Vec<(Role, Block)> = Vec::new();
         for (number, step) in steps.iter().enumerate() {
+            let mut transition = None;
             if let Step::Mode(id) = step {
+                transition = Some(switch(&mode.id, id));
                 mode = modes.resolve(id).unwrap();
             }
             for event in events(step, number) {
                 history.push(&event);
             }
-            let request = splice(history.messages(), compose(mode, None, &["read_file"]));
+            let request = splice(history.messages(), compose(mode, transition.as_ref(), &["read_file"]));
             let (stable, reminders) = stable_blocks(&request);
-            prop_assert_eq!(reminders, usize::from(mode.has_standing_reminder()));
+            prop_assert_eq!(reminders, usize::from(mode.has_standing_reminder() || transition.is_some()));
             prop_assert!(stable.starts_with(&before), "{:?} does not begin with {:?}", stable, before);
             if reminders == 1 {
                 let last = request.last().unwrap();

@@ -1,6 +1,6 @@
 //! What happens in a session, as an ordered list of events. Plain data.
 //!
-//! The list is the session: the ACP encoder ([`super::encoder`]), the model's history ([`super::history`]) and the store
+//! The list is the session: the ACP encoder ([`crate::session::encoder`]), the model's history ([`crate::session::history`]) and the store
 //! are readers of it, and a later version of the protocol is one more encoder.
 
 use serde_json::Value;
@@ -61,6 +61,8 @@ pub enum SessionEvent {
         from: SessionModeId,
         /// The mode now.
         to: SessionModeId,
+        /// Calls that could not be confirmed to have ended.
+        unconfirmed: Vec<ToolCallId>,
     },
     /// The model said how full its context is.
     Usage {
@@ -106,6 +108,22 @@ pub struct ToolCallUpdateEvent {
     pub content: Option<Vec<ToolContent>>,
     /// What the model reads, once the call is over.
     pub result: Option<String>,
+    /// The rule that denied the call, if one did.
+    pub denied: Option<&'static str>,
+}
+
+impl ToolCallUpdateEvent {
+    /// A call that has begun.
+    pub fn begun(id: ToolCallId) -> Self {
+        Self { id, status: ToolCallStatus::InProgress, content: None, result: None, denied: None }
+    }
+
+    /// A call that is over without success; the text is for the model and the client.
+    pub fn failed(id: ToolCallId, text: impl Into<String>) -> Self {
+        let text = text.into();
+        let content = Some(vec![ToolContent::text(&text)]);
+        Self { id, status: ToolCallStatus::Failed, content, result: Some(text), denied: None }
+    }
 }
 
 impl SessionEvent {

@@ -1,0 +1,126 @@
+//! What a call shows in the client, kept small: rendered where the tool works, never on the main thread. Pure.
+//!
+//! Outgoing lines stay below 60 KiB, because a common client reads no longer ones. A diff that is too large becomes its
+//! hunks as text, and text that is too long is cut with a note.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use similar::TextDiff;
+
+/// Bytes of all diffs of one call, both sides, once they are JSON.
+pub const DIFF: usize = 40 * 1024;
+
+/// Bytes of all texts of one call once they are JSON.
+pub const TEXT: usize = 24 * 1024;
+
+/// How long hunks are looked for; after that they are coarser, not wrong.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Something to show in the client beside a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolContent {
+    /// Text.
+    Text(String),
+    /// A file's content before and after.
+    Diff {
+        /// Absolute.
+        path: PathBuf,
+        /// `None` for a new file.
+        old: Option<String>,
+        /// The whole new content.
+        new: String,
+    },
+}
+
+impl ToolContent {
+    /// Text, cut if it is too long.
+    pub fn text(text: &str) -> Self {
+        Self::Text(clip(text, TEXT).into_owned())
+    }
+
+    /// A change of one file out of `files` that a call changes: whole if its share allows it, else as hunks.
+    pub fn diff(path: &Path, old: Option<&str>, new: &str, files: usize) -> Self {
+        let files = files.max(1);
+        let before = old.unwrap_or_default();
+        if fits(before, DIFF / files / 2) && fits(new, DIFF / files / 2) {
+            return Self::Diff { path: path.to_owned(), old: old.map(str::to_owned), new: new.to_owned() };
+        }
+        let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(before, new);
+        let name = path.display().to_string();
+        let mut hunks = String::new();
+        for hunk in diff.unified_diff().context_radius(3).header(&name, &name).iter_hunks() {
+            hunks.push_str(&hunk.to_string());
+            if hunks.len() > TEXT {
+                break;
+            }
+        }
+        Self::Text(clip(&format!("--- {name}\n+++ {name}\n{hunks}"), TEXT / files).into_owned())
+    }
+}
+
+/// Cuts text whose JSON would be longer than `budget` bytes, and says how much is missing.
+pub fn clip(text: &str, budget: usize) -> Cow<'_, str> {
+    let end = fitting(text, budget);
+    if end == text.len() {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("{}\n[{} more bytes are not shown]", &text[..end], text.len() - end))
+}
+
+/// How much of the text, in bytes, fits into `budget` bytes of JSON. At least one character, so that loops end.
+pub fn fitting(text: &str, budget: usize) -> usize {
+    if text.len() * 6 <= budget {
+        return text.len();
+    }
+    let mut used = 0;
+    for (at, c) in text.char_indices() {
+        used += encoded_char(c);
+        if used > budget && at > 0 {
+            return at;
+        }
+    }
+    text.len()
+}
+
+fn fits(text: &str, budget: usize) -> bool {
+    text.len() <= budget && (text.is_empty() || fitting(text, budget) == text.len())
+}
+
+fn encoded_char(c: char) -> usize {
+    match c {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        c if c < ' ' => 6,
+        c => c.len_utf8(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_diff_becomes_its_hunks_and_is_cut() {
+        let large = "line\n".repeat(20_000);
+        let text = |content| match content {
+            ToolContent::Text(text) => text,
+            ToolContent::Diff { .. } => panic!("not text"),
+        };
+        let hunks = text(ToolContent::diff(Path::new("/a"), Some(&large), &format!("{large}end\n"), 1));
+        assert!(hunks.starts_with("--- /a\n+++ /a\n@@ ") && hunks.ends_with("+end\n"), "{hunks}");
+        let rewritten = text(ToolContent::diff(Path::new("/a"), Some(&large), &"x\n".repeat(20_000), 1));
+        assert!(rewritten.ends_with("more bytes are not shown]"));
+        assert!(rewritten.len() < TEXT + 100);
+        let small = ToolContent::diff(Path::new("/a"), None, "x", 1);
+        assert_eq!(small, ToolContent::Diff { path: "/a".into(), old: None, new: "x".into() });
+    }
+
+    #[test]
+    fn two_files_that_change_wholly_are_shown_soon() {
+        // Every line differs: the worst there is for a diff. It is bounded by its patience, not by the size.
+        let lines = |of: &str| (0..200_000).map(|n| format!("{of} {n}\n")).collect::<Vec<_>>().concat();
+        let content = ToolContent::diff(Path::new("/a"), Some(&lines("old")), &lines("new"), 1);
+        assert!(matches!(content, ToolContent::Text(_)));
+    }
+}
