@@ -50,9 +50,8 @@ impl Agent {
         if request.protocol_version != ProtocolVersion::V1 {
             tracing::info!(asked = ?request.protocol_version, "the client asked for another protocol version");
         }
-        let environment = AuthMethodAgent::new(AUTH_METHOD, "Environment").description(
-            "Keys of model providers are read from the environment; none is required".to_owned(),
-        );
+        let environment = AuthMethodAgent::new(AUTH_METHOD, "Environment")
+            .description("Nothing to do: the embedded model needs no key".to_owned());
         InitializeResponse::new(ProtocolVersion::V1)
             .agent_info(
                 Implementation::new("modegate", env!("CARGO_PKG_VERSION")).title("Modegate".to_owned()),

@@ -67,6 +67,9 @@ impl Config {
         let eof_grace = Duration::try_from_secs_f64(flags.eof_grace.unwrap_or(1.0)).context("--eof-grace")?;
         let answers = model(flags.model.as_deref().unwrap_or("offline"))?;
         let store = location(flags.store.as_deref())?;
+        if let (Some(_), Location::File(path)) = (&flags.store, &store) {
+            Store::check(path).with_context(|| format!("--store {}", path.display()))?;
+        }
         let here = std::env::current_dir().context("the current directory")?;
         let cwd = flags.cwd.as_ref().map_or(here.clone(), |cwd| here.join(cwd));
         if !cwd.is_dir() {

@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 
 use crate::acp::SessionId;
 
+/// Characters of a message.
+const MAX_MESSAGE: usize = 300;
+
 /// A request that cannot be answered with a result. The `Display` text is what the client sees.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
@@ -42,6 +45,14 @@ pub enum AgentError {
     /// What happened could not be recorded, so it was not done (-32603).
     #[error("the change could not be recorded, so it was not made")]
     Record,
+    /// As [`Self::Record`], but the change was to tighten: the mode is what it was, and holds as the tighter one (-32603).
+    #[error("the change could not be recorded: the mode is still {mode}, but what {held} denies is denied")]
+    RecordHeld {
+        /// The mode that is on.
+        mode: String,
+        /// The mode that was asked for.
+        held: String,
+    },
     /// Anything else that is ours (-32603).
     #[error("internal error")]
     Internal,
@@ -64,7 +75,9 @@ impl AgentError {
             Self::MethodNotFound { .. } => -32601,
             Self::InvalidParams { .. } => -32602,
             Self::UnknownSession(_) => -32002,
-            Self::SessionDied | Self::Model(_) | Self::Record | Self::Internal => -32603,
+            Self::SessionDied | Self::Model(_) | Self::Record | Self::RecordHeld { .. } | Self::Internal => {
+                -32603
+            }
             Self::Cancelled => -32800,
         }
     }
@@ -72,21 +85,32 @@ impl AgentError {
     fn data(&self) -> Option<Value> {
         match self {
             Self::InvalidParams { data, .. } => Some(data.clone()),
-            Self::UnknownSession(id) => Some(json!({ "sessionId": id })),
+            Self::UnknownSession(id) => Some(json!({ "sessionId": shorten(&id.0) })),
             Self::NotJson
             | Self::InvalidRequest(_)
             | Self::MethodNotFound { .. }
             | Self::SessionDied
             | Self::Model(_)
             | Self::Record
+            | Self::RecordHeld { .. }
             | Self::Internal
             | Self::Cancelled => None,
         }
     }
 }
 
+/// One line of bounded length: messages quote what the client wrote.
+fn shorten(message: &str) -> String {
+    let line: String =
+        message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_MESSAGE + 1).collect();
+    match line.char_indices().nth(MAX_MESSAGE) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
 impl From<AgentError> for ErrorObjectOwned {
     fn from(error: AgentError) -> Self {
-        ErrorObjectOwned::owned(error.code(), error.to_string(), error.data())
+        ErrorObjectOwned::owned(error.code(), shorten(&error.to_string()), error.data())
     }
 }

@@ -34,6 +34,11 @@ fn main() -> ExitCode {
             outcome
         });
     outcome.unwrap_or_else(|error| {
+        let is_pipe = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
+        if error.downcast_ref::<std::io::Error>().is_some_and(is_pipe) {
+            // Whoever read has read enough.
+            return ExitCode::FAILURE;
+        }
         // With stderr gone there is nobody to tell.
         let _ = writeln!(std::io::stderr(), "modegate: {error:#}");
         ExitCode::FAILURE

@@ -74,6 +74,10 @@ pub struct Session {
     workspace: Workspace,
     /// The mode that is on.
     mode: SessionModeId,
+    /// A tighter mode that was asked for and could not be recorded: what it denies stays denied until a change can be.
+    held: Option<SessionModeId>,
+    /// The mode under which the model was last asked: its calls may do no more than it allowed.
+    asked_under: Option<SessionModeId>,
     /// A mode change that the model has still to be told of.
     transition: Option<PendingTransition>,
     /// What happened and has not been handed to the store yet.
@@ -312,6 +316,8 @@ impl Session {
             id,
             workspace,
             mode,
+            held: None,
+            asked_under: None,
             transition: None,
             unsaved: Vec::new(),
             saved: 0,

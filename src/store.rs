@@ -161,6 +161,11 @@ impl Store {
         Ok(Self { commands, waiting: Arc::default(), substituted })
     }
 
+    /// Whether a file can be used, or made; the error says why not.
+    pub fn check(path: &std::path::Path) -> Result<(), StoreError> {
+        schema::open_file(path).map(drop).map_err(|error| StoreError(error.to_string()))
+    }
+
     /// Hands over a row. It is durable after the next [`Self::flush`].
     pub fn post(&self, row: Row) {
         self.send(Command::Post(row));

@@ -174,6 +174,11 @@ pub trait PreparedCall: Send + std::fmt::Debug {
 pub struct Toolset(Arc<[Box<dyn Tool>]>);
 
 impl Toolset {
+    /// These tools, in this order.
+    pub fn new(tools: Vec<Box<dyn Tool>>) -> Self {
+        Self(tools.into())
+    }
+
     /// The built-in tools.
     pub fn built_in() -> Self {
         let tools: Vec<Box<dyn Tool>> = vec![
@@ -191,7 +196,7 @@ impl Toolset {
             Box::new(move_file::MoveFile::new()),
             Box::new(delete_file::DeleteFile::new()),
         ];
-        Self(tools.into())
+        Self::new(tools)
     }
 
     /// The tools in order.

@@ -4,7 +4,9 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use crate::acp::{ContentBlock, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallStatus, Update};
+use crate::acp::{
+    ContentBlock, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallStatus, ToolKind, Update,
+};
 use crate::session::encoder::{DENIED_META, NOTICE_META};
 
 /// How the answer is printed.
@@ -17,6 +19,11 @@ pub enum Format {
     Json,
     /// One JSON object per update, and the same object at the end.
     StreamJson,
+}
+
+/// Text without what a terminal would obey: files and prompts are quoted in it.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
 /// What is shown of a turn, and what is remembered for the end.
@@ -51,7 +58,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 self.answered |= !text.text.trim().is_empty();
                 self.text.push_str(&text.text);
                 if self.format == Format::Text {
-                    self.output.write_all(text.text.as_bytes())?;
+                    self.output.write_all(printable(&text.text).as_bytes())?;
                     self.output.flush()?;
                 }
                 Ok(())
@@ -81,8 +88,14 @@ impl<O: Write, P: Write> View<'_, O, P> {
     /// Says that nobody was there to be asked.
     pub(super) fn deny(&mut self, request: &RequestPermissionRequest) -> io::Result<()> {
         let what = request.tool_call.fields.title.clone().unwrap_or_default();
-        writeln!(self.progress, "denied: {what}: {} mode asks first, and nobody is here to ask", self.mode)?;
-        writeln!(self.progress, "        use --mode code to allow changes without asking")?;
+        writeln!(self.progress, "denied: {what}: the user is asked first, and nobody is here to ask")?;
+        let is_read = matches!(request.tool_call.fields.kind, Some(ToolKind::Read | ToolKind::Search));
+        let hint = if is_read {
+            "run it where that lies: --cwd DIR"
+        } else {
+            "use --mode code to allow changes without asking"
+        };
+        writeln!(self.progress, "        {hint}")?;
         if self.format == Format::StreamJson {
             self.line(&json!({ "type": "denied", "title": what }))?;
         }

@@ -30,6 +30,9 @@ const MAX_WORDS: usize = 4;
 /// Places that are read before the plan is written.
 const MAX_READS: usize = 3;
 
+/// Mentions in one file that are looked at; of definitions ten times as many.
+const PER_FILE: usize = 4;
+
 /// Lines that are read around a place.
 const AROUND: u32 = 12;
 
@@ -68,34 +71,48 @@ fn next(request: &ModelRequest) -> Vec<ModelEvent> {
 /// Searches, then reads, then the plan.
 fn research(turn: &Turn<'_>, offered: &impl Fn(&str) -> bool) -> Vec<ModelEvent> {
     let words = words::of(&turn.prompt, MAX_WORDS);
+    let named = words::paths(&turn.prompt, MAX_READS);
     match turn.replies {
-        0 if offered("search_files") && !words.is_empty() => {
-            words.iter().enumerate().flat_map(|(number, word)| searches(number, word)).collect()
+        0 if offered("search_files") && !(words.is_empty() && named.is_empty()) => {
+            let named = named.iter().enumerate().map(|(number, named)| look_at(number, named));
+            let words = words.iter().enumerate().flat_map(|(number, word)| searches(number, word));
+            named.chain(words).collect()
         }
         0 => vec![ModelEvent::Text(nothing_to_do(&words))],
         1 if offered("read_file") && !turn.findings(&words).is_empty() => {
             let findings = turn.findings(&words);
             findings.places().take(MAX_READS).enumerate().map(|(number, place)| read(number, place)).collect()
         }
-        _ => vec![ModelEvent::Text(plan::write(
-            &turn.prompt,
-            &words,
-            &turn.findings(&words),
-            &turn.excerpts(),
-        ))],
+        _ => vec![ModelEvent::Text(plan::write(&plan::Material {
+            prompt: &turn.prompt,
+            words: &words,
+            findings: &turn.findings(&words),
+            excerpts: &turn.excerpts(),
+            unfinished: &turn.unfinished(&words),
+        }))],
     }
 }
 
 fn searches(number: usize, word: &Word) -> [ModelEvent; 2] {
-    let search = |id: String, pattern: String| ModelEvent::ToolCall {
+    let search = |id: String, pattern: String, per_file: usize| ModelEvent::ToolCall {
         id,
         name: "search_files".into(),
-        arguments: json!({ "pattern": pattern, "ignore_case": true }),
+        arguments: json!({ "pattern": pattern, "limit": 1000, "per_file": per_file }),
     };
     [
-        search(format!("defined_{number}"), word.definition_pattern()),
-        search(format!("mentioned_{number}"), word.pattern()),
+        search(format!("defined_{number}"), word.definition_pattern(), 10 * PER_FILE),
+        search(format!("mentioned_{number}"), word.pattern(), PER_FILE),
     ]
+}
+
+/// A file that the prompt names, around the line that it names.
+fn look_at(number: usize, named: &words::Named) -> ModelEvent {
+    let first = named.line.map_or(1, |line| line.saturating_sub(AROUND / 2).max(1));
+    ModelEvent::ToolCall {
+        id: format!("named_{number}"),
+        name: "read_file".into(),
+        arguments: json!({ "path": named.path, "line": first, "limit": 2 * AROUND }),
+    }
 }
 
 fn read(number: usize, place: &findings::Place) -> ModelEvent {
@@ -170,12 +187,36 @@ impl<'a> Turn<'a> {
         findings::Findings::of(words, self.results.iter().map(|(id, _, text)| (*id, *text)))
     }
 
+    /// Searches that failed or were cut: what they say is not the whole.
+    fn unfinished(&self, words: &[Word]) -> Vec<String> {
+        let cut = self
+            .results
+            .iter()
+            .filter(|(.., text)| text.contains("\n[More lines match;"))
+            .map(|(id, ..)| *id);
+        let failed = self.failures.iter().map(|(id, _)| *id);
+        let mut names: Vec<String> = Vec::new();
+        for id in failed.chain(cut) {
+            let number = id.rsplit_once('_').and_then(|(kind, number)| {
+                let is_search = matches!(kind, "defined" | "mentioned");
+                number.parse().ok().filter(|_: &usize| is_search)
+            });
+            let name = number.and_then(|number| words.get(number)).map(|word| format!("`{}`", word.text));
+            names.extend(name.filter(|name| !names.contains(name)));
+        }
+        names
+    }
+
     /// What was read: path, first line, text.
     fn excerpts(&self) -> Vec<plan::Excerpt<'a>> {
         let excerpt = |(id, arguments, text): &(&str, &'a Value, &'a str)| {
             let path = arguments["path"].as_str()?;
             let first = arguments["line"].as_u64()?;
-            id.starts_with("read_").then_some(plan::Excerpt { path, first, text })
+            (id.starts_with("read_") || id.starts_with("named_")).then_some(plan::Excerpt {
+                path,
+                first,
+                text,
+            })
         };
         self.results.iter().filter_map(excerpt).collect()
     }

@@ -132,9 +132,23 @@ impl Actor {
         self.shared.store.post(Row::ModeChange(change));
     }
 
-    /// The ceilings of this session. A mode that is not known leaves none, and then nothing is allowed.
+    /// The ceilings of this session, its own mode first. One that is not known leaves none, and then nothing is allowed.
     pub(super) fn ceilings(&self) -> Vec<&Mode> {
-        self.shared.modes.resolve(&self.session.mode.0).into_iter().collect()
+        let Session { mode, held, .. } = &self.session;
+        let ids = std::iter::once(mode).chain(held);
+        ids.map(|id| self.shared.modes.resolve(&id.0)).collect::<Result<_, _>>().unwrap_or_default()
+    }
+
+    /// The ceilings of a call: those of the session, and the mode under which the model was asked. Loosening takes
+    /// effect with the next request.
+    pub(super) fn call_ceilings(&self) -> Vec<&Mode> {
+        let mut ceilings = self.ceilings();
+        let asked_under =
+            self.session.asked_under.iter().filter_map(|id| self.shared.modes.resolve(&id.0).ok());
+        if !ceilings.is_empty() {
+            ceilings.extend(asked_under);
+        }
+        ceilings
     }
 
     async fn command(&mut self, command: SessionCommand) {

@@ -157,7 +157,7 @@ impl Actor {
     }
 
     fn decide(&self, facts: &CallFacts) -> Verdict {
-        permission::decide(&self.ceilings(), &self.session.grants, facts)
+        permission::decide(&self.call_ceilings(), &self.session.grants, facts)
     }
 
     /// After consent: what was asked for may run, unless it has become impossible.

@@ -1,16 +1,18 @@
 //! The one function that changes a session's mode, whoever asks.
 //!
 //! In order: record and commit; close the permission requests that the new mode denies; end what runs and no longer
-//! fits; tell the client; and only then does the caller answer. A record that fails fails the change.
+//! fits; tell the client; and only then does the caller answer. A record that fails fails the change; if it was to
+//! tighten, what the new mode denies is denied all the same until a change can be recorded.
 
 use std::time::Duration;
 
 use super::actor::Actor;
 use super::reminder::Transition;
 use super::{ModeEffect, valid_modes};
-use crate::acp::SessionModeId;
+use crate::acp::{SessionModeId, ToolCallId};
 use crate::error::AgentError;
 use crate::event::SessionEvent;
+use crate::gate::Ended;
 use crate::mode::Mode;
 use crate::permission::{self, CallFacts, Grants, Verdict};
 use crate::store::{ModeChange, ModeSource};
@@ -44,27 +46,38 @@ impl Actor {
             source,
             at: self.shared.source.now_ms(),
         };
+        let tightened = modes.resolve(&from.0).is_ok_and(|old| self.is_tighter(old, new));
         // Nothing is decided meanwhile: this loop is the one that decides.
-        self.shared.store.record_mode_change(change).await.map_err(|error| {
+        if let Err(error) = self.shared.store.record_mode_change(change).await {
             tracing::error!(%error, "a mode change was not made");
-            AgentError::Record
-        })?;
+            if !tightened {
+                return Err(AgentError::Record);
+            }
+            // The mode is what the record says; but nobody who asked for less gets more because a disk is full.
+            self.session.held = Some(to.clone());
+            self.end_what_is_denied(new).await;
+            return Err(AgentError::RecordHeld { mode: from.0.to_string(), held: to.0.to_string() });
+        }
         self.session.mode = to.clone();
-
-        let grants = self.session.grants.clone();
-        let is_denied =
-            |facts: &CallFacts| matches!(permission::decide(&[new], &grants, facts), Verdict::Deny(_));
-        let closed = self.close_questions(is_denied);
-        let ended = self.gate.end(is_denied, BOUND).await;
+        self.session.held = None;
+        let (closed, ended) = self.end_what_is_denied(new).await;
         let during = self.turn.is_some().then_some(self.session.turns);
         let unconfirmed = ended.unconfirmed.clone();
         self.session.note_transition(
             Transition { from: from.clone(), to: to.clone(), unconfirmed: unconfirmed.len() },
             during,
         );
-        let tightened = modes.resolve(&from.0).is_ok_and(|old| self.is_tighter(old, new));
         self.record(SessionEvent::ModeChange { from, to, unconfirmed }, None).await;
         Ok(Some(ModeEffect { tightened, ended, closed }))
+    }
+
+    /// Closes the questions about calls that a mode denies, and ends such calls where they run.
+    async fn end_what_is_denied(&mut self, mode: &Mode) -> (Vec<ToolCallId>, Ended) {
+        let grants = self.session.grants.clone();
+        let is_denied =
+            |facts: &CallFacts| matches!(permission::decide(&[mode], &grants, facts), Verdict::Deny(_));
+        let closed = self.close_questions(is_denied);
+        (closed, self.gate.end(is_denied, BOUND).await)
     }
 
     /// Whether anything that the old mode lets a tool do is denied or asked for in the new one.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::actor::Actor;
 use super::turn::NextRequest;
 use super::{Session, reminder};
-use crate::mode::Mode;
 use crate::model::ModelRequest;
 use crate::permission;
 use crate::tool::ToolSpec;
@@ -13,22 +12,29 @@ use crate::tool::ToolSpec;
 impl Actor {
     /// What the model is asked next: the tools and the reminder of the mode that is on now.
     pub(super) fn next_request(&mut self) -> NextRequest {
-        let mode = self.shared.modes.resolve(&self.session.mode.0).ok();
-        let ceilings: Vec<&Mode> = mode.into_iter().collect();
+        self.session.asked_under = Some(self.session.mode.clone());
+        let modes = Arc::clone(&self.shared.modes);
+        let mode = modes.resolve(&self.session.mode.0).ok();
+        let ceilings = self.ceilings();
         let grants = &self.session.grants;
         let specs = self.shared.tools.iter().map(crate::tool::Tool::spec);
         let offered: Vec<&ToolSpec> = specs
             .filter(|spec| permission::is_available(&ceilings, grants, spec.name, spec.effect))
             .collect();
         let names: Vec<&str> = offered.iter().map(|spec| spec.name).collect();
-        if !self.offers.iter().map(|offer| offer.name.as_str()).eq(names.iter().copied()) {
-            self.offers = offered.into_iter().map(ToolSpec::to_offer).collect();
+        let same = self.offers.iter().map(|offer| offer.name.as_str()).eq(names.iter().copied());
+        let offers = (!same).then(|| offered.iter().map(|spec| spec.to_offer()).collect());
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        if let Some(offers) = offers {
+            self.offers = offers;
         }
         let transition = self.session.transition.as_mut().map(|pending| {
             pending.told = true;
             &pending.transition
         });
-        let reminder = mode.and_then(|mode| reminder::compose(mode, transition, &names));
+        let reminder = mode.and_then(|mode| {
+            reminder::compose(mode, transition, &names.iter().map(String::as_str).collect::<Vec<_>>())
+        });
         let ordinal = self.session.requests;
         self.session.requests += 1;
         NextRequest {

@@ -11,7 +11,7 @@ use super::walk::{globs, walk};
 use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
-use crate::workspace::Workspace;
+use crate::workspace::{FileError, Workspace};
 
 /// Paths in one answer.
 const MAX_PATHS: usize = 500;
@@ -89,6 +89,9 @@ impl PreparedCall for Call {
 
 impl Call {
     fn find(&self, cancel: &CancellationToken) -> Result<String, ToolError> {
+        let [target] = &self.targets;
+        // A place that is not there has no matches, but that is not what is to be said of it.
+        target.path.symlink_metadata().map_err(|error| FileError::io(&target.path, &error))?;
         let mut paths = Vec::new();
         for entry in walk(&self.targets[0].path, self.globs.clone(), None) {
             if cancel.is_cancelled() {

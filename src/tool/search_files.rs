@@ -16,10 +16,16 @@ use super::walk::{globs, walk};
 use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
-use crate::workspace::Workspace;
+use crate::workspace::{FileError, Workspace};
 
-/// Matching lines in one answer unless fewer are asked for.
-const MAX_MATCHES: usize = 200;
+/// Matching lines in one answer unless others are asked for.
+const MATCHES: usize = 200;
+
+/// Matching lines in one answer at most.
+const MAX_MATCHES: usize = 1000;
+
+/// Characters of a pattern in a title.
+const TITLE: usize = 60;
 
 /// The longest line that is searched, in bytes; a file with a longer one is left out from there on.
 const MAX_LINE: usize = 16 * 1024 * 1024;
@@ -41,9 +47,12 @@ struct Arguments {
     /// Ignore case. Default: false.
     #[serde(default)]
     ignore_case: bool,
-    /// Matching lines to return. Default: 200, which is also the most.
+    /// Matching lines to return. Default: 200; at most 1000.
     #[serde(default)]
     limit: Option<usize>,
+    /// Matching lines of one file to return, so that one file does not crowd out the others. Default: all.
+    #[serde(default)]
+    per_file: Option<usize>,
 }
 
 /// The tool.
@@ -68,7 +77,7 @@ impl Tool for SearchFiles {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { pattern, path, glob, ignore_case, limit } = arguments(self.0.name, given)?;
+        let Arguments { pattern, path, glob, ignore_case, limit, per_file } = arguments(self.0.name, given)?;
         let bad = |reason: String| ToolError::Arguments { tool: "search_files", reason };
         let matcher = RegexMatcherBuilder::new()
             .case_insensitive(ignore_case)
@@ -78,13 +87,23 @@ impl Tool for SearchFiles {
         let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
         let globs = globs(&target.path, glob.as_deref()).map_err(bad)?;
         let place = workspace.display(&target);
+        let pattern = shorten(&pattern, TITLE);
         let title = if place == "." {
             format!("Search for {pattern}")
         } else {
             format!("Search {place} for {pattern}")
         };
-        let limit = limit.unwrap_or(MAX_MATCHES).clamp(1, MAX_MATCHES);
-        Ok(Box::new(Call { title, targets: [target], matcher, globs, limit, workspace: workspace.clone() }))
+        let limit = limit.unwrap_or(MATCHES).clamp(1, MAX_MATCHES);
+        let per_file = per_file.unwrap_or(usize::MAX).max(1);
+        Ok(Box::new(Call {
+            title,
+            targets: [target],
+            matcher,
+            globs,
+            limit,
+            per_file,
+            workspace: workspace.clone(),
+        }))
     }
 }
 
@@ -95,6 +114,7 @@ struct Call {
     matcher: RegexMatcher,
     globs: Override,
     limit: usize,
+    per_file: usize,
     workspace: Workspace,
 }
 
@@ -119,6 +139,9 @@ impl PreparedCall for Call {
 
 impl Call {
     fn search(&self, cancel: &CancellationToken) -> Result<String, ToolError> {
+        let [target] = &self.targets;
+        // A place that is not there has no matches, but that is not what is to be said of it.
+        target.path.symlink_metadata().map_err(|error| FileError::io(&target.path, &error))?;
         let mut searcher = SearcherBuilder::new()
             .binary_detection(BinaryDetection::quit(0))
             .line_number(true)
@@ -136,12 +159,14 @@ impl Call {
                 continue;
             }
             let name = self.name(entry.path());
+            let mut of_this_file = 0;
             let sink = Lossy(|number, line| {
                 more = lines.len() >= self.limit;
                 if !more {
-                    lines.push(format!("{name}:{number}: {}", shorten(line)));
+                    lines.push(format!("{name}:{number}: {}", shorten(line.trim_end(), MAX_COLUMNS)));
                 }
-                Ok(!more)
+                of_this_file += 1;
+                Ok(!more && of_this_file < self.per_file)
             });
             if let Err(error) = searcher.search_path(&self.matcher, entry.path(), sink) {
                 tracing::debug!(%error, path = %entry.path().display(), "a file could not be searched");
@@ -162,10 +187,9 @@ impl Call {
     }
 }
 
-fn shorten(line: &str) -> String {
-    let line = line.trim_end();
-    match line.char_indices().nth(MAX_COLUMNS) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.to_owned(),
+fn shorten(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }

@@ -22,6 +22,7 @@ pub fn walk(root: &Path, globs: Override, depth: Option<usize>) -> Walk {
         .overrides(globs)
         .max_depth(depth)
         .git_global(false)
+        .same_file_system(true)
         .parents(in_repository)
         .require_git(in_repository)
         .sort_by_file_name(Ord::cmp)

@@ -120,7 +120,12 @@ impl Call {
             return Ok(Plan { before: Stamp::Absent, bytes: self.content.clone().into_bytes(), diff });
         }
         let old = TextFile::read(&self.targets[0])?;
-        let new = old.with_endings(&self.content);
+        if old.lossy {
+            let name = self.workspace.display(&self.targets[0]);
+            return Err(ToolError::Failed(format!("{name} is not UTF-8 and is not replaced as text.")));
+        }
+        // The mark is put back below; models that copy it would double it.
+        let new = old.with_endings(self.content.trim_start_matches('\u{feff}'));
         let bytes = encode(old.bom, &new);
         Ok(Plan { before: old.stamp, bytes, diff: ToolContent::diff(&path, Some(&old.text), &new, 1) })
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod binary;
+mod effects;
 mod escapes;
 mod plays;
 mod record;

@@ -81,3 +81,44 @@ async fn a_record_that_fails_fails_the_change_and_nothing_has_changed() {
     assert_eq!(messages.len(), 3, "the control: the same change is made when it can be recorded");
     harness.end().await;
 }
+
+#[tokio::test]
+async fn a_tightening_that_cannot_be_recorded_holds_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let mut harness =
+        Harness::with(Setup { store: Location::File(path.clone()), mode: "code", ..Setup::default() });
+    let cwd = harness.cwd();
+    let session = harness.session().await;
+    let write = |harness: &Harness, path: &str| {
+        let arguments = json!({ "path": path, "content": "x" });
+        let name = "write_file".into();
+        harness.stage.say(&session, Ok(ModelEvent::ToolCall { id: "w".into(), name, arguments }));
+        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    };
+    let id = harness.prompt(&session, "write").await;
+    write(&harness, "before.txt");
+    harness.until_answer(id).await;
+    assert!(cwd.join("before.txt").exists(), "the control");
+
+    Connection::open(&path).unwrap().execute_batch("ALTER TABLE mode_changes RENAME TO away").unwrap();
+    let answer = harness.call("session/set_mode", json!({ "sessionId": session, "modeId": "plan" })).await;
+    let told = "the change could not be recorded: the mode is still code, but what plan denies is denied";
+    assert_eq!(answer["error"]["message"], told);
+    let id = harness.prompt(&session, "write").await;
+    write(&harness, "held.txt");
+    harness.until_answer(id).await;
+    assert!(!cwd.join("held.txt").exists());
+
+    Connection::open(&path).unwrap().execute_batch("ALTER TABLE away RENAME TO mode_changes").unwrap();
+    for mode in ["ask", "code"] {
+        let id = harness.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
+        harness.until_answer(id).await;
+    }
+    let id = harness.prompt(&session, "write").await;
+    write(&harness, "after.txt");
+    harness.until_answer(id).await;
+    assert!(cwd.join("after.txt").exists(), "a change that is recorded ends the hold");
+    harness.end().await;
+}

@@ -46,11 +46,20 @@ pub struct Setup {
     pub store: Location,
     pub model: Option<Arc<dyn Model>>,
     pub grace: Duration,
+    pub tools: Toolset,
+    pub parallel: usize,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { mode: "ask", store: Location::Memory, model: None, grace: Duration::ZERO }
+        Self {
+            mode: "ask",
+            store: Location::Memory,
+            model: None,
+            grace: Duration::ZERO,
+            tools: Toolset::built_in(),
+            parallel: 1,
+        }
     }
 }
 
@@ -65,11 +74,11 @@ impl Harness {
         let stage = Stage::default();
         let shared = Shared {
             modes: Arc::new(Modes::built_in()),
-            tools: Toolset::built_in(),
+            tools: setup.tools,
             model: setup.model.unwrap_or_else(|| Arc::new(stage.clone())),
             store: Store::open(setup.store).unwrap(),
             source: Source::counted(),
-            parallel: 1,
+            parallel: setup.parallel,
         };
         let (client, end) = client::channel();
         let agent = Arc::new(Agent::new(shared, client.clone(), SessionModeId::new(setup.mode)));

@@ -1,4 +1,4 @@
-//! Behaviour of the connection that a play cannot show: cancels in flight, grace, running effects, panics.
+//! Behaviour of the connection that a play cannot show: cancels in flight, grace, floods, panics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,5 +106,61 @@ async fn a_client_that_does_not_read_loses_nothing_and_can_still_cancel() {
     let numbers: Vec<String> = (0..updates.len()).map(|number| format!("{number} ")).collect();
     assert_eq!(text, numbers.concat(), "what came is whole and in order");
     assert!(updates.len() < 5_000, "the cancel came before the end");
+    harness.end().await;
+}
+
+#[tokio::test]
+async fn a_flood_does_not_crowd_out_a_cancel() {
+    let mut harness = Harness::new();
+    let session = harness.session().await;
+    let prompt = harness.prompt(&session, "go").await;
+    harness.stage.next_request(&session).await;
+    let mut answers = Vec::new();
+    for number in 0..4_000 {
+        let mode = if number % 2 == 0 { "plan" } else { "code" };
+        answers
+            .push(harness.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await);
+    }
+    harness.notify("session/cancel", json!({ "sessionId": session })).await;
+    let messages = harness.until_answer(prompt).await;
+    assert_eq!(messages.last().unwrap()["result"]["stopReason"], "cancelled");
+    answers.retain(|id| messages.iter().all(|message| message["id"] != *id));
+    let rest = harness.end().await;
+    assert_eq!(rest.iter().filter(|message| message["id"].is_i64()).count(), answers.len());
+}
+
+#[tokio::test]
+async fn turns_that_wait_take_no_room_from_others() {
+    let mut harness = Harness::new();
+    let mut waiting = Vec::new();
+    for _ in 0..300 {
+        let session = harness.session().await;
+        harness.prompt(&session, "wait").await;
+        harness.stage.next_request(&session).await;
+        assert_eq!(harness.next().await["params"]["update"]["title"], "wait");
+        waiting.push(session);
+    }
+    let session = harness.session().await;
+    let id = harness.prompt(&session, "go").await;
+    harness.stage.say(&session, Ok(ModelEvent::Text("Here.".into())));
+    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    assert_eq!(harness.until_answer(id).await.len(), 3);
+    harness.end().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_never_ends_by_itself_ends_at_its_limit() {
+    let mut harness = Harness::with(Setup { mode: "plan", ..Setup::default() });
+    let session = harness.session().await;
+    let id = harness.prompt(&session, "go").await;
+    for number in 0..60 {
+        let arguments = json!({ "thought": number.to_string() });
+        let name = "think".into();
+        harness.stage.say(&session, Ok(ModelEvent::ToolCall { id: "t".into(), name, arguments }));
+        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    }
+    let answer = harness.until_answer(id).await.pop().unwrap();
+    assert_eq!(answer["result"]["stopReason"], "max_turn_requests");
+    assert_eq!(harness.stage.requests(&session).len(), 50);
     harness.end().await;
 }

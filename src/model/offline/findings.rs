@@ -1,6 +1,6 @@
 //! What the searches found: places, ranked. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::words::Word;
 
@@ -19,6 +19,8 @@ pub struct Place {
 #[derive(Debug)]
 struct File {
     score: f64,
+    /// The words that it has, by number.
+    words: BTreeSet<usize>,
     /// Best first.
     places: Vec<(f64, Place)>,
 }
@@ -40,7 +42,8 @@ impl Findings {
                 "mentioned" => 1.0,
                 _ => continue,
             };
-            let Some(word) = number.parse().ok().and_then(|number: usize| words.get(number)) else {
+            let Some((at, word)) = number.parse().ok().and_then(|at: usize| Some((at, words.get(at)?)))
+            else {
                 continue;
             };
             let places: Vec<Place> = text.lines().filter_map(place).collect();
@@ -51,12 +54,18 @@ impl Findings {
             #[expect(clippy::cast_precision_loss, reason = "a few hundred lines at most")]
             let rarity = 1.0 / (1.0 + (places.len() as f64).ln());
             for place in places {
-                add(&mut files, place, worth * rarity, &word.stem);
+                // `fn retry(` is what was asked for; `fn retry_after(` is beside it.
+                let exact = kind == "defined" && has_word(&place.text, &word.text);
+                let worth = worth * rarity * if exact { 3.0 } else { 1.0 };
+                add(&mut files, place, worth, (at, &word.stem));
             }
         }
         let mut files: Vec<_> = files.into_iter().collect();
         for (path, file) in &mut files {
-            file.score *= trust(path);
+            // A file that has two of the words bears on the prompt more than one that has one of them often.
+            #[expect(clippy::cast_precision_loss, reason = "a handful of words")]
+            let breadth = file.words.len() as f64;
+            file.score *= trust(path) * breadth;
             file.places.sort_by(|(a, left), (b, right)| b.total_cmp(a).then(left.line.cmp(&right.line)));
         }
         files.sort_by(|(a, left), (b, right)| right.score.total_cmp(&left.score).then(a.cmp(b)));
@@ -86,8 +95,13 @@ impl Findings {
     }
 }
 
-fn add(files: &mut BTreeMap<String, File>, place: Place, worth: f64, stem: &str) {
-    let file = files.entry(place.path.clone()).or_insert_with(|| File { score: 0.0, places: Vec::new() });
+fn add(files: &mut BTreeMap<String, File>, place: Place, worth: f64, (word, stem): (usize, &str)) {
+    let file = files.entry(place.path.clone()).or_insert_with(|| File {
+        score: 0.0,
+        words: BTreeSet::new(),
+        places: Vec::new(),
+    });
+    file.words.insert(word);
     if file.places.is_empty() && place.path.to_lowercase().contains(stem) {
         file.score += 2.0;
     }
@@ -101,10 +115,22 @@ fn add(files: &mut BTreeMap<String, File>, place: Place, worth: f64, stem: &str)
     }
 }
 
+/// Whether a text has a word with nothing that belongs to it on either side.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    text.match_indices(word).any(|(at, _)| {
+        !is_part(text[..at].chars().next_back()) && !is_part(text[at + word.len()..].chars().next())
+    })
+}
+
 /// Code is where a change goes; prose and generated files only speak of it.
 fn trust(path: &str) -> f64 {
     let ending = path.rsplit('.').next().unwrap_or_default();
-    if ["lock", "svg", "map", "snap", "csv", "min.js"].contains(&ending) {
+    let name = path.rsplit('/').next().unwrap_or_default().to_lowercase();
+    let is_fixture =
+        path.split('/').any(|part| matches!(part, "fixtures" | "testdata" | "vendor" | "node_modules"));
+    let is_generated = ["lock", "svg", "map", "snap", "csv", "orig"].contains(&ending);
+    if name.starts_with("changelog") || name.starts_with("license") || is_fixture || is_generated {
         0.1
     } else if ["md", "txt", "rst", "adoc", "html", "json", "yaml", "yml", "toml"].contains(&ending) {
         0.4
@@ -117,10 +143,10 @@ fn trust(path: &str) -> f64 {
 
 fn is_test(path: &str) -> bool {
     let path = path.to_lowercase();
-    path.split('/').any(|part| part.starts_with("test") || part.starts_with("spec"))
-        || path.contains("_test.")
-        || path.contains(".test.")
-        || path.contains(".spec.")
+    let name = path.rsplit('/').next().unwrap_or_default();
+    path.split('/').any(|part| matches!(part, "test" | "tests" | "spec" | "specs" | "__tests__"))
+        || name.starts_with("test_")
+        || ["_test.", ".test.", ".spec.", "_spec."].iter().any(|mark| name.contains(mark))
 }
 
 /// Reads `path:line: text`.

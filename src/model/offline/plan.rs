@@ -11,6 +11,9 @@ const FILES: usize = 8;
 /// Places of one file.
 const PLACES: usize = 4;
 
+/// Parts of files that are shown.
+const EXCERPTS: usize = 2;
+
 /// Characters of a line that is quoted.
 const QUOTE: usize = 120;
 
@@ -24,43 +27,75 @@ pub struct Excerpt<'a> {
     pub text: &'a str,
 }
 
+/// What a plan is made of.
+pub struct Material<'a> {
+    /// The prompt.
+    pub prompt: &'a str,
+    /// What was searched for.
+    pub words: &'a [Word],
+    /// What was found.
+    pub findings: &'a Findings,
+    /// What was read.
+    pub excerpts: &'a [Excerpt<'a>],
+    /// Words whose search failed or was cut.
+    pub unfinished: &'a [String],
+}
+
 /// The plan as Markdown.
-pub fn write(prompt: &str, words: &[Word], findings: &Findings, excerpts: &[Excerpt<'_>]) -> String {
+pub fn write(material: &Material<'_>) -> String {
+    let Material { prompt, words, findings, excerpts, unfinished } = material;
     let mut plan = Markdown::default();
     plan.line(format_args!("# Plan: {}", one_line(prompt)));
     let searched: Vec<_> = words.iter().map(|word| format!("`{}`", word.text)).collect();
     let searched = searched.join(", ");
-    if findings.is_empty() {
+    if findings.is_empty() && excerpts.is_empty() {
         plan.line(format_args!("\nI searched this folder for {searched} and found nothing."));
         plan.line(format_args!(
             "\n## Open questions\n\n- Is there another name for it? Is this the right folder?"
         ));
         return plan.0;
     }
-    plan.line(format_args!("\nSearched for {searched}.\n\n## What is there\n"));
+    if !words.is_empty() {
+        plan.line(format_args!("\nSearched for {searched}."));
+    }
+    if !unfinished.is_empty() {
+        let names = unfinished.join(", ");
+        plan.line(format_args!(
+            "There is more than I looked at for {names}: what follows may miss the best place."
+        ));
+    }
+    if !findings.is_empty() {
+        plan.line(format_args!("\n## What is there\n"));
+    }
     for (path, places) in findings.files(FILES, PLACES) {
         let Some((best, others)) = places.split_first() else { continue };
-        plan.line(format_args!("- `{path}:{}` `{}`", best.line, quote(&best.text)));
+        plan.line(format_args!("- `{path}:{}` {}", best.line, quote(&best.text)));
         for place in others {
-            plan.line(format_args!("  - line {}: `{}`", place.line, quote(&place.text)));
+            plan.line(format_args!("  - line {}: {}", place.line, quote(&place.text)));
         }
     }
-    plan.line(format_args!("\n## Where a change would go\n"));
-    for (number, place) in findings.places().take(3).enumerate() {
-        let role = if number == 0 { "begin here; it matches best" } else { "then look here" };
-        plan.line(format_args!("{}. `{}:{}`: {role}.", number + 1, place.path, place.line));
-    }
-    for Excerpt { path, first, text } in excerpts.iter().take(1) {
+    for Excerpt { path, first, text } in excerpts.iter().take(EXCERPTS) {
         let lines = || text.lines().filter(|line| !line.starts_with("[Lines "));
         let last = first + (lines().count() as u64).saturating_sub(1);
-        plan.line(format_args!("\n`{path}`, lines {first}-{last}:\n\n```"));
-        lines().for_each(|line| plan.line(format_args!("{}", line.replace("```", "'''"))));
-        plan.line(format_args!("```"));
+        plan.line(format_args!("\n`{path}`, lines {first}-{last}:\n\n````"));
+        lines().for_each(|line| plan.line(format_args!("{line}")));
+        plan.line(format_args!("````"));
+    }
+    plan.line(format_args!("\n## Where a change would go\n"));
+    let named = excerpts.iter().map(|excerpt| format!("`{}:{}`", excerpt.path, excerpt.first));
+    let found = findings.places().map(|place| format!("`{}:{}`", place.path, place.line));
+    let places =
+        if findings.is_empty() { named.take(3).collect::<Vec<_>>() } else { found.take(3).collect() };
+    for (number, place) in places.iter().enumerate() {
+        let role = if number == 0 { "begin here; it matches best" } else { "then look here" };
+        plan.line(format_args!("{}. {place}: {role}.", number + 1));
     }
     plan.line(format_args!("\n## How to check\n"));
     let tests: Vec<_> = findings.tests().take(3).map(|path| format!("`{path}`")).collect();
     if tests.is_empty() {
-        plan.line(format_args!("- I found no test that mentions these words: write one first."));
+        plan.line(format_args!(
+            "- I found no test file that mentions these words; look for tests beside the code."
+        ));
     } else {
         plan.line(format_args!("- Run and extend {}.", tests.join(", ")));
     }
@@ -82,12 +117,19 @@ impl Markdown {
 }
 
 fn one_line(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    quote(&line)
+    let line = text.split_whitespace().take(QUOTE).collect::<Vec<_>>().join(" ");
+    cut(&line)
 }
 
+/// A line of code, with as many backticks round it as it needs.
 fn quote(text: &str) -> String {
-    let text = text.replace('`', "'");
+    let fence = if text.contains('`') { "`` " } else { "`" };
+    format!("{fence}{}{}", cut(text), fence.chars().rev().collect::<String>())
+}
+
+/// Without what a terminal would obey, and not too long.
+fn cut(text: &str) -> String {
+    let text: String = text.chars().filter(|c| !c.is_control()).take(QUOTE + 1).collect();
     match text.char_indices().nth(QUOTE) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,

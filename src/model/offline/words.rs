@@ -1,7 +1,9 @@
-//! The words of a prompt that are worth searching for. Pure.
+//! The words and paths of a prompt that are worth looking for. Pure.
+
+use std::collections::HashSet;
 
 /// Words that say nothing about where to look.
-const COMMON: [&str; 120] = [
+const COMMON: [&str; 131] = [
     "about",
     "add",
     "after",
@@ -16,11 +18,14 @@ const COMMON: [&str; 120] = [
     "being",
     "between",
     "but",
+    "called",
     "can",
     "change",
     "code",
+    "computed",
     "could",
     "create",
+    "defined",
     "does",
     "done",
     "each",
@@ -34,8 +39,15 @@ const COMMON: [&str; 120] = [
     "get",
     "give",
     "had",
+    "handle",
+    "handled",
+    "handles",
+    "happen",
+    "happens",
     "has",
     "have",
+    "hello",
+    "help",
     "her",
     "here",
     "him",
@@ -89,6 +101,7 @@ const COMMON: [&str; 120] = [
     "take",
     "tell",
     "than",
+    "thanks",
     "that",
     "the",
     "their",
@@ -124,13 +137,31 @@ const COMMON: [&str; 120] = [
     "your",
 ];
 
+/// Characters of a prompt that are looked at: a pasted log says no more in its second page than in its first.
+const LOOKED_AT: usize = 4_000;
+
+/// Characters of a word that is searched for.
+const LONGEST: usize = 60;
+
+/// Endings of a word that its other forms have, longest first.
+const ENDINGS: [&str; 12] = ["ying", "ies", "ied", "ing", "ers", "es", "ed", "er", "y", "e", "s", ""];
+
 /// A word and how it is searched for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word {
     /// As the prompt has it.
     pub text: String,
-    /// Its stem, lower case: what lines are searched for.
+    /// What its forms share, lower case; an identifier is kept whole.
     pub stem: String,
+}
+
+/// A file that a prompt names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// As the prompt has it.
+    pub path: String,
+    /// The line behind it, if there is one.
+    pub line: Option<u32>,
 }
 
 impl Word {
@@ -138,34 +169,48 @@ impl Word {
         Self { text: text.to_owned(), stem: stem(&text.to_lowercase()) }
     }
 
-    /// A regular expression for lines that mention it.
+    /// A regular expression for the forms of the word: as a word, as a part of `snake_case`, or of `camelCase`.
     pub fn pattern(&self) -> String {
-        escape(&self.stem)
+        if is_identifier(&self.text) {
+            return format!(r"(?i:\b{}\b)|(?i:{})", escape(&self.text), escape(&self.text));
+        }
+        let endings: Vec<&str> = ENDINGS.into_iter().collect();
+        let forms = format!("(?:{})", endings.join("|"));
+        let (stem, end) = (escape(&self.stem), r"(?:\b|_|[A-Z])");
+        let capital: String = self
+            .stem
+            .chars()
+            .enumerate()
+            .map(|(at, c)| if at == 0 { c.to_ascii_uppercase() } else { c })
+            .collect();
+        format!(r"(?:\b|_)(?i:{stem}{forms}){end}|{}{forms}{end}", escape(&capital))
     }
 
-    /// A regular expression for lines that look like its definition, in most languages.
+    /// A regular expression for lines that look like a definition of something with the word in its name.
     pub fn definition_pattern(&self) -> String {
-        format!(
-            r"\b(fn|func|def|class|struct|enum|trait|type|mod|const|function|interface|module)\b[^=;]*{}",
-            escape(&self.stem)
-        )
+        const BEFORE: &str = r"(?:pub(?:\([^)]*\))?|export|default|async|static|public|private|protected|abstract|final|unsafe|extern|inline|const)";
+        const KIND: &str =
+            "(?:fn|func|function|def|class|struct|enum|trait|interface|type|mod|module|const|macro_rules!)";
+        format!(r"^\s*(?:{BEFORE}\s+)*{KIND}\s+\w*(?i:{})", escape(&self.stem))
     }
 }
 
 /// The most telling words of a prompt, at most `most`: identifiers first, then long words, each once.
 pub fn of(prompt: &str, most: usize) -> Vec<Word> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let looked_at: String = prompt.chars().take(LOOKED_AT).collect();
+    // What a path consists of is not what is asked about it.
+    let outside_paths = looked_at.split_whitespace().filter(|token| named(token).is_none());
+    let mut known = HashSet::new();
     let mut words: Vec<Word> = Vec::new();
-    for text in prompt.split(|c: char| !is_part(c)) {
-        let lower = text.to_lowercase();
-        if text.chars().count() < 3
-            || COMMON.binary_search(&lower.as_str()).is_ok()
-            || text.parse::<u64>().is_ok()
-        {
+    for text in outside_paths.flat_map(|token| token.split(|c: char| !is_part(c))) {
+        let length = text.chars().count();
+        let common = COMMON.binary_search(&text.to_lowercase().as_str()).is_ok();
+        if !(3..=LONGEST).contains(&length) || common || text.parse::<u64>().is_ok() {
             continue;
         }
         let word = Word::new(text);
-        if words.iter().all(|known| known.stem != word.stem) {
+        if known.insert(word.stem.clone()) {
             words.push(word);
         }
     }
@@ -174,17 +219,48 @@ pub fn of(prompt: &str, most: usize) -> Vec<Word> {
     words
 }
 
+/// The files that a prompt names, at most `most`: words with a slash or an ending, links of an editor.
+pub fn paths(prompt: &str, most: usize) -> Vec<Named> {
+    let looked_at: String = prompt.chars().take(LOOKED_AT).collect();
+    let mut paths: Vec<Named> = looked_at.split_whitespace().filter_map(named).collect();
+    paths.dedup();
+    paths.truncate(most);
+    paths
+}
+
+fn named(token: &str) -> Option<Named> {
+    // `[name](file:///path)` is how a link of the editor reads.
+    let token = token.split_once("](").map_or(token, |(_, link)| link);
+    let token = token.trim_start_matches("file://");
+    let token =
+        token.trim_matches(|c: char| matches!(c, '(' | ')' | '"' | '\'' | '`' | ',' | ';' | '?' | '!'));
+    let token = token.trim_end_matches(['.', ':']);
+    let (path, line) = match token.split_once(':') {
+        Some((path, rest)) => (path, rest.split(':').next().and_then(|line| line.parse().ok())),
+        None => (token, None),
+    };
+    let (stem, ending) = path.rsplit_once('.')?;
+    let is_ending = (1..=5).contains(&ending.len()) && ending.chars().all(|c| c.is_ascii_alphanumeric());
+    // `e.g.` is no file.
+    let is_name = stem.chars().count() > 1 && !path.contains("://") && path.chars().any(char::is_alphabetic);
+    let is_number = ending.chars().all(|c| c.is_ascii_digit());
+    (is_ending && is_name && !is_number).then(|| Named { path: path.to_owned(), line })
+}
+
 fn is_identifier(text: &str) -> bool {
     text.contains('_') || text.chars().skip(1).any(char::is_uppercase)
 }
 
-/// The part that the forms of a word share: `retries` and `retry` are both found by `retr`.
+/// The part that the forms of a word share: `retries` and `retry` share `retr`.
 fn stem(word: &str) -> String {
-    let cut = [("ies", 3), ("ying", 4), ("y", 3), ("ing", 4), ("ed", 4), ("es", 4), ("s", 3)];
-    let shorter = cut.iter().find_map(|(ending, least)| {
-        word.strip_suffix(ending).filter(|stem| stem.chars().count() >= *least && !word.ends_with("ss"))
+    if word.contains('_') || word.ends_with("ss") {
+        return word.to_owned();
+    }
+    let shorter = ENDINGS.into_iter().find_map(|ending| {
+        let stem = word.strip_suffix(ending)?;
+        (ending.is_empty() || stem.chars().count() >= 3).then_some(stem)
     });
-    if word.contains('_') { word.to_owned() } else { shorter.unwrap_or(word).to_owned() }
+    shorter.unwrap_or(word).to_owned()
 }
 
 /// Words are letters, digits and underscores, so only the rest of Unicode could surprise; it stands for itself.
@@ -205,9 +281,45 @@ mod tests {
     fn the_telling_words_are_found() {
         assert!(COMMON.is_sorted());
         check("where is the retry logic?", &["retr"]);
-        check("Where are retries handled? And retrying?", &["handl", "retr"]);
-        check("Why does parse_config fail in ConfigLoader::new", &["parse_config", "configloader", "fail"]);
+        check("Where are retries handled? And retrying?", &["retr"]);
+        check("Why does parse_config fail in ConfigLoader::new", &["parse_config", "configload", "fail"]);
         check("is it? 12 345", &[]);
         check("access classes", &["access", "class"]);
+        check("what is wrong in src/main.rs:12?", &["wrong"]);
+    }
+
+    #[test]
+    fn the_forms_of_a_word_are_matched_and_other_words_are_not() {
+        let matches = |text: &str, line: &str| {
+            grep_regex::RegexMatcher::new(&of(text, 1)[0].pattern())
+                .is_ok_and(|matcher| grep_matcher::Matcher::is_match(&matcher, line.as_bytes()).unwrap())
+        };
+        for line in
+            ["fn retry()", "retries = 3", "RetryPolicy", "max_retries", "maxRetries", "was retried.", "RETRY"]
+        {
+            assert!(matches("retry", line), "{line}");
+        }
+        for line in ["retrieve it", "a retrospective", "symmetry", "multicast"] {
+            assert!(!matches("retry", line), "{line}");
+        }
+        assert!(matches("notify_waiters", "pub fn notify_waiters(&self)"));
+    }
+
+    #[test]
+    fn files_that_are_named_are_seen() {
+        let seen =
+            |prompt: &str| paths(prompt, 3).into_iter().map(|it| (it.path, it.line)).collect::<Vec<_>>();
+        assert_eq!(seen("look at ./src/a.rs:238, please"), [("./src/a.rs".into(), Some(238))]);
+        assert_eq!(
+            seen("[b.py](file:///tmp/x/b.py) and 1.5 or e.g. https://a.com"),
+            [("/tmp/x/b.py".into(), None)]
+        );
+    }
+
+    #[test]
+    fn a_very_long_prompt_costs_no_more_than_a_long_one() {
+        let words: String = (0..200_000).map(|n| n.to_string() + "word ").collect();
+        assert_eq!(of(&words, 4).len(), 4);
+        assert_eq!(of(&"x".repeat(10_000_000), 4), []);
     }
 }
