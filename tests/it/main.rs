@@ -10,6 +10,7 @@ mod plays;
 mod record;
 mod stage;
 mod storm;
+mod sturdy;
 mod support;
 mod tidy;
 mod transcripts;
