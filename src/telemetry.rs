@@ -3,8 +3,11 @@
 //! Quiet unless something is wrong; `MODEGATE_LOG` sets the level. Fields carry names and ids, never contents or keys. A
 //! thread writes it, and drops lines when nobody reads: the agent never waits for its own log.
 
-use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::LevelFilter;
+
+/// Lines that wait for the thread. Their places are allocated at the start, so the number is a cost.
+const WAITING: usize = 1024;
 
 /// Starts the log. An unknown level is said and read as `warn`. What is logged is written while the guard lives.
 pub fn start(level: Option<&str>) -> WorkerGuard {
@@ -13,7 +16,8 @@ pub fn start(level: Option<&str>) -> WorkerGuard {
         Some(Ok(filter)) => filter,
         None | Some(Err(_)) => LevelFilter::WARN,
     };
-    let (writer, guard) = NonBlocking::new(std::io::stderr());
+    let (writer, guard) =
+        NonBlockingBuilder::default().buffered_lines_limit(WAITING).finish(std::io::stderr());
     tracing_subscriber::fmt().with_max_level(filter).with_writer(writer).with_ansi(false).init();
     if let (Some(level), Some(Err(_))) = (level, parsed) {
         tracing::warn!(level, "MODEGATE_LOG is one of off, error, warn, info, debug, trace");
