@@ -191,7 +191,8 @@ impl Word {
         const BEFORE: &str = r"(?:pub(?:\([^)]*\))?|export|default|async|static|public|private|protected|abstract|final|unsafe|extern|inline|const)";
         const KIND: &str =
             "(?:fn|func|function|def|class|struct|enum|trait|interface|type|mod|module|const|macro_rules!)";
-        format!(r"^\s*(?:{BEFORE}\s+)*{KIND}\s+\w*(?i:{})", escape(&self.stem))
+        // Go writes the receiver before the name.
+        format!(r"^\s*(?:{BEFORE}\s+)*{KIND}\s+(?:\([^)]*\)\s*)?\w*(?i:{})", escape(&self.stem))
     }
 }
 
