@@ -32,6 +32,7 @@ mod list_directory;
 mod move_file;
 mod read_file;
 mod read_multiple_files;
+mod reading;
 mod search_files;
 mod text;
 mod think;

@@ -6,8 +6,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::reading::Reading;
 use super::walk::{globs, walk};
-use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve};
+use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, resolve};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::workspace::{Workspace, open_dir};
@@ -54,39 +55,20 @@ impl Tool for DirectoryTree {
         let Arguments { path, depth } = arguments(self.0.name, given)?;
         let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
         let title = format!("Tree of {}", workspace.display(&target));
-        Ok(Box::new(Call { title, targets: [target], depth: depth.unwrap_or(DEPTH).max(1) }))
+        let call = Call { target: target.clone(), depth: depth.unwrap_or(DEPTH).max(1) };
+        Ok(Reading::boxed(title, target, move |cancel| call.tree(cancel)))
     }
 }
 
 #[derive(Debug)]
 struct Call {
-    title: String,
-    targets: [Target; 1],
+    target: Target,
     depth: usize,
-}
-
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        self.title.clone()
-    }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        effect(context.permit, move |cancel| {
-            let text = self.tree(cancel)?;
-            Ok(ToolOutput { text, ..ToolOutput::default() })
-        })
-        .await
-    }
 }
 
 impl Call {
     fn tree(&self, cancel: &CancellationToken) -> Result<String, ToolError> {
-        let [target] = &self.targets;
+        let target = &self.target;
         // Says clearly what is wrong when it is no directory.
         open_dir(target)?;
         let globs = globs(&target.path, None).map_err(ToolError::Failed)?;

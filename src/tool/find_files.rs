@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::reading::Reading;
 use super::walk::{globs, walk};
-use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve};
+use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, resolve};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::workspace::{FileError, Workspace};
@@ -51,49 +52,25 @@ impl Tool for FindFiles {
         let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
         let globs = globs(&target.path, Some(&glob))
             .map_err(|reason| ToolError::Arguments { tool: self.0.name, reason })?;
-        Ok(Box::new(Call {
-            title: format!("Find {glob}"),
-            targets: [target],
-            globs,
-            workspace: workspace.clone(),
-        }))
+        let call = Call { target: target.clone(), globs, workspace: workspace.clone() };
+        Ok(Reading::boxed(format!("Find {glob}"), target, move |cancel| call.find(cancel)))
     }
 }
 
 #[derive(Debug)]
 struct Call {
-    title: String,
-    targets: [Target; 1],
+    target: Target,
     globs: Override,
     workspace: Workspace,
 }
 
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        self.title.clone()
-    }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        effect(context.permit, move |cancel| {
-            let text = self.find(cancel)?;
-            Ok(ToolOutput { text, ..ToolOutput::default() })
-        })
-        .await
-    }
-}
-
 impl Call {
     fn find(&self, cancel: &CancellationToken) -> Result<String, ToolError> {
-        let [target] = &self.targets;
+        let target = &self.target;
         // A place that is not there has no matches, but that is not what is to be said of it.
         target.path.symlink_metadata().map_err(|error| FileError::io(&target.path, &error))?;
         let mut paths = Vec::new();
-        for entry in walk(&self.targets[0].path, self.globs.clone(), None) {
+        for entry in walk(&self.target.path, self.globs.clone(), None) {
             if cancel.is_cancelled() {
                 return Err(ToolError::Failed("stopped before the search was done".into()));
             }

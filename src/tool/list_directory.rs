@@ -5,7 +5,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve};
+use super::reading::Reading;
+use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, resolve};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::workspace::{self, FileError, Workspace};
@@ -44,32 +45,9 @@ impl Tool for ListDirectory {
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
         let Arguments { path } = arguments(self.0.name, given)?;
         let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
-        Ok(Box::new(Call { title: format!("List {}", workspace.display(&target)), targets: [target] }))
-    }
-}
-
-#[derive(Debug)]
-struct Call {
-    title: String,
-    targets: [Target; 1],
-}
-
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        self.title.clone()
-    }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        effect(context.permit, move |_| {
-            let text = list(&self.targets[0])?;
-            Ok(ToolOutput { text, ..ToolOutput::default() })
-        })
-        .await
+        let title = format!("List {}", workspace.display(&target));
+        let place = target.clone();
+        Ok(Reading::boxed(title, target, move |_| list(&place)))
     }
 }
 

@@ -12,8 +12,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::reading::Reading;
 use super::walk::{globs, walk};
-use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve};
+use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, resolve};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::workspace::{FileError, Workspace};
@@ -95,22 +96,15 @@ impl Tool for SearchFiles {
         };
         let limit = limit.unwrap_or(MATCHES).clamp(1, MAX_MATCHES);
         let per_file = per_file.unwrap_or(usize::MAX).max(1);
-        Ok(Box::new(Call {
-            title,
-            targets: [target],
-            matcher,
-            globs,
-            limit,
-            per_file,
-            workspace: workspace.clone(),
-        }))
+        let call =
+            Call { target: target.clone(), matcher, globs, limit, per_file, workspace: workspace.clone() };
+        Ok(Reading::boxed(title, target, move |cancel| call.search(cancel)))
     }
 }
 
 #[derive(Debug)]
 struct Call {
-    title: String,
-    targets: [Target; 1],
+    target: Target,
     matcher: RegexMatcher,
     globs: Override,
     limit: usize,
@@ -118,28 +112,9 @@ struct Call {
     workspace: Workspace,
 }
 
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        self.title.clone()
-    }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        effect(context.permit, move |cancel| {
-            let text = self.search(cancel)?;
-            Ok(ToolOutput { text, ..ToolOutput::default() })
-        })
-        .await
-    }
-}
-
 impl Call {
     fn search(&self, cancel: &CancellationToken) -> Result<String, ToolError> {
-        let [target] = &self.targets;
+        let target = &self.target;
         // A place that is not there has no matches, but that is not what is to be said of it.
         target.path.symlink_metadata().map_err(|error| FileError::io(&target.path, &error))?;
         let mut searcher = SearcherBuilder::new()
@@ -149,7 +124,7 @@ impl Call {
             .build();
         let mut lines = Vec::new();
         let mut more = false;
-        for entry in walk(&self.targets[0].path, self.globs.clone(), None) {
+        for entry in walk(&self.target.path, self.globs.clone(), None) {
             if cancel.is_cancelled() {
                 return Err(ToolError::Failed("stopped before the search was done".into()));
             }
