@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::reading::Reading;
 use super::walk::{globs, walk};
-use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, resolve};
+use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, blocking, resolve};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::workspace::{FileError, Workspace};
@@ -80,11 +80,21 @@ impl Tool for SearchFiles {
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
         let Arguments { pattern, path, glob, ignore_case, limit, per_file } = arguments(self.0.name, given)?;
         let bad = |reason: String| ToolError::Arguments { tool: "search_files", reason };
-        let matcher = RegexMatcherBuilder::new()
-            .case_insensitive(ignore_case)
-            .line_terminator(Some(b'\n'))
-            .build(&pattern)
-            .map_err(|error| bad(format!("pattern: {error}")))?;
+        let matcher = {
+            let pattern = pattern.clone();
+            // Some patterns take a while to compile.
+            blocking(move || {
+                RegexMatcherBuilder::new()
+                    .case_insensitive(ignore_case)
+                    .line_terminator(Some(b'\n'))
+                    .build(&pattern)
+                    .map_err(|error| ToolError::Arguments {
+                        tool: "search_files",
+                        reason: format!("pattern: {error}"),
+                    })
+            })
+            .await?
+        };
         let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
         let globs = globs(&target.path, glob.as_deref()).map_err(bad)?;
         let place = workspace.display(&target);
