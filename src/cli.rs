@@ -67,6 +67,9 @@ enum Command {
         /// Write what came as what is expected
         #[arg(long)]
         update: bool,
+        /// A folder whose copy is the working directory of a recording [default: an empty one]
+        #[arg(long, value_name = "DIR")]
+        files: Option<PathBuf>,
     },
 }
 
@@ -126,8 +129,8 @@ where
     E: Write,
 {
     let Streams { input, input_kind, output, mut errors } = streams;
-    if let Some(Command::Replay { path, update }) = &cli.command {
-        return replay(path, *update, output);
+    if let Some(Command::Replay { path, update, files }) = cli.command.take() {
+        return replay(&path, update, files, output);
     }
     let flags = Flags {
         mode: cli.mode.take(),
@@ -151,6 +154,13 @@ where
         let mut text = String::new();
         input.read_to_string(&mut text).context("reading the prompt from stdin")?;
         cli.prompt = Some(text);
+    }
+    if cli.prompt.is_some() && (cli.record.is_some() || cli.lockstep) {
+        writeln!(
+            errors,
+            "modegate: --record and --lockstep are for conversations with a client, not for -p"
+        )?;
+        return Ok(ExitCode::from(2));
     }
     match cli.prompt.take() {
         Some(prompt) if prompt.trim().is_empty() => {
@@ -226,9 +236,14 @@ async fn run_headless<O: Write, E: Write>(
     }))
 }
 
-fn replay(path: &std::path::Path, update: bool, mut output: impl Write) -> anyhow::Result<ExitCode> {
+fn replay(
+    path: &std::path::Path,
+    update: bool,
+    files: Option<PathBuf>,
+    mut output: impl Write,
+) -> anyhow::Result<ExitCode> {
     let (binary, scratch) = crate::config::replay_places()?;
-    let diverged = Replay { binary, scratch, update }
+    let diverged = Replay { binary, scratch, update, files }
         .run(path, &mut output)
         .with_context(|| format!("replaying {}", path.display()))?;
     Ok(if diverged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

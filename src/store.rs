@@ -246,6 +246,13 @@ fn write(connection: Option<Connection>, mut queue: mpsc::UnboundedReceiver<Comm
             Some(connection) => commit(connection, &kept, changes.iter().map(|(change, _)| change)),
             None => Err(rusqlite::Error::InvalidPath("no connection".into())),
         };
+        if let Some(connection) = &connection {
+            // Whoever holds the file up has done so once; the sessions do not wait as long every time.
+            let patience = if outcome.is_ok() { schema::BUSY } else { schema::STILL_BUSY };
+            if let Err(error) = connection.busy_timeout(patience) {
+                tracing::debug!(%error, "the store's patience could not be set");
+            }
+        }
         match &outcome {
             Ok(_) => kept.clear(),
             Err(error) => {

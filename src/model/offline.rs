@@ -56,7 +56,9 @@ fn next(request: &ModelRequest) -> Vec<ModelEvent> {
     }
     match action::parse(&turn.prompt) {
         // Once begun it is ended, whatever the mode has become: a call that is denied says so.
-        Some(action) if turn.replies > 0 || action.tools().iter().all(|tool| offered(tool)) => {
+        Some(action)
+            if turn.has_begun() || turn.replies == 0 && action.tools().iter().all(|tool| offered(tool)) =>
+        {
             events.push(action.next(turn.outcome("look").as_ref(), turn.outcome("change").as_ref()));
         }
         _ => events.extend(research(&turn, &offered)),
@@ -170,6 +172,11 @@ impl<'a> Turn<'a> {
         });
         let replies = since.iter().filter(|message| message.role == Role::Assistant).count();
         Self { prompt, replies, results: results.collect(), failures: failures.collect() }
+    }
+
+    /// Whether one of the three sentences is being carried out.
+    fn has_begun(&self) -> bool {
+        ["look", "change"].iter().any(|call| self.outcome(call).is_some())
     }
 
     /// What a call came to, if it was made.

@@ -167,15 +167,30 @@ impl Actor {
     }
 
     async fn prompt(&mut self, prompt: Prompt) {
-        let Some(prompt) = self.obey(prompt).await else { return };
         if self.turn.is_none() {
-            return self.begin_turn(prompt).await;
+            return self.start(prompt).await;
         }
-        if self.queue.len() < MAX_WAITING {
-            return self.queue.push_back(prompt);
+        if self.is_for_us_alone(&prompt) {
+            self.obey(prompt).await;
+        } else if self.queue.len() < MAX_WAITING {
+            // A command before the prompt waits with it: it is about that prompt.
+            self.queue.push_back(prompt);
+        } else {
+            let text =
+                format!("{MAX_WAITING} prompts wait for this session already: wait for an answer first");
+            let _ = prompt.reply.send(Err(AgentError::InvalidRequest(text)));
         }
-        let text = format!("{MAX_WAITING} prompts wait for this session already: wait for an answer first");
-        let _ = prompt.reply.send(Err(AgentError::InvalidRequest(text)));
+    }
+
+    /// Begins the turn of a prompt, or of the next one that waits if nothing of it is for the model.
+    async fn start(&mut self, prompt: Prompt) {
+        let mut next = Some(prompt);
+        while let Some(prompt) = next {
+            if let Some(prompt) = self.obey(prompt).await {
+                return self.begin_turn(prompt).await;
+            }
+            next = self.queue.pop_front();
+        }
     }
 
     fn cancel(&mut self) {
@@ -279,7 +294,7 @@ impl Actor {
         // The client may have gone; what happened is recorded.
         let _ = turn.reply.send(outcome);
         if let Some(next) = self.queue.pop_front() {
-            self.begin_turn(next).await;
+            self.start(next).await;
         }
     }
 

@@ -19,9 +19,18 @@ impl Actor {
         self.client.update(self.session.id.clone(), update.into(), None);
     }
 
+    /// Whether a prompt is a slash command with nothing for the model behind it.
+    pub(super) fn is_for_us_alone(&self, prompt: &Prompt) -> bool {
+        command::parse(&prompt.content, &self.shared.modes).is_some_and(|command| match &command {
+            Command::Help | Command::SayMode => true,
+            Command::SetMode { .. } => command::without_command(&prompt.content, &command).is_empty(),
+        })
+    }
+
     /// Obeys a slash command, also while a turn runs. Returns the prompt that is left for the model, if one is.
     pub(super) async fn obey(&mut self, mut prompt: Prompt) -> Option<Prompt> {
         let Some(command) = command::parse(&prompt.content, &self.shared.modes) else { return Some(prompt) };
+        let mut refused = false;
         let said = match &command {
             Command::Help => command::help(&self.shared.modes),
             Command::SayMode => self.say_mode(),
@@ -29,7 +38,10 @@ impl Actor {
                 let mode = SessionModeId::new(mode.as_str());
                 match self.change_mode(&mode, ModeSource::Command).await {
                     Ok(_) => self.say_mode(),
-                    Err(error @ AgentError::InvalidParams { .. }) => format!("{error}.\n"),
+                    Err(error @ AgentError::InvalidParams { .. }) => {
+                        refused = true;
+                        format!("{error}.\n")
+                    }
                     Err(error) => {
                         let _ = prompt.reply.send(Err(error));
                         return None;
@@ -38,7 +50,8 @@ impl Actor {
             }
         };
         prompt.content = command::without_command(&prompt.content, &command);
-        if !prompt.content.is_empty() {
+        let goes_on = matches!(command, Command::SetMode { .. }) && !refused;
+        if goes_on && !prompt.content.is_empty() {
             return Some(prompt);
         }
         self.answers_given += 1;

@@ -9,7 +9,10 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 /// How long a writer waits for another process that holds the file.
-const BUSY: Duration = Duration::from_secs(2);
+pub const BUSY: Duration = Duration::from_secs(2);
+
+/// The same once a wait was in vain, until one is not.
+pub const STILL_BUSY: Duration = Duration::from_millis(50);
 
 /// One migration a row, in order. Never edit one that has been released: add another.
 const MIGRATIONS: [&str; 1] = ["

@@ -46,7 +46,7 @@ impl Tool for ApplyPatch {
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
         let Arguments { patch } = arguments(self.0.name, given)?;
-        let patch = counted(&patch);
+        let patch = readable(&patch);
         let bad = |reason| ToolError::Arguments { tool: self.0.name, reason };
         let mut files = Vec::new();
         let mut targets = Vec::new();
@@ -229,22 +229,36 @@ impl Plan {
 fn operations(patch: &str) -> Result<Vec<(Operation, String)>, String> {
     let git = patch.lines().any(|line| line.starts_with("diff --git "));
     let options = if git { ParseOptions::gitdiff() } else { ParseOptions::unidiff() };
+    let parsed: Vec<_> = PatchSet::parse(patch, options)
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("patch: {error}"))?;
+    let prefixed = parsed.iter().all(|file| is_prefixed(file.operation()));
+    let named = |path: &str, prefix: &str| match path.strip_prefix(prefix) {
+        Some(rest) if prefixed => rest.to_owned(),
+        _ => path.to_owned(),
+    };
     let mut files = Vec::new();
-    for file in PatchSet::parse(patch, options) {
-        let file = file.map_err(|error| format!("patch: {error}"))?;
+    for file in &parsed {
         let PatchKind::Text(hunks) = file.patch() else {
             return Err("patch: binary files are not patched".into());
         };
         let hunks = hunks.to_string();
-        let named = |path: &str| without_prefix(path).to_owned();
+        let is_empty = file.patch().as_text().is_none_or(|text| text.hunks().is_empty());
+        if is_empty && matches!(file.operation(), FileOperation::Modify { .. }) {
+            return Err(
+                "patch: a file is named without a hunk; changes of mode bits are not supported".into()
+            );
+        }
         let operation = match file.operation() {
-            FileOperation::Create(new) => Operation::Create(named(new)),
-            FileOperation::Delete(old) => Operation::Delete(named(old)),
-            FileOperation::Modify { original, modified } if named(original) != named(modified) => {
-                Operation::Rename(named(original), named(modified))
+            FileOperation::Create(new) => Operation::Create(named(new, "b/")),
+            FileOperation::Delete(old) => Operation::Delete(named(old, "a/")),
+            FileOperation::Modify { original, modified }
+                if named(original, "a/") != named(modified, "b/") =>
+            {
+                Operation::Rename(named(original, "a/"), named(modified, "b/"))
             }
-            FileOperation::Modify { modified, .. } => Operation::Modify(named(modified)),
-            FileOperation::Rename { from, to } => Operation::Rename(named(from), named(to)),
+            FileOperation::Modify { modified, .. } => Operation::Modify(named(modified, "b/")),
+            FileOperation::Rename { from, to } => Operation::Rename(from.to_string(), to.to_string()),
             FileOperation::Copy { .. } => return Err("patch: copies are not supported".into()),
         };
         files.push((operation, hunks));
@@ -255,9 +269,17 @@ fn operations(patch: &str) -> Result<Vec<(Operation, String)>, String> {
     Ok(files)
 }
 
-/// `a/` and `b/` are git's prefixes, not folders.
-fn without_prefix(path: &str) -> &str {
-    path.strip_prefix("a/").or_else(|| path.strip_prefix("b/")).unwrap_or(path)
+/// Whether the paths have git's prefixes, `a/` and `b/`, on both sides. Else they are folders of that name. The paths of a
+/// rename never have them.
+fn is_prefixed(operation: &FileOperation<'_, str>) -> bool {
+    match operation {
+        FileOperation::Create(new) => new.starts_with("b/"),
+        FileOperation::Delete(old) => old.starts_with("a/"),
+        FileOperation::Modify { original, modified } => {
+            original.starts_with("a/") && modified.starts_with("b/")
+        }
+        FileOperation::Rename { .. } | FileOperation::Copy { .. } => true,
+    }
 }
 
 fn patched(name: &str, old: &str, patch: &str) -> Result<String, ToolError> {
@@ -266,6 +288,14 @@ fn patched(name: &str, old: &str, patch: &str) -> Result<String, ToolError> {
     };
     let patch = diffy::Patch::from_str(patch).map_err(|error| failed(error.to_string()))?;
     diffy::apply(old, &patch).map_err(|error| failed(error.to_string()))
+}
+
+/// The patch as it is, if it can be read, else with its line counts put right; without a mail's footer and empty lines
+/// at its end.
+fn readable(patch: &str) -> String {
+    let body = patch.find("\n-- \n").map_or(patch, |end| &patch[..end]);
+    let body = format!("{}\n", body.trim_end_matches('\n'));
+    if operations(&body).is_ok() { body } else { counted(&body) }
 }
 
 /// The patch with the line counts of its hunk headers put right: models often miscount.
@@ -335,6 +365,32 @@ mod tests {
         let operations = operations(&counted(patch)).unwrap();
         let kinds: Vec<_> = operations.into_iter().map(|(operation, _)| format!("{operation:?}")).collect();
         assert_eq!(kinds, [r#"Create("new")"#, r#"Delete("old")"#, r#"Rename("from", "to")"#]);
+    }
+
+    #[test]
+    fn prefixes_are_taken_off_only_where_both_sides_have_them() {
+        let kinds = |patch: &str| {
+            let operations = operations(&readable(patch)).unwrap();
+            operations.into_iter().map(|(operation, _)| format!("{operation:?}")).collect::<Vec<_>>()
+        };
+        assert_eq!(kinds("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n"), [r#"Modify("f")"#]);
+        assert_eq!(kinds("--- a/f\n+++ a/f\n@@ -1 +1 @@\n-x\n+y\n"), [r#"Modify("a/f")"#]);
+        let rename =
+            "diff --git a/a/old b/a/new\nsimilarity index 100%\nrename from a/old\nrename to a/new\n";
+        assert_eq!(kinds(rename), [r#"Rename("a/old", "a/new")"#]);
+    }
+
+    #[test]
+    fn comments_footers_and_empty_lines_are_no_hindrance() {
+        let sql = "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n--- one\n+++ two\n x\n";
+        let files = operations(&readable(sql)).unwrap();
+        assert_eq!(patched("f", "-- one\nx\n", &files[0].1).unwrap(), "++ two\nx\n");
+        for end in ["\n\n", "-- \n2.34.1\n"] {
+            let patch = format!("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n{end}");
+            let files = operations(&readable(&patch)).unwrap();
+            assert_eq!(patched("f", "x\n", &files[0].1).unwrap(), "y\n");
+        }
+        assert!(operations("diff --git a/f b/f\nold mode 100644\nnew mode 100755\n").is_err());
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub fn start(transport: Transport, determinism: Option<Determinism>) -> Transpor
         open: Vec::new(),
         asked: Vec::new(),
         ever_asked: Vec::new(),
+        last_fed: None,
         sent: 0,
         determinism,
     };
@@ -68,6 +69,8 @@ struct Stage {
     asked: Vec<String>,
     /// Ids of all the agent's requests: a late answer is still a line.
     ever_asked: Vec<String>,
+    /// The id of the line that was fed last, if it was a request: an error without an id is its answer.
+    last_fed: Option<String>,
     /// Messages sent to the client.
     sent: u64,
     determinism: Option<Determinism>,
@@ -84,7 +87,7 @@ impl Stage {
 
     async fn play(&mut self) -> Result<(), Gone> {
         loop {
-            let ended = self.read_head().await;
+            let ended = self.read_head().await?;
             self.settle().await?;
             if self.head.as_ref().is_some_and(|head| self.may_go(head)) {
                 self.feed_head().await?;
@@ -107,15 +110,27 @@ impl Stage {
     }
 
     /// Looks at the next line; says whether there is none.
-    async fn read_head(&mut self) -> bool {
+    ///
+    /// Meanwhile messages pass, so that a client that waits for one can go on. In a deterministic run they do not:
+    /// where a line belongs must not depend on how soon it is read.
+    async fn read_head(&mut self) -> Result<bool, Gone> {
         if self.head.is_none() {
-            let Some(line) = self.wire_in.recv().await else { return true };
+            let line = loop {
+                tokio::select! {
+                    biased;
+                    line = self.wire_in.recv() => break line,
+                    line = self.from_agent.recv(), if self.determinism.is_none() => {
+                        self.pass(line.ok_or(Gone)?).await?;
+                    }
+                }
+            };
+            let Some(line) = line else { return Ok(true) };
             let text = text_of(&line);
             let (shape, message) = shape(&text);
             let after = message["params"]["_meta"]["modegate/after"].as_u64();
             self.head = Some(Head { line, shape, after });
         }
-        false
+        Ok(false)
     }
 
     fn may_go(&self, head: &Head) -> bool {
@@ -129,6 +144,10 @@ impl Stage {
 
     async fn feed_head(&mut self) -> Result<(), Gone> {
         let Some(Head { mut line, shape, .. }) = self.head.take() else { return Ok(()) };
+        self.last_fed = match &shape {
+            Shape::Request(id) => Some(id.clone()),
+            Shape::Answer(_) | Shape::Other => None,
+        };
         match shape {
             Shape::Request(id) => self.open.push(id),
             Shape::Answer(id) => self.asked.retain(|asked| *asked != id),
@@ -211,6 +230,8 @@ impl Stage {
                 self.ever_asked.push(id);
             }
             Shape::Answer(id) => {
+                let known = self.open.contains(&id);
+                let id = if id == "null" && !known { self.last_fed.take().unwrap_or(id) } else { id };
                 if let Some(at) = self.open.iter().position(|open| *open == id) {
                     self.open.remove(at);
                 }

@@ -23,9 +23,9 @@ pub const VERSION_KEY: &str = "modegate_transcript";
 /// Records a transport's lines into a new file.
 ///
 /// # Errors
-/// The file cannot be created. A file that fails later is reported in the log, and the conversation goes on.
+/// The file exists already or cannot be created. A file that fails later is reported in the log, and the conversation goes on.
 pub fn start(transport: Transport, path: &Path) -> std::io::Result<Transport> {
-    let mut file = BufWriter::new(File::create(path)?);
+    let mut file = BufWriter::new(File::create_new(path)?);
     writeln!(file, "{}", json!({ VERSION_KEY: VERSION, "agent": env!("CARGO_PKG_VERSION") }))?;
     file.flush()?;
     let Transport { incoming: wire_in, outgoing: wire_out, flushed } = transport;

@@ -2,7 +2,7 @@
 //!
 //! A transcript is `NAME.in.jsonl`, the client's lines, with `NAME.out.jsonl`, what is expected; beside them may stand
 //! `NAME.model.jsonl`, a script for the model, and `NAME.files`, what the working directory holds. A file that was
-//! made with `--record` is one, too: its lines are played in the directory that it names.
+//! made with `--record` is one, too; it is played in a directory of its own, never where it was recorded.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use similar::TextDiff;
 
-use super::record::VERSION_KEY;
+use super::record::{VERSION, VERSION_KEY};
 
 /// Where replays find their binary and put their working directories.
 pub struct Replay {
@@ -23,6 +23,8 @@ pub struct Replay {
     pub scratch: PathBuf,
     /// Write what came as what is expected.
     pub update: bool,
+    /// What the working directory of a recording holds; nothing without it.
+    pub files: Option<PathBuf>,
 }
 
 /// A conversation to play.
@@ -41,9 +43,13 @@ impl Replay {
     pub fn run(&self, path: &Path, out: &mut impl Write) -> io::Result<usize> {
         let mut diverged = 0;
         let transcripts = find(path)?;
+        if transcripts.is_empty() {
+            let text = format!("{}: there is no NAME.in.jsonl", path.display());
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
         for transcript in &transcripts {
             let actual = self.play(transcript)?;
-            if actual == transcript.expected {
+            if actual == transcript.expected && !actual.is_empty() {
                 writeln!(out, "ok       {}", transcript.name)?;
             } else if let (true, Some(output)) = (self.update, &transcript.output) {
                 fs::write(output, &actual)?;
@@ -70,7 +76,9 @@ impl Replay {
             fs::remove_dir_all(&cwd)?;
         }
         fs::create_dir_all(&cwd)?;
-        if let Some(files) = &transcript.files {
+        if let Some(files) =
+            transcript.files.as_ref().or(self.files.as_ref().filter(|_| transcript.output.is_none()))
+        {
             copy(files, &cwd)?;
         }
         let mut command = Command::new(&self.binary);
@@ -86,6 +94,10 @@ impl Replay {
         let output = child.wait_with_output()?;
         // The agent may end before it has read everything; what it said is what counts.
         let _ = writer.join();
+        if !output.status.success() {
+            let text = format!("{}: the agent ended with {}", transcript.name, output.status);
+            return Err(io::Error::other(text));
+        }
         fs::remove_dir_all(&cwd)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -109,8 +121,13 @@ fn find(path: &Path) -> io::Result<Vec<Transcript>> {
 fn read(path: &Path) -> io::Result<Transcript> {
     let text = fs::read_to_string(path)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if text.lines().next().is_some_and(|line| line.contains(VERSION_KEY)) {
-        return Ok(recording(&name, &text));
+    let header: Value = serde_json::from_str(text.lines().next().unwrap_or_default()).unwrap_or_default();
+    if let Some(version) = header.get(VERSION_KEY) {
+        if *version == VERSION {
+            return Ok(recording(&name, &text));
+        }
+        let text = format!("{name}: a recording of version {version}; this one knows {VERSION}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
     let stem = name.strip_suffix(".in.jsonl").unwrap_or(&name).to_owned();
     let beside = |ending: &str| path.with_file_name(format!("{stem}.{ending}"));
@@ -127,15 +144,22 @@ fn read(path: &Path) -> io::Result<Transcript> {
     })
 }
 
-/// The two sides of a recording, with session ids counted as a deterministic run counts them.
+/// The two sides of a recording, with session ids counted as a deterministic run counts them, and its working directory
+/// under the name of whatever directory it is played in: what was allowed then is not done again where it was done.
 fn recording(name: &str, text: &str) -> Transcript {
     let mut ids = Ids::default();
-    let (mut input, mut expected) = (String::new(), String::new());
+    let (mut input, mut expected, mut cwd) = (String::new(), String::new(), String::new());
     for line in text.lines().skip(1) {
         let entry: Value = serde_json::from_str(line).unwrap_or_default();
         let Some(line) = entry["line"].as_str() else { continue };
+        let message: Value = serde_json::from_str(line).unwrap_or_default();
+        if let (true, Some(named)) = (entry["dir"] == "in", message["params"]["cwd"].as_str()) {
+            let quoted = Value::from(named).to_string();
+            cwd = quoted[1..quoted.len() - 1].into();
+        }
+        let line = if cwd.is_empty() { line.to_owned() } else { line.replace(&cwd, "${CWD}") };
         let side = if entry["dir"] == "in" { &mut input } else { &mut expected };
-        side.push_str(&ids.count(line));
+        side.push_str(&ids.count(&line));
         side.push('\n');
     }
     Transcript { name: name.to_owned(), input, expected, output: None, model: None, files: None }

@@ -133,11 +133,79 @@ fn a_recording_can_be_replayed() {
     assert_eq!(first["modegate_transcript"], 1);
     let second: Value = serde_json::from_str(recorded.lines().nth(1).unwrap()).unwrap();
     assert_eq!((&second["dir"], second["ms"].is_u64()), (&"in".into(), true));
-    // Replayed in an empty directory it finds nothing, and says where it diverges.
+    let with = ["replay", "recording.jsonl", "--files", files.to_str().unwrap()];
+    let output = modegate(dir.path(), &with);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    // In an empty directory it finds nothing, and says where it diverges.
     let output = modegate(dir.path(), &["replay", "recording.jsonl"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output).contains("DIVERGED recording.jsonl"), "{}", text(&output));
-    assert!(text(&output).contains("def retry"), "{}", text(&output));
+    // What is there already is not recorded over.
+    let output = modegate(dir.path(), &["--record", "recording.jsonl"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(fs::read_to_string(&recording).unwrap(), recorded);
+}
+
+#[test]
+fn a_recording_is_never_played_where_it_was_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = serde_json::json!({ "modegate/mode": "code" });
+    let prompt = serde_json::json!([{ "type": "text", "text": "create made.txt with x" }]);
+    let lines = [
+        serde_json::json!({ "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } }),
+        serde_json::json!({ "id": 1, "method": "session/new", "params": { "cwd": dir.path(), "mcpServers": [], "_meta": meta } }),
+        serde_json::json!({ "id": 2, "method": "session/prompt", "params": { "sessionId": "sess_1", "prompt": prompt } }),
+    ];
+    let input = dir.path().join("in.jsonl");
+    fs::write(&input, lines.map(|line| format!("{line}\n")).concat()).unwrap();
+    let status = Command::new(env!("CARGO_BIN_EXE_modegate"))
+        .args(["--deterministic", "--store", "memory", "--record", "r.jsonl"])
+        .current_dir(dir.path())
+        .stdin(fs::File::open(&input).unwrap())
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let made = dir.path().join("made.txt");
+    fs::remove_file(&made).expect("it was made when it was recorded");
+    let output = modegate(dir.path(), &["replay", "r.jsonl"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(!made.exists());
+}
+
+#[test]
+fn what_cannot_be_replayed_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    assert_eq!(modegate(dir.path(), &["replay", "."]).status.code(), Some(1), "an empty folder");
+    write("v.jsonl", "{\"modegate_transcript\":99}\n");
+    assert_eq!(modegate(dir.path(), &["replay", "v.jsonl"]).status.code(), Some(1), "a later version");
+    write("x.in.jsonl", "{\"id\":0,\"method\":\"initialize\",\"params\":{\"protocolVersion\":1}}\n");
+    assert_eq!(
+        modegate(dir.path(), &["replay", "x.in.jsonl"]).status.code(),
+        Some(1),
+        "nothing is expected yet"
+    );
+    write("x.model.jsonl", "garbage");
+    let update = ["replay", "x.in.jsonl", "--update"];
+    assert_eq!(modegate(dir.path(), &update).status.code(), Some(1), "no script");
+}
+
+#[test]
+fn broken_requests_in_a_transcript_hold_nothing_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = [
+        r#"{"id":0,"method":"initialize","params":{"protocolVersion":1}}"#,
+        r#"{"id":{},"method":"x"}"#,
+        r#"{"id":7,"id":8,"method":"x"}"#,
+        r#"{"id":true,"method":"x"}"#,
+        "nonsense",
+        r#"{"id":1,"method":"no/such"}"#,
+    ];
+    fs::write(dir.path().join("x.in.jsonl"), lines.join("\n")).unwrap();
+    modegate(dir.path(), &["replay", "x.in.jsonl", "--update"]);
+    let came = fs::read_to_string(dir.path().join("x.out.jsonl")).unwrap();
+    assert_eq!(came.lines().count(), lines.len(), "{came}");
 }
 
 #[test]

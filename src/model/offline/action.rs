@@ -87,18 +87,14 @@ impl Action {
             (Self::Append { .. }, Some(Outcome { failed: true, text })) => {
                 ModelEvent::Text(format!("Not done: {text}\n"))
             }
-            (Self::Append { file, .. }, Some(Outcome { text, .. }))
-                if text.contains("\n[Lines 1-") || text.contains('\u{fffd}') =>
-            {
-                ModelEvent::Text(format!("Not done: {file} is too long or is not UTF-8.\n"))
+            (Self::Append { file, .. }, Some(Outcome { text, .. })) if is_no_content(text) => {
+                ModelEvent::Text(format!(
+                    "Not done: {file} is empty, too long, or not UTF-8. Use create or replace.\n"
+                ))
             }
             (Self::Append { text, file }, Some(Outcome { text: old, .. })) => {
-                let old = if *old == "[The file is empty.]" { String::new() } else { with_newline(old) };
-                call(
-                    "change",
-                    "write_file",
-                    json!({ "path": file, "content": format!("{old}{}", with_newline(text)) }),
-                )
+                let content = with_newline(old) + &with_newline(text);
+                call("change", "write_file", json!({ "path": file, "content": content }))
             }
         }
     }
@@ -106,6 +102,14 @@ impl Action {
 
 fn call(id: &str, name: &str, arguments: serde_json::Value) -> ModelEvent {
     ModelEvent::ToolCall { id: id.into(), name: name.into(), arguments }
+}
+
+/// Whether what was read may be a remark and not the whole content: then nothing is built on it.
+fn is_no_content(text: &str) -> bool {
+    let last = text.lines().next_back().unwrap_or_default();
+    text == "[The file is empty.]"
+        || last.starts_with("[Lines ")
+        || last.starts_with("[The file is not UTF-8")
 }
 
 fn with_newline(text: &str) -> String {
