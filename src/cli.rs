@@ -70,6 +70,9 @@ enum Command {
         /// A folder whose copy is the working directory of a recording [default: an empty one]
         #[arg(long, value_name = "DIR")]
         files: Option<PathBuf>,
+        /// Who answered in a recording: offline, or scripted:FILE with an absolute path [default: offline]
+        #[arg(long, value_name = "MODEL")]
+        model: Option<String>,
     },
 }
 
@@ -129,8 +132,9 @@ where
     E: Write,
 {
     let Streams { input, input_kind, output, mut errors } = streams;
-    if let Some(Command::Replay { path, update, files }) = cli.command.take() {
-        return replay(&path, update, files, output);
+    if let Some(Command::Replay { path, update, files, model }) = cli.command.take() {
+        let (binary, scratch) = crate::config::replay_places()?;
+        return replay(&Replay { binary, scratch, update, files, model }, &path, output);
     }
     let flags = Flags {
         mode: cli.mode.take(),
@@ -236,15 +240,7 @@ async fn run_headless<O: Write, E: Write>(
     }))
 }
 
-fn replay(
-    path: &std::path::Path,
-    update: bool,
-    files: Option<PathBuf>,
-    mut output: impl Write,
-) -> anyhow::Result<ExitCode> {
-    let (binary, scratch) = crate::config::replay_places()?;
-    let diverged = Replay { binary, scratch, update, files }
-        .run(path, &mut output)
-        .with_context(|| format!("replaying {}", path.display()))?;
+fn replay(replay: &Replay, path: &std::path::Path, mut output: impl Write) -> anyhow::Result<ExitCode> {
+    let diverged = replay.run(path, &mut output).with_context(|| format!("replaying {}", path.display()))?;
     Ok(if diverged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

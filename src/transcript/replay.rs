@@ -25,6 +25,8 @@ pub struct Replay {
     pub update: bool,
     /// What the working directory of a recording holds; nothing without it.
     pub files: Option<PathBuf>,
+    /// Who answers in a recording; the embedded default without it.
+    pub model: Option<String>,
 }
 
 /// A conversation to play.
@@ -85,6 +87,8 @@ impl Replay {
         command.current_dir(&cwd).args(["--deterministic", "--store", "memory"]);
         if let Some(model) = &transcript.model {
             command.arg("--model").arg(format!("scripted:{}", fs::canonicalize(model)?.display()));
+        } else if let (Some(model), None) = (&self.model, &transcript.output) {
+            command.arg("--model").arg(model);
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut stdin = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
@@ -148,16 +152,32 @@ fn read(path: &Path) -> io::Result<Transcript> {
 /// under the name of whatever directory it is played in: what was allowed then is not done again where it was done.
 fn recording(name: &str, text: &str) -> Transcript {
     let mut ids = Ids::default();
+    // The client's calls that were not answered yet, and how much the agent had said.
+    let (mut open, mut sent) = (Vec::<String>::new(), 0_u64);
     let (mut input, mut expected, mut cwd) = (String::new(), String::new(), String::new());
     for line in text.lines().skip(1) {
         let entry: Value = serde_json::from_str(line).unwrap_or_default();
         let Some(line) = entry["line"].as_str() else { continue };
-        let message: Value = serde_json::from_str(line).unwrap_or_default();
+        let mut message: Value = serde_json::from_str(line).unwrap_or_default();
+        let id = message.get("id").map(ToString::to_string);
+        let is_call = message.get("method").is_some();
+        let mut line = line.to_owned();
+        if entry["dir"] == "in" {
+            if is_call && !open.is_empty() && message["params"].is_object() {
+                // It was said while something was under way: it goes at the same place again.
+                message["params"]["_meta"]["modegate/after"] = sent.into();
+                line = message.to_string();
+            }
+            open.extend(id.filter(|_| is_call));
+        } else {
+            sent += 1;
+            open.retain(|open| is_call || Some(open) != id.as_ref());
+        }
         if let (true, Some(named)) = (entry["dir"] == "in", message["params"]["cwd"].as_str()) {
             let quoted = Value::from(named).to_string();
             cwd = quoted[1..quoted.len() - 1].into();
         }
-        let line = if cwd.is_empty() { line.to_owned() } else { line.replace(&cwd, "${CWD}") };
+        let line = if cwd.is_empty() { line } else { line.replace(&cwd, "${CWD}") };
         let side = if entry["dir"] == "in" { &mut input } else { &mut expected };
         side.push_str(&ids.count(&line));
         side.push('\n');
