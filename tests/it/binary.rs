@@ -104,6 +104,75 @@ fn exit_codes_tell_how_it_ended() {
     assert!(errors.contains("no model today"), "{errors}");
 }
 
+/// Runs with a text at stdin.
+fn run_with_input(dir: &Path, arguments: &[&str], input: &str) -> (i32, String) {
+    let mut child = modegate(dir, arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.code().unwrap_or(-1), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn a_prompt_comes_from_an_argument_a_dash_or_a_pipe_and_the_answer_in_three_shapes() {
+    let dir = repository();
+    let question = "where is the retry logic?";
+    let memory = ["--store", "memory", "--mode", "plan"];
+    let (code, plain, _) = run(dir.path(), &[&memory[..], &["-p", question]].concat());
+    assert_eq!(code, 0);
+    assert_eq!(
+        run_with_input(dir.path(), &[&memory[..], &["-p", "-"]].concat(), question),
+        (0, plain.clone())
+    );
+    assert_eq!(run_with_input(dir.path(), &memory, question), (0, plain.clone()));
+    // A protocol line is no prompt, with --mode either.
+    let line = "{\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":1}}\n";
+    assert!(
+        run_with_input(dir.path(), &memory, line).1.starts_with("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\"")
+    );
+    assert_eq!(
+        run_with_input(dir.path(), &[&memory[..], &["-p", "-"]].concat(), "  \n").0,
+        2,
+        "an empty prompt"
+    );
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    let cwd = dir.path().to_str().unwrap();
+    let more = ["--cwd", cwd, "--output", "json", "-p", question];
+    let (code, json, _) = run(elsewhere.path(), &[&memory[..], &more].concat());
+    let result: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(code, 0);
+    assert_eq!((&result["mode"], &result["stopReason"]), (&json!("plan"), &json!("end_turn")));
+    assert_eq!(result["text"], plain);
+    let more = ["--cwd", cwd, "--output", "stream-json", "-p", question];
+    let (_, stream, _) = run(elsewhere.path(), &[&memory[..], &more].concat());
+    let lines: Vec<Value> = stream.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (last, updates) = lines.split_last().unwrap();
+    assert_eq!((&last["type"], &last["text"]), (&json!("result"), &json!(plain)));
+    assert!(updates.len() > 3 && updates.iter().all(|line| line["type"] == "update"));
+    assert_eq!(run(dir.path(), &[&memory[..], &["--cwd", "/does/not/exist", "-p", "x"]].concat()).0, 2);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_ends_a_headless_prompt_with_130() {
+    let dir = repository();
+    let script = dir.path().join("script.jsonl");
+    fs::write(&script, "{\"text\":\"on\"}\n{\"delay_ms\":600000}\n{\"stop\":\"done\"}\n").unwrap();
+    let model = format!("scripted:{}", script.display());
+    let arguments = ["--store", "memory", "--model", &model, "-p", "go"];
+    let mut child =
+        modegate(dir.path(), &arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut begun = [0; 2];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut begun).unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(wait(&mut child, SOON), Some(130));
+}
+
 /// A running agent with a session, and a turn that streams for ever.
 struct Talk {
     child: Child,
