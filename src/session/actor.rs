@@ -255,9 +255,9 @@ impl Actor {
                 self.session.seen.extend(seen);
                 self.record(SessionEvent::ToolCallUpdate(update), room).await;
             }
-            TurnMessage::NextRequest(reply) => {
+            TurnMessage::NextRequest { made, reply } => {
                 // The turn may have been cancelled while it asked.
-                let _ = reply.send(self.next_request());
+                let _ = reply.send(self.next_request(made));
             }
             TurnMessage::Authorize { call, facts, reply } => {
                 let _ = reply.send(self.authorize(call, facts));

@@ -3,49 +3,50 @@
 use std::sync::Arc;
 
 use super::actor::Actor;
-use super::turn::NextRequest;
 use super::{Session, reminder};
 use crate::model::ModelRequest;
 use crate::permission;
 use crate::tool::ToolSpec;
 
 impl Actor {
-    /// What the model is asked next: the tools and the reminder of the mode that is on now.
-    pub(super) fn next_request(&mut self) -> NextRequest {
-        self.session.asked_under = Some(self.session.mode.clone());
+    /// What the model is asked next: the tools and the reminder of the mode that is on now. `None` when the turn has
+    /// made as many requests as the mode allows: nothing is then noted as asked or told.
+    pub(super) fn next_request(&mut self, requests: u32) -> Option<ModelRequest> {
         let modes = Arc::clone(&self.shared.modes);
         let mode = modes.resolve(&self.session.mode.0).ok();
-        let ceilings = self.ceilings();
-        let grants = &self.session.grants;
-        let specs = self.shared.tools.iter().map(crate::tool::Tool::spec);
-        let offered: Vec<&ToolSpec> = specs
-            .filter(|spec| permission::is_available(&ceilings, grants, spec.name, spec.effect))
-            .collect();
-        let names: Vec<&str> = offered.iter().map(|spec| spec.name).collect();
-        let same = self.offers.iter().map(|offer| offer.name.as_str()).eq(names.iter().copied());
-        let offers = (!same).then(|| offered.iter().map(|spec| spec.to_offer()).collect());
-        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-        if let Some(offers) = offers {
-            self.offers = offers;
+        if requests >= mode.map_or(1, |mode| mode.max_steps) {
+            return None;
         }
+        self.session.asked_under = Some(self.session.mode.clone());
+        self.offer_tools();
         let transition = self.session.transition.as_mut().map(|pending| {
             pending.told = true;
             &pending.transition
         });
-        let reminder = mode.and_then(|mode| {
-            reminder::compose(mode, transition, &names.iter().map(String::as_str).collect::<Vec<_>>())
-        });
+        let names: Vec<&str> = self.offers.iter().map(|offer| offer.name.as_str()).collect();
+        let reminder = mode.and_then(|mode| reminder::compose(mode, transition, &names));
         let ordinal = self.session.requests;
         self.session.requests += 1;
-        NextRequest {
-            max_steps: mode.map_or(1, |mode| mode.max_steps),
-            request: ModelRequest {
-                session: self.session.id.clone(),
-                ordinal,
-                system: system_prompt(&self.session),
-                tools: Arc::clone(&self.offers),
-                messages: reminder::splice(self.session.history.messages(), reminder),
-            },
+        Some(ModelRequest {
+            session: self.session.id.clone(),
+            ordinal,
+            system: system_prompt(&self.session),
+            tools: Arc::clone(&self.offers),
+            messages: reminder::splice(self.session.history.messages(), reminder),
+        })
+    }
+
+    /// The tools that the session's ceilings do not deny. The same list is kept while it stays the same.
+    fn offer_tools(&mut self) {
+        let (ceilings, grants) = (self.ceilings(), &self.session.grants);
+        let specs = self.shared.tools.iter().map(crate::tool::Tool::spec);
+        let is_available =
+            |spec: &&ToolSpec| permission::is_available(&ceilings, grants, spec.name, spec.effect);
+        let offered: Vec<&ToolSpec> = specs.filter(is_available).collect();
+        let is_same =
+            self.offers.iter().map(|offer| offer.name.as_str()).eq(offered.iter().map(|spec| spec.name));
+        if !is_same {
+            self.offers = offered.into_iter().map(ToolSpec::to_offer).collect();
         }
     }
 }

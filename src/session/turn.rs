@@ -40,8 +40,8 @@ pub(super) enum TurnMessage {
     Event(SessionEvent, Option<OwnedSemaphorePermit>),
     /// A call is over; these files have been seen by the model.
     Finished { update: ToolCallUpdateEvent, seen: Vec<(PathBuf, Stamp)>, room: Option<OwnedSemaphorePermit> },
-    /// What is the model to be asked?
-    NextRequest(oneshot::Sender<NextRequest>),
+    /// What is the model to be asked, after this many requests? Nothing: they were as many as may be.
+    NextRequest { made: u32, reply: oneshot::Sender<Option<ModelRequest>> },
     /// May this call run? No facts: there is no such tool.
     Authorize { call: ToolCallId, facts: Option<CallFacts>, reply: oneshot::Sender<Authorization> },
     /// Ask the user whether this call may run.
@@ -51,12 +51,6 @@ pub(super) enum TurnMessage {
         preview: Vec<ToolContent>,
         reply: oneshot::Sender<Authorization>,
     },
-}
-
-/// A request and how many of them a turn may make.
-pub(super) struct NextRequest {
-    pub(super) request: ModelRequest,
-    pub(super) max_steps: u32,
 }
 
 /// Whether a call may run.
@@ -111,10 +105,8 @@ pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
     let mut calls = 0;
     let mut steps = 0;
     loop {
-        let NextRequest { request, max_steps } = turn.ask_actor(TurnMessage::NextRequest).await?;
-        if steps >= max_steps {
-            return Ok(StopReason::MaxTurnRequests);
-        }
+        let request = turn.ask_actor(|reply| TurnMessage::NextRequest { made: steps, reply }).await?;
+        let Some(request) = request else { return Ok(StopReason::MaxTurnRequests) };
         steps += 1;
         let reply = turn.model.reply(request);
         let step = tokio::select! {
