@@ -54,8 +54,8 @@ pub struct ToolSpec {
     pub kind: ToolKind,
     /// What it does to the world.
     pub effect: Effect,
-    /// JSON Schema of the arguments.
-    pub schema: Value,
+    /// JSON Schema of the arguments; shared, because each call keeps its tool's spec.
+    pub schema: Arc<Value>,
     /// When a call is given up.
     pub timeout: Duration,
 }
@@ -70,7 +70,7 @@ impl ToolSpec {
         let mut schema = schemars::schema_for!(Arguments);
         schema.remove("$schema");
         schema.remove("title");
-        Self { name, description, kind, effect, schema: schema.to_value(), timeout: TIMEOUT }
+        Self { name, description, kind, effect, schema: Arc::new(schema.to_value()), timeout: TIMEOUT }
     }
 
     /// The tool as a model is told of it.
@@ -78,7 +78,7 @@ impl ToolSpec {
         ToolOffer {
             name: self.name.to_owned(),
             description: self.description.to_owned(),
-            schema: self.schema.clone(),
+            schema: Value::clone(&self.schema),
         }
     }
 }

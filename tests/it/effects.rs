@@ -38,7 +38,7 @@ impl Slow {
             description: "Goes on until it is told to end.",
             kind: ToolKind::Other,
             effect,
-            schema: json!({ "type": "object" }),
+            schema: Arc::new(json!({ "type": "object" })),
             timeout: Duration::from_secs(600),
         };
         Self { spec, shared: Arc::clone(shared) }
