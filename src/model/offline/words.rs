@@ -172,7 +172,7 @@ impl Word {
     /// A regular expression for the forms of the word: as a word, as a part of `snake_case`, or of `camelCase`.
     pub fn pattern(&self) -> String {
         if is_identifier(&self.text) {
-            return format!(r"(?i:\b{}\b)|(?i:{})", escape(&self.text), escape(&self.text));
+            return format!("(?i:{})", escape(&self.text));
         }
         let endings: Vec<&str> = ENDINGS.into_iter().collect();
         let forms = format!("(?:{})", endings.join("|"));
