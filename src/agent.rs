@@ -4,25 +4,45 @@
 //! guards is which sessions there are, never what is in them.
 
 use std::collections::HashMap;
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::acp::{
-    AgentCapabilities, AuthMethod, AuthMethodAgent, AuthenticateRequest, AuthenticateResponse,
-    Implementation, InitializeRequest, InitializeResponse, McpServer, Meta, NewSessionRequest,
-    NewSessionResponse, ProtocolVersion, SessionId, SessionModeId,
+    AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodTerminal, AuthenticateRequest,
+    AuthenticateResponse, Implementation, InitializeRequest, InitializeResponse, McpServer, Meta,
+    NewSessionRequest, NewSessionResponse, PromptCapabilities, ProtocolVersion, SessionId, SessionModeId,
 };
 use crate::client::Client;
 use crate::error::AgentError;
+use crate::model::catalogue::Catalogue;
+use crate::session::options::Choice;
 use crate::session::{SessionHandle, Shared, options, valid_modes};
 use crate::workspace::Workspace;
 
-/// The one way to authenticate: keys come from the environment, and none is needed for the embedded default.
-const AUTH_METHOD: &str = "environment";
+/// The way to authenticate that every client can show: keys come from the environment or from the user's files.
+const ENVIRONMENT: &str = "environment";
+
+/// The way in which a client runs `modegate setup` in a terminal.
+const SETUP: &str = "setup";
+
+/// Under this key some clients say, in their capabilities, that they run a terminal for an agent's own method, and look
+/// for the command.
+const TERMINAL_META: &str = "terminal-auth";
+
+/// Whom one can choose now. What cannot be read is a sentence for the user.
+pub type Whom = Box<dyn Fn() -> Result<Arc<Catalogue>, String> + Send + Sync>;
+
+/// What an agent has to ask for outside.
+pub struct Surroundings {
+    /// Whom one can choose now.
+    pub whom: Whom,
+    /// This binary, for clients that run it in a terminal.
+    pub binary: Option<PathBuf>,
+}
 
 /// The key in `session/new`'s `_meta` that chooses the first mode.
 const MODE_META: &str = "modegate/mode";
@@ -33,6 +53,7 @@ const CLOSE: Duration = Duration::from_secs(3);
 /// The agent of one client.
 pub struct Agent {
     shared: Shared,
+    surroundings: Surroundings,
     client: Client,
     /// The mode of a session for which none is asked.
     default_mode: SessionModeId,
@@ -41,8 +62,13 @@ pub struct Agent {
 
 impl Agent {
     /// An agent without sessions.
-    pub fn new(shared: Shared, client: Client, default_mode: SessionModeId) -> Self {
-        Self { shared, client, default_mode, sessions: Mutex::default() }
+    pub fn new(
+        shared: Shared,
+        surroundings: Surroundings,
+        client: Client,
+        default_mode: SessionModeId,
+    ) -> Self {
+        Self { shared, surroundings, client, default_mode, sessions: Mutex::default() }
     }
 
     /// Answers `initialize`: version 1, whatever version was asked for (I1).
@@ -50,23 +76,35 @@ impl Agent {
         if request.protocol_version != ProtocolVersion::V1 {
             tracing::info!(asked = ?request.protocol_version, "the client asked for another protocol version");
         }
-        let environment = AuthMethodAgent::new(AUTH_METHOD, "Environment")
-            .description("Nothing to do: the embedded model needs no key".to_owned());
+        // A prompt may have pictures if the model that new sessions have sees them.
+        let catalogue = &self.shared.catalogue;
+        let images = catalogue.facts(catalogue.default_model()).images;
+        let prompts = PromptCapabilities::new().image(images).embedded_context(true);
         InitializeResponse::new(ProtocolVersion::V1)
             .agent_info(
                 Implementation::new("modegate", env!("CARGO_PKG_VERSION")).title("Modegate".to_owned()),
             )
-            .agent_capabilities(AgentCapabilities::new())
-            .auth_methods(vec![AuthMethod::Agent(environment)])
+            .agent_capabilities(AgentCapabilities::new().prompt_capabilities(prompts))
+            .auth_methods(auth_methods(request, self.surroundings.binary.as_deref()))
     }
 
-    /// Answers `authenticate`: the one method succeeds, because nothing needs a key yet.
+    /// Answers `authenticate`: succeeds once the model of new sessions has the key that it needs.
     pub fn authenticate(&self, request: &AuthenticateRequest) -> Result<AuthenticateResponse, AgentError> {
-        if &*request.method_id.0 == AUTH_METHOD {
-            return Ok(AuthenticateResponse::new());
+        let method = &*request.method_id.0;
+        if ![ENVIRONMENT, SETUP].contains(&method) {
+            let message = format!("unknown authentication method {method:?}");
+            return Err(AgentError::invalid_params(message, json!({ "validMethods": [ENVIRONMENT, SETUP] })));
         }
-        let message = format!("unknown authentication method {:?}", &*request.method_id.0);
-        Err(AgentError::invalid_params(message, json!({ "validMethods": [AUTH_METHOD] })))
+        self.catalogue().map(|_| AuthenticateResponse::new())
+    }
+
+    /// Whom new sessions can choose, with the key that their model needs.
+    fn catalogue(&self) -> Result<Arc<Catalogue>, AgentError> {
+        let catalogue = (self.surroundings.whom)().map_err(AgentError::AuthRequired)?;
+        match catalogue.check_key(catalogue.default_model().clone()) {
+            Ok(_) => Ok(catalogue),
+            Err(error) => Err(AgentError::AuthRequired(error.to_string())),
+        }
     }
 
     /// Begins a session (`session/new`).
@@ -80,14 +118,18 @@ impl Agent {
             return Err(AgentError::invalid_params(message, json!({ "additionalDirectories": [] })));
         }
         let mode = self.first_mode(request.meta.as_ref())?;
+        let catalogue = self.catalogue()?;
         let id = self.shared.source.session_id();
-        let notices = not_started(&request.mcp_servers).into_iter().collect();
-        let (shared, client) = (self.shared.clone(), self.client.clone());
+        let notices = not_started(&request.mcp_servers).into_iter().chain(catalogue.ambiguity()).collect();
+        let (shared, client) = (Shared { catalogue, ..self.shared.clone() }, self.client.clone());
+        let choice =
+            options::entering(&shared.modes, &shared.catalogue, &mode, &Choice::of(&shared.catalogue));
+        let options = options::config_options(&shared.modes, &mode, &shared.catalogue, &choice);
         let handle = SessionHandle::start(id.clone(), workspace, mode.clone(), notices, shared, client);
         self.registry().insert(id.clone(), handle);
         Ok(NewSessionResponse::new(id)
             .modes(options::mode_state(&self.shared.modes, &mode))
-            .config_options(options::config_options(&self.shared.modes, &mode)))
+            .config_options(options))
     }
 
     /// Finds a session that is active here.
@@ -133,6 +175,27 @@ impl Agent {
         // A panic elsewhere does not make the list of sessions wrong.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How a client can help its user to a key.
+fn auth_methods(request: &InitializeRequest, binary: Option<&Path>) -> Vec<AuthMethod> {
+    let what = "Set a provider's key in the agent's environment, or run `modegate setup` in a terminal; the embedded model needs none";
+    let mut environment = AuthMethodAgent::new(ENVIRONMENT, "Environment").description(what.to_owned());
+    let capabilities = &request.client_capabilities;
+    let knows_meta =
+        capabilities.meta.as_ref().and_then(|meta| meta.get(TERMINAL_META)) == Some(&Value::Bool(true));
+    if let (true, Some(command)) = (knows_meta, binary) {
+        let how = json!({ "label": "modegate setup", "command": command, "args": ["setup"], "env": {} });
+        environment = environment.meta(Meta::from_iter([(TERMINAL_META.to_owned(), how)]));
+    }
+    let mut methods = vec![AuthMethod::Agent(environment)];
+    if capabilities.auth.terminal {
+        let setup = AuthMethodTerminal::new(SETUP, "Set up a provider")
+            .description("Asks for a provider and its key, and stores them for you alone".to_owned())
+            .args(vec!["setup".to_owned()]);
+        methods.push(AuthMethod::Terminal(setup));
+    }
+    methods
 }
 
 fn workspace(cwd: &Path) -> Result<Workspace, AgentError> {

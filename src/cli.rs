@@ -10,18 +10,21 @@ use clap::{Parser, Subcommand, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
-use crate::config::{Config, Flags};
+use crate::config::environment::Environment;
+use crate::config::{Config, Flags, Parts};
 use crate::headless::{self, Format, Job, Outcome};
 use crate::transcript::{lockstep, record, replay::Replay};
 use crate::transport::Transport;
 use crate::{client, rpc};
+
+mod setup;
 
 /// An ACP coding agent whose modes hold.
 ///
 /// Without -p it speaks the Agent Client Protocol over stdin and stdout: that is how editors start it. With -p it runs
 /// one prompt and prints the answer.
 #[derive(Debug, Parser)]
-#[command(name = "modegate", version, after_help = EXIT_CODES, args_conflicts_with_subcommands = true)]
+#[command(name = "modegate", version, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -31,7 +34,7 @@ pub struct Cli {
     /// The mode of new sessions: ask, plan or code [default: ask]
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
-    /// Who answers: offline or scripted:FILE [default: offline]
+    /// Who answers: PROVIDER/NAME, offline or scripted:FILE [default: the provider with a key, else offline]
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
     /// Where a headless prompt works [default: the current directory]
@@ -74,6 +77,8 @@ enum Command {
         #[arg(long, value_name = "MODEL")]
         model: Option<String>,
     },
+    /// Choose a provider of models and store its key, for you alone
+    Setup(setup::Arguments),
 }
 
 /// How a headless answer is printed.
@@ -123,6 +128,7 @@ pub struct Streams<I, O, E> {
 /// Runs what was asked for. `stop` ends it at once.
 pub async fn run<I, O, E>(
     mut cli: Cli,
+    environment: Environment,
     streams: Streams<I, O, E>,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode>
@@ -132,9 +138,15 @@ where
     E: Write,
 {
     let Streams { input, input_kind, output, mut errors } = streams;
-    if let Some(Command::Replay { path, update, files, model }) = cli.command.take() {
-        let (binary, scratch) = crate::config::replay_places()?;
-        return replay(&Replay { binary, scratch, update, files, model }, &path, output);
+    match cli.command.take() {
+        Some(Command::Replay { path, update, files, model }) => {
+            let (binary, scratch) = crate::config::replay_places()?;
+            return replay(&Replay { binary, scratch, update, files, model }, &path, output);
+        }
+        Some(Command::Setup(arguments)) => {
+            return setup::run(arguments, &environment, input, input_kind, output, errors);
+        }
+        None => {}
     }
     let flags = Flags {
         mode: cli.mode.take(),
@@ -145,7 +157,7 @@ where
         deterministic: cli.deterministic,
     };
     let mode_given = flags.mode.is_some();
-    let config = match Config::new(&flags) {
+    let config = match Config::new(&flags, environment) {
         Ok(config) => config,
         Err(error) => {
             writeln!(errors, "modegate: {error:#}")?;
@@ -204,11 +216,11 @@ where
         transport = record::start(transport, path).with_context(|| format!("--record {}", path.display()))?;
     }
     let (mode, grace) = (config.mode.clone(), config.eof_grace);
-    let (shared, determinism) = config.into_shared().context("starting the record")?;
+    let Parts { shared, surroundings, determinism } = config.into_parts().context("starting the record")?;
     if cli.lockstep || determinism.is_some() || input_kind == InputKind::File {
         transport = lockstep::start(transport, determinism);
     }
-    let agent = Arc::new(Agent::new(shared, client.clone(), mode));
+    let agent = Arc::new(Agent::new(shared, surroundings, client.clone(), mode));
     rpc::serve(transport, agent, (client, end), grace, stop).await;
     Ok(ExitCode::SUCCESS)
 }
@@ -223,8 +235,8 @@ async fn run_headless<O: Write, E: Write>(
 ) -> anyhow::Result<ExitCode> {
     let (client, end) = client::channel();
     let (cwd, mode) = (config.cwd.clone(), config.mode.clone());
-    let (shared, _) = config.into_shared().context("starting the record")?;
-    let agent = Agent::new(shared, client, mode);
+    let Parts { shared, surroundings, .. } = config.into_parts().context("starting the record")?;
+    let agent = Agent::new(shared, surroundings, client, mode);
     let format = match output_format {
         Output::Text => Format::Text,
         Output::Json => Format::Json,

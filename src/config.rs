@@ -1,23 +1,33 @@
-//! Flags and environment to one validated [`Config`]. The only reader of the environment.
+//! Flags, environment and the user's files to one validated [`Config`].
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use etcetera::BaseStrategy;
 use tokio::sync::mpsc;
 
 use crate::acp::SessionModeId;
+use crate::agent::{Surroundings, Whom};
 use crate::ids::Source;
 use crate::mode::{DEFAULT, Modes};
-use crate::model::Model;
+use crate::model::catalogue::{Catalogue, OFFLINE, SCRIPTED};
 use crate::model::offline::Offline;
-use crate::model::scripted::Scripted;
+use crate::model::router::{Remote, Router};
+use crate::model::scripted::{Pauses, Scripted};
+use crate::model::{Model, ModelId};
 use crate::session::Shared;
+use crate::session::system_prompt::Sources;
 use crate::store::{Location, Store};
 use crate::tool::{self, Toolset};
 use crate::transcript::lockstep::Determinism;
+use environment::Environment;
+use providers::Providers;
+
+pub mod environment;
+pub mod providers;
+pub mod user_file;
 
 /// Read-side calls of one message that run at once.
 const PARALLEL: usize = 8;
@@ -49,24 +59,41 @@ pub struct Config {
     pub eof_grace: Duration,
     deterministic: bool,
     modes: Modes,
-    model: Answers,
+    environment: Environment,
+    asked: Option<ModelId>,
+    script: Option<Scripted>,
+    remote: Remote,
     store: Location,
 }
 
-/// Who answers.
-enum Answers {
-    Offline,
-    Scripted(Scripted),
+/// What a process is made of.
+pub struct Parts {
+    /// What its sessions share.
+    pub shared: Shared,
+    /// What may change while it runs, and where it is.
+    pub surroundings: Surroundings,
+    /// What a deterministic run needs for its pacing.
+    pub determinism: Option<Determinism>,
 }
 
 impl Config {
-    /// Checks flags and environment. Errors name what is valid.
-    pub fn new(flags: &Flags) -> anyhow::Result<Self> {
-        let modes = Modes::built_in();
+    /// Checks flags, environment and the user's files. Errors name what is valid.
+    pub fn new(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
+        let mut modes = Modes::built_in();
         let mode = modes.resolve(flags.mode.as_deref().unwrap_or(DEFAULT)).context("--mode")?.mode_id();
         let eof_grace = Duration::try_from_secs_f64(flags.eof_grace.unwrap_or(1.0)).context("--eof-grace")?;
-        let answers = model(flags.model.as_deref().unwrap_or("offline"))?;
-        let store = location(flags.store.as_deref())?;
+        let named = flags.model.as_deref().or(environment.model.as_deref());
+        let script = named.map(script).transpose()?.flatten();
+        let asked = named.map(|name| ModelId::new(if script.is_some() { SCRIPTED } else { name }));
+        let (file, remote) = match &script {
+            // A script needs nothing of this machine.
+            Some(_) => (user_file::UserFile::default(), embedded(ModelId::new(SCRIPTED))),
+            None => providers::load(&environment, asked.as_ref())?,
+        };
+        if let Some(list) = file.tool_list {
+            modes.set_default_tool_list(list);
+        }
+        let store = location(flags.store.as_deref(), &environment)?;
         if let (Some(_), Location::File(path)) = (&flags.store, &store) {
             Store::check(path).with_context(|| format!("--store {}", path.display()))?;
         }
@@ -76,13 +103,11 @@ impl Config {
             bail!("--cwd: {} is not a directory", cwd.display());
         }
         let deterministic = flags.deterministic;
-        Ok(Self { cwd, mode, eof_grace, deterministic, modes, model: answers, store })
+        Ok(Self { mode, cwd, eof_grace, deterministic, modes, environment, asked, script, remote, store })
     }
 
-    /// What the sessions of this process share. Opens the record.
-    ///
-    /// A deterministic run also gets what its pacing needs.
-    pub fn into_shared(self) -> std::io::Result<(Shared, Option<Determinism>)> {
+    /// What the process is made of. Opens the record.
+    pub fn into_parts(self) -> std::io::Result<Parts> {
         let store = Store::open(self.store)?;
         let (scripted_pauses, pauses) = mpsc::unbounded_channel();
         let determinism = self.deterministic.then(|| {
@@ -94,21 +119,51 @@ impl Config {
                 is_busy: Box::new(move || store.is_busy() || tool::is_busy()),
             }
         });
-        let model: Arc<dyn Model> = match self.model {
-            Answers::Offline => Arc::new(Offline),
-            Answers::Scripted(script) if self.deterministic => Arc::new(script.paced_by(scripted_pauses)),
-            Answers::Scripted(script) => Arc::new(script),
-        };
+        let catalogue = Arc::clone(&self.remote.catalogue);
+        let is_scripted = self.script.is_some();
+        let pauses = self.deterministic.then_some(scripted_pauses);
+        let router = Arc::new(Router::new(in_process(self.script, pauses), self.remote));
+        let sources =
+            Sources { user_file: providers::agents_file(&self.environment).filter(|_| !is_scripted) };
+        let model: Arc<dyn Model> = Arc::clone(&router) as Arc<dyn Model>;
         let shared = Shared {
             modes: Arc::new(self.modes),
             tools: Toolset::built_in(),
             model,
+            catalogue: Arc::clone(&catalogue),
+            sources: Arc::new(sources),
             store,
             source: if self.deterministic { Source::counted() } else { Source::real() },
             parallel: if self.deterministic { 1 } else { PARALLEL },
         };
-        Ok((shared, determinism))
+        let binary = std::env::current_exe().ok();
+        let whom: Whom = if is_scripted {
+            Box::new(move || Ok(Arc::clone(&catalogue)))
+        } else {
+            let providers = Providers::new(self.environment, self.asked, router, catalogue);
+            Box::new(move || providers.catalogue())
+        };
+        Ok(Parts { shared, surroundings: Surroundings { whom, binary }, determinism })
     }
+}
+
+/// The models in this process.
+fn in_process(script: Option<Scripted>, pauses: Option<Pauses>) -> HashMap<String, Arc<dyn Model>> {
+    let mut models: HashMap<String, Arc<dyn Model>> = HashMap::new();
+    models.insert(OFFLINE.into(), Arc::new(Offline));
+    if let Some(script) = script {
+        let script = match pauses {
+            Some(pauses) => script.paced_by(pauses),
+            None => script,
+        };
+        models.insert(SCRIPTED.into(), Arc::new(script));
+    }
+    models
+}
+
+fn embedded(model: ModelId) -> Remote {
+    let catalogue = Catalogue::offline().with_default(model, crate::model::Effort::Default, true);
+    Remote { endpoints: HashMap::new(), catalogue: Arc::new(catalogue) }
 }
 
 /// This binary, and a folder for the working directories of replays: one per process, so that two do not meet.
@@ -119,33 +174,22 @@ pub fn replay_places() -> anyhow::Result<(PathBuf, PathBuf)> {
     Ok((binary, std::fs::canonicalize(scratch)?))
 }
 
-/// The level of the log: `error`, `warn`, `info`, `debug` or `trace`.
-pub fn log_level() -> Option<String> {
-    std::env::var("MODEGATE_LOG").ok()
+/// The script that a model's name asks for.
+fn script(name: &str) -> anyhow::Result<Option<Scripted>> {
+    let Some(file) = name.strip_prefix("scripted:") else { return Ok(None) };
+    let text = std::fs::read_to_string(file).with_context(|| format!("--model {name}"))?;
+    Scripted::parse(&text).with_context(|| format!("--model {name}")).map(Some)
 }
 
-fn model(name: &str) -> anyhow::Result<Answers> {
-    match name.split_once(':') {
-        None if name == "offline" => Ok(Answers::Offline),
-        Some(("scripted", file)) => {
-            let text = std::fs::read_to_string(file).with_context(|| format!("--model {name}"))?;
-            Ok(Answers::Scripted(Scripted::parse(&text).with_context(|| format!("--model {name}"))?))
-        }
-        _ => bail!("--model: unknown model {name:?}: the models are offline and scripted:FILE"),
-    }
-}
-
-fn location(store: Option<&str>) -> anyhow::Result<Location> {
+fn location(store: Option<&str>, environment: &Environment) -> anyhow::Result<Location> {
     match store {
         Some("memory") => Ok(Location::Memory),
         Some("") => bail!("--store: give a path, or memory"),
         Some(path) => Ok(Location::File(path.into())),
-        None => Ok(default_store().map_or(Location::Memory, Location::File)),
+        // `$XDG_DATA_HOME/modegate/modegate.db`; none where there is no home directory.
+        None => Ok(environment
+            .data_folder
+            .as_ref()
+            .map_or(Location::Memory, |folder| Location::File(folder.join("modegate.db")))),
     }
-}
-
-/// `$XDG_DATA_HOME/modegate/modegate.db`; none where there is no home directory.
-fn default_store() -> Option<PathBuf> {
-    let folders = etcetera::choose_base_strategy().ok()?;
-    Some(folders.data_dir().join("modegate").join("modegate.db"))
 }

@@ -39,6 +39,9 @@ pub enum AgentError {
     /// The session ended while the request was under way (-32603).
     #[error("the session ended unexpectedly")]
     SessionDied,
+    /// The model's provider has no key, or does not accept the one it has (-32000).
+    #[error("{0}")]
+    AuthRequired(String),
     /// The model could not answer (-32603). The text is one short sentence without secrets.
     #[error("{0}")]
     Model(String),
@@ -75,6 +78,7 @@ impl AgentError {
             Self::MethodNotFound { .. } => -32601,
             Self::InvalidParams { .. } => -32602,
             Self::UnknownSession(_) => -32002,
+            Self::AuthRequired(_) => -32000,
             Self::SessionDied | Self::Model(_) | Self::Record | Self::RecordHeld { .. } | Self::Internal => {
                 -32603
             }
@@ -90,6 +94,7 @@ impl AgentError {
             | Self::InvalidRequest(_)
             | Self::MethodNotFound { .. }
             | Self::SessionDied
+            | Self::AuthRequired(_)
             | Self::Model(_)
             | Self::Record
             | Self::RecordHeld { .. }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::acp::{
     ContentBlock, MessageId, PlanEntry, SessionModeId, StopReason, ToolCallId, ToolCallStatus, ToolKind,
 };
+use crate::model::{Effort, ModelId, Seal, Usage};
 use crate::tool::{Location, ToolContent};
 
 /// One event.
@@ -33,6 +34,11 @@ pub enum SessionEvent {
         message_id: MessageId,
         /// More text.
         text: String,
+    },
+    /// What the model's provider wants back with what was said before or is said next.
+    Sealed {
+        /// It and its origin.
+        seal: Seal,
     },
     /// Modegate itself says something to the user. The model never sees it.
     Notice {
@@ -64,13 +70,15 @@ pub enum SessionEvent {
         /// Calls that could not be confirmed to have ended.
         unconfirmed: Vec<ToolCallId>,
     },
-    /// The model said how full its context is.
-    Usage {
-        /// Tokens in the context.
-        used: u64,
-        /// Tokens that fit.
-        size: u64,
+    /// Another model answers from now on, or thinks longer or shorter.
+    ModelChange {
+        /// Who answers.
+        model: ModelId,
+        /// How long it is to think.
+        effort: Effort,
     },
+    /// The model said how full its context is.
+    Usage(Usage),
     /// The turn ended.
     Stop {
         /// Why.
@@ -132,13 +140,15 @@ impl SessionEvent {
         match self {
             Self::AgentText { message_id, .. } | Self::AgentThought { message_id, .. } => Some(message_id),
             Self::UserMessage { .. }
+            | Self::Sealed { .. }
+            | Self::ModelChange { .. }
             | Self::Notice { .. }
             | Self::ToolCall(_)
             | Self::ToolCallUpdate(_)
             | Self::Plan { .. }
             | Self::Title { .. }
             | Self::ModeChange { .. }
-            | Self::Usage { .. }
+            | Self::Usage(_)
             | Self::Stop { .. } => None,
         }
     }

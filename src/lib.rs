@@ -8,7 +8,7 @@
 //! - [`agent`] holds the sessions; [`session`] is one conversation: an actor that owns its mode, its toolset and
 //!   its reminder splicer, and a turn that asks the model and runs tools.
 //! - [`mode`] and [`permission`] say what may happen, [`gate`] holds what is happening to it; [`tool`] and
-//!   [`workspace`] are the hands; [`model`] is the voice; [`store`] is the memory.
+//!   [`workspace`] are the hands; [`model`] is the voice, over [`http`] where it is far away; [`store`] is the memory.
 //! - [`transcript`] records conversations and plays them again; [`headless`] runs one prompt without an editor. [`cli`] and [`config`] read what the user asked for.
 //!
 //! `docs/architecture.md` has the whole map, with the invariants and the walk of a prompt.
@@ -22,6 +22,7 @@ pub mod error;
 pub mod event;
 pub mod gate;
 pub mod headless;
+pub mod http;
 pub mod ids;
 pub mod mode;
 pub mod model;

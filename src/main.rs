@@ -7,12 +7,15 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use modegate::cli::{self, Cli, InputKind, Streams};
-use modegate::{config, telemetry};
+use modegate::config::environment::Environment;
+use modegate::telemetry;
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
+    // First, while there is one thread: it takes the keys out of the environment.
+    let environment = Environment::take();
     let cli = Cli::parse();
-    let _log = telemetry::start(config::log_level().as_deref());
+    let _log = telemetry::start(environment.log_level.as_deref());
     let streams = Streams {
         input: std::io::stdin(),
         input_kind: input_kind(),
@@ -27,7 +30,7 @@ fn main() -> ExitCode {
             let outcome = runtime.block_on(async {
                 let stop = CancellationToken::new();
                 tokio::spawn(stop_on_signal(stop.clone()));
-                cli::run(cli, streams, stop).await
+                cli::run(cli, environment, streams, stop).await
             });
             // A thread may still wait for a slow disk; the end does not wait for it.
             runtime.shutdown_background();

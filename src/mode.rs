@@ -7,6 +7,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Deserializer};
 
 use crate::acp::SessionModeId;
+use crate::model::Effort;
 
 /// The built-in modes, most trusted last.
 const BUILT_IN: [&str; 3] =
@@ -52,6 +53,17 @@ pub enum Network {
     Deny,
 }
 
+/// Which tools a request shows the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolList {
+    /// Those that can be called.
+    #[default]
+    Hide,
+    /// All of them, and which can be called: the provider's cache of them outlives a change of the mode.
+    Mask,
+}
+
 /// One mode, as a user writes it. Unknown keys are errors.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -77,6 +89,15 @@ pub struct Mode {
     /// Where files may be written, relative to the session's roots; absent means anywhere inside them.
     #[serde(default)]
     pub write_paths: Option<Globs>,
+    /// Which tools a request shows; absent means what the user has set for all modes.
+    #[serde(default)]
+    pub tool_list: Option<ToolList>,
+    /// Who answers while the mode is on; absent means whom the user has chosen.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// How long the model thinks while the mode is on; absent means as long as the user has chosen.
+    #[serde(default)]
+    pub thinking: Option<Effort>,
     /// Model requests in one turn.
     #[serde(default = "default_max_steps")]
     pub max_steps: u32,
@@ -167,6 +188,13 @@ impl Modes {
         let parse =
             |text| serde_saphyr::from_str(text).expect("the built-in modes are valid, as a test shows");
         Self(BUILT_IN.map(parse).into())
+    }
+
+    /// Which tools requests show in modes that do not say so themselves.
+    pub fn set_default_tool_list(&mut self, list: ToolList) {
+        for mode in &mut self.0 {
+            mode.tool_list = mode.tool_list.or(Some(list));
+        }
     }
 
     /// The modes in order.

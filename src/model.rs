@@ -1,17 +1,27 @@
 //! The voice: what a session asks of a model and what comes back. Provider-neutral.
 //!
-//! A provider is one file below this room. It turns a [`ModelRequest`] into its own wire form and its stream into
-//! [`ModelEvent`]s; it knows nothing of modes, tools or clients.
+//! A provider's wire format is one file below this room. It turns a [`ModelRequest`] into its own wire form and its
+//! stream into [`ModelEvent`]s; it knows nothing of modes, tools or clients.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::BoxStream;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::acp::SessionId;
 
+pub mod catalogue;
+pub mod key;
+pub mod known;
 pub mod offline;
+pub mod problem;
+pub mod remote;
+pub mod router;
 pub mod scripted;
+pub mod wire;
 
 /// Who said a message. Tool results are user-side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +39,10 @@ pub enum Block {
     Text(String),
     /// The model's reasoning.
     Thought(String),
+    /// What a provider wants back with the block beside it, such as the signature of a thought.
+    Seal(Seal),
+    /// A picture.
+    Image(Image),
     /// The model wants a tool to be run.
     ToolCall {
         /// The model's own id for the call.
@@ -51,6 +65,118 @@ pub enum Block {
     },
     /// The reminder, spliced into one request and stored nowhere. Cache markers go before it.
     Reminder(String),
+}
+
+/// What a provider wants back unchanged, and who gave it: to any other model it means nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seal {
+    /// The model that gave it.
+    pub origin: ModelId,
+    /// Known to the provider's wire format only.
+    pub data: Arc<Value>,
+}
+
+/// A picture.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Image {
+    /// Its MIME type.
+    pub mime_type: Arc<str>,
+    /// Its bytes in base64.
+    pub data: Arc<str>,
+}
+
+/// The name of a model as users write it: `offline`, `scripted:FILE` or `provider/name`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ModelId(Arc<str>);
+
+impl ModelId {
+    /// The id of a model.
+    pub fn new(id: impl Into<Arc<str>>) -> Self {
+        Self(id.into())
+    }
+
+    /// As users write it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Its provider, and its name there.
+    pub fn parts(&self) -> Option<(&str, &str)> {
+        self.0.split_once('/')
+    }
+}
+
+impl fmt::Display for ModelId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How long a model is to think before it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Effort {
+    /// As the provider has it.
+    #[default]
+    Default,
+    /// Not at all.
+    None,
+    /// As little as can be.
+    Minimal,
+    /// A little.
+    Low,
+    /// Some.
+    Medium,
+    /// Long.
+    High,
+    /// Longer.
+    XHigh,
+    /// As long as it takes.
+    Max,
+}
+
+impl Effort {
+    /// Every effort there is, the least first.
+    pub const ALL: [Self; 8] = [
+        Self::Default,
+        Self::None,
+        Self::Minimal,
+        Self::Low,
+        Self::Medium,
+        Self::High,
+        Self::XHigh,
+        Self::Max,
+    ];
+
+    /// As users and providers write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::None => "none",
+            Self::Minimal => "minimal",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::XHigh => "xhigh",
+            Self::Max => "max",
+        }
+    }
+
+    /// How many tokens it is for models that count: as much as the task usually needs.
+    pub fn budget(self) -> u64 {
+        match self {
+            Self::Default | Self::None => 0,
+            Self::Minimal | Self::Low => 2_048,
+            Self::Medium => 8_192,
+            Self::High => 20_480,
+            Self::XHigh | Self::Max => 24_576,
+        }
+    }
+
+    /// Reads what [`Self::as_str`] writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|effort| effort.as_str() == text)
+    }
 }
 
 /// A message of the conversation.
@@ -80,10 +206,16 @@ pub struct ModelRequest {
     pub session: SessionId,
     /// How many requests this session made before.
     pub ordinal: u64,
+    /// Who is to answer.
+    pub model: ModelId,
+    /// How long it is to think.
+    pub effort: Effort,
     /// Frozen for the life of the session.
     pub system: Arc<str>,
-    /// The tools that may be called now, in a stable order.
+    /// The tools the model is told of, in a stable order.
     pub tools: Arc<[ToolOffer]>,
+    /// The names of those that may be called now, where that is not all of them.
+    pub allowed: Option<Arc<[String]>>,
     /// The conversation, ending with a user-side message.
     pub messages: Vec<Arc<Message>>,
 }
@@ -95,6 +227,8 @@ pub enum ModelEvent {
     Text(String),
     /// More of the reasoning.
     Thought(String),
+    /// What the provider wants back with what is said beside it.
+    Seal(Value),
     /// A complete tool call.
     ToolCall {
         /// The model's own id for it.
@@ -104,15 +238,32 @@ pub enum ModelEvent {
         /// The arguments, whatever their shape.
         arguments: Value,
     },
-    /// Tokens used so far and the size of the context window.
-    Usage {
-        /// Tokens in the context now.
-        used: u64,
-        /// Tokens that fit.
-        size: u64,
+    /// What the request and the reply came to.
+    Usage(Usage),
+    /// Nothing yet: the provider could not answer, and is asked again after a while.
+    Waiting {
+        /// One short sentence for the user.
+        reason: String,
+        /// How long.
+        wait: Duration,
     },
     /// The reply is complete.
     Stop(ModelStop),
+}
+
+/// Tokens of a request and its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// In the context now: the request and the reply.
+    pub used: u64,
+    /// That fit into the context; zero if unknown.
+    pub size: u64,
+    /// Of the request, read from the provider's cache.
+    pub cache_read: u64,
+    /// Of the request, written to the provider's cache.
+    pub cache_write: u64,
+    /// Of the reply, thoughts included.
+    pub output: u64,
 }
 
 /// Why a reply is complete.
@@ -126,10 +277,33 @@ pub enum ModelStop {
     Refusal,
 }
 
+/// What stands between a request and its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The key is missing or the provider does not accept it.
+    Key,
+    /// The conversation is longer than the model's context.
+    ContextTooLong,
+    /// Anything else.
+    Other,
+}
+
 /// Why there is no reply. The text is short, for the user, and without secrets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ModelError(pub String);
+#[error("{text}")]
+pub struct ModelError {
+    /// What kind of problem it is.
+    pub failure: Failure,
+    /// What the user is told.
+    pub text: String,
+}
+
+impl ModelError {
+    /// A problem that is neither the key's nor the context's.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { failure: Failure::Other, text: text.into() }
+    }
+}
 
 /// A stream of one reply. Dropping it abandons the request.
 pub type Reply = BoxStream<'static, Result<ModelEvent, ModelError>>;

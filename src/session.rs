@@ -21,19 +21,23 @@ use crate::error::AgentError;
 use crate::event::{SessionEvent, ToolCallEvent};
 use crate::gate::Ended;
 use crate::ids::Source;
-use crate::mode::{Mode, Modes};
-use crate::model::Model;
+use crate::mode::Modes;
+use crate::model::catalogue::Catalogue;
+use crate::model::{Effort, Model};
 use crate::permission::Grants;
 use crate::store::{ModeSource, Store};
 use crate::tool::Toolset;
 use crate::workspace::{Stamp, Workspace};
 use history::History;
+use options::Choice;
 use reminder::Transition;
+use system_prompt::Sources;
 
 mod actor;
 mod authorize;
 mod call;
 mod change_mode;
+mod choose;
 pub mod command;
 pub mod encoder;
 pub mod history;
@@ -41,6 +45,7 @@ pub mod options;
 pub mod reminder;
 mod request;
 mod slash;
+pub mod system_prompt;
 mod turn;
 
 /// Requests that wait for an actor. Only a client that floods one session fills it; it is told so.
@@ -58,6 +63,10 @@ pub struct Shared {
     pub tools: Toolset,
     /// Who answers.
     pub model: Arc<dyn Model>,
+    /// Whom one can choose.
+    pub catalogue: Arc<Catalogue>,
+    /// What system prompts are made of.
+    pub sources: Arc<Sources>,
     /// The record.
     pub store: Store,
     /// Ids and the time.
@@ -74,6 +83,12 @@ pub struct Session {
     workspace: Workspace,
     /// The mode that is on.
     mode: SessionModeId,
+    /// Who answers, and how long it is to think.
+    active: Choice,
+    /// The same as the user chose it: a mode may have its own.
+    chosen: Choice,
+    /// What every request begins with, once the first is made.
+    system: Option<Arc<str>>,
     /// A tighter mode that was asked for and could not be recorded: what it denies stays denied until a change can be.
     held: Option<SessionModeId>,
     /// The mode under which the model was last asked: its calls may do no more than it allowed.
@@ -144,10 +159,21 @@ enum SessionCommand {
     SetMode {
         mode: SessionModeId,
         source: ModeSource,
-        /// No effect: the mode was on already.
-        reply: oneshot::Sender<Result<Option<ModeEffect>, AgentError>>,
+        /// No effect: the mode was on already. With it, the config options as they are then.
+        reply: oneshot::Sender<Result<(Option<ModeEffect>, Vec<SessionConfigOption>), AgentError>>,
+    },
+    Choose {
+        wish: Wish,
+        /// The config options as they are then.
+        reply: oneshot::Sender<Result<Vec<SessionConfigOption>, AgentError>>,
     },
     Close(oneshot::Sender<()>),
+}
+
+/// What a user wants of who answers.
+enum Wish {
+    Model(String),
+    Effort(Effort),
 }
 
 /// A prompt that is to be answered.
@@ -162,7 +188,6 @@ struct Prompt {
 pub struct SessionHandle {
     commands: mpsc::UnboundedSender<Mail>,
     slots: Arc<Semaphore>,
-    modes: Arc<Modes>,
 }
 
 impl std::fmt::Debug for SessionCommand {
@@ -173,6 +198,7 @@ impl std::fmt::Debug for SessionCommand {
             Self::Cancel => "Cancel",
             Self::Greet(_) => "Greet",
             Self::SetMode { .. } => "SetMode",
+            Self::Choose { .. } => "Choose",
             Self::Close(_) => "Close",
         })
     }
@@ -190,10 +216,11 @@ impl SessionHandle {
     ) -> Self {
         // Bounded by the slots; the calls in flight bound the rest.
         let (commands, mailbox) = mpsc::unbounded_channel();
-        let modes = Arc::clone(&shared.modes);
-        let session = Session::new(id, workspace, mode, notices);
+        let chosen = Choice::of(&shared.catalogue);
+        let active = options::entering(&shared.modes, &shared.catalogue, &mode, &chosen);
+        let session = Session::new(id, workspace, mode, active, chosen, notices);
         tokio::spawn(actor::run(session, shared, client, mailbox));
-        Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)), modes }
+        Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)) }
     }
 
     /// Sends a prompt and waits for the end of its turn. Cancelling the token takes the prompt back.
@@ -202,7 +229,6 @@ impl SessionHandle {
         content: Vec<ContentBlock>,
         cancel: CancellationToken,
     ) -> Result<StopReason, AgentError> {
-        check_prompt(&content)?;
         let (reply, mut answer) = oneshot::channel();
         self.post(SessionCommand::Prompt(Prompt { content, cancel: cancel.clone(), reply }))?;
         tokio::select! {
@@ -217,7 +243,7 @@ impl SessionHandle {
 
     /// Changes the mode (`session/set_mode`).
     pub async fn set_mode(&self, mode: SessionModeId) -> Result<SetSessionModeResponse, AgentError> {
-        let effect = self.change_mode(mode, ModeSource::SetMode).await?;
+        let (effect, _) = self.change_mode(mode, ModeSource::SetMode).await?;
         Ok(SetSessionModeResponse::new().meta(effect.map(|effect| effect.to_meta())))
     }
 
@@ -227,19 +253,28 @@ impl SessionHandle {
         option: SessionConfigId,
         value: SessionConfigOptionValue,
     ) -> Result<SetSessionConfigOptionResponse, AgentError> {
-        if &*option.0 != options::MODE_OPTION {
-            let valid = json!({ "validOptions": [options::MODE_OPTION] });
-            return Err(AgentError::invalid_params(format!("unknown config option {:?}", &*option.0), valid));
-        }
-        let Some(value) = value.as_value_id() else {
-            let message = format!("the option {:?} takes the id of a mode", options::MODE_OPTION);
-            return Err(AgentError::invalid_params(message, valid_modes(&self.modes)));
+        let text = value.as_value_id().map(|value| Arc::clone(&value.0));
+        let (effect, options) = match (&*option.0, text) {
+            (options::MODE_OPTION, Some(mode)) => {
+                self.change_mode(SessionModeId::new(mode), ModeSource::ConfigOption).await?
+            }
+            (options::MODEL_OPTION, Some(model)) => {
+                (None, self.choose(Wish::Model(model.to_string())).await?)
+            }
+            (options::EFFORT_OPTION, Some(effort)) => {
+                let effort =
+                    Effort::parse(&effort).ok_or_else(|| choose::unknown_effort(&effort, &Effort::ALL))?;
+                (None, self.choose(Wish::Effort(effort)).await?)
+            }
+            (options::MODE_OPTION | options::MODEL_OPTION | options::EFFORT_OPTION, None) => {
+                let message = format!("the option {:?} takes the id of a value", &*option.0);
+                return Err(AgentError::invalid_params(message, json!({ "expected": "a string" })));
+            }
+            (unknown, _) => {
+                let valid = json!({ "validOptions": [options::MODE_OPTION, options::MODEL_OPTION, options::EFFORT_OPTION] });
+                return Err(AgentError::invalid_params(format!("unknown config option {unknown:?}"), valid));
+            }
         };
-        let mode = SessionModeId::new(Arc::clone(&value.0));
-        let canonical = self.modes.resolve(&value.0).map(Mode::mode_id);
-        let effect = self.change_mode(mode, ModeSource::ConfigOption).await?;
-        let options: Vec<SessionConfigOption> =
-            canonical.map(|mode| options::config_options(&self.modes, &mode)).unwrap_or_default();
         Ok(SetSessionConfigOptionResponse::new(options).meta(effect.map(|effect| effect.to_meta())))
     }
 
@@ -271,9 +306,15 @@ impl SessionHandle {
         &self,
         mode: SessionModeId,
         source: ModeSource,
-    ) -> Result<Option<ModeEffect>, AgentError> {
+    ) -> Result<(Option<ModeEffect>, Vec<SessionConfigOption>), AgentError> {
         let (reply, answer) = oneshot::channel();
         self.post(SessionCommand::SetMode { mode, source, reply })?;
+        answer.await.unwrap_or(Err(AgentError::SessionDied))
+    }
+
+    async fn choose(&self, wish: Wish) -> Result<Vec<SessionConfigOption>, AgentError> {
+        let (reply, answer) = oneshot::channel();
+        self.post(SessionCommand::Choose { wish, reply })?;
         answer.await.unwrap_or(Err(AgentError::SessionDied))
     }
 
@@ -281,7 +322,10 @@ impl SessionHandle {
     fn post(&self, command: SessionCommand) -> Result<(), AgentError> {
         let slot = match command {
             SessionCommand::Cancel | SessionCommand::TakeBack | SessionCommand::Close(_) => None,
-            SessionCommand::Prompt(_) | SessionCommand::Greet(_) | SessionCommand::SetMode { .. } => {
+            SessionCommand::Prompt(_)
+            | SessionCommand::Greet(_)
+            | SessionCommand::SetMode { .. }
+            | SessionCommand::Choose { .. } => {
                 Some(Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
                     let text = "too many requests wait for this session: wait for some answers first";
                     AgentError::InvalidRequest(text.into())
@@ -292,30 +336,27 @@ impl SessionHandle {
     }
 }
 
-/// Only what `initialize` advertised may be in a prompt.
-fn check_prompt(content: &[ContentBlock]) -> Result<(), AgentError> {
-    let valid = json!({ "validTypes": ["text", "resource_link"] });
-    if content.is_empty() {
-        return Err(AgentError::invalid_params("the prompt is empty", valid));
-    }
-    let fits = |block: &ContentBlock| matches!(block, ContentBlock::Text(_) | ContentBlock::ResourceLink(_));
-    if content.iter().all(fits) {
-        return Ok(());
-    }
-    Err(AgentError::invalid_params("the prompt has content that was not advertised", valid))
-}
-
 /// What an error says of mode ids that would have been valid.
 pub fn valid_modes(modes: &Modes) -> Value {
     json!({ "validModes": modes.iter().map(|mode| mode.id.as_str()).collect::<Vec<_>>() })
 }
 
 impl Session {
-    fn new(id: SessionId, workspace: Workspace, mode: SessionModeId, notices: Vec<String>) -> Self {
+    fn new(
+        id: SessionId,
+        workspace: Workspace,
+        mode: SessionModeId,
+        active: Choice,
+        chosen: Choice,
+        notices: Vec<String>,
+    ) -> Self {
         Self {
             id,
             workspace,
             mode,
+            active,
+            chosen,
+            system: None,
             held: None,
             asked_under: None,
             transition: None,

@@ -47,6 +47,13 @@ pub enum Row {
         /// Milliseconds since 1970.
         at: i64,
     },
+    /// What every request of a session begins with.
+    SystemPrompt {
+        /// The session.
+        session: SessionId,
+        /// The whole of it.
+        text: Arc<str>,
+    },
     /// An event of a session.
     Event {
         /// The session.

@@ -26,7 +26,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Model, ModelError, ModelEvent, ModelRequest, ModelStop, Reply};
+use super::{Model, ModelError, ModelEvent, ModelRequest, ModelStop, Reply, Usage as Tokens};
 
 /// Replies in the order in which a session gets them.
 #[derive(Debug, Clone)]
@@ -158,11 +158,11 @@ fn to_event(word: Word) -> Option<Result<ModelEvent, ModelError>> {
         Word::Thought(text) => ModelEvent::Thought(text),
         Word::DelayMs(_) | Word::Loop(_) => return None,
         Word::ToolCall(Call { id, name, arguments }) => ModelEvent::ToolCall { id, name, arguments },
-        Word::Usage(Usage { used, size }) => ModelEvent::Usage { used, size },
+        Word::Usage(Usage { used, size }) => ModelEvent::Usage(Tokens { used, size, ..Tokens::default() }),
         Word::Stop(Stop::Done) => ModelEvent::Stop(ModelStop::Done),
         Word::Stop(Stop::MaxTokens) => ModelEvent::Stop(ModelStop::MaxTokens),
         Word::Stop(Stop::Refusal) => ModelEvent::Stop(ModelStop::Refusal),
-        Word::Fail(text) => return Some(Err(ModelError(text))),
+        Word::Fail(text) => return Some(Err(ModelError::new(text))),
     }))
 }
 
@@ -187,7 +187,7 @@ impl Model for Scripted {
         let Some(reply) = self.replies.get(at) else {
             let text =
                 format!("the script has {} replies, and this is request {}", self.replies.len(), at + 1);
-            return stream::once(async { Err(ModelError(text)) }).boxed();
+            return stream::once(async { Err(ModelError::new(text)) }).boxed();
         };
         let lines: VecDeque<Line> = reply.iter().cloned().collect();
         let pauses = self.pauses.clone();

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::authorize::{Answer, DenialCount, OpenQuestion};
+use super::request::Offers;
 use super::turn::{self, Turn, TurnError, TurnMessage};
 use super::{Mail, Prompt, Session, SessionCommand, Shared, encoder};
 use crate::acp::{ContentBlock, MessageId, StopReason};
@@ -22,7 +23,7 @@ use crate::error::AgentError;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::gate::Gate;
 use crate::mode::Mode;
-use crate::model::ToolOffer;
+use crate::model::{Failure, ModelError};
 use crate::store::{ModeChange, ModeSource, Row};
 
 /// Characters of a title.
@@ -49,8 +50,8 @@ pub(super) struct Actor {
     /// The turn that runs, if one does.
     pub(super) turn: Option<RunningTurn>,
     queue: VecDeque<Prompt>,
-    /// The tools of the last request, kept while they stay the same.
-    pub(super) offers: Arc<[ToolOffer]>,
+    /// The tools of the last request.
+    pub(super) offers: Offers,
     /// Slash commands that were answered.
     pub(super) answers_given: u64,
     /// The user has been told that the record fails.
@@ -116,7 +117,7 @@ impl Actor {
             denials: DenialCount::default(),
             turn: None,
             queue: VecDeque::new(),
-            offers: Arc::default(),
+            offers: Offers::default(),
             answers_given: 0,
             record_failed: false,
         }
@@ -158,8 +159,13 @@ impl Actor {
             SessionCommand::TakeBack => self.take_back(),
             SessionCommand::Cancel => self.cancel(),
             SessionCommand::SetMode { mode, source, reply } => {
-                let outcome = self.change_mode(&mode, source).await;
+                let outcome = self.change_mode(&mode, source).await.map(|effect| (effect, self.options()));
                 // The client may have gone; the mode has changed all the same.
+                let _ = reply.send(outcome);
+            }
+            SessionCommand::Choose { wish, reply } => {
+                let outcome = self.choose(wish).await;
+                // The client may have gone; the model has changed all the same.
                 let _ = reply.send(outcome);
             }
             SessionCommand::Close(_) => unreachable!("the loop takes it"),
@@ -167,6 +173,10 @@ impl Actor {
     }
 
     async fn prompt(&mut self, prompt: Prompt) {
+        if let Err(error) = self.check_prompt(&prompt.content) {
+            let _ = prompt.reply.send(Err(error));
+            return;
+        }
         if self.turn.is_none() {
             return self.start(prompt).await;
         }
@@ -229,6 +239,7 @@ impl Actor {
         if let Some(title) = title {
             self.record(SessionEvent::Title { title }, None).await;
         }
+        self.freeze_system_prompt().await;
         for (number, text) in std::mem::take(&mut self.session.notices).into_iter().enumerate() {
             let message_id = MessageId::new(format!("msg_{turn}_n{number}"));
             self.record(SessionEvent::Notice { message_id, text }, None).await;
@@ -283,7 +294,10 @@ impl Actor {
         let outcome = match outcome {
             _ if cancelled => Ok(StopReason::Cancelled),
             Ok(reason) => Ok(reason),
-            Err(TurnError::Model(error)) => Err(AgentError::Model(error.0)),
+            Err(TurnError::Model(ModelError { failure: Failure::Key, text })) => {
+                Err(AgentError::AuthRequired(text))
+            }
+            Err(TurnError::Model(error)) => Err(AgentError::Model(error.text)),
             Err(TurnError::Died) => Err(AgentError::Internal),
         };
         if let Ok(reason) = outcome {
@@ -317,7 +331,9 @@ impl Actor {
             SessionEvent::ToolCallUpdate(_)
             | SessionEvent::Plan { .. }
             | SessionEvent::Title { .. }
-            | SessionEvent::Usage { .. }
+            | SessionEvent::Usage(_)
+            | SessionEvent::Sealed { .. }
+            | SessionEvent::ModelChange { .. }
             | SessionEvent::ModeChange { .. } => false,
             event => !self.session.unsaved.last().is_some_and(|last| last.goes_on_with(event)),
         };
@@ -326,9 +342,13 @@ impl Actor {
         }
         let mut room = room;
         let session = self.session.id.clone();
-        encoder::encode(&event, &self.shared.modes, |update| {
-            self.client.update(session.clone(), update, room.take());
-        });
+        encoder::encode(
+            &event,
+            || self.options(),
+            |update| {
+                self.client.update(session.clone(), update, room.take());
+            },
+        );
         self.session.push(event);
     }
 
@@ -358,7 +378,7 @@ impl Actor {
             let message_id = MessageId::new(format!("msg_{}_r", self.session.turns));
             let notice = SessionEvent::Notice { message_id, text: problem.into() };
             let (client, id) = (&self.client, &self.session.id);
-            encoder::encode(&notice, &self.shared.modes, |update| client.update(id.clone(), update, None));
+            encoder::encode(&notice, Vec::new, |update| client.update(id.clone(), update, None));
             self.session.push(notice);
         }
     }

@@ -60,6 +60,8 @@ impl Actor {
         }
         self.session.mode = to.clone();
         self.session.held = None;
+        let choice = self.choice_of_mode();
+        self.session.active = choice;
         let (closed, ended) = self.end_what_is_denied(new).await;
         let during = self.turn.is_some().then_some(self.session.turns);
         let unconfirmed = ended.unconfirmed.clone();

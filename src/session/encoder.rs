@@ -3,16 +3,15 @@
 //! Lines stay below 60 KiB, because a common client reads no longer ones: long text goes in several chunks, tool content
 //! is cut with a note, and a large diff becomes its hunks as text.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::options::config_options;
 use crate::acp::{
     ConfigOptionUpdate, ContentChunk, CurrentModeUpdate, Diff, MessageId, Meta, Plan, PlanEntry,
-    SessionInfoUpdate, SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation, ToolCallUpdate,
-    ToolCallUpdateFields, Update, UsageUpdate,
+    SessionConfigOption, SessionInfoUpdate, SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation,
+    ToolCallUpdate, ToolCallUpdateFields, Update, UsageUpdate,
 };
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
-use crate::mode::Modes;
+use crate::model::Usage;
 use crate::tool::content::{clip, fitting};
 use crate::tool::{Location, ToolContent};
 
@@ -21,6 +20,9 @@ pub const NOTICE_META: &str = "modegate/notice";
 
 /// Names, in a tool update's `_meta`, the rule that denied the call.
 pub const DENIED_META: &str = "modegate/denied";
+
+/// Says, in a usage update's `_meta`, what the last request and its reply came to.
+pub const TOKENS_META: &str = "modegate/tokens";
 
 /// Bytes of a text chunk once it is JSON.
 const CHUNK: usize = 32 * 1024;
@@ -40,8 +42,13 @@ const LOCATIONS: usize = 20;
 /// Characters of a title or a tool's name.
 const TITLE: usize = 200;
 
-/// Hands the updates for an event to `send`, in order. Some events have none.
-pub fn encode(event: &SessionEvent, modes: &Modes, mut send: impl FnMut(Update)) {
+/// Hands the updates for an event to `send`, in order. Some events have none. `options` are the session's config options
+/// after the event.
+pub fn encode(
+    event: &SessionEvent,
+    options: impl FnOnce() -> Vec<SessionConfigOption>,
+    mut send: impl FnMut(Update),
+) {
     match event {
         SessionEvent::AgentText { message_id, text } => {
             chunks(text, message_id, |chunk| send(SessionUpdate::AgentMessageChunk(chunk).into()));
@@ -63,15 +70,23 @@ pub fn encode(event: &SessionEvent, modes: &Modes, mut send: impl FnMut(Update))
         }
         SessionEvent::ModeChange { to, .. } => {
             send(Update::CurrentMode(CurrentModeUpdate::new(to.clone())));
-            let options = ConfigOptionUpdate::new(config_options(modes, to));
-            send(SessionUpdate::ConfigOptionUpdate(options).into());
+            send(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options())).into());
         }
-        SessionEvent::Usage { used, size } => {
-            send(SessionUpdate::UsageUpdate(UsageUpdate::new(*used, *size)).into());
+        SessionEvent::ModelChange { .. } => {
+            send(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options())).into());
         }
-        // The client has the user's message already, and learns of the end from the answer.
-        SessionEvent::UserMessage { .. } | SessionEvent::Stop { .. } => {}
+        SessionEvent::Usage(usage) => send(SessionUpdate::UsageUpdate(usage_update(usage)).into()),
+        // The client has the user's message already, and learns of the end from the answer. Seals are the provider's.
+        SessionEvent::UserMessage { .. } | SessionEvent::Sealed { .. } | SessionEvent::Stop { .. } => {}
     }
+}
+
+fn usage_update(usage: &Usage) -> UsageUpdate {
+    let Usage { used, size, cache_read, cache_write, output } = *usage;
+    let input = used.saturating_sub(output);
+    let tokens =
+        json!({ "input": input, "cacheRead": cache_read, "cacheWrite": cache_write, "output": output });
+    UsageUpdate::new(used, size).meta(Meta::from_iter([(TOKENS_META.to_owned(), tokens)]))
 }
 
 fn chunks(text: &str, id: &MessageId, mut send: impl FnMut(ContentChunk)) {
@@ -166,8 +181,6 @@ fn clip_strings(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::acp::{SessionModeId, ToolCallId, ToolCallStatus, ToolKind};
 
@@ -175,7 +188,13 @@ mod tests {
 
     fn updates(event: &SessionEvent) -> Vec<Value> {
         let mut updates = Vec::new();
-        encode(event, &Modes::built_in(), |update| updates.push(serde_json::to_value(update).unwrap()));
+        let mode = SessionConfigOption::select(
+            "mode",
+            "Mode",
+            "plan",
+            Vec::<crate::acp::SessionConfigSelectOption>::new(),
+        );
+        encode(event, || vec![mode], |update| updates.push(serde_json::to_value(update).unwrap()));
         updates
     }
 

@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::acp::{ContentBlock, ToolCallId};
+use crate::acp::{ContentBlock, EmbeddedResourceResource, ToolCallId};
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
-use crate::model::{Block, Message, Role};
+use crate::model::{Block, Image, Message, Role};
 
 /// The messages of a session, oldest first; roles alternate.
 #[derive(Debug, Clone, Default)]
@@ -34,18 +34,20 @@ impl History {
             SessionEvent::UserMessage { content, .. } => {
                 self.close_calls();
                 for block in content {
-                    self.append(Role::User, Block::Text(prompt_text(block)));
+                    self.append(Role::User, prompt_block(block));
                 }
             }
             SessionEvent::AgentText { text, .. } => self.append_text(text),
             SessionEvent::AgentThought { text, .. } => self.append_thought(text),
+            SessionEvent::Sealed { seal } => self.append(Role::Assistant, Block::Seal(seal.clone())),
             SessionEvent::ToolCall(call) => self.call(call),
             SessionEvent::ToolCallUpdate(update) => self.update(update),
             SessionEvent::Notice { .. }
             | SessionEvent::Plan { .. }
             | SessionEvent::Title { .. }
             | SessionEvent::ModeChange { .. }
-            | SessionEvent::Usage { .. }
+            | SessionEvent::ModelChange { .. }
+            | SessionEvent::Usage(_)
             | SessionEvent::Stop { .. } => {}
         }
     }
@@ -117,15 +119,35 @@ impl History {
     }
 }
 
-/// A block of a prompt as text. Blocks that were not advertised do not get this far.
-fn prompt_text(block: &ContentBlock) -> String {
+/// A block of a prompt as the model gets it. Blocks that were not advertised do not get this far.
+fn prompt_block(block: &ContentBlock) -> Block {
+    let text = |text: &str| Block::Text(neutralise(text).into_owned());
     match block {
-        ContentBlock::Text(text) => neutralise(&text.text).into_owned(),
+        ContentBlock::Text(content) => text(&content.text),
         ContentBlock::ResourceLink(link) => {
-            neutralise(&format!("[{}]({})", link.title.as_ref().unwrap_or(&link.name), link.uri)).into_owned()
+            text(&format!("[{}]({})", link.title.as_ref().unwrap_or(&link.name), link.uri))
         }
+        ContentBlock::Image(image) => Block::Image(Image {
+            mime_type: image.mime_type.as_str().into(),
+            data: image.data.as_str().into(),
+        }),
+        ContentBlock::Resource(embedded) => match &embedded.resource {
+            EmbeddedResourceResource::TextResourceContents(resource) => {
+                text(&format!("<resource uri=\"{}\">\n{}\n</resource>", resource.uri, resource.text))
+            }
+            EmbeddedResourceResource::BlobResourceContents(resource) => {
+                let mime_type = resource.mime_type.as_deref().unwrap_or_default();
+                if mime_type.starts_with("image/") {
+                    Block::Image(Image { mime_type: mime_type.into(), data: resource.blob.as_str().into() })
+                } else {
+                    text(&format!("<resource uri=\"{}\">(not text: {mime_type})</resource>", resource.uri))
+                }
+            }
+            // The schema may grow.
+            _ => Block::Text(String::new()),
+        },
         // The schema may grow; what it may hold is checked when the prompt arrives.
-        _ => String::new(),
+        _ => Block::Text(String::new()),
     }
 }
 
@@ -197,6 +219,8 @@ mod tests {
             .map(|message| {
                 let blocks = message.blocks.iter().map(|block| match block {
                     Block::Text(text) | Block::Thought(text) | Block::Reminder(text) => text.clone(),
+                    Block::Seal(seal) => seal.data.to_string(),
+                    Block::Image(image) => image.mime_type.to_string(),
                     Block::ToolCall { id, .. } => format!("call {id}"),
                     Block::ToolResult { id, text, .. } => format!("{id}: {text}"),
                 });

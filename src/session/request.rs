@@ -3,10 +3,22 @@
 use std::sync::Arc;
 
 use super::actor::Actor;
-use super::{Session, reminder};
-use crate::model::ModelRequest;
+use super::reminder;
+use super::system_prompt;
+use crate::mode::{Mode, ToolList};
+use crate::model::{ModelRequest, ToolOffer};
 use crate::permission;
+use crate::store::Row;
 use crate::tool::ToolSpec;
+
+/// The tools of a request.
+#[derive(Default)]
+pub(super) struct Offers {
+    /// Those that the model is told of. The same list is kept while it stays the same.
+    shown: Arc<[ToolOffer]>,
+    /// The names of those that can be called.
+    available: Arc<[String]>,
+}
 
 impl Actor {
     /// What the model is asked next: the tools and the reminder of the mode that is on now. `None` when the turn has
@@ -18,45 +30,58 @@ impl Actor {
             return None;
         }
         self.session.asked_under = Some(self.session.mode.clone());
-        self.offer_tools();
+        self.offer_tools(mode);
         let transition = self.session.transition.as_mut().map(|pending| {
             pending.told = true;
             &pending.transition
         });
-        let names: Vec<&str> = self.offers.iter().map(|offer| offer.name.as_str()).collect();
+        let names: Vec<&str> = self.offers.available.iter().map(String::as_str).collect();
         let reminder = mode.and_then(|mode| reminder::compose(mode, transition, &names));
         let ordinal = self.session.requests;
         self.session.requests += 1;
+        let is_masked = self.offers.shown.len() != self.offers.available.len();
         Some(ModelRequest {
             session: self.session.id.clone(),
             ordinal,
-            system: system_prompt(&self.session),
-            tools: Arc::clone(&self.offers),
+            model: self.session.active.model.clone(),
+            effort: self.session.active.effort,
+            system: self.session.system.clone().unwrap_or_default(),
+            tools: Arc::clone(&self.offers.shown),
+            allowed: is_masked.then(|| Arc::clone(&self.offers.available)),
             messages: reminder::splice(self.session.history.messages(), reminder),
         })
     }
 
-    /// The tools that the session's ceilings do not deny. The same list is kept while it stays the same.
-    fn offer_tools(&mut self) {
+    /// Makes the system prompt, once in the life of a session.
+    pub(super) async fn freeze_system_prompt(&mut self) {
+        if self.session.system.is_some() {
+            return;
+        }
+        let now = self.shared.source.now_ms();
+        let text = system_prompt::make(&self.shared.sources, self.session.workspace.cwd(), now).await;
+        self.shared
+            .store
+            .post(Row::SystemPrompt { session: self.session.id.clone(), text: Arc::clone(&text) });
+        self.session.system = Some(text);
+    }
+
+    /// The tools that the session's ceilings do not deny, and those that are shown: the same, or all.
+    fn offer_tools(&mut self, mode: Option<&Mode>) {
         let (ceilings, grants) = (self.ceilings(), &self.session.grants);
-        let specs = self.shared.tools.iter().map(crate::tool::Tool::spec);
+        let specs: Vec<&ToolSpec> = self.shared.tools.iter().map(crate::tool::Tool::spec).collect();
         let is_available =
-            |spec: &&ToolSpec| permission::is_available(&ceilings, grants, spec.name, spec.effect);
-        let offered: Vec<&ToolSpec> = specs.filter(is_available).collect();
-        let is_same =
-            self.offers.iter().map(|offer| offer.name.as_str()).eq(offered.iter().map(|spec| spec.name));
-        if !is_same {
-            self.offers = offered.into_iter().map(ToolSpec::to_offer).collect();
+            |spec: &&&ToolSpec| permission::is_available(&ceilings, grants, spec.name, spec.effect);
+        let available: Vec<&ToolSpec> = specs.iter().filter(is_available).copied().collect();
+        let shown = match mode.and_then(|mode| mode.tool_list).unwrap_or_default() {
+            ToolList::Hide => &available,
+            ToolList::Mask => &specs,
+        };
+        let Offers { shown: was_shown, available: was_available } = &mut self.offers;
+        if !was_shown.iter().map(|offer| offer.name.as_str()).eq(shown.iter().map(|spec| spec.name)) {
+            *was_shown = shown.iter().map(|spec| spec.to_offer()).collect();
+        }
+        if !was_available.iter().map(String::as_str).eq(available.iter().map(|spec| spec.name)) {
+            *was_available = available.iter().map(|spec| spec.name.to_owned()).collect();
         }
     }
-}
-
-/// The same bytes for the life of a session. Modes are not mentioned: they live in the reminder.
-fn system_prompt(session: &Session) -> Arc<str> {
-    format!(
-        "You are Modegate, a coding agent in the user's editor. Work with the tools you are given, and say briefly what \
-         you did and where. The working directory is {}.",
-        session.workspace.cwd().display()
-    )
-    .into()
 }

@@ -15,7 +15,7 @@ use crate::acp::{MessageId, StopReason, ToolCallId, ToolKind};
 use crate::client::Client;
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::gate::Permit;
-use crate::model::{Model, ModelError, ModelEvent, ModelRequest, ModelStop, Reply};
+use crate::model::{Model, ModelError, ModelEvent, ModelId, ModelRequest, ModelStop, Reply, Seal};
 use crate::permission::CallFacts;
 use crate::tool::{Location, PreparedCall, ToolContent, ToolError, ToolSpec, Toolset};
 use crate::workspace::{Stamp, Workspace};
@@ -108,11 +108,12 @@ pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
         let request = turn.ask_actor(|reply| TurnMessage::NextRequest { made: steps, reply }).await?;
         let Some(request) = request else { return Ok(StopReason::MaxTurnRequests) };
         steps += 1;
+        let model = request.model.clone();
         let reply = turn.model.reply(request);
         let step = tokio::select! {
             biased;
             () = turn.cancel.cancelled() => return Ok(StopReason::Cancelled),
-            step = turn.listen(reply, &mut messages, &mut calls) => step?,
+            step = turn.listen(reply, &model, &mut messages, &mut calls) => step?,
         };
         match step.stop {
             ModelStop::MaxTokens => return Ok(StopReason::MaxTokens),
@@ -158,6 +159,7 @@ impl Turn {
     async fn listen(
         &self,
         mut reply: Reply,
+        model: &ModelId,
         messages: &mut MessageIds,
         calls: &mut u64,
     ) -> Result<Step, TurnError> {
@@ -180,7 +182,14 @@ impl Turn {
                 ModelEvent::Thought(text) => {
                     SessionEvent::AgentThought { message_id: message_id.clone(), text }
                 }
-                ModelEvent::Usage { used, size } => SessionEvent::Usage { used, size },
+                ModelEvent::Seal(data) => {
+                    SessionEvent::Sealed { seal: Seal { origin: model.clone(), data: Arc::new(data) } }
+                }
+                ModelEvent::Usage(usage) => SessionEvent::Usage(usage),
+                ModelEvent::Waiting { reason, wait } => {
+                    let text = format!("{reason}. Asking again in {:.1} s.\n", wait.as_secs_f64());
+                    SessionEvent::Notice { message_id: messages.next(), text }
+                }
                 ModelEvent::ToolCall { id, name, arguments } => {
                     *calls += 1;
                     let call = ToolCallId::new(format!("call_{}_{calls}", self.number));
@@ -191,7 +200,7 @@ impl Turn {
             };
             self.post_event(event).await?;
         }
-        Err(TurnError::Model(ModelError("the model's reply ended early".into())))
+        Err(TurnError::Model(ModelError::new("the model's reply ended early")))
     }
 
     async fn announce(

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Denial, ModeChange, Row};
 use crate::event::SessionEvent;
+use crate::model::Usage;
 use crate::tool::{Location, ToolContent};
 
 /// Writes a row. The same row twice is written once.
@@ -14,6 +15,11 @@ pub fn insert(connection: &Connection, row: &Row) -> rusqlite::Result<()> {
             connection,
             "INSERT OR IGNORE INTO sessions (id, cwd, mode, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)",
             params![&*id.0, cwd.to_string_lossy(), &*mode.0, at],
+        ),
+        Row::SystemPrompt { session, text } => execute(
+            connection,
+            "UPDATE sessions SET system_prompt = ?2 WHERE id = ?1",
+            params![&*session.0, &**text],
         ),
         Row::Event { session, seq, turn, event, at } => {
             let (kind, body) = event_body(event);
@@ -110,7 +116,22 @@ pub fn event_body(event: &SessionEvent) -> (&'static str, Value) {
         SessionEvent::ModeChange { from, to, unconfirmed } => {
             ("mode_change", json!({ "from": from, "to": to, "unconfirmed": unconfirmed }))
         }
-        SessionEvent::Usage { used, size } => ("usage", json!({ "used": used, "size": size })),
+        SessionEvent::Sealed { seal } => {
+            ("sealed", json!({ "model": seal.origin.as_str(), "data": seal.data }))
+        }
+        SessionEvent::ModelChange { model, effort } => {
+            ("model_change", json!({ "model": model.as_str(), "effort": effort.as_str() }))
+        }
+        SessionEvent::Usage(Usage { used, size, cache_read, cache_write, output }) => (
+            "usage",
+            json!({
+                "used": used,
+                "size": size,
+                "cache_read": cache_read,
+                "cache_write": cache_write,
+                "output": output,
+            }),
+        ),
         SessionEvent::Stop { reason } => ("stop", json!({ "reason": reason })),
     }
 }

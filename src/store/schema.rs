@@ -15,7 +15,8 @@ pub const BUSY: Duration = Duration::from_secs(2);
 pub const STILL_BUSY: Duration = Duration::from_millis(50);
 
 /// One migration a row, in order. Never edit one that has been released: add another.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [
+    "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
         cwd TEXT NOT NULL,
@@ -54,7 +55,11 @@ const MIGRATIONS: [&str; 1] = ["
         at INTEGER NOT NULL
     );
     CREATE INDEX denials_by_session ON denials (session_id, id);
-"];
+",
+    "
+    ALTER TABLE sessions ADD COLUMN system_prompt TEXT;
+",
+];
 
 /// Why a database cannot be used.
 #[derive(Debug, thiserror::Error)]

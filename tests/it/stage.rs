@@ -98,6 +98,8 @@ fn block(block: &Block) -> String {
     match block {
         Block::Text(text) => format!("text {text:?}"),
         Block::Thought(text) => format!("thought {text:?}"),
+        Block::Seal(seal) => format!("seal {}", seal.data),
+        Block::Image(image) => format!("image {}", image.mime_type),
         Block::ToolCall { id, .. } => format!("call {id}"),
         Block::ToolResult { id, text, is_error, .. } => {
             format!("{} {id} {text:?}", if *is_error { "error" } else { "result" })

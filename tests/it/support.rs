@@ -10,10 +10,11 @@ use std::time::Duration;
 use agent_client_protocol_schema::v1 as schema;
 use jsonschema::Validator;
 use modegate::acp::SessionModeId;
-use modegate::agent::Agent;
+use modegate::agent::{Agent, Surroundings};
 use modegate::ids::Source;
 use modegate::mode::Modes;
 use modegate::model::Model;
+use modegate::model::catalogue::Catalogue;
 use modegate::session::Shared;
 use modegate::store::{Location, Store};
 use modegate::tool::Toolset;
@@ -48,6 +49,8 @@ pub struct Setup {
     pub grace: Duration,
     pub tools: Toolset,
     pub parallel: usize,
+    pub catalogue: Arc<Catalogue>,
+    pub modes: Modes,
 }
 
 impl Default for Setup {
@@ -59,6 +62,8 @@ impl Default for Setup {
             grace: Duration::ZERO,
             tools: Toolset::built_in(),
             parallel: 1,
+            catalogue: Arc::new(Catalogue::offline()),
+            modes: Modes::built_in(),
         }
     }
 }
@@ -73,15 +78,23 @@ impl Harness {
         std::fs::create_dir(dir.path().join("work")).unwrap();
         let stage = Stage::default();
         let shared = Shared {
-            modes: Arc::new(Modes::built_in()),
+            modes: Arc::new(setup.modes),
             tools: setup.tools,
             model: setup.model.unwrap_or_else(|| Arc::new(stage.clone())),
+            catalogue: Arc::clone(&setup.catalogue),
+            sources: Arc::default(),
             store: Store::open(setup.store).unwrap(),
             source: Source::counted(),
             parallel: setup.parallel,
         };
+        let catalogue = setup.catalogue;
         let (client, end) = client::channel();
-        let agent = Arc::new(Agent::new(shared, client.clone(), SessionModeId::new(setup.mode)));
+        let agent = Arc::new(Agent::new(
+            shared,
+            Surroundings { whom: Box::new(move || Ok(Arc::clone(&catalogue))), binary: None },
+            client.clone(),
+            SessionModeId::new(setup.mode),
+        ));
         let (to_agent, incoming) = mpsc::channel(64);
         let (outgoing, from_agent) = mpsc::channel(256);
         let (done, flushed) = oneshot::channel();

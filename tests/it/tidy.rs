@@ -7,29 +7,32 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each room and the rooms of this crate that it may name. Arrows point down.
-const LAYERS: [(&str, &[&str]); 28] = [
+const LAYERS: [(&str, &[&str]); 31] = [
     ("acp", &[]),
-    ("agent", &["acp", "client", "error", "session", "workspace"]),
-    ("cli", &["agent", "client", "config", "headless", "rpc", "transcript", "transport"]),
+    ("agent", &["acp", "client", "error", "model", "session", "workspace"]),
+    ("cli", &["agent", "client", "config", "headless", "model", "rpc", "transcript", "transport"]),
     ("client", &["acp"]),
-    ("config", &["acp", "ids", "mode", "model", "session", "store", "tool", "transcript"]),
+    ("config", &["acp", "agent", "ids", "mode", "model", "session", "store", "tool", "transcript"]),
     ("error", &["acp"]),
-    ("event", &["acp", "tool"]),
+    ("event", &["acp", "model", "tool"]),
     ("gate", &["acp", "permission"]),
     ("headless", &["acp", "agent", "client", "session"]),
+    ("http", &[]),
     ("ids", &["acp"]),
     ("lib", &[]),
     ("main", &[]),
-    ("mode", &["acp"]),
-    ("model", &["acp"]),
+    ("mode", &["acp", "model"]),
+    ("model", &["acp", "http"]),
+    ("model/wire", &["model"]),
     ("permission", &["mode"]),
     ("rpc", &["acp", "agent", "client", "error", "transport"]),
     ("session", SESSION),
     ("session/command", &["acp", "mode"]),
-    ("session/encoder", &["acp", "event", "mode", "session", "tool"]),
+    ("session/encoder", &["acp", "event", "model", "tool"]),
+    ("session/options", &["acp", "mode", "model"]),
     ("session/history", &["acp", "event", "model"]),
     ("session/reminder", &["acp", "mode", "model", "session"]),
-    ("store", &["acp", "event", "tool"]),
+    ("store", &["acp", "event", "model", "tool"]),
     ("telemetry", &[]),
     ("tool", &["acp", "gate", "model", "permission", "workspace"]),
     ("tool/content", &[]),
@@ -55,10 +58,20 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 12] = [
+const PURE: [&str; 22] = [
     "acp",
     "event",
     "mode",
+    "model/catalogue",
+    "model/known",
+    "model/wire",
+    "model/wire/anthropic",
+    "model/wire/chat",
+    "model/wire/chat/decode",
+    "model/wire/frames",
+    "model/wire/gemini",
+    "model/wire/ollama",
+    "model/wire/responses",
     "permission",
     "rpc/incoming",
     "session/command",
@@ -71,9 +84,15 @@ const PURE: [&str; 12] = [
 ];
 
 /// Libraries and the only rooms that may name them.
-const LIBRARIES: [(&str, &[&str]); 14] = [
+const LIBRARIES: [(&str, &[&str]); 20] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless"]),
+    ("jiff", &["ids", "model/remote", "session/system_prompt"]),
+    ("memchr", &["model/wire/frames"]),
+    ("reqwest", &["http"]),
+    ("rpassword", &["cli/setup"]),
+    ("rustls", &["http"]),
+    ("secrecy", &["http", "model", "config", "cli/setup"]),
     ("cap_std", &["workspace"]),
     ("cap_fs_ext", &["workspace"]),
     ("clap", &["main", "cli"]),
@@ -84,7 +103,7 @@ const LIBRARIES: [(&str, &[&str]); 14] = [
     ("ignore", &["tool/search_files", "tool/find_files", "tool/walk"]),
     ("jsonrpsee", &["rpc", "error"]),
     ("rusqlite", &["store"]),
-    ("serde_saphyr", &["mode"]),
+    ("serde_saphyr", &["mode", "config/user_file"]),
     ("std::env", &["config"]),
 ];
 

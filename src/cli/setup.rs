@@ -1,0 +1,134 @@
+//! `modegate setup`: asks for a provider and its key, and stores them. Asks nothing that the flags have said.
+//!
+//! On a terminal the key is not shown while it is typed; from a pipe it is the first line.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use secrecy::SecretString;
+
+use super::InputKind;
+use crate::config::environment::Environment;
+use crate::config::user_file::{self, Setup};
+use crate::model::catalogue::{PROVIDERS, Provider, provider};
+
+/// What the flags may say.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// anthropic, openai-responses, openai, gemini or ollama
+    #[arg(long, value_name = "PROVIDER")]
+    provider: Option<String>,
+    /// The model's name at the provider [default: the provider's]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// The provider's address, if it is not its own
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
+    /// A shell command that prints the key, instead of a stored key
+    #[arg(long, value_name = "COMMAND")]
+    key_command: Option<String>,
+}
+
+/// Asks, and writes the answers down.
+pub(super) fn run<I: Read, O: Write, E: Write>(
+    arguments: Arguments,
+    environment: &Environment,
+    input: I,
+    input_kind: InputKind,
+    mut output: O,
+    errors: E,
+) -> anyhow::Result<ExitCode> {
+    let folder =
+        environment.config_folder.as_ref().context("there is no home directory to store settings in")?;
+    let mut terminal =
+        Dialog { input: BufReader::new(input), errors, is_person: input_kind == InputKind::Terminal };
+    let provider = match &arguments.provider {
+        Some(id) => find(id)?,
+        None => terminal.provider()?,
+    };
+    let base_url = match arguments.base_url {
+        None if provider.id == "openai" => terminal.ask("Address of the server", provider.base_url)?,
+        given => given,
+    };
+    let base_url = base_url.filter(|url| url != provider.base_url);
+    let key = match arguments.key_command {
+        Some(_) => None,
+        None => terminal.key(&provider, base_url.is_none())?,
+    };
+    let default = provider.models.first().copied().unwrap_or_default();
+    let name = match arguments.name {
+        Some(name) => name,
+        None => terminal.ask("Model", default)?.unwrap_or_else(|| default.to_owned()),
+    };
+    let model = format!("{}/{name}", provider.id);
+    let setup = Setup { provider: provider.id, key, key_command: arguments.key_command, base_url, model };
+    let path = user_file::write(folder, &setup)?;
+    writeln!(output, "Stored in {}. New sessions are answered by {}.", path.display(), setup.model)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn find(id: &str) -> anyhow::Result<Provider> {
+    provider(id).with_context(|| {
+        format!(
+            "unknown provider {id:?}: the providers are {}",
+            PROVIDERS.map(|provider| provider.id).join(", ")
+        )
+    })
+}
+
+/// A person at a terminal, or what a program wrote for us.
+struct Dialog<I, E> {
+    input: BufReader<I>,
+    errors: E,
+    is_person: bool,
+}
+
+impl<I: Read, E: Write> Dialog<I, E> {
+    fn provider(&mut self) -> anyhow::Result<Provider> {
+        if !self.is_person {
+            bail!("name the provider: --provider {}", PROVIDERS.map(|provider| provider.id).join("|"));
+        }
+        for (number, provider) in PROVIDERS.iter().enumerate() {
+            writeln!(self.errors, "{} {} ({})", number + 1, provider.title, provider.id)?;
+        }
+        let answer = self.ask("Provider", "1")?.unwrap_or_else(|| "1".into());
+        let number = answer.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+        match number.and_then(|number| PROVIDERS.get(number)) {
+            Some(provider) => Ok(*provider),
+            None => find(&answer),
+        }
+    }
+
+    /// An answer of one line; none where the person leaves it as it is, or where there is no person.
+    fn ask(&mut self, what: &str, default: &str) -> anyhow::Result<Option<String>> {
+        if !self.is_person {
+            return Ok(None);
+        }
+        write!(self.errors, "{what} [{default}]: ")?;
+        self.errors.flush()?;
+        Ok(self.line()?.filter(|line| !line.is_empty()))
+    }
+
+    fn line(&mut self) -> anyhow::Result<Option<String>> {
+        let mut line = String::new();
+        let read = self.input.read_line(&mut line).context("reading the answer")?;
+        Ok((read > 0).then(|| line.trim().to_owned()))
+    }
+
+    fn key(&mut self, provider: &Provider, is_official: bool) -> anyhow::Result<Option<SecretString>> {
+        let line = if self.is_person {
+            let optional = if provider.needs_key && is_official { "" } else { " (empty for none)" };
+            let prompt = format!("Key of {}{optional}: ", provider.title);
+            Some(rpassword::prompt_password(prompt).context("reading the key")?)
+        } else {
+            self.line()?
+        };
+        let key = line.map(|line| line.trim().to_owned()).filter(|key| !key.is_empty());
+        if key.is_none() && provider.needs_key && is_official {
+            bail!("{} needs a key: type or pipe one, or give --key-command", provider.title);
+        }
+        Ok(key.map(SecretString::from))
+    }
+}

@@ -1,0 +1,206 @@
+//! Environment, settings and flags to the providers that can be asked and the model that is meant.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use anyhow::{Context, bail};
+use secrecy::SecretString;
+
+use super::environment::Environment;
+use super::user_file::{self, ProviderSettings, UserFile};
+use crate::model::catalogue::{Catalogue, PROVIDERS, Provider, Reachable, provider_of};
+use crate::model::key::Key;
+use crate::model::remote::Endpoint;
+use crate::model::router::{Remote, Router};
+use crate::model::wire::Wire;
+use crate::model::wire::anthropic::Anthropic;
+use crate::model::wire::chat::Chat;
+use crate::model::wire::gemini::Gemini;
+use crate::model::wire::ollama::Ollama;
+use crate::model::wire::responses::Responses;
+use crate::model::{Effort, ModelId};
+
+/// What the providers are found from, and what they were found to be.
+pub struct Providers {
+    environment: Environment,
+    /// The model of the command line: it counts more than anything that is read again.
+    asked: Option<ModelId>,
+    router: Arc<Router>,
+    last: Mutex<([Option<SystemTime>; 2], Arc<Catalogue>)>,
+}
+
+impl Providers {
+    /// The providers as they were found, to be looked for again when the user's files change.
+    pub fn new(
+        environment: Environment,
+        asked: Option<ModelId>,
+        router: Arc<Router>,
+        catalogue: Arc<Catalogue>,
+    ) -> Self {
+        let stamps = user_file::stamps(environment.config_folder.as_deref());
+        Self { environment, asked, router, last: Mutex::new((stamps, catalogue)) }
+    }
+
+    /// Whom one can choose now. Files that have not been written since are not read.
+    pub fn catalogue(&self) -> Result<Arc<Catalogue>, String> {
+        let folder = self.environment.config_folder.as_deref();
+        let stamps = user_file::stamps(folder);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.0 != stamps {
+            let read =
+                user_file::read(folder).and_then(|file| find(&self.environment, &file, self.asked.as_ref()));
+            let remote = read.map_err(|error| format!("{error:#}"))?;
+            *last = (stamps, Arc::clone(&remote.catalogue));
+            self.router.set_remote(remote);
+        }
+        Ok(Arc::clone(&last.1))
+    }
+}
+
+/// Finds out who can be asked. `asked` is the model that the command line names.
+pub fn find(environment: &Environment, file: &UserFile, asked: Option<&ModelId>) -> anyhow::Result<Remote> {
+    let mut endpoints = HashMap::new();
+    let mut reachable = Vec::new();
+    for provider in PROVIDERS {
+        let settings = file.providers.get(provider.id);
+        let Some(endpoint) = endpoint(provider, environment, settings)? else { continue };
+        let is_configured = endpoint.key.is_some() || !endpoint.is_official;
+        let described = settings
+            .into_iter()
+            .flat_map(|settings| &settings.models)
+            .map(user_file::ModelSettings::describe);
+        if is_configured || settings.is_some() {
+            reachable.push(Reachable {
+                provider,
+                has_key: is_configured || !provider.needs_key,
+                described: described.collect(),
+            });
+        }
+        endpoints.insert(provider.id, Arc::new(endpoint));
+    }
+    let mut catalogue = Catalogue::new(reachable);
+    let named = asked.map(ModelId::as_str).or(environment.model.as_deref()).or(file.model.as_deref());
+    let effort = file.reasoning_effort.unwrap_or_default();
+    let model = match named {
+        None => catalogue.default_model().clone(),
+        // A key that is missing is said when a session begins: an editor shows that, and offers to set it up.
+        Some(name) if provider_of(name).is_some() => ModelId::new(name),
+        Some(name) => catalogue.resolve(name)?,
+    };
+    let effort = if catalogue.facts(&model).efforts.contains(&effort) { effort } else { Effort::Default };
+    catalogue = catalogue.with_default(model, effort, named.is_some());
+    Ok(Remote { endpoints, catalogue: Arc::new(catalogue) })
+}
+
+/// A provider's address and key. None where its key is for another address.
+fn endpoint(
+    provider: Provider,
+    environment: &Environment,
+    settings: Option<&ProviderSettings>,
+) -> anyhow::Result<Option<Endpoint>> {
+    let from_file = settings.and_then(|settings| settings.base_url.as_deref());
+    let from_environment = environment.url(provider.url_variable);
+    let url = from_environment.or(from_file);
+    let base_url = match (provider.id, url) {
+        ("ollama", Some(host)) => ollama_url(host),
+        (_, Some(url)) => url.trim_end_matches('/').to_owned(),
+        (_, None) => provider.base_url.to_owned(),
+    };
+    let rest = base_url.strip_prefix("https://").or_else(|| base_url.strip_prefix("http://"));
+    let Some(rest) = rest else {
+        bail!("{}: the address {base_url:?} does not start with http:// or https://", provider.url_variable);
+    };
+    let host = rest.split('/').next().unwrap_or(rest).rsplit('@').next().unwrap_or(rest).to_owned();
+    let key = key(provider, environment, settings, from_environment.is_some());
+    let wire: Box<dyn Wire> = match provider.id {
+        "anthropic" => Box::new(Anthropic),
+        "openai" => Box::new(Chat),
+        "openai-responses" => Box::new(Responses),
+        "gemini" => Box::new(Gemini),
+        _ => Box::new(Ollama),
+    };
+    let is_official = base_url == provider.base_url;
+    Ok(Some(Endpoint {
+        base_url,
+        host,
+        key,
+        key_variable: provider.key_variables[0],
+        wire,
+        is_official,
+        without: Mutex::default(),
+    }))
+}
+
+/// A key goes to the address that it was given for and to no other: one from the environment goes with the address from
+/// the environment, or with the provider's own; one from a file goes with the file's.
+fn key(
+    provider: Provider,
+    environment: &Environment,
+    settings: Option<&ProviderSettings>,
+    url_from_environment: bool,
+) -> Option<Key> {
+    let has_file_url = settings.is_some_and(|settings| settings.base_url.is_some());
+    // The one key for two formats: with an address for one of them, it is that server's.
+    let is_elsewhere = provider.id == "openai-responses"
+        && environment.url("OPENAI_BASE_URL").is_some()
+        && environment.url(provider.url_variable).is_none();
+    let from_environment = environment.key(provider.key_variables).cloned().map(Key::given);
+    let from_file = settings.and_then(|settings| match (&settings.api_key, &settings.key_command) {
+        (Some(key), _) => Some(Key::given(SecretString::clone(key))),
+        (None, Some(command)) => Some(Key::from_command(command.clone())),
+        (None, None) => None,
+    });
+    if url_from_environment {
+        return from_environment;
+    }
+    if has_file_url {
+        return from_file;
+    }
+    from_environment.filter(|_| !is_elsewhere).or(from_file)
+}
+
+/// What `OLLAMA_HOST` may be: a host, a port, both, or an address.
+fn ollama_url(host: &str) -> String {
+    let host = host.trim().trim_end_matches('/');
+    let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
+    let (address, path) =
+        rest.split_once('/').map_or((rest, String::new()), |(address, path)| (address, format!("/{path}")));
+    let address = if address.contains(':') && !address.starts_with('[') && address.matches(':').count() > 1 {
+        format!("[{address}]")
+    } else {
+        address.to_owned()
+    };
+    let (name, port) = match address.rsplit_once(':') {
+        Some((name, port)) if port.parse::<u16>().is_ok() => (name.to_owned(), Some(port.to_owned())),
+        _ => (address.clone(), None),
+    };
+    let port = match (port, host.contains("://"), scheme) {
+        (Some(port), ..) => format!(":{port}"),
+        (None, false, _) => ":11434".into(),
+        (None, true, _) => String::new(),
+    };
+    // What a server listens on is not what one connects to.
+    let name = match name.as_str() {
+        "" | "0.0.0.0" => "127.0.0.1",
+        "[::]" => "[::1]",
+        name => name,
+    };
+    format!("{scheme}://{name}{port}{path}")
+}
+
+/// The folder of the user's own file for agents.
+pub fn agents_file(environment: &Environment) -> Option<PathBuf> {
+    Some(environment.config_folder.as_ref()?.join("AGENTS.md"))
+}
+
+/// Reads the settings and finds the providers.
+pub fn load(environment: &Environment, asked: Option<&ModelId>) -> anyhow::Result<(UserFile, Remote)> {
+    let file = user_file::read(environment.config_folder.as_deref()).context("the settings")?;
+    let remote = find(environment, &file, asked)?;
+    Ok((file, remote))
+}
+
+#[cfg(test)]
+mod tests;

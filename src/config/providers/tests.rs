@@ -1,0 +1,62 @@
+use super::*;
+
+fn default_model(environment: &Environment, yaml: &str) -> String {
+    let file: UserFile = serde_saphyr::from_str(yaml).unwrap();
+    find(environment, &file, None).unwrap().catalogue.default_model().to_string()
+}
+
+#[test]
+fn the_default_is_the_model_of_the_first_provider_with_a_key() {
+    let environment = Environment::of(&[("GEMINI_API_KEY", "g")], &[]);
+    assert_eq!(default_model(&Environment::default(), "{}"), "offline");
+    assert_eq!(default_model(&environment, "{}"), "gemini/gemini-4-hydrogen");
+    assert_eq!(
+        default_model(&environment, "providers: {anthropic: {key_command: pass}}"),
+        "anthropic/claude-opus-5-5"
+    );
+    assert_eq!(default_model(&environment, "model: ollama/x"), "ollama/x");
+    let openai = Environment::of(&[("OPENAI_API_KEY", "o")], &[]);
+    assert_eq!(default_model(&openai, "{}"), "openai-responses/gpt-6.2-sol");
+}
+
+#[test]
+fn a_key_goes_to_the_address_that_it_was_given_for() {
+    let environment =
+        Environment::of(&[("OPENAI_API_KEY", "o")], &[("OPENAI_BASE_URL", "http://127.0.0.1:1/v1/")]);
+    let file = UserFile::default();
+    let remote = find(&environment, &file, None).unwrap();
+    assert_eq!(remote.endpoints["openai"].base_url, "http://127.0.0.1:1/v1");
+    assert!(remote.endpoints["openai"].key.is_some());
+    assert!(remote.endpoints["openai-responses"].key.is_none(), "that key is another server's");
+    assert_eq!(remote.catalogue.default_model().as_str(), "openai/gpt-6-luna");
+
+    let file: UserFile =
+        serde_saphyr::from_str("providers: {anthropic: {base_url: 'https://proxy.example'}}").unwrap();
+    let environment = Environment::of(&[("ANTHROPIC_API_KEY", "a")], &[]);
+    let remote = find(&environment, &file, None).unwrap();
+    assert!(remote.endpoints["anthropic"].key.is_none(), "that key is for the provider itself");
+}
+
+#[test]
+fn a_server_without_a_key_can_be_asked() {
+    let environment = Environment::of(&[], &[("OPENAI_BASE_URL", "http://localhost:8080/v1")]);
+    assert_eq!(
+        default_model(&environment, "providers: {openai: {models: [{name: local, context: 32768}]}}"),
+        "openai/local"
+    );
+}
+
+#[test]
+fn a_host_of_ollama_has_many_forms() {
+    for (host, url) in [
+        ("localhost", "http://localhost:11434"),
+        ("0.0.0.0:5000", "http://127.0.0.1:5000"),
+        (":5000", "http://127.0.0.1:5000"),
+        ("http://box", "http://box"),
+        ("https://box/path/", "https://box/path"),
+        ("::1", "http://[::1]:11434"),
+        ("[::]:9", "http://[::1]:9"),
+    ] {
+        assert_eq!(ollama_url(host), url, "{host}");
+    }
+}

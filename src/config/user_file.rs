@@ -1,0 +1,260 @@
+//! The user's settings: `config.yaml`, which the user writes, and `setup.yaml` in the same form, which `modegate setup`
+//! writes. What the first says counts more. A file with a key in it must be readable by its owner alone.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, bail};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+
+use crate::mode::ToolList;
+use crate::model::Effort;
+use crate::model::catalogue::{Described, PROVIDERS};
+
+/// What the user writes.
+pub const CONFIG: &str = "config.yaml";
+
+/// What `modegate setup` writes.
+pub const SETUP: &str = "setup.yaml";
+
+/// The settings of one file. Unknown keys are errors.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserFile {
+    /// Who answers: `provider/name`.
+    pub model: Option<String>,
+    /// How long the model is to think.
+    pub reasoning_effort: Option<Effort>,
+    /// Which tools requests show, in modes that do not say so themselves.
+    pub tool_list: Option<ToolList>,
+    /// By provider.
+    #[serde(default)]
+    pub providers: BTreeMap<String, ProviderSettings>,
+}
+
+/// What the user says of a provider.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProviderSettings {
+    /// Its key.
+    pub api_key: Option<SecretString>,
+    /// A shell command that prints its key.
+    pub key_command: Option<String>,
+    /// Its address, where it is not its own.
+    pub base_url: Option<String>,
+    /// Its models, the default first.
+    #[serde(default)]
+    pub models: Vec<ModelSettings>,
+}
+
+/// A model: its name, or more.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum ModelSettings {
+    /// Its name at the provider.
+    Name(String),
+    /// With what is known of it.
+    Full(FullModel),
+}
+
+/// What the user says of a model.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FullModel {
+    /// Its name at the provider.
+    pub name: String,
+    /// Tokens that fit into its context.
+    pub context: Option<u64>,
+    /// It sees pictures.
+    pub images: Option<bool>,
+}
+
+impl ModelSettings {
+    /// As the catalogue takes it.
+    pub fn describe(&self) -> Described {
+        match self {
+            Self::Name(name) => Described { name: name.clone(), context: None, images: None },
+            Self::Full(FullModel { name, context, images }) => {
+                Described { name: name.clone(), context: *context, images: *images }
+            }
+        }
+    }
+}
+
+/// When the files were last written: reading them again is only needed when this differs.
+pub fn stamps(folder: Option<&Path>) -> [Option<SystemTime>; 2] {
+    let stamp = |name| std::fs::metadata(folder?.join(name)).ok()?.modified().ok();
+    [stamp(CONFIG), stamp(SETUP)]
+}
+
+/// Reads both files; a file that is not there says nothing.
+pub fn read(folder: Option<&Path>) -> anyhow::Result<UserFile> {
+    let Some(folder) = folder else { return Ok(UserFile::default()) };
+    let own = read_one(&folder.join(CONFIG))?;
+    let made = read_one(&folder.join(SETUP))?;
+    Ok(merge(own, made))
+}
+
+fn merge(own: UserFile, made: UserFile) -> UserFile {
+    let mut providers = made.providers;
+    for (id, settings) in own.providers {
+        let known = providers.remove(&id).unwrap_or_default();
+        let has_key = settings.api_key.is_some() || settings.key_command.is_some();
+        // A key belongs to an address: one that was stored for another is not sent to this one.
+        let same_place = settings.base_url.is_none() || settings.base_url == known.base_url;
+        let (api_key, key_command) = match (has_key, same_place) {
+            (true, _) => (settings.api_key, settings.key_command),
+            (false, true) => (known.api_key, known.key_command),
+            (false, false) => (None, None),
+        };
+        let models = if settings.models.is_empty() { known.models } else { settings.models };
+        let base_url = settings.base_url.or(known.base_url);
+        providers.insert(id, ProviderSettings { api_key, key_command, base_url, models });
+    }
+    UserFile {
+        model: own.model.or(made.model),
+        reasoning_effort: own.reasoning_effort.or(made.reasoning_effort),
+        tool_list: own.tool_list.or(made.tool_list),
+        providers,
+    }
+}
+
+fn read_one(path: &Path) -> anyhow::Result<UserFile> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(UserFile::default()),
+        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+    };
+    if text.trim().is_empty() {
+        return Ok(UserFile::default());
+    }
+    // The message of the parser shows the line, and a line may be a key.
+    let options = serde_saphyr::options! { with_snippet: false };
+    let file: UserFile = serde_saphyr::from_str_with_options(&text, options)
+        .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+    let valid = PROVIDERS.map(|provider| provider.id);
+    if let Some(unknown) = file.providers.keys().find(|id| !valid.contains(&id.as_str())) {
+        bail!("{}: unknown provider {unknown:?}: the providers are {}", path.display(), valid.join(", "));
+    }
+    for (id, settings) in &file.providers {
+        if settings.api_key.is_some() && settings.key_command.is_some() {
+            bail!("{}: {id} has both api_key and key_command: keep one", path.display());
+        }
+        if let Some(url) = settings
+            .base_url
+            .as_deref()
+            .filter(|url| !url.starts_with("http://") && !url.starts_with("https://"))
+        {
+            bail!("{}: {id}: base_url {url:?} does not start with http:// or https://", path.display());
+        }
+    }
+    if file.providers.values().any(|settings| settings.api_key.is_some()) {
+        check_private(path)?;
+    }
+    Ok(file)
+}
+
+#[cfg(unix)]
+fn check_private(path: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(path)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        bail!(
+            "{} holds a key and others may read it (mode {:o}): chmod 600 it",
+            path.display(),
+            mode & 0o777
+        );
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn check_private(_: &Path) -> anyhow::Result<()> {
+    // The file has the rights of the user's folder.
+    Ok(())
+}
+
+/// What `modegate setup` found out.
+#[derive(Debug)]
+pub struct Setup {
+    /// The provider's id.
+    pub provider: &'static str,
+    /// Its key.
+    pub key: Option<SecretString>,
+    /// Or a command that prints it.
+    pub key_command: Option<String>,
+    /// Its address, where it is not its own.
+    pub base_url: Option<String>,
+    /// Who answers: `provider/name`.
+    pub model: String,
+}
+
+/// Writes `setup.yaml`, readable by its owner alone, keeping what it says of other providers. Returns its path.
+pub fn write(folder: &Path, setup: &Setup) -> anyhow::Result<PathBuf> {
+    let path = folder.join(SETUP);
+    let mut file =
+        read_one(&path).context("the settings of an earlier setup; remove the file to begin anew")?;
+    let known = file.providers.remove(setup.provider).unwrap_or_default();
+    let key = setup.key.clone();
+    let settings = ProviderSettings {
+        api_key: key,
+        key_command: setup.key_command.clone(),
+        base_url: setup.base_url.clone(),
+        models: known.models,
+    };
+    file.providers.insert(setup.provider.to_owned(), settings);
+    file.model = Some(setup.model.clone());
+    create_private(folder, &path, &to_yaml(&file)?).with_context(|| format!("writing {}", path.display()))?;
+    Ok(path)
+}
+
+fn to_yaml(file: &UserFile) -> anyhow::Result<String> {
+    let mut providers = serde_json::Map::new();
+    for (id, settings) in &file.providers {
+        let mut members = serde_json::Map::new();
+        let key = settings.api_key.as_ref().map(|key| key.expose_secret().to_owned());
+        let pairs = [
+            ("api_key", key),
+            ("key_command", settings.key_command.clone()),
+            ("base_url", settings.base_url.clone()),
+        ];
+        members.extend(pairs.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+        let names: Vec<_> = settings.models.iter().map(|model| model.describe().name).collect();
+        if !names.is_empty() {
+            members.insert("models".into(), names.into());
+        }
+        providers.insert(id.clone(), members.into());
+    }
+    let mut all = serde_json::Map::new();
+    all.extend(file.model.clone().map(|model| ("model".to_owned(), model.into())));
+    all.insert("providers".into(), providers.into());
+    Ok(format!(
+        "# Written by `modegate setup`. Your own settings belong into {CONFIG}.\n{}",
+        serde_saphyr::to_string(&all)?
+    ))
+}
+
+/// Writes a file beside its place and moves it there, so that nobody sees half of it.
+fn create_private(folder: &Path, path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write;
+    std::fs::create_dir_all(folder)?;
+    let draft = path.with_extension(format!("{}.draft", std::process::id()));
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(0o600);
+    }
+    let written = options
+        .open(&draft)
+        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
+    let moved = written.and_then(|()| std::fs::rename(&draft, path));
+    if moved.is_err() {
+        // The draft may hold a key.
+        let _ = std::fs::remove_file(&draft);
+    }
+    moved
+}

@@ -1,0 +1,151 @@
+//! The one HTTP client. Knows bytes, headers and time limits, not what they mean.
+//!
+//! It is built with the first request, off the main thread, because reading the system's certificates takes a while.
+//! Redirects are not followed: a key goes to the address that was configured and nowhere else. Proxies are taken from
+//! the usual variables (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`).
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use reqwest::header::{HeaderName, HeaderValue};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::OnceCell;
+
+/// How long reaching a server may take.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// How long a server may be silent. Models think for minutes.
+const SILENCE: Duration = Duration::from_secs(300);
+
+/// Bytes of a body that is read as a whole.
+const MAX_TEXT: usize = 64 * 1024;
+
+/// The client. It keeps connections open between requests.
+#[derive(Debug, Default)]
+pub struct Http {
+    client: OnceCell<reqwest::Client>,
+}
+
+/// A request to be made.
+#[derive(Debug)]
+pub struct Post {
+    /// Where to.
+    pub url: String,
+    /// Without the content type, which is JSON.
+    pub headers: Vec<(&'static str, SecretString)>,
+    /// JSON.
+    pub body: Vec<u8>,
+}
+
+/// A response whose head has come.
+#[derive(Debug)]
+pub struct Response(reqwest::Response);
+
+/// Why there is no response, or no more of it. The text names no key and no address beyond the host.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// The address, a header or the certificates are no good: asking again does not help.
+    #[error("{0}")]
+    Unusable(String),
+    /// The server could not be reached, or broke off.
+    #[error("{0}")]
+    Broken(String),
+}
+
+impl Http {
+    /// Makes a request. Dropping the future, or the response, ends it.
+    pub async fn post(&self, post: Post) -> Result<Response, HttpError> {
+        let client = self.client.get_or_try_init(build).await?;
+        let mut request = client.post(&post.url).header("content-type", "application/json").body(post.body);
+        for (name, value) in post.headers {
+            let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| {
+                HttpError::Unusable(format!("the value for {name} has characters that no header may have"))
+            })?;
+            value.set_sensitive(true);
+            request = request.header(HeaderName::from_static(name), value);
+        }
+        request.send().await.map(Response).map_err(explain)
+    }
+}
+
+impl Response {
+    /// The status code.
+    pub fn status(&self) -> u16 {
+        self.0.status().as_u16()
+    }
+
+    /// A header's value, if it is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.0.headers().get(name)?.to_str().ok()
+    }
+
+    /// More of the body; none at its end.
+    pub async fn chunk(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>, HttpError> {
+        self.0.chunk().await.map_err(explain)
+    }
+
+    /// The start of the body as text.
+    pub async fn text(mut self) -> String {
+        let mut bytes = Vec::new();
+        while let Ok(Some(chunk)) = self.0.chunk().await {
+            bytes.extend_from_slice(&chunk);
+            if bytes.len() >= MAX_TEXT {
+                break;
+            }
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+async fn build() -> Result<reqwest::Client, HttpError> {
+    let build = || {
+        // Somebody else's choice would do as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        reqwest::Client::builder()
+            .connect_timeout(CONNECT)
+            .read_timeout(SILENCE)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("modegate/", env!("CARGO_PKG_VERSION")))
+            .tcp_nodelay(true)
+            .build()
+            .map_err(|error| HttpError::Unusable(format!("no HTTP client: {}", chain(&error))))
+    };
+    tokio::task::spawn_blocking(build)
+        .await
+        .unwrap_or_else(|_| Err(HttpError::Unusable("no HTTP client".into())))
+}
+
+fn explain(error: reqwest::Error) -> HttpError {
+    let error = error.without_url();
+    if error.is_builder() {
+        return HttpError::Unusable(format!("the address is not usable: {}", chain(&error)));
+    }
+    HttpError::Broken(if error.is_timeout() {
+        let limit = if error.is_connect() { CONNECT } else { SILENCE };
+        format!("no answer within {} s", limit.as_secs())
+    } else if error.is_connect() {
+        format!("it cannot be reached: {}", root(&error))
+    } else {
+        format!("the connection broke: {}", root(&error))
+    })
+}
+
+fn chain(error: &reqwest::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        cause = next.source();
+    }
+    text
+}
+
+/// The innermost cause, which is the one that says something.
+fn root(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}

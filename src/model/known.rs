@@ -1,0 +1,131 @@
+//! What is known of models by their names. Pure data; a model that is not in the table works with careful guesses.
+
+use super::Effort;
+use Effort::{High, Low, Max, Medium, Minimal, None as Off, XHigh};
+
+/// How a model is told how long to think.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Thinking {
+    /// By a word.
+    Effort,
+    /// By a number of tokens.
+    Budget,
+    /// It does not think.
+    Never,
+}
+
+/// What is known of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// Tokens that fit into its context.
+    pub context: u64,
+    /// Tokens that a reply can have.
+    pub output: u64,
+    /// It sees pictures.
+    pub images: bool,
+    /// How it is told how long to think.
+    pub thinking: Thinking,
+    /// The efforts that it takes, besides its provider's own.
+    pub efforts: &'static [Effort],
+}
+
+/// A row of the table: a model whose name begins so, or is so.
+struct Row {
+    name: &'static str,
+    /// For people; none for models that are not offered by themselves.
+    title: Option<&'static str>,
+    facts: Facts,
+}
+
+const ALL: &[Effort] = &[Low, Medium, High, XHigh, Max];
+const ALL_OR_OFF: &[Effort] = &[Off, Low, Medium, High, XHigh, Max];
+const WORDS: &[Effort] = &[Low, Medium, High];
+const BUDGETS: &[Effort] = &[Off, Low, Medium, High, Max];
+
+const fn facts(context: u64, output: u64, thinking: Thinking, efforts: &'static [Effort]) -> Facts {
+    Facts { context, output, images: true, thinking, efforts }
+}
+
+const fn blind(context: u64, output: u64, thinking: Thinking, efforts: &'static [Effort]) -> Facts {
+    Facts { context, output, images: false, thinking, efforts }
+}
+
+const fn row(name: &'static str, title: &'static str, facts: Facts) -> Row {
+    Row { name, title: Some(title), facts }
+}
+
+const fn unlisted(name: &'static str, facts: Facts) -> Row {
+    Row { name, title: None, facts }
+}
+
+const M: u64 = 1_000_000;
+const OPENAI: u64 = 922_000;
+const GEMINI: u64 = 1_048_576;
+
+use Thinking::{Budget, Effort as Word, Never};
+
+/// The longest name that a model's name begins with is its row. As of November 2026.
+const ROWS: [Row; 29] = [
+    row("claude-opus-5-5", "Claude Opus 5.5", facts(M, 128_000, Word, ALL)),
+    row("claude-fable-5-2", "Claude Fable 5.2", facts(M, 128_000, Word, ALL)),
+    row("claude-sonnet-5-5", "Claude Sonnet 5.5", facts(M, 128_000, Word, ALL)),
+    row("claude-haiku-5-5", "Claude Haiku 5.5", facts(M, 128_000, Word, ALL)),
+    unlisted("claude-fable", facts(M, 128_000, Word, ALL)),
+    unlisted("claude-opus-5", facts(M, 128_000, Word, ALL)),
+    unlisted("claude-sonnet-5", facts(M, 128_000, Word, ALL_OR_OFF)),
+    unlisted("claude-opus-4-5", facts(200_000, 64_000, Budget, BUDGETS)),
+    unlisted("claude-opus-4", facts(200_000, 64_000, Word, &[Low, Medium, High, Max])),
+    unlisted("claude-sonnet-4-6", facts(200_000, 64_000, Word, &[Low, Medium, High, Max])),
+    unlisted("claude-", facts(200_000, 64_000, Budget, BUDGETS)),
+    row("gpt-6.2-sol", "GPT-6.2 Sol", facts(OPENAI, 128_000, Word, ALL)),
+    row("gpt-6.2-astra", "GPT-6.2 Astra", facts(OPENAI, 128_000, Word, ALL)),
+    row("gpt-6.1-terra", "GPT-6.1 Terra", facts(OPENAI, 128_000, Word, ALL_OR_OFF)),
+    row("gpt-6-luna", "GPT-6 Luna", facts(OPENAI, 128_000, Word, ALL_OR_OFF)),
+    unlisted("gpt-6", facts(OPENAI, 128_000, Word, ALL)),
+    unlisted("gpt-5.6", facts(OPENAI, 128_000, Word, ALL_OR_OFF)),
+    unlisted("gpt-5", facts(272_000, 128_000, Word, &[Minimal, Low, Medium, High])),
+    unlisted("gpt-4.1", facts(1_047_576, 32_768, Never, &[])),
+    unlisted("gpt-4", facts(128_000, 16_384, Never, &[])),
+    row("gemini-4-hydrogen", "Gemini 4 Hydrogen", facts(GEMINI, 65_536, Word, &[Low, Medium, High, XHigh])),
+    row("gemini-4-carbon", "Gemini 4 Carbon", facts(GEMINI, 65_536, Word, WORDS)),
+    row("gemini-3.8-flash", "Gemini 3.8 Flash", facts(GEMINI, 65_536, Word, WORDS)),
+    unlisted("gemini-2.5", facts(GEMINI, 65_536, Budget, BUDGETS)),
+    unlisted("gemini-", facts(GEMINI, 65_536, Word, WORDS)),
+    row("qwen3-coder", "Qwen3 Coder", blind(65_536, 16_384, Never, &[])),
+    row("gpt-oss", "gpt-oss", blind(65_536, 16_384, Word, WORDS)),
+    unlisted("deepseek", blind(128_000, 32_000, Word, &[Low, High, Max])),
+    unlisted("kimi", blind(256_000, 32_000, Word, &[Low, High, Max])),
+];
+
+/// A model that nothing is known of. It is taken to see pictures, because an error says so if it does not.
+const UNKNOWN: Facts = facts(128_000, 16_384, Word, &[Off, Minimal, Low, Medium, High]);
+
+/// What is known of a model by its name at its provider; what stands before a slash in it is a vendor's name.
+pub fn facts_of(name: &str) -> Facts {
+    find(name).map_or(UNKNOWN, |row| row.facts)
+}
+
+/// A model's name for people.
+pub fn title_of(name: &str) -> &str {
+    find(name).and_then(|row| row.title).unwrap_or(name)
+}
+
+fn find(name: &str) -> Option<&'static Row> {
+    let bare = name.rsplit('/').next().unwrap_or(name);
+    ROWS.iter().filter(|row| bare.starts_with(row.name)).max_by_key(|row| row.name.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_name_counts_and_vendors_do_not() {
+        assert_eq!(facts_of("claude-opus-5-5").context, M);
+        assert_eq!(facts_of("claude-opus-4-5-20251101").thinking, Budget);
+        assert_eq!(facts_of("openai/gpt-6.2-sol"), facts_of("gpt-6.2-sol"));
+        assert_eq!(facts_of("qwen/qwen3-coder:free").images, false);
+        assert_eq!(facts_of("somebody/new-model"), UNKNOWN);
+        assert_eq!(title_of("gpt-6.2-sol"), "GPT-6.2 Sol");
+    }
+}

@@ -1,0 +1,94 @@
+use super::*;
+
+fn rejection(status: u16, body: &str) -> Problem {
+    let rejection = Rejection {
+        status,
+        body,
+        wait: None,
+        host: "api.example",
+        model: "m-1",
+        key_variable: "EXAMPLE_KEY",
+    };
+    rejection.explain()
+}
+
+fn check(status: u16, body: &str, failure: Failure, again: Again, words: &str) {
+    let Problem { error, again: found } = rejection(status, body);
+    assert_eq!((error.failure, found), (failure, again), "{error}");
+    assert!(error.text.contains(words), "{error}");
+}
+
+#[test]
+fn what_can_pass_is_told_from_what_stays() {
+    let quota = r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#;
+    let limited =
+        r#"{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded"}}"#;
+    check(429, limited, Failure::Other, Again::Later, "limiting the rate (HTTP 429): Rate limit reached");
+    check(429, quota, Failure::Other, Again::No, "nothing left");
+    check(
+        529,
+        r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+        Failure::Other,
+        Again::Later,
+        "overloaded",
+    );
+    check(
+        400,
+        r#"{"error":{"message":"bad field"}}"#,
+        Failure::Other,
+        Again::No,
+        "rejects the request (HTTP 400): bad field",
+    );
+    check(404, r#"{"error":"model \"x\" not found"}"#, Failure::Other, Again::No, "knows no model \"m-1\"");
+    check(307, "", Failure::Other, Again::No, "elsewhere");
+    check(502, "", Failure::Other, Again::Later, "it does not say why");
+}
+
+#[test]
+fn a_server_says_how_long_to_wait() {
+    let gemini = r#"[{"error":{"code":429,"message":"Slow down","status":"RESOURCE_EXHAUSTED","details":[{"@type":"x"},{"retryDelay":"7.5s"}]}}]"#;
+    check(429, gemini, Failure::Other, Again::After(Duration::from_millis(7500)), "Slow down");
+}
+
+#[test]
+fn a_key_that_is_not_accepted_is_said_without_the_key() {
+    check(
+        401,
+        r#"{"error":{"message":"Incorrect API key provided: sk-abc***xyz"}}"#,
+        Failure::Key,
+        Again::No,
+        "check EXAMPLE_KEY",
+    );
+    let gemini =
+        r#"{"error":{"code":400,"message":"API key not valid.","details":[{"reason":"API_KEY_INVALID"}]}}"#;
+    check(400, gemini, Failure::Key, Again::No, "check EXAMPLE_KEY");
+    assert!(!rejection(401, "sk-abc").error.text.contains("sk-abc"));
+}
+
+#[test]
+fn too_long_has_many_words() {
+    for body in [
+        r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 213462 tokens > 200000 maximum"}}"#,
+        r#"{"error":{"message":"Your input exceeds","code":"context_length_exceeded"}}"#,
+        r#"{"error":{"code":400,"message":"the request exceeds the available context size","type":"exceed_context_size_error"}}"#,
+        r#"{"object":"error","message":"This model's maximum context length is 8192 tokens."}"#,
+        r#"{"error":{"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}"#,
+    ] {
+        check(400, body, Failure::ContextTooLong, Again::No, "too long for m-1");
+    }
+}
+
+#[test]
+fn a_web_page_is_recognised() {
+    check(403, "\n<!DOCTYPE html><title>Sign in</title>", Failure::Other, Again::No, "web page");
+    check(502, "<html><h1>Bad gateway</h1>", Failure::Other, Again::Later, "web page");
+}
+
+#[test]
+fn keys_are_taken_out_of_what_is_quoted() {
+    assert_eq!(
+        redact("bad abc123secret, and sk-proj-123456789!", Some("abc123secret")),
+        "bad [key], and [key]!"
+    );
+    assert_eq!(redact("the task-list of sk-1", None), "the task-list of sk-1");
+}

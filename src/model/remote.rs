@@ -1,0 +1,294 @@
+//! A model at a provider: asks over HTTP, asks again when that may help, and turns what comes into events.
+//!
+//! Dropping the stream ends the request at once. What was said before a problem stays said: a request is made again only
+//! while nothing of its reply has been passed on.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use secrecy::{ExposeSecret, SecretString};
+
+use super::key::Key;
+use super::known::Facts;
+use super::problem::{Again, Problem, Rejection, redact};
+use super::wire::frames::{Frames, Framing, Unreadable};
+use super::wire::{Ask, Decode, Wire};
+use super::{Failure, ModelError, ModelEvent, ModelRequest, ModelStop, Reply};
+use crate::http::{Http, HttpError, Post, Response};
+
+/// How often a request is made at most.
+const ATTEMPTS: u32 = 6;
+
+/// How long all waits of a request may be together.
+const BUDGET: Duration = Duration::from_secs(60);
+
+/// The first wait where the server names none; each further one is twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+
+/// Where a provider's models are, and how to talk to them.
+pub struct Endpoint {
+    /// Without a slash at its end.
+    pub base_url: String,
+    /// For people: the address without its path.
+    pub host: String,
+    /// None where none is needed.
+    pub key: Option<Key>,
+    /// The variable that holds the key.
+    pub key_variable: &'static str,
+    /// How requests and responses look.
+    pub wire: Box<dyn Wire>,
+    /// The address is the provider's own.
+    pub is_official: bool,
+    /// Optional parts of requests that the server has said it does not know.
+    pub without: Mutex<Vec<&'static str>>,
+}
+
+impl Endpoint {
+    fn body(&self, request: &ModelRequest, name: &str, facts: &Facts) -> Vec<u8> {
+        let without = self.without.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.wire.body(&Ask { request, name, facts, is_official: self.is_official, without: &without })
+    }
+
+    /// Notes an optional part that an error names as unknown. Not twice: then it is something else.
+    fn leave_out(&self, error: &str) -> bool {
+        const WORDS: [&str; 7] = [
+            "unknown",
+            "unsupported",
+            "unrecognized",
+            "not permitted",
+            "not supported",
+            "extra",
+            "unexpected",
+        ];
+        let error = error.to_ascii_lowercase();
+        let mut without = self.without.lock().unwrap_or_else(PoisonError::into_inner);
+        let named =
+            self.wire.optional().iter().find(|part| error.contains(**part) && !without.contains(part));
+        match named {
+            Some(part) if WORDS.iter().any(|word| error.contains(word)) => {
+                without.push(part);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Starts a reply of a model at an endpoint.
+pub fn reply(http: Arc<Http>, endpoint: Arc<Endpoint>, facts: Facts, request: &ModelRequest) -> Reply {
+    let name = request.model.parts().map_or("", |(_, name)| name).to_owned();
+    let body = endpoint.body(request, &name, &facts);
+    let asking = Asking {
+        http,
+        framing: endpoint.wire.framing(),
+        endpoint,
+        request: request.clone(),
+        name,
+        facts,
+        body,
+        phase: Phase::Ask,
+        attempts: 0,
+        waited: Duration::ZERO,
+        ready: VecDeque::new(),
+        has_spoken: false,
+    };
+    stream::unfold(asking, |mut asking| async move { asking.next().await.map(|event| (event, asking)) })
+        .boxed()
+}
+
+/// A request on its way to its reply.
+struct Asking {
+    http: Arc<Http>,
+    endpoint: Arc<Endpoint>,
+    framing: Framing,
+    request: ModelRequest,
+    name: String,
+    facts: Facts,
+    body: Vec<u8>,
+    phase: Phase,
+    attempts: u32,
+    waited: Duration,
+    ready: VecDeque<Result<ModelEvent, ModelError>>,
+    /// Something of the reply has been passed on.
+    has_spoken: bool,
+}
+
+enum Phase {
+    Ask,
+    Wait(Duration),
+    Read(Reading),
+    Over,
+}
+
+/// A response that is being read.
+struct Reading {
+    response: Response,
+    frames: Frames,
+    decoder: Box<dyn Decode>,
+}
+
+impl From<Unreadable> for Problem {
+    fn from(_: Unreadable) -> Self {
+        Self::garbled("the server sent something that is no text")
+    }
+}
+
+impl Asking {
+    async fn next(&mut self) -> Option<Result<ModelEvent, ModelError>> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            let outcome = match &mut self.phase {
+                Phase::Over => return None,
+                Phase::Wait(wait) => {
+                    tokio::time::sleep(*wait).await;
+                    self.phase = Phase::Ask;
+                    continue;
+                }
+                Phase::Ask => self.ask().await,
+                Phase::Read(reading) => {
+                    let mut events = VecDeque::new();
+                    let outcome = reading.read(&mut events).await;
+                    self.take(events).and(outcome)
+                }
+            };
+            if let Err(problem) = outcome {
+                self.problem(problem);
+            }
+        }
+    }
+
+    /// Makes the request.
+    async fn ask(&mut self) -> Result<(), Problem> {
+        self.attempts += 1;
+        let key = self.key().await?.cloned();
+        let post = Post {
+            url: self.endpoint.wire.url(&self.endpoint.base_url, &self.name),
+            headers: self.endpoint.wire.headers(key.as_ref(), self.endpoint.is_official),
+            body: self.body.clone(),
+        };
+        let response = self.http.post(post).await.map_err(|error| self.unreachable(&error))?;
+        let is_page = response.header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
+        if response.status() != 200 || is_page {
+            return self.rejected(response, key.as_ref()).await;
+        }
+        let (frames, decoder) = (Frames::new(self.framing), self.endpoint.wire.decoder());
+        self.phase = Phase::Read(Reading { response, frames, decoder });
+        Ok(())
+    }
+
+    async fn key(&self) -> Result<Option<&SecretString>, Problem> {
+        let Some(key) = &self.endpoint.key else { return Ok(None) };
+        key.get().await.map(Some).map_err(|text| Problem::lasting(Failure::Key, text))
+    }
+
+    fn unreachable(&self, error: &HttpError) -> Problem {
+        let text = format!("{}: {error}", self.endpoint.host);
+        match error {
+            HttpError::Unusable(_) => Problem::lasting(Failure::Other, text),
+            HttpError::Broken(_) => Problem::passing(text),
+        }
+    }
+
+    /// A response that is no reply: a problem, unless the request can be made without what the server does not know.
+    async fn rejected(&mut self, response: Response, key: Option<&SecretString>) -> Result<(), Problem> {
+        let status = response.status();
+        let wait = wait(&response);
+        let body = redact(&response.text().await, key.map(ExposeSecret::expose_secret));
+        if matches!(status, 400 | 422) && self.endpoint.leave_out(&body) {
+            self.attempts -= 1;
+            self.body = self.endpoint.body(&self.request, &self.name, &self.facts);
+            return Ok(());
+        }
+        let Endpoint { host, key_variable, .. } = &*self.endpoint;
+        Err(Rejection { status, body: &body, wait, host, model: &self.name, key_variable }.explain())
+    }
+
+    /// Passes events on. A reply that says nothing at all is a problem.
+    fn take(&mut self, events: VecDeque<ModelEvent>) -> Result<(), Problem> {
+        for mut event in events {
+            match &mut event {
+                ModelEvent::Text(text) | ModelEvent::Thought(text) if text.is_empty() => continue,
+                ModelEvent::Text(_) | ModelEvent::Thought(_) | ModelEvent::ToolCall { .. } => {
+                    self.has_spoken = true
+                }
+                ModelEvent::Usage(usage) if usage.size == 0 => usage.size = self.facts.context,
+                ModelEvent::Stop(ModelStop::Done) if !self.has_spoken => {
+                    return Err(Problem::passing("the model answered with nothing"));
+                }
+                ModelEvent::Stop(_) => self.phase = Phase::Over,
+                ModelEvent::Seal(_) | ModelEvent::Usage(_) | ModelEvent::Waiting { .. } => {}
+            }
+            self.ready.push_back(Ok(event));
+        }
+        Ok(())
+    }
+
+    /// Asks again later, or gives up.
+    fn problem(&mut self, problem: Problem) {
+        let Problem { error, again } = problem;
+        let wait = match again {
+            Again::No => None,
+            Again::Later => Some(FIRST_WAIT * 2_u32.pow(self.attempts.saturating_sub(1))),
+            Again::After(wait) => Some(wait),
+        };
+        let left = BUDGET.saturating_sub(self.waited);
+        match wait {
+            Some(wait) if !self.has_spoken && self.attempts < ATTEMPTS && wait <= left => {
+                self.waited += wait;
+                self.ready.push_back(Ok(ModelEvent::Waiting { reason: error.text, wait }));
+                self.phase = Phase::Wait(wait);
+            }
+            wait => {
+                let mut error = error;
+                if let (Again::After(wait), false) = (again, self.has_spoken) {
+                    error.text.push_str(&format!("; it wants us to wait {} s", wait.as_secs_f64().ceil()));
+                } else if wait.is_some() && !self.has_spoken {
+                    error.text.push_str(&format!(" (asked {} times)", self.attempts));
+                }
+                self.ready.push_back(Err(error));
+                self.phase = Phase::Over;
+            }
+        }
+    }
+}
+
+impl Reading {
+    /// Reads what has come, or waits for more.
+    async fn read(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+        let chunk = self
+            .response
+            .chunk()
+            .await
+            .map_err(|error| Problem::passing(format!("the reply broke off: {error}")))?;
+        let decoder = &mut self.decoder;
+        match chunk {
+            Some(chunk) => self.frames.push(chunk.as_ref(), |frame| decoder.frame(frame, events)),
+            None => {
+                self.frames.end(|frame| decoder.frame(frame, events))?;
+                if events.iter().any(|event| matches!(event, ModelEvent::Stop(_))) {
+                    return Ok(());
+                }
+                decoder.end(events)
+            }
+        }
+    }
+}
+
+/// How long a server wants us to wait: milliseconds, seconds or a date.
+fn wait(response: &Response) -> Option<Duration> {
+    let milliseconds = response.header("retry-after-ms").and_then(|text| text.trim().parse().ok());
+    if let Some(milliseconds) = milliseconds {
+        return Some(Duration::from_millis(milliseconds));
+    }
+    let text = response.header("retry-after")?.trim();
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let until = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+    let seconds = until.as_second() - jiff::Timestamp::now().as_second();
+    u64::try_from(seconds).ok().map(Duration::from_secs)
+}

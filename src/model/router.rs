@@ -1,0 +1,62 @@
+//! Everybody who can answer, behind one [`Model`]: a request goes to whom it names.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::{StreamExt, stream};
+
+use super::catalogue::Catalogue;
+use super::remote::{self, Endpoint};
+use super::{Failure, Model, ModelError, ModelRequest, Reply};
+use crate::http::Http;
+
+/// Who can answer, by the id of the model or of its provider.
+pub struct Router {
+    http: Arc<Http>,
+    /// The models in this process.
+    embedded: HashMap<String, Arc<dyn Model>>,
+    /// The providers; exchanged as a whole when the user changes them.
+    remote: Mutex<Arc<Remote>>,
+}
+
+/// The providers and what is known of their models.
+pub struct Remote {
+    /// By the id of the provider.
+    pub endpoints: HashMap<&'static str, Arc<Endpoint>>,
+    /// What is known of their models.
+    pub catalogue: Arc<Catalogue>,
+}
+
+impl Router {
+    /// The models in this process, by id, and the providers.
+    pub fn new(embedded: HashMap<String, Arc<dyn Model>>, remote: Remote) -> Self {
+        Self { http: Arc::default(), embedded, remote: Mutex::new(Arc::new(remote)) }
+    }
+
+    /// Exchanges the providers. Requests that are under way are not touched.
+    pub fn set_remote(&self, remote: Remote) {
+        *self.remote.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(remote);
+    }
+}
+
+impl Model for Router {
+    fn reply(&self, request: ModelRequest) -> Reply {
+        if let Some(model) = self.embedded.get(request.model.as_str()) {
+            return model.reply(request);
+        }
+        let remote = Arc::clone(&self.remote.lock().unwrap_or_else(PoisonError::into_inner));
+        let provider = request.model.parts().map_or("", |(provider, _)| provider);
+        let problem =
+            match (remote.endpoints.get(provider), remote.catalogue.check_key(request.model.clone())) {
+                (Some(endpoint), Ok(_)) => {
+                    let facts = remote.catalogue.facts(&request.model);
+                    return remote::reply(Arc::clone(&self.http), Arc::clone(endpoint), facts, &request);
+                }
+                (_, Err(error)) => ModelError { failure: Failure::Key, text: error.to_string() },
+                (None, Ok(_)) => {
+                    ModelError::new(format!("nobody here answers for the model {}", request.model))
+                }
+            };
+        stream::once(async { Err(problem) }).boxed()
+    }
+}

@@ -1,0 +1,482 @@
+//! Anthropic's Messages API.
+//!
+//! Cache markers stand on the system prompt (which covers the tools before it) and on the last stable block of the last
+//! two user messages: the one before the reminder, and the one that the request before this one marked.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Ask, Decode, NO_IMAGE, Wire, arguments, as_object, blocks, parse, to_bytes};
+use crate::model::known::Thinking;
+use crate::model::problem::Problem;
+use crate::model::{Block, Effort, ModelEvent, ModelStop, Role, ToolOffer, Usage};
+
+/// The version of the API that this file speaks.
+const VERSION: &str = "2023-06-01";
+
+/// Lets the server drop thoughts that a changed prefix has made invalid, where it would refuse the request otherwise: a
+/// reminder that is gone, or tools that a mode takes away, change what stood before them.
+const BETA: &str = "thinking-binding-controls-2026-08-01";
+
+/// Tokens of a reply, thoughts included, where the model allows as many.
+const MAX_TOKENS: u64 = 64_000;
+
+/// How many user messages get a marker, the last ones first.
+const MARKED: usize = 2;
+
+/// The format.
+#[derive(Debug)]
+pub struct Anthropic;
+
+impl Wire for Anthropic {
+    fn url(&self, base: &str, _: &str) -> String {
+        format!("{base}/v1/messages")
+    }
+
+    fn headers(&self, key: Option<&SecretString>, is_official: bool) -> Vec<(&'static str, SecretString)> {
+        let mut headers = vec![("anthropic-version", VERSION.into())];
+        headers.extend(is_official.then(|| ("anthropic-beta", BETA.into())));
+        headers.extend(key.map(|key| ("x-api-key", key.clone())));
+        headers
+    }
+
+    fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
+        let request = ask.request;
+        let max_tokens = ask.facts.output.min(MAX_TOKENS);
+        let effort = ask.effort();
+        let mut messages = messages(ask);
+        mark(&mut messages);
+        to_bytes(&Body {
+            model: ask.name,
+            max_tokens,
+            stream: true,
+            tools: request.tools.iter().map(Tool::from).collect(),
+            system: [Part::Text { text: &request.system, cache_control: Some(MARKER) }],
+            thinking: thinking(ask, max_tokens),
+            output_config: effort
+                .filter(|effort| ask.facts.thinking == Thinking::Effort && *effort != Effort::None)
+                .map(|effort| OutputConfig { effort: effort.as_str() }),
+            messages,
+        })
+    }
+
+    fn decoder(&self) -> Box<dyn Decode> {
+        Box::new(Decoder::default())
+    }
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    max_tokens: u64,
+    stream: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    system: [Part<'a>; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_config: Option<OutputConfig>,
+    messages: Vec<Message<'a>>,
+}
+
+#[derive(Serialize)]
+struct OutputConfig {
+    effort: &'static str,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    name: &'a str,
+    description: &'a str,
+    input_schema: &'a Value,
+}
+
+impl<'a> From<&'a ToolOffer> for Tool<'a> {
+    fn from(offer: &'a ToolOffer) -> Self {
+        Self { name: &offer.name, description: &offer.description, input_schema: &offer.schema }
+    }
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    role: &'static str,
+    content: Vec<Part<'a>>,
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct Marker {
+    r#type: &'static str,
+}
+
+const MARKER: Marker = Marker { r#type: "ephemeral" };
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Part<'a> {
+    Text {
+        text: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<Marker>,
+    },
+    /// As text, but never marked: it is gone in the next request.
+    #[serde(rename = "text")]
+    Reminder {
+        text: &'a str,
+    },
+    Image {
+        source: Source<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<Marker>,
+    },
+    Thinking {
+        thinking: &'a str,
+        signature: &'a str,
+    },
+    RedactedThinking {
+        data: &'a str,
+    },
+    ToolUse {
+        id: &'a str,
+        name: &'a str,
+        input: Cow<'a, Value>,
+    },
+    ToolResult {
+        tool_use_id: &'a str,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        content: &'a str,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<Marker>,
+    },
+}
+
+#[derive(Serialize)]
+struct Source<'a> {
+    r#type: &'static str,
+    media_type: &'a str,
+    data: &'a str,
+}
+
+/// How the model is to think. The server's own way needs no word, except that its thoughts are to be shown.
+fn thinking(ask: &Ask<'_>, max_tokens: u64) -> Option<Value> {
+    match (ask.facts.thinking, ask.effort()) {
+        (Thinking::Effort, Some(Effort::None)) => Some(json!({ "type": "disabled" })),
+        (Thinking::Effort, _) if ask.is_official => Some(json!({
+            "type": "adaptive",
+            "display": "summarized",
+            "block_binding": { "prefix_mismatch_behavior": "drop_block" },
+        })),
+        (Thinking::Effort, _) => Some(json!({ "type": "adaptive", "display": "summarized" })),
+        (Thinking::Budget, Some(effort)) => {
+            let tokens = effort.budget();
+            (tokens > 0).then(|| json!({ "type": "enabled", "budget_tokens": tokens.min(max_tokens / 2) }))
+        }
+        (Thinking::Budget | Thinking::Never, _) => None,
+    }
+}
+
+fn messages<'a>(ask: &Ask<'a>) -> Vec<Message<'a>> {
+    let mut messages: Vec<Message<'a>> = Vec::with_capacity(ask.request.messages.len());
+    for message in &ask.request.messages {
+        let role = match message.role {
+            Role::User => "user",
+            Role::Assistant => "assistant",
+        };
+        let mut thought = "";
+        let mut parts = Vec::with_capacity(message.blocks.len());
+        for block in blocks(message) {
+            if let Block::Thought(text) = block {
+                thought = text;
+                continue;
+            }
+            parts.extend(part(block, std::mem::take(&mut thought), ask));
+        }
+        match messages.last_mut() {
+            _ if parts.is_empty() => {}
+            Some(last) if last.role == role => last.content.append(&mut parts),
+            _ => messages.push(Message { role, content: parts }),
+        }
+    }
+    messages
+}
+
+/// A block as the API takes it; a thought only goes back with its signature.
+fn part<'a>(block: &'a Block, thought: &'a str, ask: &Ask<'a>) -> Option<Part<'a>> {
+    Some(match block {
+        Block::Text(text) if text.trim().is_empty() => return None,
+        Block::Text(text) => Part::Text { text, cache_control: None },
+        Block::Reminder(text) => Part::Reminder { text },
+        Block::Image(_) if !ask.facts.images => Part::Text { text: NO_IMAGE, cache_control: None },
+        Block::Image(image) => Part::Image {
+            source: Source { r#type: "base64", media_type: &image.mime_type, data: &image.data },
+            cache_control: None,
+        },
+        Block::Seal(seal) if ask.is_own(&seal.origin) => {
+            match (seal.data["signature"].as_str(), seal.data["redacted"].as_str()) {
+                (Some(signature), _) => Part::Thinking { thinking: thought, signature },
+                (None, Some(data)) => Part::RedactedThinking { data },
+                (None, None) => return None,
+            }
+        }
+        Block::Seal(_) | Block::Thought(_) => return None,
+        Block::ToolCall { id, name, arguments } => Part::ToolUse { id, name, input: as_object(arguments) },
+        Block::ToolResult { id, text, is_error, .. } => {
+            Part::ToolResult { tool_use_id: id, content: text, is_error: *is_error, cache_control: None }
+        }
+    })
+}
+
+/// Puts markers on the last stable block of the last user messages.
+fn mark(messages: &mut [Message<'_>]) {
+    let mut left = MARKED;
+    for message in messages.iter_mut().rev().filter(|message| message.role == "user") {
+        let stable = message.content.iter_mut().rev().find_map(|part| match part {
+            Part::Text { cache_control, .. }
+            | Part::Image { cache_control, .. }
+            | Part::ToolResult { cache_control, .. } => Some(cache_control),
+            Part::Reminder { .. }
+            | Part::Thinking { .. }
+            | Part::RedactedThinking { .. }
+            | Part::ToolUse { .. } => None,
+        });
+        if let Some(marker) = stable {
+            *marker = Some(MARKER);
+            left -= 1;
+        }
+        if left == 0 {
+            return;
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Frame {
+    MessageStart {
+        message: Started,
+    },
+    ContentBlockStart {
+        index: u64,
+        content_block: Begun,
+    },
+    ContentBlockDelta {
+        index: u64,
+        delta: Delta,
+    },
+    ContentBlockStop {
+        index: u64,
+    },
+    MessageDelta {
+        delta: Ending,
+        #[serde(default)]
+        usage: Counts,
+    },
+    MessageStop,
+    Error {
+        error: Said,
+    },
+    /// Pings, and what may be added.
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Started {
+    #[serde(default)]
+    usage: Counts,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Begun {
+    Text {
+        #[serde(default)]
+        text: String,
+    },
+    Thinking {
+        #[serde(default)]
+        thinking: String,
+        #[serde(default)]
+        signature: String,
+    },
+    RedactedThinking {
+        data: String,
+    },
+    ToolUse {
+        id: String,
+        name: String,
+        #[serde(default)]
+        input: Value,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Delta {
+    TextDelta {
+        text: String,
+    },
+    ThinkingDelta {
+        thinking: String,
+    },
+    SignatureDelta {
+        signature: String,
+    },
+    InputJsonDelta {
+        partial_json: String,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Ending {
+    stop_reason: Option<String>,
+    stop_details: Option<Details>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    explanation: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    #[serde(default)]
+    r#type: String,
+    #[serde(default)]
+    message: String,
+}
+
+/// Each is what it is now, not what came to it.
+#[derive(Debug, Default, Deserialize)]
+struct Counts {
+    input_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+}
+
+/// A block whose end has not come.
+enum Open {
+    Signature(String),
+    Call { id: String, name: String, input: Value, json: String },
+}
+
+#[derive(Default)]
+struct Decoder {
+    open: Vec<(u64, Open)>,
+    counts: Counts,
+    stop: Option<ModelStop>,
+}
+
+impl Decoder {
+    fn begin(&mut self, index: u64, block: Begun, events: &mut VecDeque<ModelEvent>) {
+        match block {
+            Begun::Text { text } => events.push_back(ModelEvent::Text(text)),
+            Begun::Thinking { thinking, signature } => {
+                events.push_back(ModelEvent::Thought(thinking));
+                self.open.push((index, Open::Signature(signature)));
+            }
+            Begun::RedactedThinking { data } => {
+                events.push_back(ModelEvent::Seal(json!({ "redacted": data })))
+            }
+            Begun::ToolUse { id, name, input } => {
+                self.open.push((index, Open::Call { id, name, input, json: String::new() }));
+            }
+            Begun::Other => {}
+        }
+    }
+
+    fn go_on(&mut self, index: u64, delta: Delta, events: &mut VecDeque<ModelEvent>) {
+        let open = self.open.iter_mut().find(|(at, _)| *at == index).map(|(_, open)| open);
+        match (delta, open) {
+            (Delta::TextDelta { text }, _) => events.push_back(ModelEvent::Text(text)),
+            (Delta::ThinkingDelta { thinking }, _) => events.push_back(ModelEvent::Thought(thinking)),
+            (Delta::SignatureDelta { signature: more }, Some(Open::Signature(signature))) => {
+                signature.push_str(&more)
+            }
+            (Delta::InputJsonDelta { partial_json }, Some(Open::Call { json, .. })) => {
+                json.push_str(&partial_json)
+            }
+            // Deltas of blocks that we did not ask for, and kinds that may be added.
+            (Delta::SignatureDelta { .. } | Delta::InputJsonDelta { .. } | Delta::Other, _) => {}
+        }
+    }
+
+    fn finish(&mut self, index: u64, events: &mut VecDeque<ModelEvent>) {
+        let Some(at) = self.open.iter().position(|(open, _)| *open == index) else { return };
+        match self.open.remove(at).1 {
+            Open::Signature(signature) if signature.is_empty() => {}
+            Open::Signature(signature) => {
+                events.push_back(ModelEvent::Seal(json!({ "signature": signature })))
+            }
+            Open::Call { id, name, input, json } => {
+                let arguments =
+                    if json.trim().is_empty() { as_object(&input).into_owned() } else { arguments(&json) };
+                events.push_back(ModelEvent::ToolCall { id, name, arguments });
+            }
+        }
+    }
+
+    fn count(&mut self, counts: &Counts) {
+        let Counts { input_tokens, cache_creation_input_tokens, cache_read_input_tokens, output_tokens } =
+            counts;
+        let ours = &mut self.counts;
+        ours.input_tokens = input_tokens.or(ours.input_tokens);
+        ours.cache_creation_input_tokens = cache_creation_input_tokens.or(ours.cache_creation_input_tokens);
+        ours.cache_read_input_tokens = cache_read_input_tokens.or(ours.cache_read_input_tokens);
+        ours.output_tokens = output_tokens.or(ours.output_tokens);
+    }
+
+    fn usage(&self) -> Usage {
+        let count = |count: Option<u64>| count.unwrap_or(0);
+        let (cache_read, cache_write) =
+            (count(self.counts.cache_read_input_tokens), count(self.counts.cache_creation_input_tokens));
+        let output = count(self.counts.output_tokens);
+        let used = count(self.counts.input_tokens) + cache_read + cache_write + output;
+        Usage { used, size: 0, cache_read, cache_write, output }
+    }
+}
+
+impl Decode for Decoder {
+    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+        match parse(frame)? {
+            Frame::MessageStart { message } => self.count(&message.usage),
+            Frame::ContentBlockStart { index, content_block } => self.begin(index, content_block, events),
+            Frame::ContentBlockDelta { index, delta } => self.go_on(index, delta, events),
+            Frame::ContentBlockStop { index } => self.finish(index, events),
+            Frame::MessageDelta { delta, usage } => {
+                self.count(&usage);
+                self.stop = match delta.stop_reason.as_deref() {
+                    None => self.stop,
+                    Some("max_tokens" | "model_context_window_exceeded") => Some(ModelStop::MaxTokens),
+                    Some("refusal") => Some(ModelStop::Refusal),
+                    // What may be added ends a reply as any other end does.
+                    Some(_) => Some(ModelStop::Done),
+                };
+                let explanation = delta.stop_details.and_then(|details| details.explanation);
+                events.extend(explanation.map(ModelEvent::Text));
+            }
+            Frame::MessageStop => {
+                events.push_back(ModelEvent::Usage(self.usage()));
+                events.push_back(ModelEvent::Stop(self.stop.unwrap_or(ModelStop::Done)));
+            }
+            Frame::Error { error } => return Err(Problem::said(&error.r#type, &error.message)),
+            Frame::Other => {}
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, _: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+        Err(Problem::cut())
+    }
+}

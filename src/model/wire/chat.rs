@@ -1,0 +1,257 @@
+//! OpenAI's Chat Completions, as OpenAI and the many servers that speak it understand it.
+//!
+//! What only some servers know is sent where the address is OpenAI's own. Text stays one string, because some servers
+//! take nothing else, and so the reminder is the end of the last user or tool message: some templates refuse a user
+//! message after a tool's.
+
+use std::borrow::Cow;
+
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Ask, Decode, NO_IMAGE, Wire, as_object, blocks, parse, result_text, to_bytes};
+use crate::model::problem::Problem;
+use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
+
+mod decode;
+
+/// The format.
+#[derive(Debug)]
+pub struct Chat;
+
+impl Wire for Chat {
+    fn url(&self, base: &str, _: &str) -> String {
+        format!("{base}/chat/completions")
+    }
+
+    fn headers(&self, key: Option<&SecretString>, _: bool) -> Vec<(&'static str, SecretString)> {
+        bearer(key)
+    }
+
+    fn optional(&self) -> &'static [&'static str] {
+        &[
+            "stream_options",
+            "reasoning_effort",
+            "prompt_cache_key",
+            "tool_choice",
+            "reasoning_content",
+            "reasoning_details",
+        ]
+    }
+
+    fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
+        let request = ask.request;
+        let has_tools = !request.tools.is_empty();
+        let choice =
+            request.allowed.as_ref().filter(|_| ask.is_official && has_tools && ask.may_send("tool_choice"));
+        to_bytes(&Body {
+            model: ask.name,
+            stream: true,
+            stream_options: ask.may_send("stream_options").then_some(StreamOptions { include_usage: true }),
+            reasoning_effort: ask.effort().filter(|_| ask.may_send("reasoning_effort")).map(Effort::as_str),
+            prompt_cache_key: (ask.is_official && ask.may_send("prompt_cache_key"))
+                .then_some(&*request.session.0),
+            tools: request.tools.iter().map(Tool::from).collect(),
+            tool_choice: choice.map(|names| allowed_tools(names)),
+            messages: messages(ask),
+        })
+    }
+
+    fn decoder(&self) -> Box<dyn Decode> {
+        Box::new(decode::Decoder::default())
+    }
+}
+
+/// The header with the key.
+pub(super) fn bearer(key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
+    key.map(|key| ("authorization", SecretString::from(format!("Bearer {}", key.expose_secret()))))
+        .into_iter()
+        .collect()
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream_options: Option<StreamOptions>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_cache_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<Value>,
+    messages: Vec<Said<'a>>,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+}
+
+impl<'a> From<&'a ToolOffer> for Tool<'a> {
+    fn from(offer: &'a ToolOffer) -> Self {
+        let function =
+            Function { name: &offer.name, description: &offer.description, parameters: &offer.schema };
+        Self { r#type: "function", function }
+    }
+}
+
+/// All tools stay in the request, and only these may be called.
+fn allowed_tools(names: &[String]) -> Value {
+    if names.is_empty() {
+        return json!("none");
+    }
+    let tools: Vec<Value> =
+        names.iter().map(|name| json!({ "type": "function", "function": { "name": name } })).collect();
+    json!({ "type": "allowed_tools", "allowed_tools": { "mode": "auto", "tools": tools } })
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+enum Said<'a> {
+    System {
+        content: &'a str,
+    },
+    User {
+        content: Content<'a>,
+    },
+    Assistant {
+        content: Option<Cow<'a, str>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reasoning_content: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reasoning_details: Option<&'a Value>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<Call<'a>>,
+    },
+    Tool {
+        tool_call_id: &'a str,
+        content: Cow<'a, str>,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(Cow<'a, str>),
+    Parts(Vec<Value>),
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    function: Called<'a>,
+}
+
+#[derive(Serialize)]
+struct Called<'a> {
+    name: &'a str,
+    arguments: String,
+}
+
+fn messages<'a>(ask: &Ask<'a>) -> Vec<Said<'a>> {
+    let mut said = vec![Said::System { content: &ask.request.system }];
+    for message in &ask.request.messages {
+        match message.role {
+            Role::Assistant => said.extend(assistant(message, ask)),
+            Role::User => user(message, ask, &mut said),
+        }
+    }
+    said
+}
+
+fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<Said<'a>> {
+    let (mut text, mut calls, mut thoughts, mut details, mut wants_thoughts) =
+        (Cow::Borrowed(""), Vec::new(), String::new(), None, false);
+    for block in blocks(message) {
+        match block {
+            Block::Text(more) => append(&mut text, more, ""),
+            Block::Thought(more) => thoughts.push_str(more),
+            Block::Seal(seal) if ask.is_own(&seal.origin) => {
+                wants_thoughts |= seal.data.get("reasoning_content").is_some();
+                details = seal.data.get("reasoning_details").or(details);
+            }
+            Block::ToolCall { id, name, arguments } => {
+                let function = Called { name, arguments: as_object(arguments).to_string() };
+                calls.push(Call { id, r#type: "function", function });
+            }
+            Block::Seal(_) | Block::Image(_) | Block::ToolResult { .. } | Block::Reminder(_) => {}
+        }
+    }
+    if text.trim().is_empty() && calls.is_empty() {
+        return None;
+    }
+    // Servers that want thoughts back want them with the calls.
+    let reasoning_content =
+        (wants_thoughts && !calls.is_empty() && ask.may_send("reasoning_content")).then_some(thoughts);
+    Some(Said::Assistant {
+        content: (!text.is_empty() || !ask.is_official).then_some(text),
+        reasoning_content,
+        reasoning_details: details.filter(|_| ask.may_send("reasoning_details")),
+        tool_calls: calls,
+    })
+}
+
+fn user<'a>(message: &'a Message, ask: &Ask<'a>, said: &mut Vec<Said<'a>>) {
+    let mut text = Cow::Borrowed("");
+    let mut images = Vec::new();
+    for block in blocks(message) {
+        match block {
+            Block::Text(more) => append(&mut text, more, "\n\n"),
+            Block::Image(image) if ask.facts.images => {
+                let url = format!("data:{};base64,{}", image.mime_type, image.data);
+                images.push(json!({ "type": "image_url", "image_url": { "url": url } }));
+            }
+            Block::Image(_) => append(&mut text, NO_IMAGE, "\n\n"),
+            Block::ToolResult { id, text, is_error, .. } => {
+                said.push(Said::Tool { tool_call_id: id, content: result_text(text, *is_error) });
+            }
+            Block::Reminder(reminder) => match said.last_mut() {
+                Some(Said::Tool { content, .. }) if text.is_empty() && images.is_empty() => {
+                    append(content, reminder, "\n\n")
+                }
+                _ => append(&mut text, reminder, "\n\n"),
+            },
+            Block::Thought(_) | Block::Seal(_) | Block::ToolCall { .. } => {}
+        }
+    }
+    let content = if images.is_empty() {
+        if text.is_empty() {
+            return;
+        }
+        Content::Text(text)
+    } else {
+        images.insert(0, json!({ "type": "text", "text": text }));
+        Content::Parts(images)
+    };
+    said.push(Said::User { content });
+}
+
+/// Appends text, with something between if there is text already.
+fn append<'a>(text: &mut Cow<'a, str>, more: &'a str, between: &str) {
+    if text.is_empty() {
+        *text = Cow::Borrowed(more);
+    } else {
+        let text = text.to_mut();
+        text.push_str(between);
+        text.push_str(more);
+    }
+}

@@ -1,0 +1,338 @@
+//! Google's Gemini API: `streamGenerateContent` as server-sent events.
+//!
+//! Thought signatures go back in the part that they came in. A reminder after results is a content of its own: text
+//! beside results is refused by some of the servers.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Ask, Decode, NO_IMAGE, Wire, as_object, blocks, parse, to_bytes};
+use crate::model::known::Thinking;
+use crate::model::problem::Problem;
+use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
+
+/// Stands for the signature of a call that another model made.
+const NOT_OURS: &str = "skip_thought_signature_validator";
+
+/// The format.
+#[derive(Debug)]
+pub struct Gemini;
+
+impl Wire for Gemini {
+    fn url(&self, base: &str, name: &str) -> String {
+        format!("{base}/v1beta/models/{name}:streamGenerateContent?alt=sse")
+    }
+
+    fn headers(&self, key: Option<&SecretString>, _: bool) -> Vec<(&'static str, SecretString)> {
+        key.map(|key| ("x-goog-api-key", key.clone())).into_iter().collect()
+    }
+
+    fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
+        let request = ask.request;
+        let tools: Vec<Tool<'_>> = request.tools.iter().map(Tool::from).collect();
+        to_bytes(&Body {
+            tools: (!tools.is_empty()).then_some([Tools { function_declarations: tools }]),
+            tool_config: request
+                .allowed
+                .as_ref()
+                .filter(|_| !request.tools.is_empty())
+                .map(|names| allowed(names)),
+            system_instruction: Content { role: None, parts: vec![Part::Text { text: &request.system }] },
+            generation_config: generation(ask),
+            contents: request.messages.iter().flat_map(|message| contents(message, ask)).collect(),
+        })
+    }
+
+    fn decoder(&self) -> Box<dyn Decode> {
+        Box::new(Decoder::default())
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<[Tools<'a>; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_config: Option<Value>,
+    system_instruction: Content<'a>,
+    generation_config: Value,
+    contents: Vec<Content<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Tools<'a> {
+    function_declarations: Vec<Tool<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Tool<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters_json_schema: &'a Value,
+}
+
+impl<'a> From<&'a ToolOffer> for Tool<'a> {
+    fn from(offer: &'a ToolOffer) -> Self {
+        Self { name: &offer.name, description: &offer.description, parameters_json_schema: &offer.schema }
+    }
+}
+
+/// All tools stay in the request, and only these may be called.
+fn allowed(names: &[String]) -> Value {
+    if names.is_empty() {
+        return json!({ "functionCallingConfig": { "mode": "NONE" } });
+    }
+    json!({ "functionCallingConfig": { "mode": "VALIDATED", "allowedFunctionNames": names } })
+}
+
+fn generation(ask: &Ask<'_>) -> Value {
+    let thinking = match (ask.facts.thinking, ask.effort()) {
+        (Thinking::Never, _) => return json!({ "maxOutputTokens": ask.facts.output }),
+        (_, None) => json!({ "includeThoughts": true }),
+        (Thinking::Effort, Some(effort)) => {
+            json!({ "includeThoughts": true, "thinkingLevel": effort.as_str() })
+        }
+        (Thinking::Budget, Some(effort)) => {
+            json!({ "includeThoughts": effort != Effort::None, "thinkingBudget": effort.budget() })
+        }
+    };
+    json!({ "maxOutputTokens": ask.facts.output, "thinkingConfig": thinking })
+}
+
+#[derive(Serialize)]
+struct Content<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    parts: Vec<Part<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+enum Part<'a> {
+    Text {
+        text: &'a str,
+    },
+    Image {
+        inline_data: Data<'a>,
+    },
+    Call {
+        function_call: Call<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        thought_signature: Option<&'a str>,
+    },
+    Result {
+        function_response: Outcome<'a>,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Data<'a> {
+    mime_type: &'a str,
+    data: &'a str,
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    name: &'a str,
+    args: Cow<'a, Value>,
+}
+
+#[derive(Serialize)]
+struct Outcome<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    name: &'a str,
+    response: Value,
+}
+
+/// Ids of our own stand for those that a model left out; it does not know them.
+const OWN_ID: &str = "modegate_call_";
+
+fn id(id: &str) -> Option<&str> {
+    Some(id).filter(|id| !id.starts_with(OWN_ID))
+}
+
+fn contents<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Content<'a>> {
+    let role = Some(match message.role {
+        Role::User => "user",
+        Role::Assistant => "model",
+    });
+    let (mut results, mut parts) = (Vec::new(), Vec::new());
+    let mut signature = None;
+    let mut is_first_call = true;
+    for block in blocks(message) {
+        match block {
+            Block::Text(text) | Block::Reminder(text) => parts.push(Part::Text { text }),
+            Block::Image(image) if ask.facts.images => {
+                parts.push(Part::Image {
+                    inline_data: Data { mime_type: &image.mime_type, data: &image.data },
+                });
+            }
+            Block::Image(_) => parts.push(Part::Text { text: NO_IMAGE }),
+            Block::Seal(seal) if ask.is_own(&seal.origin) => {
+                signature = seal.data["thoughtSignature"].as_str()
+            }
+            Block::Seal(_) | Block::Thought(_) => {}
+            Block::ToolCall { id: call, name, arguments } => {
+                let placeholder =
+                    (is_first_call && ask.facts.thinking == Thinking::Effort).then_some(NOT_OURS);
+                is_first_call = false;
+                parts.push(Part::Call {
+                    function_call: Call { id: id(call), name, args: as_object(arguments) },
+                    thought_signature: signature.take().or(placeholder),
+                });
+            }
+            Block::ToolResult { id: call, name, text, is_error } => {
+                let response = if *is_error { json!({ "error": text }) } else { json!({ "output": text }) };
+                results.push(Part::Result { function_response: Outcome { id: id(call), name, response } });
+            }
+        }
+    }
+    [results, parts]
+        .into_iter()
+        .filter(|parts| !parts.is_empty())
+        .map(|parts| Content { role, parts })
+        .collect()
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Chunk {
+    error: Option<Value>,
+    #[serde(default)]
+    candidates: Vec<Candidate>,
+    prompt_feedback: Option<Value>,
+    usage_metadata: Option<Counts>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Candidate {
+    content: Option<Said>,
+    finish_reason: Option<String>,
+    finish_message: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    #[serde(default)]
+    parts: Vec<Piece>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Piece {
+    text: Option<String>,
+    #[serde(default)]
+    thought: bool,
+    thought_signature: Option<String>,
+    function_call: Option<Called>,
+}
+
+#[derive(Deserialize)]
+struct Called {
+    id: Option<String>,
+    name: String,
+    args: Option<Value>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Counts {
+    #[serde(default)]
+    prompt_token_count: u64,
+    #[serde(default)]
+    cached_content_token_count: u64,
+    #[serde(default)]
+    candidates_token_count: u64,
+    #[serde(default)]
+    thoughts_token_count: u64,
+}
+
+#[derive(Default)]
+struct Decoder {
+    counts: Option<Counts>,
+    stop: Option<ModelStop>,
+}
+
+impl Decoder {
+    fn finish(&mut self, reason: &str, message: &str) -> Result<(), Problem> {
+        self.stop = Some(match reason {
+            "STOP" | "FINISH_REASON_UNSPECIFIED" => ModelStop::Done,
+            "MAX_TOKENS" | "CONTINUATION" => ModelStop::MaxTokens,
+            "MALFORMED_FUNCTION_CALL"
+            | "UNEXPECTED_TOOL_CALL"
+            | "TOO_MANY_TOOL_CALLS"
+            | "MISSING_THOUGHT_SIGNATURE"
+            | "MALFORMED_RESPONSE"
+            | "OTHER" => {
+                return Err(Problem::passing(format!("the model's reply is no good ({reason}): {message}")));
+            }
+            // Everything else is a filter of one kind or another.
+            _ => ModelStop::Refusal,
+        });
+        Ok(())
+    }
+}
+
+impl Decode for Decoder {
+    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+        let chunk: Chunk = parse(frame)?;
+        if let Some(error) = chunk.error {
+            let status = format!("{} {}", error["status"].as_str().unwrap_or_default(), error["code"]);
+            return Err(Problem::said(&status, error["message"].as_str().unwrap_or_default()));
+        }
+        if chunk.prompt_feedback.is_some_and(|feedback| feedback["blockReason"].is_string()) {
+            self.stop = Some(ModelStop::Refusal);
+        }
+        for candidate in chunk.candidates {
+            for piece in candidate.content.into_iter().flat_map(|said| said.parts) {
+                say(piece, events);
+            }
+            if let Some(reason) = candidate.finish_reason {
+                self.finish(&reason, &candidate.finish_message.unwrap_or_default())?;
+            }
+        }
+        self.counts = chunk.usage_metadata.or(self.counts);
+        Ok(())
+    }
+
+    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+        let stop = self.stop.ok_or_else(Problem::cut)?;
+        events.extend(self.counts.map(|counts| {
+            let output = counts.candidates_token_count + counts.thoughts_token_count;
+            let used = counts.prompt_token_count + output;
+            let cache_read = counts.cached_content_token_count;
+            ModelEvent::Usage(Usage { used, size: 0, cache_read, cache_write: 0, output })
+        }));
+        events.push_back(ModelEvent::Stop(stop));
+        Ok(())
+    }
+}
+
+fn say(piece: Piece, events: &mut VecDeque<ModelEvent>) {
+    if let Some(call) = piece.function_call {
+        let seal = piece
+            .thought_signature
+            .map(|signature| ModelEvent::Seal(json!({ "thoughtSignature": signature })));
+        events.extend(seal);
+        let id = call.id.filter(|id| !id.is_empty());
+        events.push_back(ModelEvent::ToolCall {
+            id: id.unwrap_or_else(|| format!("{OWN_ID}{}", uuid::Uuid::now_v7().simple())),
+            name: call.name,
+            arguments: call.args.unwrap_or_else(|| json!({})),
+        });
+    } else if let Some(text) = piece.text.filter(|text| !text.is_empty()) {
+        events.push_back(if piece.thought { ModelEvent::Thought(text) } else { ModelEvent::Text(text) });
+    }
+}

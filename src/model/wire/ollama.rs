@@ -1,0 +1,260 @@
+//! Ollama's own chat API, one JSON value a line. Its OpenAI-like one cannot set the size of the context, and the size
+//! that a server chooses by itself is too small for an agent.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::chat::bearer;
+use super::frames::Framing;
+use super::{Ask, Decode, Wire, as_object, blocks, parse, result_text, to_bytes};
+use crate::model::problem::Problem;
+use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
+
+/// The format.
+#[derive(Debug)]
+pub struct Ollama;
+
+impl Wire for Ollama {
+    fn url(&self, base: &str, _: &str) -> String {
+        format!("{base}/api/chat")
+    }
+
+    fn headers(&self, key: Option<&SecretString>, _: bool) -> Vec<(&'static str, SecretString)> {
+        bearer(key)
+    }
+
+    fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
+        let request = ask.request;
+        let think = ask.effort().map(|effort| match effort {
+            Effort::None => Value::Bool(false),
+            effort => Value::from(effort.as_str()),
+        });
+        let mut messages =
+            vec![Said { role: "system", content: Cow::Borrowed(&*request.system), ..Said::default() }];
+        for message in &request.messages {
+            match message.role {
+                Role::Assistant => messages.extend(assistant(message)),
+                Role::User => user(message, ask, &mut messages),
+            }
+        }
+        to_bytes(&Body {
+            model: ask.name,
+            stream: true,
+            // Rather an error than a conversation whose start is silently gone.
+            truncate: false,
+            think,
+            options: Options { num_ctx: ask.facts.context },
+            tools: request.tools.iter().map(Tool::from).collect(),
+            messages,
+        })
+    }
+
+    fn framing(&self) -> Framing {
+        Framing::Lines
+    }
+
+    fn decoder(&self) -> Box<dyn Decode> {
+        Box::new(Decoder)
+    }
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    stream: bool,
+    truncate: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    think: Option<Value>,
+    options: Options,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    messages: Vec<Said<'a>>,
+}
+
+#[derive(Serialize)]
+struct Options {
+    num_ctx: u64,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+}
+
+impl<'a> From<&'a ToolOffer> for Tool<'a> {
+    fn from(offer: &'a ToolOffer) -> Self {
+        let function =
+            Function { name: &offer.name, description: &offer.description, parameters: &offer.schema };
+        Self { r#type: "function", function }
+    }
+}
+
+#[derive(Default, Serialize)]
+struct Said<'a> {
+    role: &'static str,
+    content: Cow<'a, str>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    thinking: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    images: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    id: &'a str,
+    function: Called<'a>,
+}
+
+#[derive(Serialize)]
+struct Called<'a> {
+    name: &'a str,
+    arguments: Cow<'a, Value>,
+}
+
+fn assistant(message: &Message) -> Option<Said<'_>> {
+    let mut said = Said { role: "assistant", ..Said::default() };
+    for block in blocks(message) {
+        match block {
+            Block::Text(text) => said.content.to_mut().push_str(text),
+            Block::Thought(text) => said.thinking.push_str(text),
+            Block::ToolCall { id, name, arguments } => {
+                said.tool_calls.push(Call { id, function: Called { name, arguments: as_object(arguments) } });
+            }
+            Block::Seal(_) | Block::Image(_) | Block::ToolResult { .. } | Block::Reminder(_) => {}
+        }
+    }
+    let says_something = !said.content.trim().is_empty() || !said.tool_calls.is_empty();
+    says_something.then_some(said)
+}
+
+fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<Said<'a>>) {
+    let mut said = Said { role: "user", ..Said::default() };
+    let append = |text: &mut Cow<'a, str>, more: &str| {
+        let text = text.to_mut();
+        text.push_str(if text.is_empty() { "" } else { "\n\n" });
+        text.push_str(more);
+    };
+    for block in blocks(message) {
+        match block {
+            Block::Text(text) => append(&mut said.content, text),
+            Block::Image(image) if ask.facts.images => said.images.push(&image.data),
+            Block::Image(_) => append(&mut said.content, super::NO_IMAGE),
+            Block::ToolResult { id, name, text, is_error } => messages.push(Said {
+                role: "tool",
+                content: result_text(text, *is_error),
+                tool_name: Some(name),
+                tool_call_id: Some(id),
+                ..Said::default()
+            }),
+            // Some templates know no user message after a tool's.
+            Block::Reminder(reminder) => match messages.last_mut().filter(|last| last.role == "tool") {
+                Some(last) if said.content.is_empty() && said.images.is_empty() => {
+                    append(&mut last.content, reminder)
+                }
+                _ => append(&mut said.content, reminder),
+            },
+            Block::Thought(_) | Block::Seal(_) | Block::ToolCall { .. } => {}
+        }
+    }
+    if !said.content.is_empty() || !said.images.is_empty() {
+        messages.push(said);
+    }
+}
+
+#[derive(Deserialize)]
+struct Line {
+    error: Option<String>,
+    #[serde(default)]
+    message: Piece,
+    #[serde(default)]
+    done: bool,
+    done_reason: Option<String>,
+    #[serde(default)]
+    prompt_eval_count: u64,
+    #[serde(default)]
+    prompt_eval_cached_count: u64,
+    #[serde(default)]
+    eval_count: u64,
+}
+
+#[derive(Default, Deserialize)]
+struct Piece {
+    #[serde(default)]
+    content: String,
+    #[serde(default)]
+    thinking: String,
+    #[serde(default)]
+    tool_calls: Vec<Request>,
+}
+
+#[derive(Deserialize)]
+struct Request {
+    id: Option<String>,
+    function: Requested,
+}
+
+#[derive(Deserialize)]
+struct Requested {
+    name: String,
+    arguments: Option<Value>,
+}
+
+struct Decoder;
+
+impl Decode for Decoder {
+    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+        let line: Line = parse(frame)?;
+        if let Some(error) = line.error {
+            return Err(Problem::said("", &error));
+        }
+        let Piece { content, thinking, tool_calls } = line.message;
+        if !thinking.is_empty() {
+            events.push_back(ModelEvent::Thought(thinking));
+        }
+        if !content.is_empty() {
+            events.push_back(ModelEvent::Text(content));
+        }
+        for Request { id, function } in tool_calls {
+            let id = id.filter(|id| !id.is_empty());
+            events.push_back(ModelEvent::ToolCall {
+                id: id.unwrap_or_else(|| format!("call_{}", uuid::Uuid::now_v7().simple())),
+                name: function.name,
+                arguments: function.arguments.unwrap_or_else(|| json!({})),
+            });
+        }
+        if line.done {
+            events.push_back(ModelEvent::Usage(Usage {
+                used: line.prompt_eval_count + line.eval_count,
+                size: 0,
+                cache_read: line.prompt_eval_cached_count,
+                cache_write: 0,
+                output: line.eval_count,
+            }));
+            let is_cut = line.done_reason.as_deref() == Some("length");
+            events.push_back(ModelEvent::Stop(if is_cut { ModelStop::MaxTokens } else { ModelStop::Done }));
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, _: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+        Err(Problem::cut())
+    }
+}

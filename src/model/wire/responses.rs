@@ -1,0 +1,332 @@
+//! OpenAI's Responses API, without state at the server: every request carries the whole conversation.
+//!
+//! Reasoning goes back as it came, encrypted, in front of what followed it. The reminder is a message of its own at the
+//! end, which this format allows.
+
+use std::collections::VecDeque;
+
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::chat::bearer;
+use super::{Ask, Decode, NO_IMAGE, Wire, arguments, as_object, blocks, parse, result_text, to_bytes};
+use crate::model::known::Thinking;
+use crate::model::problem::Problem;
+use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
+
+/// The format.
+#[derive(Debug)]
+pub struct Responses;
+
+impl Wire for Responses {
+    fn url(&self, base: &str, _: &str) -> String {
+        format!("{base}/responses")
+    }
+
+    fn headers(&self, key: Option<&SecretString>, _: bool) -> Vec<(&'static str, SecretString)> {
+        bearer(key)
+    }
+
+    fn optional(&self) -> &'static [&'static str] {
+        &["prompt_cache_key", "tool_choice", "include"]
+    }
+
+    fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
+        let request = ask.request;
+        let has_tools = !request.tools.is_empty();
+        let choice = request.allowed.as_ref().filter(|_| has_tools && ask.may_send("tool_choice"));
+        let reasons = ask.facts.thinking == Thinking::Effort;
+        to_bytes(&Body {
+            model: ask.name,
+            stream: true,
+            store: false,
+            include: (reasons && ask.may_send("include")).then_some(["reasoning.encrypted_content"]),
+            reasoning: reasons
+                .then(|| Reasoning { effort: ask.effort().map(Effort::as_str), summary: "auto" }),
+            prompt_cache_key: ask.may_send("prompt_cache_key").then_some(&*request.session.0),
+            tools: request.tools.iter().map(Tool::from).collect(),
+            tool_choice: choice.map(|names| allowed_tools(names)),
+            instructions: &request.system,
+            input: request.messages.iter().flat_map(|message| items(message, ask)).collect(),
+        })
+    }
+
+    fn decoder(&self) -> Box<dyn Decode> {
+        Box::new(Decoder::default())
+    }
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    stream: bool,
+    store: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    include: Option<[&'static str; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<Reasoning>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_cache_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<Value>,
+    instructions: &'a str,
+    input: Vec<Item<'a>>,
+}
+
+#[derive(Serialize)]
+struct Reasoning {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effort: Option<&'static str>,
+    summary: &'static str,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+    strict: bool,
+}
+
+impl<'a> From<&'a ToolOffer> for Tool<'a> {
+    fn from(offer: &'a ToolOffer) -> Self {
+        let ToolOffer { name, description, schema } = offer;
+        Self { r#type: "function", name, description, parameters: schema, strict: false }
+    }
+}
+
+/// All tools stay in the request, and only these may be called.
+fn allowed_tools(names: &[String]) -> Value {
+    if names.is_empty() {
+        return json!("none");
+    }
+    let tools: Vec<Value> = names.iter().map(|name| json!({ "type": "function", "name": name })).collect();
+    json!({ "type": "allowed_tools", "mode": "auto", "tools": tools })
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Item<'a> {
+    Message(Said<'a>),
+    /// As the server gave it.
+    Reasoning(&'a Value),
+    Call {
+        r#type: &'static str,
+        call_id: &'a str,
+        name: &'a str,
+        arguments: String,
+    },
+    Output {
+        r#type: &'static str,
+        call_id: &'a str,
+        output: std::borrow::Cow<'a, str>,
+    },
+}
+
+#[derive(Serialize)]
+struct Said<'a> {
+    r#type: &'static str,
+    role: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phase: Option<&'a str>,
+    content: Vec<Content<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Content<'a> {
+    InputText { text: &'a str },
+    OutputText { text: &'a str },
+    InputImage { image_url: String, detail: &'static str },
+}
+
+fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
+    let role = match message.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+    };
+    let say = |content| Item::Message(Said { r#type: "message", role, phase: None, content: vec![content] });
+    let mut items: Vec<Item<'a>> = Vec::with_capacity(message.blocks.len());
+    for block in blocks(message) {
+        let item = match block {
+            Block::Text(text) if message.role == Role::Assistant => say(Content::OutputText { text }),
+            Block::Text(text) | Block::Reminder(text) => say(Content::InputText { text }),
+            Block::Image(image) if ask.facts.images => {
+                let image_url = format!("data:{};base64,{}", image.mime_type, image.data);
+                say(Content::InputImage { image_url, detail: "auto" })
+            }
+            Block::Image(_) => say(Content::InputText { text: NO_IMAGE }),
+            Block::Thought(_) => continue,
+            Block::Seal(seal) if !ask.is_own(&seal.origin) => continue,
+            Block::Seal(seal) => match (&seal.data["reasoning"], &seal.data["phase"], items.last_mut()) {
+                (item @ Value::Object(_), _, _) => Item::Reasoning(item),
+                (_, Value::String(phase), Some(Item::Message(said))) => {
+                    said.phase = Some(phase);
+                    continue;
+                }
+                _ => continue,
+            },
+            Block::ToolCall { id, name, arguments } => {
+                let arguments = as_object(arguments).to_string();
+                Item::Call { r#type: "function_call", call_id: id, name, arguments }
+            }
+            Block::ToolResult { id, text, is_error, .. } => Item::Output {
+                r#type: "function_call_output",
+                call_id: id,
+                output: result_text(text, *is_error),
+            },
+        };
+        items.push(item);
+    }
+    without_lonely_reasoning(&mut items);
+    items
+}
+
+/// The server refuses reasoning that nothing follows: the reply was cut off there.
+fn without_lonely_reasoning(items: &mut Vec<Item<'_>>) {
+    while matches!(items.last(), Some(Item::Reasoning(_))) {
+        items.pop();
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type")]
+enum Frame {
+    #[serde(rename = "response.output_text.delta")]
+    Text { delta: String },
+    #[serde(rename = "response.refusal.delta")]
+    Refusal { delta: String },
+    #[serde(rename = "response.reasoning_summary_text.delta", alias = "response.reasoning_text.delta")]
+    Thought { delta: String },
+    #[serde(rename = "response.reasoning_summary_part.added")]
+    Paragraph {
+        #[serde(default)]
+        summary_index: u64,
+    },
+    #[serde(rename = "response.output_item.done")]
+    Done { item: Value },
+    #[serde(rename = "response.completed", alias = "response.incomplete", alias = "response.failed")]
+    Over { response: Over },
+    #[serde(rename = "error")]
+    Error { error: Option<Value>, code: Option<String>, message: Option<String> },
+    /// Beginnings, parts that come whole later, and what may be added.
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Over {
+    #[serde(default)]
+    status: String,
+    error: Option<Value>,
+    incomplete_details: Option<Value>,
+    usage: Option<Counts>,
+}
+
+#[derive(Deserialize)]
+struct Counts {
+    #[serde(default)]
+    input_tokens: u64,
+    #[serde(default)]
+    output_tokens: u64,
+    input_tokens_details: Option<Details>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    cached_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
+}
+
+#[derive(Default)]
+struct Decoder {
+    refused: bool,
+}
+
+impl Decoder {
+    fn over(&self, response: Over, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+        if let Some(error) = response.error.filter(|error| !error.is_null()) {
+            return Err(said(&error));
+        }
+        if let Some(Counts { input_tokens, output_tokens, input_tokens_details }) = response.usage {
+            let details = input_tokens_details.as_ref();
+            events.push_back(ModelEvent::Usage(Usage {
+                used: input_tokens + output_tokens,
+                size: 0,
+                cache_read: details.and_then(|details| details.cached_tokens).unwrap_or(0),
+                cache_write: details.and_then(|details| details.cache_write_tokens).unwrap_or(0),
+                output: output_tokens,
+            }));
+        }
+        let reason = response.incomplete_details.as_ref().and_then(|details| details["reason"].as_str());
+        events.push_back(ModelEvent::Stop(match (response.status.as_str(), reason) {
+            (_, Some("content_filter")) => ModelStop::Refusal,
+            ("incomplete", _) => ModelStop::MaxTokens,
+            _ if self.refused => ModelStop::Refusal,
+            _ => ModelStop::Done,
+        }));
+        Ok(())
+    }
+}
+
+impl Decode for Decoder {
+    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+        if frame.trim() == "[DONE]" {
+            return Ok(());
+        }
+        match parse(frame)? {
+            Frame::Text { delta } => events.push_back(ModelEvent::Text(delta)),
+            Frame::Refusal { delta } => {
+                self.refused = true;
+                events.push_back(ModelEvent::Text(delta));
+            }
+            Frame::Thought { delta } => events.push_back(ModelEvent::Thought(delta)),
+            Frame::Paragraph { summary_index } if summary_index > 0 => {
+                events.push_back(ModelEvent::Thought("\n\n".into()));
+            }
+            Frame::Done { item } => events.extend(done(item)),
+            Frame::Over { response } => return self.over(response, events),
+            Frame::Error { error: Some(error), .. } => return Err(said(&error)),
+            Frame::Error { error: None, code, message } => {
+                return Err(Problem::said(&code.unwrap_or_default(), &message.unwrap_or_default()));
+            }
+            Frame::Paragraph { .. } | Frame::Other => {}
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, _: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+        Err(Problem::cut())
+    }
+}
+
+/// What a finished item says that its pieces did not.
+fn done(mut item: Value) -> Option<ModelEvent> {
+    match item["type"].as_str()? {
+        "reasoning" => {
+            let members = item.as_object_mut()?;
+            members.shift_remove("status");
+            let is_sealed = members.get("encrypted_content").is_some_and(Value::is_string);
+            is_sealed.then(|| ModelEvent::Seal(json!({ "reasoning": item })))
+        }
+        "message" => item["phase"].as_str().map(|phase| ModelEvent::Seal(json!({ "phase": phase }))),
+        // A call that the limit has cut off is none.
+        "function_call" if item["status"] == "incomplete" => None,
+        "function_call" => Some(ModelEvent::ToolCall {
+            id: item["call_id"].as_str()?.to_owned(),
+            name: item["name"].as_str()?.to_owned(),
+            arguments: arguments(item["arguments"].as_str().unwrap_or_default()),
+        }),
+        // Tools of the server's own, which are not asked for.
+        _ => None,
+    }
+}
+
+fn said(error: &Value) -> Problem {
+    let word = |key: &str| error[key].as_str().unwrap_or_default();
+    Problem::said(&format!("{} {}", word("code"), word("type")), word("message"))
+}

@@ -1,0 +1,109 @@
+//! Who answers in a session: what the user chose, and what a mode wants while it is on. What a prompt may hold depends on it.
+
+use serde_json::json;
+
+use super::actor::Actor;
+use super::options::{self, Choice};
+use super::{Shared, Wish};
+use crate::acp::{ContentBlock, SessionConfigOption};
+use crate::error::AgentError;
+use crate::event::SessionEvent;
+use crate::model::Effort;
+use crate::model::catalogue::NoModel;
+
+impl Actor {
+    /// Sets who answers, or how long it thinks, and tells the client. It holds from the next request on.
+    ///
+    /// # Errors
+    /// There is no such model, its provider has no key, or the model has no such effort: nothing has changed.
+    pub(super) async fn choose(&mut self, wish: Wish) -> Result<Vec<SessionConfigOption>, AgentError> {
+        let mut choice = self.session.active.clone();
+        let catalogue = &self.shared.catalogue;
+        match wish {
+            Wish::Model(model) => {
+                choice.model =
+                    catalogue.resolve(&model).map_err(|error| no_model(&error, catalogue, &choice))?;
+                if !options::efforts(catalogue, &choice.model).contains(&choice.effort) {
+                    choice.effort = Effort::Default;
+                }
+            }
+            Wish::Effort(effort) => {
+                let valid = options::efforts(catalogue, &choice.model);
+                if !valid.contains(&effort) {
+                    return Err(unknown_effort(effort.as_str(), &valid));
+                }
+                choice.effort = effort;
+            }
+        }
+        self.session.chosen = choice.clone();
+        self.activate(choice).await;
+        Ok(self.options())
+    }
+
+    /// Lets the model of the mode that is on now answer, or else the one that the user chose.
+    pub(super) fn choice_of_mode(&self) -> Choice {
+        let Shared { modes, catalogue, .. } = &self.shared;
+        options::entering(modes, catalogue, &self.session.mode, &self.session.chosen)
+    }
+
+    /// The config options as they are now.
+    pub(super) fn options(&self) -> Vec<SessionConfigOption> {
+        let Shared { modes, catalogue, .. } = &self.shared;
+        options::config_options(modes, &self.session.mode, catalogue, &self.session.active)
+    }
+
+    async fn activate(&mut self, choice: Choice) {
+        if choice == self.session.active {
+            return;
+        }
+        self.session.active = choice.clone();
+        let Choice { model, effort } = choice;
+        self.record(SessionEvent::ModelChange { model, effort }, None).await;
+    }
+
+    /// Whether a prompt holds only what was advertised and what the model takes.
+    pub(super) fn check_prompt(&self, content: &[ContentBlock]) -> Result<(), AgentError> {
+        let mut valid = vec!["text", "resource_link", "resource"];
+        let sees = self.shared.catalogue.facts(&self.session.active.model).images;
+        valid.extend(sees.then_some("image"));
+        let valid = json!({ "validTypes": valid });
+        if content.is_empty() {
+            return Err(AgentError::invalid_params("the prompt is empty", valid));
+        }
+        for block in content {
+            match block {
+                ContentBlock::Text(_) | ContentBlock::ResourceLink(_) | ContentBlock::Resource(_) => {}
+                ContentBlock::Image(_) if sees => {}
+                ContentBlock::Image(_) => {
+                    let message = format!("the model {} takes no pictures", self.session.active.model);
+                    return Err(AgentError::invalid_params(message, valid));
+                }
+                // Audio, and what the schema may grow.
+                _ => {
+                    return Err(AgentError::invalid_params(
+                        "the prompt has content that was not advertised",
+                        valid,
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn no_model(error: &NoModel, catalogue: &crate::model::catalogue::Catalogue, choice: &Choice) -> AgentError {
+    let valid: Vec<_> =
+        catalogue.choices(&choice.model).into_iter().map(|choice| choice.id.to_string()).collect();
+    match error {
+        NoModel::NoKey { .. } => AgentError::AuthRequired(error.to_string()),
+        NoModel::Unknown { .. } => {
+            AgentError::invalid_params(error.to_string(), json!({ "validModels": valid }))
+        }
+    }
+}
+
+/// Says which efforts there are.
+pub(super) fn unknown_effort(asked: &str, valid: &[Effort]) -> AgentError {
+    let valid: Vec<_> = valid.iter().map(|effort| effort.as_str()).collect();
+    AgentError::invalid_params(format!("the model has no effort {asked:?}"), json!({ "validValues": valid }))
+}
