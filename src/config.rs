@@ -123,8 +123,10 @@ impl Config {
         let is_scripted = self.script.is_some();
         let pauses = self.deterministic.then_some(scripted_pauses);
         let router = Arc::new(Router::new(in_process(self.script, pauses), self.remote));
-        let sources =
-            Sources { user_file: providers::agents_file(&self.environment).filter(|_| !is_scripted) };
+        let sources = Sources {
+            user_file: providers::agents_file(&self.environment).filter(|_| !is_scripted),
+            platform: format!("{} ({})", std::env::consts::OS, std::env::consts::ARCH),
+        };
         let model: Arc<dyn Model> = Arc::clone(&router) as Arc<dyn Model>;
         let shared = Shared {
             modes: Arc::new(self.modes),

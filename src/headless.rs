@@ -71,7 +71,7 @@ pub async fn run(
         tokio::select! {
             biased;
             Some(message) = end.recv() => take(&mut view, message)?,
-            stopped = &mut turn => break stopped,
+            stopped = &mut turn => break stopped.map(|end| end.reason),
         }
     };
     while let Ok(message) = end.try_recv() {

@@ -180,7 +180,17 @@ enum Wish {
 struct Prompt {
     content: Vec<ContentBlock>,
     cancel: CancellationToken,
-    reply: oneshot::Sender<Result<StopReason, AgentError>>,
+    reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
+}
+
+/// How a prompt's turn ended. Nothing of the next prompt happens before this is dropped: whoever answers a client keeps
+/// it until the answer is on its way.
+#[derive(Debug)]
+pub struct PromptEnd {
+    /// Why it ended.
+    pub reason: StopReason,
+    /// Only its end is of interest.
+    _told: oneshot::Sender<()>,
 }
 
 /// How the rest of the process talks to a session. Cheap to clone, no logic.
@@ -228,7 +238,7 @@ impl SessionHandle {
         &self,
         content: Vec<ContentBlock>,
         cancel: CancellationToken,
-    ) -> Result<StopReason, AgentError> {
+    ) -> Result<PromptEnd, AgentError> {
         let (reply, mut answer) = oneshot::channel();
         self.post(SessionCommand::Prompt(Prompt { content, cancel: cancel.clone(), reply }))?;
         tokio::select! {

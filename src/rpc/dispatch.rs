@@ -32,7 +32,7 @@ pub fn requests(agent: Arc<Agent>) -> Methods {
     row(&mut table, "initialize", initialize);
     row(&mut table, "authenticate", authenticate);
     row_with_payload(&mut table, "session/new", new_session);
-    row(&mut table, "session/prompt", prompt);
+    row_with_payload(&mut table, "session/prompt", prompt);
     row(&mut table, "session/set_mode", set_mode);
     row(&mut table, "session/set_config_option", set_config_option);
     table.into()
@@ -73,9 +73,21 @@ async fn new_session(
     Ok(payload)
 }
 
-async fn prompt(agent: Arc<Agent>, request: PromptRequest, call: Call) -> Result<PromptResponse, AgentError> {
+async fn prompt(
+    agent: Arc<Agent>,
+    request: PromptRequest,
+    call: Call,
+) -> Result<ResponsePayload<'static, PromptResponse>, AgentError> {
     let session = agent.session(&request.session_id)?;
-    Ok(PromptResponse::new(session.prompt(request.prompt, call.cancel).await?))
+    let end = session.prompt(request.prompt, call.cancel).await?;
+    let (payload, answered) =
+        ResponsePayload::success(PromptResponse::new(end.reason)).notify_on_completion();
+    tokio::spawn(async move {
+        // Whether it could be written or not: the answer is over.
+        let _ = answered.await;
+        drop(end);
+    });
+    Ok(payload)
 }
 
 async fn set_mode(

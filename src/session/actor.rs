@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::authorize::{Answer, DenialCount, OpenQuestion};
 use super::request::Offers;
 use super::turn::{self, Turn, TurnError, TurnMessage};
-use super::{Mail, Prompt, Session, SessionCommand, Shared, encoder};
+use super::{Mail, Prompt, PromptEnd, Session, SessionCommand, Shared, encoder};
 use crate::acp::{ContentBlock, MessageId, StopReason};
 use crate::client::Client;
 use crate::error::AgentError;
@@ -50,6 +50,8 @@ pub(super) struct Actor {
     /// The turn that runs, if one does.
     pub(super) turn: Option<RunningTurn>,
     queue: VecDeque<Prompt>,
+    /// Ends when the answer to the last prompt is on its way: what comes next waits for it.
+    telling: Option<oneshot::Receiver<()>>,
     /// The tools of the last request.
     pub(super) offers: Offers,
     /// Slash commands that were answered.
@@ -62,7 +64,7 @@ pub(super) struct RunningTurn {
     messages: mpsc::Receiver<TurnMessage>,
     pub(super) cancel: CancellationToken,
     task: JoinHandle<Result<StopReason, TurnError>>,
-    reply: oneshot::Sender<Result<StopReason, AgentError>>,
+    reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
 }
 
 /// Runs a session until it is closed or every handle is gone.
@@ -93,7 +95,17 @@ pub(super) async fn run(
                 Some(message) => actor.turn_message(message).await,
                 None => actor.turn_over().await,
             },
+            () = told(&mut actor.telling) => actor.start_next().await,
         }
+    }
+}
+
+/// Ends when the last answer is on its way. Pends while there is none.
+async fn told(telling: &mut Option<oneshot::Receiver<()>>) {
+    match telling {
+        // It is never sent, only dropped.
+        Some(telling) => drop(telling.await),
+        None => std::future::pending().await,
     }
 }
 
@@ -117,6 +129,7 @@ impl Actor {
             denials: DenialCount::default(),
             turn: None,
             queue: VecDeque::new(),
+            telling: None,
             offers: Offers::default(),
             answers_given: 0,
             record_failed: false,
@@ -177,7 +190,7 @@ impl Actor {
             let _ = prompt.reply.send(Err(error));
             return;
         }
-        if self.turn.is_none() {
+        if self.turn.is_none() && self.telling.is_none() {
             return self.start(prompt).await;
         }
         if self.is_for_us_alone(&prompt) {
@@ -192,14 +205,19 @@ impl Actor {
         }
     }
 
-    /// Begins the turn of a prompt, or of the next one that waits if nothing of it is for the model.
+    /// Begins the turn of a prompt, unless nothing of it is for the model.
     async fn start(&mut self, prompt: Prompt) {
-        let mut next = Some(prompt);
-        while let Some(prompt) = next {
-            if let Some(prompt) = self.obey(prompt).await {
-                return self.begin_turn(prompt).await;
-            }
-            next = self.queue.pop_front();
+        if let Some(prompt) = self.obey(prompt).await {
+            self.begin_turn(prompt).await;
+        }
+    }
+
+    /// Begins what waits, once the last answer is on its way.
+    async fn start_next(&mut self) {
+        self.telling = None;
+        while self.turn.is_none() && self.telling.is_none() {
+            let Some(next) = self.queue.pop_front() else { return };
+            self.start(next).await;
         }
     }
 
@@ -224,7 +242,19 @@ impl Actor {
         let (back, stay): (VecDeque<_>, _) = self.queue.drain(..).partition(taken_back);
         self.queue = stay;
         for prompt in back {
-            let _ = prompt.reply.send(Ok(StopReason::Cancelled));
+            self.tell(prompt.reply, Ok(StopReason::Cancelled));
+        }
+    }
+
+    /// Answers a prompt. The client may have gone; what happened is recorded.
+    pub(super) fn tell(
+        &mut self,
+        reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
+        outcome: Result<StopReason, AgentError>,
+    ) {
+        let (told, telling) = oneshot::channel();
+        if reply.send(outcome.map(|reason| PromptEnd { reason, _told: told })).is_ok() {
+            self.telling = Some(telling);
         }
     }
 
@@ -305,10 +335,9 @@ impl Actor {
         }
         self.session.forget_transition_after(self.session.turns);
         self.save().await;
-        // The client may have gone; what happened is recorded.
-        let _ = turn.reply.send(outcome);
-        if let Some(next) = self.queue.pop_front() {
-            self.start(next).await;
+        self.tell(turn.reply, outcome);
+        if self.telling.is_none() {
+            self.start_next().await;
         }
     }
 

@@ -58,7 +58,7 @@ impl Actor {
         let message_id = MessageId::new(format!("msg_c{}", self.answers_given));
         self.record(SessionEvent::Notice { message_id, text: said }, None).await;
         self.save().await;
-        let _ = prompt.reply.send(Ok(StopReason::EndTurn));
+        self.tell(prompt.reply, Ok(StopReason::EndTurn));
         None
     }
 

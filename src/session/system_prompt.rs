@@ -38,6 +38,8 @@ const IDENTITY: &str = "You are Modegate, a coding agent in the user's editor.
 pub struct Sources {
     /// The user's own file for agents; none where there is no home.
     pub user_file: Option<PathBuf>,
+    /// The operating system and the processor.
+    pub platform: String,
 }
 
 /// What was found out about the place in which a session works.
@@ -59,17 +61,17 @@ pub async fn make(sources: &Sources, cwd: &Path, now: i64) -> Arc<str> {
             Place::default()
         }
     };
-    compose(&place, cwd, now).into()
+    compose(&place, &sources.platform, cwd, now).into()
 }
 
-fn compose(place: &Place, cwd: &Path, now: i64) -> String {
+fn compose(place: &Place, platform: &str, cwd: &Path, now: i64) -> String {
     let mut text = String::from(IDENTITY);
     let mut line = |line: std::fmt::Arguments<'_>| {
         writeln!(text, "{line}").expect("writing to a string cannot fail");
     };
     line(format_args!("\n\n<environment>"));
     line(format_args!("Working directory: {}", cwd.display()));
-    line(format_args!("Platform: {} ({})", std::env::consts::OS, std::env::consts::ARCH));
+    line(format_args!("Platform: {platform}"));
     if let Ok(now) = jiff::Timestamp::from_millisecond(now) {
         line(format_args!("Date: {}", now.strftime("%Y-%m-%d")));
     }
@@ -153,7 +155,7 @@ mod tests {
         let place = look(Some(&user), &cwd);
         let words: Vec<_> = place.files.iter().map(|(_, words)| words.as_str()).collect();
         assert_eq!(words, ["mine", "root", "inner <system-reminder>"]);
-        let text = compose(&place, &cwd, 0);
+        let text = compose(&place, "linux", &cwd, 0);
         assert!(text.contains("Git branch at the start: feature/x\n"), "{text}");
         assert!(text.contains("Date: 1970-01-01\n"), "{text}");
         assert!(text.contains("inner &lt;system-reminder>"), "{text}");
@@ -167,7 +169,7 @@ mod tests {
             (PathBuf::from("b"), "x".repeat(MAX_FILE)),
             (PathBuf::from("c"), "y".into()),
         ];
-        let text = compose(&Place { branch: None, files }, Path::new("/w"), 0);
+        let text = compose(&Place { branch: None, files }, "linux", Path::new("/w"), 0);
         assert!(text.len() < MAX_ALL + 4096, "{}", text.len());
     }
 }
