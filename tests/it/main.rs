@@ -6,8 +6,11 @@
 mod binary;
 mod effects;
 mod escapes;
+mod invariants;
 mod plays;
+mod providers;
 mod record;
+mod server;
 mod stage;
 mod storm;
 mod sturdy;

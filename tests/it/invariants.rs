@@ -1,0 +1,200 @@
+//! What every request must keep, whatever the conversation: each call has its result behind it, roles follow each other as
+//! the provider demands, no block is empty, at most one reminder, and that at the very end.
+
+use serde_json::Value;
+
+/// Checks the body of a request to a provider.
+pub fn check(provider: &str, body: &Value) {
+    let seen = match provider {
+        "anthropic" => anthropic(body),
+        "openai" | "ollama" => chat(body),
+        "openai-responses" => responses(body),
+        "gemini" => gemini(body),
+        _ => panic!("{provider}"),
+    };
+    assert!(!seen.is_empty(), "{provider}: nothing is asked");
+    let mut open: Vec<&str> = Vec::new();
+    for (number, piece) in seen.iter().enumerate() {
+        let at = format!("{provider}: piece {number} of {seen:#?}");
+        match piece {
+            Piece::Call(id) => open.push(id),
+            Piece::Result(id) => {
+                let known = open.iter().position(|open| open == id);
+                open.remove(known.unwrap_or_else(|| panic!("a result without a call: {at}")));
+            }
+            Piece::Text { role, text } => {
+                assert!(!text.trim().is_empty(), "an empty text: {at}");
+                assert!(*role != "user" || open.is_empty(), "calls without a result: {at}");
+            }
+            Piece::Other => {}
+        }
+    }
+    assert!(open.is_empty(), "{provider}: calls without a result: {open:?}");
+    let whole = body.to_string();
+    let reminders =
+        whole.matches("<system-reminder>").count() - whole.matches("inside <system-reminder>").count();
+    // The system prompt speaks of the tag once.
+    assert!(reminders <= 2, "{provider}: {reminders} reminders");
+}
+
+#[derive(Debug)]
+enum Piece {
+    Call(String),
+    Result(String),
+    Text {
+        role: &'static str,
+        text: String,
+    },
+    /// A picture, a thought, a signature.
+    Other,
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
+}
+
+fn role(value: &Value) -> &'static str {
+    match value.as_str() {
+        Some("user") => "user",
+        Some("assistant" | "model") => "assistant",
+        Some("system") => "system",
+        Some("tool") => "tool",
+        other => panic!("no role: {other:?}"),
+    }
+}
+
+fn anthropic(body: &Value) -> Vec<Piece> {
+    let mut seen = Vec::new();
+    let mut last = "assistant";
+    let mut markers = 0;
+    for message in body["messages"].as_array().unwrap() {
+        let role = role(&message["role"]);
+        assert_ne!(role, last, "roles alternate: {body:#}");
+        last = role;
+        let blocks = message["content"].as_array().unwrap();
+        assert!(!blocks.is_empty(), "an empty message: {body:#}");
+        let mut has_text = false;
+        for block in blocks {
+            markers += usize::from(block.get("cache_control").is_some());
+            seen.push(match block["type"].as_str().unwrap() {
+                "text" => {
+                    has_text = true;
+                    Piece::Text { role, text: text(&block["text"]) }
+                }
+                "tool_use" => {
+                    assert!(block["input"].is_object(), "arguments are an object: {block}");
+                    Piece::Call(text(&block["id"]))
+                }
+                "tool_result" => {
+                    assert!(!has_text, "results come first: {message}");
+                    Piece::Result(text(&block["tool_use_id"]))
+                }
+                "thinking" => {
+                    assert!(!text(&block["signature"]).is_empty());
+                    Piece::Other
+                }
+                _ => Piece::Other,
+            });
+        }
+    }
+    assert_eq!(last, "user", "the user has the last word: {body:#}");
+    assert!(markers <= 3, "{markers} markers and the system prompt's");
+    seen
+}
+
+fn chat(body: &Value) -> Vec<Piece> {
+    let mut seen = Vec::new();
+    let mut last = "";
+    for message in body["messages"].as_array().unwrap() {
+        let role = role(&message["role"]);
+        let fits = match role {
+            "system" => last.is_empty(),
+            "user" => matches!(last, "system" | "assistant"),
+            "assistant" => matches!(last, "user" | "tool"),
+            _ => matches!(last, "assistant" | "tool"),
+        };
+        assert!(fits, "{role} after {last}: {body:#}");
+        last = role;
+        match &message["content"] {
+            Value::Null => {}
+            Value::Array(parts) => {
+                assert!(!parts.is_empty());
+                seen.extend(parts.iter().map(|part| match part.get("text") {
+                    Some(words) => Piece::Text { role, text: text(words) },
+                    None => Piece::Other,
+                }));
+            }
+            content if role == "tool" => {
+                assert!(!text(content).is_empty(), "an empty result: {body:#}");
+            }
+            content if message.get("tool_calls").is_some() && content == "" => {}
+            content => seen.push(Piece::Text { role, text: text(content) }),
+        }
+        if role == "tool" {
+            seen.push(Piece::Result(text(&message["tool_call_id"])));
+        }
+        for call in message["tool_calls"].as_array().into_iter().flatten() {
+            match &call["function"]["arguments"] {
+                Value::String(json) => assert!(serde_json::from_str::<Value>(json).unwrap().is_object()),
+                other => assert!(other.is_object(), "arguments are an object: {call}"),
+            }
+            seen.push(Piece::Call(text(&call["id"])));
+        }
+    }
+    assert!(matches!(last, "user" | "tool"), "the user has the last word: {body:#}");
+    seen
+}
+
+fn responses(body: &Value) -> Vec<Piece> {
+    let items = body["input"].as_array().unwrap();
+    assert_ne!(items.last().unwrap()["role"], "assistant");
+    assert_ne!(items.last().unwrap()["type"], "reasoning", "reasoning without what followed it");
+    let piece = |item: &Value| match item["type"].as_str().unwrap() {
+        "message" => item["content"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|part| match part.get("text") {
+                Some(words) => Piece::Text { role: role(&item["role"]), text: text(words) },
+                None => Piece::Other,
+            })
+            .collect(),
+        "function_call" => {
+            assert!(serde_json::from_str::<Value>(&text(&item["arguments"])).unwrap().is_object());
+            vec![Piece::Call(text(&item["call_id"]))]
+        }
+        "function_call_output" => {
+            assert!(!text(&item["output"]).is_empty());
+            vec![Piece::Result(text(&item["call_id"]))]
+        }
+        _ => vec![Piece::Other],
+    };
+    items.iter().flat_map(piece).collect()
+}
+
+fn gemini(body: &Value) -> Vec<Piece> {
+    let mut seen = Vec::new();
+    let contents = body["contents"].as_array().unwrap();
+    for content in contents {
+        let role = role(&content["role"]);
+        let parts = content["parts"].as_array().unwrap();
+        assert!(!parts.is_empty(), "an empty content: {body:#}");
+        let results = parts.iter().filter(|part| part.get("functionResponse").is_some()).count();
+        assert!(results == 0 || results == parts.len(), "text beside results: {content:#}");
+        for part in parts {
+            let id = |call: &Value| text(call.get("id").unwrap_or(&call["name"]));
+            seen.push(if let Some(call) = part.get("functionCall") {
+                assert!(call["args"].is_object());
+                Piece::Call(id(call))
+            } else if let Some(result) = part.get("functionResponse") {
+                Piece::Result(id(result))
+            } else if let Some(words) = part.get("text") {
+                Piece::Text { role, text: text(words) }
+            } else {
+                Piece::Other
+            });
+        }
+    }
+    assert_eq!(contents.last().unwrap()["role"], "user", "the user has the last word");
+    seen
+}
