@@ -125,15 +125,19 @@ pub(super) fn result_text(text: &str, is_error: bool) -> Cow<'_, str> {
 /// Stands where a picture was that this model cannot see.
 pub(super) const NO_IMAGE: &str = "[a picture that this model cannot see]";
 
+/// What the assistant says between a tool's result and the user's next words, where it said nothing: a turn was cut off
+/// there, and some templates refuse a user message after a tool's.
+pub(super) const CUT_OFF: &str = "[interrupted]";
+
 /// The body of a request as bytes.
 pub(super) fn to_bytes(body: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(body).expect("a body has string keys and no failing parts")
 }
 
-/// Whether a block is one that the provider is sent at all: empty text is refused by some.
+/// Whether a block is one that the provider is sent at all: text without a word is refused by some.
 pub(super) fn says_something(block: &Block) -> bool {
     match block {
-        Block::Text(text) | Block::Reminder(text) => !text.is_empty(),
+        Block::Text(text) | Block::Reminder(text) => !text.trim().is_empty(),
         Block::Thought(_)
         | Block::Seal(_)
         | Block::Image(_)

@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Ask, Decode, NO_IMAGE, Wire, as_object, blocks, parse, result_text, to_bytes};
+use super::{Ask, CUT_OFF, Decode, NO_IMAGE, Wire, as_object, blocks, parse, result_text, to_bytes};
 use crate::model::problem::Problem;
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
 
@@ -49,7 +49,7 @@ impl Wire for Chat {
             model: ask.name,
             stream: true,
             stream_options: ask.may_send("stream_options").then_some(StreamOptions { include_usage: true }),
-            reasoning_effort: ask.effort().filter(|_| ask.may_send("reasoning_effort")).map(Effort::as_str),
+            reasoning_effort: effort(ask).filter(|_| ask.may_send("reasoning_effort")).map(Effort::as_str),
             prompt_cache_key: (ask.is_official && ask.may_send("prompt_cache_key"))
                 .then_some(&*request.session.0),
             tools: request.tools.iter().map(Tool::from).collect(),
@@ -61,6 +61,12 @@ impl Wire for Chat {
     fn decoder(&self) -> Box<dyn Decode> {
         Box::new(decode::Decoder::default())
     }
+}
+
+/// The effort to ask for. OpenAI's own models take tools in this format only when they are told not to think.
+fn effort(ask: &Ask<'_>) -> Option<Effort> {
+    let off = ask.is_official && !ask.request.tools.is_empty() && ask.facts.efforts.contains(&Effort::None);
+    ask.effort().or(off.then_some(Effort::None))
 }
 
 /// The header with the key.
@@ -242,6 +248,11 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, said: &mut Vec<Said<'a>>) {
         images.insert(0, json!({ "type": "text", "text": text }));
         Content::Parts(images)
     };
+    if matches!(said.last(), Some(Said::Tool { .. })) {
+        let content = Some(Cow::Borrowed(CUT_OFF));
+        let (reasoning_content, reasoning_details) = (None, None);
+        said.push(Said::Assistant { content, reasoning_content, reasoning_details, tool_calls: Vec::new() });
+    }
     said.push(Said::User { content });
 }
 

@@ -175,6 +175,13 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<Said<'a>>) {
         }
     }
     if !said.content.is_empty() || !said.images.is_empty() {
+        if messages.last().is_some_and(|last| last.role == "tool") {
+            messages.push(Said {
+                role: "assistant",
+                content: Cow::Borrowed(super::CUT_OFF),
+                ..Said::default()
+            });
+        }
         messages.push(said);
     }
 }

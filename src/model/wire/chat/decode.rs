@@ -8,10 +8,11 @@ use super::{Decode, Deserialize, ModelEvent, ModelStop, Problem, Usage, parse};
 use crate::model::wire::arguments;
 
 #[derive(Deserialize)]
-struct Chunk {
+#[serde(bound(deserialize = "C: Deserialize<'de>"))]
+struct Chunk<C> {
     error: Option<Value>,
-    #[serde(default)]
-    choices: Vec<Choice>,
+    #[serde(default = "Vec::new")]
+    choices: Vec<Choice<C>>,
     usage: Option<Counts>,
     /// Some servers say `"object": "error"` and put the message beside it.
     object: Option<String>,
@@ -19,16 +20,16 @@ struct Chunk {
 }
 
 #[derive(Deserialize)]
-struct Choice {
-    #[serde(default)]
-    delta: Delta,
+#[serde(bound(deserialize = "C: Deserialize<'de>"))]
+struct Choice<C> {
+    delta: Option<Delta<C>>,
     finish_reason: Option<String>,
     error: Option<Value>,
 }
 
-#[derive(Default, Deserialize)]
-struct Delta {
-    content: Option<Content>,
+#[derive(Deserialize)]
+struct Delta<C> {
+    content: Option<C>,
     refusal: Option<String>,
     reasoning_content: Option<String>,
     reasoning: Option<String>,
@@ -93,7 +94,7 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    fn delta(&mut self, delta: Delta, events: &mut VecDeque<ModelEvent>) {
+    fn delta<C: Into<Content>>(&mut self, delta: Delta<C>, events: &mut VecDeque<ModelEvent>) {
         let Delta { content, refusal, reasoning_content, reasoning, reasoning_details, tool_calls } = delta;
         self.has_reasoning_content |= reasoning_content.is_some();
         let thought = reasoning_content.filter(|text| !text.is_empty()).or(reasoning);
@@ -101,7 +102,7 @@ impl Decoder {
         for detail in reasoning_details.into_iter().flatten() {
             self.detail(detail);
         }
-        match content {
+        match content.map(Into::into) {
             Some(Content::Text(text)) if !text.is_empty() => events.push_back(ModelEvent::Text(text)),
             Some(Content::Parts(parts)) => events.extend(parts.iter().filter_map(part)),
             Some(Content::Text(_)) | None => {}
@@ -191,7 +192,28 @@ impl Decode for Decoder {
             self.finish(events);
             return Ok(());
         }
-        let chunk: Chunk = parse(frame)?;
+        // Nearly always the content is a string; to find out whether it is one costs more than the rest of the chunk.
+        match serde_json::from_str::<Chunk<String>>(frame) {
+            Ok(chunk) => self.chunk(chunk, events),
+            Err(_) => self.chunk::<Content>(parse(frame)?, events),
+        }
+    }
+
+    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+        if self.stop.is_none() && !self.ended {
+            return Err(Problem::cut());
+        }
+        self.finish(events);
+        Ok(())
+    }
+}
+
+impl Decoder {
+    fn chunk<C: Into<Content>>(
+        &mut self,
+        chunk: Chunk<C>,
+        events: &mut VecDeque<ModelEvent>,
+    ) -> Result<(), Problem> {
         if let Some(error) = chunk.error {
             return Err(said(&error));
         }
@@ -202,7 +224,9 @@ impl Decode for Decoder {
             if let Some(error) = choice.error {
                 return Err(said(&error));
             }
-            self.delta(choice.delta, events);
+            if let Some(delta) = choice.delta {
+                self.delta(delta, events);
+            }
             match choice.finish_reason.as_deref() {
                 None | Some("") => {}
                 Some("length") => self.stop = Some(ModelStop::MaxTokens),
@@ -214,13 +238,11 @@ impl Decode for Decoder {
         self.usage = chunk.usage.map(usage).or(self.usage);
         Ok(())
     }
+}
 
-    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
-        if self.stop.is_none() && !self.ended {
-            return Err(Problem::cut());
-        }
-        self.finish(events);
-        Ok(())
+impl From<String> for Content {
+    fn from(text: String) -> Self {
+        Self::Text(text)
     }
 }
 
