@@ -7,6 +7,7 @@
 use std::error::Error as _;
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::header::{HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::OnceCell;
@@ -33,8 +34,8 @@ pub struct Post {
     pub url: String,
     /// Without the content type, which is JSON.
     pub headers: Vec<(&'static str, SecretString)>,
-    /// JSON.
-    pub body: Vec<u8>,
+    /// JSON; cheap to clone.
+    pub body: Bytes,
 }
 
 /// A response whose head has come.

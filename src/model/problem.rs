@@ -123,6 +123,10 @@ impl Rejection<'_> {
             return if passes { Problem::passing(text) } else { lasting(Failure::Other, text) };
         }
         match status {
+            200 => {
+                let text = format!("{host} answered without a stream: {said}");
+                lasting(Failure::Other, text)
+            }
             402 => lasting(Failure::Other, format!("{host} wants to be paid (HTTP 402): {said}")),
             403 => lasting(Failure::Key, format!("{host} refuses this key (HTTP 403): {said}")),
             404 => {

@@ -46,9 +46,9 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    fn body(&self, request: &ModelRequest, name: &str, facts: &Facts) -> Vec<u8> {
+    fn body(&self, request: &ModelRequest, name: &str, facts: &Facts) -> bytes::Bytes {
         let without = self.without.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.wire.body(&Ask { request, name, facts, is_official: self.is_official, without: &without })
+        self.wire.body(&Ask { request, name, facts, is_official: self.is_official, without: &without }).into()
     }
 
     /// Notes an optional part that an error names as unknown. Not twice: then it is something else.
@@ -106,7 +106,7 @@ struct Asking {
     request: ModelRequest,
     name: String,
     facts: Facts,
-    body: Vec<u8>,
+    body: bytes::Bytes,
     phase: Phase,
     attempts: u32,
     waited: Duration,
@@ -171,8 +171,9 @@ impl Asking {
             body: self.body.clone(),
         };
         let response = self.http.post(post).await.map_err(|error| self.unreachable(&error))?;
-        let is_page = response.header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
-        if response.status() != 200 || is_page {
+        let kind = response.header("content-type").unwrap_or_default();
+        let is_whole = kind.starts_with("application/json") && self.framing == Framing::Events;
+        if response.status() != 200 || is_whole || kind.starts_with("text/html") {
             return self.rejected(response, key.as_ref()).await;
         }
         let (frames, decoder) = (Frames::new(self.framing), self.endpoint.wire.decoder());

@@ -84,7 +84,7 @@ const PURE: [&str; 22] = [
 ];
 
 /// Libraries and the only rooms that may name them.
-const LIBRARIES: [(&str, &[&str]); 20] = [
+const LIBRARIES: [(&str, &[&str]); 21] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless"]),
     ("jiff", &["ids", "model/remote", "session/system_prompt"]),
@@ -93,6 +93,7 @@ const LIBRARIES: [(&str, &[&str]); 20] = [
     ("rpassword", &["cli/setup"]),
     ("rustls", &["http"]),
     ("secrecy", &["http", "model", "config", "cli/setup"]),
+    ("bytes", &["http", "model/remote"]),
     ("cap_std", &["workspace"]),
     ("cap_fs_ext", &["workspace"]),
     ("clap", &["main", "cli"]),

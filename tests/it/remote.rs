@@ -1,0 +1,286 @@
+//! The whole agent with a provider at the other end of a loopback connection: the same scenario in each wire format, and
+//! what happens when something goes wrong.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use modegate::model::catalogue::{Catalogue, Reachable, provider};
+use modegate::model::key::Key;
+use modegate::model::remote::Endpoint;
+use modegate::model::router::{Remote, Router};
+use serde_json::{Value, json};
+
+use crate::providers::wires;
+use crate::server::{Reply, Server};
+use crate::support::{Harness, Setup, read};
+use crate::{invariants, voices};
+
+/// Stands in no message, log or record.
+const KEY: &str = "very-secret-key";
+
+/// An agent whose model is a provider's, which gives these replies.
+pub async fn asking(id: &str, setup: Setup, replies: impl IntoIterator<Item = Reply>) -> (Harness, Server) {
+    let server = Server::start(replies).await;
+    let (_, name, wire) = wires().into_iter().find(|(provider, ..)| *provider == id).unwrap();
+    let provider = provider(id).unwrap();
+    let endpoint = Endpoint {
+        base_url: server.url.clone(),
+        host: "provider.example".into(),
+        key: Some(Key::given(KEY.into())),
+        key_variable: "PROVIDER_KEY",
+        wire,
+        is_official: true,
+        without: Mutex::default(),
+    };
+    let described =
+        vec![modegate::model::catalogue::Described { name: name.into(), context: None, images: None }];
+    let catalogue = Arc::new(Catalogue::new(vec![Reachable { provider, has_key: true, described }]));
+    let endpoints = HashMap::from([(provider.id, Arc::new(endpoint))]);
+    let router = Router::new(HashMap::new(), Remote { endpoints, catalogue: Arc::clone(&catalogue) });
+    (Harness::with(Setup { model: Some(Arc::new(router)), catalogue, ..setup }), server)
+}
+
+/// The text that the client was shown.
+fn shown(messages: &[Value]) -> String {
+    let chunks = messages
+        .iter()
+        .filter(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk");
+    chunks.map(|chunk| chunk["params"]["update"]["content"]["text"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn reading_thinking_editing_with_permission_and_answering_work_in_every_format() {
+    for (id, ..) in wires() {
+        let calls = [
+            voices::reply(
+                id,
+                "Let me look.",
+                &[
+                    ("c1", "read_file", json!({ "path": "a.txt" })),
+                    ("c2", "think", json!({ "thought": "one becomes two" })),
+                ],
+            ),
+            voices::reply(
+                id,
+                "",
+                &[("c3", "edit_file", json!({ "path": "a.txt", "old_text": "one", "new_text": "two" }))],
+            ),
+            voices::text(id, "Done."),
+        ];
+        let (mut agent, server) = asking(id, Setup::default(), calls.map(Reply::stream)).await;
+        std::fs::write(agent.cwd().join("a.txt"), "one\n").unwrap();
+        let session = agent.session().await;
+        let prompt = agent.prompt(&session, "Make it two.").await;
+        let mut messages = Vec::new();
+        loop {
+            let message = agent.next().await;
+            if message["method"] == "session/request_permission" {
+                let outcome = json!({ "outcome": "selected", "optionId": "allow_once" });
+                let answer =
+                    json!({ "jsonrpc": "2.0", "id": message["id"], "result": { "outcome": outcome } });
+                agent.send_line(&answer.to_string()).await;
+            }
+            messages.push(message);
+            if messages.last().unwrap()["id"] == prompt && messages.last().unwrap().get("method").is_none() {
+                break;
+            }
+        }
+        assert_eq!(messages.last().unwrap()["result"]["stopReason"], "end_turn", "{id}: {messages:#?}");
+        assert_eq!(read(&agent.cwd(), "a.txt").as_deref(), Some("two\n"), "{id}: {messages:#?}");
+        assert_eq!(shown(&messages), "Let me look.Done.", "{id}");
+        let usage = messages
+            .iter()
+            .rfind(|message| message["params"]["update"]["sessionUpdate"] == "usage_update")
+            .unwrap();
+        assert_eq!(usage["params"]["update"]["used"], 120, "{id}");
+        let read_from_cache = &usage["params"]["update"]["_meta"]["modegate/tokens"]["cacheRead"];
+        assert_eq!(*read_from_cache, if id == "ollama" { 0 } else { 90 }, "{id}");
+        let asked = server.asked();
+        assert_eq!(asked.len(), 3, "{id}");
+        for request in &asked {
+            invariants::check(id, &request.body());
+            let key =
+                ["authorization", "x-api-key", "x-goog-api-key"].iter().find_map(|name| request.header(name));
+            assert!(key.unwrap().ends_with(KEY), "{id}");
+            assert!(!request.text.contains(KEY), "{id}");
+        }
+        assert!(asked[2].text.contains("c3"), "{id}");
+        agent.end().await;
+    }
+}
+
+/// What a turn comes to: the answer to the prompt, the text shown, the server.
+async fn turn(id: &str, replies: Vec<Reply>) -> (Value, String, Server) {
+    let (mut agent, server) = asking(id, Setup::default(), replies).await;
+    let session = agent.session().await;
+    let prompt = agent.prompt(&session, "hello").await;
+    let messages = agent.until_answer(prompt).await;
+    for message in &messages {
+        assert!(!message.to_string().contains(KEY), "{message}");
+    }
+    // Whatever went wrong, the session goes on: the play is over, and the server says so.
+    let again = agent.prompt(&session, "again").await;
+    let error = agent.until_answer(again).await.pop().unwrap();
+    assert!(error["error"]["message"].as_str().unwrap().contains("the play is over"), "{error}");
+    invariants::check(id, &server.asked().last().unwrap().body());
+    agent.end().await;
+    (messages.last().unwrap().clone(), shown(&messages), server)
+}
+
+#[tokio::test]
+async fn a_provider_that_cannot_answer_now_is_asked_again_and_the_user_sees_it() {
+    let busy = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+    let replies = vec![
+        Reply::error(529, busy).header("retry-after-ms", "20"),
+        Reply::error(429, r#"{"error":{"type":"rate_limit_error","message":"Slow down"}}"#)
+            .header("retry-after", "0.01"),
+        Reply::stream(voices::text("anthropic", "")),
+        Reply::stream(voices::text("anthropic", "Here.")),
+    ];
+    let (answer, text, server) = turn("anthropic", replies).await;
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    assert!(
+        text.contains("provider.example is overloaded (HTTP 529): Overloaded. Asking again in 0.0 s."),
+        "{text}"
+    );
+    assert!(text.contains("limiting the rate (HTTP 429): Slow down"), "{text}");
+    assert!(text.contains("the model answered with nothing"), "{text}");
+    assert!(text.ends_with("Here."), "{text}");
+    assert_eq!(server.asked().len(), 5);
+}
+
+#[tokio::test]
+async fn what_does_not_pass_is_said_at_once_and_the_partial_answer_is_kept() {
+    let half = |id: &str| {
+        let whole = String::from_utf8(voices::text(id, "Half")).unwrap();
+        let end = if id == "openai" {
+            whole.find("data: {\"choices\":[{\"index\":0,\"delta\":{}").unwrap()
+        } else {
+            whole.rfind("event: message_delta").unwrap()
+        };
+        whole[..end].to_owned()
+    };
+    let page = Reply {
+        headers: vec![("content-type", "text/html".into())],
+        ..Reply::stream("<html>Sign in</html>")
+    };
+    let cases: Vec<(&str, Reply, i64, &str, &str)> = vec![
+        (
+            "anthropic",
+            Reply::error(401, &format!(r#"{{"error":{{"message":"bad {KEY}"}}}}"#)),
+            -32000,
+            "does not accept the key: check PROVIDER_KEY",
+            "",
+        ),
+        (
+            "openai",
+            Reply::error(404, r#"{"error":{"message":"no such model"}}"#),
+            -32603,
+            "knows no model \"gpt-6-luna\"",
+            "",
+        ),
+        (
+            "openai",
+            Reply::error(400, &format!(r#"{{"error":{{"message":"odd {KEY}"}}}}"#)),
+            -32603,
+            "rejects the request (HTTP 400): odd [key]",
+            "",
+        ),
+        (
+            "openai",
+            Reply::error(429, "{}").header("retry-after", "3600"),
+            -32603,
+            "it wants us to wait 3600 s",
+            "",
+        ),
+        (
+            "openai",
+            Reply::error(200, r#"{"choices":[{"message":{"content":"whole"}}]}"#),
+            -32603,
+            "without a stream",
+            "",
+        ),
+        ("openai", page, -32603, "web page", ""),
+        (
+            "openai",
+            Reply::error(302, "").header("location", "http://elsewhere.example/"),
+            -32603,
+            "sends us elsewhere",
+            "",
+        ),
+        ("openai", Reply::stream(half("openai") + "data: {broken\n\n"), -32603, "no part of a reply", "Half"),
+        ("openai", Reply::stream(half("openai")), -32603, "the reply ended early", "Half"),
+        ("anthropic", Reply::stream(half("anthropic")), -32603, "the reply ended early", "Half"),
+    ];
+    for (id, reply, code, words, kept) in cases {
+        let (answer, text, server) = turn(id, vec![reply]).await;
+        assert_eq!(answer["error"]["code"], code, "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains(words), "{answer}");
+        assert_eq!(text, kept, "{answer}");
+        let second = server.asked().pop().unwrap().text;
+        assert_eq!(second.contains("Half"), !kept.is_empty(), "what was said is in the history: {second}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_does_not_know_is_left_out_from_then_on() {
+    let refusal = r#"{"error":{"message":"Unsupported parameter: 'stream_options'"}}"#;
+    let replies = vec![Reply::error(400, refusal), Reply::stream(voices::text("openai", "Hello."))];
+    let (answer, text, server) = turn("openai", replies).await;
+    assert_eq!((answer["result"]["stopReason"].as_str(), text.as_str()), (Some("end_turn"), "Hello."));
+    let sent: Vec<bool> =
+        server.asked().iter().map(|asked| asked.body().get("stream_options").is_some()).collect();
+    assert_eq!(sent, [true, false, false]);
+}
+
+#[tokio::test]
+async fn limits_and_refusals_are_ends_of_the_turn() {
+    let limit =
+        std::fs::read(crate::providers::folder("anthropic").join("call_cut_off_by_the_limit.sse")).unwrap();
+    let (answer, ..) = turn("anthropic", vec![Reply::stream(limit)]).await;
+    assert_eq!(answer["result"]["stopReason"], "max_tokens");
+    let refusal = std::fs::read(crate::providers::folder("openai-responses").join("refusal.sse")).unwrap();
+    let (answer, text, _) = turn("openai-responses", vec![Reply::stream(refusal)]).await;
+    assert_eq!((answer["result"]["stopReason"].as_str(), text.as_str()), (Some("refusal"), "I will not."));
+}
+
+#[tokio::test]
+async fn cancel_ends_the_request_at_once_also_before_the_first_word() {
+    let said = String::from_utf8(voices::text("openai", "Half")).unwrap();
+    let start = said[..said.find("\n\n").unwrap() + 2].to_owned();
+    for (stream, expected) in [(String::new(), ""), (start, "Half")] {
+        let hanging = Reply { hangs: true, ..Reply::stream(stream) };
+        let (mut agent, server) = asking("openai", Setup::default(), [hanging]).await;
+        let session = agent.session().await;
+        let prompt = agent.prompt(&session, "hello").await;
+        server.wait_for(1).await;
+        let mut messages = vec![agent.next().await];
+        while !expected.is_empty() && shown(&messages) != expected {
+            messages.push(agent.next().await);
+        }
+        agent.notify("session/cancel", json!({ "sessionId": session })).await;
+        messages.extend(agent.until_answer(prompt).await);
+        assert_eq!(messages.last().unwrap()["result"]["stopReason"], "cancelled");
+        assert_eq!(shown(&messages), expected);
+        server.hung_up().await;
+        agent.end().await;
+    }
+}
+
+#[tokio::test]
+async fn cancel_ends_a_wait_for_a_provider() {
+    let busy = Reply::error(503, "{}").header("retry-after", "50");
+    let (mut agent, server) = asking("openai", Setup::default(), [busy]).await;
+    let session = agent.session().await;
+    let prompt = agent.prompt(&session, "hello").await;
+    server.wait_for(1).await;
+    let mut messages = vec![agent.next().await];
+    while !shown(&messages).contains("Asking again in 50.0 s") {
+        messages.push(agent.next().await);
+    }
+    agent.notify("session/cancel", json!({ "sessionId": session })).await;
+    let end = tokio::time::timeout(Duration::from_secs(10), agent.until_answer(prompt)).await.unwrap();
+    assert_eq!(end.last().unwrap()["result"]["stopReason"], "cancelled");
+    agent.end().await;
+}
