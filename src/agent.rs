@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -58,6 +59,8 @@ pub struct Agent {
     /// The mode of a session for which none is asked.
     default_mode: SessionModeId,
     sessions: Mutex<HashMap<SessionId, SessionHandle>>,
+    /// The client takes updates about compactions.
+    compactions: AtomicBool,
 }
 
 impl Agent {
@@ -68,7 +71,14 @@ impl Agent {
         client: Client,
         default_mode: SessionModeId,
     ) -> Self {
-        Self { shared, surroundings, client, default_mode, sessions: Mutex::default() }
+        Self {
+            shared,
+            surroundings,
+            client,
+            default_mode,
+            sessions: Mutex::default(),
+            compactions: AtomicBool::new(false),
+        }
     }
 
     /// Answers `initialize`: version 1, whatever version was asked for (I1).
@@ -76,6 +86,9 @@ impl Agent {
         if request.protocol_version != ProtocolVersion::V1 {
             tracing::info!(asked = ?request.protocol_version, "the client asked for another protocol version");
         }
+        let takes_compactions =
+            request.client_capabilities.session.as_ref().is_some_and(|it| it.compaction.is_some());
+        self.compactions.store(takes_compactions, Ordering::Relaxed);
         // A prompt may have pictures if the model that new sessions have sees them.
         let catalogue = &self.shared.catalogue;
         let images = catalogue.facts(catalogue.default_model()).images;
@@ -121,7 +134,14 @@ impl Agent {
         let catalogue = self.catalogue()?;
         let id = self.shared.source.session_id();
         let notices = not_started(&request.mcp_servers).into_iter().chain(catalogue.ambiguity()).collect();
-        let (shared, client) = (Shared { catalogue, ..self.shared.clone() }, self.client.clone());
+        let (shared, client) = (
+            Shared {
+                catalogue,
+                compactions: self.compactions.load(Ordering::Relaxed),
+                ..self.shared.clone()
+            },
+            self.client.clone(),
+        );
         let choice =
             options::entering(&shared.modes, &shared.catalogue, &mode, &Choice::of(&shared.catalogue));
         let options = options::config_options(&shared.modes, &mode, &shared.catalogue, &choice);

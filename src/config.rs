@@ -133,6 +133,7 @@ impl Config {
             tools: Toolset::built_in(),
             model,
             catalogue: Arc::clone(&catalogue),
+            compactions: false,
             sources: Arc::new(sources),
             store,
             source: if self.deterministic { Source::counted() } else { Source::real() },

@@ -77,6 +77,13 @@ pub enum SessionEvent {
         /// How long it is to think.
         effort: Effort,
     },
+    /// An older part of the conversation is being replaced by a summary, to make room.
+    Compaction {
+        /// Unique in the session.
+        id: String,
+        /// How far it is.
+        stage: Compaction,
+    },
     /// The model said how full its context is.
     Usage(Usage),
     /// The turn ended.
@@ -84,6 +91,29 @@ pub enum SessionEvent {
         /// Why.
         reason: StopReason,
     },
+}
+
+/// How far a compaction is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Compaction {
+    /// The model is asked.
+    Begun,
+    /// The summary stands in the place of the older part.
+    Done {
+        /// What the model wrote.
+        summary: String,
+        /// What the model reads from now on: the summary, the user's last request and the plan.
+        opening: String,
+        /// How many of the last messages stay behind it.
+        kept: usize,
+    },
+    /// Nothing was replaced.
+    Failed {
+        /// One sentence.
+        reason: String,
+    },
+    /// The turn was cancelled before it was done.
+    Cancelled,
 }
 
 /// A tool call as it was announced.
@@ -149,6 +179,7 @@ impl SessionEvent {
             | Self::Title { .. }
             | Self::ModeChange { .. }
             | Self::Usage(_)
+            | Self::Compaction { .. }
             | Self::Stop { .. } => None,
         }
     }

@@ -197,6 +197,11 @@ impl Modes {
         }
     }
 
+    /// The modes in order, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Mode> {
+        self.0.iter_mut()
+    }
+
     /// The modes in order.
     pub fn iter(&self) -> impl Iterator<Item = &Mode> {
         self.0.iter()

@@ -67,6 +67,19 @@ pub enum Block {
     Reminder(String),
 }
 
+impl Block {
+    /// Bytes of what it says; a picture is taken for as many as it costs in tokens.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) | Self::Thought(text) | Self::Reminder(text) => text.len(),
+            Self::ToolResult { text, .. } => text.len(),
+            Self::ToolCall { name, arguments, .. } => name.len() + arguments.to_string().len(),
+            Self::Image(_) => 6_000,
+            Self::Seal(_) => 0,
+        }
+    }
+}
+
 /// What a provider wants back unchanged, and who gave it: to any other model it means nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seal {

@@ -13,12 +13,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{
-    ContentBlock, Meta, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionId,
+    ContentBlock, Meta, PlanEntry, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionId,
     SessionModeId, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, ToolCallId,
 };
 use crate::client::Client;
 use crate::error::AgentError;
-use crate::event::{SessionEvent, ToolCallEvent};
+use crate::event::{Compaction, SessionEvent, ToolCallEvent};
 use crate::gate::Ended;
 use crate::ids::Source;
 use crate::mode::Modes;
@@ -28,6 +28,7 @@ use crate::permission::Grants;
 use crate::store::{ModeSource, Store};
 use crate::tool::Toolset;
 use crate::workspace::{Stamp, Workspace};
+use compaction::Fill;
 use history::History;
 use options::Choice;
 use reminder::Transition;
@@ -39,6 +40,8 @@ mod call;
 mod change_mode;
 mod choose;
 pub mod command;
+mod compact;
+pub mod compaction;
 pub mod encoder;
 pub mod history;
 pub mod options;
@@ -65,6 +68,8 @@ pub struct Shared {
     pub model: Arc<dyn Model>,
     /// Whom one can choose.
     pub catalogue: Arc<Catalogue>,
+    /// The client takes updates about compactions.
+    pub compactions: bool,
     /// What system prompts are made of.
     pub sources: Arc<Sources>,
     /// The record.
@@ -99,6 +104,16 @@ pub struct Session {
     unsaved: Vec<SessionEvent>,
     /// How many events have been.
     saved: u64,
+    /// How full the model's context is.
+    fill: Fill,
+    /// The list of tasks, as it was shown last.
+    plan: Vec<PlanEntry>,
+    /// Compactions begun.
+    compactions: u64,
+    /// The one that is under way.
+    compacting: Option<String>,
+    /// The turn in which a summary failed.
+    summary_failed: Option<u64>,
     /// The events as the model sees them.
     history: History,
     /// Remembered answers.
@@ -372,6 +387,11 @@ impl Session {
             transition: None,
             unsaved: Vec::new(),
             saved: 0,
+            fill: Fill::default(),
+            plan: Vec::new(),
+            compactions: 0,
+            compacting: None,
+            summary_failed: None,
             history: History::default(),
             grants: Grants::default(),
             seen: HashMap::new(),
@@ -391,6 +411,15 @@ impl Session {
             }
             SessionEvent::ToolCallUpdate(update) if update.result.is_some() => {
                 self.open_calls.remove(&update.id);
+            }
+            SessionEvent::Plan { entries } => self.plan.clone_from(entries),
+            SessionEvent::Usage(usage) => self.fill.count(usage.used, self.history.bytes()),
+            SessionEvent::Compaction { id, stage: Compaction::Begun } => self.compacting = Some(id.clone()),
+            SessionEvent::Compaction { stage, .. } => {
+                self.compacting = None;
+                if matches!(stage, Compaction::Done { .. }) {
+                    self.fill = Fill::unknown();
+                }
             }
             _ => {}
         }

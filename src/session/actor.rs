@@ -20,7 +20,7 @@ use super::{Mail, Prompt, PromptEnd, Session, SessionCommand, Shared, encoder};
 use crate::acp::{ContentBlock, MessageId, StopReason};
 use crate::client::Client;
 use crate::error::AgentError;
-use crate::event::{SessionEvent, ToolCallUpdateEvent};
+use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::gate::Gate;
 use crate::mode::Mode;
 use crate::model::{Failure, ModelError};
@@ -300,6 +300,10 @@ impl Actor {
                 // The turn may have been cancelled while it asked.
                 let _ = reply.send(self.next_request(made));
             }
+            TurnMessage::MakeRoom { reply } => {
+                let _ = reply.send(self.summary());
+            }
+            TurnMessage::Summarised(summarised, room) => self.summarised(summarised, room).await,
             TurnMessage::Authorize { call, facts, reply } => {
                 let _ = reply.send(self.authorize(call, facts));
             }
@@ -315,6 +319,9 @@ impl Actor {
             Err(TurnError::Died)
         });
         let cancelled = turn.cancel.is_cancelled();
+        if let Some(id) = self.session.compacting.take() {
+            self.record(SessionEvent::Compaction { id, stage: Compaction::Cancelled }, None).await;
+        }
         let mut open: Vec<_> = self.session.open_calls.keys().cloned().collect();
         open.sort_by(|a, b| a.0.cmp(&b.0));
         for id in open {
@@ -373,6 +380,7 @@ impl Actor {
         let session = self.session.id.clone();
         encoder::encode(
             &event,
+            self.shared.compactions,
             || self.options(),
             |update| {
                 self.client.update(session.clone(), update, room.take());
@@ -407,7 +415,7 @@ impl Actor {
             let message_id = MessageId::new(format!("msg_{}_r", self.session.turns));
             let notice = SessionEvent::Notice { message_id, text: problem.into() };
             let (client, id) = (&self.client, &self.session.id);
-            encoder::encode(&notice, Vec::new, |update| client.update(id.clone(), update, None));
+            encoder::encode(&notice, false, Vec::new, |update| client.update(id.clone(), update, None));
             self.session.push(notice);
         }
     }

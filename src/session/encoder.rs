@@ -6,11 +6,11 @@
 use serde_json::{Value, json};
 
 use crate::acp::{
-    ConfigOptionUpdate, ContentChunk, CurrentModeUpdate, Diff, MessageId, Meta, Plan, PlanEntry,
-    SessionConfigOption, SessionInfoUpdate, SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation,
-    ToolCallUpdate, ToolCallUpdateFields, Update, UsageUpdate,
+    CompactionStatus, CompactionUpdate, ConfigOptionUpdate, ContentChunk, CurrentModeUpdate, Diff, MessageId,
+    Meta, Plan, PlanEntry, SessionConfigOption, SessionInfoUpdate, SessionUpdate, ToolCall, ToolCallContent,
+    ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, Update, UsageUpdate,
 };
-use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
+use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::Usage;
 use crate::tool::content::{clip, fitting};
 use crate::tool::{Location, ToolContent};
@@ -43,9 +43,10 @@ const LOCATIONS: usize = 20;
 const TITLE: usize = 200;
 
 /// Hands the updates for an event to `send`, in order. Some events have none. `options` are the session's config options
-/// after the event.
+/// after the event; `compactions` says that the client takes updates about them.
 pub fn encode(
     event: &SessionEvent,
+    compactions: bool,
     options: impl FnOnce() -> Vec<SessionConfigOption>,
     mut send: impl FnMut(Update),
 ) {
@@ -56,10 +57,7 @@ pub fn encode(
         SessionEvent::AgentThought { message_id, text } => {
             chunks(text, message_id, |chunk| send(SessionUpdate::AgentThoughtChunk(chunk).into()));
         }
-        SessionEvent::Notice { message_id, text } => chunks(text, message_id, |chunk| {
-            let meta = Meta::from_iter([(NOTICE_META.to_owned(), Value::Bool(true))]);
-            send(SessionUpdate::AgentMessageChunk(chunk.meta(meta)).into());
-        }),
+        SessionEvent::Notice { message_id, text } => notice(text, message_id, send),
         SessionEvent::ToolCall(call) => send(SessionUpdate::ToolCall(tool_call(call)).into()),
         SessionEvent::ToolCallUpdate(update) => {
             send(SessionUpdate::ToolCallUpdate(tool_call_update(update)).into());
@@ -75,9 +73,40 @@ pub fn encode(
         SessionEvent::ModelChange { .. } => {
             send(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options())).into());
         }
+        SessionEvent::Compaction { id, stage } if compactions => {
+            send(SessionUpdate::CompactionUpdate(compaction_update(id, stage)).into());
+        }
+        SessionEvent::Compaction { id, stage: Compaction::Done { .. } } => {
+            notice(
+                "The older part of the conversation was summarised to make room.\n",
+                &MessageId::new(id.as_str()),
+                send,
+            );
+        }
+        SessionEvent::Compaction { .. } => {}
         SessionEvent::Usage(usage) => send(SessionUpdate::UsageUpdate(usage_update(usage)).into()),
         // The client has the user's message already, and learns of the end from the answer. Seals are the provider's.
         SessionEvent::UserMessage { .. } | SessionEvent::Sealed { .. } | SessionEvent::Stop { .. } => {}
+    }
+}
+
+fn notice(text: &str, id: &MessageId, mut send: impl FnMut(Update)) {
+    chunks(text, id, |chunk| {
+        let meta = Meta::from_iter([(NOTICE_META.to_owned(), Value::Bool(true))]);
+        send(SessionUpdate::AgentMessageChunk(chunk.meta(meta)).into());
+    });
+}
+
+fn compaction_update(id: &str, stage: &Compaction) -> CompactionUpdate {
+    let id = id.to_owned();
+    match stage {
+        Compaction::Begun => CompactionUpdate::new(id, CompactionStatus::InProgress),
+        Compaction::Done { summary, .. } => CompactionUpdate::new(id, CompactionStatus::Completed)
+            .summary(vec![clip(summary, CHUNK).into_owned().into()]),
+        Compaction::Failed { reason } => {
+            CompactionUpdate::new(id, CompactionStatus::Failed).error(reason.clone())
+        }
+        Compaction::Cancelled => CompactionUpdate::new(id, CompactionStatus::Cancelled),
     }
 }
 
@@ -194,7 +223,7 @@ mod tests {
             "plan",
             Vec::<crate::acp::SessionConfigSelectOption>::new(),
         );
-        encode(event, || vec![mode], |update| updates.push(serde_json::to_value(update).unwrap()));
+        encode(event, false, || vec![mode], |update| updates.push(serde_json::to_value(update).unwrap()));
         updates
     }
 

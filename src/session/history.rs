@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::acp::{ContentBlock, EmbeddedResourceResource, ToolCallId};
-use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
+use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Block, Image, Message, Role};
 
 /// The messages of a session, oldest first; roles alternate.
@@ -17,6 +17,8 @@ pub struct History {
     messages: Vec<Arc<Message>>,
     /// The calls of the last assistant message, in the model's order, with their results as they come in.
     open: Vec<OpenCall>,
+    /// Bytes of all blocks.
+    bytes: usize,
     index: HashMap<ToolCallId, usize>,
 }
 
@@ -39,6 +41,9 @@ impl History {
             }
             SessionEvent::AgentText { text, .. } => self.append_text(text),
             SessionEvent::AgentThought { text, .. } => self.append_thought(text),
+            SessionEvent::Compaction { stage: Compaction::Done { opening, kept, .. }, .. } => {
+                self.replace(opening, *kept);
+            }
             SessionEvent::Sealed { seal } => self.append(Role::Assistant, Block::Seal(seal.clone())),
             SessionEvent::ToolCall(call) => self.call(call),
             SessionEvent::ToolCallUpdate(update) => self.update(update),
@@ -47,6 +52,7 @@ impl History {
             | SessionEvent::Title { .. }
             | SessionEvent::ModeChange { .. }
             | SessionEvent::ModelChange { .. }
+            | SessionEvent::Compaction { .. }
             | SessionEvent::Usage(_)
             | SessionEvent::Stop { .. } => {}
         }
@@ -56,6 +62,28 @@ impl History {
     pub fn messages(&mut self) -> Vec<Arc<Message>> {
         self.close_calls();
         self.messages.clone()
+    }
+
+    /// Bytes of all that is said.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Puts a text in the place of all but the last messages.
+    fn replace(&mut self, opening: &str, kept: usize) {
+        self.close_calls();
+        let rest = self.messages.split_off(self.messages.len().saturating_sub(kept));
+        self.messages.clear();
+        self.append(Role::User, Block::Text(neutralise(opening).into_owned()));
+        for message in rest {
+            match self.messages.last_mut() {
+                Some(last) if last.role == message.role => {
+                    Arc::make_mut(last).blocks.extend(message.blocks.iter().cloned());
+                }
+                _ => self.messages.push(message),
+            }
+        }
+        self.bytes = self.messages.iter().flat_map(|message| &message.blocks).map(Block::bytes).sum();
     }
 
     fn call(&mut self, call: &ToolCallEvent) {
@@ -91,18 +119,20 @@ impl History {
 
     /// The model's own text stays as it was: it is the model's, and it streams in pieces.
     fn append_text(&mut self, more: &str) {
+        self.bytes += more.len();
         if let Some(Block::Text(text)) = self.last_block(Role::Assistant) {
             text.push_str(more);
         } else {
-            self.append(Role::Assistant, Block::Text(more.to_owned()));
+            self.add(Role::Assistant, Block::Text(more.to_owned()));
         }
     }
 
     fn append_thought(&mut self, more: &str) {
+        self.bytes += more.len();
         if let Some(Block::Thought(text)) = self.last_block(Role::Assistant) {
             text.push_str(more);
         } else {
-            self.append(Role::Assistant, Block::Thought(more.to_owned()));
+            self.add(Role::Assistant, Block::Thought(more.to_owned()));
         }
     }
 
@@ -112,6 +142,11 @@ impl History {
     }
 
     fn append(&mut self, role: Role, block: Block) {
+        self.bytes += block.bytes();
+        self.add(role, block);
+    }
+
+    fn add(&mut self, role: Role, block: Block) {
         match self.messages.last_mut() {
             Some(last) if last.role == role => Arc::make_mut(last).blocks.push(block),
             _ => self.messages.push(Arc::new(Message { role, blocks: vec![block] })),

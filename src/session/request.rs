@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::actor::Actor;
 use super::reminder;
 use super::system_prompt;
+use super::turn::Next;
 use crate::mode::{Mode, ToolList};
 use crate::model::{ModelRequest, ToolOffer};
 use crate::permission;
@@ -20,14 +21,24 @@ pub(super) struct Offers {
     available: Arc<[String]>,
 }
 
+impl Offers {
+    /// The tools of the last request.
+    pub(super) fn shown(&self) -> Arc<[ToolOffer]> {
+        Arc::clone(&self.shown)
+    }
+}
+
 impl Actor {
     /// What the model is asked next: the tools and the reminder of the mode that is on now. `None` when the turn has
     /// made as many requests as the mode allows: nothing is then noted as asked or told.
-    pub(super) fn next_request(&mut self, requests: u32) -> Option<ModelRequest> {
+    pub(super) fn next_request(&mut self, requests: u32) -> Option<Next> {
         let modes = Arc::clone(&self.shared.modes);
         let mode = modes.resolve(&self.session.mode.0).ok();
         if requests >= mode.map_or(1, |mode| mode.max_steps) {
             return None;
+        }
+        if let Some(summary) = self.summary_if_due() {
+            return Some(Next::Summarise(summary));
         }
         self.session.asked_under = Some(self.session.mode.clone());
         self.offer_tools(mode);
@@ -40,7 +51,7 @@ impl Actor {
         let ordinal = self.session.requests;
         self.session.requests += 1;
         let is_masked = self.offers.shown.len() != self.offers.available.len();
-        Some(ModelRequest {
+        Some(Next::Ask(ModelRequest {
             session: self.session.id.clone(),
             ordinal,
             model: self.session.active.model.clone(),
@@ -49,7 +60,7 @@ impl Actor {
             tools: Arc::clone(&self.offers.shown),
             allowed: is_masked.then(|| Arc::clone(&self.offers.available)),
             messages: reminder::splice(self.session.history.messages(), reminder),
-        })
+        }))
     }
 
     /// Makes the system prompt, once in the life of a session.

@@ -11,11 +11,12 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::compact::{Summarised, Summary};
 use crate::acp::{MessageId, StopReason, ToolCallId, ToolKind};
 use crate::client::Client;
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::gate::Permit;
-use crate::model::{Model, ModelError, ModelEvent, ModelId, ModelRequest, ModelStop, Reply, Seal};
+use crate::model::{Failure, Model, ModelError, ModelEvent, ModelId, ModelRequest, ModelStop, Reply, Seal};
 use crate::permission::CallFacts;
 use crate::tool::{Location, PreparedCall, ToolContent, ToolError, ToolSpec, Toolset};
 use crate::workspace::{Stamp, Workspace};
@@ -41,7 +42,11 @@ pub(super) enum TurnMessage {
     /// A call is over; these files have been seen by the model.
     Finished { update: ToolCallUpdateEvent, seen: Vec<(PathBuf, Stamp)>, room: Option<OwnedSemaphorePermit> },
     /// What is the model to be asked, after this many requests? Nothing: they were as many as may be.
-    NextRequest { made: u32, reply: oneshot::Sender<Option<ModelRequest>> },
+    NextRequest { made: u32, reply: oneshot::Sender<Option<Next>> },
+    /// The last request was too long: what is the model to be asked to make room? Nothing: there is none to be made.
+    MakeRoom { reply: oneshot::Sender<Option<Summary>> },
+    /// What a summary came to.
+    Summarised(Summarised, Option<OwnedSemaphorePermit>),
     /// May this call run? No facts: there is no such tool.
     Authorize { call: ToolCallId, facts: Option<CallFacts>, reply: oneshot::Sender<Authorization> },
     /// Ask the user whether this call may run.
@@ -51,6 +56,14 @@ pub(super) enum TurnMessage {
         preview: Vec<ToolContent>,
         reply: oneshot::Sender<Authorization>,
     },
+}
+
+/// What a turn does next.
+pub(super) enum Next {
+    /// Ask the model.
+    Ask(ModelRequest),
+    /// Make room first, and then see.
+    Summarise(Summary),
 }
 
 /// Whether a call may run.
@@ -104,17 +117,38 @@ pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
     let mut messages = MessageIds { turn: turn.number, next: 0 };
     let mut calls = 0;
     let mut steps = 0;
+    let mut made_room = false;
     loop {
-        let request = turn.ask_actor(|reply| TurnMessage::NextRequest { made: steps, reply }).await?;
-        let Some(request) = request else { return Ok(StopReason::MaxTurnRequests) };
+        let next = turn.ask_actor(|reply| TurnMessage::NextRequest { made: steps, reply }).await?;
+        let request = match next {
+            None => return Ok(StopReason::MaxTurnRequests),
+            Some(Next::Ask(request)) => request,
+            Some(Next::Summarise(summary)) => match turn.summarise_or_stop(summary).await? {
+                Some(stop) => return Ok(stop),
+                None => continue,
+            },
+        };
         steps += 1;
         let model = request.model.clone();
         let reply = turn.model.reply(request);
         let step = tokio::select! {
             biased;
             () = turn.cancel.cancelled() => return Ok(StopReason::Cancelled),
-            step = turn.listen(reply, &model, &mut messages, &mut calls) => step?,
+            step = turn.listen(reply, &model, &mut messages, &mut calls) => step,
         };
+        let step = match step {
+            Err(TurnError::Model(error)) if error.failure == Failure::ContextTooLong && !made_room => {
+                made_room = true;
+                let summary = turn.ask_actor(|reply| TurnMessage::MakeRoom { reply }).await?;
+                let Some(summary) = summary else { return Err(TurnError::Model(error)) };
+                match turn.summarise_or_stop(summary).await? {
+                    Some(stop) => return Ok(stop),
+                    None => continue,
+                }
+            }
+            step => step?,
+        };
+        made_room = false;
         match step.stop {
             ModelStop::MaxTokens => return Ok(StopReason::MaxTokens),
             ModelStop::Refusal => return Ok(StopReason::Refusal),

@@ -4,7 +4,7 @@ use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
 use super::{Denial, ModeChange, Row};
-use crate::event::SessionEvent;
+use crate::event::{Compaction, SessionEvent};
 use crate::model::Usage;
 use crate::tool::{Location, ToolContent};
 
@@ -132,6 +132,17 @@ pub fn event_body(event: &SessionEvent) -> (&'static str, Value) {
                 "output": output,
             }),
         ),
+        SessionEvent::Compaction { id, stage } => {
+            let body = match stage {
+                Compaction::Begun => json!({ "id": id, "stage": "begun" }),
+                Compaction::Done { summary, opening, kept } => {
+                    json!({ "id": id, "stage": "done", "summary": summary, "opening": opening, "kept": kept })
+                }
+                Compaction::Failed { reason } => json!({ "id": id, "stage": "failed", "reason": reason }),
+                Compaction::Cancelled => json!({ "id": id, "stage": "cancelled" }),
+            };
+            ("compaction", body)
+        }
         SessionEvent::Stop { reason } => ("stop", json!({ "reason": reason })),
     }
 }

@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod binary;
+mod choice;
 mod effects;
 mod escapes;
 mod invariants;
 mod plays;
+mod prefix;
 mod providers;
 mod record;
 mod remote;

@@ -106,6 +106,14 @@ async fn reading_thinking_editing_with_permission_and_answering_work_in_every_fo
             assert!(!request.text.contains(KEY), "{id}");
         }
         assert!(asked[2].text.contains("c3"), "{id}");
+        let path = match id {
+            "anthropic" => "/v1/messages",
+            "gemini" => "/v1beta/models/gemini-4-hydrogen:streamGenerateContent?alt=sse",
+            "ollama" => "/api/chat",
+            "openai" => "/chat/completions",
+            _ => "/responses",
+        };
+        assert!(asked.iter().all(|request| request.path == path), "{id}: {}", asked[0].path);
         agent.end().await;
     }
 }

@@ -82,6 +82,7 @@ impl Harness {
             tools: setup.tools,
             model: setup.model.unwrap_or_else(|| Arc::new(stage.clone())),
             catalogue: Arc::clone(&setup.catalogue),
+            compactions: false,
             sources: Arc::default(),
             store: Store::open(setup.store).unwrap(),
             source: Source::counted(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each room and the rooms of this crate that it may name. Arrows point down.
-const LAYERS: [(&str, &[&str]); 31] = [
+const LAYERS: [(&str, &[&str]); 32] = [
     ("acp", &[]),
     ("agent", &["acp", "client", "error", "model", "session", "workspace"]),
     ("cli", &["agent", "client", "config", "headless", "model", "rpc", "transcript", "transport"]),
@@ -28,6 +28,7 @@ const LAYERS: [(&str, &[&str]); 31] = [
     ("rpc", &["acp", "agent", "client", "error", "transport"]),
     ("session", SESSION),
     ("session/command", &["acp", "mode"]),
+    ("session/compaction", &["acp", "model"]),
     ("session/encoder", &["acp", "event", "model", "tool"]),
     ("session/options", &["acp", "mode", "model"]),
     ("session/history", &["acp", "event", "model"]),
@@ -58,7 +59,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 22] = [
+const PURE: [&str; 23] = [
     "acp",
     "event",
     "mode",
@@ -75,6 +76,7 @@ const PURE: [&str; 22] = [
     "permission",
     "rpc/incoming",
     "session/command",
+    "session/compaction",
     "session/encoder",
     "session/history",
     "session/options",
@@ -220,15 +222,24 @@ fn each_library_is_named_where_it_may_be() {
 #[test]
 fn every_fixture_is_used() {
     let plays = crate::plays::plays();
-    let everything: Vec<PathBuf> = ["play", "jsonl", "txt", "json", "yaml"]
+    let everything: Vec<PathBuf> = ["play", "jsonl", "txt", "json", "yaml", "events"]
         .iter()
         .flat_map(|ending| files(&root().join("fixtures"), ending))
         .collect();
     let transcripts = crate::transcripts::folder();
+    let provider = |path: &PathBuf| {
+        let is_one = path.starts_with(root().join("fixtures/providers"));
+        let has_stream = ["sse", "ndjson"].iter().any(|ending| path.with_extension(ending).exists());
+        let name = path.file_name().and_then(|name| name.to_str());
+        is_one
+            && (has_stream || matches!(name, Some("request.json" | "request_elsewhere.json" | "prefix.txt")))
+    };
     let is_used = |path: &PathBuf| {
         let name = path.strip_prefix(&transcripts).ok().and_then(|path| path.to_str());
         let of = name.and_then(|name| name.split('.').next());
-        plays.contains(path) || of.is_some_and(|name| transcripts.join(format!("{name}.in.jsonl")).exists())
+        provider(path)
+            || plays.contains(path)
+            || of.is_some_and(|name| transcripts.join(format!("{name}.in.jsonl")).exists())
     };
     let forgotten: Vec<_> = everything.iter().filter(|path| !is_used(path)).collect();
     assert!(forgotten.is_empty(), "{forgotten:?}");

@@ -1,0 +1,124 @@
+//! Making room in the model's context: the actor says when and keeps what came of it, the turn asks the model.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::actor::Actor;
+use super::compaction;
+use super::turn::{Turn, TurnError, TurnMessage};
+use crate::acp::StopReason;
+use crate::event::{Compaction, SessionEvent};
+use crate::model::{ModelError, ModelEvent, ModelRequest};
+
+/// A summary that is to be made.
+pub(super) struct Summary {
+    /// Who is asked what.
+    pub(super) request: ModelRequest,
+    /// Unique in the session.
+    id: String,
+    /// How many of the last messages stay.
+    kept: usize,
+}
+
+/// What a summary came to.
+pub(super) struct Summarised {
+    id: String,
+    kept: usize,
+    outcome: Result<String, ModelError>,
+}
+
+impl Actor {
+    /// The summary to be made before the next request, if its context would be too full. Not twice in a turn in vain.
+    pub(super) fn summary_if_due(&mut self) -> Option<Summary> {
+        let context = self.shared.catalogue.facts(&self.session.active.model).context;
+        let tokens = self.session.fill.estimate(self.session.history.bytes());
+        let in_vain = self.session.summary_failed == Some(self.session.turns);
+        if in_vain || !compaction::is_due(tokens, context) {
+            return None;
+        }
+        self.summary()
+    }
+
+    /// A summary of everything but the last messages; none where there is nothing else.
+    pub(super) fn summary(&mut self) -> Option<Summary> {
+        let context = self.shared.catalogue.facts(&self.session.active.model).context;
+        let messages = self.session.history.messages();
+        let kept = compaction::kept(&messages, context)?;
+        self.session.compactions += 1;
+        let ordinal = self.session.requests;
+        self.session.requests += 1;
+        let request = ModelRequest {
+            session: self.session.id.clone(),
+            ordinal,
+            model: self.session.active.model.clone(),
+            effort: self.session.active.effort,
+            system: self.session.system.clone().unwrap_or_default(),
+            // The same tools as before, so that what is cached stays so; none of them is to be called.
+            tools: self.offers.shown(),
+            allowed: Some(Arc::default()),
+            messages: compaction::question(&messages, kept),
+        };
+        Some(Summary { request, id: format!("compaction_{}", self.session.compactions), kept })
+    }
+
+    /// Puts a summary into the place of what it is of.
+    pub(super) async fn summarised(&mut self, summarised: Summarised, room: Option<OwnedSemaphorePermit>) {
+        let Summarised { id, kept, outcome } = summarised;
+        let stage = match outcome {
+            Ok(summary) => {
+                let messages = self.session.history.messages();
+                let older = &messages[..messages.len().saturating_sub(kept)];
+                let opening = compaction::opening(&summary, older, &self.session.plan);
+                Compaction::Done { summary, opening, kept }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the conversation could not be summarised");
+                self.session.summary_failed = Some(self.session.turns);
+                Compaction::Failed { reason: error.text }
+            }
+        };
+        self.record(SessionEvent::Compaction { id, stage }, room).await;
+        self.save().await;
+    }
+}
+
+impl Turn {
+    /// Has the model write a summary, unless the turn is cancelled meanwhile.
+    pub(super) async fn summarise_or_stop(&self, summary: Summary) -> Result<Option<StopReason>, TurnError> {
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => Ok(Some(StopReason::Cancelled)),
+            done = self.summarise(summary) => done.map(|()| None),
+        }
+    }
+
+    /// Has the model write a summary. That it failed is the actor's to know: the turn goes on with what there is.
+    async fn summarise(&self, summary: Summary) -> Result<(), TurnError> {
+        let Summary { request, id, kept } = summary;
+        self.post_event(SessionEvent::Compaction { id: id.clone(), stage: Compaction::Begun }).await?;
+        let mut reply = self.model.reply(request);
+        let mut text = String::new();
+        let outcome = loop {
+            match reply.next().await {
+                Some(Ok(ModelEvent::Text(more))) => text.push_str(&more),
+                Some(Ok(ModelEvent::Stop(_))) | None if text.trim().is_empty() => {
+                    break Err(ModelError::new("the summary is empty"));
+                }
+                Some(Ok(ModelEvent::Stop(_))) => break Ok(text),
+                Some(Ok(
+                    ModelEvent::Thought(_)
+                    | ModelEvent::Seal(_)
+                    | ModelEvent::ToolCall { .. }
+                    | ModelEvent::Usage(_)
+                    | ModelEvent::Waiting { .. },
+                )) => {}
+                Some(Err(error)) => break Err(error),
+                None => break Err(ModelError::new("the summary ended early")),
+            }
+        };
+        let room = self.room().await;
+        self.post(TurnMessage::Summarised(Summarised { id, kept, outcome }, room)).await
+    }
+}

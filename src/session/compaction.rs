@@ -1,0 +1,189 @@
+//! Making room in a model's context: which part of a conversation is replaced, what the model is asked about it, and what
+//! stands in its place. Pure.
+//!
+//! The last messages stay as they are, cut where no call is parted from its result. The mode and the notice of a switch
+//! are not in the conversation at all: they are in the reminder of every request.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use crate::acp::{PlanEntry, PlanEntryStatus};
+use crate::model::{Block, Message, Role};
+
+/// Bytes of text that are about one token.
+const BYTES: u64 = 4;
+
+/// Tokens of tools and a system prompt, where the provider has not counted them yet.
+const OVERHEAD: u64 = 4_000;
+
+/// What is asked about the older part.
+const QUESTION: &str = "The conversation has grown too long for your context and will be cut here. Write what you need to go on \
+without it, for yourself, without calling a tool:
+1. what the user asked for, in their words where they matter, and every wish and limit they named;
+2. what was found out: files with paths and lines, names, facts, decisions and their reasons;
+3. what was done: each change, with its file, and what was refused;
+4. what is left to do, and the next step.
+Be complete and brief. Only what you write here is kept.";
+
+/// How full a context is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Fill {
+    /// Tokens that the provider counted last.
+    counted: u64,
+    /// Bytes of the conversation at that time.
+    then: usize,
+    /// Room has been made since.
+    is_unknown: bool,
+}
+
+impl Fill {
+    /// Notes what the provider counted.
+    pub fn count(&mut self, tokens: u64, bytes: usize) {
+        *self = Self { counted: tokens, then: bytes, is_unknown: false };
+    }
+
+    /// Room has been made: how much, only the provider's next count tells.
+    pub fn unknown() -> Self {
+        Self { is_unknown: true, ..Self::default() }
+    }
+
+    /// About how many tokens the next request has; none as long as that cannot be known.
+    pub fn estimate(&self, bytes: usize) -> u64 {
+        if self.is_unknown {
+            return 0;
+        }
+        let since = bytes.saturating_sub(self.then) as u64 / BYTES;
+        if self.counted == 0 { OVERHEAD + since } else { self.counted + since }
+    }
+}
+
+/// Whether a request of so many tokens leaves too little of a context for the reply.
+pub fn is_due(tokens: u64, context: u64) -> bool {
+    tokens > context / 10 * 8
+}
+
+/// How many of the last messages stay. None where there is nothing older that could go.
+pub fn kept(messages: &[Arc<Message>], context: u64) -> Option<usize> {
+    let budget = context / 5 * BYTES;
+    let mut size = 0;
+    let mut cut = None;
+    for (at, message) in messages.iter().enumerate().skip(1).rev() {
+        size += message.blocks.iter().map(|block| block.bytes() as u64).sum::<u64>();
+        if size > budget && cut.is_some() {
+            break;
+        }
+        let has_results = message.blocks.iter().any(|block| matches!(block, Block::ToolResult { .. }));
+        if !has_results {
+            cut = Some(at);
+        }
+    }
+    cut.map(|cut| messages.len() - cut)
+}
+
+/// The older part with the question behind it.
+pub fn question(messages: &[Arc<Message>], kept: usize) -> Vec<Arc<Message>> {
+    let mut older = messages[..messages.len() - kept].to_vec();
+    let question = Block::Text(QUESTION.to_owned());
+    match older.last_mut() {
+        Some(last) if last.role == Role::User => Arc::make_mut(last).blocks.push(question),
+        _ => older.push(Arc::new(Message { role: Role::User, blocks: vec![question] })),
+    }
+    older
+}
+
+/// What stands in the place of the older part.
+pub fn opening(summary: &str, older: &[Arc<Message>], plan: &[PlanEntry]) -> String {
+    let mut text = format!("<summary of=\"the conversation so far\">\n{}\n</summary>", summary.trim());
+    let mut line =
+        |line: std::fmt::Arguments<'_>| write!(text, "{line}").expect("writing to a string cannot fail");
+    if let Some(request) = last_request(older) {
+        line(format_args!("\n\nMy last request before it, word for word:\n{request}"));
+    }
+    if !plan.is_empty() {
+        line(format_args!("\n\nThe list of tasks as it stands:"));
+        for entry in plan {
+            let mark = match entry.status {
+                PlanEntryStatus::Completed => "x",
+                PlanEntryStatus::InProgress => ">",
+                // Pending, and what the schema may grow.
+                _ => " ",
+            };
+            line(format_args!("\n[{mark}] {}", entry.content));
+        }
+    }
+    text
+}
+
+/// The user's own words that are last in the older part.
+fn last_request(older: &[Arc<Message>]) -> Option<String> {
+    let texts = |message: &Message| {
+        let texts = message.blocks.iter().filter_map(|block| match block {
+            Block::Text(text) if !text.trim().is_empty() => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect::<Vec<_>>().join("\n\n")
+    };
+    older
+        .iter()
+        .rev()
+        .filter(|message| message.role == Role::User)
+        .map(|message| texts(message))
+        .find(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(role: Role, text: &str) -> Arc<Message> {
+        Arc::new(Message { role, blocks: vec![Block::Text(text.to_owned())] })
+    }
+
+    fn called() -> [Arc<Message>; 2] {
+        let call = Block::ToolCall { id: "1".into(), name: "t".into(), arguments: json!({}) };
+        let result =
+            Block::ToolResult { id: "1".into(), name: "t".into(), text: "x".repeat(400), is_error: false };
+        [call, result].map(|block| {
+            let role = if matches!(block, Block::ToolCall { .. }) { Role::Assistant } else { Role::User };
+            Arc::new(Message { role, blocks: vec![block] })
+        })
+    }
+
+    #[test]
+    fn the_cut_parts_no_call_from_its_result_and_leaves_something_to_replace() {
+        let [call, result] = called();
+        let one = vec![said(Role::User, "a")];
+        assert_eq!(kept(&one, 1000), None);
+        let turn = vec![said(Role::User, "a"), call.clone(), result.clone()];
+        assert_eq!(kept(&turn, 10), Some(2), "the last exchange stays, however large");
+        let two = vec![said(Role::User, "a"), call.clone(), result.clone(), call, result];
+        assert_eq!(kept(&two, 10), Some(2));
+        assert_eq!(kept(&two, 100_000), Some(4));
+    }
+
+    #[test]
+    fn the_request_the_plan_and_the_summary_open_the_rest() {
+        let plan = [PlanEntry::new("Look", crate::acp::PlanEntryPriority::High, PlanEntryStatus::Completed)];
+        let older = [said(Role::User, "Do it."), said(Role::Assistant, "Yes.")];
+        let text = opening("All is well.\n", &older, &plan);
+        assert_eq!(
+            text,
+            "<summary of=\"the conversation so far\">\nAll is well.\n</summary>\n\nMy last request before it, word for \
+             word:\nDo it.\n\nThe list of tasks as it stands:\n[x] Look"
+        );
+        let asked = question(&[older[0].clone(), said(Role::Assistant, "Yes."), said(Role::User, "And?")], 1);
+        assert_eq!(asked.len(), 3);
+        assert_eq!(asked[2].role, Role::User);
+    }
+
+    #[test]
+    fn what_the_provider_counted_counts() {
+        let mut fill = Fill::default();
+        assert_eq!(fill.estimate(40_000), 14_000);
+        fill.count(50_000, 40_000);
+        assert_eq!(fill.estimate(44_000), 51_000);
+        assert!(is_due(81_000, 100_000) && !is_due(80_000, 100_000) && !is_due(51_000, u64::MAX));
+    }
+}

@@ -1,0 +1,193 @@
+//! Who answers: config options for model and thinking, modes that name their own, tools hidden or masked, and room made in
+//! the context.
+
+use std::sync::Arc;
+
+use modegate::mode::{Modes, ToolList};
+use modegate::model::catalogue::{Catalogue, Described, Reachable, provider};
+use modegate::model::{Block, Effort, Failure, ModelError, ModelEvent, ModelStop, Role, Usage};
+use serde_json::{Value, json};
+
+use crate::support::{Harness, Setup};
+
+fn catalogue(context: u64) -> Arc<Catalogue> {
+    let described = vec![Described { name: "small".into(), context: Some(context), images: Some(false) }];
+    let reachable =
+        |id: &str, described| Reachable { provider: provider(id).unwrap(), has_key: true, described };
+    Arc::new(Catalogue::new(vec![reachable("anthropic", described), reachable("gemini", Vec::new())]))
+}
+
+/// The built-in modes, where plan has a model and thinking of its own.
+fn modes() -> Modes {
+    let mut modes = Modes::built_in();
+    let plan = modes.iter_mut().find(|mode| mode.id == "plan").unwrap();
+    plan.model = Some("gemini/gemini-4-carbon".into());
+    plan.thinking = Some(Effort::High);
+    modes
+}
+
+fn current(options: &Value) -> Vec<(String, String)> {
+    let option = |option: &Value| {
+        (option["id"].as_str().unwrap().to_owned(), option["currentValue"].as_str().unwrap().to_owned())
+    };
+    options.as_array().unwrap().iter().map(option).collect()
+}
+
+fn of(mode: &str, model: &str, effort: &str) -> Vec<(String, String)> {
+    [("mode", mode), ("model", model), ("reasoning_effort", effort)]
+        .map(|(id, value)| (id.to_owned(), value.to_owned()))
+        .into()
+}
+
+async fn set(harness: &mut Harness, session: &str, option: &str, value: &str) -> Vec<Value> {
+    let params = json!({ "sessionId": session, "configId": option, "value": value });
+    let id = harness.request("session/set_config_option", params).await;
+    harness.until_answer(id).await
+}
+
+#[tokio::test]
+async fn model_and_thinking_are_options_and_a_mode_may_have_its_own_until_it_is_left() {
+    let mut harness =
+        Harness::with(Setup { catalogue: catalogue(200_000), modes: modes(), ..Setup::default() });
+    let session = harness.session().await;
+    let small = "anthropic/small";
+    let messages = set(&mut harness, &session, "model", "anthropic/claude-sonnet-5-5").await;
+    assert_eq!(messages.len(), 2, "one update and the answer");
+    assert_eq!(messages[0]["params"]["update"]["sessionUpdate"], "config_option_update");
+    let answer = &messages[1]["result"]["configOptions"];
+    assert_eq!(current(answer), of("ask", "anthropic/claude-sonnet-5-5", "default"));
+    assert_eq!(&messages[0]["params"]["update"]["configOptions"], answer);
+    set(&mut harness, &session, "reasoning_effort", "low").await;
+
+    let entered = set(&mut harness, &session, "mode", "plan").await;
+    assert_eq!(entered.len(), 3, "a mode update, an option update and the answer");
+    assert_eq!(current(&entered[2]["result"]["configOptions"]), of("plan", "gemini/gemini-4-carbon", "high"));
+    let left = set(&mut harness, &session, "mode", "code").await;
+    assert_eq!(
+        current(&left[2]["result"]["configOptions"]),
+        of("code", "anthropic/claude-sonnet-5-5", "low")
+    );
+
+    for (option, value, valid) in [
+        ("model", "gpt", small),
+        ("reasoning_effort", "enormous", "medium"),
+        ("speed", "x", "reasoning_effort"),
+    ] {
+        let answer = set(&mut harness, &session, option, value).await.pop().unwrap();
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        assert!(answer["error"]["data"].to_string().contains(valid), "{answer}");
+    }
+    let no_key = set(&mut harness, &session, "model", "openai/x").await.pop().unwrap();
+    assert_eq!(no_key["error"]["code"], -32000, "{no_key}");
+    harness.prompt(&session, "hello").await;
+    let request = harness.stage.next_request(&session).await;
+    assert_eq!((request.model.as_str(), request.effort), ("anthropic/claude-sonnet-5-5", Effort::Low));
+    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    harness.end().await;
+}
+
+#[tokio::test]
+async fn masked_tools_are_all_shown_and_the_ones_that_can_be_called_are_named() {
+    for (list, shown, allowed) in [(ToolList::Hide, false, false), (ToolList::Mask, true, true)] {
+        let mut modes = Modes::built_in();
+        modes.set_default_tool_list(list);
+        let mut harness = Harness::with(Setup { mode: "plan", modes, ..Setup::default() });
+        let session = harness.session().await;
+        let prompt = harness.prompt(&session, "hello").await;
+        let request = harness.stage.next_request(&session).await;
+        assert_eq!(request.tools.iter().any(|tool| tool.name == "write_file"), shown);
+        assert_eq!(request.allowed.is_some(), allowed);
+        assert!(request.allowed.iter().flat_map(|names| names.iter()).all(|name| name != "write_file"));
+        // Shown or not: it is refused.
+        let arguments = json!({ "path": "a.txt", "content": "x" });
+        harness
+            .stage
+            .say(&session, Ok(ModelEvent::ToolCall { id: "1".into(), name: "write_file".into(), arguments }));
+        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        let messages = harness.until_answer(prompt).await;
+        let denied = |message: &&Value| message["params"]["update"]["_meta"]["modegate/denied"].is_string();
+        assert_eq!(messages.iter().filter(denied).count(), 1, "{messages:#?}");
+        assert!(!harness.cwd().join("a.txt").exists());
+        harness.end().await;
+    }
+}
+
+/// Lets the model say a text and how full its context is.
+fn answers(harness: &Harness, session: &str, text: &str, used: u64) {
+    for event in [
+        ModelEvent::Text(text.into()),
+        ModelEvent::Usage(Usage { used, size: 1000, ..Usage::default() }),
+        ModelEvent::Stop(ModelStop::Done),
+    ] {
+        harness.stage.say(session, Ok(event));
+    }
+}
+
+#[tokio::test]
+async fn a_full_context_is_summarised_and_the_client_is_told_as_it_wants_to_be() {
+    for takes_updates in [true, false] {
+        let mut harness =
+            Harness::with(Setup { catalogue: catalogue(1000), mode: "plan", ..Setup::default() });
+        let capabilities = if takes_updates { json!({ "session": { "compaction": {} } }) } else { json!({}) };
+        harness.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": capabilities })).await;
+        let session = harness.session().await;
+        for (number, used) in [(1, 300), (2, 900)] {
+            let prompt = harness.prompt(&session, &format!("Question {number}?")).await;
+            harness.stage.next_request(&session).await;
+            answers(&harness, &session, &"word ".repeat(80), used);
+            harness.until_answer(prompt).await;
+        }
+        let prompt = harness.prompt(&session, "Question 3?").await;
+        let asked = harness.stage.next_request(&session).await;
+        let Some(Block::Text(question)) = asked.messages.last().unwrap().blocks.last() else { panic!() };
+        assert!(question.contains("will be cut here"), "{question}");
+        assert!(asked.allowed.is_some_and(|names| names.is_empty()), "no tool is to be called");
+        answers(&harness, &session, "They asked two things.", 950);
+        let request = harness.stage.next_request(&session).await;
+        let Block::Text(opening) = &request.messages[0].blocks[0] else { panic!() };
+        assert!(
+            opening
+                .starts_with("<summary of=\"the conversation so far\">\nThey asked two things.\n</summary>"),
+            "{opening}"
+        );
+        let last = &request.messages.last().unwrap().blocks;
+        assert!(last.contains(&Block::Text("Question 3?".into())), "{last:?}");
+        assert!(matches!(last.last(), Some(Block::Reminder(_))), "plan mode goes on: {last:?}");
+        answers(&harness, &session, "Here.", 400);
+        let messages = harness.until_answer(prompt).await;
+        let stages: Vec<_> =
+            messages.iter().filter_map(|message| message["params"]["update"]["status"].as_str()).collect();
+        let told = messages.iter().any(|message| message.to_string().contains("was summarised to make room"));
+        assert_eq!(
+            (stages, told),
+            if takes_updates { (vec!["in_progress", "completed"], false) } else { (vec![], true) }
+        );
+        harness.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_was_too_long_is_made_again_once_there_is_room() {
+    let mut harness = Harness::with(Setup { catalogue: catalogue(100_000), ..Setup::default() });
+    let session = harness.session().await;
+    let prompt = harness.prompt(&session, "One?").await;
+    harness.stage.next_request(&session).await;
+    answers(&harness, &session, "Yes.", 0);
+    harness.until_answer(prompt).await;
+    let too_long = || Err(ModelError { failure: Failure::ContextTooLong, text: "too long".into() });
+    let prompt = harness.prompt(&session, "Two?").await;
+    harness.stage.next_request(&session).await;
+    harness.stage.say(&session, too_long());
+    harness.stage.next_request(&session).await;
+    answers(&harness, &session, "One was asked.", 0);
+    let request = harness.stage.next_request(&session).await;
+    let roles: Vec<Role> = request.messages.iter().map(|message| message.role).collect();
+    assert_eq!(roles.last(), Some(&Role::User));
+    assert!(roles.windows(2).all(|pair| pair[0] != pair[1]), "{roles:?}");
+    // It is too long again: that is an error, and no circle.
+    harness.stage.say(&session, too_long());
+    let answer = harness.until_answer(prompt).await.pop().unwrap();
+    assert_eq!(answer["error"]["message"], "too long", "{answer}");
+    harness.end().await;
+}
