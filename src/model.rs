@@ -71,8 +71,9 @@ impl Block {
     /// Bytes of what it says; a picture is taken for as many as it costs in tokens.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Text(text) | Self::Thought(text) | Self::Reminder(text) => text.len(),
-            Self::ToolResult { text, .. } => text.len(),
+            Self::Text(text) | Self::Thought(text) | Self::Reminder(text) | Self::ToolResult { text, .. } => {
+                text.len()
+            }
             Self::ToolCall { name, arguments, .. } => name.len() + arguments.to_string().len(),
             Self::Image(_) => 6_000,
             Self::Seal(_) => 0,

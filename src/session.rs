@@ -175,7 +175,7 @@ enum SessionCommand {
         mode: SessionModeId,
         source: ModeSource,
         /// No effect: the mode was on already. With it, the config options as they are then.
-        reply: oneshot::Sender<Result<(Option<ModeEffect>, Vec<SessionConfigOption>), AgentError>>,
+        reply: oneshot::Sender<ModeOutcome>,
     },
     Choose {
         wish: Wish,
@@ -184,6 +184,9 @@ enum SessionCommand {
     },
     Close(oneshot::Sender<()>),
 }
+
+/// What a mode change did, and the config options as they are then.
+type ModeOutcome = Result<(Option<ModeEffect>, Vec<SessionConfigOption>), AgentError>;
 
 /// What a user wants of who answers.
 enum Wish {

@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(facts_of("claude-opus-5-5").context, M);
         assert_eq!(facts_of("claude-opus-4-5-20251101").thinking, Budget);
         assert_eq!(facts_of("openai/gpt-6.2-sol"), facts_of("gpt-6.2-sol"));
-        assert_eq!(facts_of("qwen/qwen3-coder:free").images, false);
+        assert!(!facts_of("qwen/qwen3-coder:free").images);
         assert_eq!(facts_of("somebody/new-model"), UNKNOWN);
         assert_eq!(title_of("gpt-6.2-sol"), "GPT-6.2 Sol");
     }

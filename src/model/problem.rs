@@ -11,6 +11,18 @@ use crate::model::{Failure, ModelError};
 /// Characters of a provider's own words.
 const QUOTE: usize = 200;
 
+/// Kinds of errors that pass.
+const PASSING: [&str; 8] = [
+    "overloaded",
+    "rate_limit",
+    "server_error",
+    "api_error",
+    "timeout",
+    "unavailable",
+    "internal",
+    "exhausted",
+];
+
 /// Something went wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -58,16 +70,6 @@ impl Problem {
         if is_too_long(kind, message) {
             return Self::lasting(Failure::ContextTooLong, text);
         }
-        const PASSING: [&str; 8] = [
-            "overloaded",
-            "rate_limit",
-            "server_error",
-            "api_error",
-            "timeout",
-            "unavailable",
-            "internal",
-            "exhausted",
-        ];
         let kind = kind.to_ascii_lowercase();
         let passes = PASSING.iter().any(|word| kind.contains(word)) || kind.starts_with('5') || kind == "429";
         if passes && !is_quota(&kind, message) {

@@ -214,7 +214,7 @@ impl Asking {
             match &mut event {
                 ModelEvent::Text(text) | ModelEvent::Thought(text) if text.is_empty() => continue,
                 ModelEvent::Text(_) | ModelEvent::Thought(_) | ModelEvent::ToolCall { .. } => {
-                    self.has_spoken = true
+                    self.has_spoken = true;
                 }
                 ModelEvent::Usage(usage) if usage.size == 0 => usage.size = self.facts.context,
                 ModelEvent::Stop(ModelStop::Done) if !self.has_spoken => {
@@ -243,13 +243,14 @@ impl Asking {
                 self.ready.push_back(Ok(ModelEvent::Waiting { reason: error.text, wait }));
                 self.phase = Phase::Wait(wait);
             }
-            wait => {
-                let mut error = error;
-                if let (Again::After(wait), false) = (again, self.has_spoken) {
-                    error.text.push_str(&format!("; it wants us to wait {} s", wait.as_secs_f64().ceil()));
-                } else if wait.is_some() && !self.has_spoken {
-                    error.text.push_str(&format!(" (asked {} times)", self.attempts));
-                }
+            _ => {
+                let more = match again {
+                    _ if self.has_spoken => String::new(),
+                    Again::After(wait) => format!("; it wants us to wait {} s", wait.as_secs_f64().ceil()),
+                    Again::Later => format!(" (asked {} times)", self.attempts),
+                    Again::No => String::new(),
+                };
+                let error = ModelError { text: error.text + &more, ..error };
                 self.ready.push_back(Err(error));
                 self.phase = Phase::Over;
             }
@@ -266,15 +267,14 @@ impl Reading {
             .await
             .map_err(|error| Problem::passing(format!("the reply broke off: {error}")))?;
         let decoder = &mut self.decoder;
-        match chunk {
-            Some(chunk) => self.frames.push(chunk.as_ref(), |frame| decoder.frame(frame, events)),
-            None => {
-                self.frames.end(|frame| decoder.frame(frame, events))?;
-                if events.iter().any(|event| matches!(event, ModelEvent::Stop(_))) {
-                    return Ok(());
-                }
-                decoder.end(events)
+        if let Some(chunk) = chunk {
+            self.frames.push(chunk.as_ref(), |frame| decoder.frame(frame, events))
+        } else {
+            self.frames.end(|frame| decoder.frame(frame, events))?;
+            if events.iter().any(|event| matches!(event, ModelEvent::Stop(_))) {
+                return Ok(());
             }
+            decoder.end(events)
         }
     }
 }

@@ -83,10 +83,13 @@ pub fn encode(
                 send,
             );
         }
-        SessionEvent::Compaction { .. } => {}
         SessionEvent::Usage(usage) => send(SessionUpdate::UsageUpdate(usage_update(usage)).into()),
         // The client has the user's message already, and learns of the end from the answer. Seals are the provider's.
-        SessionEvent::UserMessage { .. } | SessionEvent::Sealed { .. } | SessionEvent::Stop { .. } => {}
+        // A compaction that has not come to anything is nothing to a client that takes no updates about it.
+        SessionEvent::UserMessage { .. }
+        | SessionEvent::Sealed { .. }
+        | SessionEvent::Compaction { .. }
+        | SessionEvent::Stop { .. } => {}
     }
 }
 

@@ -42,7 +42,7 @@ pub fn entering(modes: &Modes, catalogue: &Catalogue, mode: &SessionModeId, chos
     let Ok(mode) = modes.resolve(&mode.0) else { return choice };
     if let Some(model) = &mode.model {
         match catalogue.resolve(model) {
-            Ok(model) => choice.model = model,
+            Ok(found) => choice.model = found,
             Err(error) => tracing::warn!(mode = mode.id, %error, "the mode's model cannot be used"),
         }
     }

@@ -54,12 +54,11 @@ struct Place {
 pub async fn make(sources: &Sources, cwd: &Path, now: i64) -> Arc<str> {
     let (user_file, folder) = (sources.user_file.clone(), cwd.to_owned());
     let looking = tokio::task::spawn_blocking(move || look(user_file.as_deref(), &folder));
-    let place = match tokio::time::timeout(PATIENCE, looking).await {
-        Ok(Ok(place)) => place,
-        Ok(Err(_)) | Err(_) => {
-            tracing::warn!(cwd = %cwd.display(), "what is written for agents could not be read in time");
-            Place::default()
-        }
+    let place = if let Ok(Ok(place)) = tokio::time::timeout(PATIENCE, looking).await {
+        place
+    } else {
+        tracing::warn!(cwd = %cwd.display(), "what is written for agents could not be read in time");
+        Place::default()
     };
     compose(&place, &sources.platform, cwd, now).into()
 }
@@ -94,7 +93,8 @@ fn compose(place: &Place, platform: &str, cwd: &Path, now: i64) -> String {
 }
 
 fn clip(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }
 
 fn look(user_file: Option<&Path>, cwd: &Path) -> Place {

@@ -124,7 +124,7 @@ pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
             None => return Ok(StopReason::MaxTurnRequests),
             Some(Next::Ask(request)) => request,
             Some(Next::Summarise(summary)) => match turn.summarise_or_stop(summary).await? {
-                Some(stop) => return Ok(stop),
+                Some(reason) => return Ok(reason),
                 None => continue,
             },
         };
@@ -142,7 +142,7 @@ pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
                 let summary = turn.ask_actor(|reply| TurnMessage::MakeRoom { reply }).await?;
                 let Some(summary) = summary else { return Err(TurnError::Model(error)) };
                 match turn.summarise_or_stop(summary).await? {
-                    Some(stop) => return Ok(stop),
+                    Some(reason) => return Ok(reason),
                     None => continue,
                 }
             }

@@ -50,27 +50,24 @@ fn sequence(provider: &str, body: &Value) -> Sequence {
     for message in messages.as_array().unwrap() {
         let role = message["role"].to_string();
         let parts = message.get("content").filter(|content| content.is_array()).or(message.get("parts"));
-        match parts.and_then(Value::as_array) {
-            Some(parts) => {
-                for part in parts {
-                    let mut part = part.clone();
-                    part.as_object_mut().unwrap().shift_remove("cache_control");
-                    match part["text"].as_str() {
-                        Some(text) if text.starts_with(TAG) => sequence.reminder = Some(text.to_owned()),
-                        _ => sequence.rest.push(format!("{role} {part}")),
-                    }
+        if let Some(parts) = parts.and_then(Value::as_array) {
+            for part in parts {
+                let mut part = part.clone();
+                part.as_object_mut().unwrap().shift_remove("cache_control");
+                match part["text"].as_str() {
+                    Some(text) if text.starts_with(TAG) => sequence.reminder = Some(text.to_owned()),
+                    _ => sequence.rest.push(format!("{role} {part}")),
                 }
             }
-            None => {
-                let mut message = message.clone();
-                if let Some((text, reminder)) =
-                    message["content"].as_str().and_then(|text| text.split_once(&format!("\n\n{TAG}")))
-                {
-                    sequence.reminder = Some(reminder.to_owned());
-                    message["content"] = text.into();
-                }
-                sequence.rest.push(message.to_string());
+        } else {
+            let mut message = message.clone();
+            if let Some((text, reminder)) =
+                message["content"].as_str().and_then(|text| text.split_once(&format!("\n\n{TAG}")))
+            {
+                sequence.reminder = Some(reminder.to_owned());
+                message["content"] = text.into();
             }
+            sequence.rest.push(message.to_string());
         }
     }
     sequence

@@ -170,9 +170,7 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Asked> {
 
 async fn write(stream: &mut TcpStream, reply: &Reply) -> std::io::Result<()> {
     let mut head = format!("HTTP/1.1 {} X\r\ntransfer-encoding: chunked\r\n", reply.status);
-    for (name, value) in &reply.headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
+    head.extend(reply.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")));
     stream.write_all(format!("{head}\r\n").as_bytes()).await?;
     for piece in reply.pieces.iter().filter(|piece| !piece.is_empty()) {
         stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes()).await?;

@@ -320,18 +320,14 @@ enum Begun {
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Delta {
-    TextDelta {
-        text: String,
-    },
-    ThinkingDelta {
-        thinking: String,
-    },
-    SignatureDelta {
-        signature: String,
-    },
-    InputJsonDelta {
-        partial_json: String,
-    },
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "thinking_delta")]
+    Thinking { thinking: String },
+    #[serde(rename = "signature_delta")]
+    Signature { signature: String },
+    #[serde(rename = "input_json_delta")]
+    Json { partial_json: String },
     #[serde(other)]
     Other,
 }
@@ -358,10 +354,14 @@ struct Said {
 /// Each is what it is now, not what came to it.
 #[derive(Debug, Default, Deserialize)]
 struct Counts {
-    input_tokens: Option<u64>,
-    cache_creation_input_tokens: Option<u64>,
-    cache_read_input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
+    #[serde(rename = "input_tokens")]
+    input: Option<u64>,
+    #[serde(rename = "cache_creation_input_tokens")]
+    cache_write: Option<u64>,
+    #[serde(rename = "cache_read_input_tokens")]
+    cache_read: Option<u64>,
+    #[serde(rename = "output_tokens")]
+    output: Option<u64>,
 }
 
 /// A block whose end has not come.
@@ -386,7 +386,7 @@ impl Decoder {
                 self.open.push((index, Open::Signature(signature)));
             }
             Begun::RedactedThinking { data } => {
-                events.push_back(ModelEvent::Seal(json!({ "redacted": data })))
+                events.push_back(ModelEvent::Seal(json!({ "redacted": data })));
             }
             Begun::ToolUse { id, name, input } => {
                 self.open.push((index, Open::Call { id, name, input, json: String::new() }));
@@ -398,16 +398,16 @@ impl Decoder {
     fn go_on(&mut self, index: u64, delta: Delta, events: &mut VecDeque<ModelEvent>) {
         let open = self.open.iter_mut().find(|(at, _)| *at == index).map(|(_, open)| open);
         match (delta, open) {
-            (Delta::TextDelta { text }, _) => events.push_back(ModelEvent::Text(text)),
-            (Delta::ThinkingDelta { thinking }, _) => events.push_back(ModelEvent::Thought(thinking)),
-            (Delta::SignatureDelta { signature: more }, Some(Open::Signature(signature))) => {
-                signature.push_str(&more)
+            (Delta::Text { text }, _) => events.push_back(ModelEvent::Text(text)),
+            (Delta::Thinking { thinking }, _) => events.push_back(ModelEvent::Thought(thinking)),
+            (Delta::Signature { signature: more }, Some(Open::Signature(signature))) => {
+                signature.push_str(&more);
             }
-            (Delta::InputJsonDelta { partial_json }, Some(Open::Call { json, .. })) => {
-                json.push_str(&partial_json)
+            (Delta::Json { partial_json }, Some(Open::Call { json, .. })) => {
+                json.push_str(&partial_json);
             }
             // Deltas of blocks that we did not ask for, and kinds that may be added.
-            (Delta::SignatureDelta { .. } | Delta::InputJsonDelta { .. } | Delta::Other, _) => {}
+            (Delta::Signature { .. } | Delta::Json { .. } | Delta::Other, _) => {}
         }
     }
 
@@ -416,7 +416,7 @@ impl Decoder {
         match self.open.remove(at).1 {
             Open::Signature(signature) if signature.is_empty() => {}
             Open::Signature(signature) => {
-                events.push_back(ModelEvent::Seal(json!({ "signature": signature })))
+                events.push_back(ModelEvent::Seal(json!({ "signature": signature })));
             }
             Open::Call { id, name, input, json } => {
                 let arguments =
@@ -427,22 +427,19 @@ impl Decoder {
     }
 
     fn count(&mut self, counts: &Counts) {
-        let Counts { input_tokens, cache_creation_input_tokens, cache_read_input_tokens, output_tokens } =
-            counts;
+        let Counts { input, cache_write, cache_read, output } = counts;
         let ours = &mut self.counts;
-        ours.input_tokens = input_tokens.or(ours.input_tokens);
-        ours.cache_creation_input_tokens = cache_creation_input_tokens.or(ours.cache_creation_input_tokens);
-        ours.cache_read_input_tokens = cache_read_input_tokens.or(ours.cache_read_input_tokens);
-        ours.output_tokens = output_tokens.or(ours.output_tokens);
+        ours.input = input.or(ours.input);
+        ours.cache_write = cache_write.or(ours.cache_write);
+        ours.cache_read = cache_read.or(ours.cache_read);
+        ours.output = output.or(ours.output);
     }
 
     fn usage(&self) -> Usage {
-        let count = |count: Option<u64>| count.unwrap_or(0);
-        let (cache_read, cache_write) =
-            (count(self.counts.cache_read_input_tokens), count(self.counts.cache_creation_input_tokens));
-        let output = count(self.counts.output_tokens);
-        let used = count(self.counts.input_tokens) + cache_read + cache_write + output;
-        Usage { used, size: 0, cache_read, cache_write, output }
+        let Counts { input, cache_write, cache_read, output } = &self.counts;
+        let [input, cache_write, cache_read, output] =
+            [input, cache_write, cache_read, output].map(|count| count.unwrap_or(0));
+        Usage { used: input + cache_read + cache_write + output, size: 0, cache_read, cache_write, output }
     }
 }
 

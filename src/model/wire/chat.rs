@@ -1,6 +1,6 @@
-//! OpenAI's Chat Completions, as OpenAI and the many servers that speak it understand it.
+//! `OpenAI`'s Chat Completions, as `OpenAI` and the many servers that speak it understand it.
 //!
-//! What only some servers know is sent where the address is OpenAI's own. Text stays one string, because some servers
+//! What only some servers know is sent where the address is `OpenAI`'s own. Text stays one string, because some servers
 //! take nothing else, and so the reminder is the end of the last user or tool message: some templates refuse a user
 //! message after a tool's.
 
@@ -63,7 +63,7 @@ impl Wire for Chat {
     }
 }
 
-/// The effort to ask for. OpenAI's own models take tools in this format only when they are told not to think.
+/// The effort to ask for. `OpenAI`'s own models take tools in this format only when they are told not to think.
 fn effort(ask: &Ask<'_>) -> Option<Effort> {
     let off = ask.is_official && !ask.request.tools.is_empty() && ask.facts.efforts.contains(&Effort::None);
     ask.effort().or(off.then_some(Effort::None))
@@ -232,7 +232,7 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, said: &mut Vec<Said<'a>>) {
             }
             Block::Reminder(reminder) => match said.last_mut() {
                 Some(Said::Tool { content, .. }) if text.is_empty() && images.is_empty() => {
-                    append(content, reminder, "\n\n")
+                    append(content, reminder, "\n\n");
                 }
                 _ => append(&mut text, reminder, "\n\n"),
             },

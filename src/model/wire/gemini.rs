@@ -180,7 +180,7 @@ fn contents<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Content<'a>> {
             }
             Block::Image(_) => parts.push(Part::Text { text: NO_IMAGE }),
             Block::Seal(seal) if ask.is_own(&seal.origin) => {
-                signature = seal.data["thoughtSignature"].as_str()
+                signature = seal.data["thoughtSignature"].as_str();
             }
             Block::Seal(_) | Block::Thought(_) => {}
             Block::ToolCall { id: call, name, arguments } => {
@@ -247,16 +247,15 @@ struct Called {
 }
 
 #[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Counts {
-    #[serde(default)]
-    prompt_token_count: u64,
-    #[serde(default)]
-    cached_content_token_count: u64,
-    #[serde(default)]
-    candidates_token_count: u64,
-    #[serde(default)]
-    thoughts_token_count: u64,
+    #[serde(default, rename = "promptTokenCount")]
+    prompt: u64,
+    #[serde(default, rename = "cachedContentTokenCount")]
+    cached: u64,
+    #[serde(default, rename = "candidatesTokenCount")]
+    candidates: u64,
+    #[serde(default, rename = "thoughtsTokenCount")]
+    thoughts: u64,
 }
 
 #[derive(Default)]
@@ -310,10 +309,9 @@ impl Decode for Decoder {
     fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
         let stop = self.stop.ok_or_else(Problem::cut)?;
         events.extend(self.counts.map(|counts| {
-            let output = counts.candidates_token_count + counts.thoughts_token_count;
-            let used = counts.prompt_token_count + output;
-            let cache_read = counts.cached_content_token_count;
-            ModelEvent::Usage(Usage { used, size: 0, cache_read, cache_write: 0, output })
+            let output = counts.candidates + counts.thoughts;
+            let used = counts.prompt + output;
+            ModelEvent::Usage(Usage { used, size: 0, cache_read: counts.cached, cache_write: 0, output })
         }));
         events.push_back(ModelEvent::Stop(stop));
         Ok(())

@@ -167,7 +167,7 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<Said<'a>>) {
             // Some templates know no user message after a tool's.
             Block::Reminder(reminder) => match messages.last_mut().filter(|last| last.role == "tool") {
                 Some(last) if said.content.is_empty() && said.images.is_empty() => {
-                    append(&mut last.content, reminder)
+                    append(&mut last.content, reminder);
                 }
                 _ => append(&mut said.content, reminder),
             },

@@ -1,4 +1,4 @@
-//! OpenAI's Responses API, without state at the server: every request carries the whole conversation.
+//! `OpenAI`'s Responses API, without state at the server: every request carries the whole conversation.
 //!
 //! Reasoning goes back as it came, encrypted, in front of what followed it. The reminder is a message of its own at the
 //! end, which this format allows.

@@ -130,12 +130,11 @@ impl Decoder {
             Some(Value::String(text)) => text,
             Some(value) => value.to_string(),
         };
-        match self.open.iter_mut().rev().find(|open| same(open)) {
-            Some(open) => open.json.push_str(&json),
-            None => {
-                let id = if id.is_empty() { format!("call_{}", uuid::Uuid::now_v7().simple()) } else { id };
-                self.open.push(Open { index, id, name, json });
-            }
+        if let Some(open) = self.open.iter_mut().rev().find(|open| same(open)) {
+            open.json.push_str(&json);
+        } else {
+            let id = if id.is_empty() { format!("call_{}", uuid::Uuid::now_v7().simple()) } else { id };
+            self.open.push(Open { index, id, name, json });
         }
     }
 
@@ -150,7 +149,7 @@ impl Decoder {
         for (key, value) in detail {
             match (known.get_mut(&key), value) {
                 (Some(Value::String(text)), Value::String(more)) if key == "text" || key == "summary" => {
-                    text.push_str(&more)
+                    text.push_str(&more);
                 }
                 (Some(old), value) if !value.is_null() => *old = value,
                 (Some(_), _) => {}
