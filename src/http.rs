@@ -48,7 +48,10 @@ pub enum HttpError {
     /// The address, a header or the certificates are no good: asking again does not help.
     #[error("{0}")]
     Unusable(String),
-    /// The server could not be reached, or broke off.
+    /// The server could not be reached.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The server broke off, or is silent.
     #[error("{0}")]
     Broken(String),
 }
@@ -121,14 +124,14 @@ fn explain(error: reqwest::Error) -> HttpError {
     if error.is_builder() {
         return HttpError::Unusable(format!("the address is not usable: {}", chain(&error)));
     }
-    HttpError::Broken(if error.is_timeout() {
-        let limit = if error.is_connect() { CONNECT } else { SILENCE };
-        format!("no answer within {} s", limit.as_secs())
-    } else if error.is_connect() {
-        format!("it cannot be reached: {}", root(&error))
-    } else {
-        format!("the connection broke: {}", root(&error))
-    })
+    match (error.is_connect(), error.is_timeout()) {
+        (true, true) => {
+            HttpError::Unreachable(format!("it cannot be reached within {} s", CONNECT.as_secs()))
+        }
+        (true, false) => HttpError::Unreachable(format!("it cannot be reached: {}", root(&error))),
+        (false, true) => HttpError::Broken(format!("no answer within {} s", SILENCE.as_secs())),
+        (false, false) => HttpError::Broken(format!("the connection broke: {}", root(&error))),
+    }
 }
 
 fn chain(error: &reqwest::Error) -> String {

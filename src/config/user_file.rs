@@ -258,3 +258,6 @@ fn create_private(folder: &Path, path: &Path, text: &str) -> std::io::Result<()>
     }
     moved
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,9 @@ use crate::http::{Http, HttpError, Post, Response};
 /// How often a request is made at most.
 const ATTEMPTS: u32 = 6;
 
+/// How often a server is tried that cannot be reached.
+const UNREACHABLE: u32 = 3;
+
 /// How long all waits of a request may be together.
 const BUDGET: Duration = Duration::from_secs(60);
 
@@ -190,7 +193,11 @@ impl Asking {
         let text = format!("{}: {error}", self.endpoint.host);
         match error {
             HttpError::Unusable(_) => Problem::lasting(Failure::Other, text),
-            HttpError::Broken(_) => Problem::passing(text),
+            // A server that is not there seldom comes back within a minute.
+            HttpError::Unreachable(_) if self.attempts >= UNREACHABLE => {
+                Problem::lasting(Failure::Other, text)
+            }
+            HttpError::Unreachable(_) | HttpError::Broken(_) => Problem::passing(text),
         }
     }
 

@@ -1,0 +1,61 @@
+use super::*;
+
+fn file(yaml: &str) -> UserFile {
+    serde_saphyr::from_str(yaml).unwrap()
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_with_a_key_that_others_may_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(CONFIG);
+    let write = |text: &str, mode: u32| {
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        read(Some(dir.path())).map(|file| file.providers.len()).map_err(|error| format!("{error:#}"))
+    };
+    let key = "providers: {anthropic: {api_key: s3cret}}";
+    assert!(write(key, 0o644).unwrap_err().contains("chmod 600"));
+    assert_eq!(write(key, 0o600), Ok(1));
+    assert_eq!(write("providers: {anthropic: {key_command: pass}}", 0o644), Ok(1));
+    for (wrong, words) in [
+        ("providers: {acme: {}}", "the providers are anthropic"),
+        ("providers: {anthropic: {api_keyy: s3cret}}", "expected one of api_key"),
+        ("providers: {anthropic: {api_key: s3cret, key_command: pass}}", "keep one"),
+        ("providers: {openai: {base_url: 'localhost:8080'}}", "does not start with http"),
+        ("providers: {anthropic: {api_key: [s3cret]}}", "line 1"),
+    ] {
+        let error = write(wrong, 0o600).unwrap_err();
+        assert!(error.contains(words) && !error.contains("s3cret"), "{error}");
+    }
+}
+
+#[test]
+fn what_setup_wrote_is_read_again_and_other_providers_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("modegate");
+    let setup = |provider, key: Option<&str>| Setup {
+        provider,
+        key: key.map(SecretString::from),
+        key_command: key.is_none().then(|| "pass".to_owned()),
+        base_url: None,
+        model: format!("{provider}/m"),
+    };
+    write(&folder, &setup("anthropic", Some("k: \"1\" # x"))).unwrap();
+    write(&folder, &setup("gemini", None)).unwrap();
+    let read = read(Some(&folder)).unwrap();
+    assert_eq!(read.model.as_deref(), Some("gemini/m"));
+    assert_eq!(read.providers["anthropic"].api_key.as_ref().unwrap().expose_secret(), "k: \"1\" # x");
+    assert_eq!(read.providers["gemini"].key_command.as_deref(), Some("pass"));
+}
+
+#[test]
+fn a_stored_key_does_not_follow_to_another_address() {
+    let made = || file("model: openai/a\nproviders: {openai: {api_key: k, base_url: 'https://one'}}");
+    let other = merge(file("providers: {openai: {base_url: 'https://two'}}"), made());
+    assert!(other.providers["openai"].api_key.is_none());
+    let same = merge(file("providers: {openai: {models: [b]}}\nmodel: openai/b"), made());
+    assert!(same.providers["openai"].api_key.is_some());
+    assert_eq!(same.model.as_deref(), Some("openai/b"));
+}
