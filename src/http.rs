@@ -18,6 +18,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// How long a server may be silent. Models think for minutes.
 const SILENCE: Duration = Duration::from_secs(300);
 
+/// How long a body that is read as a whole may take.
+const TEXT: Duration = Duration::from_secs(5);
+
 /// Bytes of a body that is read as a whole.
 const MAX_TEXT: usize = 64 * 1024;
 
@@ -91,12 +94,16 @@ impl Response {
     /// The start of the body as text.
     pub async fn text(mut self) -> String {
         let mut bytes = Vec::new();
-        while let Ok(Some(chunk)) = self.0.chunk().await {
-            bytes.extend_from_slice(&chunk);
-            if bytes.len() >= MAX_TEXT {
-                break;
+        let read = async {
+            while let Ok(Some(chunk)) = self.0.chunk().await {
+                bytes.extend_from_slice(&chunk);
+                if bytes.len() >= MAX_TEXT {
+                    break;
+                }
             }
-        }
+        };
+        // What has come by then is enough to say what is wrong.
+        let _ = tokio::time::timeout(TEXT, read).await;
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }

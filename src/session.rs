@@ -112,8 +112,10 @@ pub struct Session {
     compactions: u64,
     /// The one that is under way.
     compacting: Option<String>,
-    /// The turn in which a summary failed.
-    summary_failed: Option<u64>,
+    /// The turn in which the conversation was summarised last, in vain or not.
+    summarised_in: Option<u64>,
+    /// The text of the last prompt, as the model has it.
+    last_prompt: Option<String>,
     /// The events as the model sees them.
     history: History,
     /// Remembered answers.
@@ -394,7 +396,8 @@ impl Session {
             plan: Vec::new(),
             compactions: 0,
             compacting: None,
-            summary_failed: None,
+            summarised_in: None,
+            last_prompt: None,
             history: History::default(),
             grants: Grants::default(),
             seen: HashMap::new(),
@@ -409,6 +412,7 @@ impl Session {
     fn push(&mut self, event: SessionEvent) {
         self.history.push(&event);
         match &event {
+            SessionEvent::UserMessage { content, .. } => self.last_prompt = history::text_of(content),
             SessionEvent::ToolCall(call) => {
                 self.open_calls.insert(call.id.clone(), call.clone());
             }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use secrecy::SecretString;
 
 use super::environment::Environment;
@@ -65,7 +65,7 @@ pub fn find(environment: &Environment, file: &UserFile, asked: Option<&ModelId>)
     let mut reachable = Vec::new();
     for provider in PROVIDERS {
         let settings = file.providers.get(provider.id);
-        let Some(endpoint) = endpoint(provider, environment, settings)? else { continue };
+        let endpoint = endpoint(provider, environment, settings);
         let is_configured = endpoint.key.is_some() || !endpoint.is_official;
         let described = settings
             .into_iter()
@@ -95,11 +95,7 @@ pub fn find(environment: &Environment, file: &UserFile, asked: Option<&ModelId>)
 }
 
 /// A provider's address and key. None where its key is for another address.
-fn endpoint(
-    provider: Provider,
-    environment: &Environment,
-    settings: Option<&ProviderSettings>,
-) -> anyhow::Result<Option<Endpoint>> {
+fn endpoint(provider: Provider, environment: &Environment, settings: Option<&ProviderSettings>) -> Endpoint {
     let from_file = settings.and_then(|settings| settings.base_url.as_deref());
     let from_environment = environment.url(provider.url_variable);
     let url = from_environment.or(from_file);
@@ -108,10 +104,8 @@ fn endpoint(
         (_, Some(url)) => url.trim_end_matches('/').to_owned(),
         (_, None) => provider.base_url.to_owned(),
     };
-    let rest = base_url.strip_prefix("https://").or_else(|| base_url.strip_prefix("http://"));
-    let Some(rest) = rest else {
-        bail!("{}: the address {base_url:?} does not start with http:// or https://", provider.url_variable);
-    };
+    // An address that is none is said when it is used: it must not keep other providers from answering.
+    let rest = base_url.split_once("://").map_or(base_url.as_str(), |(_, rest)| rest);
     let host = rest.split('/').next().unwrap_or(rest).rsplit('@').next().unwrap_or(rest).to_owned();
     let key = key(provider, environment, settings, from_environment.is_some());
     let wire: Box<dyn Wire> = match provider.id {
@@ -122,7 +116,7 @@ fn endpoint(
         _ => Box::new(Ollama),
     };
     let is_official = base_url == provider.base_url;
-    Ok(Some(Endpoint {
+    Endpoint {
         base_url,
         host,
         key,
@@ -130,7 +124,7 @@ fn endpoint(
         wire,
         is_official,
         without: Mutex::default(),
-    }))
+    }
 }
 
 /// A key goes to the address that it was given for and to no other: one from the environment goes with the address from
@@ -143,8 +137,12 @@ fn key(
 ) -> Option<Key> {
     let has_file_url = settings.is_some_and(|settings| settings.base_url.is_some());
     // The one key for two formats: with an address for one of them, it is that server's.
-    let is_elsewhere = provider.id == "openai-responses"
-        && environment.url("OPENAI_BASE_URL").is_some()
+    let other = match provider.id {
+        "openai-responses" => Some("OPENAI_BASE_URL"),
+        "openai" => Some("OPENAI_RESPONSES_BASE_URL"),
+        _ => None,
+    };
+    let is_elsewhere = other.is_some_and(|other| environment.url(other).is_some())
         && environment.url(provider.url_variable).is_none();
     let from_environment = environment.key(provider.key_variables).cloned().map(Key::given);
     let from_file = settings.and_then(|settings| match (&settings.api_key, &settings.key_command) {
@@ -164,6 +162,9 @@ fn key(
 /// What `OLLAMA_HOST` may be: a host, a port, both, or an address.
 fn ollama_url(host: &str) -> String {
     let host = host.trim().trim_end_matches('/');
+    if host == "ollama.com" {
+        return "https://ollama.com".into();
+    }
     let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
     let (address, path) =
         rest.split_once('/').map_or((rest, String::new()), |(address, path)| (address, format!("/{path}")));

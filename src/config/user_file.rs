@@ -12,6 +12,7 @@ use serde::Deserialize;
 use crate::mode::ToolList;
 use crate::model::Effort;
 use crate::model::catalogue::{Described, PROVIDERS};
+use crate::model::problem::redact;
 
 /// What the user writes.
 pub const CONFIG: &str = "config.yaml";
@@ -102,15 +103,14 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
     for (id, settings) in own.providers {
         let known = providers.remove(&id).unwrap_or_default();
         let has_key = settings.api_key.is_some() || settings.key_command.is_some();
-        // A key belongs to an address: one that was stored for another is not sent to this one.
-        let same_place = settings.base_url.is_none() || settings.base_url == known.base_url;
-        let (api_key, key_command) = match (has_key, same_place) {
-            (true, _) => (settings.api_key, settings.key_command),
-            (false, true) => (known.api_key, known.key_command),
-            (false, false) => (None, None),
+        // A key and an address are one thing: a key that was given for one address is not sent to another.
+        let is_same_place = settings.base_url.is_none() || settings.base_url == known.base_url;
+        let (api_key, key_command, base_url) = match (has_key, is_same_place) {
+            (true, _) => (settings.api_key, settings.key_command, settings.base_url),
+            (false, true) => (known.api_key, known.key_command, known.base_url),
+            (false, false) => (None, None, settings.base_url),
         };
         let models = if settings.models.is_empty() { known.models } else { settings.models };
-        let base_url = settings.base_url.or(known.base_url);
         providers.insert(id, ProviderSettings { api_key, key_command, base_url, models });
     }
     UserFile {
@@ -133,7 +133,7 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
     // The message of the parser shows the line, and a line may be a key.
     let options = serde_saphyr::options! { with_snippet: false };
     let file: UserFile = serde_saphyr::from_str_with_options(&text, options)
-        .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+        .map_err(|error| anyhow::anyhow!("{}: {}", path.display(), redact(&error.to_string(), None)))?;
     let valid = PROVIDERS.map(|provider| provider.id);
     if let Some(unknown) = file.providers.keys().find(|id| !valid.contains(&id.as_str())) {
         bail!("{}: unknown provider {unknown:?}: the providers are {}", path.display(), valid.join(", "));
@@ -142,18 +142,22 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
         if settings.api_key.is_some() && settings.key_command.is_some() {
             bail!("{}: {id} has both api_key and key_command: keep one", path.display());
         }
-        if let Some(url) = settings
-            .base_url
-            .as_deref()
-            .filter(|url| !url.starts_with("http://") && !url.starts_with("https://"))
-        {
-            bail!("{}: {id}: base_url {url:?} does not start with http:// or https://", path.display());
-        }
+        check_url(id, settings.base_url.as_deref()).with_context(|| path.display().to_string())?;
     }
     if file.providers.values().any(|settings| settings.api_key.is_some()) {
         check_private(path)?;
     }
     Ok(file)
+}
+
+/// Ollama's address may be a host alone.
+fn check_url(provider: &str, url: Option<&str>) -> anyhow::Result<()> {
+    match url {
+        Some(url) if provider != "ollama" && !url.starts_with("http://") && !url.starts_with("https://") => {
+            bail!("{provider}: base_url {url:?} does not start with http:// or https://")
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(unix)]
@@ -194,6 +198,7 @@ pub struct Setup {
 /// Writes `setup.yaml`, readable by its owner alone, keeping what it says of other providers. Returns its path.
 pub fn write(folder: &Path, setup: &Setup) -> anyhow::Result<PathBuf> {
     let path = folder.join(SETUP);
+    check_url(setup.provider, setup.base_url.as_deref())?;
     let mut file =
         read_one(&path).context("the settings of an earlier setup; remove the file to begin anew")?;
     let known = file.providers.remove(setup.provider).unwrap_or_default();

@@ -97,8 +97,9 @@ const ROWS: [Row; 29] = [
     unlisted("kimi", blind(256_000, 32_000, Word, &[Low, High, Max])),
 ];
 
-/// A model that nothing is known of. It is taken to see pictures, because an error says so if it does not.
-const UNKNOWN: Facts = facts(128_000, 16_384, Word, &[Off, Minimal, Low, Medium, High]);
+/// A model that nothing is known of. It is taken to see no pictures, because one that it does not take would be refused with
+/// every request; a user who knows better says so in the settings.
+const UNKNOWN: Facts = blind(128_000, 16_384, Word, &[Off, Minimal, Low, Medium, High]);
 
 /// What is known of a model by its name at its provider; what stands before a slash in it is a vendor's name.
 pub fn facts_of(name: &str) -> Facts {

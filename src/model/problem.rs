@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::model::wire::NEEDS_THOUGHTS;
 use crate::model::{Failure, ModelError};
 
 /// Characters of a provider's own words.
@@ -71,7 +72,8 @@ impl Problem {
             return Self::lasting(Failure::ContextTooLong, text);
         }
         let kind = kind.to_ascii_lowercase();
-        let passes = PASSING.iter().any(|word| kind.contains(word)) || kind.starts_with('5') || kind == "429";
+        let passes = PASSING.iter().any(|word| kind.contains(word))
+            || kind.split(' ').any(|word| word.starts_with('5') || word == "429");
         if passes && !is_quota(&kind, message) {
             Self::passing(text)
         } else {
@@ -132,8 +134,9 @@ impl Rejection<'_> {
             402 => lasting(Failure::Other, format!("{host} wants to be paid (HTTP 402): {said}")),
             403 => lasting(Failure::Key, format!("{host} refuses this key (HTTP 403): {said}")),
             404 => {
-                let text =
-                    format!("{host} knows no model {model:?}, or the address is wrong (HTTP 404): {said}");
+                let text = format!(
+                    "{host} knows no model {model:?}, or the address is wrong (HTTP 404; --model PROVIDER/NAME names another): {said}"
+                );
                 lasting(Failure::Other, text)
             }
             413 => lasting(
@@ -162,6 +165,38 @@ impl Rejection<'_> {
         }
     }
 }
+
+/// The optional part of a request that an error names, if the request had it. That a value does not fit is something else:
+/// the user chose it.
+pub fn refused_part(
+    error: &str,
+    optional: &[&'static str],
+    without: &[&'static str],
+) -> Option<&'static str> {
+    let error = error.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| error.contains(word));
+    if error.contains("reasoning_content") && says(&["must be passed back", "missing"]) {
+        return Some(NEEDS_THOUGHTS).filter(|needs| !without.contains(needs));
+    }
+    if says(&["unsupported value", "with reasoning_effort are not supported"]) {
+        return None;
+    }
+    let part = optional.iter().find(|part| error.contains(**part) && !without.contains(part))?;
+    says(&REFUSALS).then_some(part)
+}
+
+/// How servers say that they do not take something.
+const REFUSALS: [&str; 9] = [
+    "unknown",
+    "unsupported",
+    "unrecognized",
+    "not permitted",
+    "not supported",
+    "extra",
+    "unexpected",
+    "invalid",
+    "missing",
+];
 
 /// Takes a secret out of a text, and anything else that looks like a key.
 pub fn redact(text: &str, secret: Option<&str>) -> String {

@@ -3,16 +3,17 @@
 //! Dropping the stream ends the request at once. What was said before a problem stays said: a request is made again only
 //! while nothing of its reply has been passed on.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use secrecy::{ExposeSecret, SecretString};
+use tokio::time::Instant;
 
 use super::key::Key;
 use super::known::Facts;
-use super::problem::{Again, Problem, Rejection, redact};
+use super::problem::{Again, Problem, Rejection, redact, refused_part};
 use super::wire::frames::{Frames, Framing, Unreadable};
 use super::wire::{Ask, Decode, Wire};
 use super::{Failure, ModelError, ModelEvent, ModelRequest, ModelStop, Reply};
@@ -24,7 +25,7 @@ const ATTEMPTS: u32 = 6;
 /// How often a server is tried that cannot be reached.
 const UNREACHABLE: u32 = 3;
 
-/// How long all waits of a request may be together.
+/// How long a request may take, with all its waits, until it is made for the last time.
 const BUDGET: Duration = Duration::from_secs(60);
 
 /// The first wait where the server names none; each further one is twice as long.
@@ -44,59 +45,49 @@ pub struct Endpoint {
     pub wire: Box<dyn Wire>,
     /// The address is the provider's own.
     pub is_official: bool,
-    /// Optional parts of requests that the server has said it does not know.
-    pub without: Mutex<Vec<&'static str>>,
+    /// Optional parts of requests that the server has said it does not take, by model.
+    pub without: Mutex<HashMap<String, Vec<&'static str>>>,
 }
 
 impl Endpoint {
-    fn body(&self, request: &ModelRequest, name: &str, facts: &Facts) -> bytes::Bytes {
-        let without = self.without.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.wire.body(&Ask { request, name, facts, is_official: self.is_official, without: &without }).into()
+    /// What is left out of requests to a model.
+    fn without(&self, name: &str) -> Vec<&'static str> {
+        self.without.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
     }
 
-    /// Notes an optional part that an error names as unknown. Not twice: then it is something else.
-    fn leave_out(&self, error: &str) -> bool {
-        const WORDS: [&str; 7] = [
-            "unknown",
-            "unsupported",
-            "unrecognized",
-            "not permitted",
-            "not supported",
-            "extra",
-            "unexpected",
-        ];
-        let error = error.to_ascii_lowercase();
-        let mut without = self.without.lock().unwrap_or_else(PoisonError::into_inner);
-        let named =
-            self.wire.optional().iter().find(|part| error.contains(**part) && !without.contains(part));
-        match named {
-            Some(part) if WORDS.iter().any(|word| error.contains(word)) => {
-                without.push(part);
-                true
-            }
-            _ => false,
+    /// Notes an optional part that an error names, if the request that it is about had it.
+    fn leave_out(&self, name: &str, error: &str, without: &[&'static str]) -> bool {
+        let Some(part) = refused_part(error, self.wire.optional(), without) else { return false };
+        let mut all = self.without.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all.entry(name.to_owned()).or_default();
+        if !known.contains(&part) {
+            known.push(part);
         }
+        true
     }
 }
 
 /// Starts a reply of a model at an endpoint.
 pub fn reply(http: Arc<Http>, endpoint: Arc<Endpoint>, facts: Facts, request: &ModelRequest) -> Reply {
     let name = request.model.parts().map_or("", |(_, name)| name).to_owned();
-    let body = endpoint.body(request, &name, &facts);
-    let asking = Asking {
+    let mut asking = Asking {
         http,
         framing: endpoint.wire.framing(),
         endpoint,
         request: request.clone(),
         name,
         facts,
-        body,
+        without: Vec::new(),
+        body: bytes::Bytes::new(),
         phase: Phase::Ask,
         attempts: 0,
-        waited: Duration::ZERO,
+        started: None,
+        secret: None,
+        held: Vec::new(),
         ready: VecDeque::new(),
         has_spoken: false,
     };
+    asking.write();
     stream::unfold(asking, |mut asking| async move { asking.next().await.map(|event| (event, asking)) })
         .boxed()
 }
@@ -109,10 +100,17 @@ struct Asking {
     request: ModelRequest,
     name: String,
     facts: Facts,
+    /// What the body was written without.
+    without: Vec<&'static str>,
     body: bytes::Bytes,
     phase: Phase,
     attempts: u32,
-    waited: Duration,
+    /// When it was first made.
+    started: Option<Instant>,
+    /// The key, to be kept out of what is said.
+    secret: Option<SecretString>,
+    /// What the provider wants back, of a reply that has not said anything yet: it may be asked again.
+    held: Vec<ModelEvent>,
     ready: VecDeque<Result<ModelEvent, ModelError>>,
     /// Something of the reply has been passed on.
     has_spoken: bool,
@@ -164,20 +162,35 @@ impl Asking {
         }
     }
 
+    /// Writes the request, without what this server does not take.
+    fn write(&mut self) {
+        self.without = self.endpoint.without(&self.name);
+        let ask = Ask {
+            request: &self.request,
+            name: &self.name,
+            facts: &self.facts,
+            is_official: self.endpoint.is_official,
+            without: &self.without,
+        };
+        self.body = self.endpoint.wire.body(&ask).into();
+    }
+
     /// Makes the request.
     async fn ask(&mut self) -> Result<(), Problem> {
         self.attempts += 1;
+        self.started.get_or_insert_with(Instant::now);
         let key = self.key().await?.cloned();
+        self.secret.clone_from(&key);
         let post = Post {
             url: self.endpoint.wire.url(&self.endpoint.base_url, &self.name),
-            headers: self.endpoint.wire.headers(key.as_ref(), self.endpoint.is_official),
+            headers: self.endpoint.wire.headers(key.as_ref()),
             body: self.body.clone(),
         };
         let response = self.http.post(post).await.map_err(|error| self.unreachable(&error))?;
         let kind = response.header("content-type").unwrap_or_default();
         let is_whole = kind.starts_with("application/json") && self.framing == Framing::Events;
         if response.status() != 200 || is_whole || kind.starts_with("text/html") {
-            return self.rejected(response, key.as_ref()).await;
+            return self.rejected(response).await;
         }
         let (frames, decoder) = (Frames::new(self.framing), self.endpoint.wire.decoder());
         self.phase = Phase::Read(Reading { response, frames, decoder });
@@ -202,17 +215,21 @@ impl Asking {
     }
 
     /// A response that is no reply: a problem, unless the request can be made without what the server does not know.
-    async fn rejected(&mut self, response: Response, key: Option<&SecretString>) -> Result<(), Problem> {
+    async fn rejected(&mut self, response: Response) -> Result<(), Problem> {
         let status = response.status();
         let wait = wait(&response);
-        let body = redact(&response.text().await, key.map(ExposeSecret::expose_secret));
-        if matches!(status, 400 | 422) && self.endpoint.leave_out(&body) {
+        let body = self.redact(&response.text().await);
+        if matches!(status, 400 | 422) && self.endpoint.leave_out(&self.name, &body, &self.without) {
             self.attempts -= 1;
-            self.body = self.endpoint.body(&self.request, &self.name, &self.facts);
+            self.write();
             return Ok(());
         }
         let Endpoint { host, key_variable, .. } = &*self.endpoint;
         Err(Rejection { status, body: &body, wait, host, model: &self.name, key_variable }.explain())
+    }
+
+    fn redact(&self, text: &str) -> String {
+        redact(text, self.secret.as_ref().map(ExposeSecret::expose_secret))
     }
 
     /// Passes events on. A reply that says nothing at all is a problem.
@@ -220,8 +237,13 @@ impl Asking {
         for mut event in events {
             match &mut event {
                 ModelEvent::Text(text) | ModelEvent::Thought(text) if text.is_empty() => continue,
+                ModelEvent::Seal(_) if !self.has_spoken => {
+                    self.held.push(event);
+                    continue;
+                }
                 ModelEvent::Text(_) | ModelEvent::Thought(_) | ModelEvent::ToolCall { .. } => {
                     self.has_spoken = true;
+                    self.ready.extend(self.held.drain(..).map(Ok));
                 }
                 ModelEvent::Usage(usage) if usage.size == 0 => usage.size = self.facts.context,
                 ModelEvent::Stop(ModelStop::Done) if !self.has_spoken => {
@@ -238,15 +260,16 @@ impl Asking {
     /// Asks again later, or gives up.
     fn problem(&mut self, problem: Problem) {
         let Problem { error, again } = problem;
+        let error = ModelError { text: self.redact(&error.text), ..error };
+        self.held.clear();
         let wait = match again {
             Again::No => None,
             Again::Later => Some(FIRST_WAIT * 2_u32.pow(self.attempts.saturating_sub(1))),
             Again::After(wait) => Some(wait),
         };
-        let left = BUDGET.saturating_sub(self.waited);
+        let passed = self.started.map_or(Duration::ZERO, |started| started.elapsed());
         match wait {
-            Some(wait) if !self.has_spoken && self.attempts < ATTEMPTS && wait <= left => {
-                self.waited += wait;
+            Some(wait) if !self.has_spoken && self.attempts < ATTEMPTS && passed + wait <= BUDGET => {
                 self.ready.push_back(Ok(ModelEvent::Waiting { reason: error.text, wait }));
                 self.phase = Phase::Wait(wait);
             }

@@ -48,9 +48,9 @@ impl Ask<'_> {
         !self.without.contains(&part)
     }
 
-    /// Whether a seal is this model's own.
+    /// Whether a seal is this model's own, and can go back.
     pub fn is_own(&self, origin: &ModelId) -> bool {
-        *origin == self.request.model
+        *origin == self.request.model && self.may_send(SIGNATURE)
     }
 }
 
@@ -60,9 +60,9 @@ pub trait Wire: Send + Sync {
     fn url(&self, base: &str, name: &str) -> String;
 
     /// The headers that a request needs.
-    fn headers(&self, key: Option<&SecretString>, is_official: bool) -> Vec<(&'static str, SecretString)>;
+    fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)>;
 
-    /// Parts of a request that a server may not know: it is asked again without the one that it names.
+    /// Parts of a request that a server may not take: it is asked again without the one that it names.
     fn optional(&self) -> &'static [&'static str] {
         &[]
     }
@@ -111,6 +111,26 @@ pub(super) fn as_object(arguments: &Value) -> Cow<'_, Value> {
         Value::Null => Cow::Owned(json!({})),
         other => Cow::Owned(json!({ "invalid_arguments": other })),
     }
+}
+
+/// The optional part that is everything a provider wanted back: a server that finds it wrong is asked without.
+pub const SIGNATURE: &str = "signature";
+
+/// Stands among the parts to leave out where a server wants thoughts with every call.
+pub const NEEDS_THOUGHTS: &str = "+reasoning_content";
+
+/// A call's id as every provider takes it: of letters, digits, `_` and `-`, and not long. Another one has a stand-in, the
+/// same each time.
+pub(super) fn call_id(id: &str) -> Cow<'_, str> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if !id.is_empty() && id.len() <= 40 && id.bytes().all(fits) {
+        return Cow::Borrowed(id);
+    }
+    // FNV-1a.
+    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    Cow::Owned(format!("call_{hash:016x}"))
 }
 
 /// The text of a tool's result where a format cannot say that it failed.

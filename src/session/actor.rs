@@ -301,7 +301,7 @@ impl Actor {
                 let _ = reply.send(self.next_request(made));
             }
             TurnMessage::MakeRoom { reply } => {
-                let _ = reply.send(self.summary());
+                let _ = reply.send(self.summary_to_make_room());
             }
             TurnMessage::Summarised(summarised, room) => self.summarised(summarised, room).await,
             TurnMessage::Authorize { call, facts, reply } => {

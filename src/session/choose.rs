@@ -3,9 +3,10 @@
 use serde_json::json;
 
 use super::actor::Actor;
+use super::history::{MAX_PICTURE, PICTURES};
 use super::options::{self, Choice};
 use super::{Shared, Wish};
-use crate::acp::{ContentBlock, SessionConfigOption};
+use crate::acp::{ContentBlock, ImageContent, SessionConfigOption};
 use crate::error::AgentError;
 use crate::event::SessionEvent;
 use crate::model::Effort;
@@ -17,26 +18,30 @@ impl Actor {
     /// # Errors
     /// There is no such model, its provider has no key, or the model has no such effort: nothing has changed.
     pub(super) async fn choose(&mut self, wish: Wish) -> Result<Vec<SessionConfigOption>, AgentError> {
-        let mut choice = self.session.active.clone();
+        let mut active = self.session.active.clone();
         let catalogue = &self.shared.catalogue;
+        // Only what is wished for becomes the user's choice: the rest may be the mode's.
         match wish {
             Wish::Model(model) => {
-                choice.model =
-                    catalogue.resolve(&model).map_err(|error| no_model(&error, catalogue, &choice))?;
-                if !options::efforts(catalogue, &choice.model).contains(&choice.effort) {
-                    choice.effort = Effort::Default;
+                active.model =
+                    catalogue.resolve(&model).map_err(|error| no_model(&error, catalogue, &active))?;
+                self.session.chosen.model = active.model.clone();
+                for choice in [&mut active, &mut self.session.chosen] {
+                    if !options::efforts(catalogue, &choice.model).contains(&choice.effort) {
+                        choice.effort = Effort::Default;
+                    }
                 }
             }
             Wish::Effort(effort) => {
-                let valid = options::efforts(catalogue, &choice.model);
+                let valid = options::efforts(catalogue, &active.model);
                 if !valid.contains(&effort) {
                     return Err(unknown_effort(effort.as_str(), &valid));
                 }
-                choice.effort = effort;
+                active.effort = effort;
+                self.session.chosen.effort = effort;
             }
         }
-        self.session.chosen = choice.clone();
-        self.activate(choice).await;
+        self.activate(active).await;
         Ok(self.options())
     }
 
@@ -67,28 +72,43 @@ impl Actor {
         let sees = self.shared.catalogue.facts(&self.session.active.model).images;
         valid.extend(sees.then_some("image"));
         let valid = json!({ "validTypes": valid });
-        if content.is_empty() {
+        let says_something = |block: &ContentBlock| match block {
+            ContentBlock::Text(text) => !text.text.trim().is_empty(),
+            _ => true,
+        };
+        if !content.iter().any(says_something) {
             return Err(AgentError::invalid_params("the prompt is empty", valid));
         }
         for block in content {
             match block {
                 ContentBlock::Text(_) | ContentBlock::ResourceLink(_) | ContentBlock::Resource(_) => {}
-                ContentBlock::Image(_) if sees => {}
+                ContentBlock::Image(image) if sees => check_picture(image)?,
                 ContentBlock::Image(_) => {
                     let message = format!("the model {} takes no pictures", self.session.active.model);
                     return Err(AgentError::invalid_params(message, valid));
                 }
                 // Audio, and what the schema may grow.
                 _ => {
-                    return Err(AgentError::invalid_params(
-                        "the prompt has content that was not advertised",
-                        valid,
-                    ));
+                    let message = "the prompt has content that was not advertised";
+                    return Err(AgentError::invalid_params(message, valid));
                 }
             }
         }
         Ok(())
     }
+}
+
+/// A picture that a provider refuses would stay in the conversation and be refused each time.
+fn check_picture(image: &ImageContent) -> Result<(), AgentError> {
+    if !PICTURES.contains(&image.mime_type.as_str()) {
+        let message = format!("pictures of type {:?} are not taken", image.mime_type);
+        return Err(AgentError::invalid_params(message, json!({ "validMimeTypes": PICTURES })));
+    }
+    if image.data.len() > MAX_PICTURE {
+        let message = "the picture is too large";
+        return Err(AgentError::invalid_params(message, json!({ "maxBytesInBase64": MAX_PICTURE })));
+    }
+    Ok(())
 }
 
 fn no_model(error: &NoModel, catalogue: &crate::model::catalogue::Catalogue, choice: &Choice) -> AgentError {

@@ -6,11 +6,11 @@ use futures_util::StreamExt;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::actor::Actor;
-use super::compaction;
+use super::compaction::{self, Fill};
 use super::turn::{Turn, TurnError, TurnMessage};
 use crate::acp::StopReason;
 use crate::event::{Compaction, SessionEvent};
-use crate::model::{ModelError, ModelEvent, ModelRequest};
+use crate::model::{ModelError, ModelEvent, ModelRequest, ModelStop};
 
 /// A summary that is to be made.
 pub(super) struct Summary {
@@ -34,16 +34,22 @@ impl Actor {
     pub(super) fn summary_if_due(&mut self) -> Option<Summary> {
         let context = self.shared.catalogue.facts(&self.session.active.model).context;
         let tokens = self.session.fill.estimate(self.session.history.bytes());
-        let in_vain = self.session.summary_failed == Some(self.session.turns);
+        let is_tried = self.session.summarised_in == Some(self.session.turns);
+        let in_vain = is_tried && self.session.fill.is_unknown();
         if in_vain || !compaction::is_due(tokens, context) {
             return None;
         }
-        self.summary()
+        self.summary(context)
+    }
+
+    /// A summary that makes room after a request was too long: whatever was thought to fit, it did not.
+    pub(super) fn summary_to_make_room(&mut self) -> Option<Summary> {
+        let context = self.shared.catalogue.facts(&self.session.active.model).context;
+        self.summary(context.min(compaction::tokens(self.session.history.bytes())))
     }
 
     /// A summary of everything but the last messages; none where there is nothing else.
-    pub(super) fn summary(&mut self) -> Option<Summary> {
-        let context = self.shared.catalogue.facts(&self.session.active.model).context;
+    fn summary(&mut self, context: u64) -> Option<Summary> {
         let messages = self.session.history.messages();
         let kept = compaction::kept(&messages, context)?;
         self.session.compactions += 1;
@@ -69,16 +75,18 @@ impl Actor {
         let stage = match outcome {
             Ok(summary) => {
                 let messages = self.session.history.messages();
-                let older = &messages[..messages.len().saturating_sub(kept)];
-                let opening = compaction::opening(&summary, older, &self.session.plan);
+                let request = self.session.last_prompt.as_deref();
+                let request = request.filter(|words| !compaction::is_kept(&messages, kept, words));
+                let opening = compaction::opening(&summary, request, &self.session.plan);
                 Compaction::Done { summary, opening, kept }
             }
             Err(error) => {
                 tracing::warn!(%error, "the conversation could not be summarised");
-                self.session.summary_failed = Some(self.session.turns);
+                self.session.fill = Fill::unknown();
                 Compaction::Failed { reason: error.text }
             }
         };
+        self.session.summarised_in = Some(self.session.turns);
         self.record(SessionEvent::Compaction { id, stage }, room).await;
         self.save().await;
     }
@@ -106,7 +114,9 @@ impl Turn {
                 Some(Ok(ModelEvent::Stop(_))) | None if text.trim().is_empty() => {
                     break Err(ModelError::new("the summary is empty"));
                 }
-                Some(Ok(ModelEvent::Stop(_))) => break Ok(text),
+                Some(Ok(ModelEvent::Stop(ModelStop::Done))) => break Ok(text),
+                // A part of a summary, or a refusal, is none.
+                Some(Ok(ModelEvent::Stop(_))) => break Err(ModelError::new("the summary is not whole")),
                 Some(Ok(
                     ModelEvent::Thought(_)
                     | ModelEvent::Seal(_)

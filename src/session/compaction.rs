@@ -47,11 +47,13 @@ impl Fill {
         Self { is_unknown: true, ..Self::default() }
     }
 
-    /// About how many tokens the next request has; none as long as that cannot be known.
+    /// Whether the provider has not counted since room was made.
+    pub fn is_unknown(&self) -> bool {
+        self.is_unknown
+    }
+
+    /// About how many tokens the next request has.
     pub fn estimate(&self, bytes: usize) -> u64 {
-        if self.is_unknown {
-            return 0;
-        }
         let since = bytes.saturating_sub(self.then) as u64 / BYTES;
         if self.counted == 0 { OVERHEAD + since } else { self.counted + since }
     }
@@ -60,6 +62,11 @@ impl Fill {
 /// Whether a request of so many tokens leaves too little of a context for the reply.
 pub fn is_due(tokens: u64, context: u64) -> bool {
     tokens > context / 10 * 8
+}
+
+/// How many tokens a conversation of so many bytes is about.
+pub fn tokens(bytes: usize) -> u64 {
+    bytes as u64 / BYTES
 }
 
 /// How many of the last messages stay. None where there is nothing older that could go.
@@ -92,11 +99,13 @@ pub fn question(messages: &[Arc<Message>], kept: usize) -> Vec<Arc<Message>> {
 }
 
 /// What stands in the place of the older part.
-pub fn opening(summary: &str, older: &[Arc<Message>], plan: &[PlanEntry]) -> String {
+///
+/// `request` are the user's last words, where they are not among what stays.
+pub fn opening(summary: &str, request: Option<&str>, plan: &[PlanEntry]) -> String {
     let mut text = format!("<summary of=\"the conversation so far\">\n{}\n</summary>", summary.trim());
     let mut line =
         |line: std::fmt::Arguments<'_>| write!(text, "{line}").expect("writing to a string cannot fail");
-    if let Some(request) = last_request(older) {
+    if let Some(request) = request {
         line(format_args!("\n\nMy last request before it, word for word:\n{request}"));
     }
     if !plan.is_empty() {
@@ -114,21 +123,10 @@ pub fn opening(summary: &str, older: &[Arc<Message>], plan: &[PlanEntry]) -> Str
     text
 }
 
-/// The user's own words that are last in the older part.
-fn last_request(older: &[Arc<Message>]) -> Option<String> {
-    let texts = |message: &Message| {
-        let texts = message.blocks.iter().filter_map(|block| match block {
-            Block::Text(text) if !text.trim().is_empty() => Some(text.as_str()),
-            _ => None,
-        });
-        texts.collect::<Vec<_>>().join("\n\n")
-    };
-    older
-        .iter()
-        .rev()
-        .filter(|message| message.role == Role::User)
-        .map(|message| texts(message))
-        .find(|text| !text.is_empty())
+/// Whether some words are among the last messages.
+pub fn is_kept(messages: &[Arc<Message>], kept: usize, words: &str) -> bool {
+    let texts = messages[messages.len().saturating_sub(kept)..].iter().flat_map(|message| &message.blocks);
+    texts.into_iter().any(|block| matches!(block, Block::Text(text) if text == words))
 }
 
 #[cfg(test)]
@@ -167,7 +165,7 @@ mod tests {
     fn the_request_the_plan_and_the_summary_open_the_rest() {
         let plan = [PlanEntry::new("Look", crate::acp::PlanEntryPriority::High, PlanEntryStatus::Completed)];
         let older = [said(Role::User, "Do it."), said(Role::Assistant, "Yes.")];
-        let text = opening("All is well.\n", &older, &plan);
+        let text = opening("All is well.\n", Some("Do it."), &plan);
         assert_eq!(
             text,
             "<summary of=\"the conversation so far\">\nAll is well.\n</summary>\n\nMy last request before it, word for \

@@ -154,6 +154,20 @@ impl History {
     }
 }
 
+/// The text of a prompt, as the model has it; none of one without text.
+pub fn text_of(content: &[ContentBlock]) -> Option<String> {
+    content.iter().find_map(|block| match prompt_block(block) {
+        Block::Text(text) if !text.trim().is_empty() => Some(text),
+        _ => None,
+    })
+}
+
+/// The kinds of pictures that every provider takes which takes any.
+pub const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/// Bytes of a picture in base64 that every provider takes.
+pub const MAX_PICTURE: usize = 5 * 1024 * 1024;
+
 /// A block of a prompt as the model gets it. Blocks that were not advertised do not get this far.
 fn prompt_block(block: &ContentBlock) -> Block {
     let text = |text: &str| Block::Text(neutralise(text).into_owned());
@@ -172,7 +186,7 @@ fn prompt_block(block: &ContentBlock) -> Block {
             }
             EmbeddedResourceResource::BlobResourceContents(resource) => {
                 let mime_type = resource.mime_type.as_deref().unwrap_or_default();
-                if mime_type.starts_with("image/") {
+                if PICTURES.contains(&mime_type) && resource.blob.len() <= MAX_PICTURE {
                     Block::Image(Image { mime_type: mime_type.into(), data: resource.blob.as_str().into() })
                 } else {
                     text(&format!("<resource uri=\"{}\">(not text: {mime_type})</resource>", resource.uri))

@@ -62,10 +62,11 @@ async fn model_and_thinking_are_options_and_a_mode_may_have_its_own_until_it_is_
     let entered = set(&mut harness, &session, "mode", "plan").await;
     assert_eq!(entered.len(), 3, "a mode update, an option update and the answer");
     assert_eq!(current(&entered[2]["result"]["configOptions"]), of("plan", "gemini/gemini-4-carbon", "high"));
+    set(&mut harness, &session, "reasoning_effort", "medium").await;
     let left = set(&mut harness, &session, "mode", "code").await;
     assert_eq!(
         current(&left[2]["result"]["configOptions"]),
-        of("code", "anthropic/claude-sonnet-5-5", "low")
+        of("code", "anthropic/claude-sonnet-5-5", "medium")
     );
 
     for (option, value, valid) in [
@@ -81,7 +82,7 @@ async fn model_and_thinking_are_options_and_a_mode_may_have_its_own_until_it_is_
     assert_eq!(no_key["error"]["code"], -32000, "{no_key}");
     harness.prompt(&session, "hello").await;
     let request = harness.stage.next_request(&session).await;
-    assert_eq!((request.model.as_str(), request.effort), ("anthropic/claude-sonnet-5-5", Effort::Low));
+    assert_eq!((request.model.as_str(), request.effort), ("anthropic/claude-sonnet-5-5", Effort::Medium));
     harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
     harness.end().await;
 }
@@ -171,17 +172,23 @@ async fn a_full_context_is_summarised_and_the_client_is_told_as_it_wants_to_be()
 async fn a_request_that_was_too_long_is_made_again_once_there_is_room() {
     let mut harness = Harness::with(Setup { catalogue: catalogue(100_000), ..Setup::default() });
     let session = harness.session().await;
-    let prompt = harness.prompt(&session, "One?").await;
-    harness.stage.next_request(&session).await;
-    answers(&harness, &session, "Yes.", 0);
-    harness.until_answer(prompt).await;
+    for number in 0..4 {
+        let prompt = harness.prompt(&session, &format!("Question {number}? {}", "word ".repeat(200))).await;
+        harness.stage.next_request(&session).await;
+        answers(&harness, &session, &"Yes. ".repeat(200), 0);
+        harness.until_answer(prompt).await;
+    }
     let too_long = || Err(ModelError { failure: Failure::ContextTooLong, text: "too long".into() });
     let prompt = harness.prompt(&session, "Two?").await;
-    harness.stage.next_request(&session).await;
+    let size = |request: &modegate::model::ModelRequest| {
+        request.messages.iter().flat_map(|message| &message.blocks).map(Block::bytes).sum::<usize>()
+    };
+    let before = size(&harness.stage.next_request(&session).await);
     harness.stage.say(&session, too_long());
     harness.stage.next_request(&session).await;
     answers(&harness, &session, "One was asked.", 0);
     let request = harness.stage.next_request(&session).await;
+    assert!(size(&request) < before / 2, "there is room: {} of {before}", size(&request));
     let roles: Vec<Role> = request.messages.iter().map(|message| message.role).collect();
     assert_eq!(roles.last(), Some(&Role::User));
     assert!(roles.windows(2).all(|pair| pair[0] != pair[1]), "{roles:?}");

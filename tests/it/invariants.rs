@@ -18,7 +18,7 @@ pub fn check(provider: &str, body: &Value) {
         let at = format!("{provider}: piece {number} of {seen:#?}");
         match piece {
             Piece::Call(id) => open.push(id),
-            Piece::Result(id) => {
+            Piece::Result { id, .. } => {
                 let known = open.iter().position(|open| open == id);
                 open.remove(known.unwrap_or_else(|| panic!("a result without a call: {at}")));
             }
@@ -30,17 +30,24 @@ pub fn check(provider: &str, body: &Value) {
         }
     }
     assert!(open.is_empty(), "{provider}: calls without a result: {open:?}");
-    let whole = body.to_string();
-    let reminders =
-        whole.matches("<system-reminder>").count() - whole.matches("inside <system-reminder>").count();
-    // The system prompt speaks of the tag once.
-    assert!(reminders <= 2, "{provider}: {reminders} reminders");
+    let has_reminder = |piece: &Piece| match piece {
+        Piece::Text { role: "user", text } | Piece::Result { text, .. } => text.contains("<system-reminder>"),
+        _ => false,
+    };
+    let reminders: Vec<usize> = (0..seen.len()).filter(|number| has_reminder(&seen[*number])).collect();
+    assert!(
+        reminders.is_empty() || reminders == [seen.len() - 1],
+        "{provider}: reminders at {reminders:?} of {seen:#?}"
+    );
 }
 
 #[derive(Debug)]
 enum Piece {
     Call(String),
-    Result(String),
+    Result {
+        id: String,
+        text: String,
+    },
     Text {
         role: &'static str,
         text: String,
@@ -73,6 +80,8 @@ fn anthropic(body: &Value) -> Vec<Piece> {
         last = role;
         let blocks = message["content"].as_array().unwrap();
         assert!(!blocks.is_empty(), "an empty message: {body:#}");
+        let last_kind = blocks.last().unwrap()["type"].as_str().unwrap();
+        assert!(!last_kind.ends_with("thinking"), "a thought with nothing behind it: {body:#}");
         let mut has_text = false;
         for block in blocks {
             markers += usize::from(block.get("cache_control").is_some());
@@ -87,7 +96,7 @@ fn anthropic(body: &Value) -> Vec<Piece> {
                 }
                 "tool_result" => {
                     assert!(!has_text, "results come first: {message}");
-                    Piece::Result(text(&block["tool_use_id"]))
+                    Piece::Result { id: text(&block["tool_use_id"]), text: String::new() }
                 }
                 "thinking" => {
                     assert!(!text(&block["signature"]).is_empty());
@@ -131,7 +140,7 @@ fn chat(body: &Value) -> Vec<Piece> {
             content => seen.push(Piece::Text { role, text: text(content) }),
         }
         if role == "tool" {
-            seen.push(Piece::Result(text(&message["tool_call_id"])));
+            seen.push(Piece::Result { id: text(&message["tool_call_id"]), text: text(&message["content"]) });
         }
         for call in message["tool_calls"].as_array().into_iter().flatten() {
             match &call["function"]["arguments"] {
@@ -165,7 +174,7 @@ fn responses(body: &Value) -> Vec<Piece> {
         }
         "function_call_output" => {
             assert!(!text(&item["output"]).is_empty());
-            vec![Piece::Result(text(&item["call_id"]))]
+            vec![Piece::Result { id: text(&item["call_id"]), text: text(&item["output"]) }]
         }
         _ => vec![Piece::Other],
     };
@@ -187,7 +196,7 @@ fn gemini(body: &Value) -> Vec<Piece> {
                 assert!(call["args"].is_object());
                 Piece::Call(id(call))
             } else if let Some(result) = part.get("functionResponse") {
-                Piece::Result(id(result))
+                Piece::Result { id: id(result), text: result["response"].to_string() }
             } else if let Some(words) = part.get("text") {
                 Piece::Text { role, text: text(words) }
             } else {

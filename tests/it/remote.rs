@@ -21,6 +21,16 @@ const KEY: &str = "very-secret-key";
 
 /// An agent whose model is a provider's, which gives these replies.
 pub async fn asking(id: &str, setup: Setup, replies: impl IntoIterator<Item = Reply>) -> (Harness, Server) {
+    asking_at(id, true, setup, replies).await
+}
+
+/// The same, at the provider's own address or elsewhere.
+async fn asking_at(
+    id: &str,
+    is_official: bool,
+    setup: Setup,
+    replies: impl IntoIterator<Item = Reply>,
+) -> (Harness, Server) {
     let server = Server::start(replies).await;
     let (_, name, wire) = wires().into_iter().find(|(provider, ..)| *provider == id).unwrap();
     let provider = provider(id).unwrap();
@@ -30,7 +40,7 @@ pub async fn asking(id: &str, setup: Setup, replies: impl IntoIterator<Item = Re
         key: Some(Key::given(KEY.into())),
         key_variable: "PROVIDER_KEY",
         wire,
-        is_official: true,
+        is_official,
         without: Mutex::default(),
     };
     let described =
@@ -51,7 +61,8 @@ fn shown(messages: &[Value]) -> String {
 
 #[tokio::test]
 async fn reading_thinking_editing_with_permission_and_answering_work_in_every_format() {
-    for (id, ..) in wires() {
+    let everywhere = [true, false].into_iter().flat_map(|official| wires().map(|(id, ..)| (id, official)));
+    for (id, is_official) in everywhere {
         let calls = [
             voices::reply(
                 id,
@@ -68,7 +79,8 @@ async fn reading_thinking_editing_with_permission_and_answering_work_in_every_fo
             ),
             voices::text(id, "Done."),
         ];
-        let (mut agent, server) = asking(id, Setup::default(), calls.map(Reply::stream)).await;
+        let (mut agent, server) =
+            asking_at(id, is_official, Setup::default(), calls.map(Reply::stream)).await;
         std::fs::write(agent.cwd().join("a.txt"), "one\n").unwrap();
         let session = agent.session().await;
         let prompt = agent.prompt(&session, "Make it two.").await;
@@ -118,6 +130,97 @@ async fn reading_thinking_editing_with_permission_and_answering_work_in_every_fo
     }
 }
 
+#[tokio::test]
+async fn a_turn_that_was_cancelled_while_the_model_thought_leaves_a_conversation_that_goes_on() {
+    for (id, ..) in wires() {
+        let whole = String::from_utf8(voices::text(id, "Said.")).unwrap();
+        // Up to the last frame before the first word, with what the provider wants back.
+        let frames: Vec<&str> = whole.split_inclusive(if id == "ollama" { "\n" } else { "\n\n" }).collect();
+        let thought: String = match id {
+            "gemini" | "ollama" => {
+                whole
+                    .replace("\"text\":\"Said.\"", "\"text\":\"\"")
+                    .replace("Said.", "")
+                    .lines()
+                    .next()
+                    .unwrap()
+                    .replace("STOP", "")
+                    + "\n\n"
+            }
+            _ => frames
+                .iter()
+                .take_while(|frame| !frame.contains("Said.") && !frame.contains("\"type\":\"text\""))
+                .copied()
+                .collect(),
+        };
+        let thought = thought.replace("\"finishReason\":\"\",", "");
+        let hanging = Reply { hangs: true, ..Reply::stream(thought) };
+        let replies = [hanging, Reply::stream(voices::text(id, "Here."))];
+        let (mut agent, server) = asking(id, Setup::default(), replies).await;
+        let session = agent.session().await;
+        let prompt = agent.prompt(&session, "hello").await;
+        let mut messages = vec![agent.next().await];
+        while messages.last().unwrap()["params"]["update"]["sessionUpdate"] != "agent_thought_chunk" {
+            messages.push(agent.next().await);
+        }
+        agent.notify("session/cancel", json!({ "sessionId": session })).await;
+        let end = agent.until_answer(prompt).await.pop().unwrap();
+        assert_eq!(end["result"]["stopReason"], "cancelled", "{id}");
+        server.hung_up().await;
+        let prompt = agent.prompt(&session, "and now?").await;
+        let messages = agent.until_answer(prompt).await;
+        assert_eq!(shown(&messages), "Here.", "{id}");
+        invariants::check(id, &server.asked()[1].body());
+        agent.end().await;
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_that_was_given_up_leaves_nothing_behind() {
+    let reasoning = |id: &str| {
+        let item = json!({ "id": id, "type": "reasoning", "summary": [], "encrypted_content": "gAAA" });
+        json!({ "type": "response.output_item.done", "item": item })
+    };
+    let cut = format!("data: {}\n\n", reasoning("rs_given_up"));
+    let error = r#"data: {"type":"error","code":"server_error","message":"oops very-secret-key"}"#;
+    let replies = [
+        Reply::stream(format!("{cut}{error}\n\n")),
+        Reply::stream(voices::text("openai-responses", "Here.")),
+        Reply::stream(voices::text("openai-responses", "There.")),
+    ];
+    let (mut agent, server) = asking("openai-responses", Setup::default(), replies).await;
+    let session = agent.session().await;
+    for words in ["Here.", "There."] {
+        let prompt = agent.prompt(&session, "hello").await;
+        let messages = agent.until_answer(prompt).await;
+        assert!(shown(&messages).ends_with(words), "{messages:#?}");
+        assert!(messages.iter().all(|message| !message.to_string().contains(KEY)), "{messages:#?}");
+    }
+    let last = server.asked().pop().unwrap().text;
+    assert!(!last.contains("rs_given_up") && last.contains("rs_1"), "{last}");
+    agent.end().await;
+}
+
+#[tokio::test]
+async fn signatures_that_a_server_finds_wrong_are_left_out() {
+    let wrong = r#"{"error":{"message":"messages.1.content.0: Invalid `signature` in `thinking` block."}}"#;
+    let replies = [
+        Reply::stream(voices::text("anthropic", "One.")),
+        Reply::error(400, wrong),
+        Reply::stream(voices::text("anthropic", "Two.")),
+    ];
+    let (mut agent, server) = asking("anthropic", Setup::default(), replies).await;
+    let session = agent.session().await;
+    for words in ["One.", "Two."] {
+        let prompt = agent.prompt(&session, "hello").await;
+        let messages = agent.until_answer(prompt).await;
+        assert_eq!(shown(&messages), words);
+    }
+    let sent: Vec<bool> = server.asked().iter().map(|asked| asked.text.contains("c2ln")).collect();
+    assert_eq!(sent, [false, true, false]);
+    agent.end().await;
+}
+
 /// What a turn comes to: the answer to the prompt, the text shown, the server.
 async fn turn(id: &str, replies: Vec<Reply>) -> (Value, String, Server) {
     let (mut agent, server) = asking(id, Setup::default(), replies).await;
@@ -143,7 +246,9 @@ async fn a_provider_that_cannot_answer_now_is_asked_again_and_the_user_sees_it()
         Reply::error(529, busy).header("retry-after-ms", "20"),
         Reply::error(429, r#"{"error":{"type":"rate_limit_error","message":"Slow down"}}"#)
             .header("retry-after", "0.01"),
-        Reply::stream(voices::text("anthropic", "")),
+        Reply::stream(
+            "data: {\"type\":\"message_start\",\"message\":{}}\n\ndata: {\"type\":\"message_stop\"}\n\n",
+        ),
         Reply::stream(voices::text("anthropic", "Here.")),
     ];
     let (answer, text, server) = turn("anthropic", replies).await;
@@ -256,7 +361,7 @@ async fn limits_and_refusals_are_ends_of_the_turn() {
 #[tokio::test]
 async fn cancel_ends_the_request_at_once_also_before_the_first_word() {
     let said = String::from_utf8(voices::text("openai", "Half")).unwrap();
-    let start = said[..said.find("\n\n").unwrap() + 2].to_owned();
+    let start: String = said.split_inclusive("\n\n").take(2).collect();
     for (stream, expected) in [(String::new(), ""), (start, "Half")] {
         let hanging = Reply { hangs: true, ..Reply::stream(stream) };
         let (mut agent, server) = asking("openai", Setup::default(), [hanging]).await;

@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 
+/// What a model thinks before it says anything.
+pub const THOUGHT: &str = "Let me see.";
+
 /// A reply of text.
 pub fn text(provider: &str, text: &str) -> Vec<u8> {
     reply(provider, text, &[])
@@ -31,6 +34,16 @@ pub fn reply(provider: &str, text: &str, calls: &[(&str, &str, Value)]) -> Vec<u
 fn anthropic(text: &str, calls: &[(&str, &str, Value)]) -> Vec<Value> {
     let usage = json!({ "input_tokens": 10, "cache_read_input_tokens": 90, "output_tokens": 1 });
     let mut frames = vec![json!({ "type": "message_start", "message": { "usage": usage } })];
+    let index = frames.len();
+    let thinking = json!({ "type": "thinking", "thinking": "", "signature": "" });
+    frames.push(json!({ "type": "content_block_start", "index": index, "content_block": thinking }));
+    for delta in [
+        json!({ "type": "thinking_delta", "thinking": THOUGHT }),
+        json!({ "type": "signature_delta", "signature": "c2ln" }),
+    ] {
+        frames.push(json!({ "type": "content_block_delta", "index": index, "delta": delta }));
+    }
+    frames.push(json!({ "type": "content_block_stop", "index": index }));
     let mut block = |begin: Value, delta: Value| {
         let index = frames.len();
         frames.push(json!({ "type": "content_block_start", "index": index, "content_block": begin }));
@@ -55,7 +68,8 @@ fn anthropic(text: &str, calls: &[(&str, &str, Value)]) -> Vec<Value> {
 
 fn chat(text: &str, calls: &[(&str, &str, Value)]) -> Vec<Value> {
     let chunk = |delta: Value, end: Option<&str>| json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": end }] });
-    let mut frames = vec![chunk(json!({ "role": "assistant", "content": text }), None)];
+    let mut frames = vec![chunk(json!({ "role": "assistant", "reasoning_content": THOUGHT }), None)];
+    frames.push(chunk(json!({ "content": text }), None));
     for (index, (id, name, arguments)) in calls.iter().enumerate() {
         let function = json!({ "name": name, "arguments": arguments.to_string() });
         let call = json!({ "index": index, "id": id, "type": "function", "function": function });
@@ -69,6 +83,9 @@ fn chat(text: &str, calls: &[(&str, &str, Value)]) -> Vec<Value> {
 
 fn responses(text: &str, calls: &[(&str, &str, Value)]) -> Vec<Value> {
     let mut frames = vec![json!({ "type": "response.created", "response": { "id": "r" } })];
+    frames.push(json!({ "type": "response.reasoning_summary_text.delta", "delta": THOUGHT }));
+    let reasoning = json!({ "id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAA" });
+    frames.push(json!({ "type": "response.output_item.done", "item": reasoning }));
     if !text.is_empty() {
         frames.push(json!({ "type": "response.output_text.delta", "delta": text }));
     }
@@ -84,12 +101,16 @@ fn responses(text: &str, calls: &[(&str, &str, Value)]) -> Vec<Value> {
 }
 
 fn gemini(text: &str, calls: &[(&str, &str, Value)]) -> Vec<Value> {
-    let mut parts = Vec::new();
+    let mut parts = vec![json!({ "text": THOUGHT, "thought": true })];
     if !text.is_empty() {
         parts.push(json!({ "text": text }));
     }
     for (id, name, arguments) in calls {
-        parts.push(json!({ "functionCall": { "id": id, "name": name, "args": arguments } }));
+        let mut part = json!({ "functionCall": { "id": id, "name": name, "args": arguments } });
+        if *id == calls[0].0 {
+            part["thoughtSignature"] = "c2ln".into();
+        }
+        parts.push(part);
     }
     let usage = json!({ "promptTokenCount": 100, "cachedContentTokenCount": 90, "candidatesTokenCount": 20 });
     vec![
@@ -104,7 +125,8 @@ fn ollama(text: &str, calls: &[(&str, &str, Value)]) -> Vec<u8> {
             |(id, name, arguments)| json!({ "id": id, "function": { "name": name, "arguments": arguments } }),
         )
         .collect();
-    let said = json!({ "message": { "content": text, "tool_calls": calls }, "done": false });
+    let said =
+        json!({ "message": { "thinking": THOUGHT, "content": text, "tool_calls": calls }, "done": false });
     let end = json!({ "message": { "content": "" }, "done": true, "done_reason": "stop", "prompt_eval_count": 100, "eval_count": 20 });
     format!("{said}\n{end}\n").into_bytes()
 }

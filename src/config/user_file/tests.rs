@@ -55,6 +55,8 @@ fn a_stored_key_does_not_follow_to_another_address() {
     let made = || file("model: openai/a\nproviders: {openai: {api_key: k, base_url: 'https://one'}}");
     let other = merge(file("providers: {openai: {base_url: 'https://two'}}"), made());
     assert!(other.providers["openai"].api_key.is_none());
+    let own = merge(file("providers: {openai: {api_key: mine}}"), made());
+    assert_eq!(own.providers["openai"].base_url, None, "a key of one's own goes to the provider itself");
     let same = merge(file("providers: {openai: {models: [b]}}\nmodel: openai/b"), made());
     assert!(same.providers["openai"].api_key.is_some());
     assert_eq!(same.model.as_deref(), Some("openai/b"));

@@ -92,3 +92,32 @@ fn keys_are_taken_out_of_what_is_quoted() {
     );
     assert_eq!(redact("the task-list of sk-1", None), "the task-list of sk-1");
 }
+
+#[test]
+fn a_part_that_is_refused_is_told_from_a_value_that_does_not_fit() {
+    let optional = ["stream_options", "reasoning_effort", "block_binding", "signature"];
+    for (error, part) in [
+        ("Unsupported parameter: 'stream_options'", Some("stream_options")),
+        (
+            "[{\"type\":\"extra_forbidden\",\"loc\":[\"body\",\"reasoning_effort\"]}]",
+            Some("reasoning_effort"),
+        ),
+        ("block_binding: Extra inputs are not permitted", Some("block_binding")),
+        ("messages.1.content.0: Invalid `signature` in `thinking` block.", Some("signature")),
+        ("Function call is missing a thought_signature in functionCall parts.", Some("signature")),
+        ("Unsupported value: 'reasoning_effort' does not support 'minimal' with this model.", None),
+        ("Function tools with reasoning_effort are not supported for gpt-x in /v1/chat/completions.", None),
+        (
+            "The `reasoning_content` in the thinking mode must be passed back to the API.",
+            Some(NEEDS_THOUGHTS),
+        ),
+        ("temperature is too high", None),
+    ] {
+        assert_eq!(refused_part(error, &optional, &[]), part, "{error}");
+    }
+    assert_eq!(
+        refused_part("Unknown stream_options", &optional, &["stream_options"]),
+        None,
+        "it was not sent"
+    );
+}

@@ -10,7 +10,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Ask, Decode, NO_IMAGE, Wire, arguments, as_object, blocks, parse, to_bytes};
+use super::{Ask, Decode, NO_IMAGE, SIGNATURE, Wire, arguments, as_object, blocks, call_id, parse, to_bytes};
 use crate::model::known::Thinking;
 use crate::model::problem::Problem;
 use crate::model::{Block, Effort, ModelEvent, ModelStop, Role, ToolOffer, Usage};
@@ -37,11 +37,13 @@ impl Wire for Anthropic {
         format!("{base}/v1/messages")
     }
 
-    fn headers(&self, key: Option<&SecretString>, is_official: bool) -> Vec<(&'static str, SecretString)> {
-        let mut headers = vec![("anthropic-version", VERSION.into())];
-        headers.extend(is_official.then(|| ("anthropic-beta", BETA.into())));
-        headers.extend(key.map(|key| ("x-api-key", key.clone())));
-        headers
+    fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
+        let fixed = [("anthropic-version", VERSION.into()), ("anthropic-beta", BETA.into())];
+        fixed.into_iter().chain(key.map(|key| ("x-api-key", key.clone()))).collect()
+    }
+
+    fn optional(&self) -> &'static [&'static str] {
+        &["block_binding", SIGNATURE]
     }
 
     fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
@@ -141,12 +143,12 @@ enum Part<'a> {
         data: &'a str,
     },
     ToolUse {
-        id: &'a str,
+        id: Cow<'a, str>,
         name: &'a str,
         input: Cow<'a, Value>,
     },
     ToolResult {
-        tool_use_id: &'a str,
+        tool_use_id: Cow<'a, str>,
         #[serde(skip_serializing_if = "str::is_empty")]
         content: &'a str,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -167,7 +169,7 @@ struct Source<'a> {
 fn thinking(ask: &Ask<'_>, max_tokens: u64) -> Option<Value> {
     match (ask.facts.thinking, ask.effort()) {
         (Thinking::Effort, Some(Effort::None)) => Some(json!({ "type": "disabled" })),
-        (Thinking::Effort, _) if ask.is_official => Some(json!({
+        (Thinking::Effort, _) if ask.may_send("block_binding") => Some(json!({
             "type": "adaptive",
             "display": "summarized",
             "block_binding": { "prefix_mismatch_behavior": "drop_block" },
@@ -197,6 +199,12 @@ fn messages<'a>(ask: &Ask<'a>) -> Vec<Message<'a>> {
             }
             parts.extend(part(block, std::mem::take(&mut thought), ask));
         }
+        if message.role == Role::Assistant {
+            // A thought with nothing behind it was cut off there, and is refused.
+            while matches!(parts.last(), Some(Part::Thinking { .. } | Part::RedactedThinking { .. })) {
+                parts.pop();
+            }
+        }
         match messages.last_mut() {
             _ if parts.is_empty() => {}
             Some(last) if last.role == role => last.content.append(&mut parts),
@@ -224,10 +232,15 @@ fn part<'a>(block: &'a Block, thought: &'a str, ask: &Ask<'a>) -> Option<Part<'a
             }
         }
         Block::Seal(_) | Block::Thought(_) => return None,
-        Block::ToolCall { id, name, arguments } => Part::ToolUse { id, name, input: as_object(arguments) },
-        Block::ToolResult { id, text, is_error, .. } => {
-            Part::ToolResult { tool_use_id: id, content: text, is_error: *is_error, cache_control: None }
+        Block::ToolCall { id, name, arguments } => {
+            Part::ToolUse { id: call_id(id), name, input: as_object(arguments) }
         }
+        Block::ToolResult { id, text, is_error, .. } => Part::ToolResult {
+            tool_use_id: call_id(id),
+            content: text,
+            is_error: *is_error,
+            cache_control: None,
+        },
     })
 }
 

@@ -10,7 +10,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Ask, CUT_OFF, Decode, NO_IMAGE, Wire, as_object, blocks, parse, result_text, to_bytes};
+use super::{
+    Ask, CUT_OFF, Decode, NEEDS_THOUGHTS, NO_IMAGE, Wire, as_object, blocks, call_id, parse, result_text,
+    to_bytes,
+};
 use crate::model::problem::Problem;
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
 
@@ -25,7 +28,7 @@ impl Wire for Chat {
         format!("{base}/chat/completions")
     }
 
-    fn headers(&self, key: Option<&SecretString>, _: bool) -> Vec<(&'static str, SecretString)> {
+    fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
         bearer(key)
     }
 
@@ -148,7 +151,7 @@ enum Said<'a> {
         tool_calls: Vec<Call<'a>>,
     },
     Tool {
-        tool_call_id: &'a str,
+        tool_call_id: Cow<'a, str>,
         content: Cow<'a, str>,
     },
 }
@@ -162,7 +165,7 @@ enum Content<'a> {
 
 #[derive(Serialize)]
 struct Call<'a> {
-    id: &'a str,
+    id: Cow<'a, str>,
     r#type: &'static str,
     function: Called<'a>,
 }
@@ -197,7 +200,7 @@ fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<Said<'a>> {
             }
             Block::ToolCall { id, name, arguments } => {
                 let function = Called { name, arguments: as_object(arguments).to_string() };
-                calls.push(Call { id, r#type: "function", function });
+                calls.push(Call { id: call_id(id), r#type: "function", function });
             }
             Block::Seal(_) | Block::Image(_) | Block::ToolResult { .. } | Block::Reminder(_) => {}
         }
@@ -205,9 +208,13 @@ fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<Said<'a>> {
     if text.trim().is_empty() && calls.is_empty() {
         return None;
     }
-    // Servers that want thoughts back want them with the calls.
-    let reasoning_content =
-        (wants_thoughts && !calls.is_empty() && ask.may_send("reasoning_content")).then_some(thoughts);
+    // Servers that want thoughts back want them with the calls; some want them of calls that others made.
+    let is_needed = ask.without.contains(&NEEDS_THOUGHTS);
+    let wants_thoughts = is_needed || (wants_thoughts && ask.may_send("reasoning_content"));
+    if is_needed && thoughts.is_empty() {
+        thoughts.push('.');
+    }
+    let reasoning_content = (wants_thoughts && !calls.is_empty()).then_some(thoughts);
     Some(Said::Assistant {
         content: (!text.is_empty() || !ask.is_official).then_some(text),
         reasoning_content,
@@ -228,7 +235,7 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, said: &mut Vec<Said<'a>>) {
             }
             Block::Image(_) => append(&mut text, NO_IMAGE, "\n\n"),
             Block::ToolResult { id, text, is_error, .. } => {
-                said.push(Said::Tool { tool_call_id: id, content: result_text(text, *is_error) });
+                said.push(Said::Tool { tool_call_id: call_id(id), content: result_text(text, *is_error) });
             }
             Block::Reminder(reminder) => match said.last_mut() {
                 Some(Said::Tool { content, .. }) if text.is_empty() && images.is_empty() => {
@@ -245,10 +252,12 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, said: &mut Vec<Said<'a>>) {
         }
         Content::Text(text)
     } else {
-        images.insert(0, json!({ "type": "text", "text": text }));
+        if !text.is_empty() {
+            images.insert(0, json!({ "type": "text", "text": text }));
+        }
         Content::Parts(images)
     };
-    if matches!(said.last(), Some(Said::Tool { .. })) {
+    if matches!(said.last(), Some(Said::Tool { .. } | Said::User { .. })) {
         let content = Some(Cow::Borrowed(CUT_OFF));
         let (reasoning_content, reasoning_details) = (None, None);
         said.push(Said::Assistant { content, reasoning_content, reasoning_details, tool_calls: Vec::new() });

@@ -10,7 +10,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Ask, Decode, NO_IMAGE, Wire, as_object, blocks, parse, to_bytes};
+use super::{Ask, Decode, NO_IMAGE, SIGNATURE, Wire, as_object, blocks, parse, to_bytes};
 use crate::model::known::Thinking;
 use crate::model::problem::Problem;
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
@@ -27,8 +27,12 @@ impl Wire for Gemini {
         format!("{base}/v1beta/models/{name}:streamGenerateContent?alt=sse")
     }
 
-    fn headers(&self, key: Option<&SecretString>, _: bool) -> Vec<(&'static str, SecretString)> {
+    fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
         key.map(|key| ("x-goog-api-key", key.clone())).into_iter().collect()
+    }
+
+    fn optional(&self) -> &'static [&'static str] {
+        &[SIGNATURE]
     }
 
     fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
@@ -156,7 +160,7 @@ struct Outcome<'a> {
 }
 
 /// Ids of our own stand for those that a model left out; it does not know them.
-const OWN_ID: &str = "modegate_call_";
+const OWN_ID: &str = "own_";
 
 fn id(id: &str) -> Option<&str> {
     Some(id).filter(|id| !id.starts_with(OWN_ID))

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::chat::bearer;
 use super::frames::Framing;
-use super::{Ask, Decode, Wire, as_object, blocks, parse, result_text, to_bytes};
+use super::{Ask, Decode, Wire, as_object, blocks, call_id, parse, result_text, to_bytes};
 use crate::model::problem::Problem;
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
 
@@ -23,7 +23,7 @@ impl Wire for Ollama {
         format!("{base}/api/chat")
     }
 
-    fn headers(&self, key: Option<&SecretString>, _: bool) -> Vec<(&'static str, SecretString)> {
+    fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
         bearer(key)
     }
 
@@ -114,12 +114,12 @@ struct Said<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool_call_id: Option<&'a str>,
+    tool_call_id: Option<Cow<'a, str>>,
 }
 
 #[derive(Serialize)]
 struct Call<'a> {
-    id: &'a str,
+    id: Cow<'a, str>,
     function: Called<'a>,
 }
 
@@ -136,7 +136,10 @@ fn assistant(message: &Message) -> Option<Said<'_>> {
             Block::Text(text) => said.content.to_mut().push_str(text),
             Block::Thought(text) => said.thinking.push_str(text),
             Block::ToolCall { id, name, arguments } => {
-                said.tool_calls.push(Call { id, function: Called { name, arguments: as_object(arguments) } });
+                said.tool_calls.push(Call {
+                    id: call_id(id),
+                    function: Called { name, arguments: as_object(arguments) },
+                });
             }
             Block::Seal(_) | Block::Image(_) | Block::ToolResult { .. } | Block::Reminder(_) => {}
         }
@@ -161,7 +164,7 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<Said<'a>>) {
                 role: "tool",
                 content: result_text(text, *is_error),
                 tool_name: Some(name),
-                tool_call_id: Some(id),
+                tool_call_id: Some(call_id(id)),
                 ..Said::default()
             }),
             // Some templates know no user message after a tool's.
@@ -175,7 +178,7 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<Said<'a>>) {
         }
     }
     if !said.content.is_empty() || !said.images.is_empty() {
-        if messages.last().is_some_and(|last| last.role == "tool") {
+        if messages.last().is_some_and(|last| matches!(last.role, "tool" | "user")) {
             messages.push(Said {
                 role: "assistant",
                 content: Cow::Borrowed(super::CUT_OFF),

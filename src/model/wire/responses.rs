@@ -3,6 +3,7 @@
 //! Reasoning goes back as it came, encrypted, in front of what followed it. The reminder is a message of its own at the
 //! end, which this format allows.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use secrecy::SecretString;
@@ -10,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::chat::bearer;
-use super::{Ask, Decode, NO_IMAGE, Wire, arguments, as_object, blocks, parse, result_text, to_bytes};
+use super::{
+    Ask, Decode, NO_IMAGE, Wire, arguments, as_object, blocks, call_id, parse, result_text, to_bytes,
+};
 use crate::model::known::Thinking;
 use crate::model::problem::Problem;
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
@@ -24,12 +27,12 @@ impl Wire for Responses {
         format!("{base}/responses")
     }
 
-    fn headers(&self, key: Option<&SecretString>, _: bool) -> Vec<(&'static str, SecretString)> {
+    fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
         bearer(key)
     }
 
     fn optional(&self) -> &'static [&'static str] {
-        &["prompt_cache_key", "tool_choice", "include"]
+        &["prompt_cache_key", "tool_choice", "include", "encrypted_content"]
     }
 
     fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
@@ -116,14 +119,14 @@ enum Item<'a> {
     Reasoning(&'a Value),
     Call {
         r#type: &'static str,
-        call_id: &'a str,
+        call_id: Cow<'a, str>,
         name: &'a str,
         arguments: String,
     },
     Output {
         r#type: &'static str,
-        call_id: &'a str,
-        output: std::borrow::Cow<'a, str>,
+        call_id: Cow<'a, str>,
+        output: Cow<'a, str>,
     },
 }
 
@@ -161,7 +164,7 @@ fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
             }
             Block::Image(_) => say(Content::InputText { text: NO_IMAGE }),
             Block::Thought(_) => continue,
-            Block::Seal(seal) if !ask.is_own(&seal.origin) => continue,
+            Block::Seal(seal) if !ask.is_own(&seal.origin) || !ask.may_send("encrypted_content") => continue,
             Block::Seal(seal) => match (&seal.data["reasoning"], &seal.data["phase"], items.last_mut()) {
                 (item @ Value::Object(_), _, _) => Item::Reasoning(item),
                 (_, Value::String(phase), Some(Item::Message(said))) => {
@@ -172,11 +175,11 @@ fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
             },
             Block::ToolCall { id, name, arguments } => {
                 let arguments = as_object(arguments).to_string();
-                Item::Call { r#type: "function_call", call_id: id, name, arguments }
+                Item::Call { r#type: "function_call", call_id: call_id(id), name, arguments }
             }
             Block::ToolResult { id, text, is_error, .. } => Item::Output {
                 r#type: "function_call_output",
-                call_id: id,
+                call_id: call_id(id),
                 output: result_text(text, *is_error),
             },
         };
