@@ -47,6 +47,15 @@ pub enum SessionEvent {
         /// What it says.
         text: String,
     },
+    /// The model has begun to ask for a tool; its arguments are on their way.
+    ToolCallBegun {
+        /// Unique in the session.
+        id: ToolCallId,
+        /// The tool's name.
+        name: String,
+        /// How clients show it.
+        kind: ToolKind,
+    },
     /// The model asked for a tool.
     ToolCall(ToolCallEvent),
     /// Something about a tool call changed.
@@ -133,6 +142,8 @@ pub struct ToolCallEvent {
     pub arguments: Value,
     /// What it is about.
     pub locations: Vec<Location>,
+    /// The client knows of it already, by its name.
+    pub is_announced: bool,
 }
 
 /// A change to a tool call.
@@ -173,6 +184,7 @@ impl SessionEvent {
             | Self::Sealed { .. }
             | Self::ModelChange { .. }
             | Self::Notice { .. }
+            | Self::ToolCallBegun { .. }
             | Self::ToolCall(_)
             | Self::ToolCallUpdate(_)
             | Self::Plan { .. }

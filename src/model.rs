@@ -243,7 +243,14 @@ pub enum ModelEvent {
     Thought(String),
     /// What the provider wants back with what is said beside it.
     Seal(Value),
-    /// A complete tool call.
+    /// A tool call has begun; its arguments are on their way.
+    ToolCallBegun {
+        /// The model's own id for it.
+        id: String,
+        /// The tool's name.
+        name: String,
+    },
+    /// A complete tool call, announced before or not.
     ToolCall {
         /// The model's own id for it.
         id: String,

@@ -122,6 +122,8 @@ pub struct Session {
     grants: Grants,
     /// The content of files as the model last saw it.
     seen: HashMap<PathBuf, Stamp>,
+    /// Calls of which the client knows no more than the name.
+    begun_calls: Vec<ToolCallId>,
     /// Calls that were announced and are not over.
     open_calls: HashMap<ToolCallId, ToolCallEvent>,
     /// Turns begun.
@@ -401,6 +403,7 @@ impl Session {
             history: History::default(),
             grants: Grants::default(),
             seen: HashMap::new(),
+            begun_calls: Vec::new(),
             open_calls: HashMap::new(),
             turns: 0,
             requests: 0,
@@ -413,10 +416,13 @@ impl Session {
         self.history.push(&event);
         match &event {
             SessionEvent::UserMessage { content, .. } => self.last_prompt = history::text_of(content),
+            SessionEvent::ToolCallBegun { id, .. } => self.begun_calls.push(id.clone()),
             SessionEvent::ToolCall(call) => {
+                self.begun_calls.retain(|id| *id != call.id);
                 self.open_calls.insert(call.id.clone(), call.clone());
             }
             SessionEvent::ToolCallUpdate(update) if update.result.is_some() => {
+                self.begun_calls.retain(|id| *id != update.id);
                 self.open_calls.remove(&update.id);
             }
             SessionEvent::Plan { entries } => self.plan.clone_from(entries),

@@ -67,7 +67,15 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 // What was said before a call is not yet the answer.
                 self.answered = false;
                 self.last_call.clone_from(&call.title);
+                // A call whose arguments are still to come has no title of its own yet.
+                if call.raw_input.is_none() {
+                    return Ok(());
+                }
                 writeln!(self.progress, "· {}", call.title)
+            }
+            SessionUpdate::ToolCallUpdate(update) if update.fields.title.is_some() => {
+                self.last_call = update.fields.title.clone().unwrap_or_default();
+                writeln!(self.progress, "· {}", self.last_call)
             }
             SessionUpdate::ToolCallUpdate(update) if update.fields.status == Some(ToolCallStatus::Failed) => {
                 let rule = update.meta.as_ref().and_then(|meta| meta.get(DENIED_META));

@@ -241,7 +241,10 @@ impl Asking {
                     self.held.push(event);
                     continue;
                 }
-                ModelEvent::Text(_) | ModelEvent::Thought(_) | ModelEvent::ToolCall { .. } => {
+                ModelEvent::Text(_)
+                | ModelEvent::Thought(_)
+                | ModelEvent::ToolCallBegun { .. }
+                | ModelEvent::ToolCall { .. } => {
                     self.has_spoken = true;
                     self.ready.extend(self.held.drain(..).map(Ok));
                 }

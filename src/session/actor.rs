@@ -322,7 +322,8 @@ impl Actor {
         if let Some(id) = self.session.compacting.take() {
             self.record(SessionEvent::Compaction { id, stage: Compaction::Cancelled }, None).await;
         }
-        let mut open: Vec<_> = self.session.open_calls.keys().cloned().collect();
+        let begun = std::mem::take(&mut self.session.begun_calls);
+        let mut open: Vec<_> = self.session.open_calls.keys().cloned().chain(begun).collect();
         open.sort_by(|a, b| a.0.cmp(&b.0));
         for id in open {
             let result = if cancelled { "Cancelled by the user." } else { "The call was not carried out." };

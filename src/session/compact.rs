@@ -120,6 +120,7 @@ impl Turn {
                 Some(Ok(
                     ModelEvent::Thought(_)
                     | ModelEvent::Seal(_)
+                    | ModelEvent::ToolCallBegun { .. }
                     | ModelEvent::ToolCall { .. }
                     | ModelEvent::Usage(_)
                     | ModelEvent::Waiting { .. },

@@ -58,6 +58,13 @@ pub fn encode(
             chunks(text, message_id, |chunk| send(SessionUpdate::AgentThoughtChunk(chunk).into()));
         }
         SessionEvent::Notice { message_id, text } => notice(text, message_id, send),
+        SessionEvent::ToolCallBegun { id, name, kind } => {
+            let call = ToolCall::new(id.clone(), title(name)).name(title(name)).kind(*kind);
+            send(SessionUpdate::ToolCall(call).into());
+        }
+        SessionEvent::ToolCall(call) if call.is_announced => {
+            send(SessionUpdate::ToolCallUpdate(whole_call(call)).into());
+        }
         SessionEvent::ToolCall(call) => send(SessionUpdate::ToolCall(tool_call(call)).into()),
         SessionEvent::ToolCallUpdate(update) => {
             send(SessionUpdate::ToolCallUpdate(tool_call_update(update)).into());
@@ -136,6 +143,14 @@ fn tool_call(call: &ToolCallEvent) -> ToolCall {
         .kind(call.kind)
         .locations(locations(&call.locations))
         .raw_input(Some(&call.arguments).filter(|arguments| !arguments.is_null()).map(raw_input))
+}
+
+/// What there is to say of a call whose name the client knows.
+fn whole_call(call: &ToolCallEvent) -> ToolCallUpdate {
+    let whole = tool_call(call);
+    let fields =
+        ToolCallUpdateFields::new().title(whole.title).locations(whole.locations).raw_input(whole.raw_input);
+    ToolCallUpdate::new(whole.tool_call_id, fields)
 }
 
 fn tool_call_update(update: &ToolCallUpdateEvent) -> ToolCallUpdate {
@@ -251,6 +266,7 @@ mod tests {
             kind: ToolKind::Edit,
             arguments: json!({ "path": "a", "content": "\u{1}".repeat(100_000), "more": vec!["x".repeat(5000); 100] }),
             locations: vec![],
+            is_announced: false,
         });
         let half = "\"".repeat(10_000);
         let content = vec![ToolContent::diff("/a".as_ref(), Some(&half), &half, 1), ToolContent::text(&half)];

@@ -51,6 +51,7 @@ impl History {
             | SessionEvent::Plan { .. }
             | SessionEvent::Title { .. }
             | SessionEvent::ModeChange { .. }
+            | SessionEvent::ToolCallBegun { .. }
             | SessionEvent::ModelChange { .. }
             | SessionEvent::Compaction { .. }
             | SessionEvent::Usage(_)
@@ -244,6 +245,7 @@ mod tests {
             kind: ToolKind::Read,
             arguments: json!({}),
             locations: vec![],
+            is_announced: false,
         })
     }
 

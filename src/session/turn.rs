@@ -198,6 +198,8 @@ impl Turn {
         calls: &mut u64,
     ) -> Result<Step, TurnError> {
         let mut announced = Vec::new();
+        // Calls whose arguments are on their way, by the model's ids.
+        let mut begun: Vec<(String, ToolCallId)> = Vec::new();
         let mut voice = Voice::Other;
         let mut message_id = messages.next();
         while let Some(event) = reply.next().await {
@@ -224,26 +226,46 @@ impl Turn {
                     let text = format!("{reason}. Asking again in {:.1} s.\n", wait.as_secs_f64());
                     SessionEvent::Notice { message_id: messages.next(), text }
                 }
-                ModelEvent::ToolCall { id, name, arguments } => {
+                ModelEvent::ToolCallBegun { id, name } => {
                     *calls += 1;
                     let call = ToolCallId::new(format!("call_{}_{calls}", self.number));
-                    announced.push(self.announce(call, id, name, arguments).await?);
+                    begun.push((id, call.clone()));
+                    let kind = self.tools.find(&name).map_or(ToolKind::Other, |tool| tool.spec().kind);
+                    SessionEvent::ToolCallBegun { id: call, name, kind }
+                }
+                ModelEvent::ToolCall { id, name, arguments } => {
+                    let known = begun.iter().position(|(model_id, _)| *model_id == id);
+                    let call = known.map(|at| begun.remove(at).1);
+                    announced.push(self.announce(call, calls, id, name, arguments).await?);
                     continue;
                 }
-                ModelEvent::Stop(stop) => return Ok(Step { calls: announced, stop }),
+                ModelEvent::Stop(stop) => {
+                    for (_, call) in begun {
+                        let update = ToolCallUpdateEvent::failed(call, "The call was cut off.");
+                        self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
+                    }
+                    return Ok(Step { calls: announced, stop });
+                }
             };
             self.post_event(event).await?;
         }
         Err(TurnError::Model(ModelError::new("the model's reply ended early")))
     }
 
+    /// Tells the client of a call, or, if it knows of it, the rest.
     async fn announce(
         &self,
-        id: ToolCallId,
+        known: Option<ToolCallId>,
+        calls: &mut u64,
         model_id: String,
         name: String,
         arguments: Value,
     ) -> Result<Announced, TurnError> {
+        let is_announced = known.is_some();
+        let id = known.unwrap_or_else(|| {
+            *calls += 1;
+            ToolCallId::new(format!("call_{}_{calls}", self.number))
+        });
         let tool = match self.tools.find(&name) {
             Some(tool) => Some((tool.spec().clone(), tool.prepare(arguments.clone(), &self.workspace).await)),
             None => None,
@@ -264,6 +286,7 @@ impl Turn {
             kind: tool.as_ref().map_or(ToolKind::Other, |(spec, _)| spec.kind),
             arguments,
             locations,
+            is_announced,
         };
         self.post_event(SessionEvent::ToolCall(event)).await?;
         Ok(Announced { id, tool })

@@ -89,6 +89,9 @@ pub fn event_body(event: &SessionEvent) -> (&'static str, Value) {
         SessionEvent::Notice { message_id, text } => {
             ("notice", json!({ "message_id": message_id, "text": text }))
         }
+        SessionEvent::ToolCallBegun { id, name, kind } => {
+            ("tool_call_begun", json!({ "id": id, "name": name, "kind": kind }))
+        }
         SessionEvent::ToolCall(call) => (
             "tool_call",
             json!({
@@ -98,6 +101,7 @@ pub fn event_body(event: &SessionEvent) -> (&'static str, Value) {
                 "title": call.title,
                 "kind": call.kind,
                 "arguments": call.arguments,
+                "announced": call.is_announced,
                 "locations": call.locations.iter().map(location).collect::<Vec<_>>(),
             }),
         ),

@@ -221,6 +221,38 @@ async fn signatures_that_a_server_finds_wrong_are_left_out() {
     agent.end().await;
 }
 
+#[tokio::test]
+async fn a_call_is_shown_by_name_while_its_arguments_come_and_closed_if_they_do_not() {
+    let cut =
+        std::fs::read(crate::providers::folder("anthropic").join("call_cut_off_by_the_limit.sse")).unwrap();
+    let call = voices::reply("anthropic", "", &[("c1", "read_file", json!({ "path": "a.txt" }))]);
+    let replies = [call, voices::text("anthropic", "Read."), cut].map(Reply::stream);
+    let (mut agent, _server) = asking("anthropic", Setup::default(), replies).await;
+    std::fs::write(agent.cwd().join("a.txt"), "one\n").unwrap();
+    let session = agent.session().await;
+    let about_calls = |messages: Vec<Value>| -> Vec<(Value, Value, Value)> {
+        let updates = messages.into_iter().map(|message| message["params"]["update"].clone());
+        let calls = updates.filter(|update| update["toolCallId"].is_string());
+        calls
+            .map(|call| (call["sessionUpdate"].clone(), call["title"].clone(), call["status"].clone()))
+            .collect()
+    };
+    let prompt = agent.prompt(&session, "read").await;
+    let seen = about_calls(agent.until_answer(prompt).await);
+    let expected = [
+        ("tool_call", json!("read_file"), Value::Null),
+        ("tool_call_update", json!("Read a.txt"), Value::Null),
+        ("tool_call_update", Value::Null, json!("in_progress")),
+        ("tool_call_update", Value::Null, json!("completed")),
+    ];
+    assert_eq!(seen, expected.map(|(update, title, status)| (json!(update), title, status)));
+    let prompt = agent.prompt(&session, "write").await;
+    let seen = about_calls(agent.until_answer(prompt).await);
+    assert_eq!(seen[0].1, "write_file");
+    assert_eq!(seen.last().unwrap().2, "failed", "{seen:?}");
+    agent.end().await;
+}
+
 /// What a turn comes to: the answer to the prompt, the text shown, the server.
 async fn turn(id: &str, replies: Vec<Reply>) -> (Value, String, Server) {
     let (mut agent, server) = asking(id, Setup::default(), replies).await;

@@ -402,6 +402,7 @@ impl Decoder {
                 events.push_back(ModelEvent::Seal(json!({ "redacted": data })));
             }
             Begun::ToolUse { id, name, input } => {
+                events.push_back(ModelEvent::ToolCallBegun { id: id.clone(), name: name.clone() });
                 self.open.push((index, Open::Call { id, name, input, json: String::new() }));
             }
             Begun::Other => {}

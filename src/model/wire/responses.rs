@@ -210,6 +210,8 @@ enum Frame {
         #[serde(default)]
         summary_index: u64,
     },
+    #[serde(rename = "response.output_item.added")]
+    Added { item: Value },
     #[serde(rename = "response.output_item.done")]
     Done { item: Value },
     #[serde(rename = "response.completed", alias = "response.incomplete", alias = "response.failed")]
@@ -291,6 +293,7 @@ impl Decode for Decoder {
             Frame::Paragraph { summary_index } if summary_index > 0 => {
                 events.push_back(ModelEvent::Thought("\n\n".into()));
             }
+            Frame::Added { item } => events.extend(begun(&item)),
             Frame::Done { item } => events.extend(done(item)),
             Frame::Over { response } => return self.over(response, events),
             Frame::Error { error: Some(error), .. } => return Err(said(&error)),
@@ -305,6 +308,12 @@ impl Decode for Decoder {
     fn end(&mut self, _: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
         Err(Problem::cut())
     }
+}
+
+fn begun(item: &Value) -> Option<ModelEvent> {
+    let word = |key: &str| item[key].as_str().map(str::to_owned);
+    (item["type"] == "function_call").then_some(())?;
+    Some(ModelEvent::ToolCallBegun { id: word("call_id")?, name: word("name")? })
 }
 
 /// What a finished item says that its pieces did not.

@@ -103,6 +103,7 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
                     kind: ToolKind::Read,
                     arguments: serde_json::json!({}),
                     locations: vec![],
+                    is_announced: false,
                 })
             }));
             events.extend((0..*calls).rev().map(|call| {

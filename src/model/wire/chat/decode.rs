@@ -112,12 +112,12 @@ impl Decoder {
             self.stop = Some(ModelStop::Refusal);
         }
         for fragment in tool_calls.into_iter().flatten() {
-            self.fragment(fragment);
+            self.fragment(fragment, events);
         }
     }
 
     /// A fragment belongs to the call of its index, or of its id, or to the last one; a new id is a new call.
-    fn fragment(&mut self, Fragment { index, id, function }: Fragment) {
+    fn fragment(&mut self, Fragment { index, id, function }: Fragment, events: &mut VecDeque<ModelEvent>) {
         let id = id.unwrap_or_default();
         let name = function.name.unwrap_or_default();
         let same = |open: &Open| match (index, open.index) {
@@ -134,6 +134,7 @@ impl Decoder {
             open.json.push_str(&json);
         } else {
             let id = if id.is_empty() { format!("call_{}", uuid::Uuid::now_v7().simple()) } else { id };
+            events.push_back(ModelEvent::ToolCallBegun { id: id.clone(), name: name.clone() });
             self.open.push(Open { index, id, name, json });
         }
     }
