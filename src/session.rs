@@ -1,33 +1,26 @@
-//! One conversation: its handle, the commands that its actor takes, and its state as plain data.
+//! One conversation: what all of them share, and the state of one as plain data.
 //!
-//! A [`SessionHandle`] posts to the actor's mailbox without waiting, so commands arrive in the order in which they were
-//! given; only the answers are awaited. The state in [`Session`] has one owner, the actor, and no lock.
+//! The state in [`Session`] has one owner, the actor, and no lock; everybody else has a [`SessionHandle`].
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
 
-use crate::acp::{
-    ContentBlock, Meta, PlanEntry, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionId,
-    SessionModeId, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, ToolCallId,
-};
-use crate::client::Client;
-use crate::error::AgentError;
+use crate::acp::{Meta, PlanEntry, SessionId, SessionModeId, ToolCallId};
 use crate::event::{Compaction, SessionEvent, ToolCallEvent};
 use crate::gate::Ended;
 use crate::ids::Source;
 use crate::mode::Modes;
+use crate::model::Model;
 use crate::model::catalogue::Catalogue;
-use crate::model::{Effort, Model};
 use crate::permission::Grants;
-use crate::store::{ModeSource, Store};
+use crate::store::Store;
 use crate::tool::Toolset;
 use crate::workspace::{Stamp, Workspace};
+pub use handle::{PromptEnd, SessionHandle};
+
 use compaction::Fill;
 use history::History;
 use options::Choice;
@@ -43,19 +36,15 @@ pub mod command;
 mod compact;
 pub mod compaction;
 pub mod encoder;
+mod handle;
 pub mod history;
 pub mod options;
+mod record;
 pub mod reminder;
 mod request;
 mod slash;
 pub mod system_prompt;
 mod turn;
-
-/// Requests that wait for an actor. Only a client that floods one session fills it; it is told so.
-const MAILBOX: usize = 1024;
-
-/// A command and its slot in the mailbox. Cancels have none: nothing may crowd them out.
-type Mail = (SessionCommand, Option<OwnedSemaphorePermit>);
 
 /// What every session of a process shares.
 #[derive(Clone)]
@@ -164,207 +153,6 @@ impl ModeEffect {
             "closedRequests": self.closed,
         });
         Meta::from_iter([("modegate/effect".to_owned(), effect)])
-    }
-}
-
-/// What an actor can be told to do.
-enum SessionCommand {
-    Prompt(Prompt),
-    /// Prompts whose token is cancelled are to be answered.
-    TakeBack,
-    Cancel,
-    /// Tell the client of the slash commands, once it knows the session.
-    Greet(BoxFuture<'static, ()>),
-    SetMode {
-        mode: SessionModeId,
-        source: ModeSource,
-        /// No effect: the mode was on already. With it, the config options as they are then.
-        reply: oneshot::Sender<ModeOutcome>,
-    },
-    Choose {
-        wish: Wish,
-        /// The config options as they are then.
-        reply: oneshot::Sender<Result<Vec<SessionConfigOption>, AgentError>>,
-    },
-    Close(oneshot::Sender<()>),
-}
-
-/// What a mode change did, and the config options as they are then.
-type ModeOutcome = Result<(Option<ModeEffect>, Vec<SessionConfigOption>), AgentError>;
-
-/// What a user wants of who answers.
-enum Wish {
-    Model(String),
-    Effort(Effort),
-}
-
-/// A prompt that is to be answered.
-struct Prompt {
-    content: Vec<ContentBlock>,
-    cancel: CancellationToken,
-    reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
-}
-
-/// How a prompt's turn ended. Nothing of the next prompt happens before this is dropped: whoever answers a client keeps
-/// it until the answer is on its way.
-#[derive(Debug)]
-pub struct PromptEnd {
-    /// Why it ended.
-    pub reason: StopReason,
-    /// Only its end is of interest.
-    _told: oneshot::Sender<()>,
-}
-
-/// How the rest of the process talks to a session. Cheap to clone, no logic.
-#[derive(Debug, Clone)]
-pub struct SessionHandle {
-    commands: mpsc::UnboundedSender<Mail>,
-    slots: Arc<Semaphore>,
-}
-
-impl std::fmt::Debug for SessionCommand {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Prompt(_) => "Prompt",
-            Self::TakeBack => "TakeBack",
-            Self::Cancel => "Cancel",
-            Self::Greet(_) => "Greet",
-            Self::SetMode { .. } => "SetMode",
-            Self::Choose { .. } => "Choose",
-            Self::Close(_) => "Close",
-        })
-    }
-}
-
-impl SessionHandle {
-    /// Starts a session's actor.
-    pub fn start(
-        id: SessionId,
-        workspace: Workspace,
-        mode: SessionModeId,
-        notices: Vec<String>,
-        shared: Shared,
-        client: Client,
-    ) -> Self {
-        // Bounded by the slots; the calls in flight bound the rest.
-        let (commands, mailbox) = mpsc::unbounded_channel();
-        let chosen = Choice::of(&shared.catalogue);
-        let active = options::entering(&shared.modes, &shared.catalogue, &mode, &chosen);
-        let session = Session::new(id, workspace, mode, active, chosen, notices);
-        tokio::spawn(actor::run(session, shared, client, mailbox));
-        Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)) }
-    }
-
-    /// Sends a prompt and waits for the end of its turn. Cancelling the token takes the prompt back.
-    pub async fn prompt(
-        &self,
-        content: Vec<ContentBlock>,
-        cancel: CancellationToken,
-    ) -> Result<PromptEnd, AgentError> {
-        let (reply, mut answer) = oneshot::channel();
-        self.post(SessionCommand::Prompt(Prompt { content, cancel: cancel.clone(), reply }))?;
-        tokio::select! {
-            biased;
-            answer = &mut answer => return answer.unwrap_or(Err(AgentError::SessionDied)),
-            () = cancel.cancelled() => {}
-        }
-        // A prompt that still waits in the queue does not look at its token. A session that is gone answers by itself.
-        let _ = self.post(SessionCommand::TakeBack);
-        answer.await.unwrap_or(Err(AgentError::SessionDied))
-    }
-
-    /// Changes the mode (`session/set_mode`).
-    pub async fn set_mode(&self, mode: SessionModeId) -> Result<SetSessionModeResponse, AgentError> {
-        let (effect, _) = self.change_mode(mode, ModeSource::SetMode).await?;
-        Ok(SetSessionModeResponse::new().meta(effect.map(|effect| effect.to_meta())))
-    }
-
-    /// Sets a config option (`session/set_config_option`); the answer has all of them.
-    pub async fn set_config_option(
-        &self,
-        option: SessionConfigId,
-        value: SessionConfigOptionValue,
-    ) -> Result<SetSessionConfigOptionResponse, AgentError> {
-        let text = value.as_value_id().map(|value| Arc::clone(&value.0));
-        let (effect, options) = match (&*option.0, text) {
-            (options::MODE_OPTION, Some(mode)) => {
-                self.change_mode(SessionModeId::new(mode), ModeSource::ConfigOption).await?
-            }
-            (options::MODEL_OPTION, Some(model)) => {
-                (None, self.choose(Wish::Model(model.to_string())).await?)
-            }
-            (options::EFFORT_OPTION, Some(effort)) => {
-                let effort =
-                    Effort::parse(&effort).ok_or_else(|| choose::unknown_effort(&effort, &Effort::ALL))?;
-                (None, self.choose(Wish::Effort(effort)).await?)
-            }
-            (options::MODE_OPTION | options::MODEL_OPTION | options::EFFORT_OPTION, None) => {
-                let message = format!("the option {:?} takes the id of a value", &*option.0);
-                return Err(AgentError::invalid_params(message, json!({ "expected": "a string" })));
-            }
-            (unknown, _) => {
-                let valid = json!({ "validOptions": [options::MODE_OPTION, options::MODEL_OPTION, options::EFFORT_OPTION] });
-                return Err(AgentError::invalid_params(format!("unknown config option {unknown:?}"), valid));
-            }
-        };
-        Ok(SetSessionConfigOptionResponse::new(options).meta(effect.map(|effect| effect.to_meta())))
-    }
-
-    /// Ends the running turn and empties the queue (`session/cancel`).
-    pub fn cancel(&self) {
-        if self.post(SessionCommand::Cancel).is_err() {
-            tracing::debug!("a session that is gone was cancelled");
-        }
-    }
-
-    /// Tells the client of the slash commands once `answered` says that it knows the session: clients drop updates
-    /// for sessions that they do not know.
-    pub fn greet(&self, answered: BoxFuture<'static, ()>) {
-        if self.post(SessionCommand::Greet(answered)).is_err() {
-            tracing::warn!("a session ended before its client knew of it");
-        }
-    }
-
-    /// Ends the session: turns are cancelled and answered, what happened is recorded.
-    pub async fn close(&self) {
-        let (reply, closed) = oneshot::channel();
-        if self.post(SessionCommand::Close(reply)).is_ok() {
-            // An error means that the actor is gone, which is what was wanted.
-            let _ = closed.await;
-        }
-    }
-
-    async fn change_mode(
-        &self,
-        mode: SessionModeId,
-        source: ModeSource,
-    ) -> Result<(Option<ModeEffect>, Vec<SessionConfigOption>), AgentError> {
-        let (reply, answer) = oneshot::channel();
-        self.post(SessionCommand::SetMode { mode, source, reply })?;
-        answer.await.unwrap_or(Err(AgentError::SessionDied))
-    }
-
-    async fn choose(&self, wish: Wish) -> Result<Vec<SessionConfigOption>, AgentError> {
-        let (reply, answer) = oneshot::channel();
-        self.post(SessionCommand::Choose { wish, reply })?;
-        answer.await.unwrap_or(Err(AgentError::SessionDied))
-    }
-
-    /// Posts without waiting: the order of arrival is the order of the calls.
-    fn post(&self, command: SessionCommand) -> Result<(), AgentError> {
-        let slot = match command {
-            SessionCommand::Cancel | SessionCommand::TakeBack | SessionCommand::Close(_) => None,
-            SessionCommand::Prompt(_)
-            | SessionCommand::Greet(_)
-            | SessionCommand::SetMode { .. }
-            | SessionCommand::Choose { .. } => {
-                Some(Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
-                    let text = "too many requests wait for this session: wait for some answers first";
-                    AgentError::InvalidRequest(text.into())
-                })?)
-            }
-        };
-        self.commands.send((command, slot)).map_err(|_| AgentError::SessionDied)
     }
 }
 

@@ -9,25 +9,23 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::authorize::{Answer, DenialCount, OpenQuestion};
+use super::handle::{Mail, Prompt, PromptEnd, SessionCommand};
+use super::record::title;
 use super::request::Offers;
 use super::turn::{self, Turn, TurnError, TurnMessage};
-use super::{Mail, Prompt, PromptEnd, Session, SessionCommand, Shared, encoder};
-use crate::acp::{ContentBlock, MessageId, StopReason};
+use super::{Session, Shared};
+use crate::acp::{MessageId, StopReason};
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::gate::Gate;
 use crate::mode::Mode;
 use crate::model::{Failure, ModelError};
-use crate::store::{ModeChange, ModeSource, Row};
-
-/// Characters of a title.
-const MAX_TITLE: usize = 80;
 
 /// Prompts that may wait behind the running one.
 const MAX_WAITING: usize = 8;
@@ -57,7 +55,7 @@ pub(super) struct Actor {
     /// Slash commands that were answered.
     pub(super) answers_given: u64,
     /// The user has been told that the record fails.
-    record_failed: bool,
+    pub(super) record_failed: bool,
 }
 
 pub(super) struct RunningTurn {
@@ -134,16 +132,6 @@ impl Actor {
             answers_given: 0,
             record_failed: false,
         }
-    }
-
-    fn record_start(&self) {
-        let (id, at) = (self.session.id.clone(), self.shared.source.now_ms());
-        let mode = self.session.mode.clone();
-        let cwd = self.session.workspace.cwd().to_owned();
-        self.shared.store.post(Row::Session { id: id.clone(), cwd, mode: mode.clone(), at });
-        let source = ModeSource::Start;
-        let change = ModeChange { session: id, turn: 0, from: None, to: mode, source, at };
-        self.shared.store.post(Row::ModeChange(change));
     }
 
     /// The ceilings of this session, its own mode first. One that is not known leaves none, and then nothing is allowed.
@@ -361,75 +349,4 @@ impl Actor {
         self.turn_over().await;
         self.save().await;
     }
-
-    /// Takes up an event: what came before it is durable before the client sees it (invariant 14).
-    pub(super) async fn record(&mut self, event: SessionEvent, room: Option<OwnedSemaphorePermit>) {
-        let begins = match &event {
-            SessionEvent::ToolCallUpdate(_)
-            | SessionEvent::Plan { .. }
-            | SessionEvent::Title { .. }
-            | SessionEvent::Usage(_)
-            | SessionEvent::Sealed { .. }
-            | SessionEvent::ModelChange { .. }
-            | SessionEvent::ModeChange { .. } => false,
-            event => !self.session.unsaved.last().is_some_and(|last| last.goes_on_with(event)),
-        };
-        if begins {
-            self.save().await;
-        }
-        let mut room = room;
-        let session = self.session.id.clone();
-        encoder::encode(
-            &event,
-            self.shared.compactions,
-            || self.options(),
-            |update| {
-                self.client.update(session.clone(), update, room.take());
-            },
-        );
-        self.session.push(event);
-    }
-
-    /// Waits until everything that happened is recorded. A failure is said once; the session goes on.
-    pub(super) async fn save(&mut self) {
-        if self.session.unsaved.is_empty() {
-            return;
-        }
-        let at = self.shared.source.now_ms();
-        for event in std::mem::take(&mut self.session.unsaved) {
-            let seq = self.session.saved;
-            self.session.saved += 1;
-            let (session, turn) = (self.session.id.clone(), self.session.turns);
-            self.shared.store.post(Row::Event { session, seq, turn, event, at });
-        }
-        let problem = match self.shared.store.flush().await {
-            Ok(()) if self.shared.store.is_substituted() => {
-                "This session is recorded in memory only, because the store cannot be used: it ends with the agent.\n"
-            }
-            Ok(()) => return,
-            Err(error) => {
-                tracing::error!(%error, "a session is not being recorded");
-                "This session is not being recorded: the store cannot be written.\n"
-            }
-        };
-        if !std::mem::replace(&mut self.record_failed, true) {
-            let message_id = MessageId::new(format!("msg_{}_r", self.session.turns));
-            let notice = SessionEvent::Notice { message_id, text: problem.into() };
-            let (client, id) = (&self.client, &self.session.id);
-            encoder::encode(&notice, false, Vec::new, |update| client.update(id.clone(), update, None));
-            self.session.push(notice);
-        }
-    }
-}
-
-/// The first line of a prompt's text, cut.
-fn title(content: &[ContentBlock]) -> Option<String> {
-    let text = content.iter().find_map(|block| match block {
-        ContentBlock::Text(text) => text.text.lines().map(str::trim).find(|line| !line.is_empty()),
-        _ => None,
-    })?;
-    Some(match text.char_indices().nth(MAX_TITLE) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    })
 }

@@ -2,10 +2,11 @@
 
 use serde_json::json;
 
+use super::Shared;
 use super::actor::Actor;
+use super::handle::Wish;
 use super::history::{MAX_PICTURE, PICTURES};
 use super::options::{self, Choice};
-use super::{Shared, Wish};
 use crate::acp::{ContentBlock, ImageContent, SessionConfigOption};
 use crate::error::AgentError;
 use crate::event::SessionEvent;

@@ -2,9 +2,9 @@
 
 use futures_util::future::BoxFuture;
 
-use super::Prompt;
 use super::actor::Actor;
 use super::command::{self, Command};
+use super::handle::Prompt;
 use crate::acp::{AvailableCommandsUpdate, MessageId, SessionModeId, SessionUpdate, StopReason};
 use crate::error::AgentError;
 use crate::event::SessionEvent;

@@ -101,8 +101,9 @@ struct StreamOptions {
     include_usage: bool,
 }
 
+/// A tool, as `OpenAI` and those who follow it write it.
 #[derive(Serialize)]
-struct Tool<'a> {
+pub(super) struct Tool<'a> {
     r#type: &'static str,
     function: Function<'a>,
 }

@@ -8,11 +8,11 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::chat::bearer;
+use super::chat::{Tool, bearer};
 use super::frames::Framing;
 use super::{Ask, Decode, Wire, as_object, blocks, call_id, parse, result_text, to_bytes};
 use crate::model::problem::Problem;
-use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
+use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, Usage};
 
 /// The format.
 #[derive(Debug)]
@@ -78,27 +78,6 @@ struct Body<'a> {
 #[derive(Serialize)]
 struct Options {
     num_ctx: u64,
-}
-
-#[derive(Serialize)]
-struct Tool<'a> {
-    r#type: &'static str,
-    function: Function<'a>,
-}
-
-#[derive(Serialize)]
-struct Function<'a> {
-    name: &'a str,
-    description: &'a str,
-    parameters: &'a Value,
-}
-
-impl<'a> From<&'a ToolOffer> for Tool<'a> {
-    fn from(offer: &'a ToolOffer) -> Self {
-        let function =
-            Function { name: &offer.name, description: &offer.description, parameters: &offer.schema };
-        Self { r#type: "function", function }
-    }
 }
 
 #[derive(Default, Serialize)]

@@ -1,0 +1,234 @@
+//! The stream of the Messages API: blocks that begin, grow and end.
+
+use std::collections::VecDeque;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::model::problem::Problem;
+use crate::model::wire::{Decode, arguments, as_object, parse};
+use crate::model::{ModelEvent, ModelStop, Usage};
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Frame {
+    MessageStart {
+        message: Started,
+    },
+    ContentBlockStart {
+        index: u64,
+        content_block: Begun,
+    },
+    ContentBlockDelta {
+        index: u64,
+        delta: Delta,
+    },
+    ContentBlockStop {
+        index: u64,
+    },
+    MessageDelta {
+        delta: Ending,
+        #[serde(default)]
+        usage: Counts,
+    },
+    MessageStop,
+    Error {
+        error: Said,
+    },
+    /// Pings, and what may be added.
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Started {
+    #[serde(default)]
+    usage: Counts,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Begun {
+    Text {
+        #[serde(default)]
+        text: String,
+    },
+    Thinking {
+        #[serde(default)]
+        thinking: String,
+        #[serde(default)]
+        signature: String,
+    },
+    RedactedThinking {
+        data: String,
+    },
+    ToolUse {
+        id: String,
+        name: String,
+        #[serde(default)]
+        input: Value,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Delta {
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "thinking_delta")]
+    Thinking { thinking: String },
+    #[serde(rename = "signature_delta")]
+    Signature { signature: String },
+    #[serde(rename = "input_json_delta")]
+    Json { partial_json: String },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Ending {
+    stop_reason: Option<String>,
+    stop_details: Option<Details>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    explanation: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    #[serde(default)]
+    r#type: String,
+    #[serde(default)]
+    message: String,
+}
+
+/// Each is what it is now, not what came to it.
+#[derive(Debug, Default, Deserialize)]
+struct Counts {
+    #[serde(rename = "input_tokens")]
+    input: Option<u64>,
+    #[serde(rename = "cache_creation_input_tokens")]
+    cache_write: Option<u64>,
+    #[serde(rename = "cache_read_input_tokens")]
+    cache_read: Option<u64>,
+    #[serde(rename = "output_tokens")]
+    output: Option<u64>,
+}
+
+/// A block whose end has not come.
+enum Open {
+    Signature(String),
+    Call { id: String, name: String, input: Value, json: String },
+}
+
+#[derive(Default)]
+pub(super) struct Decoder {
+    open: Vec<(u64, Open)>,
+    counts: Counts,
+    stop: Option<ModelStop>,
+}
+
+impl Decoder {
+    fn begin(&mut self, index: u64, block: Begun, events: &mut VecDeque<ModelEvent>) {
+        match block {
+            Begun::Text { text } => events.push_back(ModelEvent::Text(text)),
+            Begun::Thinking { thinking, signature } => {
+                events.push_back(ModelEvent::Thought(thinking));
+                self.open.push((index, Open::Signature(signature)));
+            }
+            Begun::RedactedThinking { data } => {
+                events.push_back(ModelEvent::Seal(json!({ "redacted": data })));
+            }
+            Begun::ToolUse { id, name, input } => {
+                events.push_back(ModelEvent::ToolCallBegun { id: id.clone(), name: name.clone() });
+                self.open.push((index, Open::Call { id, name, input, json: String::new() }));
+            }
+            Begun::Other => {}
+        }
+    }
+
+    fn go_on(&mut self, index: u64, delta: Delta, events: &mut VecDeque<ModelEvent>) {
+        let open = self.open.iter_mut().find(|(at, _)| *at == index).map(|(_, open)| open);
+        match (delta, open) {
+            (Delta::Text { text }, _) => events.push_back(ModelEvent::Text(text)),
+            (Delta::Thinking { thinking }, _) => events.push_back(ModelEvent::Thought(thinking)),
+            (Delta::Signature { signature: more }, Some(Open::Signature(signature))) => {
+                signature.push_str(&more);
+            }
+            (Delta::Json { partial_json }, Some(Open::Call { json, .. })) => {
+                json.push_str(&partial_json);
+            }
+            // Deltas of blocks that we did not ask for, and kinds that may be added.
+            (Delta::Signature { .. } | Delta::Json { .. } | Delta::Other, _) => {}
+        }
+    }
+
+    fn finish(&mut self, index: u64, events: &mut VecDeque<ModelEvent>) {
+        let Some(at) = self.open.iter().position(|(open, _)| *open == index) else { return };
+        match self.open.remove(at).1 {
+            Open::Signature(signature) if signature.is_empty() => {}
+            Open::Signature(signature) => {
+                events.push_back(ModelEvent::Seal(json!({ "signature": signature })));
+            }
+            Open::Call { id, name, input, json } => {
+                let arguments =
+                    if json.trim().is_empty() { as_object(&input).into_owned() } else { arguments(&json) };
+                events.push_back(ModelEvent::ToolCall { id, name, arguments });
+            }
+        }
+    }
+
+    fn count(&mut self, counts: &Counts) {
+        let Counts { input, cache_write, cache_read, output } = counts;
+        let ours = &mut self.counts;
+        ours.input = input.or(ours.input);
+        ours.cache_write = cache_write.or(ours.cache_write);
+        ours.cache_read = cache_read.or(ours.cache_read);
+        ours.output = output.or(ours.output);
+    }
+
+    fn usage(&self) -> Usage {
+        let Counts { input, cache_write, cache_read, output } = &self.counts;
+        let [input, cache_write, cache_read, output] =
+            [input, cache_write, cache_read, output].map(|count| count.unwrap_or(0));
+        Usage { used: input + cache_read + cache_write + output, size: 0, cache_read, cache_write, output }
+    }
+}
+
+impl Decode for Decoder {
+    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+        match parse(frame)? {
+            Frame::MessageStart { message } => self.count(&message.usage),
+            Frame::ContentBlockStart { index, content_block } => self.begin(index, content_block, events),
+            Frame::ContentBlockDelta { index, delta } => self.go_on(index, delta, events),
+            Frame::ContentBlockStop { index } => self.finish(index, events),
+            Frame::MessageDelta { delta, usage } => {
+                self.count(&usage);
+                self.stop = match delta.stop_reason.as_deref() {
+                    None => self.stop,
+                    Some("max_tokens" | "model_context_window_exceeded") => Some(ModelStop::MaxTokens),
+                    Some("refusal") => Some(ModelStop::Refusal),
+                    // What may be added ends a reply as any other end does.
+                    Some(_) => Some(ModelStop::Done),
+                };
+                let explanation = delta.stop_details.and_then(|details| details.explanation);
+                events.extend(explanation.map(ModelEvent::Text));
+            }
+            Frame::MessageStop => {
+                events.push_back(ModelEvent::Usage(self.usage()));
+                events.push_back(ModelEvent::Stop(self.stop.unwrap_or(ModelStop::Done)));
+            }
+            Frame::Error { error } => return Err(Problem::said(&error.r#type, &error.message)),
+            Frame::Other => {}
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, _: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+        Err(Problem::cut())
+    }
+}
