@@ -1,6 +1,6 @@
 //! The one HTTP client. Knows bytes, headers and time limits, not what they mean.
 //!
-//! It is built with the first request, off the main thread, because reading the system's certificates takes a while.
+//! It is built with the first session of a provider's model, off the main thread, because reading the system's certificates takes a while.
 //! Redirects are not followed: a key goes to the address that was configured and nowhere else. Proxies are taken from
 //! the usual variables (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`).
 
@@ -60,6 +60,13 @@ pub enum HttpError {
 }
 
 impl Http {
+    /// Builds the client, so that the first request does not wait for it. That it cannot be built, the first request says.
+    pub async fn prepare(&self) {
+        if let Err(error) = self.client.get_or_try_init(build).await {
+            tracing::debug!(%error, "no HTTP client yet");
+        }
+    }
+
     /// Makes a request. Dropping the future, or the response, ends it.
     pub async fn post(&self, post: Post) -> Result<Response, HttpError> {
         let client = self.client.get_or_try_init(build).await?;

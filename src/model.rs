@@ -333,4 +333,7 @@ pub type Reply = BoxStream<'static, Result<ModelEvent, ModelError>>;
 pub trait Model: Send + Sync {
     /// Starts a reply. Every problem comes through the stream.
     fn reply(&self, request: ModelRequest) -> Reply;
+
+    /// A model is going to be asked before long: what can be made ready for it is, without waiting.
+    fn prepare(&self, _: &ModelId) {}
 }

@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 
 use super::catalogue::Catalogue;
 use super::remote::{self, Endpoint};
-use super::{Failure, Model, ModelError, ModelRequest, Reply};
+use super::{Failure, Model, ModelError, ModelId, ModelRequest, Reply};
 use crate::http::Http;
 
 /// Who can answer, by the id of the model or of its provider.
@@ -40,6 +40,13 @@ impl Router {
 }
 
 impl Model for Router {
+    fn prepare(&self, model: &ModelId) {
+        if !self.embedded.contains_key(model.as_str()) {
+            let http = Arc::clone(&self.http);
+            tokio::spawn(async move { http.prepare().await });
+        }
+    }
+
     fn reply(&self, request: ModelRequest) -> Reply {
         if let Some(model) = self.embedded.get(request.model.as_str()) {
             return model.reply(request);

@@ -111,6 +111,7 @@ impl SessionHandle {
         let (commands, mailbox) = mpsc::unbounded_channel();
         let chosen = Choice::of(&shared.catalogue);
         let active = options::entering(&shared.modes, &shared.catalogue, &mode, &chosen);
+        shared.model.prepare(&active.model);
         let session = Session::new(id, workspace, mode, active, chosen, notices);
         tokio::spawn(actor::run(session, shared, client, mailbox));
         Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)) }

@@ -8,6 +8,7 @@ mod choice;
 mod effects;
 mod escapes;
 mod invariants;
+mod keys;
 mod plays;
 mod prefix;
 mod providers;
