@@ -40,9 +40,9 @@ pub struct Cli {
     /// Where a headless prompt works [default: the current directory]
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// How a headless answer is printed
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    /// How a headless answer is printed [default: text]
+    #[arg(long, value_enum)]
+    output: Option<Output>,
     /// Where sessions are recorded: a file, or memory [default: in the user's data folder]
     #[arg(long, value_name = "PATH")]
     store: Option<String>,
@@ -92,7 +92,8 @@ enum Output {
     StreamJson,
 }
 
-const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied or no plan, 130 interrupted";
+const EXIT_CODES: &str =
+    "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: no plan), 130 interrupted";
 
 const ON_A_TERMINAL: &str =
     "modegate speaks the Agent Client Protocol with an editor; there is nothing to type here.
@@ -165,8 +166,10 @@ where
         }
     };
     let mut input = BufReader::new(input);
-    let piped = cli.prompt.is_none() && mode_given && input_kind != InputKind::Terminal;
-    if cli.prompt.as_deref() == Some("-") || (piped && is_a_prompt(&mut input)?) {
+    let piped = cli.prompt.is_none() && input_kind != InputKind::Terminal;
+    // Who says how the answer is to be printed has a prompt for us; with a mode alone it may be an editor.
+    let is_prompt = piped && (cli.output.is_some() || (mode_given && is_a_prompt(&mut input)?));
+    if cli.prompt.as_deref() == Some("-") || is_prompt {
         let mut text = String::new();
         input.read_to_string(&mut text).context("reading the prompt from stdin")?;
         cli.prompt = Some(text);
@@ -183,7 +186,9 @@ where
             writeln!(errors, "modegate: the prompt is empty")?;
             Ok(ExitCode::from(2))
         }
-        Some(prompt) => run_headless(prompt, cli.output, config, output, errors, stop).await,
+        Some(prompt) => {
+            run_headless(prompt, cli.output.unwrap_or(Output::Text), config, output, errors, stop).await
+        }
         None if input_kind == InputKind::Terminal => {
             errors.write_all(ON_A_TERMINAL.as_bytes())?;
             Ok(ExitCode::from(2))

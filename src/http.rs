@@ -2,7 +2,7 @@
 //!
 //! It is built with the first session of a provider's model, off the main thread, because reading the system's certificates takes a while.
 //! Redirects are not followed: a key goes to the address that was configured and nowhere else. Proxies are taken from
-//! the usual variables (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`).
+//! the usual variables (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`), except for servers on this machine.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -28,6 +28,8 @@ const MAX_TEXT: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub struct Http {
     client: OnceCell<reqwest::Client>,
+    /// For servers on this machine without encryption: no proxy, and no certificates to be read.
+    local: OnceCell<reqwest::Client>,
 }
 
 /// A request to be made.
@@ -61,15 +63,15 @@ pub enum HttpError {
 
 impl Http {
     /// Builds the client, so that the first request does not wait for it. That it cannot be built, the first request says.
-    pub async fn prepare(&self) {
-        if let Err(error) = self.client.get_or_try_init(build).await {
+    pub async fn prepare(&self, url: &str) {
+        if let Err(error) = self.client(url).await {
             tracing::debug!(%error, "no HTTP client yet");
         }
     }
 
     /// Makes a request. Dropping the future, or the response, ends it.
     pub async fn post(&self, post: Post) -> Result<Response, HttpError> {
-        let client = self.client.get_or_try_init(build).await?;
+        let client = self.client(&post.url).await?;
         let mut request = client.post(&post.url).header("content-type", "application/json").body(post.body);
         for (name, value) in post.headers {
             let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| {
@@ -80,6 +82,25 @@ impl Http {
         }
         request.send().await.map(Response).map_err(explain)
     }
+}
+
+impl Http {
+    async fn client(&self, url: &str) -> Result<&reqwest::Client, HttpError> {
+        if is_local(url) {
+            return self.local.get_or_try_init(|| build(true)).await;
+        }
+        self.client.get_or_try_init(|| build(false)).await
+    }
+}
+
+/// Whether an address is this machine's, without encryption.
+fn is_local(url: &str) -> bool {
+    let Some(rest) = url.strip_prefix("http://") else { return false };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let is_number =
+        host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    is_number || host.eq_ignore_ascii_case("localhost")
 }
 
 impl Response {
@@ -115,18 +136,20 @@ impl Response {
     }
 }
 
-async fn build() -> Result<reqwest::Client, HttpError> {
-    let build = || {
+async fn build(is_local: bool) -> Result<reqwest::Client, HttpError> {
+    let build = move || {
         // Somebody else's choice would do as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        reqwest::Client::builder()
+        let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .read_timeout(SILENCE)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("modegate/", env!("CARGO_PKG_VERSION")))
-            .tcp_nodelay(true)
-            .build()
-            .map_err(|error| HttpError::Unusable(format!("no HTTP client: {}", chain(&error))))
+            .tcp_nodelay(true);
+        if is_local {
+            builder = builder.no_proxy().tls_certs_only([]);
+        }
+        builder.build().map_err(|error| HttpError::Unusable(format!("no HTTP client: {}", chain(&error))))
     };
     tokio::task::spawn_blocking(build)
         .await
@@ -136,7 +159,10 @@ async fn build() -> Result<reqwest::Client, HttpError> {
 fn explain(error: reqwest::Error) -> HttpError {
     let error = error.without_url();
     if error.is_builder() {
-        return HttpError::Unusable(format!("the address is not usable: {}", chain(&error)));
+        return HttpError::Unusable(format!(
+            "the address is not one of http:// or https:// that can be used: {}",
+            chain(&error)
+        ));
     }
     match (error.is_connect(), error.is_timeout()) {
         (true, true) => {
@@ -166,4 +192,26 @@ fn root(error: &reqwest::Error) -> String {
         cause = next;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_local;
+
+    #[test]
+    fn only_this_machine_is_local() {
+        for url in ["http://127.0.0.1:8080/v1", "http://localhost/v1", "http://[::1]:1/x", "http://127.1.2.3"]
+        {
+            assert!(is_local(url), "{url}");
+        }
+        for url in [
+            "https://localhost/v1",
+            "http://localhost.example/v1",
+            "http://10.0.0.1",
+            "http://user@example/127.0.0.1",
+            "x",
+        ] {
+            assert!(!is_local(url), "{url}");
+        }
+    }
 }

@@ -65,7 +65,18 @@ pub(super) fn run<I: Read, O: Write, E: Write>(
     let model = format!("{}/{name}", provider.id);
     let setup = Setup { provider: provider.id, key, key_command: arguments.key_command, base_url, model };
     let path = user_file::write(folder, &setup)?;
-    writeln!(output, "Stored in {}. New sessions are answered by {}.", path.display(), setup.model)?;
+    let has_key = setup.key.is_some() || setup.key_command.is_some();
+    let with = if has_key { "" } else { ", without a key" };
+    writeln!(output, "Stored in {}{with}.", path.display())?;
+    let (named, own) = (user_file::read(Some(folder))?.model, folder.join(user_file::CONFIG));
+    match named.filter(|named| *named != setup.model) {
+        None => writeln!(output, "New sessions are answered by {}.", setup.model)?,
+        Some(named) => writeln!(
+            output,
+            "New sessions are still answered by {named}, because {} says so.",
+            own.display()
+        )?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -10,7 +10,8 @@ use secrecy::SecretString;
 
 use super::environment::Environment;
 use super::user_file::{self, ProviderSettings, UserFile};
-use crate::model::catalogue::{Catalogue, PROVIDERS, Provider, Reachable, provider_of};
+use crate::model::ModelId;
+use crate::model::catalogue::{Catalogue, PROVIDERS, Provider, Reachable, provider, provider_of};
 use crate::model::key::Key;
 use crate::model::remote::Endpoint;
 use crate::model::router::{Remote, Router};
@@ -20,7 +21,6 @@ use crate::model::wire::chat::Chat;
 use crate::model::wire::gemini::Gemini;
 use crate::model::wire::ollama::Ollama;
 use crate::model::wire::responses::Responses;
-use crate::model::{Effort, ModelId};
 
 /// What the providers are found from, and what they were found to be.
 pub struct Providers {
@@ -87,9 +87,16 @@ pub fn find(environment: &Environment, file: &UserFile, asked: Option<&ModelId>)
         None => catalogue.default_model().clone(),
         // A key that is missing is said when a session begins: an editor shows that, and offers to set it up.
         Some(name) if provider_of(name).is_some() => ModelId::new(name),
+        Some(name) if provider(name).is_some() => {
+            let described = file.providers.get(name).and_then(|settings| settings.models.first());
+            let known =
+                provider(name).and_then(|provider| provider.models.first().copied()).unwrap_or_default();
+            let model = described.map_or(known.to_owned(), |model| model.describe().name);
+            ModelId::new(format!("{name}/{model}"))
+        }
         Some(name) => catalogue.resolve(name)?,
     };
-    let effort = if catalogue.facts(&model).efforts.contains(&effort) { effort } else { Effort::Default };
+    let effort = catalogue.facts(&model).nearest(effort).unwrap_or_default();
     catalogue = catalogue.with_default(model, effort, named.is_some());
     Ok(Remote { endpoints, catalogue: Arc::new(catalogue) })
 }
@@ -101,7 +108,16 @@ fn endpoint(provider: Provider, environment: &Environment, settings: Option<&Pro
     let url = from_environment.or(from_file);
     let base_url = match (provider.id, url) {
         ("ollama", Some(host)) => ollama_url(host),
-        (_, Some(url)) => url.trim_end_matches('/').to_owned(),
+        (_, Some(url)) => {
+            // Some people write the version, which belongs to the path here.
+            let url = url.trim_end_matches('/');
+            let version = match provider.id {
+                "anthropic" => "/v1",
+                "gemini" => "/v1beta",
+                _ => "",
+            };
+            url.strip_suffix(version).unwrap_or(url).to_owned()
+        }
         (_, None) => provider.base_url.to_owned(),
     };
     // An address that is none is said when it is used: it must not keep other providers from answering.

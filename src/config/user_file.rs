@@ -52,7 +52,7 @@ pub struct ProviderSettings {
 
 /// A model: its name, or more.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a model is its name, or {name, context, images}")]
 pub enum ModelSettings {
     /// Its name at the provider.
     Name(String),
@@ -141,6 +141,13 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
     for (id, settings) in &file.providers {
         if settings.api_key.is_some() && settings.key_command.is_some() {
             bail!("{}: {id} has both api_key and key_command: keep one", path.display());
+        }
+        if settings.api_key.as_ref().is_some_and(|key| key.expose_secret().trim().is_empty()) {
+            bail!("{}: {id}: api_key is empty", path.display());
+        }
+        if settings.models.iter().any(|model| model.describe().context.is_some_and(|context| context < 1000))
+        {
+            bail!("{}: {id}: a model's context is its size in tokens, 1000 or more", path.display());
         }
         check_url(id, settings.base_url.as_deref()).with_context(|| path.display().to_string())?;
     }

@@ -10,6 +10,9 @@ use tokio::sync::OnceCell;
 /// How long a key command may take: it may ask the user for a password.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Characters of what a command that fails says.
+const SAID: usize = 120;
+
 /// A key, or how to come by it. It is never shown.
 #[derive(Debug)]
 pub struct Key {
@@ -37,14 +40,16 @@ impl Key {
 async fn run(command: &str) -> Result<SecretString, String> {
     let (shell, flag) = if cfg!(windows) { ("cmd", "/C") } else { ("sh", "-c") };
     let mut process = Command::new(shell);
-    process.arg(flag).arg(command).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    process.arg(flag).arg(command).stdin(Stdio::null()).kill_on_drop(true);
     let output = match tokio::time::timeout(PATIENCE, process.output()).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => return Err(format!("key_command cannot be run: {error}")),
         Err(_) => return Err(format!("key_command took longer than {} s", PATIENCE.as_secs())),
     };
     if !output.status.success() {
-        return Err(format!("key_command failed ({})", output.status));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said: String = said.lines().next().unwrap_or_default().chars().take(SAID).collect();
+        return Err(format!("key_command failed ({}): {said}", output.status));
     }
     let text = String::from_utf8(output.stdout).map_err(|_| "key_command printed no text")?;
     match text.lines().next().map(str::trim).filter(|key| !key.is_empty()) {

@@ -29,6 +29,20 @@ pub struct Facts {
     pub efforts: &'static [Effort],
 }
 
+impl Facts {
+    /// The effort of a model's that comes nearest to one, rather less than more. None is none at all, and only that.
+    pub fn nearest(&self, effort: Effort) -> Option<Effort> {
+        match effort {
+            Effort::Default => None,
+            Effort::None => self.efforts.contains(&effort).then_some(effort),
+            wanted => {
+                let thinks = || self.efforts.iter().copied().filter(|effort| *effort != Effort::None);
+                thinks().filter(|effort| *effort <= wanted).max().or_else(|| thinks().min())
+            }
+        }
+    }
+}
+
 /// A row of the table: a model whose name begins so, or is so.
 struct Row {
     name: &'static str,
@@ -40,7 +54,7 @@ struct Row {
 const ALL: &[Effort] = &[Low, Medium, High, XHigh, Max];
 const ALL_OR_OFF: &[Effort] = &[Off, Low, Medium, High, XHigh, Max];
 const WORDS: &[Effort] = &[Low, Medium, High];
-const BUDGETS: &[Effort] = &[Off, Low, Medium, High, Max];
+const BUDGETS: &[Effort] = &[Off, Low, Medium, High, XHigh, Max];
 
 const fn facts(context: u64, output: u64, thinking: Thinking, efforts: &'static [Effort]) -> Facts {
     Facts { context, output, images: true, thinking, efforts }
@@ -128,5 +142,15 @@ mod tests {
         assert!(!facts_of("qwen/qwen3-coder:free").images);
         assert_eq!(facts_of("somebody/new-model"), UNKNOWN);
         assert_eq!(title_of("gpt-6.2-sol"), "GPT-6.2 Sol");
+        let gemini = facts_of("gemini-4-carbon");
+        for (asked, given) in [
+            (Max, Some(High)),
+            (Minimal, Some(Low)),
+            (Medium, Some(Medium)),
+            (Off, None),
+            (Effort::Default, None),
+        ] {
+            assert_eq!(gemini.nearest(asked), given);
+        }
     }
 }

@@ -22,7 +22,7 @@ const WHO: &str = "I am Modegate's offline research, not a language model: I sea
                    find.\n\n";
 
 /// What every answer ends with.
-const HOW: &str = "\n— Offline: no language model was used, and none can be set yet.\n";
+const HOW: &str = "\n— Offline: no language model was used. Set a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY) or run `modegate setup` to use one.\n";
 
 /// Words of a prompt that are searched for.
 const MAX_WORDS: usize = 4;

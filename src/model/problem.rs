@@ -9,6 +9,9 @@ use serde_json::Value;
 use crate::model::wire::NEEDS_THOUGHTS;
 use crate::model::{Failure, ModelError};
 
+/// Bytes of the shortest key that is one: shorter ones stand for none at servers that want any, and are parts of words.
+const SHORTEST: usize = 8;
+
 /// Characters of a provider's own words.
 const QUOTE: usize = 200;
 
@@ -97,12 +100,14 @@ pub struct Rejection<'a> {
     pub model: &'a str,
     /// The variable that holds the key.
     pub key_variable: &'a str,
+    /// A key was sent.
+    pub has_key: bool,
 }
 
 impl Rejection<'_> {
     /// What the response means.
     pub fn explain(self) -> Problem {
-        let Self { status, body, wait, host, model, key_variable } = self;
+        let Self { status, body, wait, host, model, key_variable, has_key } = self;
         let (kind, message, delay) = parts(body);
         let said = quote(&message, &kind);
         let lasting = |failure, text| Problem::lasting(failure, text);
@@ -114,6 +119,13 @@ impl Rejection<'_> {
         }
         let bad_key =
             status == 401 || kind.contains("API_KEY_INVALID") || message.contains("API key not valid");
+        if bad_key && !has_key {
+            let text = format!(
+                "{host} wants a key, and none was sent: a key goes only to the address that it was given for, so name both in \
+                 one place ({key_variable} and its address in the environment, or api_key and base_url in the settings)"
+            );
+            return lasting(Failure::Key, text);
+        }
         if bad_key {
             let text =
                 format!("{host} does not accept the key: check {key_variable}, or run `modegate setup`");
@@ -121,7 +133,7 @@ impl Rejection<'_> {
         }
         if is_web_page(body) {
             let text = format!(
-                "{host} answered with a web page (HTTP {status}) instead of a reply: is it the right address, or is a proxy in between?"
+                "{host} answered with a web page (HTTP {status}) instead of a reply: the address may be wrong, or a proxy in between"
             );
             let passes = status >= 500;
             return if passes { Problem::passing(text) } else { lasting(Failure::Other, text) };
@@ -201,7 +213,7 @@ const REFUSALS: [&str; 9] = [
 /// Takes a secret out of a text, and anything else that looks like a key.
 pub fn redact(text: &str, secret: Option<&str>) -> String {
     let text = match secret {
-        Some(secret) if !secret.is_empty() => text.replace(secret, "[key]"),
+        Some(secret) if secret.len() >= SHORTEST => text.replace(secret, "[key]"),
         _ => text.to_owned(),
     };
     let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '*' | '.');

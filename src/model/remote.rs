@@ -199,7 +199,11 @@ impl Asking {
 
     async fn key(&self) -> Result<Option<&SecretString>, Problem> {
         let Some(key) = &self.endpoint.key else { return Ok(None) };
-        key.get().await.map(Some).map_err(|text| Problem::lasting(Failure::Key, text))
+        let host = &self.endpoint.host;
+        key.get()
+            .await
+            .map(Some)
+            .map_err(|text| Problem::lasting(Failure::Key, format!("the key for {host}: {text}")))
     }
 
     fn unreachable(&self, error: &HttpError) -> Problem {
@@ -225,7 +229,8 @@ impl Asking {
             return Ok(());
         }
         let Endpoint { host, key_variable, .. } = &*self.endpoint;
-        Err(Rejection { status, body: &body, wait, host, model: &self.name, key_variable }.explain())
+        let has_key = self.secret.is_some();
+        Err(Rejection { status, body: &body, wait, host, model: &self.name, key_variable, has_key }.explain())
     }
 
     fn redact(&self, text: &str) -> String {
@@ -280,8 +285,8 @@ impl Asking {
                 let more = match again {
                     _ if self.has_spoken => String::new(),
                     Again::After(wait) => format!("; it wants us to wait {} s", wait.as_secs_f64().ceil()),
-                    Again::Later => format!(" (asked {} times)", self.attempts),
-                    Again::No => String::new(),
+                    Again::Later if self.attempts > 1 => format!(" (asked {} times)", self.attempts),
+                    Again::Later | Again::No => String::new(),
                 };
                 let error = ModelError { text: error.text + &more, ..error };
                 self.ready.push_back(Err(error));

@@ -41,9 +41,11 @@ impl Router {
 
 impl Model for Router {
     fn prepare(&self, model: &ModelId) {
-        if !self.embedded.contains_key(model.as_str()) {
+        let remote = Arc::clone(&self.remote.lock().unwrap_or_else(PoisonError::into_inner));
+        let provider = model.parts().map_or("", |(provider, _)| provider);
+        if let Some(endpoint) = remote.endpoints.get(provider).cloned() {
             let http = Arc::clone(&self.http);
-            tokio::spawn(async move { http.prepare().await });
+            tokio::spawn(async move { http.prepare(&endpoint.base_url).await });
         }
     }
 

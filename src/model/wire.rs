@@ -39,8 +39,7 @@ pub struct Ask<'a> {
 impl Ask<'_> {
     /// The effort to ask for; none where the provider's own is meant or the model has no such thing.
     pub fn effort(&self) -> Option<Effort> {
-        Some(self.request.effort)
-            .filter(|effort| *effort != Effort::Default && self.facts.efforts.contains(effort))
+        self.facts.nearest(self.request.effort)
     }
 
     /// Whether an optional part can be sent.

@@ -139,6 +139,9 @@ fn a_prompt_comes_from_an_argument_a_dash_or_a_pipe_and_the_answer_in_three_shap
         2,
         "an empty prompt"
     );
+    let shaped = ["--store", "memory", "--output", "text"];
+    assert_eq!(run_with_input(dir.path(), &shaped, question).0, 0, "--output means a prompt");
+    assert_eq!(run_with_input(dir.path(), &shaped, "").0, 2, "an empty pipe");
 
     let elsewhere = tempfile::tempdir().unwrap();
     let cwd = dir.path().to_str().unwrap();

@@ -380,6 +380,16 @@ async fn what_a_server_does_not_know_is_left_out_from_then_on() {
 }
 
 #[tokio::test]
+async fn a_model_that_does_not_think_as_others_do_is_asked_without() {
+    let refusal = r#"{"type":"error","error":{"type":"invalid_request_error","message":"adaptive thinking is not supported on this model"}}"#;
+    let replies = vec![Reply::error(400, refusal), Reply::stream(voices::text("anthropic", "Hello."))];
+    let (answer, text, server) = turn("anthropic", replies).await;
+    assert_eq!((answer["result"]["stopReason"].as_str(), text.as_str()), (Some("end_turn"), "Hello."));
+    let sent: Vec<bool> = server.asked().iter().map(|asked| asked.body().get("thinking").is_some()).collect();
+    assert_eq!(sent, [true, false, false]);
+}
+
+#[tokio::test]
 async fn limits_and_refusals_are_ends_of_the_turn() {
     let limit =
         std::fs::read(crate::providers::folder("anthropic").join("call_cut_off_by_the_limit.sse")).unwrap();

@@ -15,6 +15,7 @@ fn the_default_is_the_model_of_the_first_provider_with_a_key() {
         "anthropic/claude-opus-5-5"
     );
     assert_eq!(default_model(&environment, "model: ollama/x"), "ollama/x");
+    assert_eq!(default_model(&environment, "model: ollama"), "ollama/qwen3-coder");
     let openai = Environment::of(&[("OPENAI_API_KEY", "o")], &[]);
     assert_eq!(default_model(&openai, "{}"), "openai-responses/gpt-6.2-sol");
 }

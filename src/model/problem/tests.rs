@@ -8,6 +8,7 @@ fn rejection(status: u16, body: &str) -> Problem {
         host: "api.example",
         model: "m-1",
         key_variable: "EXAMPLE_KEY",
+        has_key: true,
     };
     rejection.explain()
 }
@@ -66,6 +67,21 @@ fn a_key_that_is_not_accepted_is_said_without_the_key() {
 }
 
 #[test]
+fn a_key_that_was_not_sent_is_not_called_wrong() {
+    let rejection = Rejection {
+        status: 401,
+        body: "",
+        wait: None,
+        host: "api.example",
+        model: "m-1",
+        key_variable: "EXAMPLE_KEY",
+        has_key: false,
+    };
+    let text = rejection.explain().error.text;
+    assert!(text.contains("wants a key, and none was sent"), "{text}");
+}
+
+#[test]
 fn too_long_has_many_words() {
     for body in [
         r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 213462 tokens > 200000 maximum"}}"#,
@@ -91,6 +107,7 @@ fn keys_are_taken_out_of_what_is_quoted() {
         "bad [key], and [key]!"
     );
     assert_eq!(redact("the task-list of sk-1", None), "the task-list of sk-1");
+    assert_eq!(redact("an xylophone", Some("x")), "an xylophone", "that is no key");
 }
 
 #[test]

@@ -22,6 +22,9 @@ const VERSION: &str = "2023-06-01";
 /// reminder that is gone, or tools that a mode takes away, change what stood before them.
 const BETA: &str = "thinking-binding-controls-2026-08-01";
 
+/// The optional part that older models refuse: that they think as long as they like.
+const ADAPTIVE: &str = "adaptive thinking";
+
 /// Tokens of a reply, thoughts included, where the model allows as many.
 const MAX_TOKENS: u64 = 64_000;
 
@@ -43,7 +46,7 @@ impl Wire for Anthropic {
     }
 
     fn optional(&self) -> &'static [&'static str] {
-        &["block_binding", SIGNATURE]
+        &["block_binding", ADAPTIVE, SIGNATURE]
     }
 
     fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
@@ -60,7 +63,11 @@ impl Wire for Anthropic {
             system: [Part::Text { text: &request.system, cache_control: Some(MARKER) }],
             thinking: thinking(ask, max_tokens),
             output_config: effort
-                .filter(|effort| ask.facts.thinking == Thinking::Effort && *effort != Effort::None)
+                .filter(|effort| {
+                    ask.facts.thinking == Thinking::Effort
+                        && *effort != Effort::None
+                        && ask.may_send(ADAPTIVE)
+                })
                 .map(|effort| OutputConfig { effort: effort.as_str() }),
             messages,
         })
@@ -168,6 +175,7 @@ struct Source<'a> {
 /// How the model is to think. The server's own way needs no word, except that its thoughts are to be shown.
 fn thinking(ask: &Ask<'_>, max_tokens: u64) -> Option<Value> {
     match (ask.facts.thinking, ask.effort()) {
+        (Thinking::Effort, _) if !ask.may_send(ADAPTIVE) => None,
         (Thinking::Effort, Some(Effort::None)) => Some(json!({ "type": "disabled" })),
         (Thinking::Effort, _) if ask.may_send("block_binding") => Some(json!({
             "type": "adaptive",
