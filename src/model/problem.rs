@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::model::wire::NEEDS_THOUGHTS;
 use crate::model::{Failure, ModelError};
 
 /// Bytes of the shortest key that is one: shorter ones stand for none at servers that want any, and are parts of words.
@@ -177,6 +176,9 @@ impl Rejection<'_> {
         }
     }
 }
+
+/// Stands among the parts to leave out where a server wants thoughts with every call.
+pub const NEEDS_THOUGHTS: &str = "+reasoning_content";
 
 /// The optional part of a request that an error names, if the request had it. That a value does not fit is something else:
 /// the user chose it.

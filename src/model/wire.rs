@@ -115,9 +115,6 @@ pub(super) fn as_object(arguments: &Value) -> Cow<'_, Value> {
 /// The optional part that is everything a provider wanted back: a server that finds it wrong is asked without.
 pub const SIGNATURE: &str = "signature";
 
-/// Stands among the parts to leave out where a server wants thoughts with every call.
-pub const NEEDS_THOUGHTS: &str = "+reasoning_content";
-
 /// A call's id as every provider takes it: of letters, digits, `_` and `-`, and not long. Another one has a stand-in, the
 /// same each time.
 pub(super) fn call_id(id: &str) -> Cow<'_, str> {

@@ -10,11 +10,8 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{
-    Ask, CUT_OFF, Decode, NEEDS_THOUGHTS, NO_IMAGE, Wire, as_object, blocks, call_id, parse, result_text,
-    to_bytes,
-};
-use crate::model::problem::Problem;
+use super::{Ask, CUT_OFF, Decode, NO_IMAGE, Wire, as_object, blocks, call_id, parse, result_text, to_bytes};
+use crate::model::problem::{NEEDS_THOUGHTS, Problem};
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
 
 mod decode;
