@@ -183,7 +183,7 @@ impl Asking {
         self.secret.clone_from(&key);
         let post = Post {
             url: self.endpoint.wire.url(&self.endpoint.base_url, &self.name),
-            headers: self.endpoint.wire.headers(key.as_ref()),
+            headers: self.endpoint.wire.headers(key.as_ref(), &self.without),
             body: self.body.clone(),
         };
         let response = self.http.post(post).await.map_err(|error| self.unreachable(&error))?;

@@ -58,8 +58,12 @@ pub trait Wire: Send + Sync {
     /// The address of a model.
     fn url(&self, base: &str, name: &str) -> String;
 
-    /// The headers that a request needs.
-    fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)>;
+    /// The headers that a request needs, without optional parts that the server does not take.
+    fn headers(
+        &self,
+        key: Option<&SecretString>,
+        without: &[&'static str],
+    ) -> Vec<(&'static str, SecretString)>;
 
     /// Parts of a request that a server may not take: it is asked again without the one that it names.
     fn optional(&self) -> &'static [&'static str] {

@@ -380,13 +380,30 @@ async fn what_a_server_does_not_know_is_left_out_from_then_on() {
 }
 
 #[tokio::test]
-async fn a_model_that_does_not_think_as_others_do_is_asked_without() {
-    let refusal = r#"{"type":"error","error":{"type":"invalid_request_error","message":"adaptive thinking is not supported on this model"}}"#;
-    let replies = vec![Reply::error(400, refusal), Reply::stream(voices::text("anthropic", "Hello."))];
-    let (answer, text, server) = turn("anthropic", replies).await;
-    assert_eq!((answer["result"]["stopReason"].as_str(), text.as_str()), (Some("end_turn"), "Hello."));
-    let sent: Vec<bool> = server.asked().iter().map(|asked| asked.body().get("thinking").is_some()).collect();
-    assert_eq!(sent, [true, false, false]);
+async fn what_a_model_or_a_gateway_of_anthropics_format_does_not_take_is_left_out() {
+    for (refusal, has_header, has_thinking) in [
+        ("adaptive thinking is not supported on this model", true, false),
+        (
+            "Unexpected value(s) `thinking-binding-controls-2026-08-01` for the `anthropic-beta` header",
+            false,
+            true,
+        ),
+        ("thinking.block_binding: Extra inputs are not permitted", false, true),
+    ] {
+        let refusal =
+            json!({ "type": "error", "error": { "type": "invalid_request_error", "message": refusal } });
+        let replies =
+            vec![Reply::error(400, &refusal.to_string()), Reply::stream(voices::text("anthropic", "Hello."))];
+        let (answer, text, server) = turn("anthropic", replies).await;
+        assert_eq!((answer["result"]["stopReason"].as_str(), text.as_str()), (Some("end_turn"), "Hello."));
+        let asked = server.asked();
+        assert!(asked[0].header("anthropic-beta").is_some() && asked[0].text.contains("block_binding"));
+        for request in &asked[1..] {
+            assert_eq!(request.header("anthropic-beta").is_some(), has_header, "{refusal}");
+            assert_eq!(request.body().get("thinking").is_some(), has_thinking, "{refusal}");
+            assert!(!request.text.contains("block_binding"), "{refusal}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -22,6 +22,12 @@ const VERSION: &str = "2023-06-01";
 /// reminder that is gone, or tools that a mode takes away, change what stood before them.
 const BETA: &str = "thinking-binding-controls-2026-08-01";
 
+/// The header that it stands in.
+const BETA_HEADER: &str = "anthropic-beta";
+
+/// The member of a request that it allows.
+const BINDING: &str = "block_binding";
+
 /// The optional part that older models refuse: that they think as long as they like.
 const ADAPTIVE: &str = "adaptive thinking";
 
@@ -40,13 +46,20 @@ impl Wire for Anthropic {
         format!("{base}/v1/messages")
     }
 
-    fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
-        let fixed = [("anthropic-version", VERSION.into()), ("anthropic-beta", BETA.into())];
-        fixed.into_iter().chain(key.map(|key| ("x-api-key", key.clone()))).collect()
+    fn headers(
+        &self,
+        key: Option<&SecretString>,
+        without: &[&'static str],
+    ) -> Vec<(&'static str, SecretString)> {
+        let mut headers = vec![("anthropic-version", VERSION.into())];
+        let has_beta = ![BETA_HEADER, BINDING].iter().any(|part| without.contains(part));
+        headers.extend(has_beta.then(|| (BETA_HEADER, BETA.into())));
+        headers.extend(key.map(|key| ("x-api-key", key.clone())));
+        headers
     }
 
     fn optional(&self) -> &'static [&'static str] {
-        &["block_binding", ADAPTIVE, SIGNATURE]
+        &[BETA_HEADER, BINDING, ADAPTIVE, SIGNATURE]
     }
 
     fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
@@ -177,7 +190,7 @@ fn thinking(ask: &Ask<'_>, max_tokens: u64) -> Option<Value> {
     match (ask.facts.thinking, ask.effort()) {
         (Thinking::Effort, _) if !ask.may_send(ADAPTIVE) => None,
         (Thinking::Effort, Some(Effort::None)) => Some(json!({ "type": "disabled" })),
-        (Thinking::Effort, _) if ask.may_send("block_binding") => Some(json!({
+        (Thinking::Effort, _) if ask.may_send(BINDING) && ask.may_send(BETA_HEADER) => Some(json!({
             "type": "adaptive",
             "display": "summarized",
             "block_binding": { "prefix_mismatch_behavior": "drop_block" },

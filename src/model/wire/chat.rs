@@ -25,7 +25,7 @@ impl Wire for Chat {
         format!("{base}/chat/completions")
     }
 
-    fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
+    fn headers(&self, key: Option<&SecretString>, _: &[&'static str]) -> Vec<(&'static str, SecretString)> {
         bearer(key)
     }
 

@@ -27,7 +27,7 @@ impl Wire for Gemini {
         format!("{base}/v1beta/models/{name}:streamGenerateContent?alt=sse")
     }
 
-    fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
+    fn headers(&self, key: Option<&SecretString>, _: &[&'static str]) -> Vec<(&'static str, SecretString)> {
         key.map(|key| ("x-goog-api-key", key.clone())).into_iter().collect()
     }
 

@@ -23,7 +23,7 @@ impl Wire for Ollama {
         format!("{base}/api/chat")
     }
 
-    fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
+    fn headers(&self, key: Option<&SecretString>, _: &[&'static str]) -> Vec<(&'static str, SecretString)> {
         bearer(key)
     }
 

@@ -27,7 +27,7 @@ impl Wire for Responses {
         format!("{base}/responses")
     }
 
-    fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
+    fn headers(&self, key: Option<&SecretString>, _: &[&'static str]) -> Vec<(&'static str, SecretString)> {
         bearer(key)
     }
 
