@@ -136,6 +136,7 @@ impl Agent {
         let notices = not_started(&request.mcp_servers).into_iter().chain(catalogue.ambiguity()).collect();
         let (shared, client) = (
             Shared {
+                tools: self.shared.tools.for_session(&workspace),
                 catalogue,
                 compactions: self.compactions.load(Ordering::Relaxed),
                 ..self.shared.clone()

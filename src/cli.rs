@@ -79,6 +79,20 @@ enum Command {
     },
     /// Choose a provider of models and store its key, for you alone
     Setup(setup::Arguments),
+    /// Run one command for the Modegate at the other end of the standard input
+    #[cfg(target_os = "linux")]
+    #[command(name = crate::process::supervisor::ARGUMENT, hide = true)]
+    Supervise,
+}
+
+impl Cli {
+    /// Whether this process is to supervise a command: it does nothing else, and has one thread only.
+    pub fn is_supervisor(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        return matches!(self.command, Some(Command::Supervise));
+        #[cfg(not(target_os = "linux"))]
+        return false;
+    }
 }
 
 /// How a headless answer is printed.
@@ -147,6 +161,8 @@ where
         Some(Command::Setup(arguments)) => {
             return setup::run(arguments, &environment, input, input_kind, output, errors);
         }
+        #[cfg(target_os = "linux")]
+        Some(Command::Supervise) => unreachable!("`main` has done it, before there was a second thread"),
         None => {}
     }
     let flags = Flags {

@@ -17,6 +17,7 @@ use crate::model::offline::Offline;
 use crate::model::router::{Remote, Router};
 use crate::model::scripted::{Pauses, Scripted};
 use crate::model::{Model, ModelId};
+use crate::process::shell::Shell;
 use crate::session::Shared;
 use crate::session::system_prompt::Sources;
 use crate::store::{Location, Store};
@@ -25,6 +26,7 @@ use crate::transcript::lockstep::Determinism;
 use environment::Environment;
 use providers::Providers;
 
+pub mod commands;
 pub mod environment;
 pub mod providers;
 pub mod user_file;
@@ -64,6 +66,7 @@ pub struct Config {
     script: Option<Scripted>,
     remote: Remote,
     store: Location,
+    shell: Shell,
 }
 
 /// What a process is made of.
@@ -93,6 +96,7 @@ impl Config {
         if let Some(list) = file.tool_list {
             modes.set_default_tool_list(list);
         }
+        let shell = commands::shell(&environment, &file.shell.unwrap_or_default())?;
         let store = location(flags.store.as_deref(), &environment)?;
         if let (Some(_), Location::File(path)) = (&flags.store, &store) {
             Store::check(path).with_context(|| format!("--store {}", path.display()))?;
@@ -103,7 +107,7 @@ impl Config {
             bail!("--cwd: {} is not a directory", cwd.display());
         }
         let deterministic = flags.deterministic;
-        Ok(Self { mode, cwd, eof_grace, deterministic, modes, environment, asked, script, remote, store })
+        Ok(Self { mode, cwd, eof_grace, deterministic, modes, environment, asked, script, remote, store, shell })
     }
 
     /// What the process is made of. Opens the record.
@@ -130,7 +134,7 @@ impl Config {
         let model: Arc<dyn Model> = Arc::clone(&router) as Arc<dyn Model>;
         let shared = Shared {
             modes: Arc::new(self.modes),
-            tools: Toolset::built_in(),
+            tools: Toolset::built_in().with_shell(self.shell),
             model,
             catalogue: Arc::clone(&catalogue),
             compactions: false,
@@ -138,6 +142,7 @@ impl Config {
             store,
             source: if self.deterministic { Source::counted() } else { Source::real() },
             parallel: if self.deterministic { 1 } else { PARALLEL },
+            live: !self.deterministic,
         };
         let binary = std::env::current_exe().ok();
         let whom: Whom = if is_scripted {

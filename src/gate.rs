@@ -25,6 +25,7 @@ pub struct Permit {
 struct Running {
     call_id: ToolCallId,
     facts: CallFacts,
+    turn: u64,
     cancel: CancellationToken,
     over: oneshot::Receiver<()>,
 }
@@ -43,16 +44,18 @@ pub struct Ended {
 pub struct Gate {
     running: HashMap<u64, Running>,
     next: u64,
+    /// What goes on after its turn hangs on this.
+    session: CancellationToken,
 }
 
 impl Gate {
-    /// Admits an effect that was decided to be allowed. It ends when `turn` does.
-    pub fn admit(&mut self, call_id: ToolCallId, facts: CallFacts, turn: &CancellationToken) -> Permit {
+    /// Admits an effect that was decided to be allowed. It ends with `cancel`, its turn's, unless it is to go on after it.
+    pub fn admit(&mut self, call_id: ToolCallId, facts: CallFacts, turn: u64, cancel: &CancellationToken) -> Permit {
         self.forget_what_is_over();
         let (over_tx, over) = oneshot::channel();
-        let cancel = turn.child_token();
+        let cancel = if facts.is_background { self.session.child_token() } else { cancel.child_token() };
         self.next += 1;
-        self.running.insert(self.next, Running { call_id, facts, cancel: cancel.clone(), over });
+        self.running.insert(self.next, Running { call_id, facts, turn, cancel: cancel.clone(), over });
         Permit { cancel, _over: over_tx }
     }
 
@@ -62,9 +65,18 @@ impl Gate {
 
     /// Ends every running effect that `is_denied` says no longer fits, and waits at most `bound` for each to be over.
     pub async fn end(&mut self, is_denied: impl Fn(&CallFacts) -> bool, bound: Duration) -> Ended {
+        self.end_those(|running| is_denied(&running.facts), bound).await
+    }
+
+    /// Ends every running effect that a turn began, and waits at most `bound` for each to be over.
+    pub async fn end_turn(&mut self, turn: u64, bound: Duration) -> Ended {
+        self.end_those(|running| running.turn == turn, bound).await
+    }
+
+    async fn end_those(&mut self, is_meant: impl Fn(&Running) -> bool, bound: Duration) -> Ended {
         self.forget_what_is_over();
         let denied: Vec<u64> =
-            self.running.iter().filter(|(_, running)| is_denied(&running.facts)).map(|(id, _)| *id).collect();
+            self.running.iter().filter(|(_, running)| is_meant(running)).map(|(id, _)| *id).collect();
         let mut denied: Vec<Running> = denied.iter().filter_map(|id| self.running.remove(id)).collect();
         for running in &denied {
             running.cancel.cancel();
@@ -89,15 +101,15 @@ mod tests {
     use crate::permission::Effect;
 
     fn facts(effect: Effect) -> CallFacts {
-        CallFacts { tool: "tool".into(), effect, targets: Vec::new() }
+        CallFacts::of_tool("tool", effect)
     }
 
     #[tokio::test]
     async fn what_no_longer_fits_is_cancelled_and_waited_for_and_the_rest_runs_on() {
         let mut gate = Gate::default();
         let turn = CancellationToken::new();
-        let write = gate.admit(ToolCallId::new("write"), facts(Effect::Edit), &turn);
-        let read = gate.admit(ToolCallId::new("read"), facts(Effect::Read), &turn);
+        let write = gate.admit(ToolCallId::new("write"), facts(Effect::Edit), 1, &turn);
+        let read = gate.admit(ToolCallId::new("read"), facts(Effect::Read), 1, &turn);
         let writer = tokio::spawn(async move {
             write.cancel.cancelled().await;
             drop(write);
@@ -111,14 +123,14 @@ mod tests {
     #[tokio::test]
     async fn what_is_over_already_was_not_ended_by_the_change() {
         let mut gate = Gate::default();
-        drop(gate.admit(ToolCallId::new("done"), facts(Effect::Edit), &CancellationToken::new()));
+        drop(gate.admit(ToolCallId::new("done"), facts(Effect::Edit), 1, &CancellationToken::new()));
         assert_eq!(gate.end(|_| true, Duration::from_secs(60)).await, Ended::default());
     }
 
     #[tokio::test]
     async fn what_does_not_end_in_time_is_named() {
         let mut gate = Gate::default();
-        let permit = gate.admit(ToolCallId::new("stuck"), facts(Effect::Edit), &CancellationToken::new());
+        let permit = gate.admit(ToolCallId::new("stuck"), facts(Effect::Edit), 1, &CancellationToken::new());
         let ended = gate.end(|_| true, Duration::ZERO).await;
         assert_eq!(ended, Ended { confirmed: vec![], unconfirmed: vec![ToolCallId::new("stuck")] });
         drop(permit);

@@ -15,6 +15,10 @@ fn main() -> ExitCode {
     // First, while there is one thread: it takes the keys out of the environment.
     let environment = Environment::take();
     let cli = Cli::parse();
+    #[cfg(target_os = "linux")]
+    if cli.is_supervisor() {
+        return supervise();
+    }
     let _log = telemetry::start(environment.log_level.as_deref());
     let streams = Streams {
         input: std::io::stdin(),
@@ -46,6 +50,20 @@ fn main() -> ExitCode {
         let _ = writeln!(std::io::stderr(), "modegate: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// Supervises a command, for the Modegate at the other end of stdin.
+#[cfg(target_os = "linux")]
+fn supervise() -> ExitCode {
+    use std::os::fd::AsFd;
+    match std::io::stdin().as_fd().try_clone_to_owned() {
+        Ok(connection) => modegate::process::supervisor::run(connection),
+        // With stderr gone there is nobody to tell.
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "modegate: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn input_kind() -> InputKind {

@@ -53,6 +53,19 @@ pub enum Network {
     Deny,
 }
 
+/// What a mode lets the shell do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShellUse {
+    /// There is none.
+    #[default]
+    Off,
+    /// Commands that the kernel holds to reading.
+    ReadOnly,
+    /// Any command.
+    Full,
+}
+
 /// Which tools a request shows the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -81,6 +94,9 @@ pub struct Mode {
     pub access: Access,
     /// Whether allowed changes are asked for.
     pub permission: Consent,
+    /// The ceiling on commands; absent means none are run.
+    #[serde(default)]
+    pub shell: ShellUse,
     /// The ceiling on fetching.
     pub network: Network,
     /// Which tools, by name.

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use crate::mode::{Access, Consent, Mode, Network};
+use crate::mode::{Access, Consent, Mode, Network, ShellUse};
 
 /// What a call does to the world, declared by every tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,6 +50,18 @@ pub struct Target {
     pub inside: Option<PathBuf>,
 }
 
+/// What a call runs, as far as a command line says it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Commands {
+    /// No command line.
+    #[default]
+    None,
+    /// These, each by the words that say what it does: `git status`.
+    Known(Vec<String>),
+    /// More than can be said: no answer but for this one call.
+    Opaque,
+}
+
 /// The facts of a call that a decision rests on.
 #[derive(Debug, Clone)]
 pub struct CallFacts {
@@ -57,8 +69,28 @@ pub struct CallFacts {
     pub tool: String,
     /// What it does.
     pub effect: Effect,
+    /// What it needs of the shell.
+    pub shell: ShellUse,
+    /// It goes on after its turn.
+    pub is_background: bool,
     /// What it touches; empty when that is not known beforehand, or when the question is about the tool as such.
     pub targets: Vec<Target>,
+    /// What it runs; nothing when the question is about the tool as such.
+    pub commands: Commands,
+}
+
+impl CallFacts {
+    /// The facts of a tool as such: what is known of a call before its arguments are.
+    pub fn of_tool(tool: impl Into<String>, effect: Effect) -> Self {
+        Self {
+            tool: tool.into(),
+            effect,
+            shell: ShellUse::Off,
+            is_background: false,
+            targets: Vec::new(),
+            commands: Commands::None,
+        }
+    }
 }
 
 /// The answer.
@@ -66,7 +98,8 @@ pub struct CallFacts {
 pub enum Verdict {
     /// Go ahead.
     Allow,
-    /// Go ahead if the user says so; the scopes are what "always" would cover, each not yet granted.
+    /// Go ahead if the user says so; the scopes are what "always" would cover, each not yet granted. None: there is no
+    /// "always".
     Ask(Vec<Scope>),
     /// Not in this session as it stands.
     Deny(Denial),
@@ -88,6 +121,8 @@ pub enum Scope {
     Tool(String),
     /// Calls of a tool that read below a path outside the roots.
     Below(String, PathBuf),
+    /// Calls of a tool that run this.
+    Command(String, String),
 }
 
 /// Remembered answers. A grant is inert in every mode but the one it was given in.
@@ -134,12 +169,14 @@ impl Grants {
 /// The rules, in order; the first that denies ends it, and nothing later can lift a denial:
 /// 1. a ceiling's tool list does not admit the tool;
 /// 2. a ceiling's access does not admit the effect (the table in `docs/modes.md`);
-/// 3. a ceiling's `network` denies fetching;
-/// 4. a write outside the session's roots, or outside a ceiling's `write_paths`;
-/// 5. the user said "reject always" to this in this mode;
-/// 6. what remains is allowed, but asked for: reads outside the roots, fetching under `network: ask`, and every
+/// 3. a ceiling's `shell` does not admit what the call needs of it; a mode with `write_paths` admits no full shell;
+/// 4. a ceiling's `network` denies fetching;
+/// 5. a write outside the session's roots, or outside a ceiling's `write_paths`;
+/// 6. the user said "reject always" to this in this mode;
+/// 7. what remains is allowed, but asked for: reads outside the roots, fetching under `network: ask`, and every
 ///    change where a ceiling's `permission` is `ask`;
-/// 7. unless the user said "allow always" to exactly this, in this mode.
+/// 8. unless the user said "allow always" to exactly this, in this mode; of a command line, to each command in it. What
+///    is more than can be said is asked for each time.
 pub fn decide(ceilings: &[&Mode], grants: &Grants, call: &CallFacts) -> Verdict {
     let Some(own) = ceilings.first() else {
         return Verdict::Deny(Denial {
@@ -154,8 +191,12 @@ pub fn decide(ceilings: &[&Mode], grants: &Grants, call: &CallFacts) -> Verdict 
     let mut scopes: Vec<Scope> =
         outside.map(|target| Scope::Below(call.tool.clone(), target.path.clone())).collect();
     let outside = !scopes.is_empty();
-    if !outside {
-        scopes.push(Scope::Tool(call.tool.clone()));
+    match &call.commands {
+        Commands::None if !outside => scopes.push(Scope::Tool(call.tool.clone())),
+        Commands::None | Commands::Opaque => {}
+        Commands::Known(commands) => {
+            scopes.extend(commands.iter().map(|it| Scope::Command(call.tool.clone(), it.clone())));
+        }
     }
     if scopes.iter().any(|scope| grants.is_rejected(&own.id, scope)) {
         let message =
@@ -165,15 +206,17 @@ pub fn decide(ceilings: &[&Mode], grants: &Grants, call: &CallFacts) -> Verdict 
     if !outside && !ceilings.iter().any(|mode| must_ask(mode, call.effect)) {
         return Verdict::Allow;
     }
-    // A grant for one place says nothing of another: each has to have its own.
+    if call.commands == Commands::Opaque {
+        return Verdict::Ask(Vec::new());
+    }
+    // A grant for one place or command says nothing of another: each has to have its own.
     scopes.retain(|scope| !grants.is_allowed(&own.id, scope));
     if scopes.is_empty() { Verdict::Allow } else { Verdict::Ask(scopes) }
 }
 
 /// Whether a tool is there at all: what [`decide`] does not deny before its arguments are known.
-pub fn is_available(ceilings: &[&Mode], grants: &Grants, tool: &str, effect: Effect) -> bool {
-    let call = CallFacts { tool: tool.to_owned(), effect, targets: Vec::new() };
-    !matches!(decide(ceilings, grants, &call), Verdict::Deny(_))
+pub fn is_available(ceilings: &[&Mode], grants: &Grants, tool: &CallFacts) -> bool {
+    !matches!(decide(ceilings, grants, tool), Verdict::Deny(_))
 }
 
 fn must_ask(mode: &Mode, effect: Effect) -> bool {
@@ -194,6 +237,14 @@ fn denied_by(mode: &Mode, call: &CallFacts) -> Option<Denial> {
             "access",
             format!("{tool} is not available in {id} mode, {}. {}", nature(mode.access), possible(mode)),
         );
+    }
+    if mode.shell < call.shell {
+        let what = if mode.shell == ShellUse::Off { "runs no commands" } else { "runs read-only commands only" };
+        return deny("shell", format!("{tool} is not available: {id} mode {what}. {}", possible(mode)));
+    }
+    if call.shell == ShellUse::Full && mode.write_paths.is_some() {
+        let text = format!("{tool} is not available: {id} mode says where may be written, and a command could write elsewhere.");
+        return deny("shell", text);
     }
     if call.effect == Effect::Network && mode.network == Network::Deny {
         return deny("network", format!("{id} mode does not allow network access. {}", possible(mode)));

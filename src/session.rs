@@ -17,7 +17,7 @@ use crate::model::Model;
 use crate::model::catalogue::Catalogue;
 use crate::permission::Grants;
 use crate::store::Store;
-use crate::tool::Toolset;
+use crate::tool::{Job, Toolset};
 use crate::workspace::{Stamp, Workspace};
 pub use handle::{PromptEnd, SessionHandle};
 
@@ -67,6 +67,8 @@ pub struct Shared {
     pub source: Source,
     /// Read-side calls of one message that run at once.
     pub parallel: usize,
+    /// What runs is shown while it runs: not where every run has to give the same bytes.
+    pub live: bool,
 }
 
 /// The state of a session. Plain data; the actor owns it.
@@ -115,6 +117,8 @@ pub struct Session {
     begun_calls: Vec<ToolCallId>,
     /// Calls that were announced and are not over.
     open_calls: HashMap<ToolCallId, ToolCallEvent>,
+    /// What was begun in the background, in order; also what is over.
+    jobs: Vec<Job>,
     /// Turns begun.
     turns: u64,
     /// Model requests made.
@@ -193,6 +197,7 @@ impl Session {
             seen: HashMap::new(),
             begun_calls: Vec::new(),
             open_calls: HashMap::new(),
+            jobs: Vec::new(),
             turns: 0,
             requests: 0,
             notices,

@@ -12,21 +12,28 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{PlanEntry, ToolKind};
 use crate::gate::Permit;
 use crate::model::ToolOffer;
-use crate::permission::{Effect, Target};
+use crate::mode::ShellUse;
+use crate::permission::{CallFacts, Commands, Effect, Target};
+use crate::process::shell::Shell;
 use crate::workspace::{FileError, Stamp, Workspace};
 pub use content::ToolContent;
+pub use job::Job;
 
 pub mod content;
 
 mod apply_patch;
+mod command_line;
 mod delete_file;
 mod directory_tree;
 mod edit_file;
+pub mod job;
+mod jobs;
 mod find_files;
 mod list_directory;
 mod move_file;
@@ -34,6 +41,7 @@ mod read_file;
 mod read_multiple_files;
 mod reading;
 mod search_files;
+mod shell;
 mod text;
 mod think;
 mod todo;
@@ -54,6 +62,10 @@ pub struct ToolSpec {
     pub kind: ToolKind,
     /// What it does to the world.
     pub effect: Effect,
+    /// What it needs of the shell.
+    pub shell: ShellUse,
+    /// What it begins goes on after its turn.
+    pub is_background: bool,
     /// JSON Schema of the arguments; shared, because each call keeps its tool's spec.
     pub schema: Arc<Value>,
     /// When a call is given up.
@@ -70,7 +82,14 @@ impl ToolSpec {
         let mut schema = schemars::schema_for!(Arguments);
         schema.remove("$schema");
         schema.remove("title");
-        Self { name, description, kind, effect, schema: Arc::new(schema.to_value()), timeout: TIMEOUT }
+        let schema = Arc::new(schema.to_value());
+        Self { name, description, kind, effect, shell: ShellUse::Off, is_background: false, schema, timeout: TIMEOUT }
+    }
+
+    /// What a decision about the tool as such rests on.
+    pub fn facts(&self) -> CallFacts {
+        let facts = CallFacts::of_tool(self.name, self.effect);
+        CallFacts { shell: self.shell, is_background: self.is_background, ..facts }
     }
 
     /// The tool as a model is told of it.
@@ -122,6 +141,8 @@ pub struct ToolOutput {
     pub seen: Vec<(PathBuf, Stamp)>,
     /// The model's list of tasks, if the call changed it.
     pub plan: Option<Vec<PlanEntry>>,
+    /// What it has begun and goes on.
+    pub job: Option<Job>,
 }
 
 /// What a call is handed when it runs.
@@ -131,6 +152,10 @@ pub struct RunContext {
     pub permit: Permit,
     /// For each target, the content that the model last saw, if it did.
     pub known: Vec<Option<Stamp>>,
+    /// The session's background jobs, in the order in which they were begun.
+    pub jobs: Vec<Job>,
+    /// Where it shows what it has come to so far; none where nobody looks.
+    pub progress: Option<mpsc::Sender<ToolContent>>,
 }
 
 /// A tool.
@@ -156,6 +181,11 @@ pub trait PreparedCall: Send + std::fmt::Debug {
     /// What it would touch.
     fn targets(&self) -> &[Target];
 
+    /// What it would run.
+    fn commands(&self) -> Commands {
+        Commands::None
+    }
+
     /// The line of the first target that it is about, if it is about one.
     fn line(&self) -> Option<u32> {
         None
@@ -172,37 +202,62 @@ pub trait PreparedCall: Send + std::fmt::Debug {
 
 /// The tools there are, in the order in which models are told of them. Cheap to clone.
 #[derive(Clone)]
-pub struct Toolset(Arc<[Box<dyn Tool>]>);
+pub struct Toolset {
+    tools: Arc<[Arc<dyn Tool>]>,
+    /// What commands are run with; none: there are none.
+    shell: Option<Shell>,
+}
 
 impl Toolset {
     /// These tools, in this order.
-    pub fn new(tools: Vec<Box<dyn Tool>>) -> Self {
-        Self(tools.into())
+    pub fn new(tools: Vec<Arc<dyn Tool>>) -> Self {
+        Self { tools: tools.into(), shell: None }
     }
 
-    /// The built-in tools.
+    /// The built-in tools. Those that run commands come with a session's folders, see [`Self::for_session`].
     pub fn built_in() -> Self {
-        let tools: Vec<Box<dyn Tool>> = vec![
-            Box::new(read_file::ReadFile::new()),
-            Box::new(read_multiple_files::ReadMultipleFiles::new()),
-            Box::new(list_directory::ListDirectory::new()),
-            Box::new(directory_tree::DirectoryTree::new()),
-            Box::new(find_files::FindFiles::new()),
-            Box::new(search_files::SearchFiles::new()),
-            Box::new(think::Think::new()),
-            Box::new(todo::Todo::new()),
-            Box::new(write_file::WriteFile::new()),
-            Box::new(edit_file::EditFile::new()),
-            Box::new(apply_patch::ApplyPatch::new()),
-            Box::new(move_file::MoveFile::new()),
-            Box::new(delete_file::DeleteFile::new()),
+        let tools: Vec<Arc<dyn Tool>> = vec![
+            Arc::new(read_file::ReadFile::new()),
+            Arc::new(read_multiple_files::ReadMultipleFiles::new()),
+            Arc::new(list_directory::ListDirectory::new()),
+            Arc::new(directory_tree::DirectoryTree::new()),
+            Arc::new(find_files::FindFiles::new()),
+            Arc::new(search_files::SearchFiles::new()),
+            Arc::new(think::Think::new()),
+            Arc::new(todo::Todo::new()),
+            Arc::new(write_file::WriteFile::new()),
+            Arc::new(edit_file::EditFile::new()),
+            Arc::new(apply_patch::ApplyPatch::new()),
+            Arc::new(move_file::MoveFile::new()),
+            Arc::new(delete_file::DeleteFile::new()),
         ];
         Self::new(tools)
     }
 
+    /// These tools, and commands that are run with a shell.
+    pub fn with_shell(self, shell: Shell) -> Self {
+        Self { shell: Some(shell), ..self }
+    }
+
+    /// The tools of a session in these folders. What the kernel cannot hold to reading there is not among them.
+    pub fn for_session(&self, workspace: &Workspace) -> Self {
+        let Some(shell) = &self.shell else { return self.clone() };
+        let (reading, any) = (shell.read_only(workspace.roots()), shell.workspace(workspace.roots()));
+        let mut tools: Vec<Arc<dyn Tool>> = self.tools.to_vec();
+        if let Some(hold) = reading {
+            tools.push(Arc::new(shell::ShellTool::read_only(shell.clone(), hold)));
+        }
+        tools.push(Arc::new(shell::ShellTool::full(shell.clone(), any.clone())));
+        tools.push(Arc::new(jobs::Run::new(shell.clone(), any)));
+        tools.push(Arc::new(jobs::List::new()));
+        tools.push(Arc::new(jobs::View::new()));
+        tools.push(Arc::new(jobs::Stop::new()));
+        Self { tools: tools.into(), shell: None }
+    }
+
     /// The tools in order.
     pub fn iter(&self) -> impl Iterator<Item = &dyn Tool> {
-        self.0.iter().map(AsRef::as_ref)
+        self.tools.iter().map(AsRef::as_ref)
     }
 
     /// Finds a tool by its name.
@@ -297,8 +352,8 @@ mod tests {
     #[tokio::test]
     async fn a_permit_stays_with_the_work_until_the_work_is_over() {
         let mut gate = crate::gate::Gate::default();
-        let facts = crate::permission::CallFacts { tool: "t".into(), effect: Effect::Edit, targets: vec![] };
-        let permit = gate.admit(crate::acp::ToolCallId::new("c"), facts, &CancellationToken::new());
+        let facts = crate::permission::CallFacts::of_tool("t", Effect::Edit);
+        let permit = gate.admit(crate::acp::ToolCallId::new("c"), facts, 1, &CancellationToken::new());
         let (go_on, wait) = std::sync::mpsc::channel::<()>();
         let work = effect(permit, move |_| Ok(wait.recv().is_ok()));
         assert!(tokio::time::timeout(Duration::from_millis(1), work).await.is_err());

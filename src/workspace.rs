@@ -72,6 +72,11 @@ impl Workspace {
         Ok(Self { roots: [root].into() })
     }
 
+    /// All its folders: absolute, without symbolic links; the first is the working directory.
+    pub fn roots(&self) -> &[PathBuf] {
+        &self.roots
+    }
+
     /// The working directory: absolute, without symbolic links.
     pub fn cwd(&self) -> &Path {
         &self.roots[0]

@@ -2,12 +2,22 @@
 //! out loud to the system, and the only one that takes them away.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use etcetera::BaseStrategy;
 use secrecy::SecretString;
 
 use crate::model::catalogue::PROVIDERS;
+use crate::process::places::{TOOLCHAINS, User};
+
+/// The variables that a read-only command sees, if they are set: no keys, no sockets of agents. Those of [`TOOLCHAINS`] come
+/// with them, and those that begin with `LC_`.
+const FOR_READING: &[&str] = &[
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TZDIR", "LOCALE_ARCHIVE", "CARGO_HOME",
+    "RUSTUP_TOOLCHAIN", "PYENV_VERSION", "GOPATH", "GOFLAGS", "PYTHONPATH", "NODE_PATH", "GEM_HOME", "LD_LIBRARY_PATH",
+    "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME",
+];
 
 /// The environment, without what Modegate does not read.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +30,10 @@ pub struct Environment {
     pub config_folder: Option<PathBuf>,
     /// Where the record is; none where there is no home.
     pub data_folder: Option<PathBuf>,
+    /// Whose machine this is.
+    pub user: User,
+    /// All that read-only commands see of the environment.
+    pub for_reading: Vec<(OsString, OsString)>,
     keys: HashMap<&'static str, SecretString>,
     urls: HashMap<&'static str, String>,
 }
@@ -41,7 +55,10 @@ impl Environment {
             unsafe { std::env::remove_var(name) };
         }
         let urls = PROVIDERS.iter().map(|provider| provider.url_variable);
+        let (user, for_reading) = (user(), for_reading());
         Self {
+            user,
+            for_reading,
             model: read("MODEGATE_MODEL"),
             log_level: read("MODEGATE_LOG"),
             config_folder: folders.as_ref().map(|folders| folders.config_dir().join("modegate")),
@@ -70,4 +87,23 @@ impl Environment {
     pub fn url(&self, variable: &str) -> Option<&str> {
         self.urls.get(variable).map(String::as_str)
     }
+}
+
+fn user() -> User {
+    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    User {
+        home: etcetera::home_dir().ok(),
+        path: std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default(),
+        toolchains: TOOLCHAINS.iter().filter_map(|name| folder(name)).collect(),
+        cargo: folder("CARGO_HOME"),
+        temporary: std::env::temp_dir(),
+        ..User::default()
+    }
+}
+
+fn for_reading() -> Vec<(OsString, OsString)> {
+    let is_seen = |name: &str| {
+        FOR_READING.contains(&name) || TOOLCHAINS.contains(&name) || name.starts_with("LC_")
+    };
+    std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_seen)).collect()
 }

@@ -13,6 +13,7 @@ use crate::mode::ToolList;
 use crate::model::Effort;
 use crate::model::catalogue::{Described, PROVIDERS};
 use crate::model::problem::redact;
+use crate::process::shell::Sandbox;
 
 /// What the user writes.
 pub const CONFIG: &str = "config.yaml";
@@ -30,9 +31,27 @@ pub struct UserFile {
     pub reasoning_effort: Option<Effort>,
     /// Which tools requests show, in modes that do not say so themselves.
     pub tool_list: Option<ToolList>,
+    /// How commands are run.
+    #[serde(default)]
+    pub shell: Option<ShellSettings>,
     /// By provider.
     #[serde(default)]
     pub providers: BTreeMap<String, ProviderSettings>,
+}
+
+/// What the user says of commands. A path may begin with `~/`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShellSettings {
+    /// Whether the kernel holds what commands write.
+    #[serde(default)]
+    pub sandbox: Sandbox,
+    /// What read-only commands may read besides.
+    #[serde(default)]
+    pub read: Vec<PathBuf>,
+    /// What other commands may write besides.
+    #[serde(default)]
+    pub write: Vec<PathBuf>,
 }
 
 /// What the user says of a provider.
@@ -117,6 +136,7 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
         model: own.model.or(made.model),
         reasoning_effort: own.reasoning_effort.or(made.reasoning_effort),
         tool_list: own.tool_list.or(made.tool_list),
+        shell: own.shell.or(made.shell),
         providers,
     }
 }

@@ -25,7 +25,7 @@ fn call(effect: Effect, targets: &[&str]) -> CallFacts {
         path: Path::new("/root").join(path),
         inside: (!path.starts_with('/')).then(|| path.into()),
     };
-    CallFacts { tool: "tool".into(), effect, targets: targets.iter().map(target).collect() }
+    CallFacts { targets: targets.iter().map(target).collect(), ..CallFacts::of_tool("tool", effect) }
 }
 
 fn verdict(mode: &Mode, grants: &Grants, call: &CallFacts) -> &'static str {

@@ -13,7 +13,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::change_mode::BOUND;
 use super::authorize::{Answer, DenialCount, OpenQuestion};
+use super::encoder;
 use super::handle::{Mail, Prompt, PromptEnd, SessionCommand};
 use super::record::title;
 use super::request::Offers;
@@ -269,6 +271,7 @@ impl Actor {
             tools: self.shared.tools.clone(),
             workspace: self.session.workspace.clone(),
             parallel: self.shared.parallel,
+            live: self.shared.live,
             cancel: cancel.clone(),
             client: self.client.clone(),
             actor: to_actor,
@@ -280,8 +283,12 @@ impl Actor {
     async fn turn_message(&mut self, message: TurnMessage) {
         match message {
             TurnMessage::Event(event, room) => self.record(event, room).await,
-            TurnMessage::Finished { update, seen, room } => {
+            TurnMessage::Progress { id, content, room } => {
+                self.client.update(self.session.id.clone(), encoder::progress(id, &content), room);
+            }
+            TurnMessage::Finished { update, seen, job, room } => {
                 self.session.seen.extend(seen);
+                self.session.jobs.extend(job);
                 self.record(SessionEvent::ToolCallUpdate(update), room).await;
             }
             TurnMessage::NextRequest { made, reply } => {
@@ -307,6 +314,10 @@ impl Actor {
             Err(TurnError::Died)
         });
         let cancelled = turn.cancel.is_cancelled();
+        if cancelled {
+            // What the turn began and was to go on after it ends with it; what earlier turns began goes on.
+            self.gate.end_turn(self.session.turns, BOUND).await;
+        }
         if let Some(id) = self.session.compacting.take() {
             self.record(SessionEvent::Compaction { id, stage: Compaction::Cancelled }, None).await;
         }
@@ -339,14 +350,17 @@ impl Actor {
 
     async fn close(&mut self) {
         self.cancel();
-        if self.turn.is_none() {
-            return self.save().await;
+        if self.turn.is_some() {
+            // The turn ends soon after its token; what it still has to say happened.
+            while let Some(message) = next_message(&mut self.turn).await {
+                self.turn_message(message).await;
+            }
+            self.turn_over().await;
         }
-        // The turn ends soon after its token; what it still has to say happened.
-        while let Some(message) = next_message(&mut self.turn).await {
-            self.turn_message(message).await;
+        let ended = self.gate.end(|_| true, BOUND).await;
+        if !ended.unconfirmed.is_empty() {
+            tracing::warn!(calls = ended.unconfirmed.len(), "what a session began could not be confirmed to have ended");
         }
-        self.turn_over().await;
         self.save().await;
     }
 }

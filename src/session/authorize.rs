@@ -63,7 +63,7 @@ impl Actor {
             let grants = &self.session.grants;
             let specs = self.shared.tools.iter().map(crate::tool::Tool::spec);
             let names: Vec<&str> = specs
-                .filter(|spec| permission::is_available(&ceilings, grants, spec.name, spec.effect))
+                .filter(|spec| permission::is_available(&ceilings, grants, &spec.facts()))
                 .map(|spec| spec.name)
                 .collect();
             let message = format!("There is no such tool. Available: {}.", names.join(", "));
@@ -175,7 +175,8 @@ impl Actor {
         }
         let known = facts.targets.iter().map(|target| self.session.seen.get(&target.path).copied()).collect();
         self.denials = DenialCount::default();
-        Authorization::Granted { permit: self.gate.admit(call, facts, &turn.cancel), known }
+        let (cancel, jobs) = (turn.cancel.clone(), self.session.jobs.clone());
+        Authorization::Granted { permit: self.gate.admit(call, facts, self.session.turns, &cancel), known, jobs }
     }
 
     fn denied(&mut self, call: ToolCallId, denial: Denial) -> Authorization {
@@ -214,11 +215,16 @@ fn options(scopes: &[Scope], mode: &str) -> Vec<PermissionOption> {
     let what = scopes.iter().map(|scope| match scope {
         Scope::Tool(tool) => tool.clone(),
         Scope::Below(tool, path) => format!("{tool} below {}", path.display()),
+        Scope::Command(_, command) => command.clone(),
     });
     let what = what.collect::<Vec<_>>().join(", ");
     let option = |id: &'static str, name: String, kind| PermissionOption::new(id, name, kind);
+    let allow = option(ALLOW_ONCE, "Allow".into(), PermissionOptionKind::AllowOnce);
+    if scopes.is_empty() {
+        return vec![allow, option(REJECT_ONCE, "Reject".into(), PermissionOptionKind::RejectOnce)];
+    }
     vec![
-        option(ALLOW_ONCE, "Allow".into(), PermissionOptionKind::AllowOnce),
+        allow,
         option(
             ALLOW_ALWAYS,
             format!("Always allow {what} (this session, {mode} mode)"),

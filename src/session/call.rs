@@ -3,15 +3,14 @@
 use std::future::Future;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::turn::{After, Announced, Authorization, Turn, TurnError, TurnMessage};
 use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
-use crate::gate::Permit;
 use crate::permission::CallFacts;
 use crate::tool::{PreparedCall, RunContext, ToolContent, ToolError, ToolOutput, ToolSpec};
-use crate::workspace::Stamp;
 
 /// How long a cancelled call may take to end before the turn stops waiting for it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -20,10 +19,13 @@ impl Turn {
     /// Runs a call if it may run, and reports what came of it.
     pub(super) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
         let Announced { id, tool, .. } = call;
-        let facts = tool.as_ref().map(|(spec, prepared)| CallFacts {
-            tool: spec.name.into(),
-            effect: spec.effect,
-            targets: prepared.as_ref().map(|call| call.targets().to_vec()).unwrap_or_default(),
+        let facts = tool.as_ref().map(|(spec, prepared)| match prepared {
+            Ok(call) => CallFacts {
+                targets: call.targets().to_vec(),
+                commands: call.commands(),
+                ..spec.facts()
+            },
+            Err(_) => spec.facts(),
         });
         let mut answer = self
             .ask_actor(|reply| TurnMessage::Authorize { call: id.clone(), facts: facts.clone(), reply })
@@ -49,8 +51,8 @@ impl Turn {
                 self.ask_actor(|reply| TurnMessage::Ask { call: id.clone(), facts, preview, reply }).await?;
         }
         match answer {
-            Authorization::Granted { permit, known } => {
-                self.carry_out(id, &spec, prepared, permit, known).await
+            Authorization::Granted { permit, known, jobs } => {
+                self.carry_out(id, &spec, prepared, RunContext { permit, known, jobs, progress: None }).await
             }
             answer => self.refused(id, answer).await,
         }
@@ -61,14 +63,17 @@ impl Turn {
         id: ToolCallId,
         spec: &ToolSpec,
         prepared: Box<dyn PreparedCall>,
-        permit: Permit,
-        known: Vec<Option<Stamp>>,
+        mut context: RunContext,
     ) -> Result<After, TurnError> {
         let update = ToolCallUpdateEvent::begun(id.clone());
         self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
-        let cancel = permit.cancel.clone();
-        let run = prepared.run(RunContext { permit, known });
-        let outcome = within(run, &cancel, &cancel, spec.timeout).await;
+        let cancel = context.permit.cancel.clone();
+        // One that waits is enough: a newer one says all that it said.
+        let (progress, shown) = mpsc::channel(1);
+        context.progress = self.live.then_some(progress);
+        let run = within(prepared.run(context), &cancel, &cancel, spec.timeout);
+        let (outcome, relayed) = tokio::join!(run, self.relay(&id, shown));
+        relayed?;
         match outcome {
             Ok(output) => {
                 self.finish(id, output).await?;
@@ -85,8 +90,17 @@ impl Turn {
         }
     }
 
+    /// Passes on what a call shows while it runs.
+    async fn relay(&self, id: &ToolCallId, mut shown: mpsc::Receiver<ToolContent>) -> Result<(), TurnError> {
+        while let Some(content) = shown.recv().await {
+            let room = self.room().await;
+            self.post(TurnMessage::Progress { id: id.clone(), content, room }).await?;
+        }
+        Ok(())
+    }
+
     async fn finish(&self, id: ToolCallId, output: ToolOutput) -> Result<(), TurnError> {
-        let ToolOutput { text, content, seen, plan } = output;
+        let ToolOutput { text, content, seen, plan, job } = output;
         if let Some(entries) = plan {
             self.post_event(SessionEvent::Plan { entries }).await?;
         }
@@ -99,7 +113,7 @@ impl Turn {
             denied: None,
         };
         let room = self.room().await;
-        self.post(TurnMessage::Finished { update, seen, room }).await
+        self.post(TurnMessage::Finished { update, seen, job, room }).await
     }
 
     async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {

@@ -18,7 +18,7 @@ use crate::permission::{self, CallFacts, Grants, Verdict};
 use crate::store::{ModeChange, ModeSource};
 
 /// How long a change waits for what it ended. What takes longer is named in the answer.
-const BOUND: Duration = Duration::from_secs(2);
+pub(super) const BOUND: Duration = Duration::from_secs(2);
 
 impl Actor {
     /// Changes the mode. The mode that is on already is a silent success, without an effect.
@@ -91,8 +91,7 @@ impl Actor {
                 Verdict::Deny(_) => 2,
             };
         self.shared.tools.iter().any(|tool| {
-            let spec = tool.spec();
-            let facts = CallFacts { tool: spec.name.into(), effect: spec.effect, targets: Vec::new() };
+            let facts = tool.spec().facts();
             strictness(new, &facts) > strictness(old, &facts)
         })
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::acp::{
     CompactionStatus, CompactionUpdate, ConfigOptionUpdate, ContentChunk, CurrentModeUpdate, Diff, MessageId,
     Meta, Plan, PlanEntry, SessionConfigOption, SessionInfoUpdate, SessionUpdate, ToolCall, ToolCallContent,
-    ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, Update, UsageUpdate,
+    ToolCallId, ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, Update, UsageUpdate,
 };
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::Usage;
@@ -160,6 +160,12 @@ fn tool_call_update(update: &ToolCallUpdateEvent) -> ToolCallUpdate {
     }
     let denied = update.denied.map(|rule| Meta::from_iter([(DENIED_META.to_owned(), Value::from(rule))]));
     ToolCallUpdate::new(update.id.clone(), fields).meta(denied)
+}
+
+/// What a call that runs shows so far. For the moment: it is no event, and stored nowhere.
+pub fn progress(id: ToolCallId, content: &ToolContent) -> Update {
+    let fields = ToolCallUpdateFields::new().content(vec![content_block(content)]);
+    SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields)).into()
 }
 
 /// A call as a permission request shows it: everything again, with what would be done.

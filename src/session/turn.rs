@@ -18,7 +18,7 @@ use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::gate::Permit;
 use crate::model::{Failure, Model, ModelError, ModelEvent, ModelId, ModelRequest, ModelStop, Reply, Seal};
 use crate::permission::CallFacts;
-use crate::tool::{Location, PreparedCall, ToolContent, ToolError, ToolSpec, Toolset};
+use crate::tool::{Job, Location, PreparedCall, ToolContent, ToolError, ToolSpec, Toolset};
 use crate::workspace::{Stamp, Workspace};
 
 /// What a turn is made of.
@@ -29,6 +29,8 @@ pub(super) struct Turn {
     pub(super) workspace: Workspace,
     /// Read-side calls that run at once.
     pub(super) parallel: usize,
+    /// What runs is shown while it runs.
+    pub(super) live: bool,
     pub(super) cancel: CancellationToken,
     /// Where room is asked for before there is more to send.
     pub(super) client: Client,
@@ -39,8 +41,15 @@ pub(super) struct Turn {
 pub(super) enum TurnMessage {
     /// Something happened.
     Event(SessionEvent, Option<OwnedSemaphorePermit>),
-    /// A call is over; these files have been seen by the model.
-    Finished { update: ToolCallUpdateEvent, seen: Vec<(PathBuf, Stamp)>, room: Option<OwnedSemaphorePermit> },
+    /// A call that runs shows this.
+    Progress { id: ToolCallId, content: ToolContent, room: Option<OwnedSemaphorePermit> },
+    /// A call is over; these files have been seen by the model, and this job goes on.
+    Finished {
+        update: ToolCallUpdateEvent,
+        seen: Vec<(PathBuf, Stamp)>,
+        job: Option<Job>,
+        room: Option<OwnedSemaphorePermit>,
+    },
     /// What is the model to be asked, after this many requests? Nothing: they were as many as may be.
     NextRequest { made: u32, reply: oneshot::Sender<Option<Next>> },
     /// The last request was too long: what is the model to be asked to make room? Nothing: there is none to be made.
@@ -68,8 +77,8 @@ pub(super) enum Next {
 
 /// Whether a call may run.
 pub(super) enum Authorization {
-    /// Run it; the content of its targets as the model last saw it.
-    Granted { permit: Permit, known: Vec<Option<Stamp>> },
+    /// Run it; the content of its targets as the model last saw it, and the jobs there are.
+    Granted { permit: Permit, known: Vec<Option<Stamp>>, jobs: Vec<Job> },
     /// The user has to be asked.
     Ask,
     /// The user said no, or could not be asked. The text is for the model; too often in a row ends the turn.

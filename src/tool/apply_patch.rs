@@ -131,7 +131,7 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let RunContext { permit, known } = context;
+        let RunContext { permit, known, .. } = context;
         effect(permit, move |cancel| {
             let plan = self.plan()?;
             for (number, (file, before)) in self.files.iter().zip(&plan.before).enumerate() {
@@ -142,7 +142,7 @@ impl PreparedCall for Call {
             }
             self.workspace.apply(&plan.changes, cancel)?;
             let text = format!("Applied the patch to {} files.", self.files.len());
-            Ok(ToolOutput { text, content: plan.diffs, seen: plan.seen, plan: None })
+            Ok(ToolOutput { text, content: plan.diffs, seen: plan.seen, ..ToolOutput::default() })
         })
         .await
     }

@@ -85,7 +85,7 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let RunContext { permit, known } = context;
+        let RunContext { permit, known, .. } = context;
         effect(permit, move |cancel| {
             let plan = self.plan()?;
             let name = &self.name;
@@ -99,7 +99,7 @@ impl PreparedCall for Call {
                 text: format!("Edited {name}: replaced {times}."),
                 content: vec![plan.diff],
                 seen: vec![(self.targets[0].path.clone(), stamp)],
-                plan: None,
+                ..ToolOutput::default()
             })
         })
         .await

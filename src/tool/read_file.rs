@@ -100,7 +100,7 @@ impl PreparedCall for Call {
             if file.lossy {
                 text.push_str("\n[The file is not UTF-8: what could not be read shows as \u{fffd}.]");
             }
-            Ok(ToolOutput { text, content: Vec::new(), seen: vec![(target.path, file.stamp)], plan: None })
+            Ok(ToolOutput { text, seen: vec![(target.path, file.stamp)], ..ToolOutput::default() })
         })
         .await
     }

@@ -83,7 +83,7 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let RunContext { permit, known } = context;
+        let RunContext { permit, known, .. } = context;
         effect(permit, move |cancel| {
             let plan = self.plan()?;
             let [target] = &self.targets;
@@ -98,7 +98,7 @@ impl PreparedCall for Call {
                 text: format!("{done} {name} ({length} bytes)."),
                 content: vec![plan.diff],
                 seen: vec![(target.path.clone(), stamp)],
-                plan: None,
+                ..ToolOutput::default()
             })
         })
         .await

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use modegate::acp::ToolKind;
+use modegate::mode::ShellUse;
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::permission::{Effect, Target};
 use modegate::tool::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolset};
@@ -38,6 +39,8 @@ impl Slow {
             description: "Goes on until it is told to end.",
             kind: ToolKind::Other,
             effect,
+            shell: ShellUse::Off,
+            is_background: false,
             schema: Arc::new(json!({ "type": "object" })),
             timeout: Duration::from_secs(600),
         };
@@ -95,7 +98,7 @@ impl PreparedCall for Call {
 
 /// A session in `code` with a slow effect that runs.
 async fn running(effect: Effect, shared: &Arc<Shared>) -> (Harness, String, i64) {
-    let tools = Toolset::new(vec![Box::new(Slow::new(effect, shared))]);
+    let tools = Toolset::new(vec![Arc::new(Slow::new(effect, shared))]);
     let mut harness = Harness::with(Setup { mode: "code", tools, ..Setup::default() });
     let session = harness.session().await;
     let prompt = harness.prompt(&session, "go").await;
@@ -165,7 +168,7 @@ async fn an_effect_that_does_not_end_is_named_to_the_client_and_to_the_model() {
 async fn read_side_calls_of_one_message_run_together_and_changes_one_by_one() {
     for (effect, together) in [(Effect::Read, 3), (Effect::Execute, 1)] {
         let shared = Arc::new(Shared::default());
-        let tools = Toolset::new(vec![Box::new(Slow::new(effect, &shared))]);
+        let tools = Toolset::new(vec![Arc::new(Slow::new(effect, &shared))]);
         let mut harness = Harness::with(Setup { mode: "code", tools, parallel: 8, ..Setup::default() });
         let session = harness.session().await;
         let prompt = harness.prompt(&session, "go").await;

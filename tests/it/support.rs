@@ -15,6 +15,9 @@ use modegate::ids::Source;
 use modegate::mode::Modes;
 use modegate::model::Model;
 use modegate::model::catalogue::Catalogue;
+use modegate::process::Processes;
+use modegate::process::places::User;
+use modegate::process::shell::{Sandbox, Shell};
 use modegate::session::Shared;
 use modegate::store::{Location, Store};
 use modegate::tool::Toolset;
@@ -49,6 +52,7 @@ pub struct Setup {
     pub grace: Duration,
     pub tools: Toolset,
     pub parallel: usize,
+    pub live: bool,
     pub catalogue: Arc<Catalogue>,
     pub modes: Modes,
 }
@@ -62,6 +66,7 @@ impl Default for Setup {
             grace: Duration::ZERO,
             tools: Toolset::built_in(),
             parallel: 1,
+            live: false,
             catalogue: Arc::new(Catalogue::offline()),
             modes: Modes::built_in(),
         }
@@ -87,6 +92,7 @@ impl Harness {
             store: Store::open(setup.store).unwrap(),
             source: Source::counted(),
             parallel: setup.parallel,
+            live: setup.live,
         };
         let catalogue = setup.catalogue;
         let (client, end) = client::channel();
@@ -240,6 +246,24 @@ impl Drop for Harness {
             panic!("a message was left unread: {line}");
         }
     }
+}
+
+/// A shell for tests: the binary as the supervisor, and a folder that stands for the home.
+pub fn shell(home: &Path, sandbox: Sandbox) -> Shell {
+    let variable = |name: &str| std::env::var_os(name).unwrap_or_default();
+    let path: Vec<_> = std::env::split_paths(&variable("PATH")).collect();
+    // The toolchain is that of the real home.
+    let real = std::path::PathBuf::from(variable("HOME"));
+    let read = [".rustup", ".cargo/bin", ".cargo/registry", ".cargo/git", ".pyenv"].map(|name| real.join(name)).to_vec();
+    let user = User { home: Some(home.to_owned()), path, temporary: std::env::temp_dir(), read, ..User::default() };
+    let seen = vec![
+        ("PATH".into(), variable("PATH")),
+        ("HOME".into(), home.as_os_str().to_owned()),
+        ("RUSTUP_HOME".into(), real.join(".rustup").into_os_string()),
+        ("CARGO_HOME".into(), real.join(".cargo").into_os_string()),
+    ];
+    let processes = Processes::new(env!("CARGO_BIN_EXE_modegate").into(), std::env::temp_dir());
+    Shell::new(processes, "/bin/bash".into(), user, seen, sandbox, modegate::sandbox::support())
 }
 
 /// Validates a value against the protocol's own JSON Schema.

@@ -1,0 +1,120 @@
+//! The user's shell, with the hold that is on its commands.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::places::{self, User};
+use super::{Command, Errors, Process, Processes};
+use crate::sandbox::{Confinement, Support};
+
+/// Whether the kernel holds what the commands of a workspace write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sandbox {
+    /// They write the session's folders, temporary folders and caches, where the kernel can hold them to it.
+    #[default]
+    Workspace,
+    /// They write what the user may write.
+    Off,
+}
+
+/// What is set for every command: it has no terminal and nobody answers it.
+const SETTINGS: &[(&str, &str)] = &[
+    ("TERM", "dumb"),
+    ("NO_COLOR", "1"),
+    ("PAGER", "cat"),
+    ("GIT_PAGER", "cat"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+];
+
+/// The same for read-only commands: git does not try to refresh its index.
+const READ_ONLY_SETTINGS: &[(&str, &str)] = &[
+    ("TERM", "dumb"),
+    ("NO_COLOR", "1"),
+    ("PAGER", "cat"),
+    ("GIT_PAGER", "cat"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+];
+
+/// Where a shell and its surroundings are. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Shell(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    processes: Processes,
+    program: String,
+    user: User,
+    environment: Vec<(OsString, OsString)>,
+    sandbox: Sandbox,
+    support: Support,
+}
+
+/// The hold on the commands of one session.
+#[derive(Debug, Clone)]
+pub struct Hold(Arc<Confinement>);
+
+impl Shell {
+    /// A shell. `environment` is all that read-only commands see of the user's.
+    pub fn new(
+        processes: Processes,
+        program: String,
+        user: User,
+        environment: Vec<(OsString, OsString)>,
+        sandbox: Sandbox,
+        support: Support,
+    ) -> Self {
+        Self(Arc::new(Inner { processes, program, user, environment, sandbox, support }))
+    }
+
+    /// The hold on read-only commands of sessions in these folders; none where the kernel cannot hold them, or the folders
+    /// are too wide to be read as a whole.
+    pub fn read_only(&self, roots: &[PathBuf]) -> Option<Hold> {
+        let read = places::readable(&self.0.user, roots).filter(|_| self.0.support.read_only())?;
+        Some(Hold(Arc::new(Confinement::ReadOnly { read })))
+    }
+
+    /// The hold on other commands of sessions in these folders: as the user wants it, and as far as the kernel can.
+    pub fn workspace(&self, roots: &[PathBuf]) -> Hold {
+        let confinement = match self.0.sandbox {
+            Sandbox::Workspace if self.0.support.workspace() => {
+                Confinement::Workspace { write: places::writable(&self.0.user, roots) }
+            }
+            Sandbox::Workspace | Sandbox::Off => Confinement::Off,
+        };
+        Hold(Arc::new(confinement))
+    }
+
+    /// Starts a command line.
+    ///
+    /// # Errors
+    /// This binary cannot be started, or `cwd` is not there.
+    pub async fn start(&self, line: &str, cwd: &Path, hold: &Hold) -> io::Result<Process> {
+        let is_read_only = hold.is_read_only();
+        let command = Command {
+            program: self.0.program.clone(),
+            arguments: vec!["-c".into(), line.into()],
+            cwd: cwd.to_owned(),
+            environment: is_read_only.then(|| self.0.environment.clone()),
+            settings: if is_read_only { READ_ONLY_SETTINGS } else { SETTINGS },
+            confinement: Confinement::clone(&hold.0),
+            errors: Errors::Merged,
+        };
+        self.0.processes.start(command).await
+    }
+}
+
+impl Hold {
+    /// Whether nothing can be changed under it.
+    pub fn is_read_only(&self) -> bool {
+        matches!(*self.0, Confinement::ReadOnly { .. })
+    }
+
+    /// Whether nothing is held.
+    pub fn is_off(&self) -> bool {
+        *self.0 == Confinement::Off
+    }
+}

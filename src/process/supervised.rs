@@ -1,0 +1,163 @@
+//! A process on Linux: the near end of its supervisor.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::process::Stdio;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+
+use super::{ASK_TO_END, Command, Errors, Event, Order, Processes, Report};
+
+/// Bytes that are read at once.
+const CHUNK: usize = 16 * 1024;
+
+/// What is left of a report that is not whole yet may be this long: reports are short.
+const MAX_REPORT: usize = 64 * 1024;
+
+/// A process and all that comes of it. Dropping it ends it, unconfirmed.
+#[derive(Debug)]
+pub struct Process {
+    supervisor: tokio::process::Child,
+    control: UnixStream,
+    output: Option<pipe::Receiver>,
+    errors: Option<pipe::Receiver>,
+    /// Bytes of a report that is not whole yet.
+    report: Vec<u8>,
+    /// The supervisor has said that nothing is left; what is in the pipes comes first.
+    left_behind: Option<usize>,
+    over: bool,
+}
+
+impl Processes {
+    /// Starts a command. That it could not be started may also be learnt later, as [`Event::Failed`].
+    ///
+    /// # Errors
+    /// This binary cannot be started, or the working directory is not there.
+    pub async fn start(&self, command: Command) -> io::Result<Process> {
+        let Command { program, arguments, cwd, environment, settings, confinement, errors } = command;
+        let (ours, theirs) = StdStream::pair()?;
+        let (output, to_output) = io::pipe()?;
+        let (errors, to_errors) = match errors {
+            Errors::Merged => (None, to_output.try_clone()?),
+            Errors::Apart => io::pipe().map(|(errors, to_errors)| (Some(errors), to_errors))?,
+        };
+        let mut start = std::process::Command::new(self.binary());
+        start.arg(super::supervisor::ARGUMENT).current_dir(&cwd);
+        if let Some(environment) = environment {
+            start.env_clear().envs(environment);
+        }
+        start.envs(settings.iter().copied());
+        start.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(to_output).stderr(to_errors);
+        let mut start = tokio::process::Command::from(start);
+        let supervisor = start.spawn()?;
+        // It holds the other ends of the pipes, which would then never close.
+        drop(start);
+        ours.set_nonblocking(true)?;
+        let mut control = UnixStream::from_std(ours)?;
+        let own_folder = self.own_folder(&confinement);
+        let order = Order { program, arguments, confinement, own_folder };
+        let mut line = serde_json::to_vec(&order)?;
+        line.push(b'\n');
+        // A supervisor that is gone already is learnt of when its reports are read.
+        if let Err(error) = control.write_all(&line).await {
+            tracing::debug!(%error, "a supervisor did not take its order");
+        }
+        let receiver = |pipe: io::PipeReader| pipe::Receiver::from_owned_fd(pipe.into());
+        Ok(Process {
+            supervisor,
+            control,
+            output: Some(receiver(output)?),
+            errors: errors.map(receiver).transpose()?,
+            report: Vec::new(),
+            left_behind: None,
+            over: false,
+        })
+    }
+}
+
+impl Process {
+    /// What happens next; nothing after [`Event::Gone`]. May be given up and asked again.
+    pub async fn next(&mut self) -> Option<Event> {
+        if self.over {
+            return None;
+        }
+        loop {
+            if let Some(event) = self.take_report() {
+                return Some(event);
+            }
+            // Nobody is left who could write: what is still in the pipes comes, and then their ends.
+            if let (Some(left_behind), None, None) = (self.left_behind, &self.output, &self.errors) {
+                self.over = true;
+                return Some(Event::Gone { left_behind, confirmed: true });
+            }
+            let mut report = [0; 1024];
+            let (mut output, mut errors) = (Vec::with_capacity(CHUNK), Vec::with_capacity(CHUNK));
+            tokio::select! {
+                read = read(&mut self.output, &mut output) => {
+                    if read.unwrap_or(0) > 0 {
+                        return Some(Event::Output(output));
+                    }
+                    self.output = None;
+                }
+                read = read(&mut self.errors, &mut errors) => {
+                    if read.unwrap_or(0) > 0 {
+                        return Some(Event::Error(errors));
+                    }
+                    self.errors = None;
+                }
+                read = self.control.read(&mut report), if self.left_behind.is_none() => match read {
+                    Ok(length @ 1..) if self.report.len() < MAX_REPORT => {
+                        self.report.extend_from_slice(&report[..length]);
+                    }
+                    // It was ended before it could say that it is done.
+                    _ => {
+                        self.over = true;
+                        return Some(Event::Gone { left_behind: 0, confirmed: false });
+                    }
+                },
+            }
+        }
+    }
+
+    /// Asks the command to end, as a terminal does that is closed.
+    pub async fn ask_to_end(&mut self) {
+        // It may be over, which is what was asked.
+        let _ = self.control.write_all(&[ASK_TO_END]).await;
+    }
+
+    /// Ends all of it at once. [`Event::Gone`] says when it is done.
+    pub async fn end(&mut self) {
+        // It may be over, which is what was wanted.
+        let _ = self.control.shutdown().await;
+    }
+
+    /// The supervisor's process id, while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.supervisor.id()
+    }
+
+    fn take_report(&mut self) -> Option<Event> {
+        let end = self.report.iter().position(|byte| *byte == b'\n')?;
+        let line: Vec<u8> = self.report.drain(..=end).collect();
+        match serde_json::from_slice(&line) {
+            Ok(Report::Failed(reason)) => Some(Event::Failed(reason)),
+            Ok(Report::Exited(exit)) => Some(Event::Exited(exit)),
+            Ok(Report::Gone { left_behind }) => {
+                self.left_behind = Some(left_behind);
+                None
+            }
+            Err(error) => Some(Event::Failed(format!("the supervisor was not understood: {error}"))),
+        }
+    }
+}
+
+/// Reads from a pipe that is still open; pends on one that is not.
+async fn read(pipe: &mut Option<pipe::Receiver>, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    match pipe {
+        Some(pipe) => pipe.read_buf(buffer).await,
+        None => std::future::pending().await,
+    }
+}

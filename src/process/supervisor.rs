@@ -1,0 +1,215 @@
+//! The supervisor: the hidden subcommand through which every command is started. One thread, no runtime.
+//!
+//! Its standard input is the connection to the Modegate that started it: an order comes first, reports go back, and its
+//! end, which is also the end of that Modegate, ends everything. Its output is the command's. It is outside of the
+//! command's confinement, and as a subreaper it becomes the parent of whatever the command leaves behind: no session,
+//! process group or double fork leads away from it.
+
+use std::fs::DirBuilder;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{self, Pid, Signal, WaitOptions};
+
+use super::{ASK_TO_END, Exit, Order, Report};
+use crate::sandbox::kernel::{self, Fork};
+use crate::sandbox::{self, Confinement};
+
+/// What the binary is called with.
+pub const ARGUMENT: &str = "__supervise";
+
+/// Bytes of an order. A command line may have this many.
+const MAX_ORDER: u64 = 16 * 1024 * 1024;
+
+/// Runs a command to its end and the end of all that came of it. `connection` leads to whoever ordered it.
+pub fn run(connection: OwnedFd) -> ExitCode {
+    let connection = UnixStream::from(connection);
+    match supervise(&connection) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // With nobody to tell there is nothing to be said.
+            let _ = report(&connection, &Report::Failed(error.to_string()));
+            let _ = report(&connection, &Report::Gone { left_behind: 0 });
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn supervise(connection: &UnixStream) -> io::Result<()> {
+    let mut line = Vec::new();
+    // Unbuffered beyond the line: what follows it is polled for.
+    BufReader::with_capacity(1, connection.take(MAX_ORDER)).read_until(b'\n', &mut line)?;
+    let order: Order = serde_json::from_slice(&line)
+        .map_err(|_| io::Error::other("this is how Modegate starts commands; there is nothing here for people"))?;
+    process::set_child_subreaper(Some(process::getpid()))?;
+    if let Some(folder) = &order.own_folder {
+        DirBuilder::new().mode(0o700).create(folder)?;
+    }
+    let done = run_order(connection, &order);
+    if let Some(folder) = &order.own_folder {
+        remove(folder);
+    }
+    match done {
+        Ok(left_behind) => report(connection, &Report::Gone { left_behind }).or(Ok(())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns how many processes the command had left behind.
+fn run_order(connection: &UnixStream, order: &Order) -> io::Result<usize> {
+    let signals = kernel::child_signals()?;
+    let (mut problem, tell_problem) = io::pipe()?;
+    let child = match kernel::fork()? {
+        Fork::Child => become_command(order, tell_problem),
+        Fork::Parent(child) => child,
+    };
+    drop(tell_problem);
+    let mut text = String::new();
+    problem.read_to_string(&mut text)?;
+    if !text.is_empty() {
+        end_all();
+        return Err(io::Error::other(text));
+    }
+    watch(connection, &signals, child);
+    Ok(end_all())
+}
+
+/// Confines this process and becomes the command; or says why not, and ends.
+fn become_command(order: &Order, mut tell_problem: io::PipeWriter) -> ! {
+    let problem = prepare(order).err().unwrap_or_else(|| {
+        let mut command = Command::new(&order.program);
+        command.args(&order.arguments).stdin(Stdio::null());
+        if let Some(folder) = &order.own_folder {
+            command.env("TMPDIR", folder);
+        }
+        // Comes back only with an error.
+        format!("{} cannot be run: {}", order.program, command.exec())
+    });
+    // With the supervisor gone there is nobody to tell.
+    let _ = tell_problem.write_all(problem.as_bytes());
+    std::process::exit(127)
+}
+
+fn prepare(order: &Order) -> Result<(), String> {
+    let steps = || -> io::Result<()> {
+        process::setsid()?;
+        process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        kernel::unblock_signals()?;
+        // What the system cannot do here is left undone only where nothing is held anyway.
+        kernel::close_the_rest_on_exec()
+            .or_else(|error| if order.confinement == Confinement::Off { Ok(()) } else { Err(error) })
+    };
+    steps().map_err(|error| format!("the command cannot be set apart: {error}"))?;
+    sandbox::confine(&order.confinement, order.own_folder.as_deref())
+}
+
+/// Waits until the command is over or is to end. Adopted children that end are buried on the way.
+fn watch(connection: &UnixStream, signals: &OwnedFd, child: Pid) {
+    loop {
+        let mut ready =
+            [PollFd::new(connection, PollFlags::IN), PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+        if poll(&mut ready, None).is_err() {
+            // Interrupted: everything is looked at again.
+            continue;
+        }
+        let [told, died] = ready.map(|fd| !fd.revents().is_empty());
+        if died {
+            // Only that there was a signal is of interest; one read takes them all.
+            let _ = rustix::io::read(signals, &mut [0; 1024]);
+            while let Ok(Some((pid, status))) = process::wait(WaitOptions::NOHANG) {
+                if pid == child {
+                    // Whoever ordered it may be gone.
+                    let _ = report(connection, &Report::Exited(exit(status.as_raw())));
+                    return;
+                }
+            }
+        }
+        if told {
+            let mut byte = [0];
+            match (&mut &*connection).read(&mut byte) {
+                Ok(1) if byte[0] == ASK_TO_END => {
+                    // It may just have ended.
+                    let _ = process::kill_process_group(child, Signal::TERM);
+                }
+                Ok(1) => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+fn exit(status: i32) -> Exit {
+    let status = ExitStatus::from_raw(status);
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Exit::Status(code),
+        (None, signal) => Exit::Signal(signal.unwrap_or_default()),
+    }
+}
+
+/// Ends every descendant, and returns when the last is gone. Returns how many children there were at first.
+///
+/// The death of a child makes its children ours. A whole process group dies in one step, so none of it can fork away.
+fn end_all() -> usize {
+    bury();
+    let mut first = None;
+    loop {
+        let children = children();
+        let first = *first.get_or_insert(children.len());
+        for child in children {
+            // Any of them may be gone by now.
+            if let Some(group) = process::getpgid(Some(child)).ok().filter(|group| *group != process::getpgrp()) {
+                let _ = process::kill_process_group(group, Signal::KILL);
+            }
+            let _ = process::kill_process(child, Signal::KILL);
+        }
+        if let Err(rustix::io::Errno::CHILD) = process::wait(WaitOptions::empty()) {
+            return first;
+        }
+        bury();
+    }
+}
+
+/// Takes note of every child that is dead.
+fn bury() {
+    while let Ok(Some(_)) = process::wait(WaitOptions::NOHANG) {}
+}
+
+/// The processes whose parent is this one, those that are dead and not buried included.
+fn children() -> Vec<Pid> {
+    let own = process::getpid();
+    let parse = |text: &str| text.parse().ok().and_then(Pid::from_raw);
+    // Not every kernel has the short list.
+    if let Ok(list) = std::fs::read_to_string(format!("/proc/self/task/{own}/children")) {
+        return list.split_ascii_whitespace().filter_map(parse).collect();
+    }
+    let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = all.filter_map(|entry| parse(entry.ok()?.file_name().to_str()?));
+    pids.filter(|pid| parent(*pid) == Some(own)).collect()
+}
+
+fn parent(pid: Pid) -> Option<Pid> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may have anything in it.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)
+}
+
+fn report(mut connection: &UnixStream, report: &Report) -> io::Result<()> {
+    let mut line = serde_json::to_vec(report)?;
+    line.push(b'\n');
+    connection.write_all(&line)
+}
+
+/// Removes a folder and what is in it. What the command made unreadable for itself stays, and is said.
+fn remove(folder: &Path) {
+    if let Err(error) = std::fs::remove_dir_all(folder) {
+        // The output may be closed.
+        let _ = writeln!(io::stderr(), "modegate: {} could not be removed: {error}", folder.display());
+    }
+}

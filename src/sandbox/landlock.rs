@@ -1,0 +1,96 @@
+//! Landlock: which files a command opens, and which processes it signals.
+//!
+//! Rights of interface 3 are demanded; newer ones are used where the kernel has them. Landlock has no "all but": what may
+//! be read is a list.
+
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, RestrictionStatus,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
+};
+
+/// What must be there.
+const OLDEST: ABI = ABI::V3;
+
+/// The newest interface whose rights were tried.
+const NEWEST: ABI = ABI::V7;
+
+/// Where every command may write: nothing comes of it.
+const NULL_DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
+
+/// The newest interface that the kernel and this program know; 0: none.
+pub fn abi() -> u32 {
+    // Nothing is asked of the kernel but what it knows: no right is handled, so nothing would be restricted.
+    let known = [ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6, ABI::V7];
+    let supported = |abi: &&ABI| handles(**abi);
+    known.iter().rev().find(supported).map_or(0, |abi| *abi as u32)
+}
+
+/// Whether the kernel knows the newest right of an interface.
+fn handles(abi: ABI) -> bool {
+    let demand = || Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    let ruleset = match abi {
+        ABI::V4 => demand().handle_access(AccessNet::from_all(abi)),
+        ABI::V6 => demand().scope(Scope::from_all(abi)),
+        // It brought no right, but a flag for the audit log, which is of no use here.
+        ABI::V7 => return false,
+        abi => demand().handle_access(AccessFs::from_all(abi)),
+    };
+    ruleset.and_then(Ruleset::create).is_ok()
+}
+
+/// Holds the calling process to reading what is listed, and to writing its own folder. Says whether signals are held.
+pub fn hold_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -> Result<bool, String> {
+    let ruleset = required()
+        .and_then(|ruleset| ruleset.handle_access(AccessFs::from_all(OLDEST)))
+        .map(|ruleset| ruleset.set_compatibility(CompatLevel::BestEffort))
+        .and_then(|ruleset| ruleset.handle_access(AccessFs::from_all(NEWEST)))
+        .and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(NEWEST)))
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(NEWEST)))
+        .and_then(Ruleset::create)
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(read, AccessFs::from_read(OLDEST))))
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(own_folder, AccessFs::from_all(OLDEST))))
+        .and_then(null_devices)
+        .map_err(|error| unavailable(&error))?;
+    let status = restrict(ruleset)?;
+    Ok(matches!(status.landlock, LandlockStatus::Available { effective_abi, .. } if effective_abi >= ABI::V6))
+}
+
+/// Holds the calling process to writing what is listed; reading stays free.
+pub fn hold_writes(write: &[PathBuf]) -> Result<(), String> {
+    let writing = AccessFs::from_write(OLDEST);
+    let ruleset = required()
+        .and_then(|ruleset| ruleset.handle_access(writing))
+        .map(|ruleset| ruleset.set_compatibility(CompatLevel::BestEffort))
+        .and_then(|ruleset| ruleset.scope(Scope::Signal))
+        .and_then(Ruleset::create)
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(write, writing)))
+        .and_then(null_devices)
+        .map_err(|error| unavailable(&error))?;
+    restrict(ruleset).map(drop)
+}
+
+fn required() -> Result<Ruleset, RulesetError> {
+    Ok(Ruleset::default().set_compatibility(CompatLevel::HardRequirement))
+}
+
+fn null_devices(ruleset: RulesetCreated) -> Result<RulesetCreated, RulesetError> {
+    let rights: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::WriteFile;
+    // Reading is not handled where only writing is held.
+    let ruleset = ruleset.set_compatibility(CompatLevel::BestEffort);
+    ruleset.add_rules(path_beneath_rules(NULL_DEVICES, rights))
+}
+
+fn restrict(ruleset: RulesetCreated) -> Result<RestrictionStatus, String> {
+    let status = ruleset.restrict_self().map_err(|error| unavailable(&error))?;
+    if status.ruleset == RulesetStatus::NotEnforced || !status.no_new_privs {
+        return Err("the kernel does not enforce Landlock".into());
+    }
+    Ok(status)
+}
+
+fn unavailable(error: &RulesetError) -> String {
+    format!("Landlock cannot be used: {error}")
+}
+

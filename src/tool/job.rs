@@ -1,0 +1,309 @@
+//! A command that runs: a task of its own that owns the process, its permit and its output.
+//!
+//! The permit is given back when nothing of the command is left, or when nobody can vouch for that any more. Whoever
+//! began the command may stop waiting at any time; the task does not.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use crate::gate::Permit;
+use crate::process::{Event, Exit, Process};
+
+/// Bytes of output that are kept from the start, and from the end.
+const HEAD: usize = 12 * 1024;
+const TAIL: usize = 24 * 1024;
+
+/// How long a command that was asked to end may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Questions that may wait for the task. One asks at a time; a second may be about to.
+const MAILBOX: usize = 4;
+
+/// A command that runs, or did. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Unique in the session: `job_1`.
+    pub id: String,
+    /// The command line.
+    pub line: String,
+    mailbox: mpsc::Sender<Message>,
+    /// Counts what has happened.
+    changes: watch::Receiver<u64>,
+}
+
+#[derive(Debug)]
+enum Message {
+    Look(oneshot::Sender<Look>),
+    Stop,
+}
+
+/// How a command stands.
+#[derive(Debug, Clone)]
+pub struct Look {
+    /// What it wrote: the start and the end of it.
+    pub output: String,
+    /// Bytes that it wrote in all.
+    pub written: usize,
+    /// How it ended, once nothing of it is left.
+    pub end: Option<End>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct End {
+    /// The command's own end, if it came to it.
+    pub exit: Option<Exit>,
+    /// Who ended it, if it was ended.
+    pub why: Option<Why>,
+    /// Why it was never begun.
+    pub failure: Option<String>,
+    /// Processes that it left behind, which were ended.
+    pub left_behind: usize,
+    /// Nothing of it is left, for certain.
+    pub confirmed: bool,
+}
+
+/// Why a command was ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Its permit was taken back: the turn, the session or the mode is over.
+    Revoked,
+    /// Its time was up.
+    Time(Duration),
+    /// It was stopped by name.
+    Stopped,
+}
+
+impl Job {
+    /// Takes charge of a process. `limit` is how long it may run.
+    pub fn begin(id: String, line: String, process: Process, permit: Permit, limit: Option<Duration>) -> Self {
+        let (mailbox, messages) = mpsc::channel(MAILBOX);
+        let (changed, changes) = watch::channel(0);
+        let task = Task { process, messages, changed, output: Output::default(), end: None };
+        tokio::spawn(task.run(permit, limit));
+        Self { id, line, mailbox, changes }
+    }
+
+    /// Waits until something has happened since it was last asked.
+    pub async fn changed(&mut self) {
+        // An error means that the task is gone, which `look` says.
+        let _ = self.changes.changed().await;
+    }
+
+    /// How it stands. None: its task has died.
+    pub async fn look(&self) -> Option<Look> {
+        let (reply, look) = oneshot::channel();
+        self.mailbox.send(Message::Look(reply)).await.ok()?;
+        look.await.ok()
+    }
+
+    /// Waits until nothing of it is left. None: its task has died.
+    pub async fn over(&mut self) -> Option<Look> {
+        loop {
+            self.changes.mark_unchanged();
+            let look = self.look().await?;
+            if look.end.is_some() {
+                return Some(look);
+            }
+            self.changed().await;
+        }
+    }
+
+    /// Asks it to end, and ends it if it does not.
+    pub async fn stop(&self) {
+        // With the task gone there is nothing to stop.
+        let _ = self.mailbox.send(Message::Stop).await;
+    }
+}
+
+struct Task {
+    process: Process,
+    messages: mpsc::Receiver<Message>,
+    changed: watch::Sender<u64>,
+    output: Output,
+    end: Option<End>,
+}
+
+impl Task {
+    async fn run(mut self, permit: Permit, limit: Option<Duration>) {
+        let mut end = End { exit: None, why: None, failure: None, left_behind: 0, confirmed: false };
+        let begun = Instant::now();
+        // When it is ended without being asked any more.
+        let mut deadline = limit.map(|limit| begun + limit);
+        let mut is_ending = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = permit.cancel.cancelled(), if !is_ending => {
+                    end.why.get_or_insert(Why::Revoked);
+                    is_ending = true;
+                    self.process.end().await;
+                }
+                () = at(deadline), if !is_ending => {
+                    end.why.get_or_insert(Why::Time(limit.unwrap_or_default()));
+                    is_ending = true;
+                    self.process.end().await;
+                }
+                event = self.process.next() => match event {
+                    Some(Event::Output(bytes) | Event::Error(bytes)) => self.output.push(&bytes),
+                    Some(Event::Exited(exit)) => end.exit = Some(exit),
+                    Some(Event::Failed(reason)) => end.failure = Some(reason),
+                    Some(Event::Gone { left_behind, confirmed }) => {
+                        (end.left_behind, end.confirmed) = (left_behind, confirmed);
+                        break;
+                    }
+                    None => break,
+                },
+                message = self.messages.recv() => match message {
+                    Some(Message::Look(reply)) => self.answer(reply),
+                    Some(Message::Stop) => {
+                        end.why.get_or_insert(Why::Stopped);
+                        deadline = Some(Instant::now() + PATIENCE);
+                        self.process.ask_to_end().await;
+                        continue;
+                    }
+                    // Nobody can ask for it any more.
+                    None if !is_ending => {
+                        is_ending = true;
+                        self.process.end().await;
+                    }
+                    None => {}
+                },
+            }
+            self.changed.send_modify(|count| *count += 1);
+        }
+        self.end = Some(end);
+        drop(permit);
+        self.changed.send_modify(|count| *count += 1);
+        while let Some(message) = self.messages.recv().await {
+            match message {
+                Message::Look(reply) => self.answer(reply),
+                Message::Stop => {}
+            }
+        }
+    }
+
+    fn answer(&self, reply: oneshot::Sender<Look>) {
+        let look = Look { output: self.output.text(), written: self.output.written, end: self.end.clone() };
+        // Whoever asked may have stopped waiting.
+        let _ = reply.send(look);
+    }
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The start and the end of what was written.
+#[derive(Debug, Default)]
+struct Output {
+    head: Vec<u8>,
+    tail: std::collections::VecDeque<u8>,
+    written: usize,
+}
+
+impl Output {
+    fn push(&mut self, bytes: &[u8]) {
+        self.written += bytes.len();
+        let (head, rest) = bytes.split_at(bytes.len().min(HEAD - self.head.len()));
+        self.head.extend_from_slice(head);
+        let rest = &rest[rest.len().saturating_sub(TAIL)..];
+        let surplus = (self.tail.len() + rest.len()).saturating_sub(TAIL);
+        self.tail.drain(..surplus);
+        self.tail.extend(rest);
+    }
+
+    /// As text; what is missing in between is said.
+    fn text(&self) -> String {
+        let tail: Vec<u8> = self.tail.iter().copied().collect();
+        let missing = self.written - self.head.len() - tail.len();
+        if missing == 0 {
+            return String::from_utf8_lossy(&[self.head.as_slice(), &tail].concat()).into_owned();
+        }
+        let (head, tail) = (String::from_utf8_lossy(&self.head), String::from_utf8_lossy(&tail));
+        format!("{head}\n[{missing} bytes in between are not shown]\n{tail}")
+    }
+}
+
+impl Look {
+    /// What the model reads.
+    pub fn describe(&self) -> String {
+        let mut text = self.output.clone();
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        match &self.end {
+            None => text.push_str("[It is still running.]"),
+            Some(end) => text.push_str(&end.describe(self.written == 0)),
+        }
+        text
+    }
+}
+
+impl End {
+    /// Whether the command ran to an end of its own.
+    pub fn is_own(&self) -> bool {
+        self.why.is_none() && self.failure.is_none()
+    }
+
+    fn describe(&self, was_silent: bool) -> String {
+        let mut parts = Vec::new();
+        if let Some(failure) = &self.failure {
+            parts.push(format!("It was not run: {failure}."));
+        }
+        match self.why {
+            Some(Why::Revoked) => parts.push("It was stopped.".into()),
+            Some(Why::Time(limit)) => {
+                parts.push(format!("It was stopped: it took longer than {} s.", limit.as_secs_f64()));
+            }
+            Some(Why::Stopped) => parts.push("It was stopped as asked.".into()),
+            None => {}
+        }
+        match self.exit {
+            Some(Exit::Status(0)) if was_silent => parts.push("Exit status 0, no output.".into()),
+            Some(Exit::Status(status)) => parts.push(format!("Exit status {status}.")),
+            Some(Exit::Signal(signal)) => parts.push(format!("Ended by signal {signal}.")),
+            None => {}
+        }
+        match self.left_behind {
+            0 => {}
+            1 if self.exit.is_some() => {
+                parts.push("A process that it left behind was ended with it; run_background_job keeps one running.".into());
+            }
+            n if self.exit.is_some() => {
+                parts.push(format!("{n} processes that it left behind were ended with it; run_background_job keeps one running."));
+            }
+            _ => {}
+        }
+        if !self.confirmed {
+            parts.push("Whether anything of it still runs is not known.".into());
+        }
+        format!("[{}]", parts.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_and_the_end_of_long_output_are_kept() {
+        let mut output = Output::default();
+        for number in 0..20_000 {
+            output.push(format!("{number}\n").as_bytes());
+        }
+        let text = output.text();
+        assert!(text.starts_with("0\n1\n") && text.ends_with("19998\n19999\n"), "{text}");
+        assert!(text.contains(&format!("[{} bytes in between are not shown]", 108_890 - HEAD - TAIL)), "{text}");
+        let mut output = Output::default();
+        output.push(&[b'x'; HEAD + TAIL]);
+        assert_eq!(output.text().len(), HEAD + TAIL);
+        output.push(&[b'y'; 3 * TAIL]);
+        assert!(output.text().ends_with('y') && output.tail.len() == TAIL);
+    }
+}

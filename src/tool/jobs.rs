@@ -1,0 +1,248 @@
+//! Background jobs: commands that go on after their turn, until their session ends or a mode denies them.
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::shell::Start;
+use super::{Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments};
+use crate::acp::ToolKind;
+use crate::mode::ShellUse;
+use crate::permission::{Commands, Effect, Target};
+use crate::process::shell::{Hold, Shell};
+use crate::workspace::Workspace;
+
+/// Jobs of a session that may run at once.
+const MAX_RUNNING: usize = 16;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RunArguments {
+    /// The command line, for bash. It has no terminal and no input.
+    command: String,
+    /// Where it runs, in the session's folders. Default: the working directory.
+    #[serde(default)]
+    cwd: Option<String>,
+}
+
+/// `run_background_job`.
+pub struct Run {
+    spec: ToolSpec,
+    shell: Shell,
+    hold: Hold,
+}
+
+impl Run {
+    pub fn new(shell: Shell, hold: Hold) -> Self {
+        let spec = ToolSpec::new::<RunArguments>(
+            "run_background_job",
+            ToolKind::Execute,
+            Effect::Execute,
+            "Start a command line that goes on while you work: a server, a watcher, a long build. It ends with the session, \
+             or when the user switches to a mode that runs no commands.",
+        );
+        Self { spec: ToolSpec { shell: ShellUse::Full, is_background: true, ..spec }, shell, hold }
+    }
+}
+
+#[async_trait]
+impl Tool for Run {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let RunArguments { command, cwd } = arguments(self.spec.name, given)?;
+        let start = Start::new(self.spec.name, command, cwd, workspace).await?;
+        Ok(Box::new(RunCall { start, shell: self.shell.clone(), hold: self.hold.clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct RunCall {
+    start: Start,
+    shell: Shell,
+    hold: Hold,
+}
+
+#[async_trait]
+impl PreparedCall for RunCall {
+    fn title(&self) -> String {
+        format!("{} (in the background)", self.start.title())
+    }
+
+    fn targets(&self) -> &[Target] {
+        &[]
+    }
+
+    fn commands(&self) -> Commands {
+        self.start.commands()
+    }
+
+    async fn preview(&mut self) -> Result<Vec<ToolContent>, ToolError> {
+        Ok(self.start.preview())
+    }
+
+    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        let Self { start, shell, hold } = *self;
+        let mut running = 0;
+        for job in &context.jobs {
+            running += usize::from(job.look().await.is_some_and(|look| look.end.is_none()));
+        }
+        if running >= MAX_RUNNING {
+            let text = format!("{MAX_RUNNING} jobs run already: stop one first.");
+            return Err(ToolError::Failed(text));
+        }
+        let id = format!("job_{}", context.jobs.len() + 1);
+        let job = start.begin(id, &shell, &hold, context.permit, None).await?;
+        let text = format!("Started {}. view_background_job shows what it writes.", job.id);
+        Ok(ToolOutput { text, job: Some(job), ..ToolOutput::default() })
+    }
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NoArguments {}
+
+/// `list_background_jobs`.
+pub struct List(ToolSpec);
+
+impl List {
+    pub fn new() -> Self {
+        let what = "List the background jobs of this session, and how each stands.";
+        Self(ToolSpec::new::<NoArguments>("list_background_jobs", ToolKind::Read, Effect::Session, what))
+    }
+}
+
+#[async_trait]
+impl Tool for List {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let NoArguments {} = arguments(self.0.name, given)?;
+        Ok(Box::new(About { what: What::List }))
+    }
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct OneArguments {
+    /// The job's id: `job_1`.
+    job: String,
+}
+
+/// `view_background_job`.
+pub struct View(ToolSpec);
+
+impl View {
+    pub fn new() -> Self {
+        let what = "Show what a background job has written so far, and how it stands.";
+        Self(ToolSpec::new::<OneArguments>("view_background_job", ToolKind::Read, Effect::Session, what))
+    }
+}
+
+#[async_trait]
+impl Tool for View {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let OneArguments { job } = arguments(self.0.name, given)?;
+        Ok(Box::new(About { what: What::View(job) }))
+    }
+}
+
+/// `stop_background_job`.
+pub struct Stop(ToolSpec);
+
+impl Stop {
+    pub fn new() -> Self {
+        let what = "Stop a background job and all that it started, and show the end of what it wrote.";
+        Self(ToolSpec::new::<OneArguments>("stop_background_job", ToolKind::Execute, Effect::Session, what))
+    }
+}
+
+#[async_trait]
+impl Tool for Stop {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let OneArguments { job } = arguments(self.0.name, given)?;
+        Ok(Box::new(About { what: What::Stop(job) }))
+    }
+}
+
+/// A call about jobs that there are.
+#[derive(Debug)]
+struct About {
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    List,
+    View(String),
+    Stop(String),
+}
+
+#[async_trait]
+impl PreparedCall for About {
+    fn title(&self) -> String {
+        match &self.what {
+            What::List => "List background jobs".into(),
+            What::View(job) => format!("View {job}"),
+            What::Stop(job) => format!("Stop {job}"),
+        }
+    }
+
+    fn targets(&self) -> &[Target] {
+        &[]
+    }
+
+    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        let text = match self.what {
+            What::List => list(&context.jobs).await,
+            What::View(id) => match find(&context.jobs, &id)?.look().await {
+                Some(look) => look.describe(),
+                None => return Err(lost()),
+            },
+            What::Stop(id) => {
+                let mut job = find(&context.jobs, &id)?.clone();
+                job.stop().await;
+                job.over().await.ok_or_else(lost)?.describe()
+            }
+        };
+        Ok(ToolOutput { text, ..ToolOutput::default() })
+    }
+}
+
+fn lost() -> ToolError {
+    ToolError::Failed("The job was lost sight of.".into())
+}
+
+fn find<'a>(jobs: &'a [Job], id: &str) -> Result<&'a Job, ToolError> {
+    jobs.iter().find(|job| job.id == id).ok_or_else(|| {
+        let ids: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).collect();
+        let ids = if ids.is_empty() { "none".into() } else { ids.join(", ") };
+        ToolError::Failed(format!("There is no job {id:?}. The jobs are: {ids}."))
+    })
+}
+
+async fn list(jobs: &[Job]) -> String {
+    let mut lines = Vec::new();
+    for job in jobs {
+        let line = job.line.lines().next().unwrap_or_default();
+        let state = match job.look().await {
+            Some(look) => super::job::Look { output: String::new(), ..look }.describe(),
+            None => "[It was lost sight of.]".into(),
+        };
+        lines.push(format!("{}: {line} {state}", job.id));
+    }
+    if lines.is_empty() { "[There are no background jobs.]".into() } else { lines.join("\n") }
+}

@@ -1,0 +1,260 @@
+//! `shell` and `shell_read_only`: one command line, to its end. The second is held to reading by the kernel, and it is that
+//! which makes its effect a read.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::command_line::CommandLine;
+use super::content::fitting;
+use super::{AtWork, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments, blocking, resolve};
+use crate::acp::ToolKind;
+use crate::mode::ShellUse;
+use crate::permission::{Commands, Effect, Target};
+use crate::process::shell::{Hold, Shell};
+use crate::workspace::Workspace;
+
+/// Seconds that a command may take, if its call does not say, and at most.
+const SECONDS: u64 = 120;
+const MAX_SECONDS: u64 = 1800;
+
+/// Bytes of a command line. The kernel takes no longer ones.
+const MAX_LINE: usize = 100 * 1024;
+
+/// Characters of a title.
+const TITLE: usize = 120;
+
+/// How long what was shown stands before it is shown anew.
+const PACE: Duration = Duration::from_millis(100);
+
+/// Bytes that are shown of a command that runs.
+const SHOWN: usize = 8 * 1024;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// The command line, for bash. It has no terminal and no input.
+    command: String,
+    /// Where it runs, in the session's folders. Default: the working directory.
+    #[serde(default)]
+    cwd: Option<String>,
+    /// Seconds after which it is stopped. Default: 120, at most 1800.
+    #[serde(default)]
+    timeout: Option<u64>,
+}
+
+/// The tool.
+pub struct ShellTool {
+    spec: ToolSpec,
+    shell: Shell,
+    hold: Hold,
+}
+
+impl ShellTool {
+    /// The tool that can look and cannot touch.
+    pub fn read_only(shell: Shell, hold: Hold) -> Self {
+        let what = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. The system \
+                    holds it to that: it can write only below $TMPDIR, which is gone afterwards, has no network, and sees \
+                    the session's folders and the system's programs, not the home folder.";
+        Self::new("shell_read_only", Effect::Read, ShellUse::ReadOnly, what, shell, hold)
+    }
+
+    /// The tool that runs anything.
+    pub fn full(shell: Shell, hold: Hold) -> Self {
+        let what = if hold.is_off() {
+            "Run a command line and wait for its end. What it leaves in the background is ended with it."
+        } else {
+            "Run a command line and wait for its end. What it leaves in the background is ended with it. It can write in the \
+             session's folders, in temporary folders and in caches; elsewhere permission is denied, and sudo does not work."
+        };
+        Self::new("shell", Effect::Execute, ShellUse::Full, what, shell, hold)
+    }
+
+    fn new(
+        name: &'static str,
+        effect: Effect,
+        uses: ShellUse,
+        description: &'static str,
+        shell: Shell,
+        hold: Hold,
+    ) -> Self {
+        let spec = ToolSpec::new::<Arguments>(name, ToolKind::Execute, effect, description);
+        let timeout = Duration::from_secs(MAX_SECONDS + 10);
+        Self { spec: ToolSpec { shell: uses, timeout, ..spec }, shell, hold }
+    }
+}
+
+#[async_trait]
+impl Tool for ShellTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let Arguments { command, cwd, timeout } = arguments(self.spec.name, given)?;
+        let timeout = timeout.unwrap_or(SECONDS);
+        if !(1..=MAX_SECONDS).contains(&timeout) {
+            let reason = format!("timeout is {timeout}; it is a number of seconds from 1 to {MAX_SECONDS}");
+            return Err(ToolError::Arguments { tool: self.spec.name, reason });
+        }
+        let start = Start::new(self.spec.name, command, cwd, workspace).await?;
+        let (shell, hold) = (self.shell.clone(), self.hold.clone());
+        Ok(Box::new(Call { start, limit: Duration::from_secs(timeout), shell, hold }))
+    }
+}
+
+/// A command line that is to be started, and where.
+#[derive(Debug)]
+pub struct Start {
+    line: String,
+    parsed: CommandLine,
+    cwd: PathBuf,
+}
+
+impl Start {
+    /// Reads a command line and finds its folder, which lies in those of the session.
+    pub async fn new(
+        tool: &'static str,
+        line: String,
+        cwd: Option<String>,
+        workspace: &Workspace,
+    ) -> Result<Self, ToolError> {
+        let bad = |reason: &str| ToolError::Arguments { tool, reason: reason.to_owned() };
+        if line.trim().is_empty() || line.contains('\0') {
+            return Err(bad("command is empty, or no text"));
+        }
+        if line.len() > MAX_LINE {
+            return Err(bad("command is longer than 100 KiB: write a script, or use the tools for files"));
+        }
+        let target = resolve(workspace, cwd.unwrap_or_else(|| ".".into())).await?;
+        if target.inside.is_none() {
+            return Err(bad(&format!("cwd {} is outside the session's folders", target.path.display())));
+        }
+        let (line, parsed) = blocking(move || {
+            let parsed = CommandLine::parse(&line);
+            Ok((line, parsed))
+        })
+        .await?;
+        Ok(Self { line, parsed, cwd: target.path })
+    }
+
+    /// One line for people.
+    pub fn title(&self) -> String {
+        let line = self.line.trim().lines().next().unwrap_or_default();
+        match line.char_indices().nth(TITLE) {
+            Some((end, _)) => format!("{}…", &line[..end]),
+            None => line.to_owned(),
+        }
+    }
+
+    /// What it runs.
+    pub fn commands(&self) -> Commands {
+        self.parsed.to_commands()
+    }
+
+    /// What the user is shown when asked: the line as it is, and its parts.
+    pub fn preview(&self) -> Vec<ToolContent> {
+        let longest = self.line.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+        let fence = "`".repeat(longest.max(2) + 1);
+        let text = format!("{fence}sh\n{}\n{fence}\n{}", self.line.trim_end(), self.parsed.describe());
+        vec![ToolContent::text(&text)]
+    }
+
+    /// Starts it.
+    pub async fn begin(
+        self,
+        id: String,
+        shell: &Shell,
+        hold: &Hold,
+        permit: crate::gate::Permit,
+        limit: Option<Duration>,
+    ) -> Result<Job, ToolError> {
+        match shell.start(&self.line, &self.cwd, hold).await {
+            Ok(process) => Ok(Job::begin(id, self.line, process, permit, limit)),
+            Err(error) => Err(ToolError::Failed(format!("The command cannot be started: {error}."))),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Call {
+    start: Start,
+    limit: Duration,
+    shell: Shell,
+    hold: Hold,
+}
+
+#[async_trait]
+impl PreparedCall for Call {
+    fn title(&self) -> String {
+        self.start.title()
+    }
+
+    fn targets(&self) -> &[Target] {
+        &[]
+    }
+
+    fn commands(&self) -> Commands {
+        self.start.commands()
+    }
+
+    async fn preview(&mut self) -> Result<Vec<ToolContent>, ToolError> {
+        Ok(self.start.preview())
+    }
+
+    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        let Self { start, limit, shell, hold } = *self;
+        let _at_work = AtWork::begin();
+        let mut job = start.begin(String::new(), &shell, &hold, context.permit, Some(limit)).await?;
+        let look = tokio::select! {
+            biased;
+            look = { let mut job = job.clone(); async move { job.over().await } } => look,
+            () = show(&mut job, context.progress) => None,
+        };
+        let look = look.ok_or_else(|| ToolError::Failed("The command was lost sight of.".into()))?;
+        let text = look.describe();
+        match look.end {
+            Some(end) if !end.is_own() => Err(ToolError::Failed(text)),
+            _ => Ok(ToolOutput { text, ..ToolOutput::default() }),
+        }
+    }
+}
+
+/// Shows what a command has written so far, at its pace, for ever.
+async fn show(job: &mut Job, progress: Option<mpsc::Sender<ToolContent>>) {
+    let mut shown = 0;
+    while let Some(progress) = &progress {
+        job.changed().await;
+        match job.look().await {
+            Some(look) if look.end.is_none() => {
+                if look.written == shown {
+                    continue;
+                }
+                shown = look.written;
+                // Nobody may look any more.
+                let _ = progress.send(ToolContent::Text(end_of(&look.output, SHOWN).to_owned())).await;
+            }
+            _ => break,
+        }
+        tokio::time::sleep(PACE).await;
+    }
+    std::future::pending().await
+}
+
+/// The last lines of a text that fit into so many bytes of JSON.
+fn end_of(text: &str, budget: usize) -> &str {
+    if fitting(text, budget) == text.len() {
+        return text;
+    }
+    let mut start = text.len().saturating_sub(budget / 2);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    let rest = &text[start..];
+    rest.find('\n').map_or(rest, |end| &rest[end + 1..])
+}

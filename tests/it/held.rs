@@ -1,0 +1,155 @@
+//! The read-only hold: nothing gets out of it, and what is useful works in it.
+//!
+//! The corpus is `tests/escape`. Every case is run twice, held and as its own control.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use modegate::process::shell::Sandbox;
+use modegate::process::{Command, Errors, Event, Exit, Process, Processes};
+use modegate::sandbox::{self, Confinement};
+
+use crate::scene::{SECRET, Scene};
+use crate::support::shell;
+
+/// How long a command of the corpus may take. None does when it is held.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Cases at once: they wait more than they work.
+const AT_ONCE: usize = 6;
+
+struct Case {
+    name: String,
+    line: String,
+}
+
+/// The cases of a file whose program is there, and how many are left out.
+fn cases(text: &str) -> (Vec<Case>, usize) {
+    let is_there = |program: &str| {
+        std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+    };
+    let mut cases = Vec::new();
+    let mut missing = 0;
+    for part in text.split("\n== ").skip(1) {
+        let (head, line) = part.split_once('\n').unwrap();
+        let (name, needs) = head.split_once(" needs ").map_or((head, None), |(name, needs)| (name, Some(needs)));
+        if needs.is_none_or(is_there) {
+            cases.push(Case { name: name.into(), line: line.into() });
+        } else {
+            missing += 1;
+        }
+    }
+    (cases, missing)
+}
+
+async fn finish(mut process: Process) -> (String, Option<Exit>) {
+    let (mut output, mut exit) = (Vec::new(), None);
+    let all = async {
+        while let Some(event) = process.next().await {
+            match event {
+                Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
+                Event::Exited(ended) => exit = Some(ended),
+                Event::Failed(reason) => panic!("{reason}"),
+                Event::Gone { .. } => {}
+            }
+        }
+    };
+    // What is not over by then is ended by letting go of it.
+    let _ = tokio::time::timeout(LIMIT, all).await;
+    (String::from_utf8_lossy(&output).into_owned(), exit)
+}
+
+/// Runs a line in a scene as `shell_read_only` does.
+async fn held(scene: &Scene, line: &str) -> (String, Option<Exit>) {
+    let shell = shell(&scene.home(), Sandbox::Workspace);
+    let hold = shell.read_only(&[scene.work()]).expect("the kernel can hold it");
+    finish(shell.start(&scene.fill_in(line), &scene.work(), &hold).await.unwrap()).await
+}
+
+/// Runs a line in a scene with nothing held.
+async fn free(scene: &Scene, line: &str) -> String {
+    let temporary = scene.work();
+    let mut environment: Vec<_> = std::env::vars_os().collect();
+    let home = scene.home().into_os_string();
+    environment.retain(|(name, _)| name != "HOME" && name != "TMPDIR");
+    environment.push(("HOME".into(), home));
+    environment.push(("DECOY_TOKEN".into(), SECRET.into()));
+    let command = Command {
+        program: "/bin/bash".into(),
+        arguments: vec!["-c".into(), scene.fill_in(line)],
+        cwd: temporary,
+        environment: Some(environment),
+        settings: &[],
+        confinement: Confinement::Off,
+        errors: Errors::Merged,
+    };
+    let processes = Processes::new(PathBuf::from(env!("CARGO_BIN_EXE_modegate")), std::env::temp_dir());
+    finish(processes.start(command).await.unwrap()).await.0
+}
+
+fn can_hold() -> bool {
+    match sandbox::support().missing() {
+        None => true,
+        Some(reason) => {
+            let dir = tempfile::tempdir().unwrap();
+            let shell = shell(dir.path(), Sandbox::Workspace);
+            assert!(shell.read_only(&[dir.path().join("work")]).is_none(), "{reason}");
+            false
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_gets_out_of_a_read_only_hold() {
+    if !can_hold() {
+        return;
+    }
+    let (cases, missing) = cases(include_str!("../escape/cases.txt"));
+    let run = |case: Case| async move {
+        let mut scene = Scene::new();
+        let (said, _) = held(&scene, &case.line).await;
+        let escaped = scene.effects(&said);
+        let mut copy = Scene::new();
+        let said_free = free(&copy, &case.line).await;
+        let counts = !copy.effects(&said_free).is_empty();
+        (case, escaped, said, counts, said_free)
+    };
+    let results: Vec<_> = futures_util::stream::iter(cases).map(run).buffer_unordered(AT_ONCE).collect().await;
+    let mut escaped = Vec::new();
+    let mut idle = Vec::new();
+    let mut counting = 0;
+    for (case, effects, said, counts, said_free) in results {
+        if !effects.is_empty() {
+            escaped.push(format!("{}: {effects:?}: {said}", case.name));
+        }
+        if counts {
+            counting += 1;
+        } else {
+            idle.push(format!("{}: {}", case.name, said_free.lines().next().unwrap_or_default()));
+        }
+    }
+    println!("{counting} cases count, {missing} lack a program, {} did nothing without a hold:\n{}", idle.len(), idle.join("\n"));
+    assert!(escaped.is_empty(), "{} got out:\n{}", escaped.len(), escaped.join("\n"));
+    assert!(counting >= 100, "only {counting} cases count");
+}
+
+#[tokio::test]
+async fn what_is_useful_works_in_a_read_only_hold() {
+    if !can_hold() {
+        return;
+    }
+    let (cases, missing) = cases(include_str!("../escape/useful.txt"));
+    let mut failed = Vec::new();
+    let number = cases.len();
+    for case in cases {
+        let mut scene = Scene::new();
+        let (said, exit) = held(&scene, &case.line).await;
+        let effects = scene.effects(&said);
+        if !said.contains(&case.name) || exit != Some(Exit::Status(0)) || !effects.is_empty() {
+            failed.push(format!("{} {exit:?} {effects:?}: {said}", case.line.trim_end()));
+        }
+    }
+    println!("{number} lines work, {missing} lack a program");
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}

@@ -1,0 +1,183 @@
+//! The supervisor: whatever a command starts, and however, is gone when its process is.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use modegate::process::{Command, Errors, Event, Exit, Process, Processes};
+use modegate::sandbox::Confinement;
+
+use crate::support::PATIENCE;
+
+fn processes(scratch: &Path) -> Processes {
+    Processes::new(PathBuf::from(env!("CARGO_BIN_EXE_modegate")), scratch.to_owned())
+}
+
+fn shell(cwd: &Path, command: &str) -> Command {
+    Command {
+        program: "/bin/sh".into(),
+        arguments: vec!["-c".into(), command.into()],
+        cwd: cwd.to_owned(),
+        environment: None,
+        settings: &[],
+        confinement: Confinement::Off,
+        errors: Errors::Merged,
+    }
+}
+
+/// Everything that happens, the output in one piece.
+async fn events(process: &mut Process) -> (String, Vec<Event>) {
+    let (mut output, mut rest) = (Vec::new(), Vec::new());
+    while let Some(event) = tokio::time::timeout(PATIENCE, process.next()).await.expect("nothing happened") {
+        match event {
+            Event::Output(bytes) => output.extend(bytes),
+            event => rest.push(event),
+        }
+    }
+    (String::from_utf8(output).unwrap(), rest)
+}
+
+#[tokio::test]
+async fn a_command_is_run_and_says_how_it_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut process = processes(dir.path()).start(shell(dir.path(), "echo a; echo b >&2; pwd; exit 3")).await.unwrap();
+    let (output, rest) = events(&mut process).await;
+    assert_eq!(output, format!("a\nb\n{}\n", dir.path().canonicalize().unwrap().display()));
+    assert_eq!(rest, [Event::Exited(Exit::Status(3)), Event::Gone { left_behind: 0, confirmed: true }]);
+}
+
+#[tokio::test]
+async fn errors_can_go_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let command = Command { errors: Errors::Apart, ..shell(dir.path(), "echo out; echo err >&2") };
+    let mut process = processes(dir.path()).start(command).await.unwrap();
+    let (output, rest) = events(&mut process).await;
+    assert_eq!((output.as_str(), rest.contains(&Event::Error(b"err\n".to_vec()))), ("out\n", true));
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let command = Command { program: "/no/such".into(), ..shell(dir.path(), "") };
+    let mut process = processes(dir.path()).start(command).await.unwrap();
+    let failed = "/no/such cannot be run: No such file or directory (os error 2)".to_owned();
+    let gone = Event::Gone { left_behind: 0, confirmed: true };
+    assert_eq!(events(&mut process).await, (String::new(), vec![Event::Failed(failed), gone]));
+    assert!(processes(dir.path()).start(shell(Path::new("/no/such"), "")).await.is_err());
+}
+
+/// Ways to get away from a parent. Each writes the process id of what got away to `pid`, and each of those would write
+/// to `alive` for ever.
+const WAYS_OUT: [(&str, &str); 6] = [
+    ("background", "(WORK) &"),
+    ("nohup", "nohup sh -c 'WORK' >/dev/null 2>&1 &"),
+    ("setsid", "setsid sh -c 'WORK' &"),
+    ("double fork", "( ( setsid sh -c 'WORK' & ) & )"),
+    ("daemon", "setsid sh -c '( setsid sh -c \"WORK\" & ) ; exit' ; sleep 0.05"),
+    ("closed pipes", "setsid sh -c 'WORK' </dev/null >/dev/null 2>&1 & disown 2>/dev/null"),
+];
+
+fn way_out(way: &str, stay: &str) -> String {
+    let work = "echo x > started; while :; do echo x >> alive; sleep 0.01; done";
+    format!("{}\nwhile ! [ -e started ]; do sleep 0.01; done; {stay}", way.replace("WORK", work))
+}
+
+/// Whether anything still writes.
+async fn is_alive(dir: &Path) -> bool {
+    let size = || std::fs::metadata(dir.join("alive")).map(|file| file.len()).unwrap_or(0);
+    let before = size();
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    size() != before
+}
+
+#[tokio::test]
+async fn whatever_a_command_leaves_behind_ends_with_it() {
+    for (name, way) in WAYS_OUT {
+        let dir = tempfile::tempdir().unwrap();
+        let mut process = processes(dir.path()).start(shell(dir.path(), &way_out(way, "exit 0"))).await.unwrap();
+        let (_, rest) = events(&mut process).await;
+        assert_eq!(rest[0], Event::Exited(Exit::Status(0)), "{name}");
+        assert!(matches!(rest[1], Event::Gone { left_behind: 1.., confirmed: true }), "{name}: {rest:?}");
+        assert!(!is_alive(dir.path()).await, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_command_that_is_ended() {
+    for (name, way) in WAYS_OUT {
+        let dir = tempfile::tempdir().unwrap();
+        let mut process =
+            processes(dir.path()).start(shell(dir.path(), &way_out(way, "echo ready; sleep 1000"))).await.unwrap();
+        assert_eq!(process.next().await, Some(Event::Output(b"ready\n".to_vec())), "{name}");
+        assert!(is_alive(dir.path()).await, "{name}: the control");
+        process.end().await;
+        let (_, rest) = events(&mut process).await;
+        assert!(matches!(rest[..], [Event::Gone { confirmed: true, .. }]), "{name}: {rest:?}");
+        assert!(!is_alive(dir.path()).await, "{name}");
+    }
+}
+
+/// The end of the connection is what a supervisor sees of a Modegate that was killed.
+#[tokio::test]
+async fn nothing_is_left_of_a_command_whose_process_is_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let way = way_out(WAYS_OUT[3].1, "echo ready; sleep 1000");
+    let mut process = processes(dir.path()).start(shell(dir.path(), &way)).await.unwrap();
+    assert_eq!(process.next().await, Some(Event::Output(b"ready\n".to_vec())));
+    let supervisor = PathBuf::from(format!("/proc/{}", process.id().unwrap()));
+    assert!(supervisor.exists() && is_alive(dir.path()).await, "the control");
+    drop(process);
+    let begun = Instant::now();
+    while std::fs::read(supervisor.join("cmdline")).is_ok_and(|line| !line.is_empty()) {
+        assert!(begun.elapsed() < PATIENCE, "the supervisor is still there");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(!is_alive(dir.path()).await);
+}
+
+/// Each process makes the next and ends, in a session of its own: there is never one that stays to be killed.
+#[tokio::test]
+async fn a_chain_of_forks_does_not_outrun_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let link = "echo x >> alive; setsid sh ./link & exit";
+    std::fs::write(dir.path().join("link"), link).unwrap();
+    let command = "setsid sh ./link & while [ \"$(wc -l < alive)\" -lt 20 ]; do :; done; echo ready; sleep 1000";
+    std::fs::write(dir.path().join("alive"), "").unwrap();
+    let mut process = processes(dir.path()).start(shell(dir.path(), command)).await.unwrap();
+    assert_eq!(process.next().await, Some(Event::Output(b"ready\n".to_vec())));
+    assert!(is_alive(dir.path()).await, "the control");
+    process.end().await;
+    let (_, rest) = events(&mut process).await;
+    assert!(matches!(rest[..], [Event::Gone { confirmed: true, .. }]), "{rest:?}");
+    assert!(!is_alive(dir.path()).await);
+}
+
+#[tokio::test]
+async fn a_command_that_is_asked_to_end_can_do_so_in_its_own_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let command = "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
+    let mut process = processes(dir.path()).start(shell(dir.path(), command)).await.unwrap();
+    assert_eq!(process.next().await, Some(Event::Output(b"ready\n".to_vec())));
+    process.ask_to_end().await;
+    let (output, rest) = events(&mut process).await;
+    assert_eq!((output.as_str(), rest[0].clone()), ("bye\n", Event::Exited(Exit::Status(7))));
+}
+
+#[tokio::test]
+async fn a_supervisor_that_is_killed_is_not_vouched_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut process = processes(dir.path()).start(shell(dir.path(), "kill -9 $PPID; sleep 1000")).await.unwrap();
+    let (_, rest) = events(&mut process).await;
+    assert_eq!(rest, [Event::Gone { left_behind: 0, confirmed: false }]);
+}
+
+/// A command sees neither the connection nor anything else that Modegate has open.
+#[tokio::test]
+async fn a_command_has_three_descriptors() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut process = processes(dir.path()).start(shell(dir.path(), "echo /proc/$$/fd/*")).await.unwrap();
+    let (output, _) = events(&mut process).await;
+    let mut names: Vec<_> = output.split_whitespace().filter_map(|path| path.rsplit('/').next()).collect();
+    // The shell's own, for reading the folder.
+    names.retain(|name| *name != "3");
+    assert_eq!(names, ["0", "1", "2"]);
+}
