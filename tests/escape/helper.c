@@ -162,7 +162,6 @@ int main(int argc, char **argv) {
         errno = (int)-result;
         return effect(result);
     }
-    if (IS("x32-chmod")) return effect(syscall(0x40000000 | 90, arg, 0600));
 #endif
     if (IS("io-uring")) { char p[256] = {0}; return effect(syscall(SYS_io_uring_setup, 4, p)); }
     /* sockets */
@@ -244,9 +243,8 @@ int main(int argc, char **argv) {
         return effect(mount("none", arg, "tmpfs", 0, 0));
     }
     if (IS("chroot")) return effect(chroot(arg));
-    if (IS("setns")) return effect(setns(open("/proc/1/ns/net", O_RDONLY), 0));
+    if (IS("setns")) return effect(setns(open("/proc/self/ns/net", O_RDONLY), 0));
     if (IS("setuid")) return effect(setuid(65534));
-    if (IS("iopl")) return effect(syscall(172, 3));
     /* other processes */
     pid_t pid = (pid_t)number;
     if (IS("kill")) return effect(kill(pid, SIGTERM));
@@ -260,9 +258,8 @@ int main(int argc, char **argv) {
         int pair[2];
         if (pipe(pair) < 0 || fcntl(pair[0], F_SETSIG, SIGTERM) < 0 || fcntl(pair[0], F_SETOWN, pid) < 0) return effect(-1);
         if (fcntl(pair[0], F_SETFL, O_ASYNC) < 0) return effect(-1);
-        long done = write(pair[1], "x", 1);
-        usleep(20000);
-        return effect(kill(pid, 0) < 0 ? 0 : (fprintf(stderr, "%ld\n", done), errno = EPERM, -1));
+        /* Whether it arrives is seen from outside. */
+        return write(pair[1], "x", 1) < 0;
     }
     if (IS("ptrace-attach")) { long r = ptrace(PTRACE_ATTACH, pid, 0, 0); if (r == 0) { waitpid(pid, 0, 0); ptrace(PTRACE_DETACH, pid, 0, 0); } return effect(r); }
     if (IS("ptrace-seize")) return effect(ptrace(PTRACE_SEIZE, pid, 0, 0));
