@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, RestrictionStatus,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, LandlockStatus, RestrictionStatus,
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 
@@ -16,7 +16,7 @@ const OLDEST: ABI = ABI::V3;
 /// The newest interface whose rights were tried.
 const NEWEST: ABI = ABI::V7;
 
-/// Where every command may write: nothing comes of it.
+/// Where a read-only command may write, too: nothing comes of it.
 const NULL_DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
 /// The newest interface that the kernel and this program know; 0: none.
@@ -51,7 +51,7 @@ pub fn hold_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -> Result<bo
         .and_then(Ruleset::create)
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(read, AccessFs::from_read(OLDEST))))
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(own_folder, AccessFs::from_all(OLDEST))))
-        .and_then(null_devices)
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(NULL_DEVICES, AccessFs::ReadFile | AccessFs::WriteFile)))
         .map_err(|error| unavailable(&error))?;
     let status = restrict(ruleset)?;
     Ok(matches!(status.landlock, LandlockStatus::Available { effective_abi, .. } if effective_abi >= ABI::V6))
@@ -66,20 +66,12 @@ pub fn hold_writes(write: &[PathBuf]) -> Result<(), String> {
         .and_then(|ruleset| ruleset.scope(Scope::Signal))
         .and_then(Ruleset::create)
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(write, writing)))
-        .and_then(null_devices)
         .map_err(|error| unavailable(&error))?;
     restrict(ruleset).map(drop)
 }
 
 fn required() -> Result<Ruleset, RulesetError> {
     Ok(Ruleset::default().set_compatibility(CompatLevel::HardRequirement))
-}
-
-fn null_devices(ruleset: RulesetCreated) -> Result<RulesetCreated, RulesetError> {
-    let rights: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::WriteFile;
-    // Reading is not handled where only writing is held.
-    let ruleset = ruleset.set_compatibility(CompatLevel::BestEffort);
-    ruleset.add_rules(path_beneath_rules(NULL_DEVICES, rights))
 }
 
 fn restrict(ruleset: RulesetCreated) -> Result<RestrictionStatus, String> {

@@ -5,6 +5,7 @@
 
 mod binary;
 mod choice;
+mod commands;
 mod effects;
 mod escapes;
 mod held;

@@ -9,6 +9,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
@@ -65,9 +66,10 @@ fn furnish(dir: &Path) {
         // Without git its cases count for nothing.
         git.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
     };
-    if git(&["init", "-q"]) {
+    if git(&["init", "-q", "--template="]) {
         fs::write(work.join(".gitignore"), "helper\nhelper.so\n").unwrap();
         assert!(git(&["add", "."]) && git(&["commit", "-qm", "first commit"]));
+        fs::create_dir(work.join(".git/hooks")).unwrap();
         fs::write(work.join(".git/hooks/pre-commit"), "#!/bin/sh\necho x > by_hook.txt\n").unwrap();
         assert!(Command::new("chmod").arg("+x").arg(work.join(".git/hooks/pre-commit")).status().unwrap().success());
     }
@@ -79,7 +81,7 @@ fn furnish(dir: &Path) {
 
 /// A copy of the template, with what is alive in it.
 pub struct Scene {
-    dir: tempfile::TempDir,
+    dir: Rc<tempfile::TempDir>,
     victim: Child,
     address: String,
     mark: String,
@@ -90,7 +92,7 @@ pub struct Scene {
 
 impl Scene {
     pub fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = Rc::new(tempfile::tempdir().unwrap());
         let copied = Command::new("cp").arg("-a").arg(template().join(".")).arg(dir.path()).status().unwrap();
         assert!(copied.success());
         let mark = dir.path().file_name().unwrap().to_string_lossy().into_owned();
@@ -122,6 +124,11 @@ impl Scene {
         let before = fingerprint(dir.path());
         let address = address.trim().to_owned();
         Self { dir, victim, address, mark, sockets, abstract_name: name, before }
+    }
+
+    /// Its folder, which is there as long as this is.
+    pub fn dir(&self) -> Rc<tempfile::TempDir> {
+        Rc::clone(&self.dir)
     }
 
     pub fn work(&self) -> PathBuf {
@@ -190,6 +197,12 @@ impl Drop for Scene {
     }
 }
 
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    std::hash::Hash::hash(bytes, &mut hasher);
+    std::hash::Hasher::finish(&hasher)
+}
+
 /// Of everything below a folder: type, mode, owner, attributes, time of change, content.
 fn fingerprint(folder: &Path) -> BTreeMap<PathBuf, String> {
     let mut all = BTreeMap::new();
@@ -201,7 +214,7 @@ fn fingerprint(folder: &Path) -> BTreeMap<PathBuf, String> {
         let mut names = vec![0; 1024];
         let length = rustix::fs::llistxattr(&path, &mut names).unwrap_or(0);
         let facts = format!(
-            "{:?} {:o} {}:{} {}.{} {link:?} {:?} {content:?}",
+            "{:?} {:o} {}:{} {}.{} {link:?} {:?} {:x}",
             meta.file_type(),
             meta.mode(),
             meta.uid(),
@@ -209,6 +222,7 @@ fn fingerprint(folder: &Path) -> BTreeMap<PathBuf, String> {
             meta.mtime(),
             meta.mtime_nsec(),
             String::from_utf8_lossy(&names[..length]),
+            hash(&content),
         );
         all.insert(path.clone(), facts);
         if meta.is_dir() {

@@ -1,0 +1,365 @@
+//! The tools that run commands: what each mode lets them do, what is asked, and that nothing of them goes on where it may not.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use modegate::model::{ModelEvent, ModelStop};
+use modegate::process::Processes;
+use modegate::process::places::User;
+use modegate::process::shell::{Sandbox, Shell};
+use modegate::sandbox::Support;
+use modegate::tool::Toolset;
+use serde_json::{Value, json};
+
+use crate::support::{Harness, Setup, read, shell};
+
+/// A session that has commands; also its home, which lives as long as this.
+async fn begin(mode: &'static str) -> (Harness, String, tempfile::TempDir) {
+    with(mode, Sandbox::Workspace, false).await
+}
+
+async fn with(mode: &'static str, sandbox: Sandbox, live: bool) -> (Harness, String, tempfile::TempDir) {
+    let home = tempfile::tempdir().unwrap();
+    let tools = Toolset::built_in().with_shell(shell(home.path(), sandbox));
+    let mut harness = Harness::with(Setup { mode, tools, live, ..Setup::default() });
+    let session = harness.session().await;
+    (harness, session, home)
+}
+
+fn say_call(harness: &Harness, session: &str, tool: &str, arguments: Value) {
+    let id = format!("m{}", harness.stage.requests(session).len());
+    harness.stage.say(session, Ok(ModelEvent::ToolCall { id, name: tool.into(), arguments }));
+    harness.stage.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
+}
+
+fn say_done(harness: &Harness, session: &str) {
+    harness.stage.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
+}
+
+/// Runs one call in a turn of its own; returns its last update and what the model was told.
+async fn call(harness: &mut Harness, session: &str, tool: &str, arguments: Value) -> (Value, String) {
+    let prompt = harness.prompt(session, "go").await;
+    say_call(harness, session, tool, arguments);
+    say_done(harness, session);
+    let messages = harness.until_answer(prompt).await;
+    (last_update(&messages), told(harness, session))
+}
+
+fn last_update(messages: &[Value]) -> Value {
+    let updates = messages.iter().filter(|message| message["params"]["update"]["status"].is_string());
+    updates.last().unwrap()["params"]["update"].clone()
+}
+
+/// The result in the last request.
+fn told(harness: &Harness, session: &str) -> String {
+    let request = harness.stage.requests(session).pop().unwrap();
+    request.messages.iter().rev().find_map(|message| {
+        message.blocks.iter().rev().find_map(|block| match block {
+            modegate::model::Block::ToolResult { text, .. } => Some(text.clone()),
+            _ => None,
+        })
+    })
+    .unwrap_or_default()
+}
+
+fn can_hold() -> bool {
+    modegate::sandbox::support().read_only()
+}
+
+async fn set_mode(harness: &mut Harness, session: &str, mode: &str) -> (Vec<Value>, Value) {
+    let id = harness.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
+    let mut messages = harness.until_answer(id).await;
+    let answer = messages.pop().unwrap();
+    (messages, answer["result"]["_meta"]["modegate/effect"].clone())
+}
+
+/// Waits until a file is there.
+async fn until_there(path: &Path) {
+    let begun = Instant::now();
+    while !path.exists() {
+        assert!(begun.elapsed() < crate::support::PATIENCE, "{} did not come", path.display());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Whether a file still grows.
+async fn grows(path: &Path) -> bool {
+    let size = || std::fs::metadata(path).map(|file| file.len()).unwrap_or(0);
+    let before = size();
+    tokio::time::sleep(Duration::from_millis(120)).await;
+    size() != before
+}
+
+const TICKER: &str = "setsid sh -c 'while :; do echo x >> ticks; sleep 0.05; done' & echo begun; wait";
+
+#[tokio::test]
+async fn plan_looks_with_commands_and_touches_nothing() {
+    let (mut harness, session, _home) = begin("plan").await;
+    let cwd = harness.cwd();
+    std::fs::write(cwd.join("a.txt"), "one\ntwo\n").unwrap();
+    let (update, told) = call(&mut harness, &session, "shell_read_only", json!({ "command": "wc -l < a.txt" })).await;
+    let names: Vec<String> = harness.stage.requests(&session)[0].tools.iter().map(|tool| tool.name.clone()).collect();
+    assert_eq!(names.contains(&"shell_read_only".to_owned()), can_hold(), "{names:?}");
+    for changing in ["shell", "run_background_job"] {
+        assert!(!names.contains(&changing.to_owned()), "{changing}");
+    }
+    if !can_hold() {
+        assert!(told.contains("There is no such tool"), "{told}");
+        return drop(harness.end().await);
+    }
+    assert_eq!((update["status"].as_str(), told.as_str()), (Some("completed"), "2\n[Exit status 0.]"));
+    let write = json!({ "command": "echo x > a.txt; echo $?" });
+    let (_, told) = call(&mut harness, &session, "shell_read_only", write.clone()).await;
+    assert!(told.contains("Permission denied") && told.contains("1\n"), "{told}");
+    for tool in ["shell", "run_background_job"] {
+        let (update, told) = call(&mut harness, &session, tool, write.clone()).await;
+        assert_eq!(update["_meta"]["modegate/denied"], "access", "{told}");
+    }
+    assert_eq!(read(&cwd, "a.txt").unwrap(), "one\ntwo\n");
+    set_mode(&mut harness, &session, "code").await;
+    let (_, told) = call(&mut harness, &session, "shell", write).await;
+    assert_eq!((told.as_str(), read(&cwd, "a.txt").unwrap().as_str()), ("0\n[Exit status 0.]", "x\n"), "the control");
+    harness.end().await;
+}
+
+#[tokio::test]
+async fn where_the_kernel_cannot_hold_it_the_tool_is_absent() {
+    let home = tempfile::tempdir().unwrap();
+    let processes = Processes::new(env!("CARGO_BIN_EXE_modegate").into(), std::env::temp_dir());
+    for (landlock, seccomp) in [(0, true), (2, true), (7, false)] {
+        let support = Support { landlock, seccomp };
+        assert!(support.missing().is_some());
+        let shell = Shell::new(processes.clone(), "/bin/sh".into(), User::default(), vec![], Sandbox::Workspace, support);
+        let tools = Toolset::built_in().with_shell(shell);
+        let mut harness = Harness::with(Setup { mode: "plan", tools, ..Setup::default() });
+        let session = harness.session().await;
+        let (update, told) = call(&mut harness, &session, "shell_read_only", json!({ "command": "true" })).await;
+        assert_eq!(update["status"], "failed");
+        assert!(told.contains("There is no such tool") && !told.contains("shell"), "{told}");
+        set_mode(&mut harness, &session, "code").await;
+        let (_, told) = call(&mut harness, &session, "shell", json!({ "command": "echo free" })).await;
+        assert!(told.starts_with("free\n"), "the control: {told}");
+        harness.end().await;
+    }
+    drop(home);
+}
+
+#[tokio::test]
+async fn a_command_of_a_workspace_writes_there_and_not_beside_it() {
+    for (sandbox, escapes) in [(Sandbox::Workspace, !can_hold()), (Sandbox::Off, true)] {
+        let (mut harness, session, home) = with("code", sandbox, false).await;
+        let beside = home.path().join("beside");
+        let outside = format!("{}/x", env!("CARGO_TARGET_TMPDIR"));
+        let line = format!("echo x > inside; echo x > {outside}; rm -f {outside}; echo $? > status; ls {}", beside.display());
+        let (_, told) = call(&mut harness, &session, "shell", json!({ "command": line })).await;
+        assert_eq!(read(&harness.cwd(), "inside").as_deref(), Some("x\n"), "{told}");
+        assert_eq!(!told.contains("Permission denied"), escapes, "{told}");
+        harness.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_question_shows_the_parts_and_always_covers_just_those() {
+    let (mut harness, session, _home) = begin("ask").await;
+    let prompt = harness.prompt(&session, "go").await;
+    say_call(&harness, &session, "shell", json!({ "command": "echo a | cat; ls > /dev/null" }));
+    let question = loop {
+        let message = harness.next().await;
+        if message["method"] == "session/request_permission" {
+            break message;
+        }
+    };
+    let call_shown = &question["params"]["toolCall"];
+    assert_eq!(call_shown["kind"], "execute");
+    assert_eq!(
+        call_shown["content"][0]["content"]["text"],
+        "```sh\necho a | cat; ls > /dev/null\n```\n1. `echo a`\n2. `cat` (reads the output of the one before)\n3. `ls`\n"
+    );
+    assert_eq!(question["params"]["options"][1]["name"], "Always allow echo, cat, ls (this session, ask mode)");
+    answer(&mut harness, &question, "allow_always").await;
+    // None of these is asked for: each part was allowed.
+    for line in ["ls; echo b", "cat /dev/null"] {
+        say_call(&harness, &session, "shell", json!({ "command": line }));
+    }
+    // These are: one part was not, or cannot be.
+    for (line, always) in [("ls; id -u", true), ("sh -c ls", false), ("echo x > file", false), ("X=1 ls", false)] {
+        say_call(&harness, &session, "shell", json!({ "command": line }));
+        let question = loop {
+            let message = harness.next().await;
+            assert!(message.get("result").is_none(), "{line} was not asked for");
+            if message["method"] == "session/request_permission" {
+                break message;
+            }
+        };
+        assert_eq!(question["params"]["toolCall"]["title"], line);
+        assert_eq!(question["params"]["options"].as_array().unwrap().len(), if always { 4 } else { 2 }, "{line}");
+        answer(&mut harness, &question, "reject_once").await;
+    }
+    say_done(&harness, &session);
+    harness.until_answer(prompt).await;
+    assert_eq!(read(&harness.cwd(), "file"), None);
+    harness.end().await;
+}
+
+async fn answer(harness: &mut Harness, question: &Value, option: &str) {
+    let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
+    harness.send_line(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome }).to_string()).await;
+}
+
+#[tokio::test]
+async fn output_is_shown_while_it_comes_and_a_limit_stops_what_takes_longer() {
+    let (mut harness, session, _home) = with("code", Sandbox::Workspace, true).await;
+    let prompt = harness.prompt(&session, "go").await;
+    say_call(&harness, &session, "shell", json!({ "command": "echo first; sleep 1000", "timeout": 1 }));
+    say_done(&harness, &session);
+    let messages = harness.until_answer(prompt).await;
+    let shown = messages.iter().find(|message| {
+        let update = &message["params"]["update"];
+        update["status"].is_null() && update["content"][0]["content"]["text"] == "first\n"
+    });
+    assert!(shown.is_some(), "{messages:?}");
+    let update = last_update(&messages);
+    assert_eq!(update["status"], "failed");
+    assert_eq!(told(&harness, &session), "first\n[It was stopped: it took longer than 1 s.]");
+    harness.end().await;
+}
+
+#[tokio::test]
+async fn what_a_command_did_is_told_as_it_was() {
+    let (mut harness, session, _home) = begin("code").await;
+    for (line, expected) in [
+        ("exit 3", "[Exit status 3.]"),
+        ("true", "[Exit status 0, no output.]"),
+        ("echo a; kill -9 $$", "a\n[Ended by signal 9.]"),
+        ("sleep 1000 & echo a", "a\n[Exit status 0. A process that it left behind was ended with it; run_background_job keeps one running.]"),
+        ("mkdir -p d && cd d && pwd | grep -o 'work/d'", "work/d\n[Exit status 0.]"),
+        ("cat", "[Exit status 0, no output.]"),
+    ] {
+        let (update, told) = call(&mut harness, &session, "shell", json!({ "command": line })).await;
+        assert_eq!((update["status"].as_str(), told.as_str()), (Some("completed"), expected), "{line}");
+    }
+    for (arguments, expected) in [
+        (json!({ "command": " " }), "command is empty"),
+        (json!({ "command": "ls", "cwd": "/" }), "outside the session's folders"),
+        (json!({ "command": "ls", "timeout": 0 }), "from 1 to 1800"),
+        (json!({ "command": "ls", "cwd": "nowhere" }), "cannot be started"),
+    ] {
+        let (update, told) = call(&mut harness, &session, "shell", arguments.clone()).await;
+        assert!(update["status"] == "failed" && told.contains(expected), "{arguments}: {told}");
+    }
+    let (_, told) = call(&mut harness, &session, "shell", json!({ "command": "pwd", "cwd": "d" })).await;
+    assert!(told.contains("work/d\n"), "{told}");
+    harness.end().await;
+}
+
+#[tokio::test]
+async fn a_job_goes_on_after_its_turn_and_can_be_seen_and_stopped() {
+    let (mut harness, session, _home) = begin("code").await;
+    let ticks = harness.cwd().join("ticks");
+    let (_, told) = call(&mut harness, &session, "run_background_job", json!({ "command": TICKER })).await;
+    assert_eq!(told, "Started job_1. view_background_job shows what it writes.");
+    until_there(&ticks).await;
+    let (_, told) = call(&mut harness, &session, "list_background_jobs", json!({})).await;
+    assert!(told.starts_with("job_1: setsid") && told.ends_with("[It is still running.]"), "{told}");
+    let (_, told) = call(&mut harness, &session, "view_background_job", json!({ "job": "job_1" })).await;
+    assert_eq!(told, "begun\n[It is still running.]");
+    assert!(grows(&ticks).await, "the control");
+    let (_, told) = call(&mut harness, &session, "stop_background_job", json!({ "job": "job_1" })).await;
+    assert!(told.starts_with("begun\n[It was stopped as asked."), "{told}");
+    assert!(!grows(&ticks).await);
+    let (_, told) = call(&mut harness, &session, "view_background_job", json!({ "job": "job_7" })).await;
+    assert_eq!(told, "There is no job \"job_7\". The jobs are: job_1.");
+    harness.end().await;
+}
+
+#[tokio::test]
+async fn a_mode_that_denies_jobs_ends_them_and_says_so() {
+    let (mut harness, session, _home) = begin("code").await;
+    let ticks = harness.cwd().join("ticks");
+    call(&mut harness, &session, "run_background_job", json!({ "command": TICKER })).await;
+    until_there(&ticks).await;
+    let (_, effect) = set_mode(&mut harness, &session, "ask").await;
+    assert_eq!(effect["ended"], json!([]), "what would be asked for runs on");
+    assert!(grows(&ticks).await, "the control");
+    let (_, effect) = set_mode(&mut harness, &session, "plan").await;
+    let size = std::fs::metadata(&ticks).unwrap().len();
+    assert_eq!((&effect["ended"], &effect["unconfirmed"]), (&json!(["call_1_1"]), &json!([])));
+    assert!(!grows(&ticks).await);
+    assert_eq!(std::fs::metadata(&ticks).unwrap().len(), size, "not even between the change and its answer");
+    let (_, told) = call(&mut harness, &session, "view_background_job", json!({ "job": "job_1" })).await;
+    assert_eq!(told, "begun\n[It was stopped.]");
+    harness.end().await;
+}
+
+#[tokio::test]
+async fn a_cancel_ends_what_its_turn_began_and_nothing_else() {
+    let (mut harness, session, _home) = begin("code").await;
+    let cwd = harness.cwd();
+    call(&mut harness, &session, "run_background_job", json!({ "command": TICKER })).await;
+    let prompt = harness.prompt(&session, "go").await;
+    let (job, command) = (TICKER.replace("ticks", "of_job"), TICKER.replace("ticks", "of_command"));
+    say_call(&harness, &session, "run_background_job", json!({ "command": job }));
+    say_call(&harness, &session, "shell", json!({ "command": command }));
+    for name in ["ticks", "of_job", "of_command"] {
+        until_there(&cwd.join(name)).await;
+    }
+    harness.notify("session/cancel", json!({ "sessionId": session })).await;
+    let answer = harness.until_answer(prompt).await.pop().unwrap();
+    assert_eq!(answer["result"]["stopReason"], "cancelled");
+    assert!(!grows(&cwd.join("of_job")).await && !grows(&cwd.join("of_command")).await);
+    assert!(grows(&cwd.join("ticks")).await, "an earlier turn's job goes on");
+    harness.end().await;
+    assert!(!grows(&cwd.join("ticks")).await, "and ends with the session");
+}
+
+/// How often the mode is changed while everything runs. More by `ROUNDS=200`, which also prints how long it takes.
+fn rounds() -> usize {
+    std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(12)
+}
+
+#[tokio::test]
+async fn after_the_answer_to_plan_nothing_is_written_by_anything() {
+    let mut times = Vec::new();
+    for round in 0..rounds() {
+        let (mut harness, session, _home) = begin("code").await;
+        let cwd = harness.cwd();
+        call(&mut harness, &session, "run_background_job", json!({ "command": TICKER.replace("ticks", "of_job") })).await;
+        let prompt = harness.prompt(&session, "go").await;
+        // In some rounds a command is what runs, in the others a write is on its way.
+        if round % 2 == 0 {
+            say_call(&harness, &session, "shell", json!({ "command": TICKER }));
+            until_there(&cwd.join("ticks")).await;
+        } else {
+            let large = "x".repeat(4 << 20);
+            say_call(&harness, &session, "write_file", json!({ "path": "large", "content": large }));
+            while harness.next().await["params"]["update"]["status"] != "in_progress" {}
+        }
+        until_there(&cwd.join("of_job")).await;
+        let begun = Instant::now();
+        let (_, effect) = set_mode(&mut harness, &session, "plan").await;
+        times.push(begun.elapsed());
+        let before = contents(&cwd);
+        assert_eq!(effect["unconfirmed"], json!([]), "round {round}");
+        tokio::time::sleep(Duration::from_millis(110)).await;
+        assert_eq!(contents(&cwd), before, "round {round}");
+        say_done(&harness, &session);
+        harness.until_answer(prompt).await;
+        harness.end().await;
+    }
+    times.sort();
+    let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];
+    println!("set_mode plan while all runs, {} times: p50 {:?}, p99 {:?}, most {:?}", times.len(), at(50), at(99), at(100));
+}
+
+/// Names, sizes and times of what is in a folder.
+fn contents(folder: &Path) -> Vec<(std::ffi::OsString, u64, std::time::SystemTime)> {
+    let all = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let mut all: Vec<_> = all
+        .map(|entry| {
+            let meta = entry.metadata().unwrap();
+            (entry.file_name(), meta.len(), meta.modified().unwrap())
+        })
+        .collect();
+    all.sort();
+    all
+}
