@@ -107,7 +107,19 @@ impl Config {
             bail!("--cwd: {} is not a directory", cwd.display());
         }
         let deterministic = flags.deterministic;
-        Ok(Self { mode, cwd, eof_grace, deterministic, modes, environment, asked, script, remote, store, shell })
+        Ok(Self {
+            mode,
+            cwd,
+            eof_grace,
+            deterministic,
+            modes,
+            environment,
+            asked,
+            script,
+            remote,
+            store,
+            shell,
+        })
     }
 
     /// What the process is made of. Opens the record.

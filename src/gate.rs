@@ -50,7 +50,13 @@ pub struct Gate {
 
 impl Gate {
     /// Admits an effect that was decided to be allowed. It ends with `cancel`, its turn's, unless it is to go on after it.
-    pub fn admit(&mut self, call_id: ToolCallId, facts: CallFacts, turn: u64, cancel: &CancellationToken) -> Permit {
+    pub fn admit(
+        &mut self,
+        call_id: ToolCallId,
+        facts: CallFacts,
+        turn: u64,
+        cancel: &CancellationToken,
+    ) -> Permit {
         self.forget_what_is_over();
         let (over_tx, over) = oneshot::channel();
         let cancel = if facts.is_background { self.session.child_token() } else { cancel.child_token() };

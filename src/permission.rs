@@ -239,11 +239,14 @@ fn denied_by(mode: &Mode, call: &CallFacts) -> Option<Denial> {
         );
     }
     if mode.shell < call.shell {
-        let what = if mode.shell == ShellUse::Off { "runs no commands" } else { "runs read-only commands only" };
+        let what =
+            if mode.shell == ShellUse::Off { "runs no commands" } else { "runs read-only commands only" };
         return deny("shell", format!("{tool} is not available: {id} mode {what}. {}", possible(mode)));
     }
     if call.shell == ShellUse::Full && mode.write_paths.is_some() {
-        let text = format!("{tool} is not available: {id} mode says where may be written, and a command could write elsewhere.");
+        let text = format!(
+            "{tool} is not available: {id} mode says where may be written, and a command could write elsewhere."
+        );
         return deny("shell", text);
     }
     if call.effect == Effect::Network && mode.network == Network::Deny {

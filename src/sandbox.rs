@@ -97,7 +97,8 @@ pub fn confine(confinement: &Confinement, own_folder: Option<&std::path::Path>) 
         Confinement::Off => Ok(()),
         Confinement::Workspace { write } => landlock::hold_writes(write),
         Confinement::ReadOnly { read } => {
-            kernel::drop_capabilities().map_err(|error| format!("capabilities cannot be dropped: {error}"))?;
+            kernel::drop_capabilities()
+                .map_err(|error| format!("capabilities cannot be dropped: {error}"))?;
             let signals_held = landlock::hold_to_reading(read, own_folder)?;
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             return syscalls::filter(signals_held);

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::acp::{PlanEntry, ToolKind};
 use crate::gate::Permit;
-use crate::model::ToolOffer;
 use crate::mode::ShellUse;
+use crate::model::ToolOffer;
 use crate::permission::{CallFacts, Commands, Effect, Target};
 use crate::process::shell::Shell;
 use crate::workspace::{FileError, Stamp, Workspace};
@@ -32,9 +32,9 @@ mod command_line;
 mod delete_file;
 mod directory_tree;
 mod edit_file;
+mod find_files;
 pub mod job;
 mod jobs;
-mod find_files;
 mod list_directory;
 mod move_file;
 mod read_file;
@@ -83,7 +83,16 @@ impl ToolSpec {
         schema.remove("$schema");
         schema.remove("title");
         let schema = Arc::new(schema.to_value());
-        Self { name, description, kind, effect, shell: ShellUse::Off, is_background: false, schema, timeout: TIMEOUT }
+        Self {
+            name,
+            description,
+            kind,
+            effect,
+            shell: ShellUse::Off,
+            is_background: false,
+            schema,
+            timeout: TIMEOUT,
+        }
     }
 
     /// What a decision about the tool as such rests on.

@@ -26,7 +26,8 @@ pub fn shell(environment: &Environment, settings: &ShellSettings) -> anyhow::Res
     user.read = settings.read.iter().map(place).collect::<Result<_, _>>()?;
     user.write = settings.write.iter().map(place).collect::<Result<_, _>>()?;
     let program = user.path.iter().map(|folder| folder.join("bash")).find(|bash| bash.is_file());
-    let program = program.and_then(|bash| bash.to_str().map(str::to_owned)).unwrap_or_else(|| "/bin/sh".into());
+    let program =
+        program.and_then(|bash| bash.to_str().map(str::to_owned)).unwrap_or_else(|| "/bin/sh".into());
     let seen = environment.for_reading.clone();
     Ok(Shell::new(processes(environment), program, user, seen, settings.sandbox, sandbox::support()))
 }

@@ -14,9 +14,28 @@ use crate::process::places::{TOOLCHAINS, User};
 /// The variables that a read-only command sees, if they are set: no keys, no sockets of agents. Those of [`TOOLCHAINS`] come
 /// with them, and those that begin with `LC_`.
 const FOR_READING: &[&str] = &[
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TZDIR", "LOCALE_ARCHIVE", "CARGO_HOME",
-    "RUSTUP_TOOLCHAIN", "PYENV_VERSION", "GOPATH", "GOFLAGS", "PYTHONPATH", "NODE_PATH", "GEM_HOME", "LD_LIBRARY_PATH",
-    "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME",
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TZDIR",
+    "LOCALE_ARCHIVE",
+    "CARGO_HOME",
+    "RUSTUP_TOOLCHAIN",
+    "PYENV_VERSION",
+    "GOPATH",
+    "GOFLAGS",
+    "PYTHONPATH",
+    "NODE_PATH",
+    "GEM_HOME",
+    "LD_LIBRARY_PATH",
+    "XDG_CONFIG_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_DATA_HOME",
 ];
 
 /// The environment, without what Modegate does not read.
@@ -51,6 +70,8 @@ impl Environment {
             if let Some(key) = read(name) {
                 keys.insert(*name, SecretString::from(key.trim()));
             }
+            #[cfg(target_os = "linux")]
+            crate::sandbox::kernel::wipe_variable(name);
             // SAFETY: this runs first in `main`, while the process has one thread.
             unsafe { std::env::remove_var(name) };
         }
@@ -102,8 +123,7 @@ fn user() -> User {
 }
 
 fn for_reading() -> Vec<(OsString, OsString)> {
-    let is_seen = |name: &str| {
-        FOR_READING.contains(&name) || TOOLCHAINS.contains(&name) || name.starts_with("LC_")
-    };
+    let is_seen =
+        |name: &str| FOR_READING.contains(&name) || TOOLCHAINS.contains(&name) || name.starts_with("LC_");
     std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_seen)).collect()
 }

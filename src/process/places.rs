@@ -8,50 +8,187 @@ use std::path::{Path, PathBuf};
 
 /// Programs, libraries and what they read of the machine.
 const SYSTEM: &[&str] = &[
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/snap", "/nix/store", "/nix/var/nix/profiles",
-    "/gnu/store", "/run/current-system", "/home/linuxbrew/.linuxbrew", "/dev/null", "/dev/zero", "/dev/full", "/dev/random",
-    "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/version",
-    "/proc/filesystems", "/proc/sys/kernel", "/proc/sys/vm", "/sys/devices/system/cpu", "/sys/fs/cgroup",
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/opt",
+    "/snap",
+    "/nix/store",
+    "/nix/var/nix/profiles",
+    "/gnu/store",
+    "/run/current-system",
+    "/home/linuxbrew/.linuxbrew",
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/loadavg",
+    "/proc/uptime",
+    "/proc/version",
+    "/proc/filesystems",
+    "/proc/sys/kernel",
+    "/proc/sys/vm",
+    "/sys/devices/system/cpu",
+    "/sys/fs/cgroup",
     "/sys/kernel/mm/transparent_hugepage",
 ];
 
 /// Settings of the machine that programs read. Never all of `/etc`: for root, it has the machine's secrets.
 const SETTINGS: &[&str] = &[
-    "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "debian_version", "environment", "fonts",
-    "gitattributes", "gitconfig", "group", "host.conf", "hostname", "hosts", "inputrc", "java-11-openjdk",
-    "java-17-openjdk", "java-21-openjdk", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "locale.alias",
-    "locale.conf", "localtime", "lsb-release", "machine-id", "magic", "mime.types", "nsswitch.conf", "openldap",
-    "os-release", "passwd", "perl", "pki/tls/certs", "profile", "profile.d", "protocols", "python3", "python3.11",
-    "python3.12", "python3.13", "R", "redhat-release", "resolv.conf", "services", "shells", "ssl/certs",
-    "ssl/openssl.cnf", "static", "terminfo", "timezone", "xdg",
+    "alternatives",
+    "bash.bashrc",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "debian_version",
+    "environment",
+    "fonts",
+    "gitattributes",
+    "gitconfig",
+    "group",
+    "host.conf",
+    "hostname",
+    "hosts",
+    "inputrc",
+    "java-11-openjdk",
+    "java-17-openjdk",
+    "java-21-openjdk",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "ld.so.preload",
+    "locale.alias",
+    "locale.conf",
+    "localtime",
+    "lsb-release",
+    "machine-id",
+    "magic",
+    "mime.types",
+    "nsswitch.conf",
+    "openldap",
+    "os-release",
+    "passwd",
+    "perl",
+    "pki/tls/certs",
+    "profile",
+    "profile.d",
+    "protocols",
+    "python3",
+    "python3.11",
+    "python3.12",
+    "python3.13",
+    "R",
+    "redhat-release",
+    "resolv.conf",
+    "services",
+    "shells",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "static",
+    "terminfo",
+    "timezone",
+    "xdg",
 ];
 
 /// Toolchains and git's settings in a home folder. Of cargo's folder the parts without its credentials.
 const IN_HOME: &[&str] = &[
-    ".gitconfig", ".config/git", ".gitignore", ".gitignore_global", ".cargo/bin", ".cargo/registry", ".cargo/git",
-    ".cargo/config", ".cargo/config.toml", ".cargo/env", ".rustup", ".pyenv", ".rbenv", ".rvm", ".nvm", ".volta",
-    ".local/share/fnm", ".asdf", ".local/share/mise", ".sdkman", ".goenv", "go/bin", "go/pkg", ".deno/bin", ".bun/bin",
-    ".local/bin", ".local/lib", ".local/share/uv", ".ghcup/bin", ".ghcup/ghc", ".juliaup", ".dotnet", ".elan",
-    ".nix-profile", "miniconda3", "anaconda3", ".ripgreprc",
+    ".gitconfig",
+    ".config/git",
+    ".gitignore",
+    ".gitignore_global",
+    ".cargo/bin",
+    ".cargo/registry",
+    ".cargo/git",
+    ".cargo/config",
+    ".cargo/config.toml",
+    ".cargo/env",
+    ".rustup",
+    ".pyenv",
+    ".rbenv",
+    ".rvm",
+    ".nvm",
+    ".volta",
+    ".local/share/fnm",
+    ".asdf",
+    ".local/share/mise",
+    ".sdkman",
+    ".goenv",
+    "go/bin",
+    "go/pkg",
+    ".deno/bin",
+    ".bun/bin",
+    ".local/bin",
+    ".local/lib",
+    ".local/share/uv",
+    ".ghcup/bin",
+    ".ghcup/ghc",
+    ".juliaup",
+    ".dotnet",
+    ".elan",
+    ".nix-profile",
+    "miniconda3",
+    "anaconda3",
+    ".ripgreprc",
 ];
 
 /// Where builds keep what they have fetched or made, in a home folder.
 const CACHES: &[&str] = &[
-    ".cache", ".cargo/registry", ".cargo/git", ".cargo/.package-cache", ".cargo/.package-cache-mutate",
-    ".cargo/.global-cache", ".npm", ".pnpm-store", ".local/share/pnpm/store", ".yarn/cache", ".bun/install/cache",
-    "go/pkg", ".gradle/caches", ".gradle/daemon", ".gradle/wrapper/dists", ".m2/repository", ".nuget/packages",
-    ".cabal/packages", ".cabal/store", ".ccache", ".pub-cache/hosted",
+    ".cache",
+    ".cargo/registry",
+    ".cargo/git",
+    ".cargo/.package-cache",
+    ".cargo/.package-cache-mutate",
+    ".cargo/.global-cache",
+    ".npm",
+    ".pnpm-store",
+    ".local/share/pnpm/store",
+    ".yarn/cache",
+    ".bun/install/cache",
+    "go/pkg",
+    ".gradle/caches",
+    ".gradle/daemon",
+    ".gradle/wrapper/dists",
+    ".m2/repository",
+    ".nuget/packages",
+    ".cabal/packages",
+    ".cabal/store",
+    ".ccache",
+    ".pub-cache/hosted",
 ];
 
 /// Where every command of a workspace may write besides the session's folders.
 const SCRATCH: &[&str] = &[
-    "/tmp", "/var/tmp", "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts",
+    "/tmp",
+    "/var/tmp",
+    "/dev/shm",
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/tty",
+    "/dev/ptmx",
+    "/dev/pts",
 ];
 
 /// Variables that name a toolchain's folder.
 pub const TOOLCHAINS: &[&str] = &[
-    "RUSTUP_HOME", "PYENV_ROOT", "VIRTUAL_ENV", "CONDA_PREFIX", "NVM_DIR", "VOLTA_HOME", "GOROOT", "JAVA_HOME",
-    "SDKMAN_DIR", "ASDF_DIR", "ASDF_DATA_DIR",
+    "RUSTUP_HOME",
+    "PYENV_ROOT",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "NVM_DIR",
+    "VOLTA_HOME",
+    "GOROOT",
+    "JAVA_HOME",
+    "SDKMAN_DIR",
+    "ASDF_DIR",
+    "ASDF_DATA_DIR",
 ];
 
 /// Whose machine this is, as the environment and the user's settings say.
@@ -152,9 +289,12 @@ fn git_folders(root: &Path) -> Vec<PathBuf> {
     let objects = common.as_ref().unwrap_or(&folder).join("objects");
     let borrowed = std::fs::read_to_string(objects.join("info/alternates")).unwrap_or_default();
     let borrowed = borrowed.lines().map(|at| objects.join(at));
-    let borrowed = borrowed.filter(|at| at.file_name() == Some(OsStr::new("objects")) && at.join("pack").is_dir());
+    let borrowed =
+        borrowed.filter(|at| at.file_name() == Some(OsStr::new("objects")) && at.join("pack").is_dir());
     let all = std::iter::once(folder).chain(common).chain(borrowed);
-    all.filter_map(|place| std::fs::canonicalize(place).ok()).filter(|place| !place.starts_with(root)).collect()
+    all.filter_map(|place| std::fs::canonicalize(place).ok())
+        .filter(|place| !place.starts_with(root))
+        .collect()
 }
 
 /// What a file in a repository names is believed only if it looks like what git makes.
@@ -183,7 +323,8 @@ mod tests {
         std::fs::create_dir_all(home.join("bin")).unwrap();
         std::fs::create_dir_all(home.join(".cargo/bin")).unwrap();
         std::fs::write(home.join(".cargo/credentials.toml"), "token").unwrap();
-        let path = [home.join("bin"), home.clone(), "/".into(), home.parent().unwrap().to_owned(), "rel".into()];
+        let path =
+            [home.join("bin"), home.clone(), "/".into(), home.parent().unwrap().to_owned(), "rel".into()];
         let user = User { home: Some(home.clone()), path: path.to_vec(), ..User::default() };
         let places = readable(&user, std::slice::from_ref(&work)).unwrap();
         for place in &places {
@@ -207,7 +348,8 @@ mod tests {
         std::fs::write(main.join("worktrees/tree/commondir"), "../..\n").unwrap();
         std::fs::create_dir_all(&tree).unwrap();
         std::fs::create_dir_all(&secret).unwrap();
-        std::fs::write(tree.join(".git"), format!("gitdir: {}\n", main.join("worktrees/tree").display())).unwrap();
+        std::fs::write(tree.join(".git"), format!("gitdir: {}\n", main.join("worktrees/tree").display()))
+            .unwrap();
         assert_eq!(git_folders(&tree), [main.join("worktrees/tree"), main.clone()]);
         std::fs::write(tree.join(".git"), format!("gitdir: {}\n", secret.display())).unwrap();
         assert_eq!(git_folders(&tree), Vec::<PathBuf>::new());

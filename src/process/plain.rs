@@ -28,7 +28,10 @@ impl Processes {
     ///
     /// # Errors
     /// The program or the working directory is not there.
-    #[cfg_attr(target_os = "linux", allow(dead_code, reason = "compiled here so that it is known to compile"))]
+    #[cfg_attr(
+        target_os = "linux",
+        allow(dead_code, reason = "compiled here so that it is known to compile")
+    )]
     #[cfg_attr(not(target_os = "linux"), allow(clippy::unused_async, reason = "it is on Linux"))]
     pub async fn start_plain(&self, command: Command) -> io::Result<Process> {
         let mut start = tokio::process::Command::new(&command.program);

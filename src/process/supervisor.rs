@@ -45,8 +45,9 @@ fn supervise(connection: &UnixStream) -> io::Result<()> {
     let mut line = Vec::new();
     // Unbuffered beyond the line: what follows it is polled for.
     BufReader::with_capacity(1, connection.take(MAX_ORDER)).read_until(b'\n', &mut line)?;
-    let order: Order = serde_json::from_slice(&line)
-        .map_err(|_| io::Error::other("this is how Modegate starts commands; there is nothing here for people"))?;
+    let order: Order = serde_json::from_slice(&line).map_err(|_| {
+        io::Error::other("this is how Modegate starts commands; there is nothing here for people")
+    })?;
     process::set_child_subreaper(Some(process::getpid()))?;
     if let Some(folder) = &order.own_folder {
         DirBuilder::new().mode(0o700).create(folder)?;
@@ -112,8 +113,10 @@ fn prepare(order: &Order) -> Result<(), String> {
 /// Waits until the command is over or is to end. Adopted children that end are buried on the way.
 fn watch(connection: &UnixStream, signals: &OwnedFd, child: Pid) {
     loop {
-        let mut ready =
-            [PollFd::new(connection, PollFlags::IN), PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+        let mut ready = [
+            PollFd::new(connection, PollFlags::IN),
+            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+        ];
         if poll(&mut ready, None).is_err() {
             // Interrupted: everything is looked at again.
             continue;
@@ -163,7 +166,9 @@ fn end_all() -> usize {
         let first = *first.get_or_insert(children.len());
         for child in children {
             // Any of them may be gone by now.
-            if let Some(group) = process::getpgid(Some(child)).ok().filter(|group| *group != process::getpgrp()) {
+            if let Some(group) =
+                process::getpgid(Some(child)).ok().filter(|group| *group != process::getpgrp())
+            {
                 let _ = process::kill_process_group(group, Signal::KILL);
             }
             let _ = process::kill_process(child, Signal::KILL);

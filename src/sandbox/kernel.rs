@@ -79,12 +79,27 @@ pub fn drop_capabilities() -> io::Result<()> {
     Ok(())
 }
 
+/// Overwrites a variable's value where the system shows it (`/proc/PID/environ`). Taking it out of the environment does
+/// not: the system shows the memory in which the process was handed it.
+///
+/// To be called while the process has one thread.
+pub fn wipe_variable(name: &str) {
+    let Ok(name) = std::ffi::CString::new(name) else { return };
+    // SAFETY: there is one thread, so nobody changes the environment meanwhile; the value is a string that ends with a
+    // zero byte, in memory that belongs to this process.
+    unsafe {
+        let value = libc::getenv(name.as_ptr());
+        if !value.is_null() {
+            std::ptr::write_bytes(value, 0, libc::strlen(value));
+        }
+    }
+}
+
 /// Whether the kernel filters system calls.
 pub fn has_seccomp() -> bool {
     let action: u32 = libc::SECCOMP_RET_ERRNO;
     // SAFETY: the call reads the action and changes nothing.
-    let answer = unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action)
-    };
+    let answer =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) };
     answer == 0
 }

@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, LandlockStatus, RestrictionStatus,
-    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, LandlockStatus, RestrictionStatus, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 
 /// What must be there.
@@ -51,7 +51,9 @@ pub fn hold_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -> Result<bo
         .and_then(Ruleset::create)
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(read, AccessFs::from_read(OLDEST))))
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(own_folder, AccessFs::from_all(OLDEST))))
-        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(NULL_DEVICES, AccessFs::ReadFile | AccessFs::WriteFile)))
+        .and_then(|ruleset| {
+            ruleset.add_rules(path_beneath_rules(NULL_DEVICES, AccessFs::ReadFile | AccessFs::WriteFile))
+        })
         .map_err(|error| unavailable(&error))?;
     let status = restrict(ruleset)?;
     Ok(matches!(status.landlock, LandlockStatus::Available { effective_abi, .. } if effective_abi >= ABI::V6))
@@ -85,4 +87,3 @@ fn restrict(ruleset: RulesetCreated) -> Result<RestrictionStatus, String> {
 fn unavailable(error: &RulesetError) -> String {
     format!("Landlock cannot be used: {error}")
 }
-

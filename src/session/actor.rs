@@ -13,8 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::change_mode::BOUND;
 use super::authorize::{Answer, DenialCount, OpenQuestion};
+use super::change_mode::BOUND;
 use super::encoder;
 use super::handle::{Mail, Prompt, PromptEnd, SessionCommand};
 use super::record::title;
@@ -359,7 +359,10 @@ impl Actor {
         }
         let ended = self.gate.end(|_| true, BOUND).await;
         if !ended.unconfirmed.is_empty() {
-            tracing::warn!(calls = ended.unconfirmed.len(), "what a session began could not be confirmed to have ended");
+            tracing::warn!(
+                calls = ended.unconfirmed.len(),
+                "what a session began could not be confirmed to have ended"
+            );
         }
         self.save().await;
     }

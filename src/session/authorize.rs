@@ -176,7 +176,11 @@ impl Actor {
         let known = facts.targets.iter().map(|target| self.session.seen.get(&target.path).copied()).collect();
         self.denials = DenialCount::default();
         let (cancel, jobs) = (turn.cancel.clone(), self.session.jobs.clone());
-        Authorization::Granted { permit: self.gate.admit(call, facts, self.session.turns, &cancel), known, jobs }
+        Authorization::Granted {
+            permit: self.gate.admit(call, facts, self.session.turns, &cancel),
+            known,
+            jobs,
+        }
     }
 
     fn denied(&mut self, call: ToolCallId, denial: Denial) -> Authorization {

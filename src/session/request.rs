@@ -80,8 +80,7 @@ impl Actor {
     fn offer_tools(&mut self, mode: Option<&Mode>) {
         let (ceilings, grants) = (self.ceilings(), &self.session.grants);
         let specs: Vec<&ToolSpec> = self.shared.tools.iter().map(crate::tool::Tool::spec).collect();
-        let is_available =
-            |spec: &&&ToolSpec| permission::is_available(&ceilings, grants, &spec.facts());
+        let is_available = |spec: &&&ToolSpec| permission::is_available(&ceilings, grants, &spec.facts());
         let available: Vec<&ToolSpec> = specs.iter().filter(is_available).copied().collect();
         let shown = match mode.and_then(|mode| mode.tool_list).unwrap_or_default() {
             ToolList::Hide => &available,

@@ -11,9 +11,44 @@ use crate::permission::Commands;
 
 /// Programs whose first word says what they do: an answer for one says nothing of another.
 const BY_SUBCOMMAND: &[&str] = &[
-    "apt", "apt-get", "brew", "bun", "bundle", "cargo", "composer", "conda", "deno", "docker", "dotnet", "gh", "git", "go",
-    "gradle", "gradlew", "helm", "just", "kubectl", "make", "mix", "mvn", "npm", "npx", "pip", "pip3", "pnpm", "podman",
-    "poetry", "rails", "rake", "rustup", "systemctl", "task", "terraform", "uv", "uvx", "yarn",
+    "apt",
+    "apt-get",
+    "brew",
+    "bun",
+    "bundle",
+    "cargo",
+    "composer",
+    "conda",
+    "deno",
+    "docker",
+    "dotnet",
+    "gh",
+    "git",
+    "go",
+    "gradle",
+    "gradlew",
+    "helm",
+    "just",
+    "kubectl",
+    "make",
+    "mix",
+    "mvn",
+    "npm",
+    "npx",
+    "pip",
+    "pip3",
+    "pnpm",
+    "podman",
+    "poetry",
+    "rails",
+    "rake",
+    "rustup",
+    "systemctl",
+    "task",
+    "terraform",
+    "uv",
+    "uvx",
+    "yarn",
 ];
 
 /// Subcommands that run something else.
@@ -25,12 +60,81 @@ const RUN_ITSELF: &[&str] = &["cargo", "dotnet"];
 
 /// Programs that run whatever they are given, and words of the shell that change what others mean.
 const WRAPPERS: &[&str] = &[
-    ".", "alias", "ash", "awk", "bash", "builtin", "busybox", "chroot", "command", "coproc", "csh", "dash", "declare", "doas",
-    "ed", "emacs", "enable", "env", "eval", "ex", "exec", "expect", "export", "find", "fish", "flock", "gawk", "hash", "ionice",
-    "ksh", "let", "local", "lua", "mapfile", "nice", "node", "nohup", "osascript", "parallel", "perl", "php", "printf", "pwsh",
-    "python", "python2", "python3", "read", "readonly", "ruby", "screen", "script", "sed", "set", "setsid", "sh", "shopt",
-    "source", "ssh", "stdbuf", "strace", "su", "sudo", "taskset", "tee", "time", "timeout", "tmux", "trap", "typeset",
-    "unset", "vi", "vim", "watch", "xargs", "zsh",
+    ".",
+    "alias",
+    "ash",
+    "awk",
+    "bash",
+    "builtin",
+    "busybox",
+    "chroot",
+    "command",
+    "coproc",
+    "csh",
+    "dash",
+    "declare",
+    "doas",
+    "ed",
+    "emacs",
+    "enable",
+    "env",
+    "eval",
+    "ex",
+    "exec",
+    "expect",
+    "export",
+    "find",
+    "fish",
+    "flock",
+    "gawk",
+    "hash",
+    "ionice",
+    "ksh",
+    "let",
+    "local",
+    "lua",
+    "mapfile",
+    "nice",
+    "node",
+    "nohup",
+    "osascript",
+    "parallel",
+    "perl",
+    "php",
+    "printf",
+    "pwsh",
+    "python",
+    "python2",
+    "python3",
+    "read",
+    "readonly",
+    "ruby",
+    "screen",
+    "script",
+    "sed",
+    "set",
+    "setsid",
+    "sh",
+    "shopt",
+    "source",
+    "ssh",
+    "stdbuf",
+    "strace",
+    "su",
+    "sudo",
+    "taskset",
+    "tee",
+    "time",
+    "timeout",
+    "tmux",
+    "trap",
+    "typeset",
+    "unset",
+    "vi",
+    "vim",
+    "watch",
+    "xargs",
+    "zsh",
 ];
 
 /// What a command line does.
@@ -69,7 +173,10 @@ impl CommandLine {
     /// Reads a command line.
     pub fn parse(text: &str) -> Self {
         let mut parser = Parser::new();
-        let tree = parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok().and_then(|()| parser.parse(text, None));
+        let tree = parser
+            .set_language(&tree_sitter_bash::LANGUAGE.into())
+            .ok()
+            .and_then(|()| parser.parse(text, None));
         let Some(tree) = tree else { return Self { is_opaque: true, ..Self::default() } };
         let mut line = Self { is_opaque: tree.root_node().has_error(), ..Self::default() };
         let mut nodes = vec![tree.root_node()];
@@ -96,11 +203,13 @@ impl CommandLine {
     }
 
     fn redirect(&mut self, node: Node<'_>, source: &str) {
-        let target = node.child_by_field_name("destination").map(|node| text_of(node, source)).unwrap_or_default();
+        let target =
+            node.child_by_field_name("destination").map(|node| text_of(node, source)).unwrap_or_default();
         let operator = text_of(node, source);
         if !operator.contains('>') {
             self.reads.push(target);
-        } else if !(operator.contains(">&") && target.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'))
+        } else if !(operator.contains(">&")
+            && target.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'))
             && target != "/dev/null"
         {
             self.writes.push(target);
@@ -243,12 +352,47 @@ mod tests {
     #[test]
     fn what_is_not_plain_is_asked_each_time() {
         for line in [
-            "sh -c 'git status'", "bash -lc ls", "/usr/bin/env git status", "sudo ls", "xargs rm", "find . -delete",
-            "eval ls", "python3 -c 'print(1)'", "FOO=1 ls", "FOO=1; ls", "export PATH=/tmp:$PATH; git status",
-            "git() { rm -rf .; }; git status", "$CMD", "\"$x\" y", "git $(echo push)", "git -c core.pager=x log", "git",
-            "ls > out.txt", "ls >> out.txt", "ls &> all.txt", "echo x | tee f", "ls | sh", "ls | xargs -n1 rm",
-            "docker run x", "uv run x", "npx", "npm exec x", "npm run", "sed -i s/a/b/ f", ". ./env", "", "   ", "((",
-            "'", "git \\\nstatus && sh x", "l\\s", "/bin/[l]s", "case x in", "echo `sh x`", "trap x EXIT", "timeout 5 ls",
+            "sh -c 'git status'",
+            "bash -lc ls",
+            "/usr/bin/env git status",
+            "sudo ls",
+            "xargs rm",
+            "find . -delete",
+            "eval ls",
+            "python3 -c 'print(1)'",
+            "FOO=1 ls",
+            "FOO=1; ls",
+            "export PATH=/tmp:$PATH; git status",
+            "git() { rm -rf .; }; git status",
+            "$CMD",
+            "\"$x\" y",
+            "git $(echo push)",
+            "git -c core.pager=x log",
+            "git",
+            "ls > out.txt",
+            "ls >> out.txt",
+            "ls &> all.txt",
+            "echo x | tee f",
+            "ls | sh",
+            "ls | xargs -n1 rm",
+            "docker run x",
+            "uv run x",
+            "npx",
+            "npm exec x",
+            "npm run",
+            "sed -i s/a/b/ f",
+            ". ./env",
+            "",
+            "   ",
+            "((",
+            "'",
+            "git \\\nstatus && sh x",
+            "l\\s",
+            "/bin/[l]s",
+            "case x in",
+            "echo `sh x`",
+            "trap x EXIT",
+            "timeout 5 ls",
         ] {
             if ["git", "npx"].contains(&line) {
                 check(line, line);
@@ -260,7 +404,8 @@ mod tests {
 
     #[test]
     fn a_question_shows_the_parts() {
-        let text = CommandLine::parse("git log $(git rev-parse HEAD) | head -3 > out.txt < in.txt").describe();
+        let text =
+            CommandLine::parse("git log $(git rev-parse HEAD) | head -3 > out.txt < in.txt").describe();
         assert_eq!(
             text,
             "1. `git log $(git rev-parse HEAD)`\n2. `git rev-parse HEAD` (its output becomes part of the command)\n\

@@ -78,7 +78,13 @@ pub enum Why {
 
 impl Job {
     /// Takes charge of a process. `limit` is how long it may run.
-    pub fn begin(id: String, line: String, process: Process, permit: Permit, limit: Option<Duration>) -> Self {
+    pub fn begin(
+        id: String,
+        line: String,
+        process: Process,
+        permit: Permit,
+        limit: Option<Duration>,
+    ) -> Self {
         let (mailbox, messages) = mpsc::channel(MAILBOX);
         let (changed, changes) = watch::channel(0);
         let task = Task { process, messages, changed, output: Output::default(), end: None };
@@ -273,7 +279,10 @@ impl End {
         match self.left_behind {
             0 => {}
             1 if self.exit.is_some() => {
-                parts.push("A process that it left behind was ended with it; run_background_job keeps one running.".into());
+                parts.push(
+                    "A process that it left behind was ended with it; run_background_job keeps one running."
+                        .into(),
+                );
             }
             n if self.exit.is_some() => {
                 parts.push(format!("{n} processes that it left behind were ended with it; run_background_job keeps one running."));
@@ -299,7 +308,10 @@ mod tests {
         }
         let text = output.text();
         assert!(text.starts_with("0\n1\n") && text.ends_with("19998\n19999\n"), "{text}");
-        assert!(text.contains(&format!("[{} bytes in between are not shown]", 108_890 - HEAD - TAIL)), "{text}");
+        assert!(
+            text.contains(&format!("[{} bytes in between are not shown]", 108_890 - HEAD - TAIL)),
+            "{text}"
+        );
         let mut output = Output::default();
         output.push(&[b'x'; HEAD + TAIL]);
         assert_eq!(output.text().len(), HEAD + TAIL);

@@ -12,7 +12,10 @@ use tokio::sync::mpsc;
 
 use super::command_line::CommandLine;
 use super::content::fitting;
-use super::{AtWork, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments, blocking, resolve};
+use super::{
+    AtWork, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+    blocking, resolve,
+};
 use crate::acp::ToolKind;
 use crate::mode::ShellUse;
 use crate::permission::{Commands, Effect, Target};

@@ -53,13 +53,17 @@ fn last_update(messages: &[Value]) -> Value {
 /// The result in the last request.
 fn told(harness: &Harness, session: &str) -> String {
     let request = harness.stage.requests(session).pop().unwrap();
-    request.messages.iter().rev().find_map(|message| {
-        message.blocks.iter().rev().find_map(|block| match block {
-            modegate::model::Block::ToolResult { text, .. } => Some(text.clone()),
-            _ => None,
+    request
+        .messages
+        .iter()
+        .rev()
+        .find_map(|message| {
+            message.blocks.iter().rev().find_map(|block| match block {
+                modegate::model::Block::ToolResult { text, .. } => Some(text.clone()),
+                _ => None,
+            })
         })
-    })
-    .unwrap_or_default()
+        .unwrap_or_default()
 }
 
 fn can_hold() -> bool {
@@ -97,8 +101,10 @@ async fn plan_looks_with_commands_and_touches_nothing() {
     let (mut harness, session, _home) = begin("plan").await;
     let cwd = harness.cwd();
     std::fs::write(cwd.join("a.txt"), "one\ntwo\n").unwrap();
-    let (update, told) = call(&mut harness, &session, "shell_read_only", json!({ "command": "wc -l < a.txt" })).await;
-    let names: Vec<String> = harness.stage.requests(&session)[0].tools.iter().map(|tool| tool.name.clone()).collect();
+    let (update, told) =
+        call(&mut harness, &session, "shell_read_only", json!({ "command": "wc -l < a.txt" })).await;
+    let names: Vec<String> =
+        harness.stage.requests(&session)[0].tools.iter().map(|tool| tool.name.clone()).collect();
     assert_eq!(names.contains(&"shell_read_only".to_owned()), can_hold(), "{names:?}");
     for changing in ["shell", "run_background_job"] {
         assert!(!names.contains(&changing.to_owned()), "{changing}");
@@ -118,7 +124,11 @@ async fn plan_looks_with_commands_and_touches_nothing() {
     assert_eq!(read(&cwd, "a.txt").unwrap(), "one\ntwo\n");
     set_mode(&mut harness, &session, "code").await;
     let (_, told) = call(&mut harness, &session, "shell", write).await;
-    assert_eq!((told.as_str(), read(&cwd, "a.txt").unwrap().as_str()), ("0\n[Exit status 0.]", "x\n"), "the control");
+    assert_eq!(
+        (told.as_str(), read(&cwd, "a.txt").unwrap().as_str()),
+        ("0\n[Exit status 0.]", "x\n"),
+        "the control"
+    );
     harness.end().await;
 }
 
@@ -129,11 +139,19 @@ async fn where_the_kernel_cannot_hold_it_the_tool_is_absent() {
     for (landlock, seccomp) in [(0, true), (2, true), (7, false)] {
         let support = Support { landlock, seccomp };
         assert!(support.missing().is_some());
-        let shell = Shell::new(processes.clone(), "/bin/sh".into(), User::default(), vec![], Sandbox::Workspace, support);
+        let shell = Shell::new(
+            processes.clone(),
+            "/bin/sh".into(),
+            User::default(),
+            vec![],
+            Sandbox::Workspace,
+            support,
+        );
         let tools = Toolset::built_in().with_shell(shell);
         let mut harness = Harness::with(Setup { mode: "plan", tools, ..Setup::default() });
         let session = harness.session().await;
-        let (update, told) = call(&mut harness, &session, "shell_read_only", json!({ "command": "true" })).await;
+        let (update, told) =
+            call(&mut harness, &session, "shell_read_only", json!({ "command": "true" })).await;
         assert_eq!(update["status"], "failed");
         assert!(told.contains("There is no such tool") && !told.contains("shell"), "{told}");
         set_mode(&mut harness, &session, "code").await;
@@ -150,7 +168,10 @@ async fn a_command_of_a_workspace_writes_there_and_not_beside_it() {
         let (mut harness, session, home) = with("code", sandbox, false).await;
         let beside = home.path().join("beside");
         let outside = format!("{}/x", env!("CARGO_TARGET_TMPDIR"));
-        let line = format!("echo x > inside; echo x > {outside}; rm -f {outside}; echo $? > status; ls {}", beside.display());
+        let line = format!(
+            "echo x > inside; echo x > {outside}; rm -f {outside}; echo $? > status; ls {}",
+            beside.display()
+        );
         let (_, told) = call(&mut harness, &session, "shell", json!({ "command": line })).await;
         assert_eq!(read(&harness.cwd(), "inside").as_deref(), Some("x\n"), "{told}");
         assert_eq!(!told.contains("Permission denied"), escapes, "{told}");
@@ -175,14 +196,19 @@ async fn a_question_shows_the_parts_and_always_covers_just_those() {
         call_shown["content"][0]["content"]["text"],
         "```sh\necho a | cat; ls > /dev/null\n```\n1. `echo a`\n2. `cat` (reads the output of the one before)\n3. `ls`\n"
     );
-    assert_eq!(question["params"]["options"][1]["name"], "Always allow echo, cat, ls (this session, ask mode)");
+    assert_eq!(
+        question["params"]["options"][1]["name"],
+        "Always allow echo, cat, ls (this session, ask mode)"
+    );
     answer(&mut harness, &question, "allow_always").await;
     // None of these is asked for: each part was allowed.
     for line in ["ls; echo b", "cat /dev/null"] {
         say_call(&harness, &session, "shell", json!({ "command": line }));
     }
     // These are: one part was not, or cannot be.
-    for (line, always) in [("ls; id -u", true), ("sh -c ls", false), ("echo x > file", false), ("X=1 ls", false)] {
+    for (line, always) in
+        [("ls; id -u", true), ("sh -c ls", false), ("echo x > file", false), ("X=1 ls", false)]
+    {
         say_call(&harness, &session, "shell", json!({ "command": line }));
         let question = loop {
             let message = harness.next().await;
@@ -192,7 +218,11 @@ async fn a_question_shows_the_parts_and_always_covers_just_those() {
             }
         };
         assert_eq!(question["params"]["toolCall"]["title"], line);
-        assert_eq!(question["params"]["options"].as_array().unwrap().len(), if always { 4 } else { 2 }, "{line}");
+        assert_eq!(
+            question["params"]["options"].as_array().unwrap().len(),
+            if always { 4 } else { 2 },
+            "{line}"
+        );
         answer(&mut harness, &question, "reject_once").await;
     }
     say_done(&harness, &session);
@@ -203,7 +233,9 @@ async fn a_question_shows_the_parts_and_always_covers_just_those() {
 
 async fn answer(harness: &mut Harness, question: &Value, option: &str) {
     let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
-    harness.send_line(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome }).to_string()).await;
+    harness
+        .send_line(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome }).to_string())
+        .await;
 }
 
 #[tokio::test]
@@ -231,7 +263,10 @@ async fn what_a_command_did_is_told_as_it_was() {
         ("exit 3", "[Exit status 3.]"),
         ("true", "[Exit status 0, no output.]"),
         ("echo a; kill -9 $$", "a\n[Ended by signal 9.]"),
-        ("sleep 1000 & echo a", "a\n[Exit status 0. A process that it left behind was ended with it; run_background_job keeps one running.]"),
+        (
+            "sleep 1000 & echo a",
+            "a\n[Exit status 0. A process that it left behind was ended with it; run_background_job keeps one running.]",
+        ),
         ("mkdir -p d && cd d && pwd | grep -o 'work/d'", "work/d\n[Exit status 0.]"),
         ("cat", "[Exit status 0, no output.]"),
     ] {
@@ -323,7 +358,13 @@ async fn after_the_answer_to_plan_nothing_is_written_by_anything() {
     for round in 0..rounds() {
         let (mut harness, session, _home) = begin("code").await;
         let cwd = harness.cwd();
-        call(&mut harness, &session, "run_background_job", json!({ "command": TICKER.replace("ticks", "of_job") })).await;
+        call(
+            &mut harness,
+            &session,
+            "run_background_job",
+            json!({ "command": TICKER.replace("ticks", "of_job") }),
+        )
+        .await;
         let prompt = harness.prompt(&session, "go").await;
         // In some rounds a command is what runs, in the others a write is on its way.
         if round % 2 == 0 {
@@ -348,7 +389,13 @@ async fn after_the_answer_to_plan_nothing_is_written_by_anything() {
     }
     times.sort();
     let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];
-    println!("set_mode plan while all runs, {} times: p50 {:?}, p99 {:?}, most {:?}", times.len(), at(50), at(99), at(100));
+    println!(
+        "set_mode plan while all runs, {} times: p50 {:?}, p99 {:?}, most {:?}",
+        times.len(),
+        at(50),
+        at(99),
+        at(100)
+    );
 }
 
 /// Names, sizes and times of what is in a folder.

@@ -27,13 +27,15 @@ struct Case {
 /// The cases of a file whose program is there, and how many are left out.
 fn cases(text: &str) -> (Vec<Case>, usize) {
     let is_there = |program: &str| {
-        std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+        std::env::var_os("PATH")
+            .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
     };
     let mut cases = Vec::new();
     let mut missing = 0;
     for part in text.split("\n== ").skip(1) {
         let (head, line) = part.split_once('\n').unwrap();
-        let (name, needs) = head.split_once(" needs ").map_or((head, None), |(name, needs)| (name, Some(needs)));
+        let (name, needs) =
+            head.split_once(" needs ").map_or((head, None), |(name, needs)| (name, Some(needs)));
         if needs.is_none_or(is_there) {
             cases.push(Case { name: name.into(), line: line.into() });
         } else {
@@ -116,7 +118,8 @@ async fn nothing_gets_out_of_a_read_only_hold() {
         // Kept to the end: some file systems are slow to make files while others are being removed.
         ((scene.dir(), copy.dir()), case, escaped, said, counts, said_free)
     };
-    let results: Vec<_> = futures_util::stream::iter(cases).map(run).buffer_unordered(AT_ONCE).collect().await;
+    let results: Vec<_> =
+        futures_util::stream::iter(cases).map(run).buffer_unordered(AT_ONCE).collect().await;
     let mut escaped = Vec::new();
     let mut idle = Vec::new();
     let mut counting = 0;
@@ -130,7 +133,11 @@ async fn nothing_gets_out_of_a_read_only_hold() {
             idle.push(format!("{}: {}", case.name, said_free.lines().next().unwrap_or_default()));
         }
     }
-    println!("{counting} cases count, {missing} lack a program, {} did nothing without a hold:\n{}", idle.len(), idle.join("\n"));
+    println!(
+        "{counting} cases count, {missing} lack a program, {} did nothing without a hold:\n{}",
+        idle.len(),
+        idle.join("\n")
+    );
     assert!(escaped.is_empty(), "{} got out:\n{}", escaped.len(), escaped.join("\n"));
     assert!(counting >= 100, "only {counting} cases count");
 }

@@ -11,6 +11,7 @@ mod escapes;
 mod held;
 mod invariants;
 mod keys;
+mod left;
 mod plays;
 mod prefix;
 mod process;

@@ -9,8 +9,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::sync::OnceLock;
 
 /// What nobody is to read.
@@ -30,7 +30,16 @@ fn template() -> &'static Path {
 
 fn furnish(dir: &Path) {
     let (work, home, outside) = (dir.join("work"), dir.join("home"), dir.join("outside"));
-    for folder in ["work/sub", "work/empty", "work/src", "outside/cron", "outside/at", "home/.ssh", "home/.aws", "home/.cargo"] {
+    for folder in [
+        "work/sub",
+        "work/empty",
+        "work/src",
+        "outside/cron",
+        "outside/at",
+        "home/.ssh",
+        "home/.aws",
+        "home/.cargo",
+    ] {
         fs::create_dir_all(dir.join(folder)).unwrap();
     }
     for (name, text) in [
@@ -41,28 +50,50 @@ fn furnish(dir: &Path) {
         ("script.sh", "echo x > by_script.txt\n"),
         ("Makefile", "all:\n\techo x > made.txt\n"),
         ("data.json", "{\"b\": {\"c\": 2}}\n"),
-        ("Cargo.toml", "[package]\nname = \"decoy\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\n[workspace]\n"),
+        (
+            "Cargo.toml",
+            "[package]\nname = \"decoy\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\n[workspace]\n",
+        ),
         ("src/lib.rs", "\n"),
     ] {
         fs::write(work.join(name), text).unwrap();
     }
-    for (to, link) in [("../outside", "way_out"), ("../outside/kept.txt", "file_out"), ("../home/.ssh/id_ed25519", "key_link")] {
+    for (to, link) in [
+        ("../outside", "way_out"),
+        ("../outside/kept.txt", "file_out"),
+        ("../home/.ssh/id_ed25519", "key_link"),
+    ] {
         symlink(to, work.join(link)).unwrap();
     }
     fs::write(outside.join("kept.txt"), "kept\n").unwrap();
-    for secret in ["outside/secret.txt", "home/.ssh/id_ed25519", "home/.aws/credentials", "home/.cargo/credentials.toml", "home/.netrc"] {
+    for secret in [
+        "outside/secret.txt",
+        "home/.ssh/id_ed25519",
+        "home/.aws/credentials",
+        "home/.cargo/credentials.toml",
+        "home/.netrc",
+    ] {
         fs::write(dir.join(secret), format!("token={SECRET}\n")).unwrap();
     }
     fs::write(home.join(".bashrc"), "\n").unwrap();
-    fs::write(home.join(".gitconfig"), "[user]\n\tname = me\n\temail = me@example.org\n[init]\n\tdefaultBranch = main\n").unwrap();
+    fs::write(
+        home.join(".gitconfig"),
+        "[user]\n\tname = me\n\temail = me@example.org\n[init]\n\tdefaultBranch = main\n",
+    )
+    .unwrap();
     let helper = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/escape/helper.c");
-    for (name, options) in [("helper", &["-O1", "-w"][..]), ("helper.so", &["-O1", "-w", "-shared", "-fPIC"])] {
+    for (name, options) in [("helper", &["-O1", "-w"][..]), ("helper.so", &["-O1", "-w", "-shared", "-fPIC"])]
+    {
         let built = Command::new("cc").args(options).arg(&helper).arg("-o").arg(work.join(name)).status();
         assert!(built.unwrap().success(), "tests/escape/helper.c");
     }
     let git = |arguments: &[&str]| {
         let mut git = Command::new("git");
-        git.args(arguments).current_dir(&work).env("HOME", &home).env_remove("GIT_DIR").env_remove("GIT_CONFIG_GLOBAL");
+        git.args(arguments)
+            .current_dir(&work)
+            .env("HOME", &home)
+            .env_remove("GIT_DIR")
+            .env_remove("GIT_CONFIG_GLOBAL");
         // Without git its cases count for nothing.
         git.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
     };
@@ -71,7 +102,14 @@ fn furnish(dir: &Path) {
         assert!(git(&["add", "."]) && git(&["commit", "-qm", "first commit"]));
         fs::create_dir(work.join(".git/hooks")).unwrap();
         fs::write(work.join(".git/hooks/pre-commit"), "#!/bin/sh\necho x > by_hook.txt\n").unwrap();
-        assert!(Command::new("chmod").arg("+x").arg(work.join(".git/hooks/pre-commit")).status().unwrap().success());
+        assert!(
+            Command::new("chmod")
+                .arg("+x")
+                .arg(work.join(".git/hooks/pre-commit"))
+                .status()
+                .unwrap()
+                .success()
+        );
     }
     fs::write(work.join("changed.txt"), "as it is\n").unwrap();
     fs::write(work.join("untracked.txt"), "untracked\n").unwrap();
@@ -173,7 +211,9 @@ impl Scene {
             ("abstract", by_name.accept().is_ok()),
             ("log", log.recv(&mut [0; 16]).is_ok()),
         ];
-        effects.extend(reached.iter().filter(|(_, reached)| *reached).map(|(name, _)| format!("reached {name}")));
+        effects.extend(
+            reached.iter().filter(|(_, reached)| *reached).map(|(name, _)| format!("reached {name}")),
+        );
         if output.lines().any(|line| line == "EFFECT") {
             effects.push("had an effect".into());
         }

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each room and the rooms of this crate that it may name. Arrows point down.
-const LAYERS: [(&str, &[&str]); 32] = [
+const LAYERS: [(&str, &[&str]); 34] = [
     ("acp", &[]),
     ("agent", &["acp", "client", "error", "model", "session", "workspace"]),
-    ("cli", &["agent", "client", "config", "headless", "model", "rpc", "transcript", "transport"]),
+    ("cli", &["agent", "client", "config", "headless", "model", "process", "rpc", "transcript", "transport"]),
     ("client", &["acp"]),
-    ("config", &["acp", "agent", "ids", "mode", "model", "session", "store", "tool", "transcript"]),
+    ("config", CONFIG),
     ("error", &["acp"]),
     ("event", &["acp", "model", "tool"]),
     ("gate", &["acp", "permission"]),
@@ -25,7 +25,9 @@ const LAYERS: [(&str, &[&str]); 32] = [
     ("model", &["acp", "http"]),
     ("model/wire", &["model"]),
     ("permission", &["mode"]),
+    ("process", &["sandbox"]),
     ("rpc", &["acp", "agent", "client", "error", "transport"]),
+    ("sandbox", &[]),
     ("session", SESSION),
     ("session/command", &["acp", "mode"]),
     ("session/compaction", &["acp", "model"]),
@@ -35,12 +37,16 @@ const LAYERS: [(&str, &[&str]); 32] = [
     ("session/reminder", &["acp", "mode", "model", "session"]),
     ("store", &["acp", "event", "model", "tool"]),
     ("telemetry", &[]),
-    ("tool", &["acp", "gate", "model", "permission", "workspace"]),
+    ("tool", &["acp", "gate", "mode", "model", "permission", "process", "workspace"]),
     ("tool/content", &[]),
     ("transcript", &["transport"]),
     ("transport", &[]),
     ("workspace", &["permission"]),
 ];
+
+/// What makes everything from flags, environment and files may name.
+const CONFIG: &[&str] =
+    &["acp", "agent", "ids", "mode", "model", "process", "sandbox", "session", "store", "tool", "transcript"];
 
 /// What the actor's room may name.
 const SESSION: &[&str] = &[
@@ -59,7 +65,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 23] = [
+const PURE: [&str; 24] = [
     "acp",
     "event",
     "mode",
@@ -81,12 +87,13 @@ const PURE: [&str; 23] = [
     "session/history",
     "session/options",
     "session/reminder",
+    "tool/command_line",
     "tool/content",
     "workspace/stamp",
 ];
 
 /// Libraries and the only rooms that may name them.
-const LIBRARIES: [(&str, &[&str]); 21] = [
+const LIBRARIES: [(&str, &[&str]); 27] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless"]),
     ("jiff", &["ids", "model/remote", "session/system_prompt"]),
@@ -95,6 +102,12 @@ const LIBRARIES: [(&str, &[&str]); 21] = [
     ("rpassword", &["cli/setup"]),
     ("rustls", &["http"]),
     ("secrecy", &["http", "model", "config", "cli/setup"]),
+    ("landlock", &["sandbox"]),
+    ("libc", &["sandbox/kernel", "sandbox/syscalls"]),
+    ("rustix", &["sandbox/kernel", "process/supervisor"]),
+    ("seccompiler", &["sandbox/syscalls"]),
+    ("tree_sitter", &["tool/command_line"]),
+    ("tree_sitter_bash", &["tool/command_line"]),
     ("bytes", &["http", "model/remote"]),
     ("cap_std", &["workspace"]),
     ("cap_fs_ext", &["workspace"]),
