@@ -17,6 +17,7 @@ use crate::transcript::{lockstep, record, replay::Replay};
 use crate::transport::Transport;
 use crate::{client, rpc};
 
+mod doctor;
 mod setup;
 
 /// An ACP coding agent whose modes hold.
@@ -79,6 +80,8 @@ enum Command {
     },
     /// Choose a provider of models and store its key, for you alone
     Setup(setup::Arguments),
+    /// Say what works here and what does not: settings, keys, store, kernel, commands
+    Doctor,
     /// Run one command for the Modegate at the other end of the standard input
     #[cfg(target_os = "linux")]
     #[command(name = crate::process::supervisor::ARGUMENT, hide = true)]
@@ -153,6 +156,7 @@ where
     E: Write,
 {
     let Streams { input, input_kind, output, mut errors } = streams;
+    let mut is_doctor = false;
     match cli.command.take() {
         Some(Command::Replay { path, update, files, model }) => {
             let (binary, scratch) = crate::config::replay_places()?;
@@ -163,6 +167,7 @@ where
         }
         #[cfg(target_os = "linux")]
         Some(Command::Supervise) => unreachable!("`main` has done it, before there was a second thread"),
+        Some(Command::Doctor) => is_doctor = true,
         None => {}
     }
     let flags = Flags {
@@ -173,6 +178,9 @@ where
         eof_grace: cli.eof_grace,
         deterministic: cli.deterministic,
     };
+    if is_doctor {
+        return doctor::run(&flags, &environment, output).await;
+    }
     let mode_given = flags.mode.is_some();
     let config = match Config::new(&flags, environment) {
         Ok(config) => config,

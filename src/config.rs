@@ -26,6 +26,7 @@ use crate::transcript::lockstep::Determinism;
 use environment::Environment;
 use providers::Providers;
 
+pub mod checkup;
 pub mod commands;
 pub mod environment;
 pub mod providers;
@@ -192,6 +193,13 @@ pub fn replay_places() -> anyhow::Result<(PathBuf, PathBuf)> {
     let scratch = std::env::temp_dir().join(format!("modegate-replay-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).context("making a folder for replays")?;
     Ok((binary, std::fs::canonicalize(scratch)?))
+}
+
+/// A new empty folder, for a trial.
+pub fn scratch_folder(environment: &Environment) -> anyhow::Result<PathBuf> {
+    let folder = environment.user.temporary.join(format!("modegate-doctor-{}", std::process::id()));
+    std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+    Ok(std::fs::canonicalize(folder)?)
 }
 
 /// The script that a model's name asks for.

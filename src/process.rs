@@ -20,6 +20,7 @@ pub use supervised::Process;
 
 pub mod places;
 pub mod shell;
+pub mod trial;
 
 #[cfg(any(not(target_os = "linux"), test))]
 mod plain;
@@ -52,6 +53,8 @@ pub struct Command {
     pub confinement: Confinement,
     /// Where its errors go.
     pub errors: Errors,
+    /// It may ask the person at this process's terminal.
+    pub keeps_terminal: bool,
 }
 
 /// Where a command's standard error goes.
@@ -101,6 +104,7 @@ struct Order {
     confinement: Confinement,
     /// What a read-only command may write: made for it, and taken away again.
     own_folder: Option<PathBuf>,
+    keeps_terminal: bool,
 }
 
 /// What the supervisor reports, one line each.

@@ -244,11 +244,13 @@ impl Toolset {
     }
 
     /// These tools, and commands that are run with a shell.
+    #[must_use]
     pub fn with_shell(self, shell: Shell) -> Self {
         Self { shell: Some(shell), ..self }
     }
 
     /// The tools of a session in these folders. What the kernel cannot hold to reading there is not among them.
+    #[must_use]
     pub fn for_session(&self, workspace: &Workspace) -> Self {
         let Some(shell) = &self.shell else { return self.clone() };
         let (reading, any) = (shell.read_only(workspace.roots()), shell.workspace(workspace.roots()));

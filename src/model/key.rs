@@ -1,11 +1,13 @@
 //! A provider's key: given, or printed by a command of the user's, which runs once, when the key is first needed.
 
-use std::process::Stdio;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use secrecy::SecretString;
-use tokio::process::Command;
 use tokio::sync::OnceCell;
+
+use crate::process::{Command, Errors, Event, Exit, Processes};
+use crate::sandbox::Confinement;
 
 /// How long a key command may take: it may ask the user for a password.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -13,10 +15,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Characters of what a command that fails says.
 const SAID: usize = 120;
 
+/// Bytes of its output, and of its errors, that are kept.
+const MAX_OUTPUT: usize = 64 * 1024;
+
 /// A key, or how to come by it. It is never shown.
 #[derive(Debug)]
 pub struct Key {
-    command: Option<String>,
+    command: Option<(String, Processes)>,
     key: OnceCell<SecretString>,
 }
 
@@ -27,31 +32,64 @@ impl Key {
     }
 
     /// A key that a shell command prints as the first line of its output.
-    pub fn from_command(command: String) -> Self {
-        Self { command: Some(command), key: OnceCell::new() }
+    pub fn from_command(command: String, processes: Processes) -> Self {
+        Self { command: Some((command, processes)), key: OnceCell::new() }
     }
 
     /// The key. A command that fails is run again next time.
     pub async fn get(&self) -> Result<&SecretString, String> {
-        self.key.get_or_try_init(|| run(self.command.as_deref().unwrap_or_default())).await
+        let run = async || match &self.command {
+            Some((command, processes)) => run(command, processes).await,
+            None => Err("there is no key".into()),
+        };
+        self.key.get_or_try_init(run).await
     }
 }
 
-async fn run(command: &str) -> Result<SecretString, String> {
+/// Runs the user's own command, with the user's own rights. Giving up waiting for it ends it.
+async fn run(command: &str, processes: &Processes) -> Result<SecretString, String> {
     let (shell, flag) = if cfg!(windows) { ("cmd", "/C") } else { ("sh", "-c") };
-    let mut process = Command::new(shell);
-    process.arg(flag).arg(command).stdin(Stdio::null()).kill_on_drop(true);
-    let output = match tokio::time::timeout(PATIENCE, process.output()).await {
-        Ok(Ok(output)) => output,
-        Ok(Err(error)) => return Err(format!("key_command cannot be run: {error}")),
-        Err(_) => return Err(format!("key_command took longer than {} s", PATIENCE.as_secs())),
+    let command = Command {
+        program: shell.into(),
+        arguments: vec![flag.into(), command.into()],
+        cwd: PathBuf::from("."),
+        environment: None,
+        settings: &[],
+        confinement: Confinement::Off,
+        errors: Errors::Apart,
+        keeps_terminal: true,
     };
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said: String = said.lines().next().unwrap_or_default().chars().take(SAID).collect();
-        return Err(format!("key_command failed ({}): {said}", output.status));
+    let started = processes.start(command).await;
+    let mut process = started.map_err(|error| format!("key_command cannot be run: {error}"))?;
+    let (mut output, mut errors, mut exit) = (Vec::new(), Vec::new(), None);
+    let all = async {
+        while let Some(event) = process.next().await {
+            match event {
+                Event::Output(bytes) if output.len() < MAX_OUTPUT => output.extend(bytes),
+                Event::Error(bytes) if errors.len() < MAX_OUTPUT => errors.extend(bytes),
+                Event::Exited(ended) => exit = Some(ended),
+                Event::Failed(reason) => return Err(format!("key_command cannot be run: {reason}")),
+                Event::Output(_) | Event::Error(_) | Event::Gone { .. } => {}
+            }
+        }
+        Ok(())
+    };
+    match tokio::time::timeout(PATIENCE, all).await {
+        Ok(done) => done?,
+        Err(_) => return Err(format!("key_command took longer than {} s", PATIENCE.as_secs())),
     }
-    let text = String::from_utf8(output.stdout).map_err(|_| "key_command printed no text")?;
+    let ended = match exit {
+        Some(Exit::Status(0)) => None,
+        Some(Exit::Status(status)) => Some(format!("exit status {status}")),
+        Some(Exit::Signal(signal)) => Some(format!("signal {signal}")),
+        None => Some("it was lost sight of".into()),
+    };
+    if let Some(ended) = ended {
+        let said = String::from_utf8_lossy(&errors);
+        let said: String = said.lines().next().unwrap_or_default().chars().take(SAID).collect();
+        return Err(format!("key_command failed ({ended}): {said}"));
+    }
+    let text = String::from_utf8(output).map_err(|_| "key_command printed no text")?;
     match text.lines().next().map(str::trim).filter(|key| !key.is_empty()) {
         Some(key) => Ok(SecretString::from(key)),
         None => Err("key_command printed nothing".into()),

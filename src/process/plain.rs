@@ -1,6 +1,7 @@
 //! A process on systems where nothing can be held: the command itself, without a supervisor.
 //!
 //! Its end is asked for and waited for; what it has started elsewhere is not known, and its end is never confirmed.
+#![allow(clippy::unused_async, reason = "on Linux the same functions wait")]
 
 use std::io;
 use std::process::Stdio;
@@ -32,7 +33,7 @@ impl Processes {
         target_os = "linux",
         allow(dead_code, reason = "compiled here so that it is known to compile")
     )]
-    #[cfg_attr(not(target_os = "linux"), allow(clippy::unused_async, reason = "it is on Linux"))]
+
     pub async fn start_plain(&self, command: Command) -> io::Result<Process> {
         let mut start = tokio::process::Command::new(&command.program);
         start.args(&command.arguments).current_dir(&command.cwd).kill_on_drop(true);

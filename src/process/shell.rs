@@ -77,6 +77,16 @@ impl Shell {
         Some(Hold(Arc::new(Confinement::ReadOnly { read })))
     }
 
+    /// What the kernel can hold here.
+    pub fn support(&self) -> &Support {
+        &self.0.support
+    }
+
+    /// The shell's path.
+    pub fn program(&self) -> &str {
+        &self.0.program
+    }
+
     /// The hold on other commands of sessions in these folders: as the user wants it, and as far as the kernel can.
     pub fn workspace(&self, roots: &[PathBuf]) -> Hold {
         let confinement = match self.0.sandbox {
@@ -102,12 +112,18 @@ impl Shell {
             settings: if is_read_only { READ_ONLY_SETTINGS } else { SETTINGS },
             confinement: Confinement::clone(&hold.0),
             errors: Errors::Merged,
+            keeps_terminal: false,
         };
         self.0.processes.start(command).await
     }
 }
 
 impl Hold {
+    /// No hold.
+    pub fn none() -> Self {
+        Self(Arc::new(Confinement::Off))
+    }
+
     /// Whether nothing can be changed under it.
     pub fn is_read_only(&self) -> bool {
         matches!(*self.0, Confinement::ReadOnly { .. })

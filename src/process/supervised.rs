@@ -37,7 +37,8 @@ impl Processes {
     /// # Errors
     /// This binary cannot be started, or the working directory is not there.
     pub async fn start(&self, command: Command) -> io::Result<Process> {
-        let Command { program, arguments, cwd, environment, settings, confinement, errors } = command;
+        let Command { program, arguments, cwd, environment, settings, confinement, errors, keeps_terminal } =
+            command;
         let (ours, theirs) = StdStream::pair()?;
         let (output, to_output) = io::pipe()?;
         let (errors, to_errors) = match errors {
@@ -58,7 +59,7 @@ impl Processes {
         ours.set_nonblocking(true)?;
         let mut control = UnixStream::from_std(ours)?;
         let own_folder = self.own_folder(&confinement);
-        let order = Order { program, arguments, confinement, own_folder };
+        let order = Order { program, arguments, confinement, own_folder, keeps_terminal };
         let mut line = serde_json::to_vec(&order)?;
         line.push(b'\n');
         // A supervisor that is gone already is learnt of when its reports are read.

@@ -99,7 +99,9 @@ fn become_command(order: &Order, mut tell_problem: io::PipeWriter) -> ! {
 
 fn prepare(order: &Order) -> Result<(), String> {
     let steps = || -> io::Result<()> {
-        process::setsid()?;
+        if !order.keeps_terminal {
+            process::setsid()?;
+        }
         process::set_parent_process_death_signal(Some(Signal::KILL))?;
         kernel::unblock_signals()?;
         // What the system cannot do here is left undone only where nothing is held anyway.

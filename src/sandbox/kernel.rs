@@ -27,12 +27,13 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
-/// Blocks the signal that a child has ended, and returns what can be read when it has.
+/// Blocks every signal, and returns what can be read when a child has ended. Nothing but the connection's end ends a
+/// supervisor: what a terminal or a shell sends to a whole group of processes must not.
 pub fn child_signals() -> io::Result<OwnedFd> {
-    let signals = child_signal_set();
-    // SAFETY: `signals` is a valid set, and the result of `signalfd` is a new descriptor that nobody else owns.
+    let (all, signals) = (signal_set(true), signal_set(false));
+    // SAFETY: both are valid sets, and the result of `signalfd` is a new descriptor that nobody else owns.
     unsafe {
-        if libc::sigprocmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut()) == -1 {
+        if libc::sigprocmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) == -1 {
             return Err(io::Error::last_os_error());
         }
         match libc::signalfd(-1, &raw const signals, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
@@ -44,7 +45,7 @@ pub fn child_signals() -> io::Result<OwnedFd> {
 
 /// Gives signals back their usual effect, as a command expects it.
 pub fn unblock_signals() -> io::Result<()> {
-    let signals = child_signal_set();
+    let signals = signal_set(true);
     // SAFETY: `signals` is a valid set.
     match unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &raw const signals, std::ptr::null_mut()) } {
         -1 => Err(io::Error::last_os_error()),
@@ -52,12 +53,17 @@ pub fn unblock_signals() -> io::Result<()> {
     }
 }
 
-fn child_signal_set() -> libc::sigset_t {
+/// All signals, or the one that a child has ended.
+fn signal_set(all: bool) -> libc::sigset_t {
     // SAFETY: an all-zero set is a valid value, and the calls only write to it.
     unsafe {
         let mut signals = std::mem::zeroed();
-        libc::sigemptyset(&raw mut signals);
-        libc::sigaddset(&raw mut signals, libc::SIGCHLD);
+        if all {
+            libc::sigfillset(&raw mut signals);
+        } else {
+            libc::sigemptyset(&raw mut signals);
+            libc::sigaddset(&raw mut signals, libc::SIGCHLD);
+        }
         signals
     }
 }

@@ -29,13 +29,12 @@ pub fn abi() -> u32 {
 
 /// Whether the kernel knows the newest right of an interface.
 fn handles(abi: ABI) -> bool {
-    let demand = || Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     let ruleset = match abi {
-        ABI::V4 => demand().handle_access(AccessNet::from_all(abi)),
-        ABI::V6 => demand().scope(Scope::from_all(abi)),
+        ABI::V4 => required().handle_access(AccessNet::from_all(abi)),
+        ABI::V6 => required().scope(Scope::from_all(abi)),
         // It brought no right, but a flag for the audit log, which is of no use here.
         ABI::V7 => return false,
-        abi => demand().handle_access(AccessFs::from_all(abi)),
+        abi => required().handle_access(AccessFs::from_all(abi)),
     };
     ruleset.and_then(Ruleset::create).is_ok()
 }
@@ -43,7 +42,7 @@ fn handles(abi: ABI) -> bool {
 /// Holds the calling process to reading what is listed, and to writing its own folder. Says whether signals are held.
 pub fn hold_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -> Result<bool, String> {
     let ruleset = required()
-        .and_then(|ruleset| ruleset.handle_access(AccessFs::from_all(OLDEST)))
+        .handle_access(AccessFs::from_all(OLDEST))
         .map(|ruleset| ruleset.set_compatibility(CompatLevel::BestEffort))
         .and_then(|ruleset| ruleset.handle_access(AccessFs::from_all(NEWEST)))
         .and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(NEWEST)))
@@ -63,7 +62,7 @@ pub fn hold_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -> Result<bo
 pub fn hold_writes(write: &[PathBuf]) -> Result<(), String> {
     let writing = AccessFs::from_write(OLDEST);
     let ruleset = required()
-        .and_then(|ruleset| ruleset.handle_access(writing))
+        .handle_access(writing)
         .map(|ruleset| ruleset.set_compatibility(CompatLevel::BestEffort))
         .and_then(|ruleset| ruleset.scope(Scope::Signal))
         .and_then(Ruleset::create)
@@ -72,8 +71,8 @@ pub fn hold_writes(write: &[PathBuf]) -> Result<(), String> {
     restrict(ruleset).map(drop)
 }
 
-fn required() -> Result<Ruleset, RulesetError> {
-    Ok(Ruleset::default().set_compatibility(CompatLevel::HardRequirement))
+fn required() -> Ruleset {
+    Ruleset::default().set_compatibility(CompatLevel::HardRequirement)
 }
 
 fn restrict(ruleset: RulesetCreated) -> Result<RestrictionStatus, String> {

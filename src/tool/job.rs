@@ -86,8 +86,8 @@ impl Job {
         limit: Option<Duration>,
     ) -> Self {
         let (mailbox, messages) = mpsc::channel(MAILBOX);
-        let (changed, changes) = watch::channel(0);
-        let task = Task { process, messages, changed, output: Output::default(), end: None };
+        let (count, changes) = watch::channel(0);
+        let task = Task { process, messages, changed: count, output: Output::default(), end: None };
         tokio::spawn(task.run(permit, limit));
         Self { id, line, mailbox, changes }
     }
@@ -313,9 +313,9 @@ mod tests {
             "{text}"
         );
         let mut output = Output::default();
-        output.push(&[b'x'; HEAD + TAIL]);
+        output.push(&vec![b'x'; HEAD + TAIL]);
         assert_eq!(output.text().len(), HEAD + TAIL);
-        output.push(&[b'y'; 3 * TAIL]);
+        output.push(&vec![b'y'; 3 * TAIL]);
         assert!(output.text().ends_with('y') && output.tail.len() == TAIL);
     }
 }

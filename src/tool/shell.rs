@@ -246,7 +246,7 @@ async fn show(job: &mut Job, progress: Option<mpsc::Sender<ToolContent>>) {
         }
         tokio::time::sleep(PACE).await;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// The last lines of a text that fit into so many bytes of JSON.

@@ -46,8 +46,8 @@ async fn call(harness: &mut Harness, session: &str, tool: &str, arguments: Value
 }
 
 fn last_update(messages: &[Value]) -> Value {
-    let updates = messages.iter().filter(|message| message["params"]["update"]["status"].is_string());
-    updates.last().unwrap()["params"]["update"].clone()
+    let mut updates = messages.iter().filter(|message| message["params"]["update"]["status"].is_string());
+    updates.next_back().unwrap()["params"]["update"].clone()
 }
 
 /// The result in the last request.
@@ -88,7 +88,7 @@ async fn until_there(path: &Path) {
 
 /// Whether a file still grows.
 async fn grows(path: &Path) -> bool {
-    let size = || std::fs::metadata(path).map(|file| file.len()).unwrap_or(0);
+    let size = || std::fs::metadata(path).map_or(0, |file| file.len());
     let before = size();
     tokio::time::sleep(Duration::from_millis(120)).await;
     size() != before

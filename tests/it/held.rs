@@ -85,6 +85,7 @@ async fn free(scene: &Scene, line: &str) -> String {
         settings: &[],
         confinement: Confinement::Off,
         errors: Errors::Merged,
+        keeps_terminal: false,
     };
     let processes = Processes::new(PathBuf::from(env!("CARGO_BIN_EXE_modegate")), std::env::temp_dir());
     finish(processes.start(command).await.unwrap()).await.0

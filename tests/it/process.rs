@@ -21,6 +21,7 @@ fn shell(cwd: &Path, command: &str) -> Command {
         settings: &[],
         confinement: Confinement::Off,
         errors: Errors::Merged,
+        keeps_terminal: false,
     }
 }
 
@@ -84,7 +85,7 @@ fn way_out(way: &str, stay: &str) -> String {
 
 /// Whether anything still writes.
 async fn is_alive(dir: &Path) -> bool {
-    let size = || std::fs::metadata(dir.join("alive")).map(|file| file.len()).unwrap_or(0);
+    let size = || std::fs::metadata(dir.join("alive")).map_or(0, |file| file.len());
     let before = size();
     tokio::time::sleep(Duration::from_millis(60)).await;
     size() != before
@@ -166,6 +167,23 @@ async fn a_command_that_is_asked_to_end_can_do_so_in_its_own_way() {
     let (output, rest) = events(&mut process).await;
     assert!(output.ends_with("bye\n"), "{output}");
     assert_eq!(rest[0], Event::Exited(Exit::Status(7)));
+}
+
+#[tokio::test]
+async fn a_supervisor_heeds_no_signal_that_was_meant_for_others() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let dir = tempfile::tempdir().unwrap();
+    let line = way_out(WAYS_OUT[2].1, "echo ready; sleep 1000");
+    let mut process = processes(dir.path()).start(shell(dir.path(), &line)).await.unwrap();
+    assert_eq!(process.next().await, Some(Event::Output(b"ready\n".to_vec())));
+    let supervisor = process.id().and_then(|pid| Pid::from_raw(pid.cast_signed())).unwrap();
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::PIPE, Signal::USR1] {
+        kill_process(supervisor, signal).unwrap();
+    }
+    assert!(is_alive(dir.path()).await, "the control");
+    process.end().await;
+    assert!(matches!(events(&mut process).await.1[..], [Event::Gone { confirmed: true, .. }]));
+    assert!(!is_alive(dir.path()).await);
 }
 
 #[tokio::test]

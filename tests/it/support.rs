@@ -254,11 +254,11 @@ pub fn shell(home: &Path, sandbox: Sandbox) -> Shell {
     let path: Vec<_> = std::env::split_paths(&variable("PATH")).collect();
     // The toolchain is that of the real home.
     let real = std::path::PathBuf::from(variable("HOME"));
-    let read = [".rustup", ".cargo/bin", ".cargo/registry", ".cargo/git", ".pyenv"]
+    let toolchains = [".rustup", ".cargo/bin", ".cargo/registry", ".cargo/git", ".pyenv"]
         .map(|name| real.join(name))
         .to_vec();
     let user =
-        User { home: Some(home.to_owned()), path, temporary: std::env::temp_dir(), read, ..User::default() };
+        User { home: Some(home.to_owned()), path, temporary: std::env::temp_dir(), read: toolchains, ..User::default() };
     let seen = vec![
         ("PATH".into(), variable("PATH")),
         ("HOME".into(), home.as_os_str().to_owned()),

@@ -22,7 +22,7 @@ const LAYERS: [(&str, &[&str]); 34] = [
     ("lib", &[]),
     ("main", &[]),
     ("mode", &["acp", "model"]),
-    ("model", &["acp", "http"]),
+    ("model", &["acp", "http", "process", "sandbox"]),
     ("model/wire", &["model"]),
     ("permission", &["mode"]),
     ("process", &["sandbox"]),

@@ -1,0 +1,32 @@
+//! `modegate doctor`: one line for each thing that has to work, and what to do where one does not.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use crate::config::checkup::{self, State};
+use crate::config::environment::Environment;
+use crate::config::{self, Flags};
+
+/// Looks, and says what it sees. The exit code is 1 if something is wrong.
+pub(super) async fn run(
+    flags: &Flags,
+    environment: &Environment,
+    mut output: impl Write,
+) -> anyhow::Result<ExitCode> {
+    let scratch = config::scratch_folder(environment)?;
+    let findings = checkup::check(flags, environment, &scratch).await;
+    std::fs::remove_dir_all(&scratch)?;
+    let mut is_fine = true;
+    for finding in findings {
+        let (mark, text) = match finding.state {
+            State::Fine(text) => ("ok    ", text),
+            State::Absent(text) => ("-     ", text),
+            State::Wrong(reason, advice) => {
+                is_fine = false;
+                ("WRONG ", format!("{reason}\n{:28}{advice}", ""))
+            }
+        };
+        writeln!(output, "{mark}{:20}  {text}", finding.what)?;
+    }
+    Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

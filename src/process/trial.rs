@@ -1,0 +1,49 @@
+//! Whether commands are really held here: tried, with what is to be refused and with the control that it is not refused
+//! for another reason.
+
+use std::path::Path;
+
+use super::shell::{Hold, Shell};
+use super::{Event, Exit};
+
+/// Says which of these it could do. The hold is to leave the first and none of the others.
+const ATTEMPTS: &str = "read -r line < look && echo \"$line\"
+(echo x > written) 2>/dev/null && echo wrote
+(chmod 700 look) 2>/dev/null && echo chmod
+(exec 3<>/dev/udp/127.0.0.1/9) 2>/dev/null && echo network
+exit 0
+";
+
+/// Tries a read-only command in an empty folder of its own, and the same command without a hold.
+///
+/// # Errors
+/// One sentence: what could not be started, or what was not held.
+pub async fn try_read_only(shell: &Shell, folder: &Path) -> Result<(), String> {
+    std::fs::write(folder.join("look"), "looked\n").map_err(|error| format!("{}: {error}", folder.display()))?;
+    let hold = shell.read_only(&[folder.to_owned()]).ok_or("this kernel cannot hold commands")?;
+    let could = attempt(shell, folder, &hold).await?;
+    if could != ["looked"] {
+        return Err(format!("a read-only command could do this: {}", could.join(", ")));
+    }
+    let free = attempt(shell, folder, &Hold::none()).await?;
+    if !free.contains(&"wrote".to_owned()) {
+        return Err("nothing can be said: the same command could not write without a hold either".into());
+    }
+    Ok(())
+}
+
+async fn attempt(shell: &Shell, folder: &Path, hold: &Hold) -> Result<Vec<String>, String> {
+    let started = shell.start(ATTEMPTS, folder, hold).await;
+    let mut process = started.map_err(|error| format!("a command cannot be started: {error}"))?;
+    let mut output = Vec::new();
+    while let Some(event) = process.next().await {
+        match event {
+            Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
+            Event::Exited(Exit::Status(0)) | Event::Gone { confirmed: true, .. } => {}
+            Event::Exited(exit) => return Err(format!("a command ended with {exit:?}")),
+            Event::Gone { .. } => return Err("a command was lost sight of".into()),
+            Event::Failed(reason) => return Err(reason),
+        }
+    }
+    Ok(String::from_utf8_lossy(&output).lines().map(str::to_owned).collect())
+}
