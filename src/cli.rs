@@ -82,20 +82,6 @@ enum Command {
     Setup(setup::Arguments),
     /// Say what works here and what does not: settings, keys, store, kernel, commands
     Doctor,
-    /// Run one command for the Modegate at the other end of the standard input
-    #[cfg(target_os = "linux")]
-    #[command(name = crate::process::supervisor::ARGUMENT, hide = true)]
-    Supervise,
-}
-
-impl Cli {
-    /// Whether this process is to supervise a command: it does nothing else, and has one thread only.
-    pub fn is_supervisor(&self) -> bool {
-        #[cfg(target_os = "linux")]
-        return matches!(self.command, Some(Command::Supervise));
-        #[cfg(not(target_os = "linux"))]
-        return false;
-    }
 }
 
 /// How a headless answer is printed.
@@ -165,8 +151,6 @@ where
         Some(Command::Setup(arguments)) => {
             return setup::run(arguments, &environment, input, input_kind, output, errors);
         }
-        #[cfg(target_os = "linux")]
-        Some(Command::Supervise) => unreachable!("`main` has done it, before there was a second thread"),
         Some(Command::Doctor) => is_doctor = true,
         None => {}
     }

@@ -7,18 +7,19 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use modegate::cli::{self, Cli, InputKind, Streams};
-use modegate::config::environment::Environment;
+use modegate::config::environment::{self, Environment};
 use modegate::telemetry;
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
-    // First, while there is one thread: it takes the keys out of the environment.
-    let environment = Environment::take();
-    let cli = Cli::parse();
+    // Before anything else: a supervisor has one thread, and starts with each command.
     #[cfg(target_os = "linux")]
-    if cli.is_supervisor() {
+    if environment::is_supervisor() {
         return supervise();
     }
+    // While there is one thread: it takes the keys out of the environment.
+    let environment = Environment::take();
+    let cli = Cli::parse();
     let _log = telemetry::start(environment.log_level.as_deref());
     let streams = Streams {
         input: std::io::stdin(),

@@ -96,7 +96,7 @@ pub enum Exit {
     Signal(i32),
 }
 
-/// What the supervisor is told first, as one line.
+/// What the supervisor is told first.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     program: String,

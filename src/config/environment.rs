@@ -110,6 +110,12 @@ impl Environment {
     }
 }
 
+/// Whether this process was started to supervise a command: its only argument says so, which no option or command does.
+#[cfg(target_os = "linux")]
+pub fn is_supervisor() -> bool {
+    std::env::args_os().nth(1).is_some_and(|argument| argument == crate::process::supervisor::ARGUMENT)
+}
+
 fn user() -> User {
     let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     User {

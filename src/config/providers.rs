@@ -163,7 +163,9 @@ fn key(
     let from_environment = environment.key(provider.key_variables).cloned().map(Key::given);
     let from_file = settings.and_then(|settings| match (&settings.api_key, &settings.key_command) {
         (Some(key), _) => Some(Key::given(SecretString::clone(key))),
-        (None, Some(command)) => Some(Key::from_command(command.clone(), super::commands::processes(environment))),
+        (None, Some(command)) => {
+            Some(Key::from_command(command.clone(), super::commands::processes(environment)))
+        }
         (None, None) => None,
     });
     if url_from_environment {

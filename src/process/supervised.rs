@@ -60,8 +60,10 @@ impl Processes {
         let mut control = UnixStream::from_std(ours)?;
         let own_folder = self.own_folder(&confinement);
         let order = Order { program, arguments, confinement, own_folder, keeps_terminal };
-        let mut line = serde_json::to_vec(&order)?;
-        line.push(b'\n');
+        let order = serde_json::to_vec(&order)?;
+        let length = u32::try_from(order.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let mut line = length.to_le_bytes().to_vec();
+        line.extend(order);
         // A supervisor that is gone already is learnt of when its reports are read.
         if let Err(error) = control.write_all(&line).await {
             tracing::debug!(%error, "a supervisor did not take its order");

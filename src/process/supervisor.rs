@@ -6,7 +6,7 @@
 //! process group or double fork leads away from it.
 
 use std::fs::DirBuilder;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
@@ -24,9 +24,6 @@ use crate::sandbox::{self, Confinement};
 /// What the binary is called with.
 pub const ARGUMENT: &str = "__supervise";
 
-/// Bytes of an order. A command line may have this many.
-const MAX_ORDER: u64 = 16 * 1024 * 1024;
-
 /// Runs a command to its end and the end of all that came of it. `connection` leads to whoever ordered it.
 pub fn run(connection: OwnedFd) -> ExitCode {
     let connection = UnixStream::from(connection);
@@ -42,10 +39,7 @@ pub fn run(connection: OwnedFd) -> ExitCode {
 }
 
 fn supervise(connection: &UnixStream) -> io::Result<()> {
-    let mut line = Vec::new();
-    // Unbuffered beyond the line: what follows it is polled for.
-    BufReader::with_capacity(1, connection.take(MAX_ORDER)).read_until(b'\n', &mut line)?;
-    let order: Order = serde_json::from_slice(&line).map_err(|_| {
+    let order: Order = read_order(connection).map_err(|_| {
         io::Error::other("this is how Modegate starts commands; there is nothing here for people")
     })?;
     process::set_child_subreaper(Some(process::getpid()))?;
@@ -60,6 +54,15 @@ fn supervise(connection: &UnixStream) -> io::Result<()> {
         Ok(left_behind) => report(connection, &Report::Gone { left_behind }).or(Ok(())),
         Err(error) => Err(error),
     }
+}
+
+/// An order: how many bytes it has, and these.
+fn read_order(mut connection: &UnixStream) -> io::Result<Order> {
+    let mut length = [0; 4];
+    connection.read_exact(&mut length)?;
+    let mut order = Vec::new();
+    connection.take(u32::from_le_bytes(length).into()).read_to_end(&mut order)?;
+    Ok(serde_json::from_slice(&order)?)
 }
 
 /// Returns how many processes the command had left behind.

@@ -19,7 +19,8 @@ exit 0
 /// # Errors
 /// One sentence: what could not be started, or what was not held.
 pub async fn try_read_only(shell: &Shell, folder: &Path) -> Result<(), String> {
-    std::fs::write(folder.join("look"), "looked\n").map_err(|error| format!("{}: {error}", folder.display()))?;
+    std::fs::write(folder.join("look"), "looked\n")
+        .map_err(|error| format!("{}: {error}", folder.display()))?;
     let hold = shell.read_only(&[folder.to_owned()]).ok_or("this kernel cannot hold commands")?;
     let could = attempt(shell, folder, &hold).await?;
     if could != ["looked"] {

@@ -257,8 +257,13 @@ pub fn shell(home: &Path, sandbox: Sandbox) -> Shell {
     let toolchains = [".rustup", ".cargo/bin", ".cargo/registry", ".cargo/git", ".pyenv"]
         .map(|name| real.join(name))
         .to_vec();
-    let user =
-        User { home: Some(home.to_owned()), path, temporary: std::env::temp_dir(), read: toolchains, ..User::default() };
+    let user = User {
+        home: Some(home.to_owned()),
+        path,
+        temporary: std::env::temp_dir(),
+        read: toolchains,
+        ..User::default()
+    };
     let seen = vec![
         ("PATH".into(), variable("PATH")),
         ("HOME".into(), home.as_os_str().to_owned()),
