@@ -18,7 +18,19 @@ use crate::permission::CallFacts;
 pub struct Permit {
     /// Cancelled when the effect has to end: a writer looks at it right before its last step.
     pub cancel: CancellationToken,
-    _over: oneshot::Sender<()>,
+    over: oneshot::Sender<Lost>,
+}
+
+/// Nobody can say whether the effect is over.
+#[derive(Debug)]
+struct Lost;
+
+impl Permit {
+    /// Gives it back without vouching for the end of the effect: from now on it is named whenever a mode denies it.
+    pub fn give_back_unconfirmed(self) {
+        // The session may be over, and then nobody asks.
+        let _ = self.over.send(Lost);
+    }
 }
 
 #[derive(Debug)]
@@ -27,7 +39,8 @@ struct Running {
     facts: CallFacts,
     turn: u64,
     cancel: CancellationToken,
-    over: oneshot::Receiver<()>,
+    over: oneshot::Receiver<Lost>,
+    is_lost: bool,
 }
 
 /// What ended because a mode changed.
@@ -58,15 +71,25 @@ impl Gate {
         cancel: &CancellationToken,
     ) -> Permit {
         self.forget_what_is_over();
-        let (over_tx, over) = oneshot::channel();
+        let (given_back, over) = oneshot::channel();
         let cancel = if facts.is_background { self.session.child_token() } else { cancel.child_token() };
         self.next += 1;
-        self.running.insert(self.next, Running { call_id, facts, turn, cancel: cancel.clone(), over });
-        Permit { cancel, _over: over_tx }
+        self.running.insert(
+            self.next,
+            Running { call_id, facts, turn, cancel: cancel.clone(), over, is_lost: false },
+        );
+        Permit { cancel, over: given_back }
     }
 
     fn forget_what_is_over(&mut self) {
-        self.running.retain(|_, running| matches!(running.over.try_recv(), Err(TryRecvError::Empty)));
+        self.running.retain(|_, running| match running.over.try_recv() {
+            Ok(Lost) => {
+                running.is_lost = true;
+                true
+            }
+            Err(TryRecvError::Empty) => true,
+            Err(TryRecvError::Closed) => running.is_lost,
+        });
     }
 
     /// Ends every running effect that `is_denied` says no longer fits, and waits at most `bound` for each to be over.
@@ -83,19 +106,29 @@ impl Gate {
         self.forget_what_is_over();
         let denied: Vec<u64> =
             self.running.iter().filter(|(_, running)| is_meant(running)).map(|(id, _)| *id).collect();
-        let mut denied: Vec<Running> = denied.iter().filter_map(|id| self.running.remove(id)).collect();
-        for running in &denied {
+        let mut denied: Vec<(u64, Running)> =
+            denied.iter().filter_map(|id| Some((*id, self.running.remove(id)?))).collect();
+        for (_, running) in &denied {
             running.cancel.cancel();
         }
-        denied.sort_by(|a, b| a.call_id.0.cmp(&b.call_id.0));
+        denied.sort_by(|(_, a), (_, b)| a.call_id.0.cmp(&b.call_id.0));
         let deadline = tokio::time::Instant::now() + bound;
         let mut ended = Ended::default();
-        for running in denied {
-            // An error means that the permit was dropped, which is how an effect says that it is over.
-            match tokio::time::timeout_at(deadline, running.over).await {
-                Ok(_) => ended.confirmed.push(running.call_id),
-                Err(_) => ended.unconfirmed.push(running.call_id),
+        for (id, mut running) in denied {
+            if !running.is_lost {
+                match tokio::time::timeout_at(deadline, &mut running.over).await {
+                    // The permit was dropped, which is how an effect says that it is over.
+                    Ok(Err(_)) => {
+                        ended.confirmed.push(running.call_id);
+                        continue;
+                    }
+                    Ok(Ok(Lost)) => running.is_lost = true,
+                    Err(_) => {}
+                }
             }
+            ended.unconfirmed.push(running.call_id.clone());
+            // It may still run: the next change asks again.
+            self.running.insert(id, running);
         }
         ended
     }
@@ -138,7 +171,23 @@ mod tests {
         let mut gate = Gate::default();
         let permit = gate.admit(ToolCallId::new("stuck"), facts(Effect::Edit), 1, &CancellationToken::new());
         let ended = gate.end(|_| true, Duration::ZERO).await;
-        assert_eq!(ended, Ended { confirmed: vec![], unconfirmed: vec![ToolCallId::new("stuck")] });
+        let stuck = Ended { confirmed: vec![], unconfirmed: vec![ToolCallId::new("stuck")] };
+        assert_eq!(ended, stuck);
+        assert_eq!(gate.end(|_| true, Duration::ZERO).await, stuck, "and named again");
         drop(permit);
+        assert_eq!(gate.end(|_| true, Duration::ZERO).await, Ended::default());
+    }
+
+    #[tokio::test]
+    async fn what_nobody_vouches_for_is_named_for_ever() {
+        let mut gate = Gate::default();
+        let permit =
+            gate.admit(ToolCallId::new("lost"), facts(Effect::Execute), 1, &CancellationToken::new());
+        permit.give_back_unconfirmed();
+        let lost = Ended { confirmed: vec![], unconfirmed: vec![ToolCallId::new("lost")] };
+        for _ in 0..2 {
+            assert_eq!(gate.end(|_| true, Duration::from_secs(60)).await, lost);
+        }
+        assert_eq!(gate.end(|_| false, Duration::from_secs(60)).await, Ended::default());
     }
 }

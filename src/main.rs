@@ -19,6 +19,8 @@ fn main() -> ExitCode {
     }
     // While there is one thread: it takes the keys out of the environment.
     let environment = Environment::take();
+    #[cfg(target_os = "linux")]
+    modegate::process::orphans::adopt();
     let cli = Cli::parse();
     let _log = telemetry::start(environment.log_level.as_deref());
     let streams = Streams {

@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 use crate::sandbox::Confinement;
 
 #[cfg(target_os = "linux")]
+mod children;
+#[cfg(target_os = "linux")]
+pub mod orphans;
+#[cfg(target_os = "linux")]
 mod supervised;
 #[cfg(target_os = "linux")]
 pub mod supervisor;

@@ -13,6 +13,8 @@ pub mod kernel;
 #[cfg(target_os = "linux")]
 mod landlock;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod reach;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod syscalls;
 
 /// What a command may touch.
@@ -95,7 +97,14 @@ pub fn support() -> Support {
 pub fn confine(confinement: &Confinement, own_folder: Option<&std::path::Path>) -> Result<(), String> {
     match confinement {
         Confinement::Off => Ok(()),
-        Confinement::Workspace { write } => landlock::hold_writes(write),
+        Confinement::Workspace { write } => {
+            landlock::hold_writes(write)?;
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+            if kernel::has_seccomp() {
+                reach::filter()?;
+            }
+            Ok(())
+        }
         Confinement::ReadOnly { read } => {
             kernel::drop_capabilities()
                 .map_err(|error| format!("capabilities cannot be dropped: {error}"))?;

@@ -126,7 +126,10 @@ async fn read_only(shell: &Shell, scratch: &Path) -> State {
         return State::Absent(reason);
     }
     match trial::try_read_only(shell, scratch).await {
-        Ok(()) => State::Fine("tried: it reads; writing, chmod and the network are refused".into()),
+        Ok(tried) => {
+            let network = if tried.network { "writing, chmod and the network" } else { "writing and chmod" };
+            State::Fine(format!("tried: it reads; {network} are refused"))
+        }
         Err(reason) => State::Wrong(reason, "do not rely on plan mode's commands here; please report it"),
     }
 }

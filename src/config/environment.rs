@@ -11,8 +11,8 @@ use secrecy::SecretString;
 use crate::model::catalogue::PROVIDERS;
 use crate::process::places::{TOOLCHAINS, User};
 
-/// The variables that a read-only command sees, if they are set: no keys, no sockets of agents. Those of [`TOOLCHAINS`] come
-/// with them, and those that begin with `LC_`.
+/// The variables that a read-only command sees, if they are set: no keys, no sockets of agents. Those of
+/// [`TOOLCHAINS`] and [`LOCALE`] come with them.
 const FOR_READING: &[&str] = &[
     "PATH",
     "HOME",
@@ -36,6 +36,13 @@ const FOR_READING: &[&str] = &[
     "XDG_CONFIG_HOME",
     "XDG_CACHE_HOME",
     "XDG_DATA_HOME",
+];
+
+/// The categories of a locale, by their names: anything else that begins like them is not one.
+#[rustfmt::skip]
+const LOCALE: &[&str] = &[
+    "LC_ALL", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "LC_COLLATE", "LC_MONETARY", "LC_MESSAGES", "LC_PAPER", "LC_NAME",
+    "LC_ADDRESS", "LC_TELEPHONE", "LC_MEASUREMENT", "LC_IDENTIFICATION",
 ];
 
 /// The environment, without what Modegate does not read.
@@ -130,6 +137,6 @@ fn user() -> User {
 
 fn for_reading() -> Vec<(OsString, OsString)> {
     let is_seen =
-        |name: &str| FOR_READING.contains(&name) || TOOLCHAINS.contains(&name) || name.starts_with("LC_");
+        |name: &str| FOR_READING.contains(&name) || TOOLCHAINS.contains(&name) || LOCALE.contains(&name);
     std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_seen)).collect()
 }

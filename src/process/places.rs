@@ -48,7 +48,6 @@ const SETTINGS: &[&str] = &[
     "ca-certificates",
     "ca-certificates.conf",
     "debian_version",
-    "environment",
     "fonts",
     "gitattributes",
     "gitconfig",
@@ -100,7 +99,9 @@ const SETTINGS: &[&str] = &[
 /// Toolchains and git's settings in a home folder. Of cargo's folder the parts without its credentials.
 const IN_HOME: &[&str] = &[
     ".gitconfig",
-    ".config/git",
+    ".config/git/config",
+    ".config/git/ignore",
+    ".config/git/attributes",
     ".gitignore",
     ".gitignore_global",
     ".cargo/bin",
@@ -126,11 +127,17 @@ const IN_HOME: &[&str] = &[
     ".bun/bin",
     ".local/bin",
     ".local/lib",
-    ".local/share/uv",
+    ".local/share/uv/python",
+    ".local/share/uv/tools",
     ".ghcup/bin",
     ".ghcup/ghc",
     ".juliaup",
-    ".dotnet",
+    ".dotnet/dotnet",
+    ".dotnet/host",
+    ".dotnet/shared",
+    ".dotnet/sdk",
+    ".dotnet/packs",
+    ".dotnet/tools",
     ".elan",
     ".nix-profile",
     "miniconda3",
@@ -225,12 +232,15 @@ pub fn readable(user: &User, roots: &[PathBuf]) -> Option<Vec<PathBuf>> {
         let parts = IN_HOME.iter().filter_map(|name| name.strip_prefix(".cargo/"));
         places.extend(parts.map(|part| cargo.join(part)));
     }
-    let named = user.path.iter().chain(&user.toolchains).filter(|place| !is_too_wide(user, place));
-    places.extend(named.cloned());
+    // What lies in a session's folder is readable anyway; a link there leads nowhere else.
+    let is_inside = |place: &PathBuf| roots.iter().any(|root| place.starts_with(root));
+    let named = user.path.iter().chain(&user.toolchains).filter(|place| !is_inside(place));
+    places.extend(named.filter(|place| !is_too_wide(user, place)).cloned());
     places.extend(user.read.iter().cloned());
     for root in roots {
         places.push(root.clone());
-        places.extend(git_folders(root).into_iter().filter(|place| !is_too_wide(user, place)));
+        let Git { folders, borrowed } = git(root);
+        places.extend(folders.into_iter().chain(borrowed).filter(|place| !is_too_wide(user, place)));
     }
     Some(existing(places))
 }
@@ -250,7 +260,7 @@ pub fn writable(user: &User, roots: &[PathBuf]) -> Vec<PathBuf> {
     for root in roots {
         places.push(root.clone());
         // A commit in a worktree writes to the repository that it belongs to.
-        places.extend(git_folders(root).into_iter().filter(|place| !is_too_wide(user, place)));
+        places.extend(git(root).folders.into_iter().filter(|place| !is_too_wide(user, place)));
     }
     existing(places)
 }
@@ -262,46 +272,79 @@ fn is_too_wide(user: &User, place: &Path) -> bool {
     place.parent().is_none() || home.is_some_and(|home| home.starts_with(&place))
 }
 
+/// Those that are there, by their real paths: a link that is changed later leads nowhere else.
 fn existing(places: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut kept = Vec::new();
-    for place in places {
+    for place in places.into_iter().filter(|place| place.is_absolute()) {
+        let Ok(place) = std::fs::canonicalize(place) else { continue };
         // What is no text could not be passed on; there is hardly any such place.
-        if place.is_absolute() && place.to_str().is_some() && place.exists() && !kept.contains(&place) {
+        if place.to_str().is_some() && !kept.contains(&place) {
             kept.push(place);
         }
     }
     kept
 }
 
-/// Where the repository keeps what `git log` reads, if that is outside of its folder: a repository around it, or the one
-/// that a worktree or a submodule belongs to.
-fn git_folders(root: &Path) -> Vec<PathBuf> {
-    let Some(git) = root.ancestors().map(|folder| folder.join(".git")).find(|git| git.exists()) else {
-        return Vec::new();
-    };
-    let folder = match std::fs::read_to_string(&git) {
-        Ok(text) => text.trim().strip_prefix("gitdir: ").map(|at| git.with_file_name("").join(at)),
-        Err(_) => Some(git),
-    };
-    let Some(folder) = folder.filter(|folder| is_git_folder(folder)) else { return Vec::new() };
-    let common = std::fs::read_to_string(folder.join("commondir")).ok().map(|at| folder.join(at.trim()));
-    let common = common.filter(|folder| is_git_folder(folder));
-    let objects = common.as_ref().unwrap_or(&folder).join("objects");
-    let borrowed = std::fs::read_to_string(objects.join("info/alternates")).unwrap_or_default();
-    let borrowed = borrowed.lines().map(|at| objects.join(at));
-    let borrowed =
-        borrowed.filter(|at| at.file_name() == Some(OsStr::new("objects")) && at.join("pack").is_dir());
-    let all = std::iter::once(folder).chain(common).chain(borrowed);
-    all.filter_map(|place| std::fs::canonicalize(place).ok())
-        .filter(|place| !place.starts_with(root))
-        .collect()
+/// Where a repository keeps what lies outside of a session's folder.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Git {
+    /// The repository around the folder, or the one that a worktree or a submodule belongs to.
+    folders: Vec<PathBuf>,
+    /// Objects that it borrows.
+    borrowed: Vec<PathBuf>,
 }
 
-/// What a file in a repository names is believed only if it looks like what git makes.
-fn is_git_folder(folder: &Path) -> bool {
-    folder.join("HEAD").is_file()
-        && (folder.join("commondir").is_file()
-            || (folder.join("objects").is_dir() && folder.join("refs").is_dir()))
+/// Finds the repository that a folder is in.
+///
+/// A `.git` file is a claim of whoever wrote the folder. It is believed only if the repository that it names knows of the
+/// folder, which takes somebody who may write there.
+fn git(root: &Path) -> Git {
+    let found = root.ancestors().map(|folder| folder.join(".git")).find(|git| git.exists());
+    let Some(dot_git) = found else { return Git::default() };
+    let folder = if dot_git.is_dir() {
+        // A link to another repository is such a claim, too.
+        std::fs::canonicalize(&dot_git).ok().filter(|real| Some(real.as_path()) == Some(&dot_git))
+    } else {
+        claimed(&dot_git)
+    };
+    let Some(folder) = folder.filter(|folder| is_repository(folder)) else { return Git::default() };
+    let common = read(&folder.join("commondir")).map(|at| folder.join(at));
+    let common = common.filter(|common| common.join("objects").is_dir() && folder.starts_with(real(common)));
+    let objects = common.as_ref().unwrap_or(&folder).join("objects");
+    let alternates = read(&objects.join("info/alternates")).unwrap_or_default();
+    let borrowed = alternates.lines().map(|at| objects.join(at));
+    let is_objects = |at: &PathBuf| at.file_name() == Some(OsStr::new("objects")) && at.join("pack").is_dir();
+    let outside = |place: PathBuf| std::fs::canonicalize(place).ok().filter(|place| !place.starts_with(root));
+    Git {
+        borrowed: borrowed.filter(is_objects).filter_map(outside).collect(),
+        folders: std::iter::once(folder.clone()).chain(common).filter_map(outside).collect(),
+    }
+}
+
+/// The repository's folder that a `.git` file names, if that one names the file or its folder in turn.
+fn claimed(dot_git: &Path) -> Option<PathBuf> {
+    let at = read(dot_git)?;
+    let folder = real(&dot_git.parent()?.join(at.strip_prefix("gitdir: ")?));
+    // A worktree: the repository notes where its `.git` file is.
+    if read(&folder.join("gitdir")).is_some_and(|back| real(&folder.join(back)) == real(dot_git)) {
+        return Some(folder);
+    }
+    // A submodule: its settings say where its files are.
+    let settings = read(&folder.join("config"))?;
+    let back = settings.lines().find_map(|line| line.trim().strip_prefix("worktree = "))?;
+    (real(&folder.join(back)) == real(dot_git.parent()?)).then_some(folder)
+}
+
+fn is_repository(folder: &Path) -> bool {
+    folder.join("HEAD").is_file() && (folder.join("commondir").is_file() || folder.join("objects").is_dir())
+}
+
+fn read(file: &Path) -> Option<String> {
+    std::fs::read_to_string(file).ok().map(|text| text.trim().to_owned())
+}
+
+fn real(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 #[cfg(test)]
@@ -338,22 +381,54 @@ mod tests {
     }
 
     #[test]
-    fn a_worktree_reads_its_repository_and_a_file_that_lies_reads_nothing() {
+    fn a_repository_is_read_where_it_knows_of_the_folder_and_a_file_that_lies_is_not_believed() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().canonicalize().unwrap();
-        let (main, tree, secret) = (dir.join("main/.git"), dir.join("tree"), dir.join(".ssh"));
-        git_folder(&main);
-        std::fs::create_dir_all(main.join("worktrees/tree")).unwrap();
-        std::fs::write(main.join("worktrees/tree/HEAD"), "ref: refs/heads/b\n").unwrap();
-        std::fs::write(main.join("worktrees/tree/commondir"), "../..\n").unwrap();
-        std::fs::create_dir_all(&tree).unwrap();
+        let (main, tree, sub) = (dir.join("main/.git"), dir.join("tree"), dir.join("main/sub"));
+        let (of_tree, of_sub) = (main.join("worktrees/tree"), main.join("modules/sub"));
+        for repository in [&main, &of_sub, &dir.join("private/.git")] {
+            git_folder(repository);
+        }
+        for folder in [&of_tree, &tree, &sub, &dir.join(".ssh")] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        let write = |file: PathBuf, text: &str| std::fs::write(file, text).unwrap();
+        let claim =
+            |folder: &Path, of: &Path| write(folder.join(".git"), &format!("gitdir: {}\n", of.display()));
+        write(of_tree.join("HEAD"), "ref: refs/heads/b\n");
+        write(of_tree.join("commondir"), "../..\n");
+        write(of_tree.join("gitdir"), &format!("{}\n", tree.join(".git").display()));
+        claim(&tree, &of_tree);
+        let found = |folders: &[&PathBuf]| Git {
+            folders: folders.iter().map(|it| (*it).clone()).collect(),
+            borrowed: vec![],
+        };
+        assert_eq!(git(&tree), found(&[&of_tree, &main]));
+        write(of_sub.join("config"), "[core]\n\tworktree = ../../../sub\n");
+        claim(&sub, &of_sub);
+        assert_eq!(git(&sub), found(&[&of_sub]));
+        std::fs::create_dir_all(dir.join("main/inner")).unwrap();
+        assert_eq!(git(&dir.join("main/inner")), found(&[&main]));
+        // None of these knows of the folder that names it.
+        for lie in [dir.join("private/.git"), dir.join(".ssh"), main.clone(), of_sub.clone()] {
+            claim(&tree, &lie);
+            assert_eq!(git(&tree), Git::default(), "{}", lie.display());
+        }
+        std::fs::remove_file(tree.join(".git")).unwrap();
+        std::os::unix::fs::symlink(dir.join("private/.git"), tree.join(".git")).unwrap();
+        assert_eq!(git(&tree), Git::default(), "a link");
+    }
+
+    #[test]
+    fn a_link_in_the_session_that_is_on_the_path_leads_nowhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let (work, secret) = (dir.join("work"), dir.join("secret"));
+        std::fs::create_dir_all(&work).unwrap();
         std::fs::create_dir_all(&secret).unwrap();
-        std::fs::write(tree.join(".git"), format!("gitdir: {}\n", main.join("worktrees/tree").display()))
-            .unwrap();
-        assert_eq!(git_folders(&tree), [main.join("worktrees/tree"), main.clone()]);
-        std::fs::write(tree.join(".git"), format!("gitdir: {}\n", secret.display())).unwrap();
-        assert_eq!(git_folders(&tree), Vec::<PathBuf>::new());
-        std::fs::create_dir_all(dir.join("main/sub")).unwrap();
-        assert_eq!(git_folders(&dir.join("main/sub")), [main]);
+        std::os::unix::fs::symlink(&secret, work.join("bin")).unwrap();
+        let user =
+            User { path: vec![work.join("bin")], toolchains: vec![work.join("bin")], ..User::default() };
+        assert!(!readable(&user, &[work]).unwrap().contains(&secret));
     }
 }

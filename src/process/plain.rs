@@ -1,6 +1,7 @@
 //! A process on systems where nothing can be held: the command itself, without a supervisor.
 //!
-//! Its end is asked for and waited for; what it has started elsewhere is not known, and its end is never confirmed.
+//! Its end is asked for and waited for; what it has started elsewhere is not known. A command that came to its own end is
+//! taken to be over; one that was ended is never confirmed.
 #![allow(clippy::unused_async, reason = "on Linux the same functions wait")]
 
 use std::io;
@@ -21,6 +22,7 @@ pub struct Process {
     output: Option<ChildStdout>,
     errors: Option<ChildStderr>,
     exited: bool,
+    ended: bool,
     over: bool,
 }
 
@@ -44,7 +46,7 @@ impl Processes {
         start.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = start.spawn()?;
         let (output, errors) = (child.stdout.take(), child.stderr.take());
-        Ok(Process { child, output, errors, exited: false, over: false })
+        Ok(Process { child, output, errors, exited: false, ended: false, over: false })
     }
 }
 
@@ -89,7 +91,8 @@ impl Process {
                 break;
             }
         }
-        (!std::mem::replace(&mut self.over, true)).then_some(Event::Gone { left_behind: 0, confirmed: false })
+        (!std::mem::replace(&mut self.over, true))
+            .then_some(Event::Gone { left_behind: 0, confirmed: !self.ended })
     }
 
     /// Asks the command to end; here that ends it.
@@ -99,6 +102,7 @@ impl Process {
 
     /// Ends the command.
     pub async fn end(&mut self) {
+        self.ended = true;
         if let Err(error) = self.child.start_kill() {
             tracing::debug!(%error, "a command was over already");
         }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
-use super::{ASK_TO_END, Command, Errors, Event, Order, Processes, Report};
+use super::{ASK_TO_END, Command, Errors, Event, Order, Processes, Report, orphans};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 16 * 1024;
@@ -26,7 +26,7 @@ pub struct Process {
     errors: Option<pipe::Receiver>,
     /// Bytes of a report that is not whole yet.
     report: Vec<u8>,
-    /// The supervisor has said that nothing is left; what is in the pipes comes first.
+    /// The supervisor has said that nothing is left, and how many there were.
     left_behind: Option<usize>,
     over: bool,
 }
@@ -53,7 +53,7 @@ impl Processes {
         start.envs(settings.iter().copied());
         start.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(to_output).stderr(to_errors);
         let mut start = tokio::process::Command::from(start);
-        let supervisor = start.spawn()?;
+        let supervisor = orphans::start(|| start.spawn())?;
         // It holds the other ends of the pipes, which would then never close.
         drop(start);
         ours.set_nonblocking(true)?;
@@ -91,9 +91,13 @@ impl Process {
             if let Some(event) = self.take_report() {
                 return Some(event);
             }
-            // Nobody is left who could write: what is still in the pipes comes, and then their ends.
-            if let (Some(left_behind), None, None) = (self.left_behind, &self.output, &self.errors) {
+            // Nobody is left who could write: what is still in the pipes comes, and nothing more.
+            if let Some(left_behind) = self.left_behind {
+                if let Some(event) = self.rest() {
+                    return Some(event);
+                }
                 self.over = true;
+                orphans::forget(self.supervisor.id());
                 return Some(Event::Gone { left_behind, confirmed: true });
             }
             let mut report = [0; 1024];
@@ -111,14 +115,16 @@ impl Process {
                     }
                     self.errors = None;
                 }
-                read = self.control.read(&mut report), if self.left_behind.is_none() => match read {
+                read = self.control.read(&mut report) => match read {
                     Ok(length @ 1..) if self.report.len() < MAX_REPORT => {
                         self.report.extend_from_slice(&report[..length]);
                     }
                     // It was ended before it could say that it is done.
                     _ => {
                         self.over = true;
-                        return Some(Event::Gone { left_behind: 0, confirmed: false });
+                        orphans::forget(self.supervisor.id());
+                        let ended = tokio::task::spawn_blocking(orphans::end_all).await;
+                        return Some(Event::Gone { left_behind: 0, confirmed: ended.unwrap_or(false) });
                     }
                 },
             }
@@ -142,6 +148,21 @@ impl Process {
         self.supervisor.id()
     }
 
+    /// What is in the pipes already.
+    fn rest(&mut self) -> Option<Event> {
+        for (pipe, is_output) in [(&self.output, true), (&self.errors, false)] {
+            let mut bytes = vec![0; CHUNK];
+            // Asked of the kernel, not of the runtime, which may not have heard yet. The end, or nothing to read, makes no
+            // difference now.
+            let read = pipe.as_ref().and_then(|pipe| rustix::io::read(pipe, &mut bytes).ok());
+            if let Some(read) = read.filter(|read| *read > 0) {
+                bytes.truncate(read);
+                return Some(if is_output { Event::Output(bytes) } else { Event::Error(bytes) });
+            }
+        }
+        None
+    }
+
     fn take_report(&mut self) -> Option<Event> {
         let end = self.report.iter().position(|byte| *byte == b'\n')?;
         let line: Vec<u8> = self.report.drain(..=end).collect();
@@ -154,6 +175,12 @@ impl Process {
             }
             Err(error) => Some(Event::Failed(format!("the supervisor was not understood: {error}"))),
         }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        orphans::forget(self.supervisor.id());
     }
 }
 

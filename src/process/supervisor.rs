@@ -7,16 +7,17 @@
 
 use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::epoll;
 use rustix::process::{self, Pid, Signal, WaitOptions};
 
+use super::children::{self, Children};
 use super::{ASK_TO_END, Exit, Order, Report};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, Confinement};
@@ -68,6 +69,8 @@ fn read_order(mut connection: &UnixStream) -> io::Result<Order> {
 /// Returns how many processes the command had left behind.
 fn run_order(connection: &UnixStream, order: &Order) -> io::Result<usize> {
     let signals = kernel::child_signals()?;
+    let mut children = Children::open()?;
+    let epoll = waiting(connection, &signals)?;
     let (mut problem, tell_problem) = io::pipe()?;
     let child = match kernel::fork()? {
         Fork::Child => become_command(order, tell_problem),
@@ -77,11 +80,11 @@ fn run_order(connection: &UnixStream, order: &Order) -> io::Result<usize> {
     let mut text = String::new();
     problem.read_to_string(&mut text)?;
     if !text.is_empty() {
-        end_all();
+        end_all(&mut children, child);
         return Err(io::Error::other(text));
     }
-    watch(connection, &signals, child);
-    Ok(end_all())
+    watch(&epoll, connection, &signals, child);
+    Ok(end_all(&mut children, child))
 }
 
 /// Confines this process and becomes the command; or says why not, and ends.
@@ -115,19 +118,27 @@ fn prepare(order: &Order) -> Result<(), String> {
     sandbox::confine(&order.confinement, order.own_folder.as_deref())
 }
 
+/// What there is to wait for.
+const TOLD: u64 = 0;
+const DIED: u64 = 1;
+
+/// What is waited on: not `poll`, which a command could make impossible by a limit on descriptors.
+fn waiting(connection: &UnixStream, signals: &OwnedFd) -> io::Result<OwnedFd> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, connection, epoll::EventData::new_u64(TOLD), epoll::EventFlags::IN)?;
+    epoll::add(&epoll, signals, epoll::EventData::new_u64(DIED), epoll::EventFlags::IN)?;
+    Ok(epoll)
+}
+
 /// Waits until the command is over or is to end. Adopted children that end are buried on the way.
-fn watch(connection: &UnixStream, signals: &OwnedFd, child: Pid) {
+fn watch(epoll: &OwnedFd, connection: &UnixStream, signals: &OwnedFd, child: Pid) {
     loop {
-        let mut ready = [
-            PollFd::new(connection, PollFlags::IN),
-            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
-        ];
-        if poll(&mut ready, None).is_err() {
-            // Interrupted: everything is looked at again.
-            continue;
-        }
-        let [told, died] = ready.map(|fd| !fd.revents().is_empty());
-        if died {
+        let mut ready =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(TOLD) }; 2];
+        // Interrupted, nothing is ready, and everything is looked at again.
+        let count = epoll::wait(epoll, &mut ready[..], None).unwrap_or(0);
+        let is_ready = |what| ready[..count].iter().any(|event| event.data.u64() == what);
+        if is_ready(DIED) {
             // Only that there was a signal is of interest; one read takes them all.
             let _ = rustix::io::read(signals, &mut [0; 1024]);
             while let Ok(Some((pid, status))) = process::wait(WaitOptions::NOHANG) {
@@ -138,7 +149,7 @@ fn watch(connection: &UnixStream, signals: &OwnedFd, child: Pid) {
                 }
             }
         }
-        if told {
+        if is_ready(TOLD) {
             let mut byte = [0];
             match (&mut &*connection).read(&mut byte) {
                 Ok(1) if byte[0] == ASK_TO_END => {
@@ -162,24 +173,21 @@ fn exit(status: i32) -> Exit {
 
 /// Ends every descendant, and returns when the last is gone. Returns how many children there were at first.
 ///
-/// The death of a child makes its children ours. A whole process group dies in one step, so none of it can fork away.
-fn end_all() -> usize {
+/// The death of a child makes its children ours.
+fn end_all(children: &mut Children, command: Pid) -> usize {
     bury();
     let mut first = None;
     loop {
-        let children = children();
-        let first = *first.get_or_insert(children.len());
-        for child in children {
-            // Any of them may be gone by now.
-            if let Some(group) =
-                process::getpgid(Some(child)).ok().filter(|group| *group != process::getpgrp())
-            {
-                let _ = process::kill_process_group(group, Signal::KILL);
+        match children.list() {
+            Ok(all) => {
+                first.get_or_insert(all.len());
+                all.into_iter().for_each(children::kill);
             }
-            let _ = process::kill_process(child, Signal::KILL);
+            // Who cannot be listed is waited for all the same: nothing is said to be gone that is not.
+            Err(_) => children::kill(command),
         }
         if let Err(rustix::io::Errno::CHILD) = process::wait(WaitOptions::empty()) {
-            return first;
+            return first.unwrap_or_default();
         }
         bury();
     }
@@ -190,36 +198,40 @@ fn bury() {
     while let Ok(Some(_)) = process::wait(WaitOptions::NOHANG) {}
 }
 
-/// The processes whose parent is this one, those that are dead and not buried included.
-fn children() -> Vec<Pid> {
-    let own = process::getpid();
-    let parse = |text: &str| text.parse().ok().and_then(Pid::from_raw);
-    // Not every kernel has the short list.
-    if let Ok(list) = std::fs::read_to_string(format!("/proc/self/task/{own}/children")) {
-        return list.split_ascii_whitespace().filter_map(parse).collect();
-    }
-    let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let pids = all.filter_map(|entry| parse(entry.ok()?.file_name().to_str()?));
-    pids.filter(|pid| parent(*pid) == Some(own)).collect()
-}
-
-fn parent(pid: Pid) -> Option<Pid> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may have anything in it.
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)
-}
-
 fn report(mut connection: &UnixStream, report: &Report) -> io::Result<()> {
     let mut line = serde_json::to_vec(report)?;
     line.push(b'\n');
     connection.write_all(&line)
 }
 
-/// Removes a folder and what is in it. What the command made unreadable for itself stays, and is said.
+/// Removes a folder and what is in it, also what the command has made unreadable. What stays is said.
 fn remove(folder: &Path) {
+    // Deep trees are gone through with many folders open.
+    let limits = process::getrlimit(process::Resource::Nofile);
+    let most = process::Rlimit { current: limits.maximum, ..limits };
+    // It goes on with what it has.
+    let _ = process::setrlimit(process::Resource::Nofile, most);
+    if std::fs::remove_dir_all(folder).is_ok() {
+        return;
+    }
+    open_up(folder);
     if let Err(error) = std::fs::remove_dir_all(folder) {
         // The output may be closed.
         let _ = writeln!(io::stderr(), "modegate: {} could not be removed: {error}", folder.display());
+    }
+}
+
+/// Gives the owner back the right to go through every folder. No link is followed.
+fn open_up(folder: &Path) {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        // What cannot be opened up stays, and then that is said.
+        let _ = std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700));
+        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        folders.extend(
+            entries
+                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+                .map(|entry| entry.path()),
+        );
     }
 }

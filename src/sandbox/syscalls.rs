@@ -1,8 +1,10 @@
 //! seccomp: which system calls a read-only command has.
 //!
-//! Two filters. The first is a list of what there is; anything else, calls of kernels to come included, is answered as if
-//! the kernel did not know it. The second answers what programs try in good faith with "not permitted", which they
-//! understand. The stricter answer of the two counts.
+//! Three filters. The first is a list of what there is; anything else, calls of kernels to come included, is answered as if
+//! the kernel did not know it. The others answer what programs try in good faith with "not permitted" and "not supported",
+//! which they understand. Of two refusals the newer filter's counts, and a refusal always counts more than leave.
+//!
+//! Other commands have one small filter of their own, in [`super::reach`].
 
 use std::collections::BTreeMap;
 
@@ -13,222 +15,62 @@ use seccompiler::{
 };
 
 /// What there is, whatever the arguments.
+#[rustfmt::skip]
 const ALLOWED: &[c_long] = &[
     // files that are open, and names; Landlock decides which can be opened and made
-    libc::SYS_read,
-    libc::SYS_write,
-    libc::SYS_readv,
-    libc::SYS_writev,
-    libc::SYS_pread64,
-    libc::SYS_pwrite64,
-    libc::SYS_preadv,
-    libc::SYS_pwritev,
-    libc::SYS_preadv2,
-    libc::SYS_pwritev2,
-    libc::SYS_openat,
-    libc::SYS_openat2,
-    libc::SYS_close,
-    libc::SYS_close_range,
-    libc::SYS_fstat,
-    libc::SYS_newfstatat,
-    libc::SYS_statx,
-    libc::SYS_statfs,
-    libc::SYS_fstatfs,
-    libc::SYS_lseek,
-    libc::SYS_faccessat,
-    libc::SYS_faccessat2,
-    libc::SYS_readlinkat,
-    libc::SYS_getdents64,
-    libc::SYS_getcwd,
-    libc::SYS_chdir,
-    libc::SYS_fchdir,
-    libc::SYS_umask,
-    libc::SYS_dup,
-    libc::SYS_dup3,
-    libc::SYS_pipe2,
-    libc::SYS_fcntl,
-    libc::SYS_flock,
-    libc::SYS_fsync,
-    libc::SYS_fdatasync,
-    libc::SYS_sync_file_range,
-    libc::SYS_fallocate,
-    libc::SYS_fadvise64,
-    libc::SYS_readahead,
-    libc::SYS_ftruncate,
-    libc::SYS_truncate,
-    libc::SYS_sendfile,
-    libc::SYS_splice,
-    libc::SYS_tee,
-    libc::SYS_vmsplice,
-    libc::SYS_copy_file_range,
-    libc::SYS_mkdirat,
-    libc::SYS_unlinkat,
-    libc::SYS_symlinkat,
-    libc::SYS_linkat,
-    libc::SYS_renameat2,
-    libc::SYS_mknodat,
-    libc::SYS_getxattr,
-    libc::SYS_lgetxattr,
-    libc::SYS_fgetxattr,
-    libc::SYS_listxattr,
-    libc::SYS_llistxattr,
-    libc::SYS_flistxattr,
-    libc::SYS_inotify_init1,
-    libc::SYS_inotify_add_watch,
-    libc::SYS_inotify_rm_watch,
-    libc::SYS_memfd_create,
+    libc::SYS_read, libc::SYS_write, libc::SYS_readv, libc::SYS_writev, libc::SYS_pread64, libc::SYS_pwrite64,
+    libc::SYS_preadv, libc::SYS_pwritev, libc::SYS_preadv2, libc::SYS_pwritev2, libc::SYS_openat,
+    libc::SYS_openat2, libc::SYS_close, libc::SYS_close_range, libc::SYS_fstat, libc::SYS_newfstatat,
+    libc::SYS_statx, libc::SYS_statfs, libc::SYS_fstatfs, libc::SYS_lseek, libc::SYS_faccessat,
+    libc::SYS_faccessat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_getcwd, libc::SYS_chdir,
+    libc::SYS_fchdir, libc::SYS_umask, libc::SYS_dup, libc::SYS_dup3, libc::SYS_pipe2, libc::SYS_flock,
+    libc::SYS_fsync, libc::SYS_fdatasync, libc::SYS_sync_file_range, libc::SYS_fallocate, libc::SYS_fadvise64,
+    libc::SYS_readahead, libc::SYS_ftruncate, libc::SYS_truncate, libc::SYS_sendfile, libc::SYS_splice,
+    libc::SYS_tee, libc::SYS_vmsplice, libc::SYS_copy_file_range, libc::SYS_mkdirat, libc::SYS_unlinkat,
+    libc::SYS_symlinkat, libc::SYS_linkat, libc::SYS_renameat2, libc::SYS_mknodat, libc::SYS_memfd_create,
     // waiting
-    libc::SYS_ppoll,
-    libc::SYS_pselect6,
-    libc::SYS_epoll_create1,
-    libc::SYS_epoll_ctl,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_eventfd2,
-    libc::SYS_signalfd4,
-    libc::SYS_timerfd_create,
-    libc::SYS_timerfd_settime,
-    libc::SYS_timerfd_gettime,
+    libc::SYS_ppoll, libc::SYS_pselect6, libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2, libc::SYS_eventfd2, libc::SYS_signalfd4, libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime, libc::SYS_timerfd_gettime,
     // memory
-    libc::SYS_mmap,
-    libc::SYS_mprotect,
-    libc::SYS_munmap,
-    libc::SYS_brk,
-    libc::SYS_mremap,
-    libc::SYS_msync,
-    libc::SYS_mincore,
-    libc::SYS_madvise,
-    libc::SYS_mlock,
-    libc::SYS_mlock2,
-    libc::SYS_munlock,
-    libc::SYS_mlockall,
-    libc::SYS_munlockall,
-    libc::SYS_membarrier,
-    libc::SYS_pkey_alloc,
-    libc::SYS_pkey_free,
-    libc::SYS_pkey_mprotect,
-    libc::SYS_get_mempolicy,
-    libc::SYS_set_mempolicy,
-    libc::SYS_mbind,
+    libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_munmap, libc::SYS_brk, libc::SYS_mremap, libc::SYS_msync,
+    libc::SYS_mincore, libc::SYS_madvise, libc::SYS_mlock, libc::SYS_mlock2, libc::SYS_munlock, libc::SYS_mlockall,
+    libc::SYS_munlockall, libc::SYS_membarrier, libc::SYS_pkey_alloc, libc::SYS_pkey_free, libc::SYS_pkey_mprotect,
+    libc::SYS_get_mempolicy, libc::SYS_set_mempolicy, libc::SYS_mbind,
     // processes and threads of its own
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    libc::SYS_wait4,
-    libc::SYS_waitid,
-    libc::SYS_pidfd_open,
-    libc::SYS_set_tid_address,
-    libc::SYS_set_robust_list,
-    libc::SYS_get_robust_list,
-    libc::SYS_rseq,
-    libc::SYS_futex,
-    libc::SYS_futex_waitv,
-    libc::SYS_prctl,
-    libc::SYS_seccomp,
-    libc::SYS_landlock_create_ruleset,
-    libc::SYS_landlock_add_rule,
-    libc::SYS_landlock_restrict_self,
-    libc::SYS_getpid,
-    libc::SYS_getppid,
-    libc::SYS_gettid,
-    libc::SYS_getpgid,
-    libc::SYS_setpgid,
-    libc::SYS_getsid,
-    libc::SYS_setsid,
-    libc::SYS_getuid,
-    libc::SYS_geteuid,
-    libc::SYS_getgid,
-    libc::SYS_getegid,
-    libc::SYS_getresuid,
-    libc::SYS_getresgid,
-    libc::SYS_getgroups,
-    libc::SYS_capget,
-    libc::SYS_getrusage,
-    libc::SYS_times,
-    libc::SYS_getrlimit,
-    libc::SYS_setrlimit,
-    libc::SYS_getpriority,
-    libc::SYS_ioprio_get,
-    libc::SYS_sched_yield,
-    libc::SYS_sched_getaffinity,
-    libc::SYS_sched_getparam,
-    libc::SYS_sched_getscheduler,
-    libc::SYS_sched_getattr,
-    libc::SYS_sched_get_priority_max,
-    libc::SYS_sched_get_priority_min,
-    libc::SYS_sched_rr_get_interval,
-    libc::SYS_getcpu,
+    libc::SYS_execve, libc::SYS_execveat, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_wait4, libc::SYS_waitid,
+    libc::SYS_pidfd_open, libc::SYS_set_tid_address, libc::SYS_set_robust_list, libc::SYS_get_robust_list,
+    libc::SYS_rseq, libc::SYS_futex, libc::SYS_futex_waitv, libc::SYS_prctl, libc::SYS_seccomp,
+    libc::SYS_landlock_create_ruleset, libc::SYS_landlock_add_rule, libc::SYS_landlock_restrict_self,
+    libc::SYS_getpid, libc::SYS_getppid, libc::SYS_gettid, libc::SYS_getpgid, libc::SYS_setpgid, libc::SYS_getsid,
+    libc::SYS_setsid, libc::SYS_getuid, libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid,
+    libc::SYS_getresuid, libc::SYS_getresgid, libc::SYS_getgroups, libc::SYS_capget, libc::SYS_getrusage,
+    libc::SYS_times, libc::SYS_getrlimit, libc::SYS_setrlimit, libc::SYS_getpriority, libc::SYS_ioprio_get,
+    libc::SYS_sched_yield, libc::SYS_sched_getaffinity, libc::SYS_sched_getparam, libc::SYS_sched_getscheduler,
+    libc::SYS_sched_getattr, libc::SYS_sched_get_priority_max, libc::SYS_sched_get_priority_min,
+    libc::SYS_sched_rr_get_interval, libc::SYS_getcpu,
     // signals that it waits for
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_rt_sigpending,
-    libc::SYS_rt_sigtimedwait,
-    libc::SYS_rt_sigsuspend,
-    libc::SYS_sigaltstack,
-    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_rt_sigpending,
+    libc::SYS_rt_sigtimedwait, libc::SYS_rt_sigsuspend, libc::SYS_sigaltstack, libc::SYS_restart_syscall,
     // time, and the machine
-    libc::SYS_nanosleep,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_clock_gettime,
-    libc::SYS_clock_getres,
-    libc::SYS_gettimeofday,
-    libc::SYS_getitimer,
-    libc::SYS_setitimer,
-    libc::SYS_timer_create,
-    libc::SYS_timer_settime,
-    libc::SYS_timer_gettime,
-    libc::SYS_timer_getoverrun,
-    libc::SYS_timer_delete,
-    libc::SYS_uname,
-    libc::SYS_sysinfo,
-    libc::SYS_getrandom,
+    libc::SYS_nanosleep, libc::SYS_clock_nanosleep, libc::SYS_clock_gettime, libc::SYS_clock_getres,
+    libc::SYS_gettimeofday, libc::SYS_getitimer, libc::SYS_setitimer, libc::SYS_timer_create,
+    libc::SYS_timer_settime, libc::SYS_timer_gettime, libc::SYS_timer_getoverrun, libc::SYS_timer_delete,
+    libc::SYS_uname, libc::SYS_sysinfo, libc::SYS_getrandom,
     // the ends of a socket pair of its own, see below
-    libc::SYS_sendmsg,
-    libc::SYS_recvmsg,
-    libc::SYS_sendto,
-    libc::SYS_recvfrom,
-    libc::SYS_shutdown,
-    libc::SYS_getsockopt,
-    libc::SYS_setsockopt,
-    libc::SYS_getsockname,
-    libc::SYS_getpeername,
+    libc::SYS_sendmsg, libc::SYS_recvmsg, libc::SYS_sendto, libc::SYS_recvfrom, libc::SYS_shutdown,
+    libc::SYS_getsockopt, libc::SYS_setsockopt, libc::SYS_getsockname, libc::SYS_getpeername,
 ];
 
 /// The same under the names that one architecture kept from older times.
+#[rustfmt::skip]
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_OLD: &[c_long] = &[
-    libc::SYS_open,
-    libc::SYS_creat,
-    libc::SYS_stat,
-    libc::SYS_lstat,
-    libc::SYS_access,
-    libc::SYS_readlink,
-    libc::SYS_getdents,
-    libc::SYS_dup2,
-    libc::SYS_pipe,
-    libc::SYS_mkdir,
-    libc::SYS_rmdir,
-    libc::SYS_unlink,
-    libc::SYS_symlink,
-    libc::SYS_link,
-    libc::SYS_rename,
-    libc::SYS_renameat,
-    libc::SYS_mknod,
-    libc::SYS_poll,
-    libc::SYS_select,
-    libc::SYS_epoll_create,
-    libc::SYS_epoll_wait,
-    libc::SYS_eventfd,
-    libc::SYS_signalfd,
-    libc::SYS_inotify_init,
-    libc::SYS_fork,
-    libc::SYS_vfork,
-    libc::SYS_getpgrp,
-    libc::SYS_arch_prctl,
-    libc::SYS_alarm,
-    libc::SYS_pause,
+    libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc::SYS_lstat, libc::SYS_access, libc::SYS_readlink,
+    libc::SYS_getdents, libc::SYS_dup2, libc::SYS_pipe, libc::SYS_mkdir, libc::SYS_rmdir, libc::SYS_unlink,
+    libc::SYS_symlink, libc::SYS_link, libc::SYS_rename, libc::SYS_renameat, libc::SYS_mknod, libc::SYS_poll,
+    libc::SYS_select, libc::SYS_epoll_create, libc::SYS_epoll_wait, libc::SYS_eventfd, libc::SYS_signalfd,
+    libc::SYS_fork, libc::SYS_vfork, libc::SYS_getpgrp, libc::SYS_arch_prctl, libc::SYS_alarm, libc::SYS_pause,
     libc::SYS_time,
 ];
 
@@ -236,126 +78,72 @@ const ALLOWED_OLD: &[c_long] = &[
 const ALLOWED_OLD: &[c_long] = &[libc::SYS_renameat];
 
 /// What is not permitted, and said to be so.
+#[rustfmt::skip]
 const REFUSED: &[c_long] = &[
     // rights, owners, times, attributes: Landlock does not know them
-    libc::SYS_fchmod,
-    libc::SYS_fchmodat,
-    libc::SYS_fchmodat2,
-    libc::SYS_fchown,
-    libc::SYS_fchownat,
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_fsetxattr,
-    libc::SYS_removexattr,
-    libc::SYS_lremovexattr,
-    libc::SYS_fremovexattr,
-    libc::SYS_utimensat,
+    libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchmodat2, libc::SYS_fchown, libc::SYS_fchownat,
+    libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr, libc::SYS_removexattr, libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr, libc::SYS_utimensat,
     // sockets of any family
-    libc::SYS_socket,
-    libc::SYS_connect,
-    libc::SYS_bind,
-    libc::SYS_listen,
-    libc::SYS_accept,
-    libc::SYS_accept4,
+    libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4,
     // other processes
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_kcmp,
-    libc::SYS_process_madvise,
+    libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp, libc::SYS_process_madvise,
     // other views of the system
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_unshare,
-    libc::SYS_setns,
-    libc::SYS_fsopen,
-    libc::SYS_fsmount,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
-    libc::SYS_mount_setattr,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_name_to_handle_at,
+    libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot, libc::SYS_unshare, libc::SYS_setns,
+    libc::SYS_fsopen, libc::SYS_fsmount, libc::SYS_move_mount, libc::SYS_open_tree, libc::SYS_mount_setattr,
+    libc::SYS_open_by_handle_at, libc::SYS_name_to_handle_at,
     // ways past the file system
-    libc::SYS_io_uring_setup,
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_fanotify_init,
-    libc::SYS_keyctl,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
+    libc::SYS_io_uring_setup, libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd,
+    libc::SYS_fanotify_init, libc::SYS_keyctl, libc::SYS_add_key, libc::SYS_request_key,
     // what other processes share by a key or a name
-    libc::SYS_shmget,
-    libc::SYS_shmat,
-    libc::SYS_shmctl,
-    libc::SYS_semget,
-    libc::SYS_semop,
-    libc::SYS_semctl,
-    libc::SYS_msgget,
-    libc::SYS_msgsnd,
-    libc::SYS_msgrcv,
-    libc::SYS_msgctl,
-    libc::SYS_mq_open,
-    libc::SYS_mq_unlink,
+    libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmctl, libc::SYS_semget, libc::SYS_semop, libc::SYS_semctl,
+    libc::SYS_msgget, libc::SYS_msgsnd, libc::SYS_msgrcv, libc::SYS_msgctl, libc::SYS_mq_open, libc::SYS_mq_unlink,
     // who it is, and the machine's own settings
-    libc::SYS_setuid,
-    libc::SYS_setgid,
-    libc::SYS_setreuid,
-    libc::SYS_setregid,
-    libc::SYS_setresuid,
-    libc::SYS_setresgid,
-    libc::SYS_setgroups,
-    libc::SYS_capset,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_adjtimex,
-    libc::SYS_syslog,
-    libc::SYS_reboot,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_quotactl,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_acct,
+    libc::SYS_setuid, libc::SYS_setgid, libc::SYS_setreuid, libc::SYS_setregid, libc::SYS_setresuid,
+    libc::SYS_setresgid, libc::SYS_setgroups, libc::SYS_capset, libc::SYS_sethostname, libc::SYS_setdomainname,
+    libc::SYS_settimeofday, libc::SYS_clock_settime, libc::SYS_adjtimex, libc::SYS_syslog, libc::SYS_reboot,
+    libc::SYS_swapon, libc::SYS_swapoff, libc::SYS_quotactl, libc::SYS_init_module, libc::SYS_finit_module,
+    libc::SYS_delete_module, libc::SYS_acct,
 ];
 
+#[rustfmt::skip]
 #[cfg(target_arch = "x86_64")]
 const REFUSED_OLD: &[c_long] = &[
-    libc::SYS_chmod,
-    libc::SYS_chown,
-    libc::SYS_lchown,
-    libc::SYS_utime,
-    libc::SYS_utimes,
-    libc::SYS_futimesat,
-    libc::SYS_iopl,
-    libc::SYS_ioperm,
+    libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat,
+    libc::SYS_iopl, libc::SYS_ioperm,
 ];
 
 #[cfg(target_arch = "aarch64")]
 const REFUSED_OLD: &[c_long] = &[];
 
+/// Attributes of files. Landlock does not know them either, so those of any file could be read.
+#[rustfmt::skip]
+const UNSUPPORTED: &[c_long] = &[
+    libc::SYS_getxattr, libc::SYS_lgetxattr, libc::SYS_fgetxattr, libc::SYS_listxattr, libc::SYS_llistxattr,
+    libc::SYS_flistxattr,
+];
+
+/// What `fcntl` is for: descriptors, their flags, locks, pipes' sizes, seals. Not for leases, which hold up writers, and not
+/// for signals to whoever is named as the owner.
+#[rustfmt::skip]
+const FCNTL: &[i32] = &[
+    libc::F_DUPFD, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_SETFL, libc::F_GETLK, libc::F_SETLK,
+    libc::F_SETLKW, libc::F_GETOWN, libc::F_OFD_GETLK, libc::F_OFD_SETLK, libc::F_OFD_SETLKW, libc::F_GETLEASE,
+    libc::F_DUPFD_CLOEXEC, libc::F_SETPIPE_SZ, libc::F_GETPIPE_SZ, libc::F_ADD_SEALS, libc::F_GET_SEALS,
+];
+
 /// Signals. Landlock holds them to the command's own processes; where it cannot, there are none.
+#[rustfmt::skip]
 const SIGNALS: &[c_long] = &[
-    libc::SYS_kill,
-    libc::SYS_tkill,
-    libc::SYS_tgkill,
-    libc::SYS_rt_sigqueueinfo,
-    libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_kill, libc::SYS_tkill, libc::SYS_tgkill, libc::SYS_rt_sigqueueinfo, libc::SYS_rt_tgsigqueueinfo,
     libc::SYS_pidfd_send_signal,
 ];
 
 /// Calls about a process, that are allowed about the calling one: their first argument is then zero.
+#[rustfmt::skip]
 const ABOUT_ITSELF: &[c_long] = &[
-    libc::SYS_prlimit64,
-    libc::SYS_sched_setaffinity,
-    libc::SYS_sched_setscheduler,
-    libc::SYS_sched_setparam,
+    libc::SYS_prlimit64, libc::SYS_sched_setaffinity, libc::SYS_sched_setscheduler, libc::SYS_sched_setparam,
     libc::SYS_sched_setattr,
 ];
 
@@ -380,8 +168,12 @@ pub fn filter(signals_held: bool) -> Result<(), String> {
         let program = program.map_err(|error| error.to_string())?;
         seccompiler::apply_filter(&program).map_err(|error| error.to_string())
     };
-    // The second comes last: of two errors the kernel gives that of the newer filter.
+    let unsupported = || {
+        let rules = UNSUPPORTED.iter().map(|call| (*call, Vec::new())).collect();
+        compile(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EOPNOTSUPP.cast_unsigned()))
+    };
     apply(allowed(signals_held))
+        .and_then(|()| apply(unsupported()))
         .and_then(|()| apply(refused(signals_held)))
         .map_err(|error| format!("system calls cannot be filtered: {error}"))
 }
@@ -397,6 +189,8 @@ fn allowed(signals_held: bool) -> Compiled {
     // A pair of connected streams reaches nobody else. Datagrams would: they can be sent to any name.
     let stream = u64::from(libc::SOCK_STREAM.cast_unsigned());
     rules.insert(libc::SYS_socketpair, vec![rule(vec![is(0, 1)?, masked(1, 0xf, stream)?])?]);
+    let fcntl = FCNTL.iter().map(|command| rule(vec![is(1, u64::from(command.cast_unsigned()))?]));
+    rules.insert(libc::SYS_fcntl, fcntl.collect::<Result<_, _>>()?);
     rules.insert(libc::SYS_setpriority, vec![rule(vec![is(0, 0)?, is(1, 0)?])?]);
     rules.insert(libc::SYS_ioprio_set, vec![rule(vec![is(0, 1)?, is(1, 0)?])?]);
     let mut terminals = vec![masked(1, 0xffff_ff00, TERMINALS)?];

@@ -180,8 +180,12 @@ impl Task {
             }
             self.changed.send_modify(|count| *count += 1);
         }
+        if end.confirmed {
+            drop(permit);
+        } else {
+            permit.give_back_unconfirmed();
+        }
         self.end = Some(end);
-        drop(permit);
         self.changed.send_modify(|count| *count += 1);
         while let Some(message) = self.messages.recv().await {
             match message {

@@ -117,6 +117,8 @@ pub struct Start {
     line: String,
     parsed: CommandLine,
     cwd: PathBuf,
+    /// Its folder's name, where that is not the session's own.
+    elsewhere: Option<String>,
 }
 
 impl Start {
@@ -143,7 +145,8 @@ impl Start {
             Ok((line, parsed))
         })
         .await?;
-        Ok(Self { line, parsed, cwd: target.path })
+        let elsewhere = (target.path != workspace.cwd()).then(|| workspace.display(&target));
+        Ok(Self { line, parsed, cwd: target.path, elsewhere })
     }
 
     /// One line for people.
@@ -157,7 +160,7 @@ impl Start {
 
     /// What it runs.
     pub fn commands(&self) -> Commands {
-        self.parsed.to_commands()
+        self.parsed.to_commands(self.elsewhere.as_deref())
     }
 
     /// What the user is shown when asked: the line as it is, and its parts.

@@ -163,6 +163,15 @@ int main(int argc, char **argv) {
         return effect(result);
     }
 #endif
+    if (IS("lease")) return effect(fcntl(open(arg, O_RDONLY), F_SETLEASE, F_RDLCK));
+    if (IS("rw-hint")) { uint64_t hint = 2; return effect(fcntl(open(arg, O_RDONLY), 1036 /* F_SET_RW_HINT */, &hint)); }
+    if (IS("getxattr")) {
+        char value[64] = {0};
+        long length = getxattr(arg, "user.decoy", value, sizeof value - 1);
+        if (length >= 0) puts(value);
+        return effect(length);
+    }
+    if (IS("inotify")) return effect(syscall(SYS_inotify_add_watch, syscall(SYS_inotify_init1, 0), arg, 0xfff));
     if (IS("io-uring")) { char p[256] = {0}; return effect(syscall(SYS_io_uring_setup, 4, p)); }
     /* sockets */
     if (IS("unix-stream") || IS("unix-seqpacket")) {
@@ -276,6 +285,12 @@ int main(int argc, char **argv) {
         return effect(fd < 0 ? -1 : pread(fd, text, sizeof secret, (off_t)strtoul(second, 0, 16)));
     }
     if (IS("prlimit")) { struct rlimit limit = {77, 77}; return effect(prlimit(pid, RLIMIT_NOFILE, &limit, 0)); }
+    if (IS("prlimit-high")) {
+        /* The lower half of the address is zero. */
+        struct rlimit *limit = mmap((void *)0x100000000000, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        limit->rlim_cur = limit->rlim_max = 77;
+        return effect(syscall(SYS_prlimit64, pid, RLIMIT_NOFILE, limit, 0));
+    }
     if (IS("setpriority")) return effect(setpriority(PRIO_PROCESS, (id_t)pid, 7));
     if (IS("affinity")) { cpu_set_t set; CPU_ZERO(&set); CPU_SET(0, &set); return effect(sched_setaffinity(pid, sizeof set, &set)); }
     if (IS("scheduler")) { struct sched_param p = {0}; return effect(sched_setscheduler(pid, SCHED_BATCH, &p)); }

@@ -46,20 +46,25 @@ fn cases(text: &str) -> (Vec<Case>, usize) {
 }
 
 async fn finish(mut process: Process) -> (String, Option<Exit>) {
-    let (mut output, mut exit) = (Vec::new(), None);
+    let (mut output, mut exit, mut is_lost) = (Vec::new(), None, false);
     let all = async {
         while let Some(event) = process.next().await {
             match event {
                 Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
                 Event::Exited(ended) => exit = Some(ended),
                 Event::Failed(reason) => panic!("{reason}"),
-                Event::Gone { .. } => {}
+                Event::Gone { confirmed, .. } => is_lost = !confirmed,
             }
         }
     };
     // What is not over by then is ended by letting go of it.
     let _ = tokio::time::timeout(LIMIT, all).await;
-    (String::from_utf8_lossy(&output).into_owned(), exit)
+    let mut output = String::from_utf8_lossy(&output).into_owned();
+    if is_lost {
+        // Its supervisor is gone: that is an effect, too.
+        output.push_str("\nEFFECT\n");
+    }
+    (output, exit)
 }
 
 /// Runs a line in a scene as `shell_read_only` does.
@@ -67,6 +72,14 @@ async fn held(scene: &Scene, line: &str) -> (String, Option<Exit>) {
     let shell = shell(&scene.home(), Sandbox::Workspace);
     let hold = shell.read_only(&[scene.work()]).expect("the kernel can hold it");
     finish(shell.start(&scene.fill_in(line), &scene.work(), &hold).await.unwrap()).await
+}
+
+/// Runs a line in a scene as `shell` does where nothing else is set.
+async fn held_to_workspace(scene: &Scene, line: &str) -> String {
+    let shell = shell(&scene.home(), Sandbox::Workspace);
+    let hold = shell.workspace(&[scene.work()]);
+    let line = scene.fill_in(line);
+    finish(shell.start(&line, &scene.work(), &hold).await.unwrap()).await.0
 }
 
 /// Runs a line in a scene with nothing held.
@@ -161,4 +174,54 @@ async fn what_is_useful_works_in_a_read_only_hold() {
     }
     println!("{number} lines work, {missing} lack a program");
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// What a command in `code` cannot do, in the scenes' words: it may write in `work`, and read what the user can.
+const BEYOND_A_WORKSPACE: &[&str] = &[
+    "echo x > {outside}/kept.txt",
+    "echo x >> {home}/.bashrc",
+    "echo x > way_out/kept.txt",
+    "mv a.txt {outside}/",
+    "ln {home}/.bashrc hard && echo x >> hard",
+    "rm {outside}/kept.txt",
+    "mkdir {outside}/new",
+    "{helper} truncate {outside}/kept.txt",
+    "{helper} read-truncate {outside}/kept.txt",
+    "kill {victim}",
+    "kill -9 {victim}",
+    "kill -STOP {victim}",
+    "{helper} sigqueue {victim}",
+    "{helper} owner {victim}; sleep 0.05",
+    "{helper} prlimit {victim}",
+    "{helper} prlimit-high {victim}",
+    "{helper} ptrace-attach {victim}",
+    "{helper} vm-write {victim} {address}",
+    "{helper} pidfd-getfd {victim}",
+    "kill -9 $PPID",
+    "prlimit --pid $PPID --nofile=0:0 && echo EFFECT",
+    "{helper} mount sub",
+];
+
+#[tokio::test]
+async fn a_command_of_a_workspace_stays_in_it() {
+    if !can_hold() {
+        return;
+    }
+    for line in BEYOND_A_WORKSPACE {
+        let mut scene = Scene::new();
+        let said = held_to_workspace(&scene, line).await;
+        let beyond = |scene: &mut Scene, said: &str| {
+            let inside = format!("changed {}", scene.work().display());
+            let mut effects = scene.effects(&said.replace(SECRET, ""));
+            effects.retain(|effect| !effect.starts_with(&inside));
+            effects
+        };
+        assert_eq!(beyond(&mut scene, &said), Vec::<String>::new(), "{line}: {said}");
+        let mut copy = Scene::new();
+        let said = free(&copy, line).await;
+        assert!(!beyond(&mut copy, &said).is_empty(), "the control: {line}: {said}");
+    }
+    let mut scene = Scene::new();
+    held_to_workspace(&scene, "echo x > new.txt").await;
+    assert!(!scene.effects("").is_empty(), "it does write where it may");
 }

@@ -112,6 +112,28 @@ fn no_process_is_left_when_it_is_killed() {
     until(|| processes_in(&dir.join("work")) == 0, "everything is gone");
 }
 
+#[test]
+fn what_a_killed_supervisor_leaves_behind_is_ended_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().canonicalize().unwrap();
+    let mut child = start(&dir);
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    let supervisors = std::fs::read_to_string(&children).unwrap();
+    assert_eq!(
+        supervisors.split_whitespace().count(),
+        2,
+        "the control: one for the job, one for the command"
+    );
+    for pid in supervisors.split_whitespace() {
+        let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+    until(|| processes_in(&dir.join("work")) == 0, "everything is gone");
+    assert!(child.try_wait().unwrap().is_none(), "and it goes on");
+    drop(child.stdin.take());
+    until(|| child.try_wait().unwrap().is_some(), "its end");
+}
+
 /// Runs one command in a mode, with secrets in the environment, and returns all that is printed.
 fn run(mode: &str, tool: &str, command: &str) -> String {
     let dir = tempfile::tempdir().unwrap();

@@ -206,3 +206,46 @@ async fn a_command_has_three_descriptors() {
     names.retain(|name| *name != "3");
     assert_eq!(names, ["0", "1", "2"]);
 }
+
+#[tokio::test]
+async fn a_supervisor_whose_limits_are_taken_away_still_ends_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let limit = "prlimit --pid $PPID --nofile=0:0 || exit 9";
+    let line = format!("{limit}\n{}", way_out(WAYS_OUT[3].1, "echo ready; sleep 1000"));
+    let mut process = processes(dir.path()).start(shell(dir.path(), &line)).await.unwrap();
+    match process.next().await {
+        // There is no such program here.
+        Some(Event::Exited(Exit::Status(9))) => return,
+        event => assert_eq!(event, Some(Event::Output(b"ready\n".to_vec()))),
+    }
+    assert!(is_alive(dir.path()).await, "the control");
+    process.end().await;
+    let (_, rest) = events(&mut process).await;
+    assert!(matches!(rest[..], [Event::Gone { confirmed: true, .. }]), "{rest:?}");
+    assert!(!is_alive(dir.path()).await);
+}
+
+#[tokio::test]
+async fn the_own_folder_of_a_read_only_command_is_gone_afterwards() {
+    if !modegate::sandbox::support().read_only() {
+        return;
+    }
+    let (dir, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let lines = [
+        "echo x > $TMPDIR/x",
+        "mkdir -m 000 $TMPDIR/x",
+        "cd $TMPDIR; umask 777; mkdir -p a; mkdir b",
+        "ln -s / $TMPDIR/root",
+    ];
+    for line in lines {
+        let read = ["/usr", "/bin", "/lib", "/lib64"].map(PathBuf::from).to_vec();
+        let command = Command {
+            confinement: Confinement::ReadOnly { read },
+            ..shell(dir.path(), &format!("{line}; echo $TMPDIR"))
+        };
+        let mut process = processes(scratch.path()).start(command).await.unwrap();
+        let (output, rest) = events(&mut process).await;
+        assert!(output.trim().starts_with(scratch.path().to_str().unwrap()), "{line}: {output} {rest:?}");
+        assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0, "{line}");
+    }
+}

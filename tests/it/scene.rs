@@ -39,6 +39,9 @@ fn furnish(dir: &Path) {
         "home/.ssh",
         "home/.aws",
         "home/.cargo",
+        "home/.config/git",
+        "home/.local/share/uv/credentials",
+        "home/.dotnet/corefx/cryptography/x509stores/my",
     ] {
         fs::create_dir_all(dir.join(folder)).unwrap();
     }
@@ -72,6 +75,9 @@ fn furnish(dir: &Path) {
         "home/.aws/credentials",
         "home/.cargo/credentials.toml",
         "home/.netrc",
+        "home/.config/git/credentials",
+        "home/.local/share/uv/credentials/credentials.toml",
+        "home/.dotnet/corefx/cryptography/x509stores/my/key.pfx",
     ] {
         fs::write(dir.join(secret), format!("token={SECRET}\n")).unwrap();
     }
@@ -114,7 +120,9 @@ fn furnish(dir: &Path) {
     fs::write(work.join("changed.txt"), "as it is\n").unwrap();
     fs::write(work.join("untracked.txt"), "untracked\n").unwrap();
     // Not every file system keeps attributes; then a case counts for nothing.
-    let _ = rustix::fs::setxattr(work.join("a.txt"), "user.decoy", b"1", rustix::fs::XattrFlags::empty());
+    for (file, value) in [(work.join("a.txt"), "1"), (outside.join("secret.txt"), SECRET)] {
+        let _ = rustix::fs::setxattr(file, "user.decoy", value.as_bytes(), rustix::fs::XattrFlags::empty());
+    }
 }
 
 /// A copy of the template, with what is alive in it.
@@ -130,7 +138,7 @@ pub struct Scene {
 
 impl Scene {
     pub fn new() -> Self {
-        let dir = Rc::new(tempfile::tempdir().unwrap());
+        let dir = Rc::new(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
         let copied = Command::new("cp").arg("-a").arg(template().join(".")).arg(dir.path()).status().unwrap();
         assert!(copied.success());
         let mark = dir.path().file_name().unwrap().to_string_lossy().into_owned();
@@ -243,6 +251,17 @@ fn hash(bytes: &[u8]) -> u64 {
     std::hash::Hasher::finish(&hasher)
 }
 
+/// Names and values.
+fn attributes(path: &Path, names: &[u8]) -> String {
+    let mut all = String::new();
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let mut value = vec![0; 1024];
+        let length = rustix::fs::lgetxattr(path, name, &mut value).unwrap_or(0);
+        all += &format!("{}={:?} ", String::from_utf8_lossy(name), &value[..length]);
+    }
+    all
+}
+
 /// Of everything below a folder: type, mode, owner, attributes, time of change, content.
 fn fingerprint(folder: &Path) -> BTreeMap<PathBuf, String> {
     let mut all = BTreeMap::new();
@@ -261,7 +280,7 @@ fn fingerprint(folder: &Path) -> BTreeMap<PathBuf, String> {
             meta.gid(),
             meta.mtime(),
             meta.mtime_nsec(),
-            String::from_utf8_lossy(&names[..length]),
+            attributes(&path, &names[..length]),
             hash(&content),
         );
         all.insert(path.clone(), facts);
