@@ -133,7 +133,11 @@ impl Agent {
         let mode = self.first_mode(request.meta.as_ref())?;
         let catalogue = self.catalogue()?;
         let id = self.shared.source.session_id();
-        let notices = not_started(&request.mcp_servers).into_iter().chain(catalogue.ambiguity()).collect();
+        let notices = not_started(&request.mcp_servers)
+            .into_iter()
+            .chain(catalogue.ambiguity())
+            .chain(self.shared.tools.missing_commands(&workspace).map(str::to_owned))
+            .collect();
         let (shared, client) = (
             Shared {
                 tools: self.shared.tools.for_session(&workspace),

@@ -102,8 +102,7 @@ impl Config {
         if let (Some(_), Location::File(path)) = (&flags.store, &store) {
             Store::check(path).with_context(|| format!("--store {}", path.display()))?;
         }
-        let here = std::env::current_dir().context("the current directory")?;
-        let cwd = flags.cwd.as_ref().map_or(here.clone(), |cwd| here.join(cwd));
+        let cwd = working_folder(flags)?;
         if !cwd.is_dir() {
             bail!("--cwd: {} is not a directory", cwd.display());
         }
@@ -193,6 +192,12 @@ pub fn replay_places() -> anyhow::Result<(PathBuf, PathBuf)> {
     let scratch = std::env::temp_dir().join(format!("modegate-replay-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).context("making a folder for replays")?;
     Ok((binary, std::fs::canonicalize(scratch)?))
+}
+
+/// Where a headless prompt works.
+pub fn working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
+    let here = std::env::current_dir().context("the current directory")?;
+    Ok(flags.cwd.as_ref().map_or(here.clone(), |cwd| here.join(cwd)))
 }
 
 /// A new empty folder, for a trial.

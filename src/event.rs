@@ -170,7 +170,7 @@ impl ToolCallUpdateEvent {
     /// A call that is over without success; the text is for the model and the client.
     pub fn failed(id: ToolCallId, text: impl Into<String>) -> Self {
         let text = text.into();
-        let content = Some(vec![ToolContent::text(&text)]);
+        let content = Some(vec![ToolContent::middle(&text)]);
         Self { id, status: ToolCallStatus::Failed, content, result: Some(text), denied: None }
     }
 }

@@ -125,6 +125,16 @@ pub enum Scope {
     Command(String, String),
 }
 
+impl std::fmt::Display for Scope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tool(tool) => write!(f, "{tool}"),
+            Self::Below(tool, path) => write!(f, "{tool} below {}", path.display()),
+            Self::Command(_, command) => write!(f, "{command}"),
+        }
+    }
+}
+
 /// Remembered answers. A grant is inert in every mode but the one it was given in.
 #[derive(Debug, Clone, Default)]
 pub struct Grants {
@@ -198,9 +208,9 @@ pub fn decide(ceilings: &[&Mode], grants: &Grants, call: &CallFacts) -> Verdict 
             scopes.extend(commands.iter().map(|it| Scope::Command(call.tool.clone(), it.clone())));
         }
     }
-    if scopes.iter().any(|scope| grants.is_rejected(&own.id, scope)) {
+    if let Some(scope) = scopes.iter().find(|scope| grants.is_rejected(&own.id, scope)) {
         let message =
-            format!("The user has rejected {} for the rest of this session in {} mode.", call.tool, own.id);
+            format!("The user has rejected {scope} for the rest of this session in {} mode.", own.id);
         return Verdict::Deny(Denial { rule: "rejected_always", message });
     }
     if !outside && !ceilings.iter().any(|mode| must_ask(mode, call.effect)) {
@@ -294,7 +304,7 @@ fn nature(access: Access) -> &'static str {
 fn possible(mode: &Mode) -> &'static str {
     match mode.access {
         Access::ReadOnly => {
-            "You can read and search, and write a plan in your answer; the user decides when to leave this mode."
+            "You can read and search (with commands, too, where shell_read_only is offered), and write a plan in your answer; the user decides when to leave this mode."
         }
         Access::Edit => "You can read, search and edit files where the mode allows it.",
         Access::Full => "The other tools remain available.",

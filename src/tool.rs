@@ -243,6 +243,15 @@ impl Toolset {
         Self::new(tools)
     }
 
+    /// Why a session in these folders has no read-only commands, where the kernel could hold them.
+    pub fn missing_commands(&self, workspace: &Workspace) -> Option<&'static str> {
+        let shell = self.shell.as_ref().filter(|shell| shell.support().read_only())?;
+        shell.read_only(workspace.roots()).is_none().then_some(
+            "There are no read-only commands in this session: its folder is your home folder, the root of the file system, or a \
+             folder around them, and these are not readable as a whole.\n\n",
+        )
+    }
+
     /// These tools, and commands that are run with a shell.
     #[must_use]
     pub fn with_shell(self, shell: Shell) -> Self {

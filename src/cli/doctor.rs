@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use crate::config::Flags;
 use crate::config::checkup::{self, State};
 use crate::config::environment::Environment;
-use crate::config::{self, Flags};
 
 /// Looks, and says what it sees. The exit code is 1 if something is wrong.
 pub(super) async fn run(
@@ -13,9 +13,7 @@ pub(super) async fn run(
     environment: &Environment,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let scratch = config::scratch_folder(environment)?;
-    let findings = checkup::check(flags, environment, &scratch).await;
-    std::fs::remove_dir_all(&scratch)?;
+    let findings = checkup::check(flags, environment).await;
     let mut is_fine = true;
     for finding in findings {
         let (mark, text) = match finding.state {

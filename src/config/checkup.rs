@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::environment::Environment;
-use super::{Flags, commands, location, providers, user_file};
+use super::{Config, Flags, commands, location, providers, scratch_folder, user_file, working_folder};
 use crate::model::ModelId;
 use crate::model::catalogue::PROVIDERS;
 use crate::process::shell::Shell;
@@ -31,15 +31,18 @@ pub enum State {
     Wrong(String, &'static str),
 }
 
-/// Looks at everything. A command is tried in `scratch`, which is empty.
-pub async fn check(flags: &Flags, environment: &Environment, scratch: &Path) -> Vec<Finding> {
+/// Looks at everything. A command is tried in a folder of its own, which is gone afterwards.
+pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |what, state| findings.push(Finding { what, state });
     let read = user_file::read(environment.config_folder.as_deref());
+    let is_readable = read.is_ok();
     add("settings", settings(environment, read.as_ref().err()));
     let file = read.unwrap_or_default();
     add("keys", keys(environment));
-    add("model", model(flags, environment));
+    if is_readable {
+        add("command line, model", model(flags, environment));
+    }
     add("store", store(flags, environment));
     let support = sandbox::support();
     match support.missing() {
@@ -49,15 +52,27 @@ pub async fn check(flags: &Flags, environment: &Environment, scratch: &Path) -> 
             add("kernel", State::Wrong(reason, advice));
         }
     }
-    match commands::shell(environment, &file.shell.unwrap_or_default()) {
+    let settings = file.shell.unwrap_or_default();
+    match commands::shell(environment, &settings) {
         Ok(shell) => {
             add("shell", State::Fine(shell.program().to_owned()));
-            add("read-only commands", read_only(&shell, scratch).await);
-            add("other commands", other(&shell, scratch));
+            add("read-only commands", read_only(&shell, environment, flags).await);
+            add("other commands", other(&shell));
+            for place in
+                settings.read.iter().chain(&settings.write).filter(|place| is_missing(environment, place))
+            {
+                let reason = format!("{} in the settings of the shell is not there", place.display());
+                add("shell", State::Wrong(reason, "mend `shell` in config.yaml"));
+            }
         }
-        Err(error) => add("shell", State::Wrong(format!("{error:#}"), "mend config.yaml")),
+        Err(error) => add("shell", State::Wrong(format!("{error:#}"), "mend `shell` in config.yaml")),
     }
     findings
+}
+
+fn is_missing(environment: &Environment, place: &Path) -> bool {
+    let home = environment.user.home.as_deref();
+    !commands::absolute(place, home).is_ok_and(|place| place.exists())
 }
 
 fn settings(environment: &Environment, error: Option<&anyhow::Error>) -> State {
@@ -65,7 +80,10 @@ fn settings(environment: &Environment, error: Option<&anyhow::Error>) -> State {
         return State::Absent("there is no home directory".into());
     };
     if let Some(error) = error {
-        return State::Wrong(format!("{error:#}"), "mend the file; docs/models.md has every key");
+        return State::Wrong(
+            format!("{error:#}"),
+            "mend the file; docs/models.md and docs/modes.md have every key",
+        );
     }
     let there = [user_file::CONFIG, user_file::SETUP].map(|name| folder.join(name));
     let there: Vec<String> =
@@ -89,8 +107,11 @@ fn keys(environment: &Environment) -> State {
 
 fn model(flags: &Flags, environment: &Environment) -> State {
     let named = flags.model.as_deref().or(environment.model.as_deref());
+    if let Err(error) = Config::new(flags, environment.clone()) {
+        return State::Wrong(format!("{error:#}"), "see `modegate --help`");
+    }
     if named.is_some_and(|name| name.starts_with("scripted:")) {
-        return State::Fine("a script".into());
+        return State::Fine("a script; the settings are not read for it".into());
     }
     let asked = named.map(ModelId::new);
     let catalogue = match providers::load(environment, asked.as_ref()) {
@@ -108,9 +129,16 @@ fn model(flags: &Flags, environment: &Environment) -> State {
 fn store(flags: &Flags, environment: &Environment) -> State {
     match location(flags.store.as_deref(), environment) {
         Ok(Location::Memory) => State::Absent("in memory only".into()),
-        Ok(Location::File(path)) if !path.exists() => {
-            State::Absent(format!("{}: made with the first session", path.display()))
-        }
+        Ok(Location::File(path)) if !path.exists() => match can_be_made(&path) {
+            Ok(()) => State::Absent(format!("{}: made with the first session", path.display())),
+            Err(error) => {
+                let reason = format!("{} cannot be made: {error}", path.display());
+                State::Wrong(
+                    reason,
+                    "name another file with --store; until then sessions are kept in memory only",
+                )
+            }
+        },
         Ok(Location::File(path)) => match Store::check(&path) {
             Ok(()) => State::Fine(path.display().to_string()),
             Err(error) => {
@@ -121,22 +149,53 @@ fn store(flags: &Flags, environment: &Environment) -> State {
     }
 }
 
-async fn read_only(shell: &Shell, scratch: &Path) -> State {
+/// Tries to make a file in the nearest folder that is there, and takes it away again.
+fn can_be_made(path: &Path) -> std::io::Result<()> {
+    let folder = path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
+    let probe = folder.join(format!(".modegate-doctor-{}", std::process::id()));
+    std::fs::File::create_new(&probe)?;
+    std::fs::remove_file(probe)
+}
+
+async fn read_only(shell: &Shell, environment: &Environment, flags: &Flags) -> State {
     if let Some(reason) = shell.support().missing() {
         return State::Absent(reason);
     }
-    match trial::try_read_only(shell, scratch).await {
-        Ok(tried) => {
-            let network = if tried.network { "writing, chmod and the network" } else { "writing and chmod" };
-            State::Fine(format!("tried: it reads; {network} are refused"))
+    let scratch = match scratch_folder(environment) {
+        Ok(scratch) => scratch,
+        Err(error) => {
+            return State::Wrong(format!("{error:#}"), "set TMPDIR to a folder that can be written");
         }
-        Err(reason) => State::Wrong(reason, "do not rely on plan mode's commands here; please report it"),
+    };
+    let tried = trial::try_read_only(shell, &scratch).await;
+    // It has a file of ours, and what the trial wrote.
+    if let Err(error) = std::fs::remove_dir_all(&scratch) {
+        return State::Wrong(format!("{}: {error}", scratch.display()), "remove it");
+    }
+    let network = match tried {
+        Ok(tried) if tried.network => "writing, chmod and the network",
+        Ok(_) => "writing and chmod",
+        Err(reason) => {
+            return State::Wrong(reason, "do not rely on plan mode's commands here; please report it");
+        }
+    };
+    let here = working_folder(flags).and_then(|cwd| Ok(std::fs::canonicalize(cwd)?));
+    match here {
+        Ok(here) if shell.read_only(std::slice::from_ref(&here)).is_none() => State::Wrong(
+            format!(
+                "they work, but not in {}: it is the home folder, the root, or a folder around them",
+                here.display()
+            ),
+            "begin sessions in a project's folder",
+        ),
+        _ => State::Fine(format!("tried: they read; {network} are refused")),
     }
 }
 
-fn other(shell: &Shell, scratch: &Path) -> State {
-    if shell.workspace(&[scratch.to_owned()]).is_off() {
+fn other(shell: &Shell) -> State {
+    if shell.workspace(&[]).is_off() {
         return State::Absent("not held: they can write whatever you can".into());
     }
-    State::Fine("write in the session's folders, temporary folders and caches".into())
+    let text = "they write in the session's folders, temporary folders, caches that are there, and what `shell: {write}` names";
+    State::Fine(text.into())
 }

@@ -32,7 +32,8 @@ pub fn shell(environment: &Environment, settings: &ShellSettings) -> anyhow::Res
     Ok(Shell::new(processes(environment), program, user, seen, settings.sandbox, sandbox::support()))
 }
 
-fn absolute(path: &Path, home: Option<&Path>) -> anyhow::Result<PathBuf> {
+/// A path of the settings: `~/` is the home folder.
+pub fn absolute(path: &Path, home: Option<&Path>) -> anyhow::Result<PathBuf> {
     match (path.strip_prefix("~"), home) {
         (Ok(below), Some(home)) => Ok(home.join(below)),
         _ if path.is_absolute() => Ok(path.to_owned()),

@@ -223,7 +223,10 @@ pub fn readable(user: &User, roots: &[PathBuf]) -> Option<Vec<PathBuf>> {
     if roots.iter().any(|root| is_too_wide(user, root)) {
         return None;
     }
-    let mut places: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
+    // A service's home may lie in a folder of the system's: then that folder is not readable as a whole.
+    let system =
+        SYSTEM.iter().map(PathBuf::from).filter(|place| !place.is_dir() || !is_too_wide(user, place));
+    let mut places: Vec<PathBuf> = system.collect();
     places.extend(SETTINGS.iter().map(|name| Path::new("/etc").join(name)));
     if let Some(home) = &user.home {
         places.extend(IN_HOME.iter().map(|name| home.join(name)));

@@ -27,6 +27,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("PAGER", "cat"),
     ("GIT_PAGER", "cat"),
     ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_EDITOR", "true"),
 ];
 
 /// The same for read-only commands: git does not try to refresh its index.
@@ -36,6 +37,7 @@ const READ_ONLY_SETTINGS: &[(&str, &str)] = &[
     ("PAGER", "cat"),
     ("GIT_PAGER", "cat"),
     ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_EDITOR", "true"),
     ("GIT_OPTIONAL_LOCKS", "0"),
 ];
 

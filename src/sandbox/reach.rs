@@ -50,7 +50,7 @@ fn workspace() -> BpfProgram {
             calls.extend([answer(refuse), answer(leave)]);
         }
         // In the second table `ioctl` has another number, too.
-        for number in [*ioctl, ioctl | X32, 514 | X32] {
+        for number in [*ioctl, ioctl | X32, 0x202 | X32] {
             calls.extend([load(NUMBER), jump(number, 0, 4)]);
             // `TIOCSTI` and `TIOCLINUX`.
             calls.extend([load(low(1)), jump(0x5412, 1, 0), jump(0x541c, 0, 1), answer(refuse)]);

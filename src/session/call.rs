@@ -77,12 +77,9 @@ impl Turn {
                 self.finish(id, output).await?;
                 Ok(After::GoOn)
             }
-            Err(_) if cancel.is_cancelled() && !self.cancel.is_cancelled() => {
-                self.failed(
-                    id,
-                    "Stopped: the session's mode has changed and does not allow this call.".into(),
-                )
-                .await
+            Err(error) if cancel.is_cancelled() && !self.cancel.is_cancelled() => {
+                let why = "Stopped: the session's mode has changed and does not allow this call.";
+                self.failed(id, format!("{error}\n{why}")).await
             }
             Err(error) => self.failed(id, error.to_string()).await,
         }

@@ -9,13 +9,18 @@ use tree_sitter::{Node, Parser};
 
 use crate::permission::Commands;
 
-/// Programs that only read and print, whatever they are told: an answer for one covers it with any arguments.
+/// Programs that only say something: an answer for one covers it with any arguments.
 #[rustfmt::skip]
-const PLAIN: &[&str] = &[
-    ":", "basename", "cat", "cd", "cmp", "comm", "cut", "df", "diff", "dirname", "du", "echo", "egrep", "expr", "false",
-    "fgrep", "free", "grep", "groups", "head", "hexdump", "id", "jq", "ls", "lscpu", "lsblk", "md5sum", "nl", "nproc", "od", "paste",
-    "printenv", "ps", "pwd", "readlink", "realpath", "rev", "seq", "sha1sum", "sha256sum", "sleep", "stat", "strings", "tac",
-    "tail", "tr", "true", "tty", "type", "uname", "uptime", "wc", "which", "whoami", "xxd",
+const SAYING: &[&str] = &[
+    ":", "basename", "dirname", "echo", "expr", "false", "free", "groups", "id", "lscpu", "nproc", "pwd", "seq", "sleep", "true",
+    "tty", "type", "uname", "uptime", "which", "whoami",
+];
+
+/// Programs that only read and print: an answer for one covers it with any arguments that stay in the folder.
+#[rustfmt::skip]
+const READING: &[&str] = &[
+    "cat", "cd", "cmp", "comm", "cut", "df", "diff", "du", "egrep", "fgrep", "grep", "head", "hexdump", "jq", "ls", "md5sum", "nl",
+    "od", "paste", "readlink", "realpath", "rev", "sha1sum", "sha256sum", "stat", "strings", "tac", "tail", "tr", "wc", "xxd",
 ];
 
 /// Programs whose first words say what they do, as long as no option follows: an answer covers those words with any further
@@ -51,6 +56,9 @@ const SHELL_WORDS: &[&str] = &[
     "source", "test", "[", "time", "trap", "typeset", "unset", "wait", "sudo", "doas", "su", "env", "xargs", "sh", "bash", "dash", "zsh",
     "ksh", "fish", "nohup", "setsid", "timeout", "nice", "watch", "ssh", "parallel",
 ];
+
+/// Bytes of a line that can be shown whole: there is no "always" for what was not seen.
+const MAX_SHOWN: usize = 4 * 1024;
 
 /// What a command line does.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -135,13 +143,14 @@ impl CommandLine {
     /// What an answer would cover. `elsewhere` names the folder, where that is not the session's own: there the same words
     /// can mean something else.
     pub fn to_commands(&self, elsewhere: Option<&str>) -> Commands {
-        if self.is_opaque || !self.writes.is_empty() {
+        if self.is_opaque || !self.writes.is_empty() || self.text.len() > MAX_SHOWN {
             return Commands::Opaque;
         }
         let prefixes: Option<Vec<&String>> =
             self.commands.iter().map(|command| command.prefix.as_ref()).collect();
         let Some(prefixes) = prefixes else { return Commands::Opaque };
-        let is_plain = |prefix: &&String| PLAIN.contains(&prefix.as_str());
+        let is_plain =
+            |prefix: &&String| SAYING.contains(&prefix.as_str()) || READING.contains(&prefix.as_str());
         let moves = prefixes.iter().any(|prefix| *prefix == "cd");
         if moves && !prefixes.iter().all(is_plain) {
             let place = elsewhere.map(|place| format!(" (in {place})")).unwrap_or_default();
@@ -215,7 +224,7 @@ fn prefix(words: &[Option<String>], text: &str) -> Option<String> {
     if SHELL_WORDS.contains(&program) {
         return None;
     }
-    if PLAIN.contains(&program) {
+    if SAYING.contains(&program) || (READING.contains(&program) && stays_inside(text)) {
         return Some(program.to_owned());
     }
     // Exactly this can only be said of what stands there as it is.
@@ -238,6 +247,16 @@ fn prefix(words: &[Option<String>], text: &str) -> Option<String> {
         };
     }
     Some(format!("{program} {subcommand}"))
+}
+
+/// Whether no word of a command can name a place outside of the folder: none is absolute, goes up, or is only known when
+/// it runs.
+fn stays_inside(text: &str) -> bool {
+    let leaves = |word: &str| {
+        let word = word.trim_matches(['\'', '"']);
+        word.starts_with(['/', '~']) || word.contains("..") || word.contains("=/") || word.contains('$')
+    };
+    !text.split([' ', '\t', '\n']).any(leaves)
 }
 
 fn place(node: Node<'_>) -> Place {
@@ -274,7 +293,7 @@ mod tests {
     fn an_answer_covers_what_is_run_and_nothing_that_runs_something_else() {
         check("git status", "git status");
         check("git status && git diff src | head -5", "git status, git diff, head");
-        check("ls -la; ls /tmp", "ls");
+        check("ls -la; ls src/*.rs", "ls");
         check("cargo test 2>&1 | tail -20", "cargo test, tail");
         check("npm run build", "npm run build");
         check("make", "make");

@@ -40,6 +40,20 @@ impl ToolContent {
         Self::Text(clip(text, TEXT).into_owned())
     }
 
+    /// Text of which the end matters as much as the start: if it is too long, what is in between is left out.
+    pub fn middle(text: &str) -> Self {
+        if fitting(text, TEXT) == text.len() {
+            return Self::Text(text.to_owned());
+        }
+        let head = &text[..fitting(text, TEXT / 3)];
+        let mut start = text.len().saturating_sub(TEXT / 3);
+        while !text.is_char_boundary(start) || fitting(&text[start..], TEXT / 2) < text.len() - start {
+            start += 1;
+        }
+        let missing = start - head.len();
+        Self::Text(format!("{head}\n[{missing} bytes in between are not shown]\n{}", &text[start..]))
+    }
+
     /// A change of one file out of `files` that a call changes: whole if its share allows it, else as hunks.
     pub fn diff(path: &Path, old: Option<&str>, new: &str, files: usize) -> Self {
         let files = files.max(1);

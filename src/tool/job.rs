@@ -50,9 +50,20 @@ pub struct Look {
     pub end: Option<End>,
 }
 
+/// What the model is told besides, where it helps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// That the command was held to reading, if it failed.
+    pub held: bool,
+    /// That there is a way to keep something running, if it left something behind.
+    pub keeps: bool,
+}
+
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
+    /// What goes with it.
+    pub notes: Notes,
     /// The command's own end, if it came to it.
     pub exit: Option<Exit>,
     /// Who ended it, if it was ended.
@@ -79,8 +90,7 @@ pub enum Why {
 impl Job {
     /// Takes charge of a process. `limit` is how long it may run.
     pub fn begin(
-        id: String,
-        line: String,
+        (id, line, notes): (String, String, Notes),
         process: Process,
         permit: Permit,
         limit: Option<Duration>,
@@ -88,7 +98,7 @@ impl Job {
         let (mailbox, messages) = mpsc::channel(MAILBOX);
         let (count, changes) = watch::channel(0);
         let task = Task { process, messages, changed: count, output: Output::default(), end: None };
-        tokio::spawn(task.run(permit, limit));
+        tokio::spawn(task.run(notes, permit, limit));
         Self { id, line, mailbox, changes }
     }
 
@@ -133,8 +143,8 @@ struct Task {
 }
 
 impl Task {
-    async fn run(mut self, permit: Permit, limit: Option<Duration>) {
-        let mut end = End { exit: None, why: None, failure: None, left_behind: 0, confirmed: false };
+    async fn run(mut self, notes: Notes, permit: Permit, limit: Option<Duration>) {
+        let mut end = End { notes, exit: None, why: None, failure: None, left_behind: 0, confirmed: false };
         let begun = Instant::now();
         // When it is ended without being asked any more.
         let mut deadline = limit.map(|limit| begun + limit);
@@ -148,9 +158,15 @@ impl Task {
                     self.process.end().await;
                 }
                 () = at(deadline), if !is_ending => {
-                    end.why.get_or_insert(Why::Time(limit.unwrap_or_default()));
-                    is_ending = true;
-                    self.process.end().await;
+                    if end.why.is_none() {
+                        // It may end in its own way first.
+                        end.why = Some(Why::Time(limit.unwrap_or_default()));
+                        deadline = Some(Instant::now() + PATIENCE);
+                        self.process.ask_to_end().await;
+                    } else {
+                        is_ending = true;
+                        self.process.end().await;
+                    }
                 }
                 event = self.process.next() => match event {
                     Some(Event::Output(bytes) | Event::Error(bytes)) => self.output.push(&bytes),
@@ -231,6 +247,9 @@ impl Output {
     /// As text; what is missing in between is said.
     fn text(&self) -> String {
         let tail: Vec<u8> = self.tail.iter().copied().collect();
+        if self.head.contains(&0) || tail.contains(&0) {
+            return format!("[Binary output, {} bytes.]", self.written);
+        }
         let missing = self.written - self.head.len() - tail.len();
         if missing == 0 {
             return String::from_utf8_lossy(&[self.head.as_slice(), &tail].concat()).into_owned();
@@ -258,7 +277,7 @@ impl Look {
 impl End {
     /// Whether the command ran to an end of its own.
     pub fn is_own(&self) -> bool {
-        self.why.is_none() && self.failure.is_none()
+        self.why.is_none() && self.failure.is_none() && self.confirmed
     }
 
     fn describe(&self, was_silent: bool) -> String {
@@ -267,7 +286,9 @@ impl End {
             parts.push(format!("It was not run: {failure}."));
         }
         match self.why {
-            Some(Why::Revoked) => parts.push("It was stopped.".into()),
+            Some(Why::Revoked) => parts.push(
+                "It was stopped: its turn was cancelled, or the mode does not allow it any more.".into(),
+            ),
             Some(Why::Time(limit)) => {
                 parts.push(format!("It was stopped: it took longer than {} s.", limit.as_secs_f64()));
             }
@@ -276,22 +297,25 @@ impl End {
         }
         match self.exit {
             Some(Exit::Status(0)) if was_silent => parts.push("Exit status 0, no output.".into()),
-            Some(Exit::Status(status)) => parts.push(format!("Exit status {status}.")),
+            Some(Exit::Status(status)) => {
+                parts.push(format!("Exit status {status}."));
+                if status != 0 && self.notes.held {
+                    parts.push(
+                        "The command was held to reading: no writing, no network, no home folder.".into(),
+                    );
+                }
+            }
             Some(Exit::Signal(signal)) => parts.push(format!("Ended by signal {signal}.")),
             None => {}
         }
-        match self.left_behind {
-            0 => {}
-            1 if self.exit.is_some() => {
-                parts.push(
-                    "A process that it left behind was ended with it; run_background_job keeps one running."
-                        .into(),
-                );
-            }
-            n if self.exit.is_some() => {
-                parts.push(format!("{n} processes that it left behind were ended with it; run_background_job keeps one running."));
-            }
-            _ => {}
+        if self.left_behind > 0 && self.exit.is_some() {
+            let what = if self.left_behind == 1 {
+                "A process that it left behind was"
+            } else {
+                "Processes that it left behind were"
+            };
+            let how = if self.notes.keeps { "; run_background_job keeps one running" } else { "" };
+            parts.push(format!("{what} ended with it{how}."));
         }
         if !self.confirmed {
             parts.push("Whether anything of it still runs is not known.".into());

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::job::Notes;
 use super::shell::Start;
 use super::{Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments};
 use crate::acp::ToolKind;
@@ -95,7 +96,7 @@ impl PreparedCall for RunCall {
             return Err(ToolError::Failed(text));
         }
         let id = format!("job_{}", context.jobs.len() + 1);
-        let job = start.begin(id, &shell, &hold, context.permit, None).await?;
+        let job = start.begin(id, Notes::default(), &shell, &hold, context.permit, None).await?;
         let text = format!("Started {}. view_background_job shows what it writes.", job.id);
         Ok(ToolOutput { text, job: Some(job), ..ToolOutput::default() })
     }
@@ -218,7 +219,7 @@ impl PreparedCall for About {
                 job.over().await.ok_or_else(lost)?.describe()
             }
         };
-        Ok(ToolOutput { text, ..ToolOutput::default() })
+        Ok(ToolOutput { content: vec![ToolContent::middle(&text)], text, ..ToolOutput::default() })
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::command_line::CommandLine;
 use super::content::fitting;
+use super::job::Notes;
 use super::{
     AtWork, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
     blocking, resolve,
@@ -145,17 +146,20 @@ impl Start {
             Ok((line, parsed))
         })
         .await?;
+        if !target.path.is_dir() {
+            return Err(bad(&format!("cwd {} is not a directory", target.path.display())));
+        }
         let elsewhere = (target.path != workspace.cwd()).then(|| workspace.display(&target));
         Ok(Self { line, parsed, cwd: target.path, elsewhere })
     }
 
     /// One line for people.
     pub fn title(&self) -> String {
-        let line = self.line.trim().lines().next().unwrap_or_default();
-        match line.char_indices().nth(TITLE) {
-            Some((end, _)) => format!("{}…", &line[..end]),
-            None => line.to_owned(),
-        }
+        let whole = visible(self.line.trim());
+        let line = whole.lines().next().unwrap_or_default();
+        let end = line.char_indices().nth(TITLE).map_or(line.len(), |(end, _)| end);
+        let more = if end < whole.len() { "…" } else { "" };
+        format!("{}{more}", &line[..end])
     }
 
     /// What it runs.
@@ -165,23 +169,27 @@ impl Start {
 
     /// What the user is shown when asked: the line as it is, and its parts.
     pub fn preview(&self) -> Vec<ToolContent> {
-        let longest = self.line.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+        let line = visible(self.line.trim_end());
+        let longest = line.split(|c| c != '`').map(str::len).max().unwrap_or(0);
         let fence = "`".repeat(longest.max(2) + 1);
-        let text = format!("{fence}sh\n{}\n{fence}\n{}", self.line.trim_end(), self.parsed.describe());
-        vec![ToolContent::text(&text)]
+        let place = self.elsewhere.as_ref().map(|place| format!("In: {place}\n")).unwrap_or_default();
+        // The parts come first: a long line is cut.
+        let text = format!("{place}{}{fence}sh\n{line}\n{fence}\n", self.parsed.describe());
+        vec![ToolContent::middle(&text)]
     }
 
     /// Starts it.
     pub async fn begin(
         self,
         id: String,
+        notes: Notes,
         shell: &Shell,
         hold: &Hold,
         permit: crate::gate::Permit,
         limit: Option<Duration>,
     ) -> Result<Job, ToolError> {
         match shell.start(&self.line, &self.cwd, hold).await {
-            Ok(process) => Ok(Job::begin(id, self.line, process, permit, limit)),
+            Ok(process) => Ok(Job::begin((id, self.line, notes), process, permit, limit)),
             Err(error) => Err(ToolError::Failed(format!("The command cannot be started: {error}."))),
         }
     }
@@ -216,7 +224,8 @@ impl PreparedCall for Call {
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let Self { start, limit, shell, hold } = *self;
         let _at_work = AtWork::begin();
-        let mut job = start.begin(String::new(), &shell, &hold, context.permit, Some(limit)).await?;
+        let notes = Notes { held: hold.is_read_only(), keeps: !hold.is_read_only() };
+        let mut job = start.begin(String::new(), notes, &shell, &hold, context.permit, Some(limit)).await?;
         let look = tokio::select! {
             biased;
             look = { let mut job = job.clone(); async move { job.over().await } } => look,
@@ -226,9 +235,23 @@ impl PreparedCall for Call {
         let text = look.describe();
         match look.end {
             Some(end) if !end.is_own() => Err(ToolError::Failed(text)),
-            _ => Ok(ToolOutput { text, ..ToolOutput::default() }),
+            _ => Ok(ToolOutput { content: vec![ToolContent::middle(&text)], text, ..ToolOutput::default() }),
         }
     }
+}
+
+/// The text with what a person could not see made visible: control characters, and those that turn the direction of
+/// text or have no width.
+fn visible(text: &str) -> String {
+    let is_unseen = |c: char| {
+        (c.is_control() && c != '\n' && c != '\t')
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_unseen(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+    }
+    shown
 }
 
 /// Shows what a command has written so far, at its pace, for ever.

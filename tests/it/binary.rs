@@ -10,7 +10,12 @@ use serde_json::{Value, json};
 
 fn modegate(dir: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
-    command.current_dir(dir).args(arguments).env_clear().env("HOME", dir).env("MODEGATE_LOG", "warn");
+    command
+        .current_dir(dir)
+        .args(arguments)
+        .env_clear()
+        .env("HOME", dir.join("home"))
+        .env("MODEGATE_LOG", "warn");
     command
 }
 

@@ -194,7 +194,7 @@ async fn a_question_shows_the_parts_and_always_covers_just_those() {
     assert_eq!(call_shown["kind"], "execute");
     assert_eq!(
         call_shown["content"][0]["content"]["text"],
-        "```sh\necho a | cat; ls > /dev/null\n```\n1. `echo a`\n2. `cat` (reads the output of the one before)\n3. `ls`\n"
+        "1. `echo a`\n2. `cat` (reads the output of the one before)\n3. `ls`\n```sh\necho a | cat; ls > /dev/null\n```\n"
     );
     assert_eq!(
         question["params"]["options"][1]["name"],
@@ -202,7 +202,7 @@ async fn a_question_shows_the_parts_and_always_covers_just_those() {
     );
     answer(&mut harness, &question, "allow_always").await;
     // None of these is asked for: each part was allowed.
-    for line in ["ls; echo b", "cat /dev/null"] {
+    for line in ["ls; echo b", "cat file || echo c"] {
         say_call(&harness, &session, "shell", json!({ "command": line }));
     }
     // These are: one part was not, or cannot be.
@@ -256,7 +256,10 @@ async fn output_is_shown_while_it_comes_and_a_limit_stops_what_takes_longer() {
     assert!(shown.is_some(), "{messages:?}");
     let update = last_update(&messages);
     assert_eq!(update["status"], "failed");
-    assert_eq!(told(&harness, &session), "first\n[It was stopped: it took longer than 1 s.]");
+    assert_eq!(
+        told(&harness, &session),
+        "first\n[It was stopped: it took longer than 1 s. Ended by signal 15.]"
+    );
     harness.end().await;
 }
 
@@ -273,6 +276,7 @@ async fn what_a_command_did_is_told_as_it_was() {
         ),
         ("mkdir -p d && cd d && pwd | grep -o 'work/d'", "work/d\n[Exit status 0.]"),
         ("cat", "[Exit status 0, no output.]"),
+        ("head -c 9 /dev/zero", "[Binary output, 9 bytes.]\n[Exit status 0.]"),
     ] {
         let (update, told) = call(&mut harness, &session, "shell", json!({ "command": line })).await;
         assert_eq!((update["status"].as_str(), told.as_str()), (Some("completed"), expected), "{line}");
@@ -281,7 +285,7 @@ async fn what_a_command_did_is_told_as_it_was() {
         (json!({ "command": " " }), "command is empty"),
         (json!({ "command": "ls", "cwd": "/" }), "outside the session's folders"),
         (json!({ "command": "ls", "timeout": 0 }), "from 1 to 1800"),
-        (json!({ "command": "ls", "cwd": "nowhere" }), "cannot be started"),
+        (json!({ "command": "ls", "cwd": "nowhere" }), "is not a directory"),
     ] {
         let (update, told) = call(&mut harness, &session, "shell", arguments.clone()).await;
         assert!(update["status"] == "failed" && told.contains(expected), "{arguments}: {told}");
@@ -326,7 +330,10 @@ async fn a_mode_that_denies_jobs_ends_them_and_says_so() {
     assert!(!grows(&ticks).await);
     assert_eq!(std::fs::metadata(&ticks).unwrap().len(), size, "not even between the change and its answer");
     let (_, told) = call(&mut harness, &session, "view_background_job", json!({ "job": "job_1" })).await;
-    assert_eq!(told, "begun\n[It was stopped.]");
+    assert_eq!(
+        told,
+        "begun\n[It was stopped: its turn was cancelled, or the mode does not allow it any more.]"
+    );
     harness.end().await;
 }
 

@@ -132,7 +132,10 @@ async fn a_running_effect_that_no_longer_fits_is_over_when_the_change_is_answere
     assert_eq!(effect["unconfirmed"], json!([]));
     harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
     let update = told.iter().chain(&harness.until_answer(prompt).await).find_map(failed_text);
-    assert_eq!(update.unwrap(), "Stopped: the session's mode has changed and does not allow this call.");
+    assert_eq!(
+        update.unwrap(),
+        "ended\nStopped: the session's mode has changed and does not allow this call."
+    );
     harness.end().await;
 }
 

@@ -2,6 +2,7 @@
 //! that count who connects, and a process with a secret. Whatever a command does to any of it can be seen.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, UdpSocket};
@@ -257,7 +258,7 @@ fn attributes(path: &Path, names: &[u8]) -> String {
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let mut value = vec![0; 1024];
         let length = rustix::fs::lgetxattr(path, name, &mut value).unwrap_or(0);
-        all += &format!("{}={:?} ", String::from_utf8_lossy(name), &value[..length]);
+        let _ = write!(all, "{}={:?} ", String::from_utf8_lossy(name), &value[..length]);
     }
     all
 }
