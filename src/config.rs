@@ -146,6 +146,8 @@ impl Config {
         let model: Arc<dyn Model> = Arc::clone(&router) as Arc<dyn Model>;
         let shared = Shared {
             modes: Arc::new(self.modes),
+            rules: Arc::default(),
+            max_mode: None,
             tools: Toolset::built_in().with_shell(self.shell),
             model,
             catalogue: Arc::clone(&catalogue),

@@ -27,6 +27,7 @@ pub mod ids;
 pub mod mode;
 pub mod model;
 pub mod permission;
+pub mod policy;
 pub mod process;
 pub mod rpc;
 pub mod sandbox;

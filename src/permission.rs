@@ -3,9 +3,12 @@
 //! The request's tool list and the dispatcher both ask [`decide`], so a tool that is offered can be called and a tool
 //! that is not cannot. Verdicts are the strictest over a *list* of ceilings, which are evaluated and never merged.
 
+pub mod rules;
+
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use self::rules::Rules;
 use crate::mode::{Access, Consent, Mode, Network, ShellUse};
 
 /// What a call does to the world, declared by every tool.
@@ -56,10 +59,16 @@ pub enum Commands {
     /// No command line.
     #[default]
     None,
-    /// These, each by the words that say what it does: `git status`.
-    Known(Vec<String>),
-    /// More than can be said: no answer but for this one call.
-    Opaque,
+    /// A command line.
+    Line {
+        /// As it was written.
+        line: String,
+        /// The commands that were found in it.
+        texts: Vec<String>,
+        /// What an answer for it would cover, each by the words that say what it does: `git status`. None: more than can
+        /// be said, so no answer but for this one call.
+        covered: Option<Vec<String>>,
+    },
 }
 
 /// The facts of a call that a decision rests on.
@@ -174,38 +183,56 @@ impl Grants {
     }
 }
 
-/// Decides a call under a list of ceilings, the first of which is the session's own mode.
+/// What a decision is made under: modes, which are evaluated one by one and never merged, the first of which is the
+/// session's own, and the rules that the user wrote.
+#[derive(Debug, Clone)]
+pub struct Ceilings<'a> {
+    /// The session's own mode, those under which it is evaluated, those of its ancestors, and what else holds.
+    pub modes: Vec<&'a Mode>,
+    /// The user's rules.
+    pub rules: &'a Rules,
+}
+
+/// Decides a call.
 ///
 /// The rules, in order; the first that denies ends it, and nothing later can lift a denial:
-/// 1. a ceiling's tool list does not admit the tool;
-/// 2. a ceiling's access does not admit the effect (the table in `docs/modes.md`);
-/// 3. a ceiling's `shell` does not admit what the call needs of it; a mode with `write_paths` admits no full shell;
-/// 4. a ceiling's `network` denies fetching;
-/// 5. a write outside the session's roots, or outside a ceiling's `write_paths`;
-/// 6. the user said "reject always" to this in this mode;
-/// 7. what remains is allowed, but asked for: reads outside the roots, fetching under `network: ask`, and every
-///    change where a ceiling's `permission` is `ask`;
-/// 8. unless the user said "allow always" to exactly this, in this mode; of a command line, to each command in it. What
-///    is more than can be said is asked for each time.
-pub fn decide(ceilings: &[&Mode], grants: &Grants, call: &CallFacts) -> Verdict {
-    let Some(own) = ceilings.first() else {
+/// 1. a `deny` rule of the user's or the project's is about it;
+/// 2. a ceiling's tool list does not admit the tool;
+/// 3. a ceiling's access does not admit the effect (the table in `docs/modes.md`);
+/// 4. a ceiling's `shell` does not admit what the call needs of it; a mode with `write_paths` admits no full shell;
+/// 5. a ceiling's `network` denies fetching;
+/// 6. a write outside the session's roots, or outside a ceiling's `write_paths`;
+/// 7. the user said "reject always" to this in this mode;
+/// 8. what remains is allowed, but asked for: what an `ask` rule is about, reads outside the roots, fetching under
+///    `network: ask`, and every change where a ceiling's `permission` is `ask`;
+/// 9. unless the user said "allow always" to exactly this, in this mode (of a command line, to each command in it; what
+///    is more than can be said is asked for each time), or an `allow` rule is about all of it and no `ask` rule about
+///    any of it.
+pub fn decide(ceilings: &Ceilings<'_>, grants: &Grants, call: &CallFacts) -> Verdict {
+    let Some(own) = ceilings.modes.first() else {
         return Verdict::Deny(Denial {
             rule: "no_mode",
             message: "No mode is known, so nothing is allowed.".into(),
         });
     };
-    if let Some(denial) = ceilings.iter().find_map(|mode| denied_by(mode, call)) {
+    if let Some(rule) = ceilings.rules.denying(call) {
+        let message = format!("The rule deny {} does not allow this, in any mode.", rule.text);
+        return Verdict::Deny(Denial { rule: "deny_rule", message });
+    }
+    if let Some(denial) = ceilings.modes.iter().find_map(|mode| denied_by(mode, call)) {
         return Verdict::Deny(denial);
     }
     let outside = call.targets.iter().filter(|target| target.inside.is_none());
     let mut scopes: Vec<Scope> =
         outside.map(|target| Scope::Below(call.tool.clone(), target.path.clone())).collect();
     let outside = !scopes.is_empty();
+    let mut is_opaque = false;
     match &call.commands {
         Commands::None if !outside => scopes.push(Scope::Tool(call.tool.clone())),
-        Commands::None | Commands::Opaque => {}
-        Commands::Known(commands) => {
-            scopes.extend(commands.iter().map(|it| Scope::Command(call.tool.clone(), it.clone())));
+        Commands::None => {}
+        Commands::Line { covered: None, .. } => is_opaque = true,
+        Commands::Line { covered: Some(covered), .. } => {
+            scopes.extend(covered.iter().map(|it| Scope::Command(call.tool.clone(), it.clone())));
         }
     }
     if let Some(scope) = scopes.iter().find(|scope| grants.is_rejected(&own.id, scope)) {
@@ -213,10 +240,12 @@ pub fn decide(ceilings: &[&Mode], grants: &Grants, call: &CallFacts) -> Verdict 
             format!("The user has rejected {scope} for the rest of this session in {} mode.", own.id);
         return Verdict::Deny(Denial { rule: "rejected_always", message });
     }
-    if !outside && !ceilings.iter().any(|mode| must_ask(mode, call.effect)) {
+    let by_rule = ceilings.rules.asking(call).is_some();
+    let must_ask = by_rule || outside || ceilings.modes.iter().any(|mode| must_ask(mode, call.effect));
+    if !must_ask || (!by_rule && ceilings.rules.allowing(call).is_some()) {
         return Verdict::Allow;
     }
-    if call.commands == Commands::Opaque {
+    if is_opaque {
         return Verdict::Ask(Vec::new());
     }
     // A grant for one place or command says nothing of another: each has to have its own.
@@ -224,8 +253,67 @@ pub fn decide(ceilings: &[&Mode], grants: &Grants, call: &CallFacts) -> Verdict 
     if scopes.is_empty() { Verdict::Allow } else { Verdict::Ask(scopes) }
 }
 
+/// Why a call is decided as it is, in one sentence: for people who ask `modegate modes explain`.
+pub fn explain(ceilings: &Ceilings<'_>, call: &CallFacts) -> String {
+    let (mode, rules) = (ceilings.modes.first().map_or("no mode", |mode| mode.id.as_str()), ceilings.rules);
+    match decide(ceilings, &Grants::default(), call) {
+        Verdict::Deny(denial) => format!("denied by {}: {}", denial.rule, denial.message),
+        Verdict::Ask(_) => {
+            let why = if let Some(rule) = rules.asking(call) {
+                format!("the rule ask {}", rule.text)
+            } else if let Some(target) = call.targets.iter().find(|target| target.inside.is_none()) {
+                format!("{} is outside the session's folders", target.path.display())
+            } else if call.effect == Effect::Network {
+                "network: ask".into()
+            } else {
+                "permission: ask".into()
+            };
+            format!("asked for in {mode}: {why}")
+        }
+        Verdict::Allow => match rules.allowing(call) {
+            Some(rule) => format!("allowed in {mode} by the rule allow {}", rule.text),
+            None => format!("allowed in {mode}: nothing denies it, and nothing has it asked for"),
+        },
+    }
+}
+
+/// Whether something is possible, or need not be asked for, under the first list of modes that is not so under the second.
+/// Lists of tools and paths are not compared by what they match: each that held has to hold still.
+pub fn allows_more(new: &[&Mode], old: &[&Mode]) -> bool {
+    type Tools<'a> = (Option<&'a [String]>, &'a [String]);
+    fn tools<'a>(mode: &&'a Mode) -> Tools<'a> {
+        (mode.tools.allow.as_ref().map(|globs| globs.patterns.as_slice()), &mode.tools.deny.patterns)
+    }
+    fn paths<'a>(mode: &&'a Mode) -> Option<&'a [String]> {
+        mode.write_paths.as_ref().map(|globs| globs.patterns.as_slice())
+    }
+    let of_new: Vec<_> = new.iter().map(tools).collect();
+    let lost_tools = old.iter().map(tools).any(|list| list != (None, &[][..]) && !of_new.contains(&list));
+    let edits = new.iter().all(|mode| mode.access >= Access::Edit);
+    let of_new: Vec<_> = new.iter().map(paths).collect();
+    let lost_paths = old.iter().map(paths).any(|list| list.is_some() && !of_new.contains(&list));
+    let probes = [
+        CallFacts::of_tool("", Effect::Network),
+        CallFacts::of_tool("", Effect::Edit),
+        CallFacts::of_tool("", Effect::Execute),
+        CallFacts { shell: ShellUse::ReadOnly, ..CallFacts::of_tool("", Effect::Read) },
+        CallFacts { shell: ShellUse::Full, ..CallFacts::of_tool("", Effect::Execute) },
+    ];
+    let looser = |probe: &CallFacts| strictness(new, probe) < strictness(old, probe);
+    lost_tools || (edits && lost_paths) || probes.iter().any(looser)
+}
+
+/// 0: allowed, 1: asked for, 2: denied; whatever the tool is called.
+fn strictness(modes: &[&Mode], call: &CallFacts) -> u8 {
+    if modes.iter().any(|mode| denied_by_nature(mode, call).is_some()) {
+        2
+    } else {
+        u8::from(modes.iter().any(|mode| must_ask(mode, call.effect)))
+    }
+}
+
 /// Whether a tool is there at all: what [`decide`] does not deny before its arguments are known.
-pub fn is_available(ceilings: &[&Mode], grants: &Grants, tool: &CallFacts) -> bool {
+pub fn is_available(ceilings: &Ceilings<'_>, grants: &Grants, tool: &CallFacts) -> bool {
     !matches!(decide(ceilings, grants, tool), Verdict::Deny(_))
 }
 
@@ -242,6 +330,13 @@ fn denied_by(mode: &Mode, call: &CallFacts) -> Option<Denial> {
     if !mode.tools.admit(tool) {
         return deny("tools", format!("{tool} is not among the tools of {id} mode. {}", possible(mode)));
     }
+    denied_by_nature(mode, call)
+}
+
+/// What a mode denies whatever the tool is called.
+fn denied_by_nature(mode: &Mode, call: &CallFacts) -> Option<Denial> {
+    let deny = |rule, message: String| Some(Denial { rule, message });
+    let (tool, id) = (&call.tool, &mode.id);
     if !admits(mode.access, call.effect) {
         return deny(
             "access",

@@ -16,6 +16,7 @@ use crate::mode::Modes;
 use crate::model::Model;
 use crate::model::catalogue::Catalogue;
 use crate::permission::Grants;
+use crate::permission::rules::Rules;
 use crate::store::Store;
 use crate::tool::{Job, Toolset};
 use crate::workspace::{Stamp, Workspace};
@@ -51,6 +52,10 @@ mod turn;
 pub struct Shared {
     /// The modes there are.
     pub modes: Arc<Modes>,
+    /// The user's rules.
+    pub rules: Arc<Rules>,
+    /// No session can do more than this mode.
+    pub max_mode: Option<SessionModeId>,
     /// The tools there are.
     pub tools: Toolset,
     /// Who answers.

@@ -17,7 +17,18 @@ const EFFECTS: [Effect; 8] = [
 ];
 
 fn mode(yaml: &str) -> Mode {
-    serde_saphyr::from_str(&format!("id: m\nname: M\ndescription: d\n{yaml}")).unwrap()
+    let definition: crate::mode::definition::ModeDefinition =
+        serde_saphyr::from_str(&format!("id: m\nname: M\ndescription: d\n{yaml}")).unwrap();
+    definition.complete(None).unwrap()
+}
+
+fn rules(yaml: &str) -> Rules {
+    serde_saphyr::from_str::<rules::RuleTexts>(yaml).unwrap().compile(true).unwrap()
+}
+
+/// Decides without rules.
+fn decide(modes: &[&Mode], grants: &Grants, call: &CallFacts) -> Verdict {
+    super::decide(&Ceilings { modes: modes.to_vec(), rules: &Rules::default() }, grants, call)
 }
 
 fn call(effect: Effect, targets: &[&str]) -> CallFacts {
@@ -173,4 +184,92 @@ proptest! {
         let after = decide(&[&mode], &grants, &call);
         prop_assert_eq!(matches!(before, Verdict::Deny(_)), matches!(after, Verdict::Deny(_)));
     }
+}
+
+fn line(tool: &str, texts: &[&str], covered: Option<&[&str]>) -> CallFacts {
+    let own = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let commands = Commands::Line { line: texts.join(" && "), texts: own(texts), covered: covered.map(own) };
+    CallFacts { shell: ShellUse::Full, commands, ..CallFacts::of_tool(tool, Effect::Execute) }
+}
+
+#[test]
+fn rules_deny_first_then_ask_then_allow_and_never_lift_what_a_mode_denies() {
+    let modes = Modes::built_in();
+    let rules = rules(
+        "deny: ['read_file(**/.env)', 'shell(rm *)', 'mcp__*']\nask: ['shell(git push *)', write_file]\nallow: ['shell(git *)', 'tool(/opt/**)', write_file, 'shell(make)']",
+    );
+    let check = |mode: &str, call: &CallFacts, expected: &str| {
+        let ceilings = Ceilings { modes: vec![modes.resolve(mode).unwrap()], rules: &rules };
+        let found = match super::decide(&ceilings, &Grants::default(), call) {
+            Verdict::Allow => "allow",
+            Verdict::Ask(_) => "ask",
+            Verdict::Deny(denial) => denial.rule,
+        };
+        assert_eq!(found, expected, "{mode}: {call:?}");
+        let explained = explain(&ceilings, call);
+        let begins = match expected {
+            "allow" => "allowed",
+            "ask" => "asked",
+            _ => "denied",
+        };
+        assert!(explained.starts_with(begins), "{explained}");
+    };
+    let named = |tool: &str, targets: &[&str]| CallFacts { tool: tool.into(), ..call(Effect::Read, targets) };
+    check("code", &named("read_file", &["src/.env"]), "deny_rule");
+    check("code", &named("read_file", &[".env"]), "deny_rule");
+    check("code", &named("read_file", &["src/env"]), "allow");
+    check("code", &named("read_file", &[]), "allow");
+    check("code", &CallFacts::of_tool("mcp__x", Effect::Unknown), "deny_rule");
+    check("ask", &named("tool", &["/opt/x/y"]), "allow");
+    check("ask", &named("tool", &["/opt/x", "/etc/x"]), "ask");
+    check("code", &CallFacts::of_tool("write_file", Effect::Edit), "ask");
+    check("plan", &CallFacts::of_tool("write_file", Effect::Edit), "access");
+    check("ask", &line("shell", &["git status"], Some(&["git status"])), "allow");
+    check("ask", &line("shell", &["git status", "ls"], Some(&["git status", "ls"])), "ask");
+    check("ask", &line("shell", &["git status"], None), "ask");
+    check("ask", &line("shell", &["make"], Some(&["make"])), "allow");
+    check("ask", &line("shell", &["make x"], Some(&["make x"])), "ask");
+    check("code", &line("shell", &["git push"], Some(&["git push"])), "ask");
+    check("code", &line("shell", &["ls", "rm -rf x"], None), "deny_rule");
+    check("code", &line("shell", &["rm"], Some(&["rm"])), "deny_rule");
+    check("code", &line("shell", &["rmdir x"], Some(&["rmdir x"])), "allow");
+    check("plan", &line("shell", &["git status"], Some(&["git status"])), "access");
+}
+
+#[test]
+fn what_is_no_rule_is_said() {
+    for (text, words) in
+        [("", "names no tool"), ("shell(", "last character"), ("a b", "names no tool"), ("x([)", "unclosed")]
+    {
+        let error = rules::Rule::parse(text).unwrap_err();
+        assert!(error.contains(words) && error.contains("TOOL(PATTERN)"), "{error}");
+    }
+}
+
+#[test]
+fn what_allows_more_is_told_from_what_does_not() {
+    let modes = Modes::built_in();
+    let of = |id: &str| modes.resolve(id).unwrap().clone();
+    let docs = mode("access: edit\nwrite_paths: ['docs/**']");
+    let listed = mode("access: read_only\ntools: {allow: [read_file]}");
+    for (new, old, expected) in [
+        (&of("code"), &of("plan"), true),
+        (&of("ask"), &of("plan"), true),
+        (&of("code"), &of("ask"), true),
+        (&of("plan"), &of("code"), false),
+        (&of("ask"), &of("code"), false),
+        (&docs, &of("plan"), true),
+        (&of("plan"), &docs, true),
+        (&of("ask"), &docs, true),
+        (&of("plan"), &listed, true),
+        (&listed, &of("plan"), false),
+        (&docs, &docs, false),
+    ] {
+        assert_eq!(allows_more(&[new], &[old]), expected, "{} after {}", new.id, old.id);
+    }
+    let (code, plan) = (of("code"), of("plan"));
+    assert!(
+        !allows_more(&[&code, &plan], &[&plan]),
+        "a mode is no wider than those under which it is evaluated"
+    );
 }

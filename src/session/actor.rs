@@ -26,8 +26,8 @@ use crate::client::Client;
 use crate::error::AgentError;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::gate::Gate;
-use crate::mode::Mode;
 use crate::model::{Failure, ModelError};
+use crate::permission::Ceilings;
 
 /// Prompts that may wait behind the running one.
 const MAX_WAITING: usize = 8;
@@ -137,20 +137,21 @@ impl Actor {
     }
 
     /// The ceilings of this session, its own mode first. One that is not known leaves none, and then nothing is allowed.
-    pub(super) fn ceilings(&self) -> Vec<&Mode> {
+    pub(super) fn ceilings(&self) -> Ceilings<'_> {
         let Session { mode, held, .. } = &self.session;
-        let ids = std::iter::once(mode).chain(held);
-        ids.map(|id| self.shared.modes.resolve(&id.0)).collect::<Result<_, _>>().unwrap_or_default()
+        let ids = std::iter::once(mode).chain(held).chain(&self.shared.max_mode);
+        let all = ids.map(|id| self.shared.modes.ceilings(&id.0)).collect::<Result<Vec<_>, _>>();
+        Ceilings { modes: all.map(|all| all.concat()).unwrap_or_default(), rules: &self.shared.rules }
     }
 
     /// The ceilings of a call: those of the session, and the mode under which the model was asked. Loosening takes
     /// effect with the next request.
-    pub(super) fn call_ceilings(&self) -> Vec<&Mode> {
+    pub(super) fn call_ceilings(&self) -> Ceilings<'_> {
         let mut ceilings = self.ceilings();
         let asked_under =
-            self.session.asked_under.iter().filter_map(|id| self.shared.modes.resolve(&id.0).ok());
-        if !ceilings.is_empty() {
-            ceilings.extend(asked_under);
+            self.session.asked_under.iter().filter_map(|id| self.shared.modes.ceilings(&id.0).ok());
+        if !ceilings.modes.is_empty() {
+            ceilings.modes.extend(asked_under.flatten());
         }
         ceilings
     }

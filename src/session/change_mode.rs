@@ -14,7 +14,7 @@ use crate::error::AgentError;
 use crate::event::SessionEvent;
 use crate::gate::Ended;
 use crate::mode::Mode;
-use crate::permission::{self, CallFacts, Grants, Verdict};
+use crate::permission::{self, CallFacts, Ceilings, Grants, Verdict};
 use crate::store::{ModeChange, ModeSource};
 
 /// How long a change waits for what it ended. What takes longer is named in the answer.
@@ -46,7 +46,7 @@ impl Actor {
             source,
             at: self.shared.source.now_ms(),
         };
-        let tightened = modes.resolve(&from.0).is_ok_and(|old| self.is_tighter(old, new));
+        let tightened = self.is_tighter(&from.0, &to.0);
         // Nothing is decided meanwhile: this loop is the one that decides.
         if let Err(error) = self.shared.store.record_mode_change(change).await {
             tracing::error!(%error, "a mode change was not made");
@@ -55,14 +55,14 @@ impl Actor {
             }
             // The mode is what the record says; but nobody who asked for less gets more because a disk is full.
             self.session.held = Some(to.clone());
-            self.end_what_is_denied(new).await;
+            self.end_what_is_denied(&to).await;
             return Err(AgentError::RecordHeld { mode: from.0.to_string(), held: to.0.to_string() });
         }
         self.session.mode = to.clone();
         self.session.held = None;
         let choice = self.choice_of_mode();
         self.session.active = choice;
-        let (closed, ended) = self.end_what_is_denied(new).await;
+        let (closed, ended) = self.end_what_is_denied(&to).await;
         let during = self.turn.is_some().then_some(self.session.turns);
         let unconfirmed = ended.unconfirmed.clone();
         self.session.note_transition(
@@ -74,25 +74,31 @@ impl Actor {
     }
 
     /// Closes the questions about calls that a mode denies, and ends such calls where they run.
-    async fn end_what_is_denied(&mut self, mode: &Mode) -> (Vec<ToolCallId>, Ended) {
-        let grants = self.session.grants.clone();
+    async fn end_what_is_denied(&mut self, mode: &SessionModeId) -> (Vec<ToolCallId>, Ended) {
+        let (shared, grants) = (self.shared.clone(), self.session.grants.clone());
+        let modes = shared.modes.ceilings(&mode.0).unwrap_or_default();
+        let ceilings = Ceilings { modes, rules: &shared.rules };
         let is_denied =
-            |facts: &CallFacts| matches!(permission::decide(&[mode], &grants, facts), Verdict::Deny(_));
+            |facts: &CallFacts| matches!(permission::decide(&ceilings, &grants, facts), Verdict::Deny(_));
         let closed = self.close_questions(is_denied);
         (closed, self.gate.end(is_denied, BOUND).await)
     }
 
     /// Whether anything that the old mode lets a tool do is denied or asked for in the new one.
-    fn is_tighter(&self, old: &Mode, new: &Mode) -> bool {
-        let strictness =
-            |mode: &Mode, facts: &CallFacts| match permission::decide(&[mode], &Grants::default(), facts) {
+    fn is_tighter(&self, old: &str, new: &str) -> bool {
+        let ceilings = |id| self.shared.modes.ceilings(id).unwrap_or_default();
+        let (old, new) = (ceilings(old), ceilings(new));
+        let strictness = |modes: &[&Mode], facts: &CallFacts| {
+            let ceilings = Ceilings { modes: modes.to_vec(), rules: &self.shared.rules };
+            match permission::decide(&ceilings, &Grants::default(), facts) {
                 Verdict::Allow => 0,
                 Verdict::Ask(_) => 1,
                 Verdict::Deny(_) => 2,
-            };
+            }
+        };
         self.shared.tools.iter().any(|tool| {
             let facts = tool.spec().facts();
-            strictness(new, &facts) > strictness(old, &facts)
+            strictness(&new, &facts) > strictness(&old, &facts)
         })
     }
 }

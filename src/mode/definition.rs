@@ -1,0 +1,161 @@
+//! A mode as it is written, and what it comes to on top of the one that it extends. Pure.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+use super::{
+    ALIASES, Access, Consent, Globs, InBand, Mode, Network, ReminderPosition, ShellUse, ToolGlobs, ToolList,
+};
+use crate::model::Effort;
+
+/// Characters of an id.
+const MAX_ID: usize = 40;
+
+/// Model requests in one turn, where a mode does not say.
+const MAX_STEPS: u32 = 50;
+
+/// A mode as a user writes it. What is absent is that of the mode that it extends.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModeDefinition {
+    /// Unique: lower-case letters, digits, `-` and `_`, beginning with a letter.
+    #[schemars(with = "String")]
+    pub id: Spanned<String>,
+    /// Shown to people. Default: the id.
+    pub name: Option<String>,
+    /// One sentence for people.
+    pub description: Option<String>,
+    /// The mode whose keys hold where this one has none.
+    #[schemars(with = "Option<String>")]
+    pub extends: Option<Spanned<String>>,
+    /// Goes into the reminder while the mode is on, after a guardrail that no author can drop.
+    pub prompt: Option<String>,
+    /// What its calls may touch at most. Required, unless the mode extends another.
+    pub access: Option<Access>,
+    /// Whether changes are asked for. Default: ask.
+    pub permission: Option<Consent>,
+    /// Which tools there are, by globs over their names. Default: all.
+    pub tools: Option<ToolGlobs>,
+    /// Where files may be written: globs below the session's folders. Default: anywhere in them.
+    pub write_paths: Option<Globs>,
+    /// Which commands are run. `full` needs `access: full` and no `write_paths`. Default: off.
+    pub shell: Option<ShellUse>,
+    /// Whether the network is used by tools that fetch. Default: ask.
+    pub network: Option<Network>,
+    /// Which tools a request shows. Default: that of the settings, or else hide.
+    pub tool_list: Option<ToolList>,
+    /// Who answers while the mode is on: `provider/name`.
+    pub model: Option<String>,
+    /// How long the model thinks while the mode is on.
+    #[schemars(with = "Option<String>")]
+    pub thinking: Option<Effort>,
+    /// Model requests in one turn. Default: 50.
+    pub max_steps: Option<u32>,
+    /// What the exit tool proposes. Without it there is no exit tool.
+    #[schemars(with = "Option<String>")]
+    pub exits_to: Option<Spanned<String>>,
+    /// Whether a `mode_switch` block in the model's own text is read. Default: parse.
+    pub in_band_switch: Option<InBand>,
+    /// Where the reminder stands in a request. Default: tail.
+    pub reminder_position: Option<ReminderPosition>,
+}
+
+/// What is wrong with a definition: in which line and column, and what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// From 1.
+    pub line: u64,
+    /// From 1.
+    pub column: u64,
+    /// One sentence.
+    pub text: String,
+}
+
+impl Fault {
+    /// A fault of a value.
+    pub fn at<T>(value: &Spanned<T>, text: impl Into<String>) -> Self {
+        let place = value.referenced;
+        Self { line: place.line(), column: place.column(), text: text.into() }
+    }
+}
+
+impl ModeDefinition {
+    /// The mode, on top of the one that it extends.
+    pub fn complete(&self, base: Option<&Mode>) -> Result<Mode, Fault> {
+        let id = self.id.value.clone();
+        self.check_id()?;
+        let Some(access) = self.access.or(base.map(|base| base.access)) else {
+            let text =
+                format!("mode {id:?} needs `access` (read_only, edit or full), or a mode that it `extends`");
+            return Err(Fault::at(&self.id, text));
+        };
+        let own = |value: &Option<String>, of_base: fn(&Mode) -> &String| {
+            value.clone().or_else(|| base.map(|base| of_base(base).clone()))
+        };
+        let mode = Mode {
+            name: self.name.clone().unwrap_or_else(|| id.clone()),
+            description: own(&self.description, |base| &base.description).unwrap_or_default(),
+            prompt: own(&self.prompt, |base| &base.prompt).unwrap_or_default(),
+            access,
+            permission: self.permission.or(base.map(|base| base.permission)).unwrap_or(Consent::Ask),
+            shell: self.shell.or(base.map(|base| base.shell)).unwrap_or_default(),
+            network: self.network.or(base.map(|base| base.network)).unwrap_or(Network::Ask),
+            tools: self.tools.clone().or_else(|| base.map(|base| base.tools.clone())).unwrap_or_default(),
+            write_paths: self.write_paths.clone().or_else(|| base.and_then(|base| base.write_paths.clone())),
+            tool_list: self.tool_list.or(base.and_then(|base| base.tool_list)),
+            model: self.model.clone().or_else(|| base.and_then(|base| base.model.clone())),
+            thinking: self.thinking.or(base.and_then(|base| base.thinking)),
+            max_steps: self.max_steps.or(base.map(|base| base.max_steps)).unwrap_or(MAX_STEPS),
+            exits_to: self
+                .exits_to
+                .as_ref()
+                .map(|to| to.value.clone())
+                .or_else(|| base.and_then(|base| base.exits_to.clone())),
+            in_band_switch: self.in_band_switch.or(base.map(|base| base.in_band_switch)).unwrap_or_default(),
+            reminder_position: self
+                .reminder_position
+                .or(base.map(|base| base.reminder_position))
+                .unwrap_or_default(),
+            under: None,
+            id,
+        };
+        self.check(&mode)?;
+        Ok(mode)
+    }
+
+    fn check_id(&self) -> Result<(), Fault> {
+        let id = &self.id.value;
+        let is_plain =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+        if !id.starts_with(|c: char| c.is_ascii_lowercase()) || !id.bytes().all(is_plain) || id.len() > MAX_ID
+        {
+            let text = format!(
+                "{id:?} is no id: lower-case letters, digits, - and _, beginning with a letter, at most {MAX_ID}"
+            );
+            return Err(Fault::at(&self.id, text));
+        }
+        if let Some((alias, mode)) = ALIASES.iter().find(|(alias, _)| alias == id) {
+            return Err(Fault::at(&self.id, format!("{alias:?} stands for {mode:?} already")));
+        }
+        Ok(())
+    }
+
+    fn check(&self, mode: &Mode) -> Result<(), Fault> {
+        let fault = |text: String| Err(Fault::at(&self.id, text));
+        if mode.shell == ShellUse::Full && (mode.access != Access::Full || mode.write_paths.is_some()) {
+            let id = &mode.id;
+            return fault(format!(
+                "mode {id:?}: `shell: full` needs `access: full` and no `write_paths`, because a command can write anywhere; \
+                 say `shell: read_only` or `off`"
+            ));
+        }
+        if mode.max_steps == 0 {
+            return fault(format!("mode {:?}: `max_steps` is at least 1", mode.id));
+        }
+        if mode.model.as_ref().is_some_and(|model| model.trim().is_empty()) {
+            return fault(format!("mode {:?}: `model` is PROVIDER/NAME", mode.id));
+        }
+        Ok(())
+    }
+}

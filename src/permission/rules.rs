@@ -1,0 +1,164 @@
+//! Rules that a user writes besides modes: what is denied, asked for and allowed, by tool and by what a call is about.
+//! Pure.
+//!
+//! A rule is `TOOL` or `TOOL(PATTERN)`. The tool is a glob over names. The pattern is a glob over paths for calls about
+//! files (as they lie below the session's folder, or absolute), and over the words of each command for command lines,
+//! where a `*` at the end, behind a space, also stands for nothing.
+
+use globset::{GlobBuilder, GlobMatcher};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+use super::{CallFacts, Commands};
+use crate::mode::definition::Fault;
+
+/// Rules as they are written.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuleTexts {
+    /// Never, in any mode.
+    #[schemars(with = "Vec<String>")]
+    pub deny: Vec<Spanned<String>>,
+    /// Only after asking, in any mode.
+    #[schemars(with = "Vec<String>")]
+    pub ask: Vec<Spanned<String>>,
+    /// Without asking, where the mode does not deny it.
+    #[schemars(with = "Vec<String>")]
+    pub allow: Vec<Spanned<String>>,
+}
+
+/// Rules, ready for use. Deny counts before ask, and ask before allow.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    deny: Vec<Rule>,
+    ask: Vec<Rule>,
+    allow: Vec<Rule>,
+}
+
+/// One rule.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    /// As it was written.
+    pub text: String,
+    tool: GlobMatcher,
+    pattern: Option<Pattern>,
+}
+
+#[derive(Debug, Clone)]
+struct Pattern {
+    path: GlobMatcher,
+    words: GlobMatcher,
+    /// The pattern without a ` *` at its end.
+    bare: Option<String>,
+}
+
+impl RuleTexts {
+    /// Reads the rules. Only a user's may allow.
+    pub fn compile(&self, may_allow: bool) -> Result<Rules, Fault> {
+        if let (false, Some(rule)) = (may_allow, self.allow.first()) {
+            return Err(Fault::at(
+                rule,
+                "a project may not allow anything: move the rule to your own file, or trust this one",
+            ));
+        }
+        let compile = |texts: &[Spanned<String>]| texts.iter().map(compile).collect::<Result<Vec<_>, _>>();
+        Ok(Rules { deny: compile(&self.deny)?, ask: compile(&self.ask)?, allow: compile(&self.allow)? })
+    }
+}
+
+fn compile(text: &Spanned<String>) -> Result<Rule, Fault> {
+    Rule::parse(&text.value).map_err(|reason| Fault::at(text, reason))
+}
+
+impl Rule {
+    /// Reads `TOOL` or `TOOL(PATTERN)`. The error says what is wrong.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let invalid =
+            |reason: &str| format!("{text:?} is no rule: {reason}; a rule is TOOL or TOOL(PATTERN)");
+        let (tool, pattern) = match text.split_once('(') {
+            None => (text, None),
+            Some((tool, rest)) => {
+                let pattern = rest.strip_suffix(')').ok_or_else(|| invalid("its last character is no )"))?;
+                (tool, Some(pattern))
+            }
+        };
+        if tool.trim().is_empty() || tool.contains(char::is_whitespace) {
+            return Err(invalid("it names no tool"));
+        }
+        let glob = |pattern: &str, separates: bool| {
+            let glob = GlobBuilder::new(pattern).literal_separator(separates).build();
+            glob.map(|glob| glob.compile_matcher()).map_err(|error| invalid(&error.to_string()))
+        };
+        let pattern = match pattern {
+            None | Some("") | Some("*") => None,
+            Some(pattern) => Some(Pattern {
+                path: glob(pattern, true)?,
+                words: glob(pattern, false)?,
+                bare: pattern.strip_suffix(" *").map(str::to_owned),
+            }),
+        };
+        Ok(Self { text: text.to_owned(), tool: glob(tool, false)?, pattern })
+    }
+
+    /// Whether the rule is about the call: about anything in it, or, if `whole`, about all of it.
+    fn is_about(&self, call: &CallFacts, whole: bool) -> bool {
+        if !self.tool.is_match(&call.tool) {
+            return false;
+        }
+        let Some(pattern) = &self.pattern else { return true };
+        let is_path = |path: &std::path::Path| pattern.path.is_match(path);
+        let mut about = Vec::new();
+        for target in &call.targets {
+            let inside = target.inside.as_deref().is_some_and(is_path);
+            about.push(inside || is_path(&target.path));
+        }
+        if let Commands::Line { line, texts, covered } = &call.commands {
+            about.extend(texts.iter().map(|text| pattern.covers(text)));
+            if whole {
+                // What is not understood whole is not allowed by its parts.
+                about.push(covered.is_some());
+            } else {
+                about.push(pattern.covers(line));
+            }
+        }
+        if whole { !about.is_empty() && about.iter().all(|it| *it) } else { about.contains(&true) }
+    }
+}
+
+impl Pattern {
+    fn covers(&self, words: &str) -> bool {
+        let words = words.trim();
+        self.bare.as_deref() == Some(words) || self.words.is_match(words)
+    }
+}
+
+impl Rules {
+    /// Adds further rules: each counts.
+    pub fn extend(&mut self, others: Self) {
+        self.deny.extend(others.deny);
+        self.ask.extend(others.ask);
+        self.allow.extend(others.allow);
+    }
+
+    /// The rule that denies a call, if one does.
+    pub fn denying(&self, call: &CallFacts) -> Option<&Rule> {
+        self.deny.iter().find(|rule| rule.is_about(call, false))
+    }
+
+    /// The rule that has a call asked for, if one does.
+    pub fn asking(&self, call: &CallFacts) -> Option<&Rule> {
+        self.ask.iter().find(|rule| rule.is_about(call, false))
+    }
+
+    /// The rule that allows all of a call, if one does.
+    pub fn allowing(&self, call: &CallFacts) -> Option<&Rule> {
+        self.allow.iter().find(|rule| rule.is_about(call, true))
+    }
+
+    /// The rules as they are written, each with its kind.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let all = [("deny", &self.deny), ("ask", &self.ask), ("allow", &self.allow)];
+        all.into_iter().flat_map(|(kind, rules)| rules.iter().map(move |rule| (kind, rule.text.as_str())))
+    }
+}

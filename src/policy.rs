@@ -1,0 +1,315 @@
+//! The modes and rules that there are, in layers: the built-in ones, the user's on top, and a project's, which only narrow.
+//! Pure.
+//!
+//! A layer is taken whole or not at all. What is wrong with one is said with its file, line and column.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+use crate::mode::definition::{Fault, ModeDefinition};
+use crate::mode::{DEFAULT, Modes};
+use crate::permission;
+use crate::permission::rules::{RuleTexts, Rules};
+
+/// A file of modes and rules, as a user writes it.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModeFile {
+    /// Modes, each with an id of its own.
+    pub modes: Vec<ModeDefinition>,
+    /// What is denied, asked for and allowed besides what modes say. A project's file may only deny and ask.
+    pub permissions: RuleTexts,
+    /// The mode of sessions for which none was asked. A project's may only be narrower than the user's.
+    #[schemars(with = "Option<String>")]
+    pub default_mode: Option<Spanned<String>>,
+}
+
+/// Whose file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The user's, or one that the user trusts.
+    User,
+    /// That of a project: whoever wrote the repository.
+    Project,
+}
+
+/// A file that cannot be used, as one line; `shown` has the place in the file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {text}")]
+pub struct Problem {
+    /// `FILE:LINE:COLUMN`.
+    pub place: String,
+    /// One sentence.
+    pub text: String,
+    /// The lines around the place, with a mark below it; may be empty.
+    pub shown: String,
+}
+
+/// All layers, on top of each other.
+#[derive(Debug, Clone)]
+pub struct Layers {
+    /// The modes.
+    pub modes: Modes,
+    /// The rules.
+    pub rules: Rules,
+    /// The mode of sessions for which none was asked, if a file says so.
+    pub default_mode: Option<String>,
+}
+
+impl Default for Layers {
+    /// The built-in modes, and no rules.
+    fn default() -> Self {
+        Self { modes: Modes::built_in(), rules: Rules::default(), default_mode: None }
+    }
+}
+
+impl Layers {
+    /// Puts a file on top. Nothing of a file with a fault is taken.
+    pub fn add(&mut self, name: &str, text: &str, owner: Owner) -> Result<(), Problem> {
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        let file: ModeFile = serde_saphyr::from_str(text).map_err(|error| unreadable(name, &error))?;
+        let fault = |fault: Fault| problem(name, text, fault);
+        let mut modes = self.modes.clone();
+        add_modes(&mut modes, &file.modes, owner).map_err(fault)?;
+        let rules = file.permissions.compile(owner == Owner::User).map_err(fault)?;
+        let default_mode = match &file.default_mode {
+            Some(asked) => {
+                let invalid = |error: crate::mode::UnknownMode| fault(Fault::at(asked, error.to_string()));
+                let mode = modes.ceilings(&asked.value).map_err(invalid)?;
+                let before =
+                    modes.ceilings(self.default_mode.as_deref().unwrap_or(DEFAULT)).unwrap_or_default();
+                if owner == Owner::Project && permission::allows_more(&mode, &before) {
+                    let text = format!(
+                        "a project's default mode may only be narrower than yours, and {:?} is not",
+                        mode[0].id
+                    );
+                    return Err(fault(Fault::at(asked, text)));
+                }
+                Some(mode[0].id.clone())
+            }
+            None => self.default_mode.clone(),
+        };
+        self.modes = modes;
+        self.rules.extend(rules);
+        self.default_mode = default_mode;
+        Ok(())
+    }
+}
+
+/// Adds the modes of one file; they may extend each other, in any order.
+fn add_modes(modes: &mut Modes, definitions: &[ModeDefinition], owner: Owner) -> Result<(), Fault> {
+    let mut seen: Vec<&str> = Vec::new();
+    for definition in definitions {
+        let id = definition.id.value.as_str();
+        if seen.contains(&id) {
+            return Err(Fault::at(&definition.id, format!("mode {id:?} is there twice")));
+        }
+        if owner == Owner::Project && modes.iter().any(|mode| mode.id == id) {
+            let text = format!("{id:?} is already a mode: a project's modes have ids of their own");
+            return Err(Fault::at(&definition.id, text));
+        }
+        seen.push(id);
+    }
+    let mut open: Vec<&ModeDefinition> = definitions.iter().collect();
+    while !open.is_empty() {
+        let waits = |definition: &ModeDefinition| {
+            let base = definition.extends.as_ref().map(|base| base.value.as_str());
+            // One that extends its own id means the one of the layer below.
+            base.is_some_and(|base| {
+                base != definition.id.value && open.iter().any(|other| other.id.value == base)
+            })
+        };
+        let (waiting, ready): (Vec<&ModeDefinition>, Vec<&ModeDefinition>) =
+            open.iter().copied().partition(|definition| waits(definition));
+        if ready.is_empty() {
+            let text = "these modes extend each other in a circle";
+            return Err(Fault::at(&waiting[0].id, text));
+        }
+        for definition in ready {
+            put(modes, definition, owner)?;
+        }
+        open = waiting;
+    }
+    for definition in definitions {
+        if let Some(to) = &definition.exits_to {
+            let target = modes.resolve(&to.value).map_err(|error| Fault::at(to, error.to_string()))?;
+            if target.id == definition.id.value {
+                return Err(Fault::at(to, "a mode cannot exit to itself"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn put(modes: &mut Modes, definition: &ModeDefinition, owner: Owner) -> Result<(), Fault> {
+    let base = match &definition.extends {
+        Some(base) => Some(modes.resolve(&base.value).map_err(|error| Fault::at(base, error.to_string()))?),
+        None if owner == Owner::Project => {
+            let text = format!(
+                "a project's mode needs `extends`: {:?} is evaluated under one of your modes and can do no more",
+                definition.id.value
+            );
+            return Err(Fault::at(&definition.id, text));
+        }
+        None => None,
+    };
+    let mut mode = definition.complete(base)?;
+    if owner == Owner::Project {
+        mode.under = base.map(|base| base.id.clone());
+        // Who answers, and where a key goes, is the user's to say.
+        if definition.model.is_some() {
+            return Err(Fault::at(&definition.id, "a project's mode may not name a `model`"));
+        }
+    }
+    modes.put(mode);
+    Ok(())
+}
+
+fn unreadable(name: &str, error: &serde_saphyr::Error) -> Problem {
+    let place =
+        error.location().map(|place| format!(":{}:{}", place.line(), place.column())).unwrap_or_default();
+    let text = error.without_snippet().to_string();
+    let text = text.split(" at line ").next().unwrap_or(&text).to_owned();
+    // The first lines of what is shown say the same once more.
+    let shown: Vec<String> = error.render().lines().skip(2).map(str::to_owned).collect();
+    Problem { place: format!("{name}{place}"), text: with_nearest(&text), shown: shown.join("\n") }
+}
+
+/// An unknown word with the valid one that is most like it.
+fn with_nearest(text: &str) -> String {
+    let Some((unknown, valid)) = text.split_once(", expected one of ") else { return text.to_owned() };
+    let Some(unknown) = unknown.split('`').nth(1) else { return text.to_owned() };
+    let words = valid.split(", ").map(|word| word.trim_matches('`'));
+    let nearest = words.map(|word| (strsim::jaro(unknown, word), word)).max_by(|a, b| a.0.total_cmp(&b.0));
+    match nearest {
+        Some((likeness, word)) if likeness > 0.7 => format!("{text}; did you mean `{word}`?"),
+        _ => text.to_owned(),
+    }
+}
+
+fn problem(name: &str, text: &str, fault: Fault) -> Problem {
+    let Fault { line, column, text: what } = fault;
+    let at = usize::try_from(line).unwrap_or(usize::MAX);
+    let shown = text.lines().nth(at.saturating_sub(1)).map_or_else(String::new, |source| {
+        let indent = usize::try_from(column).unwrap_or(1).saturating_sub(1);
+        format!("{line:>4} | {source}\n     | {:indent$}^", "")
+    });
+    Problem { place: format!("{name}:{line}:{column}"), text: what, shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(layers: &mut Layers, text: &str, owner: Owner) -> Result<(), String> {
+        layers.add("modes.yaml", text, owner).map_err(|problem| problem.to_string())
+    }
+
+    fn fault(text: &str, owner: Owner) -> String {
+        add(&mut Layers::default(), text, owner).unwrap_err()
+    }
+
+    #[test]
+    fn a_mode_has_what_it_says_and_the_rest_of_what_it_extends() {
+        let mut layers = Layers::default();
+        let text = "modes:\n- {id: deep, extends: docs, network: deny}\n- id: docs\n  extends: plan\n  access: edit\n  write_paths: ['docs/**']\n";
+        add(&mut layers, text, Owner::User).unwrap();
+        let plan = layers.modes.resolve("plan").unwrap();
+        let deep = layers.modes.resolve("DEEP").unwrap();
+        assert_eq!(
+            (deep.access, deep.network, deep.shell),
+            (crate::mode::Access::Edit, crate::mode::Network::Deny, plan.shell)
+        );
+        assert_eq!(
+            (deep.prompt.as_str(), deep.exits_to.as_deref()),
+            (plan.prompt.as_str(), plan.exits_to.as_deref())
+        );
+        assert_eq!(deep.write_paths.as_ref().unwrap().patterns, ["docs/**"]);
+        assert_eq!(layers.modes.ceilings("deep").unwrap().len(), 1);
+        // What is printed can be read again and comes to the same.
+        let again: ModeDefinition = serde_saphyr::from_str(&deep.to_yaml()).unwrap();
+        assert_eq!(again.complete(None).unwrap().to_yaml(), deep.to_yaml());
+        // The user's own replaces a built-in one (G4).
+        add(&mut layers, "modes: [{id: code, extends: code, permission: ask}]", Owner::User).unwrap();
+        assert_eq!(layers.modes.resolve("code").unwrap().permission, crate::mode::Consent::Ask);
+        assert_eq!(
+            layers.modes.iter().map(|mode| mode.id.as_str()).collect::<Vec<_>>(),
+            ["ask", "plan", "code", "docs", "deep"]
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place_and_the_nearest_word() {
+        for (text, expected) in [
+            ("modes:\n- id: a\n  acess: edit\n", "modes.yaml:3:3: unknown field `acess`, expected one of"),
+            ("modes:\n- id: a\n  acess: edit\n", "did you mean `access`?"),
+            (
+                "modes:\n- id: a\n  access: edits\n",
+                "modes.yaml:3:11: unknown variant `edits`, expected one of read_only, edit, full; did you mean `edit`?",
+            ),
+            ("modes: [{id: a}]", "modes.yaml:1:14: mode \"a\" needs `access`"),
+            ("modes: [{id: A, access: edit}]", "is no id"),
+            ("modes: [{id: build, access: edit}]", "\"build\" stands for \"code\" already"),
+            (
+                "modes: [{id: a, extends: nope}]",
+                "modes.yaml:1:26: unknown mode \"nope\": the modes are ask, plan, code",
+            ),
+            ("modes: [{id: a, extends: b}, {id: b, extends: a}]", "in a circle"),
+            ("modes: [{id: a, access: edit}, {id: a, access: edit}]", "is there twice"),
+            ("modes: [{id: a, access: edit, shell: full}]", "needs `access: full` and no `write_paths`"),
+            (
+                "modes: [{id: a, access: full, shell: full, write_paths: [x]}]",
+                "needs `access: full` and no `write_paths`",
+            ),
+            ("modes: [{id: a, access: edit, write_paths: ['[']}]", "unclosed character class"),
+            ("modes: [{id: a, access: edit, exits_to: a}]", "cannot exit to itself"),
+            ("modes: [{id: a, access: edit, exits_to: b}]", "unknown mode \"b\""),
+            ("modes: [{id: a, access: edit, max_steps: 0}]", "at least 1"),
+            ("mode: []", "did you mean `modes`?"),
+            ("default_mode: yolo", "unknown mode \"yolo\""),
+            ("permissions: {deny: ['shell(']}", "modes.yaml:1:22: "),
+        ] {
+            let said = fault(text, Owner::User);
+            assert!(said.contains(expected), "{text}: {said}");
+            assert!(!said.contains('\n'), "{said}");
+        }
+        let problem =
+            Layers::default().add("m", "modes:\n- {id: a, extends: nope}", Owner::User).unwrap_err();
+        assert_eq!(problem.shown, "   2 | - {id: a, extends: nope}\n     |                    ^");
+    }
+
+    #[test]
+    fn a_project_only_narrows() {
+        let mut layers = Layers::default();
+        let text = "modes:\n- {id: wide, extends: plan, access: full, shell: full, permission: auto}\ndefault_mode: wide\npermissions: {deny: [delete_file], ask: [read_file]}\n";
+        add(&mut layers, text, Owner::Project).unwrap();
+        let ceilings: Vec<_> =
+            layers.modes.ceilings("wide").unwrap().iter().map(|mode| mode.id.clone()).collect();
+        assert_eq!(ceilings, ["wide", "plan"], "evaluated under what it extends");
+        assert_eq!(layers.default_mode.as_deref(), Some("wide"), "which is narrower than ask, under plan");
+        for (text, expected) in [
+            ("modes: [{id: mine, access: full}]", "needs `extends`"),
+            ("modes: [{id: plan, extends: code}]", "have ids of their own"),
+            ("modes: [{id: mine, extends: plan, model: evil/x}]", "may not name a `model`"),
+            ("default_mode: code", "may only be narrower"),
+            ("permissions: {allow: [shell]}", "may not allow"),
+            ("servers: {x: {command: evil}}", "unknown field `servers`"),
+            ("providers: {openai: {base_url: 'http://evil'}}", "unknown field `providers`"),
+            ("shell: {sandbox: off}", "unknown field `shell`"),
+        ] {
+            let said = fault(text, Owner::Project);
+            assert!(said.contains(expected), "{text}: {said}");
+        }
+        // Nothing of a file with a fault is taken.
+        let mut layers = Layers::default();
+        add(&mut layers, "modes: [{id: fine, extends: plan}]\npermissions: {allow: [shell]}", Owner::Project)
+            .unwrap_err();
+        assert!(layers.modes.resolve("fine").is_err());
+        // The same file, trusted, is the user's.
+        add(&mut Layers::default(), "permissions: {allow: [shell]}\ndefault_mode: code", Owner::User)
+            .unwrap();
+    }
+}
