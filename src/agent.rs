@@ -19,7 +19,9 @@ use crate::acp::{
 };
 use crate::client::Client;
 use crate::error::AgentError;
+use crate::mode::{DEFAULT, Modes};
 use crate::model::catalogue::Catalogue;
+use crate::permission::rules::Rules;
 use crate::session::options::Choice;
 use crate::session::{SessionHandle, Shared, options, valid_modes};
 use crate::workspace::Workspace;
@@ -37,8 +39,25 @@ const TERMINAL_META: &str = "terminal-auth";
 /// Whom one can choose now. What cannot be read is a sentence for the user.
 pub type Whom = Box<dyn Fn() -> Result<Arc<Catalogue>, String> + Send + Sync>;
 
+/// Which modes and rules hold for sessions in a folder now.
+pub type PolicyOf = Box<dyn Fn(&Path) -> Policy + Send + Sync>;
+
+/// Modes and rules, as files say.
+pub struct Policy {
+    /// The modes.
+    pub modes: Arc<Modes>,
+    /// The rules.
+    pub rules: Arc<Rules>,
+    /// The mode of sessions for which none is asked, if a file says so.
+    pub default_mode: Option<String>,
+    /// Files that cannot be used, one sentence each.
+    pub problems: Vec<String>,
+}
+
 /// What an agent has to ask for outside.
 pub struct Surroundings {
+    /// Which modes and rules hold now.
+    pub policy: PolicyOf,
     /// Whom one can choose now.
     pub whom: Whom,
     /// This binary, for clients that run it in a terminal.
@@ -56,8 +75,8 @@ pub struct Agent {
     shared: Shared,
     surroundings: Surroundings,
     client: Client,
-    /// The mode of a session for which none is asked.
-    default_mode: SessionModeId,
+    /// The mode of a session for which none is asked, if the command line says so.
+    default_mode: Option<SessionModeId>,
     sessions: Mutex<HashMap<SessionId, SessionHandle>>,
     /// The client takes updates about compactions.
     compactions: AtomicBool,
@@ -69,7 +88,7 @@ impl Agent {
         shared: Shared,
         surroundings: Surroundings,
         client: Client,
-        default_mode: SessionModeId,
+        default_mode: Option<SessionModeId>,
     ) -> Self {
         Self {
             shared,
@@ -130,31 +149,27 @@ impl Agent {
             let message = "additionalDirectories was not advertised and is not supported";
             return Err(AgentError::invalid_params(message, json!({ "additionalDirectories": [] })));
         }
-        let mode = self.first_mode(request.meta.as_ref())?;
         let catalogue = self.catalogue()?;
+        let shared = self.shared_now(&workspace, Arc::clone(&catalogue));
+        let (mut shared, policy) = shared;
+        let (mode, doubt) = self.first_mode(&shared, &policy, request.meta.as_ref())?;
         let id = self.shared.source.session_id();
-        let notices = not_started(&request.mcp_servers)
-            .into_iter()
-            .chain(catalogue.ambiguity())
-            .chain(self.shared.tools.missing_commands(&workspace).map(str::to_owned))
-            .collect();
-        let (shared, client) = (
-            Shared {
-                tools: self.shared.tools.for_session(&workspace),
-                catalogue,
-                compactions: self.compactions.load(Ordering::Relaxed),
-                ..self.shared.clone()
-            },
-            self.client.clone(),
-        );
+        let mut notices: Vec<String> =
+            not_started(&request.mcp_servers).into_iter().chain(catalogue.ambiguity()).collect();
+        notices.extend(self.shared.tools.missing_commands(&workspace).map(str::to_owned));
+        notices.extend(doubt);
+        if let Some(held) = held_by(&policy, &shared.modes) {
+            notices.push(held.0);
+            shared.max_mode = Some(held.1);
+        }
+        let client = self.client.clone();
         let choice =
             options::entering(&shared.modes, &shared.catalogue, &mode, &Choice::of(&shared.catalogue));
         let options = options::config_options(&shared.modes, &mode, &shared.catalogue, &choice);
+        let modes = options::mode_state(&shared.modes, &mode);
         let handle = SessionHandle::start(id.clone(), workspace, mode.clone(), notices, shared, client);
         self.registry().insert(id.clone(), handle);
-        Ok(NewSessionResponse::new(id)
-            .modes(options::mode_state(&self.shared.modes, &mode))
-            .config_options(options))
+        Ok(NewSessionResponse::new(id).modes(modes).config_options(options))
     }
 
     /// Finds a session that is active here.
@@ -181,17 +196,60 @@ impl Agent {
         self.len() == 0
     }
 
-    fn first_mode(&self, meta: Option<&Meta>) -> Result<SessionModeId, AgentError> {
-        let modes = &self.shared.modes;
+    /// What a session in a folder shares with others, as it is now.
+    fn shared_now(&self, workspace: &Workspace, catalogue: Arc<Catalogue>) -> (Shared, Policy) {
+        let policy = (self.surroundings.policy)(workspace.cwd());
+        let shared = Shared {
+            tools: self.shared.tools.for_session(workspace),
+            modes: Arc::clone(&policy.modes),
+            rules: Arc::clone(&policy.rules),
+            catalogue,
+            compactions: self.compactions.load(Ordering::Relaxed),
+            ..self.shared.clone()
+        };
+        (shared, policy)
+    }
+
+    /// Reads the files of modes and rules again for a session (`_modegate/reload`).
+    ///
+    /// # Errors
+    /// A file cannot be used: nothing has changed.
+    pub async fn reload(&self, id: &SessionId) -> Result<Value, AgentError> {
+        let session = self.session(id)?;
+        let policy = (self.surroundings.policy)(session.cwd());
+        if !policy.problems.is_empty() {
+            let message = policy.problems.join("; ");
+            return Err(AgentError::invalid_params(message, json!({ "problems": policy.problems })));
+        }
+        session.reload(policy.modes, policy.rules).await
+    }
+
+    fn first_mode(
+        &self,
+        shared: &Shared,
+        policy: &Policy,
+        meta: Option<&Meta>,
+    ) -> Result<(SessionModeId, Option<String>), AgentError> {
+        let modes = &shared.modes;
         let Some(asked) = meta.and_then(|meta| meta.get(MODE_META)) else {
-            return Ok(self.default_mode.clone());
+            let asked = self.default_mode.as_ref().map(|mode| mode.0.to_string());
+            let asked = asked.or_else(|| policy.default_mode.clone()).unwrap_or_else(|| DEFAULT.to_owned());
+            return Ok(match modes.resolve(&asked) {
+                Ok(mode) => (mode.mode_id(), None),
+                // It was there when it was asked for.
+                Err(unknown) => {
+                    let mode = modes.most_restrictive();
+                    let text = format!("{unknown}. This session begins in {} mode.\n\n", mode.id);
+                    (mode.mode_id(), Some(text))
+                }
+            });
         };
         let Value::String(asked) = asked else {
             let message = format!("_meta[{MODE_META:?}] is the id of a mode");
             return Err(AgentError::invalid_params(message, valid_modes(modes)));
         };
         match modes.resolve(asked) {
-            Ok(mode) => Ok(mode.mode_id()),
+            Ok(mode) => Ok((mode.mode_id(), None)),
             Err(unknown) => Err(AgentError::invalid_params(unknown.to_string(), valid_modes(modes))),
         }
     }
@@ -200,6 +258,20 @@ impl Agent {
         // A panic elsewhere does not make the list of sessions wrong.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What sessions are held to while a file of modes cannot be used, and what the user is told.
+fn held_by(policy: &Policy, modes: &Modes) -> Option<(String, SessionModeId)> {
+    if policy.problems.is_empty() {
+        return None;
+    }
+    let mode = modes.most_restrictive();
+    let text = format!(
+        "{}\nUntil that is mended, this session can do no more than {} mode allows.\n\n",
+        policy.problems.join("\n"),
+        mode.id
+    );
+    Some((text, mode.mode_id()))
 }
 
 /// How a client can help its user to a key.

@@ -18,6 +18,8 @@ use crate::transport::Transport;
 use crate::{client, rpc};
 
 mod doctor;
+mod modes;
+mod permissions;
 mod setup;
 
 /// An ACP coding agent whose modes hold.
@@ -32,9 +34,12 @@ pub struct Cli {
     /// Run this one prompt and exit; `-` reads it from stdin
     #[arg(short, long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// The mode of new sessions: ask, plan or code [default: ask]
+    /// The mode of new sessions: ask, plan, code or one of your own [default: ask]
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
+    /// No session can do more than this mode, whatever it is set to
+    #[arg(long, value_name = "MODE")]
+    max_mode: Option<String>,
     /// Who answers: PROVIDER/NAME, offline or scripted:FILE [default: the provider with a key, else offline]
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
@@ -80,6 +85,17 @@ enum Command {
     },
     /// Choose a provider of models and store its key, for you alone
     Setup(setup::Arguments),
+    /// List, show, check and explain modes, and their record
+    #[command(subcommand)]
+    Modes(modes::Ask),
+    /// List rules, and make or take back your own
+    #[command(subcommand)]
+    Permissions(permissions::Wish),
+    /// Trust a project's file of modes as it is now: it then holds like one of your own
+    Trust {
+        /// The file [default: the .modegate/modes.yaml of this folder's project]
+        file: Option<PathBuf>,
+    },
     /// Say what works here and what does not: settings, keys, store, kernel, commands
     Doctor,
 }
@@ -142,7 +158,6 @@ where
     E: Write,
 {
     let Streams { input, input_kind, output, mut errors } = streams;
-    let mut is_doctor = false;
     match cli.command.take() {
         Some(Command::Replay { path, update, files, model }) => {
             let (binary, scratch) = crate::config::replay_places()?;
@@ -151,19 +166,23 @@ where
         Some(Command::Setup(arguments)) => {
             return setup::run(arguments, &environment, input, input_kind, output, errors);
         }
-        Some(Command::Doctor) => is_doctor = true,
-        None => {}
+        rest => cli.command = rest,
     }
     let flags = Flags {
         mode: cli.mode.take(),
+        max_mode: cli.max_mode.take(),
         model: cli.model.take(),
         store: cli.store.take(),
         cwd: cli.cwd.take(),
         eof_grace: cli.eof_grace,
         deterministic: cli.deterministic,
     };
-    if is_doctor {
-        return doctor::run(&flags, &environment, output).await;
+    match cli.command.take() {
+        Some(Command::Doctor) => return doctor::run(&flags, &environment, output).await,
+        Some(Command::Modes(ask)) => return modes::run(ask, &flags, &environment, output, errors).await,
+        Some(Command::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
+        Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),
+        Some(Command::Replay { .. } | Command::Setup(_)) | None => {}
     }
     let mode_given = flags.mode.is_some();
     let config = match Config::new(&flags, environment) {

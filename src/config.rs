@@ -9,9 +9,9 @@ use anyhow::{Context, bail};
 use tokio::sync::mpsc;
 
 use crate::acp::SessionModeId;
-use crate::agent::{Surroundings, Whom};
+use crate::agent::{Policy, PolicyOf, Surroundings, Whom};
 use crate::ids::Source;
-use crate::mode::{DEFAULT, Modes};
+use crate::mode::{Mode, Modes};
 use crate::model::catalogue::{Catalogue, OFFLINE, SCRIPTED};
 use crate::model::offline::Offline;
 use crate::model::router::{Remote, Router};
@@ -24,11 +24,13 @@ use crate::store::{Location, Store};
 use crate::tool::{self, Toolset};
 use crate::transcript::lockstep::Determinism;
 use environment::Environment;
+use policies::{Loaded, Policies};
 use providers::Providers;
 
 pub mod checkup;
 pub mod commands;
 pub mod environment;
+pub mod policies;
 pub mod providers;
 pub mod user_file;
 
@@ -40,6 +42,8 @@ const PARALLEL: usize = 8;
 pub struct Flags {
     /// The mode of new sessions.
     pub mode: Option<String>,
+    /// What no session can do more than.
+    pub max_mode: Option<String>,
     /// Who answers.
     pub model: Option<String>,
     /// Where the record is kept: a path, or `memory`.
@@ -54,14 +58,15 @@ pub struct Flags {
 
 /// What was asked for, checked and ready for use.
 pub struct Config {
-    /// The mode of new sessions.
-    pub mode: SessionModeId,
+    /// The mode of new sessions, if the command line says so.
+    pub mode: Option<SessionModeId>,
     /// Where a headless prompt works: the current directory.
     pub cwd: PathBuf,
     /// How long turns may go on after the end of the input.
     pub eof_grace: Duration,
     deterministic: bool,
-    modes: Modes,
+    max_mode: Option<SessionModeId>,
+    policies: Policies,
     environment: Environment,
     asked: Option<ModelId>,
     script: Option<Scripted>,
@@ -83,8 +88,6 @@ pub struct Parts {
 impl Config {
     /// Checks flags, environment and the user's files. Errors name what is valid.
     pub fn new(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
-        let mut modes = Modes::built_in();
-        let mode = modes.resolve(flags.mode.as_deref().unwrap_or(DEFAULT)).context("--mode")?.mode_id();
         let eof_grace = Duration::try_from_secs_f64(flags.eof_grace.unwrap_or(1.0)).context("--eof-grace")?;
         let named = flags.model.as_deref().or(environment.model.as_deref());
         let script = named.map(script).transpose()?.flatten();
@@ -94,15 +97,22 @@ impl Config {
             Some(_) => (user_file::UserFile::default(), embedded(ModelId::new(SCRIPTED))),
             None => providers::load(&environment, asked.as_ref())?,
         };
-        if let Some(list) = file.tool_list {
-            modes.set_default_tool_list(list);
-        }
         let shell = commands::shell(&environment, &file.shell.unwrap_or_default())?;
         let store = location(flags.store.as_deref(), &environment)?;
         if let (Some(_), Location::File(path)) = (&flags.store, &store) {
             Store::check(path).with_context(|| format!("--store {}", path.display()))?;
         }
         let cwd = working_folder(flags)?;
+        let policies = Policies::new(&environment, file.tool_list, script.is_some());
+        let loaded = policies.load(&std::fs::canonicalize(&cwd).unwrap_or_else(|_| cwd.clone()));
+        let named = |flag: &Option<String>, name: &str| {
+            let mode = flag.as_deref().map(|id| loaded.layers.modes.resolve(id).map(Mode::mode_id));
+            mode.transpose().with_context(|| match loaded.problems.first() {
+                Some(problem) => format!("{name}, while {problem}"),
+                None => name.to_owned(),
+            })
+        };
+        let (mode, max_mode) = (named(&flags.mode, "--mode")?, named(&flags.max_mode, "--max-mode")?);
         if !cwd.is_dir() {
             bail!("--cwd: {} is not a directory", cwd.display());
         }
@@ -112,7 +122,8 @@ impl Config {
             cwd,
             eof_grace,
             deterministic,
-            modes,
+            max_mode,
+            policies,
             environment,
             asked,
             script,
@@ -145,9 +156,10 @@ impl Config {
         };
         let model: Arc<dyn Model> = Arc::clone(&router) as Arc<dyn Model>;
         let shared = Shared {
-            modes: Arc::new(self.modes),
+            modes: Arc::new(Modes::built_in()),
             rules: Arc::default(),
-            max_mode: None,
+            asked_max_mode: self.max_mode.clone(),
+            max_mode: self.max_mode,
             tools: Toolset::built_in().with_shell(self.shell),
             model,
             catalogue: Arc::clone(&catalogue),
@@ -159,13 +171,25 @@ impl Config {
             live: !self.deterministic,
         };
         let binary = std::env::current_exe().ok();
+        let policies = self.policies;
+        let policy: PolicyOf = Box::new(move |cwd| policy(policies.load(cwd)));
         let whom: Whom = if is_scripted {
             Box::new(move || Ok(Arc::clone(&catalogue)))
         } else {
             let providers = Providers::new(self.environment, self.asked, router, catalogue);
             Box::new(move || providers.catalogue())
         };
-        Ok(Parts { shared, surroundings: Surroundings { whom, binary }, determinism })
+        Ok(Parts { shared, surroundings: Surroundings { policy, whom, binary }, determinism })
+    }
+}
+
+fn policy(loaded: Loaded) -> Policy {
+    let Loaded { layers, problems } = loaded;
+    Policy {
+        modes: Arc::new(layers.modes),
+        rules: Arc::new(layers.rules),
+        default_mode: layers.default_mode,
+        problems: problems.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -200,6 +224,19 @@ pub fn replay_places() -> anyhow::Result<(PathBuf, PathBuf)> {
 pub fn working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
     let here = std::env::current_dir().context("the current directory")?;
     Ok(flags.cwd.as_ref().map_or(here.clone(), |cwd| here.join(cwd)))
+}
+
+/// The file of the record.
+pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
+    match location(flags.store.as_deref(), environment)? {
+        Location::File(path) => Ok(path),
+        Location::Memory => bail!("there is no record: it is kept in memory only"),
+    }
+}
+
+/// A time of the record for people, in UTC.
+pub fn time_text(at_ms: i64) -> String {
+    crate::ids::time_text(at_ms)
 }
 
 /// A new empty folder, for a trial.

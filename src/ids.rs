@@ -1,4 +1,4 @@
-//! Where ids and times come from. Real ones in use; counted ones where the same run must give the same bytes.
+//! Where ids, times and hashes come from. Real ones in use; counted ones where the same run must give the same bytes.
 //!
 //! Rooms that need an id or a time are handed a [`Source`]; nothing else asks the operating system for either.
 
@@ -45,4 +45,20 @@ impl Source {
             Kind::Counted { ticks, .. } => ticks.fetch_add(1, Ordering::Relaxed) + 1,
         }
     }
+}
+
+/// The SHA-256 of a text, in hexadecimal digits: what names a text in the record, and a file that is trusted.
+pub fn hash(text: &str) -> String {
+    use std::fmt::Write;
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    digest.as_ref().iter().fold(String::with_capacity(64), |mut hex, byte| {
+        write!(hex, "{byte:02x}").expect("writing to a string cannot fail");
+        hex
+    })
+}
+
+/// A time in milliseconds since 1970 for people, in UTC.
+pub fn time_text(at_ms: i64) -> String {
+    jiff::Timestamp::from_millisecond(at_ms)
+        .map_or_else(|_| at_ms.to_string(), |at| at.strftime("%F %T").to_string())
 }

@@ -281,17 +281,18 @@ pub fn explain(ceilings: &Ceilings<'_>, call: &CallFacts) -> String {
 /// Lists of tools and paths are not compared by what they match: each that held has to hold still.
 pub fn allows_more(new: &[&Mode], old: &[&Mode]) -> bool {
     type Tools<'a> = (Option<&'a [String]>, &'a [String]);
-    fn tools<'a>(mode: &&'a Mode) -> Tools<'a> {
+    fn tools(mode: &Mode) -> Tools<'_> {
         (mode.tools.allow.as_ref().map(|globs| globs.patterns.as_slice()), &mode.tools.deny.patterns)
     }
-    fn paths<'a>(mode: &&'a Mode) -> Option<&'a [String]> {
+    fn paths(mode: &Mode) -> Option<&[String]> {
         mode.write_paths.as_ref().map(|globs| globs.patterns.as_slice())
     }
-    let of_new: Vec<_> = new.iter().map(tools).collect();
-    let lost_tools = old.iter().map(tools).any(|list| list != (None, &[][..]) && !of_new.contains(&list));
+    let of_new: Vec<_> = new.iter().map(|mode| tools(mode)).collect();
+    let lost_tools =
+        old.iter().map(|mode| tools(mode)).any(|list| list != (None, &[][..]) && !of_new.contains(&list));
     let edits = new.iter().all(|mode| mode.access >= Access::Edit);
-    let of_new: Vec<_> = new.iter().map(paths).collect();
-    let lost_paths = old.iter().map(paths).any(|list| list.is_some() && !of_new.contains(&list));
+    let of_new: Vec<_> = new.iter().map(|mode| paths(mode)).collect();
+    let lost_paths = old.iter().map(|mode| paths(mode)).any(|list| list.is_some() && !of_new.contains(&list));
     let probes = [
         CallFacts::of_tool("", Effect::Network),
         CallFacts::of_tool("", Effect::Edit),

@@ -41,6 +41,7 @@ mod handle;
 pub mod history;
 pub mod options;
 mod record;
+mod reload;
 pub mod reminder;
 mod request;
 mod slash;
@@ -54,7 +55,9 @@ pub struct Shared {
     pub modes: Arc<Modes>,
     /// The user's rules.
     pub rules: Arc<Rules>,
-    /// No session can do more than this mode.
+    /// No session can do more than this mode: what the command line says.
+    pub asked_max_mode: Option<SessionModeId>,
+    /// The session can do no more than this mode: that, or what is held because a file cannot be used.
     pub max_mode: Option<SessionModeId>,
     /// The tools there are.
     pub tools: Toolset,

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::acp::{SessionId, SessionModeId, ToolCallId};
 use crate::event::SessionEvent;
 
+pub mod log;
 mod row;
 mod schema;
 
@@ -103,10 +104,31 @@ pub struct ModeChange {
     pub from: Option<SessionModeId>,
     /// The mode after.
     pub to: SessionModeId,
-    /// Who asked, by which way.
-    pub source: ModeSource,
+    /// Who asked, by which way, and for what reason.
+    pub why: Why,
+    /// What the mode came to when it was set: its hash and its text.
+    pub text: (String, String),
     /// Milliseconds since 1970.
     pub at: i64,
+}
+
+/// Why a mode changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Why {
+    /// Who asked, by which way.
+    pub source: ModeSource,
+    /// The model's reason, as it gave it.
+    pub analysis: Option<String>,
+    /// The model's call, if it was one.
+    pub call: Option<ToolCallId>,
+    /// The hash of the plan that was accepted with it.
+    pub plan: Option<String>,
+}
+
+impl From<ModeSource> for Why {
+    fn from(source: ModeSource) -> Self {
+        Self { source, analysis: None, call: None, plan: None }
+    }
 }
 
 /// Who asked for a mode.
@@ -120,6 +142,12 @@ pub enum ModeSource {
     ConfigOption,
     /// The user, by a slash command.
     Command,
+    /// The model, by the exit tool, with the user's consent.
+    SwitchTool,
+    /// The model, in its own text; a looser mode with the user's consent.
+    InBand,
+    /// The mode that was on is in no file any more.
+    Reload,
 }
 
 impl ModeSource {
@@ -129,6 +157,18 @@ impl ModeSource {
             Self::SetMode => "set_mode",
             Self::ConfigOption => "config_option",
             Self::Command => "command",
+            Self::SwitchTool => "switch_mode",
+            Self::InBand => "in_band",
+            Self::Reload => "reload",
+        }
+    }
+
+    /// Who wanted it.
+    fn actor(self) -> &'static str {
+        match self {
+            Self::SetMode | Self::ConfigOption | Self::Command => "user",
+            Self::SwitchTool | Self::InBand => "agent",
+            Self::Start | Self::Reload => "system",
         }
     }
 }

@@ -269,7 +269,7 @@ fn to_yaml(file: &UserFile) -> anyhow::Result<String> {
 }
 
 /// Writes a file beside its place and moves it there, so that nobody sees half of it.
-fn create_private(folder: &Path, path: &Path, text: &str) -> std::io::Result<()> {
+pub fn create_private(folder: &Path, path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write;
     std::fs::create_dir_all(folder)?;
     let draft = path.with_extension(format!("{}.draft", std::process::id()));

@@ -9,7 +9,7 @@ impl Mode {
     pub fn to_yaml(&self) -> String {
         let mut text = String::new();
         let mut put = |key: &str, value: &str| {
-            writeln!(text, "{key}: {value}").expect("writing to a string cannot fail")
+            writeln!(text, "{key}: {value}").expect("writing to a string cannot fail");
         };
         put("id", &self.id);
         put("name", &quoted(&self.name));

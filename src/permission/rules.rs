@@ -91,7 +91,7 @@ impl Rule {
             glob.map(|glob| glob.compile_matcher()).map_err(|error| invalid(&error.to_string()))
         };
         let pattern = match pattern {
-            None | Some("") | Some("*") => None,
+            None | Some("" | "*") => None,
             Some(pattern) => Some(Pattern {
                 path: glob(pattern, true)?,
                 words: glob(pattern, false)?,

@@ -172,6 +172,11 @@ impl Actor {
                 // The client may have gone; the model has changed all the same.
                 let _ = reply.send(outcome);
             }
+            SessionCommand::Reload { modes, rules, reply } => {
+                let outcome = self.reload(modes, rules).await;
+                // The client may have gone; the modes have changed all the same.
+                let _ = reply.send(outcome);
+            }
             SessionCommand::Close(_) => unreachable!("the loop takes it"),
         }
     }

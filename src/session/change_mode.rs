@@ -15,7 +15,7 @@ use crate::event::SessionEvent;
 use crate::gate::Ended;
 use crate::mode::Mode;
 use crate::permission::{self, CallFacts, Ceilings, Grants, Verdict};
-use crate::store::{ModeChange, ModeSource};
+use crate::store::{ModeChange, Why};
 
 /// How long a change waits for what it ended. What takes longer is named in the answer.
 pub(super) const BOUND: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ impl Actor {
     pub(super) async fn change_mode(
         &mut self,
         mode: &SessionModeId,
-        source: ModeSource,
+        why: impl Into<Why>,
     ) -> Result<Option<ModeEffect>, AgentError> {
         let modes = std::sync::Arc::clone(&self.shared.modes);
         let new = modes
@@ -43,7 +43,8 @@ impl Actor {
             turn: self.session.turns,
             from: Some(from.clone()),
             to: to.clone(),
-            source,
+            why: why.into(),
+            text: self.text_of(&to),
             at: self.shared.source.now_ms(),
         };
         let tightened = self.is_tighter(&from.0, &to.0);
@@ -74,7 +75,7 @@ impl Actor {
     }
 
     /// Closes the questions about calls that a mode denies, and ends such calls where they run.
-    async fn end_what_is_denied(&mut self, mode: &SessionModeId) -> (Vec<ToolCallId>, Ended) {
+    pub(super) async fn end_what_is_denied(&mut self, mode: &SessionModeId) -> (Vec<ToolCallId>, Ended) {
         let (shared, grants) = (self.shared.clone(), self.session.grants.clone());
         let modes = shared.modes.ceilings(&mode.0).unwrap_or_default();
         let ceilings = Ceilings { modes, rules: &shared.rules };

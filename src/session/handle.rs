@@ -3,10 +3,11 @@
 //! A [`SessionHandle`] posts to the actor's mailbox without waiting, so commands arrive in the order in which they were
 //! given; only the answers are awaited.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +19,9 @@ use crate::acp::{
 };
 use crate::client::Client;
 use crate::error::AgentError;
+use crate::mode::Modes;
 use crate::model::Effort;
+use crate::permission::rules::Rules;
 use crate::store::ModeSource;
 use crate::workspace::Workspace;
 
@@ -46,6 +49,12 @@ pub(super) enum SessionCommand {
         wish: Wish,
         /// The config options as they are then.
         reply: oneshot::Sender<Result<Vec<SessionConfigOption>, AgentError>>,
+    },
+    /// These modes and rules hold from now on.
+    Reload {
+        modes: Arc<Modes>,
+        rules: Arc<Rules>,
+        reply: oneshot::Sender<Result<Value, AgentError>>,
     },
     Close(oneshot::Sender<()>),
 }
@@ -81,6 +90,7 @@ pub struct PromptEnd {
 pub struct SessionHandle {
     commands: mpsc::UnboundedSender<Mail>,
     slots: Arc<Semaphore>,
+    workspace: Workspace,
 }
 
 impl std::fmt::Debug for SessionCommand {
@@ -92,6 +102,7 @@ impl std::fmt::Debug for SessionCommand {
             Self::Greet(_) => "Greet",
             Self::SetMode { .. } => "SetMode",
             Self::Choose { .. } => "Choose",
+            Self::Reload { .. } => "Reload",
             Self::Close(_) => "Close",
         })
     }
@@ -112,9 +123,10 @@ impl SessionHandle {
         let chosen = Choice::of(&shared.catalogue);
         let active = options::entering(&shared.modes, &shared.catalogue, &mode, &chosen);
         shared.model.prepare(&active.model);
+        let folders = workspace.clone();
         let session = Session::new(id, workspace, mode, active, chosen, notices);
         tokio::spawn(actor::run(session, shared, client, mailbox));
-        Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)) }
+        Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)), workspace: folders }
     }
 
     /// Sends a prompt and waits for the end of its turn. Cancelling the token takes the prompt back.
@@ -172,6 +184,18 @@ impl SessionHandle {
         Ok(SetSessionConfigOptionResponse::new(options).meta(effect.map(|effect| effect.to_meta())))
     }
 
+    /// The session's working directory.
+    pub fn cwd(&self) -> &Path {
+        self.workspace.cwd()
+    }
+
+    /// Puts other modes and rules in the place of those that hold; what they deny ends.
+    pub async fn reload(&self, modes: Arc<Modes>, rules: Arc<Rules>) -> Result<Value, AgentError> {
+        let (reply, answer) = oneshot::channel();
+        self.post(SessionCommand::Reload { modes, rules, reply })?;
+        answer.await.unwrap_or(Err(AgentError::SessionDied))
+    }
+
     /// Ends the running turn and empties the queue (`session/cancel`).
     pub fn cancel(&self) {
         if self.post(SessionCommand::Cancel).is_err() {
@@ -219,6 +243,7 @@ impl SessionHandle {
             SessionCommand::Prompt(_)
             | SessionCommand::Greet(_)
             | SessionCommand::SetMode { .. }
+            | SessionCommand::Reload { .. }
             | SessionCommand::Choose { .. } => {
                 Some(Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
                     let text = "too many requests wait for this session: wait for some answers first";

@@ -6,7 +6,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::actor::Actor;
 use super::encoder;
-use crate::acp::{ContentBlock, MessageId};
+use crate::acp::{ContentBlock, MessageId, SessionModeId};
 use crate::event::SessionEvent;
 use crate::store::{ModeChange, ModeSource, Row};
 
@@ -20,8 +20,16 @@ impl Actor {
         let cwd = self.session.workspace.cwd().to_owned();
         self.shared.store.post(Row::Session { id: id.clone(), cwd, mode: mode.clone(), at });
         let source = ModeSource::Start;
-        let change = ModeChange { session: id, turn: 0, from: None, to: mode, source, at };
+        let text = self.text_of(&mode);
+        let change = ModeChange { session: id, turn: 0, from: None, to: mode, why: source.into(), text, at };
         self.shared.store.post(Row::ModeChange(change));
+    }
+
+    /// What a mode comes to, with its hash: the record keeps both.
+    pub(super) fn text_of(&self, mode: &SessionModeId) -> (String, String) {
+        let modes = self.shared.modes.ceilings(&mode.0).unwrap_or_default();
+        let text = modes.iter().map(|mode| mode.to_yaml()).collect::<Vec<_>>().join("---\n");
+        (crate::ids::hash(&text), text)
     }
 
     /// Takes up an event: what came before it is durable before the client sees it (invariant 14).

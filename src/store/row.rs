@@ -3,7 +3,7 @@
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
-use super::{Denial, ModeChange, Row};
+use super::{Denial, ModeChange, Row, Why};
 use crate::event::{Compaction, SessionEvent};
 use crate::model::Usage;
 use crate::tool::{Location, ToolContent};
@@ -50,16 +50,28 @@ pub fn insert(connection: &Connection, row: &Row) -> rusqlite::Result<()> {
 
 /// Writes a mode change and makes it the session's mode.
 pub fn insert_mode_change(connection: &Connection, change: &ModeChange) -> rusqlite::Result<()> {
-    let ModeChange { session, turn, from, to, source, at } = change;
+    let ModeChange { session, turn, from, to, why, text: (hash, text), at } = change;
+    let Why { source, analysis, call, plan } = why;
     execute(
         connection,
-        "INSERT INTO mode_changes (session_id, turn, from_mode, to_mode, source, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT OR IGNORE INTO mode_texts (hash, text) VALUES (?1, ?2)",
+        params![hash, text],
+    )?;
+    execute(
+        connection,
+        "INSERT INTO mode_changes (session_id, turn, from_mode, to_mode, source, actor, analysis, tool_call_id, mode_hash, \
+         plan_hash, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         params![
             &*session.0,
             turn.cast_signed(),
             from.as_ref().map(|mode| mode.0.to_string()),
             &*to.0,
             source.as_str(),
+            source.actor(),
+            analysis,
+            call.as_ref().map(|call| call.0.to_string()),
+            hash,
+            plan,
             at
         ],
     )?;

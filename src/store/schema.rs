@@ -15,7 +15,7 @@ pub const BUSY: Duration = Duration::from_secs(2);
 pub const STILL_BUSY: Duration = Duration::from_millis(50);
 
 /// One migration a row, in order. Never edit one that has been released: add another.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -58,6 +58,17 @@ const MIGRATIONS: [&str; 2] = [
 ",
     "
     ALTER TABLE sessions ADD COLUMN system_prompt TEXT;
+",
+    "
+    ALTER TABLE mode_changes ADD COLUMN analysis TEXT;
+    ALTER TABLE mode_changes ADD COLUMN actor TEXT;
+    ALTER TABLE mode_changes ADD COLUMN tool_call_id TEXT;
+    ALTER TABLE mode_changes ADD COLUMN mode_hash TEXT;
+    ALTER TABLE mode_changes ADD COLUMN plan_hash TEXT;
+    CREATE TABLE mode_texts (
+        hash TEXT PRIMARY KEY,
+        text TEXT NOT NULL
+    ) WITHOUT ROWID;
 ",
 ];
 

@@ -23,7 +23,8 @@ fn change(session: &str, to: &str) -> ModeChange {
         turn: 0,
         from: Some(SessionModeId::new("ask")),
         to: SessionModeId::new(to),
-        source: ModeSource::SetMode,
+        why: ModeSource::SetMode.into(),
+        text: ("hash".into(), "id: x\n".into()),
         at: 3,
     }
 }

@@ -10,11 +10,12 @@ use std::time::Duration;
 use agent_client_protocol_schema::v1 as schema;
 use jsonschema::Validator;
 use modegate::acp::SessionModeId;
-use modegate::agent::{Agent, Surroundings};
+use modegate::agent::{Agent, Policy, Surroundings};
 use modegate::ids::Source;
 use modegate::mode::Modes;
 use modegate::model::Model;
 use modegate::model::catalogue::Catalogue;
+use modegate::permission::rules::Rules;
 use modegate::process::Processes;
 use modegate::process::places::User;
 use modegate::process::shell::{Sandbox, Shell};
@@ -55,6 +56,8 @@ pub struct Setup {
     pub live: bool,
     pub catalogue: Arc<Catalogue>,
     pub modes: Modes,
+    pub rules: Rules,
+    pub max_mode: Option<&'static str>,
 }
 
 impl Default for Setup {
@@ -69,6 +72,8 @@ impl Default for Setup {
             live: false,
             catalogue: Arc::new(Catalogue::offline()),
             modes: Modes::built_in(),
+            rules: Rules::default(),
+            max_mode: None,
         }
     }
 }
@@ -83,7 +88,10 @@ impl Harness {
         std::fs::create_dir(dir.path().join("work")).unwrap();
         let stage = Stage::default();
         let shared = Shared {
-            modes: Arc::new(setup.modes),
+            modes: Arc::new(setup.modes.clone()),
+            rules: Arc::default(),
+            asked_max_mode: None,
+            max_mode: setup.max_mode.map(SessionModeId::new),
             tools: setup.tools,
             model: setup.model.unwrap_or_else(|| Arc::new(stage.clone())),
             catalogue: Arc::clone(&setup.catalogue),
@@ -95,12 +103,22 @@ impl Harness {
             live: setup.live,
         };
         let catalogue = setup.catalogue;
+        let rules = Arc::new(setup.rules);
         let (client, end) = client::channel();
         let agent = Arc::new(Agent::new(
             shared,
-            Surroundings { whom: Box::new(move || Ok(Arc::clone(&catalogue))), binary: None },
+            Surroundings {
+                policy: Box::new(move |_| Policy {
+                    modes: Arc::new(setup.modes.clone()),
+                    rules: Arc::clone(&rules),
+                    default_mode: None,
+                    problems: Vec::new(),
+                }),
+                whom: Box::new(move || Ok(Arc::clone(&catalogue))),
+                binary: None,
+            },
             client.clone(),
-            SessionModeId::new(setup.mode),
+            Some(SessionModeId::new(setup.mode)),
         ));
         let (to_agent, incoming) = mpsc::channel(64);
         let (outgoing, from_agent) = mpsc::channel(256);

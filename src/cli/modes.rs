@@ -1,0 +1,231 @@
+//! `modegate modes`: the modes there are, what they come to, and why a call is decided as it is.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use crate::config::environment::Environment;
+use crate::config::policies::{self, Loaded, Policies};
+use crate::config::{self, Flags};
+use crate::permission::{self, CallFacts, Ceilings};
+use crate::policy::{Layers, ModeFile, Owner};
+use crate::store::log;
+use crate::tool::Toolset;
+use crate::workspace::Workspace;
+
+/// What is asked of modes.
+#[derive(Debug, Subcommand)]
+pub(super) enum Ask {
+    /// List the modes, with those of this folder's project
+    List,
+    /// Print a mode, complete, in the format in which modes are written
+    Show {
+        /// Its id
+        mode: String,
+    },
+    /// Check a file of modes, or all that hold here
+    Check {
+        /// The file [default: yours, and this project's]
+        file: Option<PathBuf>,
+        /// As a project's file is checked, which may only narrow
+        #[arg(long)]
+        project: bool,
+    },
+    /// Print the JSON Schema of files of modes
+    Schema,
+    /// Say how a call would be decided, and by which rule
+    Explain {
+        /// The mode's id
+        mode: String,
+        /// The tool's name
+        tool: String,
+        /// Its arguments: a JSON object, or the text of its first one
+        arguments: Option<String>,
+    },
+    /// List the recorded mode changes, the oldest first
+    Log {
+        /// Of this session only
+        #[arg(long, value_name = "ID")]
+        session: Option<String>,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Answers.
+pub(super) async fn run(
+    ask: Ask,
+    flags: &Flags,
+    environment: &Environment,
+    mut output: impl Write,
+    mut errors: impl Write,
+) -> anyhow::Result<ExitCode> {
+    let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
+    let loaded = Policies::new(environment, None, false).load(&cwd);
+    match ask {
+        Ask::Check { file: Some(file), project } => return check_file(&file, project, output),
+        Ask::Check { file: None, .. } => return check(&loaded, output),
+        Ask::Schema => {
+            writeln!(output, "{}", serde_json::to_string_pretty(&schemars::schema_for!(ModeFile))?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Ask::Log { session, json } => return show_log(flags, environment, session.as_deref(), json, output),
+        Ask::List | Ask::Show { .. } | Ask::Explain { .. } => {}
+    }
+    for problem in &loaded.problems {
+        writeln!(errors, "modegate: {problem}\n{}", problem.shown)?;
+    }
+    let Layers { modes, rules, .. } = &loaded.layers;
+    match ask {
+        Ask::List => {
+            for mode in modes.iter() {
+                writeln!(output, "{:12} {}", mode.id, mode.description)?;
+            }
+        }
+        Ask::Show { mode } => write!(output, "{}", modes.resolve(&mode)?.to_yaml())?,
+        Ask::Explain { mode, tool, arguments } => {
+            let ceilings = Ceilings { modes: modes.ceilings(&mode)?, rules };
+            let facts = facts(environment, &cwd, &tool, arguments.as_deref()).await?;
+            writeln!(output, "{tool}: {}", permission::explain(&ceilings, &facts))?;
+        }
+        Ask::Check { .. } | Ask::Schema | Ask::Log { .. } => unreachable!("answered above"),
+    }
+    Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn check_file(file: &std::path::Path, project: bool, mut output: impl Write) -> anyhow::Result<ExitCode> {
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let owner = if project { Owner::Project } else { Owner::User };
+    match Layers::default().add(&file.display().to_string(), &text, owner) {
+        Ok(()) => {
+            writeln!(output, "{}: fine", file.display())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(problem) => {
+            writeln!(output, "{problem}\n{}", problem.shown)?;
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn check(loaded: &Loaded, mut output: impl Write) -> anyhow::Result<ExitCode> {
+    for problem in &loaded.problems {
+        writeln!(output, "{problem}\n{}", problem.shown)?;
+    }
+    let tools = Toolset::built_in();
+    for mode in loaded.layers.modes.iter() {
+        // Tools of servers are not known here, nor are commands.
+        let unknown = |pattern: &&String| {
+            !pattern.contains(['*', '?', '[', '{'])
+                && tools.find(pattern).is_none()
+                && !pattern.starts_with("mcp__")
+                && !pattern.contains("shell")
+                && !pattern.contains("background_job")
+                && *pattern != "switch_mode"
+        };
+        let named =
+            mode.tools.allow.iter().flat_map(|globs| &globs.patterns).chain(&mode.tools.deny.patterns);
+        for pattern in named.filter(unknown) {
+            writeln!(output, "{}: there is no tool {pattern:?}", mode.id)?;
+        }
+    }
+    if !loaded.problems.is_empty() {
+        return Ok(ExitCode::FAILURE);
+    }
+    writeln!(
+        output,
+        "{} modes, {} rules: fine",
+        loaded.layers.modes.iter().count(),
+        loaded.layers.rules.iter().count()
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a call rests on: prepared as in a session, and not run.
+async fn facts(
+    environment: &Environment,
+    cwd: &std::path::Path,
+    tool: &str,
+    arguments: Option<&str>,
+) -> anyhow::Result<CallFacts> {
+    let workspace = Workspace::new(cwd)?;
+    let shell = config::commands::shell(environment, &config::user_file::ShellSettings::default())?;
+    let tools = Toolset::built_in().with_shell(shell).for_session(&workspace);
+    let Some(found) = tools.find(tool) else {
+        let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name).collect();
+        bail!("there is no tool {tool:?}; those of Modegate itself are {}", names.join(", "));
+    };
+    let facts = found.spec().facts();
+    let Some(arguments) = arguments else { return Ok(facts) };
+    let required = found.spec().schema["required"].as_array().cloned().unwrap_or_default();
+    let arguments = match serde_json::from_str::<Value>(arguments) {
+        Ok(object @ Value::Object(_)) => object,
+        // What else the tool needs makes no difference to who may call it.
+        _ => required
+            .iter()
+            .filter_map(Value::as_str)
+            .enumerate()
+            .map(|(at, name)| (name.to_owned(), json!(if at == 0 { arguments } else { "" })))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+    };
+    let call = found.prepare(arguments, &workspace).await?;
+    Ok(CallFacts { targets: call.targets().to_vec(), commands: call.commands(), ..facts })
+}
+
+fn show_log(
+    flags: &Flags,
+    environment: &Environment,
+    session: Option<&str>,
+    as_json: bool,
+    mut output: impl Write,
+) -> anyhow::Result<ExitCode> {
+    let path = config::store_file(flags, environment)?;
+    for change in log::mode_changes(&path, session).with_context(|| path.display().to_string())? {
+        let from = change.from.as_deref();
+        if as_json {
+            let line = json!({
+                "session": change.session, "turn": change.turn, "from": from, "to": change.to, "source": change.source,
+                "actor": change.actor, "analysis": change.analysis, "toolCall": change.call, "modeHash": change.mode_hash,
+                "planHash": change.plan_hash, "at": change.at,
+            });
+            writeln!(output, "{line}")?;
+        } else {
+            let time = config::time_text(change.at);
+            let (from, analysis) = (from.unwrap_or("-"), change.analysis.unwrap_or_default());
+            let analysis = analysis.lines().next().unwrap_or_default();
+            let (session, to, source) = (&change.session, &change.to, &change.source);
+            writeln!(
+                output,
+                "{time}  {session}  turn {}  {from} -> {to}  {source}  {analysis}",
+                change.turn
+            )?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Trusts a project's file as it is now.
+pub(super) fn trust(
+    file: Option<PathBuf>,
+    flags: &Flags,
+    environment: &Environment,
+    mut output: impl Write,
+) -> anyhow::Result<ExitCode> {
+    let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
+    let file = file.or_else(|| policies::project_file(&cwd));
+    let file = file.with_context(|| format!("there is no {} here", policies::PROJECT))?;
+    let hash = Policies::new(environment, None, false).trust(&file)?;
+    writeln!(
+        output,
+        "Trusted as it is now: {} ({}). Any change to it ends that.",
+        file.display(),
+        &hash[..12]
+    )?;
+    Ok(ExitCode::SUCCESS)
+}

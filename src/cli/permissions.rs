@@ -1,0 +1,117 @@
+//! `modegate permissions`: the rules that hold, and a file of rules for those that are not written by hand.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Subcommand;
+
+use crate::config::environment::Environment;
+use crate::config::policies::Policies;
+use crate::config::user_file::create_private;
+use crate::config::{self, Flags};
+use crate::permission::rules::Rule;
+use crate::policy::ModeFile;
+
+/// What is asked of rules. A rule is `TOOL` or `TOOL(PATTERN)`.
+#[derive(Debug, Subcommand)]
+pub(super) enum Wish {
+    /// List the rules that hold here
+    List,
+    /// Allow without asking, where the mode does not deny it
+    Allow {
+        /// `shell(git status *)`
+        rule: String,
+    },
+    /// Have it asked for, in any mode
+    Ask {
+        /// `shell(git push *)`
+        rule: String,
+    },
+    /// Deny, in any mode
+    Deny {
+        /// `read_file(**/.env)`
+        rule: String,
+    },
+    /// Take back a rule that was made with these commands
+    Revoke {
+        /// As it is listed
+        rule: String,
+    },
+}
+
+/// Answers.
+pub(super) fn run(
+    wish: Wish,
+    flags: &Flags,
+    environment: &Environment,
+    mut output: impl Write,
+) -> anyhow::Result<ExitCode> {
+    let policies = Policies::new(environment, None, false);
+    let (kind, rule) = match wish {
+        Wish::List => {
+            let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
+            let loaded = policies.load(&cwd);
+            for problem in &loaded.problems {
+                writeln!(output, "{problem}\n{}", problem.shown)?;
+            }
+            for (kind, rule) in loaded.layers.rules.iter() {
+                writeln!(output, "{kind:5} {rule}")?;
+            }
+            return Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Wish::Allow { rule } => (Some("allow"), rule),
+        Wish::Ask { rule } => (Some("ask"), rule),
+        Wish::Deny { rule } => (Some("deny"), rule),
+        Wish::Revoke { rule } => (None, rule),
+    };
+    Rule::parse(&rule).map_err(anyhow::Error::msg)?;
+    let path = policies.permissions_file()?;
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+    };
+    let file: ModeFile = if text.trim().is_empty() {
+        ModeFile::default()
+    } else {
+        serde_saphyr::from_str(&text).with_context(|| path.display().to_string())?
+    };
+    let own = |rules: &[serde_saphyr::Spanned<String>]| -> Vec<String> {
+        rules.iter().map(|rule| rule.value.clone()).collect()
+    };
+    let permissions = &file.permissions;
+    let mut all = [
+        ("deny", own(&permissions.deny)),
+        ("ask", own(&permissions.ask)),
+        ("allow", own(&permissions.allow)),
+    ];
+    let mut changed = false;
+    for (name, rules) in &mut all {
+        let there = rules.contains(&rule);
+        if kind == Some(*name) && !there {
+            rules.push(rule.clone());
+            changed = true;
+        } else if kind != Some(*name) && there && (kind.is_none() || *name != "deny") {
+            // A rule is of one kind; only `revoke` takes back a denial.
+            rules.retain(|known| *known != rule);
+            changed = true;
+        }
+    }
+    if !changed && kind.is_none() {
+        bail!(
+            "there is no rule {rule:?} in {}; rules that you wrote elsewhere are yours to remove",
+            path.display()
+        );
+    }
+    let lists =
+        all.iter().map(|(name, rules)| format!("  {name}: {}\n", serde_json::Value::from(rules.clone())));
+    let text = format!("# Written by `modegate permissions`.\npermissions:\n{}", lists.collect::<String>());
+    let folder = path.parent().context("a file lies in a folder")?;
+    create_private(folder, &path, &text).with_context(|| path.display().to_string())?;
+    match kind {
+        Some(kind) => writeln!(output, "{kind} {rule}: sessions that begin from now on know it")?,
+        None => writeln!(output, "{rule}: taken back, for sessions that begin from now on")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,136 @@
+//! The files of modes and rules: the user's, those that `modegate permissions` writes, and a project's.
+//!
+//! They are read when a session begins, and when a client asks for it; nothing is read in a turn. A file that cannot be
+//! used restricts: sessions are then held to the most restrictive mode until it is mended.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use super::environment::Environment;
+use super::user_file::create_private;
+use crate::ids;
+use crate::mode::ToolList;
+use crate::policy::{Layers, Owner, Problem};
+
+/// What the user writes.
+pub const MODES: &str = "modes.yaml";
+
+/// What `modegate permissions` writes.
+pub const PERMISSIONS: &str = "permissions.yaml";
+
+/// The hashes of the project files that the user trusts, one a line.
+const TRUSTED: &str = "trusted";
+
+/// A project's file, below one of its folders.
+pub const PROJECT: &str = ".modegate/modes.yaml";
+
+/// Bytes of one file.
+const MAX_FILE: u64 = 256 * 1024;
+
+/// Where files of modes and rules are.
+#[derive(Debug, Clone)]
+pub struct Policies {
+    folder: Option<PathBuf>,
+    tool_list: Option<ToolList>,
+    /// Nothing of this machine is read.
+    is_fixed: bool,
+}
+
+/// What the files come to.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The modes and rules of the files that can be used.
+    pub layers: Layers,
+    /// What cannot be used.
+    pub problems: Vec<Problem>,
+}
+
+impl Policies {
+    /// Those of the environment's user.
+    pub fn new(environment: &Environment, tool_list: Option<ToolList>, is_fixed: bool) -> Self {
+        Self { folder: environment.config_folder.clone(), tool_list, is_fixed }
+    }
+
+    /// Reads the files for a session in a folder.
+    pub fn load(&self, cwd: &Path) -> Loaded {
+        let mut loaded = Loaded { layers: Layers::default(), problems: Vec::new() };
+        if !self.is_fixed {
+            for name in [MODES, PERMISSIONS] {
+                if let Some(path) = self.folder.as_ref().map(|folder| folder.join(name)) {
+                    loaded.add(&path, Owner::User);
+                }
+            }
+            if let Some(path) = project_file(cwd) {
+                let owner = if self.is_trusted(&path) { Owner::User } else { Owner::Project };
+                loaded.add(&path, owner);
+            }
+        }
+        if let Some(list) = self.tool_list {
+            loaded.layers.modes.set_default_tool_list(list);
+        }
+        loaded
+    }
+
+    fn is_trusted(&self, path: &Path) -> bool {
+        let trusted =
+            self.folder.as_ref().and_then(|folder| std::fs::read_to_string(folder.join(TRUSTED)).ok());
+        let (Some(trusted), Ok(text)) = (trusted, std::fs::read_to_string(path)) else { return false };
+        let hash = ids::hash(&text);
+        trusted.lines().any(|line| line.split(' ').next() == Some(&hash))
+    }
+
+    /// Trusts a file as it is now: by its content, wherever it lies.
+    pub fn trust(&self, path: &Path) -> anyhow::Result<String> {
+        let text = read(path).with_context(|| path.display().to_string())?;
+        Layers::default().add(&path.display().to_string(), &text, Owner::User)?;
+        let folder = self.folder.as_ref().context("there is no home directory to remember that in")?;
+        let hash = ids::hash(&text);
+        let mut trusted = std::fs::read_to_string(folder.join(TRUSTED)).unwrap_or_default();
+        if !trusted.lines().any(|line| line.starts_with(&hash)) {
+            trusted = format!("{trusted}{hash} {}\n", path.display());
+            create_private(folder, &folder.join(TRUSTED), &trusted)?;
+        }
+        Ok(hash)
+    }
+
+    /// The file that `modegate permissions` writes.
+    pub fn permissions_file(&self) -> anyhow::Result<PathBuf> {
+        Ok(self.folder.as_ref().context("there is no home directory for your rules")?.join(PERMISSIONS))
+    }
+}
+
+impl Loaded {
+    fn add(&mut self, path: &Path, owner: Owner) {
+        let name = path.display().to_string();
+        let added = match read(path) {
+            Ok(text) => self.layers.add(&name, &text, owner),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(Problem { place: name, text: error.to_string(), shown: String::new() }),
+        };
+        if let Err(problem) = added {
+            tracing::debug!(%problem, "a file of modes cannot be used");
+            self.problems.push(problem);
+        }
+    }
+}
+
+/// The project's file: that of the nearest folder from the working directory up to the repository's root that has one.
+pub fn project_file(cwd: &Path) -> Option<PathBuf> {
+    let root = cwd.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(cwd);
+    let folders = cwd.ancestors().take_while(|folder| folder.starts_with(root));
+    folders.map(|folder| folder.join(PROJECT)).find(|path| path.symlink_metadata().is_ok())
+}
+
+/// Reads a file of modes. A link is not followed: in a project it could lead anywhere.
+fn read(path: &Path) -> std::io::Result<String> {
+    let other = |text: &str| Err(std::io::Error::other(text.to_owned()));
+    let meta = path.symlink_metadata()?;
+    if !meta.is_file() {
+        return other("it is not a regular file");
+    }
+    if meta.len() > MAX_FILE {
+        return other("it is larger than 256 KiB");
+    }
+    std::fs::read_to_string(path)
+}
