@@ -39,6 +39,7 @@ pub mod compaction;
 pub mod encoder;
 mod handle;
 pub mod history;
+pub mod mode_switch;
 pub mod options;
 mod record;
 mod reload;

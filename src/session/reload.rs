@@ -21,7 +21,7 @@ impl Actor {
         self.shared.modes = modes;
         self.shared.rules = rules;
         // What was held because a file could not be used: the files can be used.
-        self.shared.max_mode = self.shared.asked_max_mode.clone();
+        self.shared.max_mode.clone_from(&self.shared.asked_max_mode);
         if is_gone {
             self.change_mode(&refuge, ModeSource::Reload).await?;
         } else {

@@ -157,7 +157,7 @@ const LIBRARIES: [(&str, &[&str]); 29] = [
     ("ignore", &["tool/search_files", "tool/find_files", "tool/walk"]),
     ("jsonrpsee", &["rpc", "error"]),
     ("rusqlite", &["store"]),
-    ("ring", &["ids"]),
+    ("ring", &["ids", "http"]),
     (
         "serde_saphyr",
         &["mode", "permission/rules", "policy", "config", "cli/permissions", "session/mode_switch"],

@@ -1,0 +1,164 @@
+//! Blocks in every shape, cut at every byte, and compared with a whole CommonMark parser.
+
+use proptest::prelude::*;
+use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
+
+use super::*;
+
+/// What is passed on, and what is found.
+fn whole(text: &str) -> (String, Found) {
+    let mut reader = Reader::default();
+    let out = reader.push(text) + &reader.flush();
+    (out, reader.take())
+}
+
+fn one(analysis: &str, new_mode: Option<&str>) -> Found {
+    Found::One(Switch { analysis: analysis.into(), new_mode: new_mode.map(str::to_owned) })
+}
+
+const BLOCK: &str = "```yaml\nmode_switch:\n  analysis: |\n    Long,\n    reasoned.\n  new_mode: code\n```\n";
+
+fn cases() -> Vec<(String, Found, bool)> {
+    let switch = || one("Long,\nreasoned.", Some("code"));
+    let shown = |text: &str, found: Found| (text.to_owned(), found, true);
+    let hidden = |text: String, found: Found| (text, found, false);
+    vec![
+        hidden(format!("Before.\n{BLOCK}After.\n"), switch()),
+        hidden(BLOCK.trim_end().to_owned(), switch()),
+        hidden(BLOCK.replace("yaml", "YAML title=x"), switch()),
+        hidden(BLOCK.replace("```yaml", "  ~~~~ yml").replace("```\n", "~~~~~\n"), switch()),
+        hidden(BLOCK.replace("\n", "\r\n"), switch()),
+        hidden("```yaml\n\nmode_switch: {analysis: ' why '}\n```".into(), one("why", None)),
+        hidden("```yaml\nmode_switch: {analysis: why, new_mode: ''}\n```".into(), one("why", None)),
+        hidden(format!("{BLOCK}{BLOCK}"), Found::Many),
+        shown("No block.\n", Found::Nothing),
+        shown("```yaml\na: 1\n```\n", Found::Nothing),
+        shown("```yaml\n# mode_switch:\nmode_switch: {analysis: x}\n```\n", Found::Nothing),
+        shown("mode_switch: {analysis: x, new_mode: code}\n", Found::Nothing),
+        shown(&BLOCK.replace("yaml", "json"), Found::Nothing),
+        shown(&BLOCK.replace("```yaml", "```"), Found::Nothing),
+        shown(&format!("````markdown\n{BLOCK}````\n"), Found::Nothing),
+        shown(&format!("~~~\n{BLOCK}~~~\n"), Found::Nothing),
+        shown(&BLOCK.lines().map(|line| format!("> {line}\n")).collect::<String>(), Found::Nothing),
+        shown(&BLOCK.lines().map(|line| format!("    {line}\n")).collect::<String>(), Found::Nothing),
+        shown("text ```yaml\nmode_switch: {analysis: x}\n", Found::Nothing),
+        shown("```yaml\n mode_switch: {analysis: x}\n```\n", Found::Nothing),
+        shown("```yaml `x`\nmode_switch: {analysis: x}\n", Found::Nothing),
+    ]
+}
+
+#[test]
+fn blocks_are_found_and_left_out_and_nothing_else_is() {
+    for (text, found, is_shown) in cases() {
+        let (out, was_found) = whole(&text);
+        assert_eq!(was_found, found, "{text}");
+        if is_shown {
+            assert_eq!(out, text);
+        } else {
+            assert!(!out.contains("mode_switch") && !out.contains("```"), "{out}");
+        }
+    }
+    assert_eq!(whole(&format!("Before.\n{BLOCK}After.\n")).0, "Before.\nAfter.\n");
+}
+
+#[test]
+fn a_block_that_is_none_is_shown_and_said() {
+    for (text, words) in [
+        ("```yaml\nmode_switch:\n  new_mode: code\n```\n", "analysis"),
+        ("```yaml\nmode_switch: {analysis: '', new_mode: code}\n```\n", "empty"),
+        ("```yaml\nmode_switch:\n  analysis:x\n  new_mode: code\n```\n", ""),
+        ("```yaml\nmode_switch: {analysis: x, new_mode: code, force: true}\n```\n", "force"),
+        ("```yaml\nmode_switch: {analysis: x}\nother: 1\n```\n", "other"),
+        ("```yaml\nmode_switch: [code]\n```\n", ""),
+        ("```yaml\nmode_switch: {analysis: x, new_mode: code}\n", "not closed"),
+    ] {
+        let (out, found) = whole(text);
+        assert_eq!(out, text);
+        assert!(matches!(&found, Found::Bad(reason) if reason.contains(words)), "{text}: {found:?}");
+    }
+    let long = format!("```yaml\nmode_switch:\n  analysis: |\n{}```\n", "    x\n".repeat(4000));
+    let (out, found) = whole(&long);
+    assert_eq!(out, long);
+    assert!(matches!(found, Found::Bad(reason) if reason.contains("longer")));
+}
+
+#[test]
+fn wherever_the_text_is_cut_the_same_is_found() {
+    for (text, ..) in cases() {
+        let expected = whole(&text);
+        for cut in (0..=text.len()).filter(|cut| text.is_char_boundary(*cut)) {
+            let mut reader = Reader::default();
+            let out = reader.push(&text[..cut]) + &reader.push(&text[cut..]) + &reader.flush();
+            assert_eq!((out, reader.take()), expected, "cut at {cut}: {text}");
+        }
+        let mut reader = Reader::default();
+        let mut out: String = text.chars().map(|c| reader.push(&c.to_string())).collect();
+        out += &reader.flush();
+        assert_eq!((out, reader.take()), expected, "in single characters: {text}");
+    }
+}
+
+#[test]
+fn ordinary_text_is_passed_on_as_it_comes() {
+    let mut reader = Reader::default();
+    for piece in [
+        "Hello",
+        " wor",
+        "ld `x",
+        "` and\n",
+        "- a",
+        " list\n",
+        "```rust\n",
+        "let x",
+        " = 1;\n",
+        "```\n",
+        "end",
+    ] {
+        assert_eq!(reader.push(piece), piece);
+    }
+    // Of YAML that is none of ours, no more than its first line is held back.
+    assert_eq!(reader.push("\n```yaml\n"), "\n");
+    assert_eq!(reader.push("a"), "```yaml\na");
+    assert_eq!(reader.push(": 1"), ": 1");
+}
+
+proptest! {
+    /// What counts as a fenced YAML block is what a CommonMark parser says, as long as nothing else is in the text.
+    #[test]
+    fn fences_are_those_of_commonmark(lines in proptest::collection::vec(
+        prop_oneof![
+            Just("```yaml"), Just("```yml x"), Just("```"), Just("````"), Just("~~~"), Just("~~~ YAML"), Just("   ```yaml"),
+            Just("```rust"), Just("``"), Just("~~"), Just("``` `"), Just("```yaml ~"), Just("text"), Just("mode_switch: {analysis: a}"),
+            Just("~~~~"), Just(" ```"), Just("```  "), Just("```x```"),
+        ], 0..12)) {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let mut expected = 0;
+        let mut block: Option<String> = None;
+        for (event, range) in Parser::new(&text).into_offset_iter() {
+            match event {
+                Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) => {
+                    let word = info.split_whitespace().next().unwrap_or_default().to_lowercase();
+                    // One that is not closed reaches to the end; its last line is no fence.
+                    let last = text[range].trim_end().lines().last().unwrap_or_default().trim().to_owned();
+                    let closed = last.len() >= 3 && last.chars().all(|c| c == '`' || c == '~');
+                    block = (["yaml", "yml"].contains(&word.as_str()) && closed).then(String::new);
+                }
+                Event::Text(piece) => if let Some(block) = &mut block { block.push_str(&piece) },
+                Event::End(TagEnd::CodeBlock) => {
+                    let is_switch = block.take().is_some_and(|block| block == "mode_switch: {analysis: a}\n");
+                    expected += usize::from(is_switch);
+                }
+                _ => {}
+            }
+        }
+        let mut reader = Reader::default();
+        reader.push(&text);
+        reader.flush();
+        match (reader.take(), expected) {
+            (Found::One(_), count) => prop_assert_eq!(count, 1, "{}", text),
+            (Found::Nothing, count) => prop_assert_eq!(count, 0, "{}", text),
+            // One that is whole and one that is not, or two.
+            (Found::Many | Found::Bad(_), _) => {}
+        }
+    }
+}
