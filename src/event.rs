@@ -25,8 +25,10 @@ pub enum SessionEvent {
     AgentText {
         /// Unique in the session, one per message.
         message_id: MessageId,
-        /// More text.
+        /// More text, as the model wrote it.
         text: String,
+        /// What the client sees of it, where that differs: a switch of the mode is left out.
+        shown: Option<String>,
     },
     /// The model's reasoning, or a piece of it.
     AgentThought {
@@ -79,6 +81,11 @@ pub enum SessionEvent {
         /// Calls that could not be confirmed to have ended.
         unconfirmed: Vec<ToolCallId>,
     },
+    /// The model wrote a switch of the mode into its text, or the exit tool's question was answered: what came of it.
+    Switch {
+        /// What came of it, and for which reason.
+        switch: SwitchOutcome,
+    },
     /// Another model answers from now on, or thinks longer or shorter.
     ModelChange {
         /// Who answers.
@@ -100,6 +107,19 @@ pub enum SessionEvent {
         /// Why.
         reason: StopReason,
     },
+}
+
+/// What came of a switch that the model wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SwitchOutcome {
+    /// The mode that was on.
+    pub from: SessionModeId,
+    /// The mode that was wanted, as it was written; the same as `from` where the model stays.
+    pub to: String,
+    /// Why, in the model's words.
+    pub analysis: String,
+    /// `switched`, `stayed`, `rejected`, `unknown_mode`, `malformed` or `several`.
+    pub outcome: &'static str,
 }
 
 /// How far a compaction is.
@@ -183,6 +203,7 @@ impl SessionEvent {
             Self::UserMessage { .. }
             | Self::Sealed { .. }
             | Self::ModelChange { .. }
+            | Self::Switch { .. }
             | Self::Notice { .. }
             | Self::ToolCallBegun { .. }
             | Self::ToolCall(_)
@@ -203,12 +224,16 @@ impl SessionEvent {
 
     /// Appends a further piece of the same message.
     pub fn append(&mut self, next: Self) {
-        if let (
-            Self::AgentText { text, .. } | Self::AgentThought { text, .. },
-            Self::AgentText { text: more, .. } | Self::AgentThought { text: more, .. },
-        ) = (self, next)
-        {
-            text.push_str(&more);
+        match (self, next) {
+            (Self::AgentText { text, shown, .. }, Self::AgentText { text: more, shown: more_shown, .. }) => {
+                if shown.is_some() || more_shown.is_some() {
+                    let so_far = shown.get_or_insert_with(|| text.clone());
+                    so_far.push_str(more_shown.as_ref().unwrap_or(&more));
+                }
+                text.push_str(&more);
+            }
+            (Self::AgentThought { text, .. }, Self::AgentThought { text: more, .. }) => text.push_str(&more),
+            _ => {}
         }
     }
 }

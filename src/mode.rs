@@ -157,7 +157,9 @@ impl Mode {
 
     /// Whether a reminder stands in every request of this mode.
     pub fn has_standing_reminder(&self) -> bool {
-        self.access != Access::Full || !self.prompt.trim().is_empty()
+        self.access != Access::Full
+            || !self.prompt.trim().is_empty()
+            || self.in_band_switch == InBand::Instruct
     }
 }
 

@@ -82,6 +82,8 @@ pub struct CallFacts {
     pub shell: ShellUse,
     /// It goes on after its turn.
     pub is_background: bool,
+    /// It asks the user to leave the mode.
+    pub is_exit: bool,
     /// What it touches; empty when that is not known beforehand, or when the question is about the tool as such.
     pub targets: Vec<Target>,
     /// What it runs; nothing when the question is about the tool as such.
@@ -96,6 +98,7 @@ impl CallFacts {
             effect,
             shell: ShellUse::Off,
             is_background: false,
+            is_exit: false,
             targets: Vec::new(),
             commands: Commands::None,
         }
@@ -202,12 +205,13 @@ pub struct Ceilings<'a> {
 /// 4. a ceiling's `shell` does not admit what the call needs of it; a mode with `write_paths` admits no full shell;
 /// 5. a ceiling's `network` denies fetching;
 /// 6. a write outside the session's roots, or outside a ceiling's `write_paths`;
-/// 7. the user said "reject always" to this in this mode;
-/// 8. what remains is allowed, but asked for: what an `ask` rule is about, reads outside the roots, fetching under
+/// 7. the exit tool, in a mode without an exit;
+/// 8. the user said "reject always" to this in this mode;
+/// 9. what remains is allowed, but asked for: what an `ask` rule is about, reads outside the roots, fetching under
 ///    `network: ask`, and every change where a ceiling's `permission` is `ask`;
-/// 9. unless the user said "allow always" to exactly this, in this mode (of a command line, to each command in it; what
-///    is more than can be said is asked for each time), or an `allow` rule is about all of it and no `ask` rule about
-///    any of it.
+/// 10. unless the user said "allow always" to exactly this, in this mode (of a command line, to each command in it; what
+///     is more than can be said is asked for each time), or an `allow` rule is about all of it and no `ask` rule about
+///     any of it.
 pub fn decide(ceilings: &Ceilings<'_>, grants: &Grants, call: &CallFacts) -> Verdict {
     let Some(own) = ceilings.modes.first() else {
         return Verdict::Deny(Denial {
@@ -221,6 +225,10 @@ pub fn decide(ceilings: &Ceilings<'_>, grants: &Grants, call: &CallFacts) -> Ver
     }
     if let Some(denial) = ceilings.modes.iter().find_map(|mode| denied_by(mode, call)) {
         return Verdict::Deny(denial);
+    }
+    if call.is_exit && own.exits_to.is_none() {
+        let message = format!("{} mode has no exit: it is the user who switches.", own.id);
+        return Verdict::Deny(Denial { rule: "exit", message });
     }
     let outside = call.targets.iter().filter(|target| target.inside.is_none());
     let mut scopes: Vec<Scope> =

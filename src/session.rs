@@ -46,6 +46,7 @@ mod reload;
 pub mod reminder;
 mod request;
 mod slash;
+mod switch;
 pub mod system_prompt;
 mod turn;
 
@@ -126,6 +127,10 @@ pub struct Session {
     begun_calls: Vec<ToolCallId>,
     /// Calls that were announced and are not over.
     open_calls: HashMap<ToolCallId, ToolCallEvent>,
+    /// The mode that was left for the one that is on.
+    previous: Option<SessionModeId>,
+    /// What the model is to know besides, and whether a request has said it.
+    for_model: Vec<(String, bool)>,
     /// What was begun in the background, in order; also what is over.
     jobs: Vec<Job>,
     /// Turns begun.
@@ -206,6 +211,8 @@ impl Session {
             seen: HashMap::new(),
             begun_calls: Vec::new(),
             open_calls: HashMap::new(),
+            previous: None,
+            for_model: Vec::new(),
             jobs: Vec::new(),
             turns: 0,
             requests: 0,

@@ -24,6 +24,7 @@ use crate::process::shell::Shell;
 use crate::workspace::{FileError, Stamp, Workspace};
 pub use content::ToolContent;
 pub use job::Job;
+pub use switch_mode::Proposal;
 
 pub mod content;
 
@@ -42,6 +43,7 @@ mod read_multiple_files;
 mod reading;
 mod search_files;
 mod shell;
+mod switch_mode;
 mod text;
 mod think;
 mod todo;
@@ -66,6 +68,8 @@ pub struct ToolSpec {
     pub shell: ShellUse,
     /// What it begins goes on after its turn.
     pub is_background: bool,
+    /// It asks the user to leave the mode: the session itself carries it out.
+    pub is_exit: bool,
     /// JSON Schema of the arguments; shared, because each call keeps its tool's spec.
     pub schema: Arc<Value>,
     /// When a call is given up.
@@ -90,6 +94,7 @@ impl ToolSpec {
             effect,
             shell: ShellUse::Off,
             is_background: false,
+            is_exit: false,
             schema,
             timeout: TIMEOUT,
         }
@@ -98,7 +103,7 @@ impl ToolSpec {
     /// What a decision about the tool as such rests on.
     pub fn facts(&self) -> CallFacts {
         let facts = CallFacts::of_tool(self.name, self.effect);
-        CallFacts { shell: self.shell, is_background: self.is_background, ..facts }
+        CallFacts { shell: self.shell, is_background: self.is_background, is_exit: self.is_exit, ..facts }
     }
 
     /// The tool as a model is told of it.
@@ -190,6 +195,11 @@ pub trait PreparedCall: Send + std::fmt::Debug {
     /// What it would touch.
     fn targets(&self) -> &[Target];
 
+    /// What it proposes, if it is the session that carries it out.
+    fn proposal(&self) -> Option<&Proposal> {
+        None
+    }
+
     /// What it would run.
     fn commands(&self) -> Commands {
         Commands::None
@@ -234,6 +244,7 @@ impl Toolset {
             Arc::new(search_files::SearchFiles::new()),
             Arc::new(think::Think::new()),
             Arc::new(todo::Todo::new()),
+            Arc::new(switch_mode::SwitchMode::new()),
             Arc::new(write_file::WriteFile::new()),
             Arc::new(edit_file::EditFile::new()),
             Arc::new(apply_patch::ApplyPatch::new()),
@@ -398,6 +409,7 @@ mod tests {
                 ("search_files", Effect::Read),
                 ("think", Effect::Session),
                 ("todo", Effect::Session),
+                ("switch_mode", Effect::Session),
                 ("write_file", Effect::Edit),
                 ("edit_file", Effect::Edit),
                 ("apply_patch", Effect::Edit),

@@ -19,6 +19,7 @@ use super::encoder;
 use super::handle::{Mail, Prompt, PromptEnd, SessionCommand};
 use super::record::title;
 use super::request::Offers;
+use super::switch::OpenSwitch;
 use super::turn::{self, Turn, TurnError, TurnMessage};
 use super::{Session, Shared};
 use crate::acp::{MessageId, StopReason};
@@ -47,6 +48,12 @@ pub(super) struct Actor {
     pub(super) answers: FuturesUnordered<BoxFuture<'static, (u64, Answer)>>,
     /// Denials of one call in a row.
     pub(super) denials: DenialCount,
+    /// Questions about the mode that are open, by the id of the request to the client.
+    pub(super) switches: HashMap<u64, OpenSwitch>,
+    /// Such questions that the model's own text has led to.
+    pub(super) switches_asked: u64,
+    /// Switches that were rejected in this turn.
+    pub(super) switch_rejections: u32,
     /// The turn that runs, if one does.
     pub(super) turn: Option<RunningTurn>,
     queue: VecDeque<Prompt>,
@@ -90,7 +97,11 @@ pub(super) async fn run(
                 Some((command, _slot)) => actor.command(command).await,
                 None => return actor.close().await,
             },
-            Some((number, answer)) = actor.answers.next() => actor.answered(number, answer),
+            Some((number, answer)) = actor.answers.next() => {
+                if !actor.switch_answered(number, &answer).await {
+                    actor.answered(number, answer);
+                }
+            }
             message = next_message(&mut actor.turn) => match message {
                 Some(message) => actor.turn_message(message).await,
                 None => actor.turn_over().await,
@@ -127,6 +138,9 @@ impl Actor {
             questions: HashMap::new(),
             answers: FuturesUnordered::new(),
             denials: DenialCount::default(),
+            switches: HashMap::new(),
+            switches_asked: 0,
+            switch_rejections: 0,
             turn: None,
             queue: VecDeque::new(),
             telling: None,
@@ -222,6 +236,7 @@ impl Actor {
             turn.cancel.cancel();
         }
         self.close_questions(|_| true);
+        self.close_switches();
         self.answer_cancelled(|_| true);
     }
 
@@ -229,6 +244,7 @@ impl Actor {
     fn take_back(&mut self) {
         if self.turn.as_ref().is_some_and(|turn| turn.cancel.is_cancelled()) {
             self.close_questions(|_| true);
+            self.close_switches();
         }
         self.answer_cancelled(|prompt| prompt.cancel.is_cancelled());
     }
@@ -259,6 +275,7 @@ impl Actor {
         self.session.turns += 1;
         let turn = self.session.turns;
         self.denials = DenialCount::default();
+        self.switch_rejections = 0;
         let message_id = MessageId::new(format!("msg_{turn}_0"));
         let title = (turn == 1).then(|| title(&content)).flatten();
         self.record(SessionEvent::UserMessage { message_id, content }, None).await;
@@ -308,6 +325,8 @@ impl Actor {
             TurnMessage::Authorize { call, facts, reply } => {
                 let _ = reply.send(self.authorize(call, facts));
             }
+            TurnMessage::InBand { found, reply } => self.in_band(found, reply).await,
+            TurnMessage::Propose { call, proposal, reply } => self.propose(call, proposal, reply),
             TurnMessage::Ask { call, facts, preview, reply } => self.ask(call, facts, &preview, reply),
         }
     }
@@ -315,6 +334,7 @@ impl Actor {
     async fn turn_over(&mut self) {
         let Some(turn) = self.turn.take() else { return };
         self.close_questions(|_| true);
+        self.close_switches();
         let outcome = turn.task.await.unwrap_or_else(|error| {
             tracing::error!(%error, "a turn died");
             Err(TurnError::Died)
@@ -347,6 +367,7 @@ impl Actor {
             self.record(SessionEvent::Stop { reason }, None).await;
         }
         self.session.forget_transition_after(self.session.turns);
+        self.session.for_model.retain(|(_, told)| !told);
         self.save().await;
         self.tell(turn.reply, outcome);
         if self.telling.is_none() {

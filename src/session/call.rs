@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::turn::{After, Announced, Authorization, Turn, TurnError, TurnMessage};
+use super::turn::{After, Announced, Authorization, Proposed, REFUSED_AGAIN, Turn, TurnError, TurnMessage};
 use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::permission::CallFacts;
-use crate::tool::{PreparedCall, RunContext, ToolContent, ToolError, ToolOutput, ToolSpec};
+use crate::tool::{PreparedCall, Proposal, RunContext, ToolContent, ToolError, ToolOutput, ToolSpec};
 
 /// How long a cancelled call may take to end before the turn stops waiting for it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -49,10 +49,30 @@ impl Turn {
                 self.ask_actor(|reply| TurnMessage::Ask { call: id.clone(), facts, preview, reply }).await?;
         }
         match answer {
+            Authorization::Granted { permit, .. } if prepared.proposal().is_some() => {
+                // Nothing runs: the session asks the user, and switches.
+                drop(permit);
+                self.propose(id, prepared.proposal().cloned()).await
+            }
             Authorization::Granted { permit, known, jobs } => {
                 self.carry_out(id, &spec, prepared, RunContext { permit, known, jobs, progress: None }).await
             }
             answer => self.refused(id, answer).await,
+        }
+    }
+
+    async fn propose(&self, id: ToolCallId, proposal: Option<Proposal>) -> Result<After, TurnError> {
+        let Some(proposal) = proposal else { return self.failed(id, "There is no proposal.".into()).await };
+        let call = id.clone();
+        match self.ask_actor(|reply| TurnMessage::Propose { call, proposal, reply }).await? {
+            Proposed::Switched(text) => {
+                self.finish(id, ToolOutput { text, ..ToolOutput::default() }).await?;
+                Ok(After::GoOn)
+            }
+            Proposed::Stayed { message, ends_turn } => {
+                self.failed(id, message).await?;
+                Ok(ends_turn.map_or(After::GoOn, After::Stop))
+            }
         }
     }
 
@@ -123,11 +143,11 @@ impl Turn {
                 let update =
                     ToolCallUpdateEvent { denied: Some(rule), ..ToolCallUpdateEvent::failed(id, message) };
                 self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
-                Ok(if too_often { After::Stop } else { After::GoOn })
+                Ok(if too_often { After::Stop(REFUSED_AGAIN) } else { After::GoOn })
             }
             Authorization::Rejected { message, too_often } => {
                 self.failed(id, message).await?;
-                Ok(if too_often { After::Stop } else { After::GoOn })
+                Ok(if too_often { After::Stop(REFUSED_AGAIN) } else { After::GoOn })
             }
             // The actor closes what a cancelled turn leaves open.
             Authorization::Cancelled | Authorization::Granted { .. } | Authorization::Ask => Ok(After::GoOn),

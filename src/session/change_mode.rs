@@ -60,6 +60,8 @@ impl Actor {
             return Err(AgentError::RecordHeld { mode: from.0.to_string(), held: to.0.to_string() });
         }
         self.session.mode = to.clone();
+        self.session.previous = Some(from.clone());
+        self.close_switches();
         self.session.held = None;
         let choice = self.choice_of_mode();
         self.session.active = choice;
@@ -97,7 +99,8 @@ impl Actor {
                 Verdict::Deny(_) => 2,
             }
         };
-        self.shared.tools.iter().any(|tool| {
+        // The exit itself restricts nothing.
+        self.shared.tools.iter().filter(|tool| !tool.spec().is_exit).any(|tool| {
             let facts = tool.spec().facts();
             strictness(&new, &facts) > strictness(&old, &facts)
         })

@@ -10,7 +10,7 @@ use crate::acp::{
     Meta, Plan, PlanEntry, SessionConfigOption, SessionInfoUpdate, SessionUpdate, ToolCall, ToolCallContent,
     ToolCallId, ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, Update, UsageUpdate,
 };
-use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
+use crate::event::{Compaction, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::Usage;
 use crate::tool::content::{clip, fitting};
 use crate::tool::{Location, ToolContent};
@@ -20,6 +20,9 @@ pub const NOTICE_META: &str = "modegate/notice";
 
 /// Names, in a tool update's `_meta`, the rule that denied the call.
 pub const DENIED_META: &str = "modegate/denied";
+
+/// Says, in the `_meta` of a session info update, what came of a switch that the model wanted (G38, G48).
+pub const SWITCH_META: &str = "modegate/mode_switch";
 
 /// Says, in a usage update's `_meta`, what the last request and its reply came to.
 pub const TOKENS_META: &str = "modegate/tokens";
@@ -51,7 +54,8 @@ pub fn encode(
     mut send: impl FnMut(Update),
 ) {
     match event {
-        SessionEvent::AgentText { message_id, text } => {
+        SessionEvent::AgentText { message_id, text, shown } => {
+            let text = shown.as_ref().unwrap_or(text);
             chunks(text, message_id, |chunk| send(SessionUpdate::AgentMessageChunk(chunk).into()));
         }
         SessionEvent::AgentThought { message_id, text } => {
@@ -76,6 +80,13 @@ pub fn encode(
         SessionEvent::ModeChange { to, .. } => {
             send(Update::CurrentMode(CurrentModeUpdate::new(to.clone())));
             send(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options())).into());
+        }
+        SessionEvent::Switch { switch } => {
+            let SwitchOutcome { from, to, analysis, outcome } = switch;
+            let body =
+                json!({ "from": from, "to": to, "analysis": clip(analysis, RAW_STRING), "outcome": outcome });
+            let meta = Meta::from_iter([(SWITCH_META.to_owned(), body)]);
+            send(SessionUpdate::SessionInfoUpdate(SessionInfoUpdate::new().meta(meta)).into());
         }
         SessionEvent::ModelChange { .. } => {
             send(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options())).into());
@@ -168,6 +179,11 @@ pub fn progress(id: ToolCallId, content: &ToolContent) -> Update {
     SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields)).into()
 }
 
+/// Text as clients show it beside a call.
+pub fn text_content(text: &str) -> ToolCallContent {
+    content_block(&ToolContent::text(text))
+}
+
 /// A call as a permission request shows it: everything again, with what would be done.
 pub fn call_for_permission(call: &ToolCallEvent, preview: &[ToolContent]) -> ToolCallUpdate {
     let mut call = tool_call(call);
@@ -254,7 +270,8 @@ mod tests {
     #[test]
     fn long_text_is_split_and_nothing_of_it_is_lost() {
         let text = "\u{1}é\"\u{1f600}".repeat(20_000);
-        let event = SessionEvent::AgentText { message_id: MessageId::new("m"), text: text.clone() };
+        let event =
+            SessionEvent::AgentText { message_id: MessageId::new("m"), text: text.clone(), shown: None };
         let updates = updates(&event);
         assert!(updates.iter().all(|update| update.to_string().len() < LINE));
         let joined: String =

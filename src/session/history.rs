@@ -53,6 +53,7 @@ impl History {
             | SessionEvent::ModeChange { .. }
             | SessionEvent::ToolCallBegun { .. }
             | SessionEvent::ModelChange { .. }
+            | SessionEvent::Switch { .. }
             | SessionEvent::Compaction { .. }
             | SessionEvent::Usage(_)
             | SessionEvent::Stop { .. } => {}
@@ -233,7 +234,7 @@ mod tests {
     }
 
     fn said(text: &str) -> SessionEvent {
-        SessionEvent::AgentText { message_id: MessageId::new("a"), text: text.into() }
+        SessionEvent::AgentText { message_id: MessageId::new("a"), text: text.into(), shown: None }
     }
 
     fn call(id: &str) -> SessionEvent {

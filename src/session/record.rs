@@ -41,6 +41,7 @@ impl Actor {
             | SessionEvent::Usage(_)
             | SessionEvent::Sealed { .. }
             | SessionEvent::ModelChange { .. }
+            | SessionEvent::Switch { .. }
             | SessionEvent::ModeChange { .. } => false,
             event => !self.session.unsaved.last().is_some_and(|last| last.goes_on_with(event)),
         };

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use crate::acp::SessionModeId;
-use crate::mode::{Access, Mode};
+use crate::mode::{Access, InBand, Mode, ReminderPosition};
 use crate::model::{Block, Message, Role};
 
 /// A mode change that the model has not been told of yet, or only in the turn in which it happened.
@@ -24,9 +24,16 @@ pub struct Transition {
 
 /// The reminder for a request, if there is to be one: in every request of a restricted mode, and after a switch.
 ///
-/// `available` are the names of the tools that the request offers.
-pub fn compose(mode: &Mode, transition: Option<&Transition>, available: &[&str]) -> Option<String> {
-    if transition.is_none() && !mode.has_standing_reminder() {
+/// `notes` are sentences that the model is to know once; `available` are the names of the tools that the request offers,
+/// `modes` the ids of the modes there are.
+pub fn compose(
+    mode: &Mode,
+    transition: Option<&Transition>,
+    notes: &[&str],
+    available: &[&str],
+    modes: &[&str],
+) -> Option<String> {
+    if transition.is_none() && notes.is_empty() && !mode.has_standing_reminder() {
         return None;
     }
     let mut text = String::from("<system-reminder>\n");
@@ -41,6 +48,9 @@ pub fn compose(mode: &Mode, transition: Option<&Transition>, available: &[&str])
             "Calls that were under way could not be confirmed to have ended; what they do may still happen.";
         line(&mut text, format_args!("{warning}"));
     }
+    for note in notes {
+        line(&mut text, format_args!("{note}"));
+    }
     if mode.has_standing_reminder() {
         line(&mut text, format_args!("{}", guardrail(mode)));
         line(&mut text, format_args!("{}", mode.prompt.trim()));
@@ -53,13 +63,47 @@ pub fn compose(mode: &Mode, transition: Option<&Transition>, available: &[&str])
             ),
         );
     }
+    if mode.in_band_switch == InBand::Instruct {
+        instruct(&mut text, mode, modes);
+    }
     text.push_str("</system-reminder>");
     Some(text)
 }
 
-/// Puts the reminder into the messages of a request, which end with a user-side one.
-pub fn splice(mut messages: Vec<Arc<Message>>, reminder: Option<String>) -> Vec<Arc<Message>> {
+/// How to write a switch of the mode (G17).
+fn instruct(text: &mut String, mode: &Mode, modes: &[&str]) {
+    line(
+        text,
+        format_args!(
+            "The mode is {}. If another would serve the user better, end your message with one fenced block:\n\
+             ```yaml\nmode_switch:\n  analysis: |\n    Why, in detail.\n  new_mode: MODE\n```\n\
+             The modes are: {}. Staying is often right: then leave `new_mode` out, or write no block. A mode that allows more \
+             is asked of the user first.",
+            mode.id,
+            modes.join(", ")
+        ),
+    );
+}
+
+/// Puts the reminder into the messages of a request, which end with a user-side one: at its end, or before the last prompt.
+pub fn splice(
+    mut messages: Vec<Arc<Message>>,
+    reminder: Option<String>,
+    position: ReminderPosition,
+) -> Vec<Arc<Message>> {
     let Some(reminder) = reminder else { return messages };
+    let is_prompt = |block: &Block| !matches!(block, Block::ToolResult { .. });
+    if position == ReminderPosition::BeforePrompt
+        && let Some(message) = messages
+            .iter_mut()
+            .rev()
+            .find(|message| message.role == Role::User && message.blocks.iter().any(is_prompt))
+    {
+        let blocks = &mut Arc::make_mut(message).blocks;
+        let place = blocks.iter().position(is_prompt).unwrap_or(blocks.len());
+        blocks.insert(place, Block::Reminder(reminder));
+        return messages;
+    }
     match messages.last_mut() {
         Some(last) if last.role == Role::User => Arc::make_mut(last).blocks.push(Block::Reminder(reminder)),
         _ => messages.push(Arc::new(Message { role: Role::User, blocks: vec![Block::Reminder(reminder)] })),

@@ -6,7 +6,7 @@ use super::actor::Actor;
 use super::reminder;
 use super::system_prompt;
 use super::turn::Next;
-use crate::mode::{Mode, ToolList};
+use crate::mode::{InBand, Mode, ToolList};
 use crate::model::{ModelRequest, ToolOffer};
 use crate::permission;
 use crate::store::Row;
@@ -47,11 +47,19 @@ impl Actor {
             &pending.transition
         });
         let names: Vec<&str> = self.offers.available.iter().map(String::as_str).collect();
-        let reminder = mode.and_then(|mode| reminder::compose(mode, transition, &names));
+        let mut notes = Vec::new();
+        for (text, told) in &mut self.session.for_model {
+            *told = true;
+            notes.push(text.as_str());
+        }
+        let known: Vec<&str> = modes.iter().map(|mode| mode.id.as_str()).collect();
+        let reminder = mode.and_then(|mode| reminder::compose(mode, transition, &notes, &names, &known));
+        let position = mode.map(|mode| mode.reminder_position).unwrap_or_default();
+        let reads_switches = mode.is_some_and(|mode| mode.in_band_switch != InBand::Off);
         let ordinal = self.session.requests;
         self.session.requests += 1;
         let is_masked = self.offers.shown.len() != self.offers.available.len();
-        Some(Next::Ask(ModelRequest {
+        let request = ModelRequest {
             session: self.session.id.clone(),
             ordinal,
             model: self.session.active.model.clone(),
@@ -59,8 +67,9 @@ impl Actor {
             system: self.session.system.clone().unwrap_or_default(),
             tools: Arc::clone(&self.offers.shown),
             allowed: is_masked.then(|| Arc::clone(&self.offers.available)),
-            messages: reminder::splice(self.session.history.messages(), reminder),
-        }))
+            messages: reminder::splice(self.session.history.messages(), reminder, position),
+        };
+        Some(Next::Ask { request, reads_switches })
     }
 
     /// Makes the system prompt, once in the life of a session.

@@ -12,13 +12,14 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::compact::{Summarised, Summary};
+use super::mode_switch::{Found, Reader};
 use crate::acp::{MessageId, StopReason, ToolCallId, ToolKind};
 use crate::client::Client;
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::gate::Permit;
 use crate::model::{Failure, Model, ModelError, ModelEvent, ModelId, ModelRequest, ModelStop, Reply, Seal};
 use crate::permission::CallFacts;
-use crate::tool::{Job, Location, PreparedCall, ToolContent, ToolError, ToolSpec, Toolset};
+use crate::tool::{Job, Location, PreparedCall, Proposal, ToolContent, ToolError, ToolSpec, Toolset};
 use crate::workspace::{Stamp, Workspace};
 
 /// What a turn is made of.
@@ -58,6 +59,10 @@ pub(super) enum TurnMessage {
     Summarised(Summarised, Option<OwnedSemaphorePermit>),
     /// May this call run? No facts: there is no such tool.
     Authorize { call: ToolCallId, facts: Option<CallFacts>, reply: oneshot::Sender<Authorization> },
+    /// The model wants another mode, by a block in its text. The reply comes when that is settled.
+    InBand { found: Found, reply: oneshot::Sender<()> },
+    /// The model presents its plan and wants to leave the mode.
+    Propose { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
     /// Ask the user whether this call may run.
     Ask {
         call: ToolCallId,
@@ -69,8 +74,8 @@ pub(super) enum TurnMessage {
 
 /// What a turn does next.
 pub(super) enum Next {
-    /// Ask the model.
-    Ask(ModelRequest),
+    /// Ask the model; whether a switch in its own text is read.
+    Ask { request: ModelRequest, reads_switches: bool },
     /// Make room first, and then see.
     Summarise(Summary),
 }
@@ -87,6 +92,14 @@ pub(super) enum Authorization {
     Denied { rule: &'static str, message: String, too_often: bool },
     /// The turn is being cancelled.
     Cancelled,
+}
+
+/// What came of a proposal to leave the mode; the texts are for the model.
+pub(super) enum Proposed {
+    /// The mode has changed.
+    Switched(String),
+    /// It has not. The turn may have to end, so that the user can speak.
+    Stayed { message: String, ends_turn: Option<&'static str> },
 }
 
 /// Why a turn has no stop reason.
@@ -111,15 +124,21 @@ type Prepared = Result<Box<dyn PreparedCall>, ToolError>;
 struct Step {
     calls: Vec<Announced>,
     stop: ModelStop,
+    /// A switch of the mode in its text.
+    found: Found,
 }
 
 /// Whether the turn goes on after a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum After {
     GoOn,
-    /// The same call was denied again and again.
-    Stop,
+    /// It ends, and this is said.
+    Stop(&'static str),
 }
+
+/// Said when the same call was denied again and again.
+pub(super) const REFUSED_AGAIN: &str =
+    "\nStopped: the same call was refused again and again. Change the mode, or ask for something else.\n";
 
 /// Runs a turn to its end.
 pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
@@ -129,9 +148,9 @@ pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
     let mut made_room = false;
     loop {
         let next = turn.ask_actor(|reply| TurnMessage::NextRequest { made: steps, reply }).await?;
-        let request = match next {
+        let (request, reader) = match next {
             None => return Ok(StopReason::MaxTurnRequests),
-            Some(Next::Ask(request)) => request,
+            Some(Next::Ask { request, reads_switches }) => (request, reads_switches.then(Reader::default)),
             Some(Next::Summarise(summary)) => match turn.summarise_or_stop(summary).await? {
                 Some(reason) => return Ok(reason),
                 None => continue,
@@ -143,7 +162,7 @@ pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
         let step = tokio::select! {
             biased;
             () = turn.cancel.cancelled() => return Ok(StopReason::Cancelled),
-            step = turn.listen(reply, &model, &mut messages, &mut calls) => step,
+            step = turn.listen(reply, &model, reader, &mut messages, &mut calls) => step,
         };
         let step = match step {
             Err(TurnError::Model(error)) if error.failure == Failure::ContextTooLong && !made_room => {
@@ -158,15 +177,17 @@ pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
             step => step?,
         };
         made_room = false;
+        if step.found != Found::Nothing {
+            let found = step.found;
+            turn.ask_actor(|reply| TurnMessage::InBand { found, reply }).await?;
+        }
         match step.stop {
             ModelStop::MaxTokens => return Ok(StopReason::MaxTokens),
             ModelStop::Refusal => return Ok(StopReason::Refusal),
             ModelStop::Done if step.calls.is_empty() => return Ok(StopReason::EndTurn),
             ModelStop::Done => {}
         }
-        if turn.run_calls(step.calls).await? == After::Stop {
-            let text = "\nStopped: the same call was refused again and again. Change the mode, or ask for something \
-                        else.\n";
+        if let After::Stop(text) = turn.run_calls(step.calls).await? {
             let message_id = messages.next();
             turn.post_event(SessionEvent::Notice { message_id, text: text.into() }).await?;
             return Ok(StopReason::EndTurn);
@@ -203,6 +224,7 @@ impl Turn {
         &self,
         mut reply: Reply,
         model: &ModelId,
+        mut reader: Option<Reader>,
         messages: &mut MessageIds,
         calls: &mut u64,
     ) -> Result<Step, TurnError> {
@@ -217,13 +239,20 @@ impl Turn {
                 Ok(ModelEvent::Thought(_)) => Voice::Thought,
                 _ => Voice::Other,
             };
+            if now != voice && voice == Voice::Text {
+                self.pass_rest(reader.as_mut(), &message_id).await?;
+            }
             if now != voice && voice != Voice::Other {
                 message_id = messages.next();
             }
             voice = now;
             let event = match event.map_err(TurnError::Model)? {
                 ModelEvent::Text(text) | ModelEvent::Thought(text) if text.is_empty() => continue,
-                ModelEvent::Text(text) => SessionEvent::AgentText { message_id: message_id.clone(), text },
+                ModelEvent::Text(text) => {
+                    let shown =
+                        reader.as_mut().map(|reader| reader.push(&text)).filter(|shown| *shown != text);
+                    SessionEvent::AgentText { message_id: message_id.clone(), text, shown }
+                }
                 ModelEvent::Thought(text) => {
                     SessionEvent::AgentThought { message_id: message_id.clone(), text }
                 }
@@ -253,12 +282,23 @@ impl Turn {
                         let update = ToolCallUpdateEvent::failed(call, "The call was cut off.");
                         self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
                     }
-                    return Ok(Step { calls: announced, stop });
+                    let found = reader.map(|mut reader| reader.take()).unwrap_or_default();
+                    return Ok(Step { calls: announced, stop, found });
                 }
             };
             self.post_event(event).await?;
         }
         Err(TurnError::Model(ModelError::new("the model's reply ended early")))
+    }
+
+    /// Shows what was held back of a message's text and is no switch.
+    async fn pass_rest(&self, reader: Option<&mut Reader>, message_id: &MessageId) -> Result<(), TurnError> {
+        let rest = reader.map(Reader::flush).unwrap_or_default();
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let (message_id, text) = (message_id.clone(), String::new());
+        self.post_event(SessionEvent::AgentText { message_id, text, shown: Some(rest) }).await
     }
 
     /// Tells the client of a call, or, if it knows of it, the rest.
@@ -317,8 +357,8 @@ impl Turn {
                 .collect()
                 .await;
             for outcome in outcomes {
-                if outcome? == After::Stop {
-                    return Ok(After::Stop);
+                if let After::Stop(text) = outcome? {
+                    return Ok(After::Stop(text));
                 }
             }
             if self.cancel.is_cancelled() {

@@ -4,7 +4,7 @@ use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
 use super::{Denial, ModeChange, Row, Why};
-use crate::event::{Compaction, SessionEvent};
+use crate::event::{Compaction, SessionEvent, SwitchOutcome};
 use crate::model::Usage;
 use crate::tool::{Location, ToolContent};
 
@@ -92,8 +92,14 @@ pub fn event_body(event: &SessionEvent) -> (&'static str, Value) {
         SessionEvent::UserMessage { message_id, content } => {
             ("user_message", json!({ "message_id": message_id, "content": content }))
         }
-        SessionEvent::AgentText { message_id, text } => {
+        SessionEvent::AgentText { message_id, text, shown: None } => {
             ("agent_text", json!({ "message_id": message_id, "text": text }))
+        }
+        SessionEvent::AgentText { message_id, text, shown } => {
+            ("agent_text", json!({ "message_id": message_id, "text": text, "shown": shown }))
+        }
+        SessionEvent::Switch { switch: SwitchOutcome { from, to, analysis, outcome } } => {
+            ("mode_switch", json!({ "from": from, "to": to, "analysis": analysis, "outcome": outcome }))
         }
         SessionEvent::AgentThought { message_id, text } => {
             ("agent_thought", json!({ "message_id": message_id, "text": text }))

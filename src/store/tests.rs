@@ -13,7 +13,7 @@ fn session(id: &str) -> Row {
 }
 
 fn text(session: &str, seq: u64, text: &str) -> Row {
-    let event = SessionEvent::AgentText { message_id: MessageId::new("m"), text: text.into() };
+    let event = SessionEvent::AgentText { message_id: MessageId::new("m"), text: text.into(), shown: None };
     Row::Event { session: SessionId::new(session), seq, turn: 1, event, at: 2 }
 }
 

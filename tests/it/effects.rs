@@ -41,6 +41,7 @@ impl Slow {
             effect,
             shell: ShellUse::Off,
             is_background: false,
+            is_exit: false,
             schema: Arc::new(json!({ "type": "object" })),
             timeout: Duration::from_secs(600),
         };

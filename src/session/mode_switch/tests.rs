@@ -1,4 +1,4 @@
-//! Blocks in every shape, cut at every byte, and compared with a whole CommonMark parser.
+//! Blocks in every shape, cut at every byte, and compared with a whole `CommonMark` parser.
 
 use proptest::prelude::*;
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
@@ -27,7 +27,7 @@ fn cases() -> Vec<(String, Found, bool)> {
         hidden(BLOCK.trim_end().to_owned(), switch()),
         hidden(BLOCK.replace("yaml", "YAML title=x"), switch()),
         hidden(BLOCK.replace("```yaml", "  ~~~~ yml").replace("```\n", "~~~~~\n"), switch()),
-        hidden(BLOCK.replace("\n", "\r\n"), switch()),
+        hidden(BLOCK.replace('\n', "\r\n"), switch()),
         hidden("```yaml\n\nmode_switch: {analysis: ' why '}\n```".into(), one("why", None)),
         hidden("```yaml\nmode_switch: {analysis: why, new_mode: ''}\n```".into(), one("why", None)),
         hidden(format!("{BLOCK}{BLOCK}"), Found::Many),

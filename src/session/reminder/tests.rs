@@ -14,7 +14,7 @@ fn switch(from: &str, to: &str) -> Transition {
 
 fn reminder(mode: &str, transition: Option<&Transition>) -> Option<String> {
     let modes = Modes::built_in();
-    compose(modes.resolve(mode).unwrap(), transition, &["read_file", "search_files"])
+    compose(modes.resolve(mode).unwrap(), transition, &[], &["read_file", "search_files"], &[])
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn the_plan_reminder_says_what_the_sources_want_it_to_say() {
 fn an_author_cannot_drop_the_guardrail() {
     let mut mode = Modes::built_in().resolve("plan").unwrap().clone();
     mode.prompt = "   ".into();
-    let text = compose(&mode, None, &[]).unwrap();
+    let text = compose(&mode, None, &[], &[], &[]).unwrap();
     assert!(text.contains("calls that would change anything are refused"));
     assert!(text.contains("Tools available now: none."));
 }
@@ -92,7 +92,7 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
                 events
                     .push(SessionEvent::AgentThought { message_id: MessageId::new("t"), text: "hm".into() });
             }
-            events.push(SessionEvent::AgentText { message_id, text: text.clone() });
+            events.push(SessionEvent::AgentText { message_id, text: text.clone(), shown: None });
             let id = |call| format!("c{number}_{call}");
             events.extend((0..*calls).map(|call| {
                 SessionEvent::ToolCall(ToolCallEvent {
@@ -153,7 +153,7 @@ proptest! {
             for event in events(step, number) {
                 history.push(&event);
             }
-            let request = splice(history.messages(), compose(mode, transition.as_ref(), &["read_file"]));
+            let request = splice(history.messages(), compose(mode, transition.as_ref(), &[], &["read_file"], &[]), ReminderPosition::Tail);
             let (stable, reminders) = stable_blocks(&request);
             prop_assert_eq!(reminders, usize::from(mode.has_standing_reminder() || transition.is_some()));
             prop_assert!(stable.starts_with(&before), "{:?} does not begin with {:?}", stable, before);

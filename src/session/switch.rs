@@ -1,0 +1,351 @@
+//! Switches that the model wants: by the exit tool, or by a block in its own text. It never switches by itself to a mode
+//! that allows more: the user is asked, and anything but a clear yes leaves the mode as it is.
+//!
+//! Rejections are counted: the third in a turn ends it. What came of a switch is told to the client and to the model.
+
+use futures_util::FutureExt;
+use tokio::sync::oneshot;
+
+use super::actor::Actor;
+use super::authorize::Answer;
+use super::encoder;
+use super::mode_switch::{Found, Switch};
+use super::turn::Proposed;
+use crate::acp::{
+    PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus,
+    RequestPermissionOutcome, RequestPermissionRequest, SessionModeId, ToolCallId, ToolCallStatus,
+    ToolCallUpdate, ToolCallUpdateFields, ToolKind,
+};
+use crate::event::{SessionEvent, SwitchOutcome};
+use crate::ids;
+use crate::mode::{Access, Consent, DEFAULT, Mode};
+use crate::permission;
+use crate::store::{ModeSource, Why};
+use crate::tool::{Proposal, ToolContent};
+
+/// Rejected proposals after which a turn ends.
+const MAX_REJECTIONS: u32 = 3;
+
+const REJECT: &str = "reject";
+const REJECT_WITH_FEEDBACK: &str = "reject_with_feedback";
+
+/// Where a client may put what the user wants changed, in the answer's `_meta`.
+const FEEDBACK_META: &str = "modegate/feedback";
+
+const REJECTED_AGAIN: &str =
+    "\nStopped: leaving the mode was rejected three times. Say what is to be different.\n";
+const ASKS_FEEDBACK: &str = "\nWhat is to be different about the plan?\n";
+
+/// A question about the mode that has no answer yet.
+pub(super) struct OpenSwitch {
+    /// The mode that was on when it was asked: in another one the answer says nothing.
+    from: SessionModeId,
+    targets: Vec<SessionModeId>,
+    asked: Asked,
+}
+
+enum Asked {
+    /// By the exit tool.
+    Exit { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
+    /// By a block in the model's text.
+    InBand { switch: Switch, reply: oneshot::Sender<()> },
+}
+
+/// What a client answered.
+enum Chosen {
+    Mode(SessionModeId),
+    /// No; the user wants something changed, and may have said what.
+    Feedback(Option<String>),
+    /// No, for this reason.
+    No(String),
+}
+
+impl Actor {
+    /// Presents a plan to the user.
+    pub(super) fn propose(&mut self, call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed>) {
+        let targets = self.exits(proposal.mode.as_deref());
+        let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
+        let announced = self.session.open_calls.get(&call).filter(|_| !cancelled);
+        let (Some(announced), false) = (announced, targets.is_empty()) else {
+            let message = "There is no other mode to go to.".into();
+            return drop(reply.send(Proposed::Stayed { message, ends_turn: None }));
+        };
+        let shown = [ToolContent::text(&proposal.plan)];
+        let call_shown = encoder::call_for_permission(announced, &shown);
+        let mut options = self.options_to(&targets);
+        options.push(PermissionOption::new(REJECT, "Keep planning", PermissionOptionKind::RejectOnce));
+        let feedback = "Keep planning, and say what to change";
+        options.push(PermissionOption::new(REJECT_WITH_FEEDBACK, feedback, PermissionOptionKind::RejectOnce));
+        let request = RequestPermissionRequest::new(self.session.id.clone(), call_shown, options);
+        self.ask_to_switch(request, targets, Asked::Exit { call, proposal, reply });
+    }
+
+    /// Takes up what the model wrote into its text. The reply comes when it is settled.
+    pub(super) async fn in_band(&mut self, found: Found, reply: oneshot::Sender<()>) {
+        match self.settle(found).await {
+            Some((target, switch)) => self.ask_in_band(target, switch, reply),
+            // The turn may have been cancelled meanwhile; so elsewhere.
+            None => {
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    /// Does what can be done without asking. Returns what has to be asked for.
+    async fn settle(&mut self, found: Found) -> Option<(SessionModeId, Switch)> {
+        let mode = self.session.mode.clone();
+        let switch = match found {
+            Found::One(switch) => switch,
+            Found::Nothing => return None,
+            Found::Bad(reason) => {
+                self.tell_model(format!("The mode_switch block was not applied: {reason}."));
+                self.note_switch("", "", "malformed").await;
+                return None;
+            }
+            Found::Many => {
+                self.tell_model("The mode_switch blocks were not applied: one message may have one.".into());
+                self.note_switch("", "", "several").await;
+                return None;
+            }
+        };
+        let modes = std::sync::Arc::clone(&self.shared.modes);
+        let wanted = switch.new_mode.clone().unwrap_or_else(|| mode.0.to_string());
+        let target = match modes.resolve(&wanted) {
+            Ok(target) => target.mode_id(),
+            Err(unknown) => {
+                self.tell_model(format!("The mode_switch block was not applied: {unknown}."));
+                self.note_switch(&wanted, &switch.analysis, "unknown_mode").await;
+                return None;
+            }
+        };
+        if target == mode {
+            self.note_switch(&wanted, &switch.analysis, "stayed").await;
+            return None;
+        }
+        let ceilings = |id: &SessionModeId| modes.ceilings(&id.0).unwrap_or_default();
+        if permission::allows_more(&ceilings(&target), &ceilings(&mode)) {
+            return Some((target, switch));
+        }
+        let why = Why { analysis: Some(switch.analysis.clone()), ..ModeSource::InBand.into() };
+        match self.change_mode(&target, why).await {
+            Ok(_) => self.note_switched(&mode, &wanted, &switch.analysis, "switched").await,
+            Err(error) => self.tell_model(format!("The mode_switch block was not applied: {error}.")),
+        }
+        None
+    }
+
+    fn ask_in_band(&mut self, target: SessionModeId, switch: Switch, reply: oneshot::Sender<()>) {
+        self.switches_asked += 1;
+        let call = ToolCallId::new(format!("switch_{}_{}", self.session.turns, self.switches_asked));
+        let fields = ToolCallUpdateFields::new()
+            .title(format!("Switch to {target} mode?"))
+            .kind(ToolKind::SwitchMode)
+            .status(ToolCallStatus::Pending)
+            .content(vec![encoder::text_content(&switch.analysis)]);
+        let targets = vec![target];
+        let mut options = self.options_to(&targets);
+        options.push(PermissionOption::new(REJECT, "Stay", PermissionOptionKind::RejectOnce));
+        let shown = ToolCallUpdate::new(call, fields);
+        let request = RequestPermissionRequest::new(self.session.id.clone(), shown, options);
+        self.ask_to_switch(request, targets, Asked::InBand { switch, reply });
+    }
+
+    fn ask_to_switch(
+        &mut self,
+        request: RequestPermissionRequest,
+        targets: Vec<SessionModeId>,
+        asked: Asked,
+    ) {
+        let (id, answer) = self.client.request_permission(request);
+        self.answers.push(answer.map(move |answer| (id, answer)).boxed());
+        let from = self.session.mode.clone();
+        self.switches.insert(id, OpenSwitch { from, targets, asked });
+    }
+
+    /// The modes that the exit leads to: the one that was left for this one first, then what the model would have, what the
+    /// mode names, and the default.
+    fn exits(&self, wanted: Option<&str>) -> Vec<SessionModeId> {
+        let modes = &self.shared.modes;
+        let own = modes.resolve(&self.session.mode.0).ok();
+        let previous = self.session.previous.as_ref().map(|mode| mode.0.to_string());
+        let named = own.and_then(|mode| mode.exits_to.clone());
+        let all = [previous, wanted.map(str::to_owned), named, Some(DEFAULT.to_owned())];
+        let mut targets: Vec<SessionModeId> = Vec::new();
+        for id in all.into_iter().flatten() {
+            let Ok(mode) = modes.resolve(&id) else { continue };
+            if mode.mode_id() != self.session.mode && !targets.contains(&mode.mode_id()) {
+                targets.push(mode.mode_id());
+            }
+        }
+        targets
+    }
+
+    fn options_to(&self, targets: &[SessionModeId]) -> Vec<PermissionOption> {
+        let option = |target: &SessionModeId| {
+            let mode = self.shared.modes.resolve(&target.0).ok()?;
+            let back = if self.session.previous.as_ref() == Some(target) { "Back to" } else { "Switch to" };
+            let name = format!("{back} {}: {}", mode.name, mode.description);
+            // "Always" is how clients show that nothing will be asked; nothing is remembered.
+            let kind = if is_unasked(mode) {
+                PermissionOptionKind::AllowAlways
+            } else {
+                PermissionOptionKind::AllowOnce
+            };
+            Some(PermissionOption::new(mode.id.clone(), name, kind))
+        };
+        targets.iter().filter_map(option).collect()
+    }
+
+    /// Takes the answer to a question about the mode. Says whether it was one.
+    pub(super) async fn switch_answered(&mut self, number: u64, answer: &Answer) -> bool {
+        let Some(open) = self.switches.remove(&number) else { return false };
+        let OpenSwitch { from, targets, asked } = open;
+        let chosen = if from == self.session.mode {
+            chosen(answer, &targets)
+        } else {
+            Chosen::No(format!("The mode has meanwhile become {}.", self.session.mode))
+        };
+        match asked {
+            Asked::Exit { call, proposal, reply } => {
+                let outcome = self.leave(call, proposal, chosen).await;
+                let _ = reply.send(outcome);
+            }
+            Asked::InBand { switch, reply } => {
+                self.switch_in_band(&from, switch, chosen).await;
+                let _ = reply.send(());
+            }
+        }
+        true
+    }
+
+    async fn leave(&mut self, call: ToolCallId, proposal: Proposal, chosen: Chosen) -> Proposed {
+        let first = proposal.plan.lines().next().unwrap_or_default().to_owned();
+        let stayed = |message: String, ends_turn| Proposed::Stayed { message, ends_turn };
+        match chosen {
+            Chosen::Mode(mode) => {
+                let plan = Some(ids::hash(&proposal.plan));
+                let why =
+                    Why { analysis: Some(first), call: Some(call), plan, ..ModeSource::SwitchTool.into() };
+                if let Err(error) = self.change_mode(&mode, why).await {
+                    return stayed(format!("The mode could not be changed: {error}."), None);
+                }
+                if !proposal.steps.is_empty() {
+                    let entries = proposal.steps.into_iter().map(step).collect();
+                    self.record(SessionEvent::Plan { entries }, None).await;
+                }
+                Proposed::Switched(format!(
+                    "The user accepted the plan and switched to {mode} mode. Carry the plan out; mark its steps with todo as you go."
+                ))
+            }
+            Chosen::Feedback(said) => {
+                self.switch_rejections += 1;
+                let message = "The user did not accept the plan and wants something changed. The mode stays."
+                    .to_owned();
+                match said {
+                    Some(said) => {
+                        stayed(format!("{message} In the user's words: {said}"), self.rejected_again())
+                    }
+                    None => stayed(format!("{message} Wait for what the user says."), Some(ASKS_FEEDBACK)),
+                }
+            }
+            Chosen::No(why) => {
+                self.switch_rejections += 1;
+                stayed(format!("{why} The mode stays."), self.rejected_again())
+            }
+        }
+    }
+
+    fn rejected_again(&self) -> Option<&'static str> {
+        (self.switch_rejections >= MAX_REJECTIONS).then_some(REJECTED_AGAIN)
+    }
+
+    async fn switch_in_band(&mut self, from: &SessionModeId, switch: Switch, chosen: Chosen) {
+        let wanted = switch.new_mode.clone().unwrap_or_default();
+        let outcome = match chosen {
+            Chosen::Mode(mode) => {
+                let why = Why { analysis: Some(switch.analysis.clone()), ..ModeSource::InBand.into() };
+                match self.change_mode(&mode, why).await {
+                    Ok(_) => "switched",
+                    Err(error) => {
+                        self.tell_model(format!("The mode_switch block was not applied: {error}."));
+                        "rejected"
+                    }
+                }
+            }
+            Chosen::Feedback(_) | Chosen::No(_) => {
+                self.switch_rejections += 1;
+                self.tell_model(format!("The user did not agree to {wanted} mode. The mode stays."));
+                "rejected"
+            }
+        };
+        self.note_switched(from, &wanted, &switch.analysis, outcome).await;
+    }
+
+    /// Takes the open questions about the mode back: the mode has changed, or the turn is over.
+    pub(super) fn close_switches(&mut self) {
+        for (number, open) in std::mem::take(&mut self.switches) {
+            self.client.withdraw(number);
+            match open.asked {
+                Asked::Exit { reply, .. } => {
+                    let message = format!("The mode is {} now.", self.session.mode);
+                    let _ = reply.send(Proposed::Stayed { message, ends_turn: None });
+                }
+                Asked::InBand { reply, .. } => {
+                    let _ = reply.send(());
+                }
+            }
+        }
+    }
+
+    async fn note_switch(&mut self, to: &str, analysis: &str, outcome: &'static str) {
+        let from = self.session.mode.clone();
+        self.note_switched(&from, to, analysis, outcome).await;
+    }
+
+    /// Tells client and record what came of a block.
+    async fn note_switched(&mut self, from: &SessionModeId, to: &str, analysis: &str, outcome: &'static str) {
+        let from = from.clone();
+        tracing::debug!(session = %self.session.id, %from, to, outcome, "the model wrote a mode_switch block");
+        let switch = SwitchOutcome { from, to: to.to_owned(), analysis: analysis.to_owned(), outcome };
+        self.record(SessionEvent::Switch { switch }, None).await;
+    }
+
+    /// Something that the model is to know, in its next requests.
+    fn tell_model(&mut self, text: String) {
+        self.session.for_model.push((text, false));
+    }
+}
+
+/// Whether nothing is asked in a mode that changes things.
+fn is_unasked(mode: &Mode) -> bool {
+    mode.permission == Consent::Auto && mode.access != Access::ReadOnly
+}
+
+fn chosen(answer: &Answer, targets: &[SessionModeId]) -> Chosen {
+    let response = match answer {
+        Err(error) => return Chosen::No(format!("The user could not be asked: {error}.")),
+        Ok(response) => response,
+    };
+    match &response.outcome {
+        RequestPermissionOutcome::Selected(selected) => match &*selected.option_id.0 {
+            REJECT => Chosen::No("The user rejected it.".into()),
+            REJECT_WITH_FEEDBACK => {
+                let meta = selected.meta.as_ref().or(response.meta.as_ref());
+                let said = meta.and_then(|meta| meta.get(FEEDBACK_META)).and_then(|said| said.as_str());
+                Chosen::Feedback(said.map(str::to_owned))
+            }
+            id => match targets.iter().find(|target| *target.0 == *id) {
+                Some(target) => Chosen::Mode(target.clone()),
+                None => {
+                    Chosen::No("The client chose an option that was not offered, which is no consent.".into())
+                }
+            },
+        },
+        // Cancelled, and whatever later versions of the protocol may add: none of it is consent.
+        _ => Chosen::No("The question to the user was cancelled.".into()),
+    }
+}
+
+fn step(text: String) -> PlanEntry {
+    PlanEntry::new(text, PlanEntryPriority::Medium, PlanEntryStatus::Pending)
+}

@@ -1,0 +1,100 @@
+//! `switch_mode`: the model presents its plan and asks to leave the mode. The session asks the user and switches; this
+//! file only reads the arguments.
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments};
+use crate::acp::ToolKind;
+use crate::permission::{Effect, Target};
+use crate::workspace::Workspace;
+
+/// Steps of one plan.
+const MAX_STEPS: usize = 50;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// The plan, in Markdown, complete: the user decides by it.
+    plan: String,
+    /// Its steps in order, one line each: they become the list of tasks. At most 50.
+    #[serde(default)]
+    steps: Vec<String>,
+    /// The mode that would fit, by its id. Default: the one that this mode leads to.
+    #[serde(default)]
+    mode: Option<String>,
+}
+
+/// What the model proposes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proposal {
+    /// The plan's text.
+    pub plan: String,
+    /// Its steps.
+    pub steps: Vec<String>,
+    /// The mode that the model would have.
+    pub mode: Option<String>,
+}
+
+/// The tool.
+pub struct SwitchMode(ToolSpec);
+
+impl SwitchMode {
+    pub fn new() -> Self {
+        let spec = ToolSpec::new::<Arguments>(
+            "switch_mode",
+            ToolKind::SwitchMode,
+            Effect::Session,
+            "Present the finished plan to the user and ask to leave this mode. The user decides; a rejection means that the \
+             mode stays. Call it once the plan is complete, not before.",
+        );
+        Self(ToolSpec { is_exit: true, ..spec })
+    }
+}
+
+#[async_trait]
+impl Tool for SwitchMode {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let Arguments { plan, steps, mode } = arguments(self.0.name, given)?;
+        let bad = |reason: &str| ToolError::Arguments { tool: self.0.name, reason: reason.to_owned() };
+        if plan.trim().is_empty() {
+            return Err(bad("plan is empty: write it out, the user decides by it"));
+        }
+        if steps.len() > MAX_STEPS {
+            return Err(bad("steps has more than 50 entries"));
+        }
+        Ok(Box::new(Call(Proposal { plan, steps, mode })))
+    }
+}
+
+#[derive(Debug)]
+struct Call(Proposal);
+
+#[async_trait]
+impl PreparedCall for Call {
+    fn title(&self) -> String {
+        "Plan ready: leave this mode?".into()
+    }
+
+    fn targets(&self) -> &[Target] {
+        &[]
+    }
+
+    fn proposal(&self) -> Option<&Proposal> {
+        Some(&self.0)
+    }
+
+    async fn preview(&mut self) -> Result<Vec<ToolContent>, ToolError> {
+        Ok(vec![ToolContent::text(&self.0.plan)])
+    }
+
+    async fn run(self: Box<Self>, _: RunContext) -> Result<ToolOutput, ToolError> {
+        Err(ToolError::Failed("Only a session can switch its mode.".into()))
+    }
+}
