@@ -103,7 +103,7 @@ impl Config {
             Store::check(path).with_context(|| format!("--store {}", path.display()))?;
         }
         let cwd = working_folder(flags)?;
-        let policies = Policies::new(&environment, file.tool_list, script.is_some());
+        let policies = Policies::new(&environment, file.tool_list, flags.deterministic);
         let loaded = policies.load(&std::fs::canonicalize(&cwd).unwrap_or_else(|_| cwd.clone()));
         let named = |flag: &Option<String>, name: &str| {
             let mode = flag.as_deref().map(|id| loaded.layers.modes.resolve(id).map(Mode::mode_id));

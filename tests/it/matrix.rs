@@ -1,0 +1,195 @@
+//! Every mode with every tool and a set of rules: what is offered can be called, and what is not has no effect.
+//!
+//! The modes are the built-in ones and the worked ones of `docs/modes.md`, which is read for them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use modegate::acp::SessionModeId;
+use modegate::mode::Modes;
+use modegate::model::{Block, ModelEvent, ModelStop};
+use modegate::permission::rules::Rules;
+use modegate::policy::{Layers, Owner};
+use modegate::process::shell::Sandbox;
+use modegate::store::Location;
+use modegate::tool::Toolset;
+use serde_json::{Value, json};
+
+use crate::support::{Harness, Setup, shell};
+
+/// A call of each tool that does something to the working directory, where the tool can.
+fn call_of(tool: &str) -> Value {
+    match tool {
+        "read_file" | "delete_file" => json!({ "path": "docs/a.md" }),
+        "read_multiple_files" => json!({ "paths": ["docs/a.md"] }),
+        "list_directory" | "directory_tree" => json!({ "path": "." }),
+        "find_files" => json!({ "pattern": "*.md" }),
+        "search_files" => json!({ "pattern": "old" }),
+        "think" => json!({ "thought": "x" }),
+        "todo" => json!({ "items": [{ "content": "x" }] }),
+        "switch_mode" => json!({ "plan": "1. x" }),
+        "write_file" => json!({ "path": "docs/new.md", "content": "x" }),
+        "edit_file" => json!({ "path": "docs/a.md", "old_text": "old", "new_text": "new" }),
+        "apply_patch" => json!({ "patch": "--- a/docs/a.md\n+++ b/docs/a.md\n@@ -1 +1 @@\n-old\n+new\n" }),
+        "move_file" => json!({ "from": "docs/a.md", "to": "docs/b.md" }),
+        "shell" => json!({ "command": "echo x > docs/by_shell.md" }),
+        "shell_read_only" => json!({ "command": "cat docs/a.md; echo x > docs/by_shell.md" }),
+        "run_background_job" => json!({ "command": "echo x > docs/by_job.md" }),
+        "list_background_jobs" => json!({}),
+        "view_background_job" | "stop_background_job" => json!({ "job": "job_1" }),
+        tool => panic!("{tool} has no call here yet: add one"),
+    }
+}
+
+/// Tools whose call, if it runs, changes the working directory.
+const CHANGES: [&str; 7] =
+    ["write_file", "edit_file", "apply_patch", "move_file", "delete_file", "shell", "run_background_job"];
+
+const RULES: [&str; 4] = [
+    "",
+    "permissions: {deny: [write_file, 'shell(echo *)', 'read_file(docs/**)', shell_read_only]}",
+    "permissions: {ask: ['*'], deny: ['edit_*']}",
+    "permissions: {allow: ['*']}",
+];
+
+/// The built-in modes, and those of the first YAML block of the page for users that begins with `modes:`.
+fn layers(rules: &str) -> Layers {
+    let page = include_str!("../../docs/modes.md");
+    let worked = page.split("```yaml\n").find(|block| block.starts_with("modes:")).expect("worked modes");
+    let mut layers = Layers::default();
+    layers.add("docs/modes.md", worked.split("```").next().unwrap(), Owner::User).unwrap();
+    layers.add("rules", rules, Owner::User).unwrap();
+    layers
+}
+
+fn contents(folder: &Path) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                all.insert(path.display().to_string(), std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    all
+}
+
+struct Cell {
+    offered: bool,
+    ran: bool,
+    changed: bool,
+    denied: Option<String>,
+    told: bool,
+    recorded: bool,
+}
+
+/// Forces one call in a mode, with a client that says yes to whatever is asked.
+async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -> Cell {
+    let home = tempfile::tempdir().unwrap();
+    let mode: &'static str = Box::leak(mode.0.to_string().into_boxed_str());
+    let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+    let (modes, rules) = (modes.clone(), rules.clone());
+    let file = home.path().join("store.db");
+    let store = Location::File(file.clone());
+    let mut harness = Harness::with(Setup { mode, tools, modes, rules, store, ..Setup::default() });
+    let cwd = harness.cwd();
+    std::fs::create_dir(cwd.join("docs")).unwrap();
+    std::fs::write(cwd.join("docs/a.md"), "old\n").unwrap();
+    let session = harness.session().await;
+    let before = contents(&cwd);
+    let prompt = harness.prompt(&session, "go").await;
+    // An edit wants to know what it edits.
+    harness.stage.say(
+        &session,
+        Ok(ModelEvent::ToolCall {
+            id: "r".into(),
+            name: "read_file".into(),
+            arguments: call_of("read_file"),
+        }),
+    );
+    harness.stage.say(
+        &session,
+        Ok(ModelEvent::ToolCall { id: "forced".into(), name: tool.into(), arguments: call_of(tool) }),
+    );
+    for _ in 0..2 {
+        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    }
+    let mut update = Value::Null;
+    loop {
+        let message = harness.next().await;
+        if message["method"] == "session/request_permission" {
+            let option = &message["params"]["options"][0]["optionId"];
+            let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
+            harness
+                .send_line(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome }).to_string())
+                .await;
+        } else if message["id"] == prompt {
+            break;
+        } else if message["params"]["update"]["toolCallId"] == "call_1_2"
+            && matches!(message["params"]["update"]["status"].as_str(), Some("completed" | "failed"))
+        {
+            update = message["params"]["update"].clone();
+        }
+    }
+    let requests = harness.stage.requests(&session);
+    let offered = requests[0].tools.iter().any(|offer| offer.name == tool);
+    let told = requests[1]
+        .messages
+        .iter()
+        .flat_map(|message| &message.blocks)
+        .any(|block| matches!(block, Block::ToolResult { id, .. } if id == "forced"));
+    if tool == "run_background_job" && offered {
+        let file = cwd.join("docs/by_job.md");
+        for _ in 0..2000 {
+            if file.exists() {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    }
+    let denied = update["_meta"]["modegate/denied"].as_str().map(str::to_owned);
+    let ran = denied.is_none() && !update.is_null();
+    let changed = contents(&cwd) != before;
+    harness.end().await;
+    let record = rusqlite::Connection::open(file).unwrap();
+    let query = "SELECT count(*) FROM denials WHERE tool = ?1 AND tool_call_id = 'call_1_2' AND mode = ?2";
+    let rows: i64 = record.query_row(query, [tool, mode], |row| row.get(0)).unwrap();
+    Cell { offered, ran, changed, denied, told, recorded: rows == 1 }
+}
+
+#[tokio::test]
+async fn what_is_offered_runs_and_what_is_not_has_no_effect() {
+    let mut cells = 0;
+    for rules in RULES {
+        let layers = layers(rules);
+        let home = tempfile::tempdir().unwrap();
+        let workspace = modegate::workspace::Workspace::new(home.path()).unwrap();
+        let all = Toolset::built_in()
+            .with_shell(shell(Path::new("/nowhere"), Sandbox::Workspace))
+            .for_session(&workspace);
+        for mode in layers.modes.iter() {
+            for tool in all.iter().map(|tool| tool.spec().name) {
+                let cell = force(&layers.modes, &layers.rules, &mode.mode_id(), tool).await;
+                let what = format!("{rules} {} {tool}", mode.id);
+                cells += 1;
+                assert!(cell.told, "a result with the call's id: {what}");
+                if cell.offered {
+                    // A rule or a mode may deny this very call and not the tool as such.
+                    let by_argument = matches!(cell.denied.as_deref(), Some("deny_rule" | "write_paths"));
+                    assert!(cell.ran || by_argument, "{what}: {:?}", cell.denied);
+                } else {
+                    assert!(!cell.ran && cell.denied.is_some(), "{what}");
+                }
+                assert_eq!(cell.recorded, cell.denied.is_some(), "a row for each denial: {what}");
+                let may_change = cell.ran && CHANGES.contains(&tool);
+                assert_eq!(cell.changed, may_change, "{what}: {:?}", cell.denied);
+            }
+        }
+    }
+    println!("{cells} calls were forced");
+    assert!(cells >= 400, "{cells}");
+}
