@@ -274,6 +274,21 @@ impl Modes {
             .unwrap_or(&self.0[0])
     }
 
+    /// The mode of a session that was stored: nothing reads as the default, one that is no longer there as the most
+    /// restrictive, with what the user is to be told (D3).
+    pub fn stored(&self, id: Option<&str>) -> (&Mode, Option<String>) {
+        let Some(id) = id.filter(|id| !id.trim().is_empty()) else {
+            return (self.resolve(DEFAULT).unwrap_or_else(|_| self.most_restrictive()), None);
+        };
+        match self.resolve(id) {
+            Ok(mode) => (mode, None),
+            Err(unknown) => {
+                let mode = self.most_restrictive();
+                (mode, Some(format!("The session's {unknown}. It goes on in {} mode.", mode.id)))
+            }
+        }
+    }
+
     /// Which tools requests show in modes that do not say so themselves.
     pub fn set_default_tool_list(&mut self, list: ToolList) {
         for mode in &mut self.0 {
@@ -330,6 +345,19 @@ mod tests {
             let message = modes.resolve(asked).unwrap_err().to_string();
             assert_eq!(message, format!("unknown mode {asked:?}: the modes are ask, plan, code"));
         }
+    }
+
+    #[test]
+    fn a_stored_mode_that_is_not_there_restricts_and_none_is_the_default() {
+        let modes = Modes::built_in();
+        let found = |id| {
+            let (mode, said) = modes.stored(id);
+            (mode.id.clone(), said.is_some())
+        };
+        assert_eq!(found(None), ("ask".into(), false));
+        assert_eq!(found(Some("")), ("ask".into(), false));
+        assert_eq!(found(Some("build")), ("code".into(), false));
+        assert_eq!(found(Some("gone")), ("plan".into(), true));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The request's tool list and the dispatcher both ask [`decide`], so a tool that is offered can be called and a tool
 //! that is not cannot. Verdicts are the strictest over a *list* of ceilings, which are evaluated and never merged.
 
+pub mod hints;
 pub mod rules;
 
 use std::collections::HashSet;
@@ -163,6 +164,12 @@ impl Grants {
     /// Remembers "reject always" in a mode.
     pub fn reject(&mut self, mode: &str, scope: Scope) {
         self.rejected.insert((mode.to_owned(), scope));
+    }
+
+    /// What is remembered: in which mode, which way, and of what. In no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &'static str, &Scope)> {
+        let allowed = self.allowed.iter().map(|(mode, scope)| (mode.as_str(), "allow", scope));
+        allowed.chain(self.rejected.iter().map(|(mode, scope)| (mode.as_str(), "reject", scope)))
     }
 
     fn is_allowed(&self, mode: &str, scope: &Scope) -> bool {

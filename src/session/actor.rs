@@ -99,7 +99,7 @@ pub(super) async fn run(
             },
             Some((number, answer)) = actor.answers.next() => {
                 if !actor.switch_answered(number, &answer).await {
-                    actor.answered(number, answer);
+                    actor.answered(number, answer).await;
                 }
             }
             message = next_message(&mut actor.turn) => match message {
@@ -323,11 +323,13 @@ impl Actor {
             }
             TurnMessage::Summarised(summarised, room) => self.summarised(summarised, room).await,
             TurnMessage::Authorize { call, facts, reply } => {
-                let _ = reply.send(self.authorize(call, facts));
+                let _ = reply.send(self.authorize(call, facts).await);
             }
             TurnMessage::InBand { found, reply } => self.in_band(found, reply).await,
             TurnMessage::Propose { call, proposal, reply } => self.propose(call, proposal, reply),
-            TurnMessage::Ask { call, facts, preview, reply } => self.ask(call, facts, &preview, reply),
+            TurnMessage::Ask { call, facts, preview, reply } => {
+                self.ask(call, facts, &preview, reply).await;
+            }
         }
     }
 

@@ -16,6 +16,7 @@ use crate::acp::{
     RequestPermissionResponse, ToolCallId,
 };
 use crate::client::ClientError;
+use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::permission::{self, CallFacts, Denial, Scope, Verdict};
 use crate::store::{self, Row};
 use crate::tool::ToolContent;
@@ -57,7 +58,7 @@ impl DenialCount {
 
 impl Actor {
     /// Decides a call. `facts` are missing when there is no such tool.
-    pub(super) fn authorize(&mut self, call: ToolCallId, facts: Option<CallFacts>) -> Authorization {
+    pub(super) async fn authorize(&mut self, call: ToolCallId, facts: Option<CallFacts>) -> Authorization {
         let Some(facts) = facts else {
             let ceilings = self.ceilings();
             let grants = &self.session.grants;
@@ -70,14 +71,14 @@ impl Actor {
             return self.denied(call, Denial { rule: "unknown_tool", message });
         };
         match self.decide(&facts) {
-            Verdict::Allow => self.granted(call, facts),
+            Verdict::Allow => self.granted(call, facts).await,
             Verdict::Ask(_) => Authorization::Ask,
             Verdict::Deny(denial) => self.denied(call, denial),
         }
     }
 
     /// Asks the user, unless the mode has meanwhile made that unnecessary or impossible.
-    pub(super) fn ask(
+    pub(super) async fn ask(
         &mut self,
         call: ToolCallId,
         facts: CallFacts,
@@ -87,7 +88,7 @@ impl Actor {
         let scopes = match self.decide(&facts) {
             Verdict::Ask(scopes) => scopes,
             // The turn may have been cancelled while it asked; so below.
-            Verdict::Allow => return drop(reply.send(self.granted(call, facts))),
+            Verdict::Allow => return drop(reply.send(self.granted(call, facts).await)),
             Verdict::Deny(denial) => return drop(reply.send(self.denied(call, denial))),
         };
         let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
@@ -106,7 +107,7 @@ impl Actor {
     }
 
     /// Takes an answer; the decision is made again, by the mode that is on now.
-    pub(super) fn answered(&mut self, number: u64, answer: Answer) {
+    pub(super) async fn answered(&mut self, number: u64, answer: Answer) {
         // A question that was closed meanwhile has no place any more: its answer is void.
         let Some(question) = self.questions.remove(&number) else { return };
         let OpenQuestion { call, facts, scopes, mode, reply } = question;
@@ -115,9 +116,9 @@ impl Actor {
                 for scope in scopes {
                     self.session.grants.allow(&mode, scope);
                 }
-                self.decide_again(call, facts)
+                self.decide_again(call, facts).await
             }
-            Consent::Once => self.decide_again(call, facts),
+            Consent::Once => self.decide_again(call, facts).await,
             Consent::Never => {
                 for scope in scopes {
                     self.session.grants.reject(&mode, scope);
@@ -161,26 +162,29 @@ impl Actor {
     }
 
     /// After consent: what was asked for may run, unless it has become impossible.
-    fn decide_again(&mut self, call: ToolCallId, facts: CallFacts) -> Authorization {
+    async fn decide_again(&mut self, call: ToolCallId, facts: CallFacts) -> Authorization {
         match self.decide(&facts) {
-            Verdict::Allow | Verdict::Ask(_) => self.granted(call, facts),
+            Verdict::Allow | Verdict::Ask(_) => self.granted(call, facts).await,
             Verdict::Deny(denial) => self.denied(call, denial),
         }
     }
 
-    fn granted(&mut self, call: ToolCallId, facts: CallFacts) -> Authorization {
+    async fn granted(&mut self, call: ToolCallId, facts: CallFacts) -> Authorization {
         let Some(turn) = &self.turn else { return Authorization::Cancelled };
         if turn.cancel.is_cancelled() {
             return Authorization::Cancelled;
         }
+        let cancel = turn.cancel.clone();
         let known = facts.targets.iter().map(|target| self.session.seen.get(&target.path).copied()).collect();
         self.denials = DenialCount::default();
-        let (cancel, jobs) = (turn.cancel.clone(), self.session.jobs.clone());
-        Authorization::Granted {
-            permit: self.gate.admit(call, facts, self.session.turns, &cancel),
-            known,
-            jobs,
+        let jobs = self.session.jobs.clone();
+        let is_exit = facts.is_exit;
+        let permit = self.gate.admit(call.clone(), facts, self.session.turns, &cancel);
+        if !is_exit {
+            // Said together with the leave: no mode change comes between the two.
+            self.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::begun(call)), None).await;
         }
+        Authorization::Granted { permit, known, jobs }
     }
 
     fn denied(&mut self, call: ToolCallId, denial: Denial) -> Authorization {

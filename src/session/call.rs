@@ -83,8 +83,6 @@ impl Turn {
         prepared: Box<dyn PreparedCall>,
         mut context: RunContext,
     ) -> Result<After, TurnError> {
-        let update = ToolCallUpdateEvent::begun(id.clone());
-        self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
         let cancel = context.permit.cancel.clone();
         // One that waits is enough: a newer one says all that it said.
         let (progress, shown) = mpsc::channel(1);

@@ -18,6 +18,8 @@ pub enum Command {
     },
     /// Say which mode is on.
     SayMode,
+    /// List the rules and the remembered answers.
+    Permissions,
     /// List the commands.
     Help,
 }
@@ -34,6 +36,8 @@ pub fn available(modes: &Modes) -> Vec<AvailableCommand> {
     commands.push(
         AvailableCommand::new("mode", "Say which mode is on, or switch").input(input(&ids.join(" | "))),
     );
+    commands
+        .push(AvailableCommand::new("permissions", "List the rules and the remembered answers that hold"));
     commands.push(AvailableCommand::new("help", "List these commands"));
     commands
 }
@@ -46,6 +50,7 @@ pub fn parse(content: &[ContentBlock], modes: &Modes) -> Option<Command> {
     let rest = rest.trim().to_owned();
     match name {
         "help" => Some(Command::Help),
+        "permissions" => Some(Command::Permissions),
         "mode" if rest.is_empty() => Some(Command::SayMode),
         "mode" => Some(Command::SetMode { mode: rest, rest: String::new() }),
         name if modes.iter().any(|mode| mode.id == name) => {
@@ -59,7 +64,7 @@ pub fn parse(content: &[ContentBlock], modes: &Modes) -> Option<Command> {
 pub fn without_command(content: &[ContentBlock], command: &Command) -> Vec<ContentBlock> {
     let rest = match command {
         Command::SetMode { rest, .. } => rest.as_str(),
-        Command::SayMode | Command::Help => "",
+        Command::SayMode | Command::Help | Command::Permissions => "",
     };
     let first = (!rest.is_empty()).then(|| ContentBlock::from(rest));
     first.into_iter().chain(content.iter().skip(1).cloned()).collect()

@@ -22,7 +22,7 @@ impl Actor {
     /// Whether a prompt is a slash command with nothing for the model behind it.
     pub(super) fn is_for_us_alone(&self, prompt: &Prompt) -> bool {
         command::parse(&prompt.content, &self.shared.modes).is_some_and(|command| match &command {
-            Command::Help | Command::SayMode => true,
+            Command::Help | Command::SayMode | Command::Permissions => true,
             Command::SetMode { .. } => command::without_command(&prompt.content, &command).is_empty(),
         })
     }
@@ -34,6 +34,7 @@ impl Actor {
         let said = match &command {
             Command::Help => command::help(&self.shared.modes),
             Command::SayMode => self.say_mode(),
+            Command::Permissions => self.say_permissions(),
             Command::SetMode { mode, .. } => {
                 let mode = SessionModeId::new(mode.as_str());
                 match self.change_mode(&mode, ModeSource::Command).await {
@@ -60,6 +61,22 @@ impl Actor {
         self.save().await;
         self.tell(prompt.reply, Ok(StopReason::EndTurn));
         None
+    }
+
+    fn say_permissions(&self) -> String {
+        let rules = self.shared.rules.iter().map(|(kind, rule)| format!("- {kind} `{rule}`\n"));
+        let answers = self
+            .session
+            .grants
+            .iter()
+            .map(|(mode, kind, scope)| format!("- {kind} `{scope}` ({mode} mode)\n"));
+        let list = |what: &str, lines: Vec<String>| {
+            let lines = if lines.is_empty() { "- none\n".to_owned() } else { lines.concat() };
+            format!("{what}:\n{lines}")
+        };
+        let mut answers: Vec<String> = answers.collect();
+        answers.sort();
+        list("Rules", rules.collect()) + &list("Answers remembered in this session", answers)
     }
 
     fn say_mode(&self) -> String {

@@ -82,7 +82,14 @@ impl Actor {
 
     /// Takes up what the model wrote into its text. The reply comes when it is settled.
     pub(super) async fn in_band(&mut self, found: Found, reply: oneshot::Sender<()>) {
+        let is_cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
         match self.settle(found).await {
+            // Of a turn that ends nothing is asked any more: nobody would close the question.
+            Some((_, switch)) if is_cancelled => {
+                let wanted = switch.new_mode.clone().unwrap_or_default();
+                self.note_switch(&wanted, &switch.analysis, "rejected").await;
+                let _ = reply.send(());
+            }
             Some((target, switch)) => self.ask_in_band(target, switch, reply),
             // The turn may have been cancelled meanwhile; so elsewhere.
             None => {

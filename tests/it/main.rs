@@ -11,6 +11,7 @@ mod escapes;
 mod held;
 mod hostile;
 mod injection;
+mod interleave;
 mod invariants;
 mod keys;
 mod left;

@@ -174,3 +174,47 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_mode_that_instructs_says_how_a_switch_is_written() {
+    let mut mode = Modes::built_in().resolve("code").unwrap().clone();
+    mode.in_band_switch = InBand::Instruct;
+    let text = compose(&mode, None, &[], &["read_file"], &["ask", "plan", "code"]).unwrap();
+    for part in [
+        "The mode is code.",
+        "mode_switch:\n  analysis: |",
+        "new_mode: MODE",
+        "The modes are: ask, plan, code.",
+        "Staying is often right",
+        "leave `new_mode` out",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+    }
+    mode.in_band_switch = InBand::Parse;
+    assert_eq!(compose(&mode, None, &[], &["read_file"], &[]), None);
+    let told = compose(&mode, None, &["The block was not applied."], &["read_file"], &[]).unwrap();
+    assert!(told.contains("The block was not applied."));
+}
+
+#[test]
+fn before_the_prompt_is_before_the_users_last_words_and_there_is_one() {
+    let user = |blocks: Vec<Block>| Arc::new(Message { role: Role::User, blocks });
+    let text = |text: &str| Block::Text(text.into());
+    let result = Block::ToolResult { id: "c".into(), name: "t".into(), text: "r".into(), is_error: false };
+    let messages = vec![
+        user(vec![text("first")]),
+        Arc::new(Message { role: Role::Assistant, blocks: vec![text("answer")] }),
+        user(vec![text("second"), text("more")]),
+        Arc::new(Message { role: Role::Assistant, blocks: vec![text("calls")] }),
+        user(vec![result]),
+    ];
+    let spliced = splice(messages, Some("R".into()), ReminderPosition::BeforePrompt);
+    let places: Vec<_> = spliced
+        .iter()
+        .enumerate()
+        .flat_map(|(at, message)| message.blocks.iter().enumerate().map(move |(n, block)| (at, n, block)))
+        .filter(|(.., block)| matches!(block, Block::Reminder(_)))
+        .map(|(at, n, _)| (at, n))
+        .collect();
+    assert_eq!(places, [(2, 0)]);
+}
