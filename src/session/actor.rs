@@ -322,8 +322,8 @@ impl Actor {
                 let _ = reply.send(self.summary_to_make_room());
             }
             TurnMessage::Summarised(summarised, room) => self.summarised(summarised, room).await,
-            TurnMessage::Authorize { call, facts, reply } => {
-                let _ = reply.send(self.authorize(call, facts).await);
+            TurnMessage::Authorize { call, facts, fits, reply } => {
+                let _ = reply.send(self.authorize(call, facts, fits).await);
             }
             TurnMessage::InBand { found, reply } => self.in_band(found, reply).await,
             TurnMessage::Propose { call, proposal, reply } => self.propose(call, proposal, reply),

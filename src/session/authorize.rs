@@ -57,8 +57,13 @@ impl DenialCount {
 }
 
 impl Actor {
-    /// Decides a call. `facts` are missing when there is no such tool.
-    pub(super) async fn authorize(&mut self, call: ToolCallId, facts: Option<CallFacts>) -> Authorization {
+    /// Decides a call. `facts` are missing when there is no such tool; one whose arguments do not fit is not shown to run.
+    pub(super) async fn authorize(
+        &mut self,
+        call: ToolCallId,
+        facts: Option<CallFacts>,
+        fits: bool,
+    ) -> Authorization {
         let Some(facts) = facts else {
             let ceilings = self.ceilings();
             let grants = &self.session.grants;
@@ -71,7 +76,7 @@ impl Actor {
             return self.denied(call, Denial { rule: "unknown_tool", message });
         };
         match self.decide(&facts) {
-            Verdict::Allow => self.granted(call, facts).await,
+            Verdict::Allow => self.granted(call, facts, fits).await,
             Verdict::Ask(_) => Authorization::Ask,
             Verdict::Deny(denial) => self.denied(call, denial),
         }
@@ -88,7 +93,7 @@ impl Actor {
         let scopes = match self.decide(&facts) {
             Verdict::Ask(scopes) => scopes,
             // The turn may have been cancelled while it asked; so below.
-            Verdict::Allow => return drop(reply.send(self.granted(call, facts).await)),
+            Verdict::Allow => return drop(reply.send(self.granted(call, facts, true).await)),
             Verdict::Deny(denial) => return drop(reply.send(self.denied(call, denial))),
         };
         let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
@@ -164,12 +169,12 @@ impl Actor {
     /// After consent: what was asked for may run, unless it has become impossible.
     async fn decide_again(&mut self, call: ToolCallId, facts: CallFacts) -> Authorization {
         match self.decide(&facts) {
-            Verdict::Allow | Verdict::Ask(_) => self.granted(call, facts).await,
+            Verdict::Allow | Verdict::Ask(_) => self.granted(call, facts, true).await,
             Verdict::Deny(denial) => self.denied(call, denial),
         }
     }
 
-    async fn granted(&mut self, call: ToolCallId, facts: CallFacts) -> Authorization {
+    async fn granted(&mut self, call: ToolCallId, facts: CallFacts, runs: bool) -> Authorization {
         let Some(turn) = &self.turn else { return Authorization::Cancelled };
         if turn.cancel.is_cancelled() {
             return Authorization::Cancelled;
@@ -178,9 +183,9 @@ impl Actor {
         let known = facts.targets.iter().map(|target| self.session.seen.get(&target.path).copied()).collect();
         self.denials = DenialCount::default();
         let jobs = self.session.jobs.clone();
-        let is_exit = facts.is_exit;
+        let runs = runs && !facts.is_exit;
         let permit = self.gate.admit(call.clone(), facts, self.session.turns, &cancel);
-        if !is_exit {
+        if runs {
             // Said together with the leave: no mode change comes between the two.
             self.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::begun(call)), None).await;
         }

@@ -25,8 +25,9 @@ impl Turn {
             }
             Err(_) => spec.facts(),
         });
+        let fits = tool.as_ref().is_some_and(|(_, prepared)| prepared.is_ok());
         let mut answer = self
-            .ask_actor(|reply| TurnMessage::Authorize { call: id.clone(), facts: facts.clone(), reply })
+            .ask_actor(|reply| TurnMessage::Authorize { call: id.clone(), facts: facts.clone(), fits, reply })
             .await?;
         let (Some((spec, prepared)), Some(facts)) = (tool, facts) else {
             return self.refused(id, answer).await;

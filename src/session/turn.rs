@@ -57,8 +57,14 @@ pub(super) enum TurnMessage {
     MakeRoom { reply: oneshot::Sender<Option<Summary>> },
     /// What a summary came to.
     Summarised(Summarised, Option<OwnedSemaphorePermit>),
-    /// May this call run? No facts: there is no such tool.
-    Authorize { call: ToolCallId, facts: Option<CallFacts>, reply: oneshot::Sender<Authorization> },
+    /// May this call run? No facts: there is no such tool. Its arguments may not fit: then it does not run, whatever the
+    /// answer.
+    Authorize {
+        call: ToolCallId,
+        facts: Option<CallFacts>,
+        fits: bool,
+        reply: oneshot::Sender<Authorization>,
+    },
     /// The model wants another mode, by a block in its text. The reply comes when that is settled.
     InBand { found: Found, reply: oneshot::Sender<()> },
     /// The model presents its plan and wants to leave the mode.

@@ -151,3 +151,56 @@ async fn a_tightening_that_cannot_be_recorded_holds_all_the_same() {
     assert!(cwd.join("after.txt").exists(), "a change that is recorded ends the hold");
     harness.end().await;
 }
+
+/// Initial selection from null, the model's reason, its call, the plan's hash, the text of the mode: in any SQLite (G41-G47).
+#[tokio::test]
+async fn switches_are_recorded_with_their_reason_and_the_text_of_the_mode() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("store.db");
+    let store = Location::File(file.clone());
+    let mut harness = Harness::with(Setup { mode: "plan", store, ..Setup::default() });
+    let session = harness.session().await;
+    let prompt = harness.prompt(&session, "go").await;
+    let arguments = json!({ "plan": "1. Do it." });
+    harness
+        .stage
+        .say(&session, Ok(ModelEvent::ToolCall { id: "a".into(), name: "switch_mode".into(), arguments }));
+    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    loop {
+        let message = harness.next().await;
+        if message["method"] == "session/request_permission" {
+            let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "code" } });
+            harness
+                .send_line(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome }).to_string())
+                .await;
+            break;
+        }
+    }
+    let block = "```yaml\nmode_switch: {analysis: Too risky., new_mode: plan}\n```\n";
+    harness.stage.say(&session, Ok(ModelEvent::Text(block.into())));
+    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    harness.until_answer(prompt).await;
+    harness.end().await;
+    let rows = modegate::store::log::mode_changes(&file, Some(&session)).unwrap();
+    let row = |at: usize| {
+        let row = &rows[at];
+        (
+            row.from.as_deref(),
+            row.to.as_str(),
+            row.source.as_str(),
+            row.actor.as_deref(),
+            row.analysis.as_deref(),
+        )
+    };
+    assert_eq!(row(0), (None, "plan", "start", Some("system"), None));
+    assert_eq!(row(1), (Some("plan"), "code", "switch_mode", Some("agent"), Some("1. Do it.")));
+    assert_eq!(row(2), (Some("code"), "plan", "in_band", Some("agent"), Some("Too risky.")));
+    assert_eq!(rows[1].call.as_deref(), Some("call_1_1"));
+    assert_eq!(rows[1].plan_hash.as_deref(), Some(modegate::ids::hash("1. Do it.").as_str()));
+    assert_eq!(modegate::store::log::current_mode(&file, &session).unwrap().as_deref(), Some("plan"));
+    assert_eq!(modegate::store::log::current_mode(&file, "none").unwrap(), None);
+    let record = rusqlite::Connection::open(file).unwrap();
+    let query = "SELECT t.text FROM mode_texts t JOIN mode_changes c ON c.mode_hash = t.hash WHERE c.to_mode = 'code'";
+    let text: String = record.query_row(query, [], |row| row.get(0)).unwrap();
+    assert!(text.starts_with("id: code\n") && text.contains("permission: auto\n"), "{text}");
+}

@@ -327,3 +327,47 @@ fn the_readme_has_the_two_commands_and_its_links_lead_somewhere() {
         }
     }
 }
+
+/// Every line of the sources has a row that names tests that exist, says that we differ and why, or that it is not there yet.
+#[test]
+fn every_line_of_the_sources_has_its_row() {
+    let page = fs::read_to_string(root().join("docs/sources.md")).unwrap();
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| line") && !line.starts_with("| ---"))
+        .map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
+        .collect();
+    let expected = (1..=52)
+        .map(|n| format!("D{n}"))
+        .chain((1..=55).map(|n| format!("G{n}")))
+        .chain((1..=10).map(|n| format!("A{n}")));
+    assert_eq!(rows.iter().map(|row| row[0].to_owned()).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    let mut code = String::new();
+    let mut folders = vec![root().join("src"), root().join("tests")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                code.push_str(&fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    for row in rows {
+        let [line, _, shown] = row[..] else { panic!("{row:?} has three columns") };
+        let mut named = 0;
+        for name in shown.split('`').skip(1).step_by(2) {
+            let is_test = name.len() > 20 && code.contains(&format!("fn {name}("));
+            let is_play = name.ends_with(".play") && root().join("fixtures/plays").join(name).exists();
+            let is_page = name.starts_with("docs/") && root().join(name).exists();
+            // Other words in quotes are words: keys, modes, columns.
+            let is_word = !name.contains(".play") && !name.starts_with("docs/") && name.len() <= 20
+                || name.contains('"');
+            assert!(is_test || is_play || is_page || is_word, "{line}: there is no {name}");
+            named += usize::from(is_test || is_play || is_page);
+        }
+        let differs = shown.contains("differs, because ");
+        assert!(named > 0 || differs || shown.starts_with("not yet: "), "{line}: {shown}");
+    }
+}
