@@ -19,7 +19,7 @@ use crate::acp::{
 };
 use crate::client::Client;
 use crate::error::AgentError;
-use crate::mode::{DEFAULT, Modes};
+use crate::mode::{DEFAULT, Mode, Modes};
 use crate::model::catalogue::Catalogue;
 use crate::permission::rules::Rules;
 use crate::session::options::Choice;
@@ -157,11 +157,11 @@ impl Agent {
         let mut notices: Vec<String> =
             not_started(&request.mcp_servers).into_iter().chain(catalogue.ambiguity()).collect();
         notices.extend(self.shared.tools.missing_commands(&workspace).map(str::to_owned));
-        notices.extend(doubt);
-        if let Some(held) = held_by(&policy, &shared.modes) {
-            notices.push(held.0);
-            shared.max_mode = Some(held.1);
+        if doubt.is_some() || !policy.problems.is_empty() {
+            shared.held_to = most_restrictive();
         }
+        notices.extend(doubt);
+        notices.extend(told_of(&policy));
         let client = self.client.clone();
         let choice =
             options::entering(&shared.modes, &shared.catalogue, &mode, &Choice::of(&shared.catalogue));
@@ -260,18 +260,21 @@ impl Agent {
     }
 }
 
-/// What sessions are held to while a file of modes cannot be used, and what the user is told.
-fn held_by(policy: &Policy, modes: &Modes) -> Option<(String, SessionModeId)> {
+/// What sessions are held to where something about modes cannot be known: the built-in plan, whatever the user's own is.
+fn most_restrictive() -> Option<Arc<Mode>> {
+    Modes::built_in().resolve("plan").ok().cloned().map(Arc::new)
+}
+
+/// What the user is told while a file of modes cannot be used.
+fn told_of(policy: &Policy) -> Option<String> {
     if policy.problems.is_empty() {
         return None;
     }
-    let mode = modes.most_restrictive();
-    let text = format!(
-        "{}\nUntil that is mended, this session can do no more than {} mode allows.\n\n",
-        policy.problems.join("\n"),
-        mode.id
-    );
-    Some((text, mode.mode_id()))
+    Some(format!(
+        "{}\nNothing of such a file holds, its rules included. Until it is mended, this session can do no more than plan mode \
+         allows.\n\n",
+        policy.problems.join("\n")
+    ))
 }
 
 /// How a client can help its user to a key.

@@ -65,7 +65,7 @@ pub struct Config {
     /// How long turns may go on after the end of the input.
     pub eof_grace: Duration,
     deterministic: bool,
-    max_mode: Option<SessionModeId>,
+    max_modes: Vec<Arc<Mode>>,
     policies: Policies,
     environment: Environment,
     asked: Option<ModelId>,
@@ -113,6 +113,10 @@ impl Config {
             })
         };
         let (mode, max_mode) = (named(&flags.mode, "--mode")?, named(&flags.max_mode, "--max-mode")?);
+        let max_modes = match &max_mode {
+            Some(id) => loaded.layers.modes.ceilings(&id.0)?.into_iter().cloned().map(Arc::new).collect(),
+            None => Vec::new(),
+        };
         if !cwd.is_dir() {
             bail!("--cwd: {} is not a directory", cwd.display());
         }
@@ -122,7 +126,7 @@ impl Config {
             cwd,
             eof_grace,
             deterministic,
-            max_mode,
+            max_modes,
             policies,
             environment,
             asked,
@@ -158,8 +162,8 @@ impl Config {
         let shared = Shared {
             modes: Arc::new(Modes::built_in()),
             rules: Arc::default(),
-            asked_max_mode: self.max_mode.clone(),
-            max_mode: self.max_mode,
+            max_modes: self.max_modes,
+            held_to: None,
             tools: Toolset::built_in().with_shell(self.shell),
             model,
             catalogue: Arc::clone(&catalogue),

@@ -226,6 +226,12 @@ impl<'de> Deserialize<'de> for Globs {
 #[derive(Debug, Clone)]
 pub struct Modes(Vec<Mode>);
 
+/// The id that is meant: lower case, and what an alias stands for.
+pub fn canonical(id: &str) -> String {
+    let id = id.to_ascii_lowercase();
+    ALIASES.iter().find(|(alias, _)| *alias == id).map_or(id, |(_, mode)| (*mode).to_owned())
+}
+
 /// An id that names no mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown mode {asked:?}: the modes are {}", valid.join(", "))]
@@ -308,9 +314,8 @@ impl Modes {
 
     /// Finds a mode by its id or an alias, whatever the case (D5, G2, A4).
     pub fn resolve(&self, id: &str) -> Result<&Mode, UnknownMode> {
-        let same = |other: &str| other.eq_ignore_ascii_case(id);
-        let canonical = ALIASES.iter().find(|(alias, _)| same(alias)).map_or(id, |(_, mode)| mode);
-        self.0.iter().find(|mode| mode.id.eq_ignore_ascii_case(canonical)).ok_or_else(|| UnknownMode {
+        let canonical = canonical(id);
+        self.0.iter().find(|mode| mode.id == canonical).ok_or_else(|| UnknownMode {
             asked: id.to_owned(),
             valid: self.0.iter().map(|mode| mode.id.clone()).collect(),
         })

@@ -166,6 +166,12 @@ impl Grants {
         self.rejected.insert((mode.to_owned(), scope));
     }
 
+    /// Whether what is remembered lets more pass in one mode than in another: a yes of the first, or a no of the second.
+    pub fn favour(&self, mode: &str, over: &str) -> bool {
+        self.allowed.iter().any(|(given_in, _)| given_in == mode)
+            || self.rejected.iter().any(|(given_in, _)| given_in == over)
+    }
+
     /// What is remembered: in which mode, which way, and of what. In no order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &'static str, &Scope)> {
         let allowed = self.allowed.iter().map(|(mode, scope)| (mode.as_str(), "allow", scope));
@@ -199,8 +205,24 @@ impl Grants {
 pub struct Ceilings<'a> {
     /// The session's own mode, those under which it is evaluated, those of its ancestors, and what else holds.
     pub modes: Vec<&'a Mode>,
-    /// The user's rules.
-    pub rules: &'a Rules,
+    /// The sets of rules that hold.
+    pub rules: Vec<&'a Rules>,
+}
+
+impl Ceilings<'_> {
+    fn denying(&self, call: &CallFacts) -> Option<&rules::Rule> {
+        self.rules.iter().find_map(|rules| rules.denying(call))
+    }
+
+    fn asking(&self, call: &CallFacts) -> Option<&rules::Rule> {
+        self.rules.iter().find_map(|rules| rules.asking(call))
+    }
+
+    /// Every set of rules has to allow it.
+    fn allowing(&self, call: &CallFacts) -> Option<&rules::Rule> {
+        let first = self.rules.first()?.allowing(call)?;
+        self.rules.iter().all(|rules| rules.allowing(call).is_some()).then_some(first)
+    }
 }
 
 /// Decides a call.
@@ -226,7 +248,7 @@ pub fn decide(ceilings: &Ceilings<'_>, grants: &Grants, call: &CallFacts) -> Ver
             message: "No mode is known, so nothing is allowed.".into(),
         });
     };
-    if let Some(rule) = ceilings.rules.denying(call) {
+    if let Some(rule) = ceilings.denying(call) {
         let message = format!("The rule deny {} does not allow this, in any mode.", rule.text);
         return Verdict::Deny(Denial { rule: "deny_rule", message });
     }
@@ -255,9 +277,9 @@ pub fn decide(ceilings: &Ceilings<'_>, grants: &Grants, call: &CallFacts) -> Ver
             format!("The user has rejected {scope} for the rest of this session in {} mode.", own.id);
         return Verdict::Deny(Denial { rule: "rejected_always", message });
     }
-    let by_rule = ceilings.rules.asking(call).is_some();
+    let by_rule = ceilings.asking(call).is_some();
     let must_ask = by_rule || outside || ceilings.modes.iter().any(|mode| must_ask(mode, call.effect));
-    if !must_ask || (!by_rule && ceilings.rules.allowing(call).is_some()) {
+    if !must_ask || (!by_rule && ceilings.allowing(call).is_some()) {
         return Verdict::Allow;
     }
     if is_opaque {
@@ -270,11 +292,11 @@ pub fn decide(ceilings: &Ceilings<'_>, grants: &Grants, call: &CallFacts) -> Ver
 
 /// Why a call is decided as it is, in one sentence: for people who ask `modegate modes explain`.
 pub fn explain(ceilings: &Ceilings<'_>, call: &CallFacts) -> String {
-    let (mode, rules) = (ceilings.modes.first().map_or("no mode", |mode| mode.id.as_str()), ceilings.rules);
+    let mode = ceilings.modes.first().map_or("no mode", |mode| mode.id.as_str());
     match decide(ceilings, &Grants::default(), call) {
         Verdict::Deny(denial) => format!("denied by {}: {}", denial.rule, denial.message),
         Verdict::Ask(_) => {
-            let why = if let Some(rule) = rules.asking(call) {
+            let why = if let Some(rule) = ceilings.asking(call) {
                 format!("the rule ask {}", rule.text)
             } else if let Some(target) = call.targets.iter().find(|target| target.inside.is_none()) {
                 format!("{} is outside the session's folders", target.path.display())
@@ -285,10 +307,27 @@ pub fn explain(ceilings: &Ceilings<'_>, call: &CallFacts) -> String {
             };
             format!("asked for in {mode}: {why}")
         }
-        Verdict::Allow => match rules.allowing(call) {
+        Verdict::Allow => match ceilings.allowing(call) {
             Some(rule) => format!("allowed in {mode} by the rule allow {}", rule.text),
             None => format!("allowed in {mode}: nothing denies it, and nothing has it asked for"),
         },
+    }
+}
+
+/// What modes come to together, in a few words for a person who is to choose.
+pub fn nature_of(modes: &[&Mode]) -> String {
+    let access = modes.iter().map(|mode| mode.access).min().unwrap_or(Access::ReadOnly);
+    let shell = modes.iter().map(|mode| mode.shell).min().unwrap_or_default();
+    let how = if modes.iter().any(|mode| mode.permission == Consent::Ask) {
+        "after asking each time"
+    } else {
+        "without asking"
+    };
+    match (access, shell) {
+        (Access::ReadOnly, _) => "changes nothing".into(),
+        (Access::Edit, _) => format!("changes files {how}"),
+        (Access::Full, ShellUse::Full) => format!("changes files and runs commands {how}"),
+        (Access::Full, _) => format!("changes things {how}"),
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use crate::mode::definition::{Fault, ModeDefinition};
-use crate::mode::{DEFAULT, Modes};
+use crate::mode::{DEFAULT, InBand, Mode, Modes, canonical};
 use crate::permission;
 use crate::permission::rules::{RuleTexts, Rules};
 
@@ -116,7 +116,7 @@ fn add_modes(modes: &mut Modes, definitions: &[ModeDefinition], owner: Owner) ->
     let mut open: Vec<&ModeDefinition> = definitions.iter().collect();
     while !open.is_empty() {
         let waits = |definition: &ModeDefinition| {
-            let base = definition.extends.as_ref().map(|base| base.value.as_str());
+            let base = definition.extends.as_ref().map(|base| canonical(&base.value));
             // One that extends its own id means the one of the layer below.
             base.is_some_and(|base| {
                 base != definition.id.value && open.iter().any(|other| other.id.value == base)
@@ -157,14 +157,36 @@ fn put(modes: &mut Modes, definition: &ModeDefinition, owner: Owner) -> Result<(
         None => None,
     };
     let mut mode = definition.complete(base)?;
-    if owner == Owner::Project {
-        mode.under = base.map(|base| base.id.clone());
-        // Who answers, and where a key goes, is the user's to say.
-        if definition.model.is_some() {
-            return Err(Fault::at(&definition.id, "a project's mode may not name a `model`"));
-        }
+    if let (Owner::Project, Some(base)) = (owner, base) {
+        narrow(&mut mode, base, modes, definition)?;
     }
     modes.put(mode);
+    Ok(())
+}
+
+/// Holds a project's mode to the one that it extends, in what is no ceiling, too; and says whose it is.
+fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefinition) -> Result<(), Fault> {
+    let fault = |text: &str| Err(Fault::at(&definition.id, text));
+    // Who answers, and where a key goes, is the user's to say.
+    if definition.model.is_some() {
+        return fault("a project's mode may not name a `model`");
+    }
+    let is_taken = |known: &Mode| known.name.eq_ignore_ascii_case(mode.name.trim());
+    if modes.iter().any(is_taken) {
+        return fault("the name of a project's mode may not be that of another mode");
+    }
+    if [&mode.name, &mode.description].iter().any(|text| text.contains(char::is_control)) {
+        return fault("the name and the description of a project's mode are one line of text");
+    }
+    mode.under = Some(base.id.clone());
+    mode.description = format!("This project's, under {}: {}", base.id, mode.description);
+    mode.max_steps = mode.max_steps.min(base.max_steps);
+    if base.exits_to.is_none() {
+        mode.exits_to = None;
+    }
+    if base.in_band_switch == InBand::Off || mode.in_band_switch == InBand::Instruct {
+        mode.in_band_switch = base.in_band_switch;
+    }
     Ok(())
 }
 
@@ -232,6 +254,11 @@ mod tests {
         // What is printed can be read again and comes to the same.
         let again: ModeDefinition = serde_saphyr::from_str(&deep.to_yaml()).unwrap();
         assert_eq!(again.complete(None).unwrap().to_yaml(), deep.to_yaml());
+        // One that is narrowed in the same file is meant by its alias, too.
+        let text = "modes: [{id: a, extends: architect}, {id: plan, extends: plan, network: deny}]";
+        let mut other = Layers::default();
+        add(&mut other, text, Owner::User).unwrap();
+        assert_eq!(other.modes.resolve("a").unwrap().network, crate::mode::Network::Deny);
         // The user's own replaces a built-in one (G4).
         add(&mut layers, "modes: [{id: code, extends: code, permission: ask}]", Owner::User).unwrap();
         assert_eq!(layers.modes.resolve("code").unwrap().permission, crate::mode::Consent::Ask);
@@ -294,6 +321,8 @@ mod tests {
             ("modes: [{id: mine, access: full}]", "needs `extends`"),
             ("modes: [{id: plan, extends: code}]", "have ids of their own"),
             ("modes: [{id: mine, extends: plan, model: evil/x}]", "may not name a `model`"),
+            ("modes: [{id: mine, extends: code, name: plan}]", "may not be that of another mode"),
+            ("modes: [{id: mine, extends: code, description: \"a\\e[2J\"}]", "one line of text"),
             ("default_mode: code", "may only be narrower"),
             ("permissions: {allow: [shell]}", "may not allow"),
             ("servers: {x: {command: evil}}", "unknown field `servers`"),
@@ -303,6 +332,16 @@ mod tests {
             let said = fault(text, Owner::Project);
             assert!(said.contains(expected), "{text}: {said}");
         }
+        // What is no ceiling is held, too.
+        let mut layers = Layers::default();
+        let base = "modes: [{id: base, access: read_only, max_steps: 2, in_band_switch: off}]";
+        add(&mut layers, base, Owner::User).unwrap();
+        let wide =
+            "modes: [{id: mine, extends: base, max_steps: 900, in_band_switch: instruct, exits_to: code}]";
+        add(&mut layers, wide, Owner::Project).unwrap();
+        let mine = layers.modes.resolve("mine").unwrap();
+        assert_eq!((mine.max_steps, mine.in_band_switch, mine.exits_to.as_deref()), (2, InBand::Off, None));
+        assert!(mine.description.starts_with("This project's, under base: "));
         // Nothing of a file with a fault is taken.
         let mut layers = Layers::default();
         add(&mut layers, "modes: [{id: fine, extends: plan}]\npermissions: {allow: [shell]}", Owner::Project)

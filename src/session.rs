@@ -12,7 +12,7 @@ use crate::acp::{Meta, PlanEntry, SessionId, SessionModeId, ToolCallId};
 use crate::event::{Compaction, SessionEvent, ToolCallEvent};
 use crate::gate::Ended;
 use crate::ids::Source;
-use crate::mode::Modes;
+use crate::mode::{Mode, Modes};
 use crate::model::Model;
 use crate::model::catalogue::Catalogue;
 use crate::permission::Grants;
@@ -57,10 +57,10 @@ pub struct Shared {
     pub modes: Arc<Modes>,
     /// The user's rules.
     pub rules: Arc<Rules>,
-    /// No session can do more than this mode: what the command line says.
-    pub asked_max_mode: Option<SessionModeId>,
-    /// The session can do no more than this mode: that, or what is held because a file cannot be used.
-    pub max_mode: Option<SessionModeId>,
+    /// No session can do more than these modes, as they were when the process began: what `--max-mode` says.
+    pub max_modes: Vec<Arc<Mode>>,
+    /// The session can do no more than this mode either, because a file cannot be used.
+    pub held_to: Option<Arc<Mode>>,
     /// The tools there are.
     pub tools: Toolset,
     /// Who answers.
@@ -97,8 +97,8 @@ pub struct Session {
     system: Option<Arc<str>>,
     /// A tighter mode that was asked for and could not be recorded: what it denies stays denied until a change can be.
     held: Option<SessionModeId>,
-    /// The mode under which the model was last asked: its calls may do no more than it allowed.
-    asked_under: Option<SessionModeId>,
+    /// What held when the model was last asked: its calls may do no more than that allowed.
+    asked_under: Option<AskedUnder>,
     /// A mode change that the model has still to be told of.
     transition: Option<PendingTransition>,
     /// What happened and has not been handed to the store yet.
@@ -139,6 +139,14 @@ pub struct Session {
     requests: u64,
     /// What the user is to be told once, with the first turn.
     notices: Vec<String>,
+}
+
+/// What held when the model was asked, by the definitions of that moment.
+struct AskedUnder {
+    modes: Arc<Modes>,
+    rules: Arc<Rules>,
+    /// The session's mode, and one that was held.
+    ids: Vec<SessionModeId>,
 }
 
 /// A mode change on its way to the model.

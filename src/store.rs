@@ -123,11 +123,13 @@ pub struct Why {
     pub call: Option<ToolCallId>,
     /// The hash of the plan that was accepted with it.
     pub plan: Option<String>,
+    /// Nobody was asked: a tighter mode that could not be recorded goes on to hold.
+    pub keeps_hold: bool,
 }
 
 impl From<ModeSource> for Why {
     fn from(source: ModeSource) -> Self {
-        Self { source, analysis: None, call: None, plan: None }
+        Self { source, analysis: None, call: None, plan: None, keeps_hold: false }
     }
 }
 

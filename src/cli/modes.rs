@@ -68,7 +68,10 @@ pub(super) async fn run(
     let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
     let loaded = Policies::new(environment, None, false).load(&cwd);
     match ask {
-        Ask::Check { file: Some(file), project } => return check_file(&file, project, output),
+        Ask::Check { file: Some(file), project } => {
+            let own = Policies::new(environment, None, false).own();
+            return check_file(&file, project, own, output);
+        }
         Ask::Check { file: None, .. } => return check(&loaded, output),
         Ask::Schema => {
             writeln!(output, "{}", serde_json::to_string_pretty(&schemars::schema_for!(ModeFile))?)?;
@@ -84,12 +87,12 @@ pub(super) async fn run(
     match ask {
         Ask::List => {
             for mode in modes.iter() {
-                writeln!(output, "{:12} {}", mode.id, mode.description)?;
+                writeln!(output, "{:12} {}", mode.id, one_line(&mode.description))?;
             }
         }
         Ask::Show { mode } => write!(output, "{}", modes.resolve(&mode)?.to_yaml())?,
         Ask::Explain { mode, tool, arguments } => {
-            let ceilings = Ceilings { modes: modes.ceilings(&mode)?, rules };
+            let ceilings = Ceilings { modes: modes.ceilings(&mode)?, rules: vec![rules] };
             let facts = facts(environment, &cwd, &tool, arguments.as_deref()).await?;
             writeln!(output, "{tool}: {}", permission::explain(&ceilings, &facts))?;
         }
@@ -98,10 +101,19 @@ pub(super) async fn run(
     Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn check_file(file: &std::path::Path, project: bool, mut output: impl Write) -> anyhow::Result<ExitCode> {
+fn check_file(
+    file: &std::path::Path,
+    project: bool,
+    mut own: Layers,
+    mut output: impl Write,
+) -> anyhow::Result<ExitCode> {
     let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let owner = if project { Owner::Project } else { Owner::User };
-    match Layers::default().add(&file.display().to_string(), &text, owner) {
+    // A file of the user's is checked by itself.
+    if !project {
+        own = Layers::default();
+    }
+    match own.add(&file.display().to_string(), &text, owner) {
         Ok(()) => {
             writeln!(output, "{}: fine", file.display())?;
             Ok(ExitCode::SUCCESS)
@@ -144,6 +156,11 @@ fn check(loaded: &Loaded, mut output: impl Write) -> anyhow::Result<ExitCode> {
         loaded.layers.rules.iter().count()
     )?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The first line of a text that others wrote, without what a terminal would obey.
+fn one_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).collect()
 }
 
 /// What a call rests on: prepared as in a session, and not run.
@@ -198,7 +215,7 @@ fn show_log(
         } else {
             let time = config::time_text(change.at);
             let (from, analysis) = (from.unwrap_or("-"), change.analysis.unwrap_or_default());
-            let analysis = analysis.lines().next().unwrap_or_default();
+            let analysis = one_line(&analysis);
             let (session, to, source) = (&change.session, &change.to, &change.source);
             writeln!(
                 output,
@@ -218,7 +235,7 @@ pub(super) fn trust(
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
-    let file = file.or_else(|| policies::project_file(&cwd));
+    let file = file.or_else(|| policies::project_files(&cwd).pop());
     let file = file.with_context(|| format!("there is no {} here", policies::PROJECT))?;
     let hash = Policies::new(environment, None, false).trust(&file)?;
     writeln!(

@@ -77,6 +77,12 @@ pub(super) fn run(
     } else {
         serde_saphyr::from_str(&text).with_context(|| path.display().to_string())?
     };
+    if !file.modes.is_empty() || file.default_mode.is_some() {
+        bail!(
+            "{} has more than rules in it: move that to modes.yaml, because this file is written anew",
+            path.display()
+        );
+    }
     let own = |rules: &[serde_saphyr::Spanned<String>]| -> Vec<String> {
         rules.iter().map(|rule| rule.value.clone()).collect()
     };

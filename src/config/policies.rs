@@ -58,12 +58,11 @@ impl Policies {
         if !self.is_fixed {
             for name in [MODES, PERMISSIONS] {
                 if let Some(path) = self.folder.as_ref().map(|folder| folder.join(name)) {
-                    loaded.add(&path, Owner::User);
+                    loaded.add(&path, Owner::User, |_| true);
                 }
             }
-            if let Some(path) = project_file(cwd) {
-                let owner = if self.is_trusted(&path) { Owner::User } else { Owner::Project };
-                loaded.add(&path, owner);
+            for path in project_files(cwd) {
+                loaded.add(&path, Owner::Project, |text| self.is_trusted(text));
             }
         }
         if let Some(list) = self.tool_list {
@@ -72,18 +71,27 @@ impl Policies {
         loaded
     }
 
-    fn is_trusted(&self, path: &Path) -> bool {
+    /// Whether the user trusts a file of this content.
+    fn is_trusted(&self, text: &str) -> bool {
         let trusted =
             self.folder.as_ref().and_then(|folder| std::fs::read_to_string(folder.join(TRUSTED)).ok());
-        let (Some(trusted), Ok(text)) = (trusted, std::fs::read_to_string(path)) else { return false };
-        let hash = ids::hash(&text);
-        trusted.lines().any(|line| line.split(' ').next() == Some(&hash))
+        let hash = ids::hash(text);
+        trusted.is_some_and(|trusted| trusted.lines().any(|line| line.split(' ').next() == Some(&hash)))
+    }
+
+    /// The user's own files alone.
+    pub fn own(&self) -> Layers {
+        let mut loaded = Loaded { layers: Layers::default(), problems: Vec::new() };
+        for path in [MODES, PERMISSIONS].iter().filter_map(|name| Some(self.folder.as_ref()?.join(name))) {
+            loaded.add(&path, Owner::User, |_| true);
+        }
+        loaded.layers
     }
 
     /// Trusts a file as it is now: by its content, wherever it lies.
     pub fn trust(&self, path: &Path) -> anyhow::Result<String> {
         let text = read(path).with_context(|| path.display().to_string())?;
-        Layers::default().add(&path.display().to_string(), &text, Owner::User)?;
+        self.own().add(&path.display().to_string(), &text, Owner::User)?;
         let folder = self.folder.as_ref().context("there is no home directory to remember that in")?;
         let hash = ids::hash(&text);
         let mut trusted = std::fs::read_to_string(folder.join(TRUSTED)).unwrap_or_default();
@@ -101,10 +109,14 @@ impl Policies {
 }
 
 impl Loaded {
-    fn add(&mut self, path: &Path, owner: Owner) {
+    /// Adds a file; one of a project counts as the user's own if its content is trusted.
+    fn add(&mut self, path: &Path, owner: Owner, is_trusted: impl Fn(&str) -> bool) {
         let name = path.display().to_string();
         let added = match read(path) {
-            Ok(text) => self.layers.add(&name, &text, owner),
+            Ok(text) => {
+                let owner = if is_trusted(&text) { Owner::User } else { owner };
+                self.layers.add(&name, &text, owner)
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(Problem { place: name, text: error.to_string(), shown: String::new() }),
         };
@@ -115,11 +127,14 @@ impl Loaded {
     }
 }
 
-/// The project's file: that of the nearest folder from the working directory up to the repository's root that has one.
-pub fn project_file(cwd: &Path) -> Option<PathBuf> {
+/// A project's files, the outermost first: those of the folders from the repository's root down to the working directory.
+pub fn project_files(cwd: &Path) -> Vec<PathBuf> {
     let root = cwd.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(cwd);
     let folders = cwd.ancestors().take_while(|folder| folder.starts_with(root));
-    folders.map(|folder| folder.join(PROJECT)).find(|path| path.symlink_metadata().is_ok())
+    let mut files: Vec<PathBuf> = folders.map(|folder| folder.join(PROJECT)).collect();
+    files.retain(|path| path.symlink_metadata().is_ok());
+    files.reverse();
+    files
 }
 
 /// Reads a file of modes. A link is not followed: in a project it could lead anywhere.

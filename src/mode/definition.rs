@@ -135,6 +135,9 @@ impl ModeDefinition {
             );
             return Err(Fault::at(&self.id, text));
         }
+        if ["reject", "reject_with_feedback"].contains(&id.as_str()) {
+            return Err(Fault::at(&self.id, format!("{id:?} is what a rejection is called")));
+        }
         if let Some((alias, mode)) = ALIASES.iter().find(|(alias, _)| alias == id) {
             return Err(Fault::at(&self.id, format!("{alias:?} stands for {mode:?} already")));
         }

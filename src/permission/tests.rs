@@ -28,7 +28,7 @@ fn rules(yaml: &str) -> Rules {
 
 /// Decides without rules.
 fn decide(modes: &[&Mode], grants: &Grants, call: &CallFacts) -> Verdict {
-    super::decide(&Ceilings { modes: modes.to_vec(), rules: &Rules::default() }, grants, call)
+    super::decide(&Ceilings { modes: modes.to_vec(), rules: vec![&Rules::default()] }, grants, call)
 }
 
 fn call(effect: Effect, targets: &[&str]) -> CallFacts {
@@ -199,7 +199,7 @@ fn rules_deny_first_then_ask_then_allow_and_never_lift_what_a_mode_denies() {
         "deny: ['read_file(**/.env)', 'shell(rm *)', 'mcp__*']\nask: ['shell(git push *)', write_file]\nallow: ['shell(git *)', 'tool(/opt/**)', write_file, 'shell(make)']",
     );
     let check = |mode: &str, call: &CallFacts, expected: &str| {
-        let ceilings = Ceilings { modes: vec![modes.resolve(mode).unwrap()], rules: &rules };
+        let ceilings = Ceilings { modes: vec![modes.resolve(mode).unwrap()], rules: vec![&rules] };
         let found = match super::decide(&ceilings, &Grants::default(), call) {
             Verdict::Allow => "allow",
             Verdict::Ask(_) => "ask",

@@ -153,19 +153,24 @@ impl Actor {
     /// The ceilings of this session, its own mode first. One that is not known leaves none, and then nothing is allowed.
     pub(super) fn ceilings(&self) -> Ceilings<'_> {
         let Session { mode, held, .. } = &self.session;
-        let ids = std::iter::once(mode).chain(held).chain(&self.shared.max_mode);
-        let all = ids.map(|id| self.shared.modes.ceilings(&id.0)).collect::<Result<Vec<_>, _>>();
-        Ceilings { modes: all.map(|all| all.concat()).unwrap_or_default(), rules: &self.shared.rules }
+        let Shared { modes, rules, max_modes, held_to, .. } = &self.shared;
+        let ids = std::iter::once(mode).chain(held);
+        let all = ids.map(|id| modes.ceilings(&id.0)).collect::<Result<Vec<_>, _>>();
+        let mut modes = all.map(|all| all.concat()).unwrap_or_default();
+        if !modes.is_empty() {
+            modes.extend(max_modes.iter().chain(held_to).map(AsRef::as_ref));
+        }
+        Ceilings { modes, rules: vec![rules] }
     }
 
-    /// The ceilings of a call: those of the session, and the mode under which the model was asked. Loosening takes
-    /// effect with the next request.
+    /// The ceilings of a call: those of the session, and what held when the model was asked. Loosening takes effect with
+    /// the next request.
     pub(super) fn call_ceilings(&self) -> Ceilings<'_> {
         let mut ceilings = self.ceilings();
-        let asked_under =
-            self.session.asked_under.iter().filter_map(|id| self.shared.modes.ceilings(&id.0).ok());
-        if !ceilings.modes.is_empty() {
-            ceilings.modes.extend(asked_under.flatten());
+        if let (false, Some(asked)) = (ceilings.modes.is_empty(), &self.session.asked_under) {
+            let then = asked.ids.iter().filter_map(|id| asked.modes.ceilings(&id.0).ok());
+            ceilings.modes.extend(then.flatten());
+            ceilings.rules.push(&asked.rules);
         }
         ceilings
     }

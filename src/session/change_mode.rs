@@ -30,6 +30,8 @@ impl Actor {
         mode: &SessionModeId,
         why: impl Into<Why>,
     ) -> Result<Option<ModeEffect>, AgentError> {
+        let why = why.into();
+        let keeps_hold = why.keeps_hold;
         let modes = std::sync::Arc::clone(&self.shared.modes);
         let new = modes
             .resolve(&mode.0)
@@ -43,7 +45,7 @@ impl Actor {
             turn: self.session.turns,
             from: Some(from.clone()),
             to: to.clone(),
-            why: why.into(),
+            why,
             text: self.text_of(&to),
             at: self.shared.source.now_ms(),
         };
@@ -55,14 +57,17 @@ impl Actor {
                 return Err(AgentError::Record);
             }
             // The mode is what the record says; but nobody who asked for less gets more because a disk is full.
-            self.session.held = Some(to.clone());
+            let kept = self.session.held.take().filter(|held| self.allows_more_than(&to, held));
+            self.session.held = Some(kept.unwrap_or_else(|| to.clone()));
             self.end_what_is_denied(&to).await;
             return Err(AgentError::RecordHeld { mode: from.0.to_string(), held: to.0.to_string() });
         }
         self.session.mode = to.clone();
         self.session.previous = Some(from.clone());
         self.close_switches();
-        self.session.held = None;
+        if !keeps_hold {
+            self.session.held = None;
+        }
         let choice = self.choice_of_mode();
         self.session.active = choice;
         let (closed, ended) = self.end_what_is_denied(&to).await;
@@ -76,15 +81,22 @@ impl Actor {
         Ok(Some(ModeEffect { tightened, ended, closed }))
     }
 
-    /// Closes the questions about calls that a mode denies, and ends such calls where they run.
+    /// Closes the questions about calls that a mode denies, or what else holds, and ends such calls where they run.
     pub(super) async fn end_what_is_denied(&mut self, mode: &SessionModeId) -> (Vec<ToolCallId>, Ended) {
         let (shared, grants) = (self.shared.clone(), self.session.grants.clone());
-        let modes = shared.modes.ceilings(&mode.0).unwrap_or_default();
-        let ceilings = Ceilings { modes, rules: &shared.rules };
+        let mut modes = shared.modes.ceilings(&mode.0).unwrap_or_default();
+        modes.extend(shared.max_modes.iter().chain(&shared.held_to).map(AsRef::as_ref));
+        let ceilings = Ceilings { modes, rules: vec![&shared.rules] };
         let is_denied =
             |facts: &CallFacts| matches!(permission::decide(&ceilings, &grants, facts), Verdict::Deny(_));
         let closed = self.close_questions(is_denied);
         (closed, self.gate.end(is_denied, BOUND).await)
+    }
+
+    /// Whether a mode allows more than another.
+    pub(super) fn allows_more_than(&self, new: &SessionModeId, old: &SessionModeId) -> bool {
+        let ceilings = |id: &SessionModeId| self.shared.modes.ceilings(&id.0).unwrap_or_default();
+        permission::allows_more(&ceilings(new), &ceilings(old))
     }
 
     /// Whether anything that the old mode lets a tool do is denied or asked for in the new one.
@@ -92,13 +104,16 @@ impl Actor {
         let ceilings = |id| self.shared.modes.ceilings(id).unwrap_or_default();
         let (old, new) = (ceilings(old), ceilings(new));
         let strictness = |modes: &[&Mode], facts: &CallFacts| {
-            let ceilings = Ceilings { modes: modes.to_vec(), rules: &self.shared.rules };
+            let ceilings = Ceilings { modes: modes.to_vec(), rules: vec![&self.shared.rules] };
             match permission::decide(&ceilings, &Grants::default(), facts) {
                 Verdict::Allow => 0,
                 Verdict::Ask(_) => 1,
                 Verdict::Deny(_) => 2,
             }
         };
+        if permission::allows_more(&old, &new) {
+            return true;
+        }
         // The exit itself restricts nothing.
         self.shared.tools.iter().filter(|tool| !tool.spec().is_exit).any(|tool| {
             let facts = tool.spec().facts();

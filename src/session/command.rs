@@ -53,9 +53,7 @@ pub fn parse(content: &[ContentBlock], modes: &Modes) -> Option<Command> {
         "permissions" => Some(Command::Permissions),
         "mode" if rest.is_empty() => Some(Command::SayMode),
         "mode" => Some(Command::SetMode { mode: rest, rest: String::new() }),
-        name if modes.iter().any(|mode| mode.id == name) => {
-            Some(Command::SetMode { mode: name.to_owned(), rest })
-        }
+        name if modes.resolve(name).is_ok() => Some(Command::SetMode { mode: name.to_owned(), rest }),
         _ => None,
     }
 }
@@ -88,6 +86,8 @@ mod tests {
     fn commands_are_told_from_prompts() {
         let set = |mode: &str, rest: &str| Some(Command::SetMode { mode: mode.into(), rest: rest.into() });
         check("/plan", set("plan", ""));
+        check("/Plan", set("Plan", ""));
+        check("/architect x", set("architect", "x"));
         check(" /code  do it\nnow ", set("code", "do it\nnow"));
         check("/mode", Some(Command::SayMode));
         check("/mode plan", set("plan", ""));

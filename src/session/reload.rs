@@ -6,26 +6,49 @@ use serde_json::{Value, json};
 
 use super::actor::Actor;
 use super::options;
-use crate::acp::{AvailableCommandsUpdate, ConfigOptionUpdate, SessionModeId, SessionUpdate};
+use crate::acp::{AvailableCommandsUpdate, ConfigOptionUpdate, SessionUpdate};
 use crate::error::AgentError;
 use crate::mode::Modes;
 use crate::permission::rules::Rules;
-use crate::store::ModeSource;
+use crate::store::{ModeChange, ModeSource, Row, Why};
 
 impl Actor {
     /// Takes them. A mode that is on and no longer there is left for the most restrictive one.
     pub(super) async fn reload(&mut self, modes: Arc<Modes>, rules: Arc<Rules>) -> Result<Value, AgentError> {
         let current = self.session.mode.clone();
+        let was = self.text_of(&current);
         let is_gone = modes.resolve(&current.0).is_err();
         let refuge = modes.most_restrictive().mode_id();
+        let before =
+            (Arc::clone(&self.shared.modes), Arc::clone(&self.shared.rules), self.shared.held_to.take());
         self.shared.modes = modes;
         self.shared.rules = rules;
-        // What was held because a file could not be used: the files can be used.
-        self.shared.max_mode.clone_from(&self.shared.asked_max_mode);
+        // What was asked was asked of other modes.
+        self.close_switches();
         if is_gone {
-            self.change_mode(&refuge, ModeSource::Reload).await?;
+            let why = Why { keeps_hold: true, ..ModeSource::Reload.into() };
+            if let Err(error) = self.change_mode(&refuge, why).await {
+                (self.shared.modes, self.shared.rules, self.shared.held_to) = before;
+                return Err(error);
+            }
         } else {
-            self.end_what_is_denied(&SessionModeId::new(Arc::clone(&current.0))).await;
+            self.end_what_is_denied(&current).await;
+            let text = self.text_of(&current);
+            if text != was {
+                let (session, turn, at) =
+                    (self.session.id.clone(), self.session.turns, self.shared.source.now_ms());
+                let from = Some(current.clone());
+                let why = ModeSource::Reload.into();
+                self.shared.store.post(Row::ModeChange(ModeChange {
+                    session,
+                    turn,
+                    from,
+                    to: current,
+                    why,
+                    text,
+                    at,
+                }));
+            }
         }
         let choice = self.choice_of_mode();
         self.session.active = choice;
@@ -33,8 +56,10 @@ impl Actor {
         let id = self.session.id.clone();
         self.client.update(id.clone(), SessionUpdate::AvailableCommandsUpdate(commands).into(), None);
         let options = self.options();
-        let update = SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options.clone()));
-        self.client.update(id, update.into(), None);
+        if !is_gone {
+            let update = SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options.clone()));
+            self.client.update(id, update.into(), None);
+        }
         let modes = options::mode_state(&self.shared.modes, &self.session.mode);
         Ok(json!({ "modes": modes, "configOptions": options }))
     }

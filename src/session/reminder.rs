@@ -124,7 +124,7 @@ fn guardrail(mode: &Mode) -> String {
              are refused."
         ),
         Access::Edit => format!(
-            "{name} mode is on: files may be edited{}, and nothing may be run.",
+            "{name} mode is on: files may be edited{}, and nothing may be run that changes anything else.",
             mode.write_paths
                 .as_ref()
                 .map(|globs| format!(" where they match {}", globs.patterns.join(", ")))

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::AskedUnder;
 use super::actor::Actor;
 use super::reminder;
 use super::system_prompt;
@@ -40,7 +41,9 @@ impl Actor {
         if let Some(summary) = self.summary_if_due() {
             return Some(Next::Summarise(summary));
         }
-        self.session.asked_under = Some(self.session.mode.clone());
+        let ids = std::iter::once(&self.session.mode).chain(&self.session.held).cloned().collect();
+        let rules = Arc::clone(&self.shared.rules);
+        self.session.asked_under = Some(AskedUnder { modes: Arc::clone(&modes), rules, ids });
         self.offer_tools(mode);
         let transition = self.session.transition.as_mut().map(|pending| {
             pending.told = true;

@@ -18,7 +18,7 @@ use crate::acp::{
 };
 use crate::event::{SessionEvent, SwitchOutcome};
 use crate::ids;
-use crate::mode::{Access, Consent, DEFAULT, Mode};
+use crate::mode::{Access, Consent, DEFAULT, InBand, Mode};
 use crate::permission;
 use crate::store::{ModeSource, Why};
 use crate::tool::{Proposal, ToolContent};
@@ -48,7 +48,7 @@ enum Asked {
     /// By the exit tool.
     Exit { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
     /// By a block in the model's text.
-    InBand { switch: Switch, reply: oneshot::Sender<()> },
+    InBand { switch: Switch, reply: oneshot::Sender<Option<&'static str>> },
 }
 
 /// What a client answered.
@@ -81,19 +81,19 @@ impl Actor {
     }
 
     /// Takes up what the model wrote into its text. The reply comes when it is settled.
-    pub(super) async fn in_band(&mut self, found: Found, reply: oneshot::Sender<()>) {
+    pub(super) async fn in_band(&mut self, found: Found, reply: oneshot::Sender<Option<&'static str>>) {
         let is_cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
         match self.settle(found).await {
             // Of a turn that ends nothing is asked any more: nobody would close the question.
             Some((_, switch)) if is_cancelled => {
                 let wanted = switch.new_mode.clone().unwrap_or_default();
-                self.note_switch(&wanted, &switch.analysis, "rejected").await;
-                let _ = reply.send(());
+                self.note_switch(&wanted, &switch.analysis, "cancelled").await;
+                let _ = reply.send(None);
             }
             Some((target, switch)) => self.ask_in_band(target, switch, reply),
             // The turn may have been cancelled meanwhile; so elsewhere.
             None => {
-                let _ = reply.send(());
+                let _ = reply.send(None);
             }
         }
     }
@@ -101,6 +101,13 @@ impl Actor {
     /// Does what can be done without asking. Returns what has to be asked for.
     async fn settle(&mut self, found: Found) -> Option<(SessionModeId, Switch)> {
         let mode = self.session.mode.clone();
+        let reads = self.shared.modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
+        if !reads && found != Found::Nothing {
+            // The mode has changed since the model was asked.
+            self.tell_model("The mode_switch block was not applied: this mode does not read them.".into());
+            self.note_switch("", "", "off").await;
+            return None;
+        }
         let switch = match found {
             Found::One(switch) => switch,
             Found::Nothing => return None,
@@ -130,10 +137,14 @@ impl Actor {
             return None;
         }
         let ceilings = |id: &SessionModeId| modes.ceilings(&id.0).unwrap_or_default();
-        if permission::allows_more(&ceilings(&target), &ceilings(&mode)) {
+        // A tighter mode that could not be recorded holds, too; and what is remembered may weigh differently there.
+        let now: Vec<&Mode> = std::iter::once(&mode).chain(&self.session.held).flat_map(&ceilings).collect();
+        if permission::allows_more(&ceilings(&target), &now) || self.session.grants.favour(&target.0, &mode.0)
+        {
             return Some((target, switch));
         }
-        let why = Why { analysis: Some(switch.analysis.clone()), ..ModeSource::InBand.into() };
+        let analysis = Some(switch.analysis.clone());
+        let why = Why { analysis, keeps_hold: true, ..ModeSource::InBand.into() };
         match self.change_mode(&target, why).await {
             Ok(_) => self.note_switched(&mode, &wanted, &switch.analysis, "switched").await,
             Err(error) => self.tell_model(format!("The mode_switch block was not applied: {error}.")),
@@ -141,7 +152,12 @@ impl Actor {
         None
     }
 
-    fn ask_in_band(&mut self, target: SessionModeId, switch: Switch, reply: oneshot::Sender<()>) {
+    fn ask_in_band(
+        &mut self,
+        target: SessionModeId,
+        switch: Switch,
+        reply: oneshot::Sender<Option<&'static str>>,
+    ) {
         self.switches_asked += 1;
         let call = ToolCallId::new(format!("switch_{}_{}", self.session.turns, self.switches_asked));
         let fields = ToolCallUpdateFields::new()
@@ -189,11 +205,13 @@ impl Actor {
 
     fn options_to(&self, targets: &[SessionModeId]) -> Vec<PermissionOption> {
         let option = |target: &SessionModeId| {
-            let mode = self.shared.modes.resolve(&target.0).ok()?;
+            let modes = self.shared.modes.ceilings(&target.0).ok()?;
+            let mode = modes.first()?;
             let back = if self.session.previous.as_ref() == Some(target) { "Back to" } else { "Switch to" };
-            let name = format!("{back} {}: {}", mode.name, mode.description);
+            // In our words, not in those of whoever wrote the mode.
+            let name = format!("{back} {} ({}): {}", mode.name, mode.id, permission::nature_of(&modes));
             // "Always" is how clients show that nothing will be asked; nothing is remembered.
-            let kind = if is_unasked(mode) {
+            let kind = if is_unasked(&modes) {
                 PermissionOptionKind::AllowAlways
             } else {
                 PermissionOptionKind::AllowOnce
@@ -219,7 +237,7 @@ impl Actor {
             }
             Asked::InBand { switch, reply } => {
                 self.switch_in_band(&from, switch, chosen).await;
-                let _ = reply.send(());
+                let _ = reply.send(self.rejected_again());
             }
         }
         true
@@ -298,7 +316,7 @@ impl Actor {
                     let _ = reply.send(Proposed::Stayed { message, ends_turn: None });
                 }
                 Asked::InBand { reply, .. } => {
-                    let _ = reply.send(());
+                    let _ = reply.send(None);
                 }
             }
         }
@@ -323,9 +341,9 @@ impl Actor {
     }
 }
 
-/// Whether nothing is asked in a mode that changes things.
-fn is_unasked(mode: &Mode) -> bool {
-    mode.permission == Consent::Auto && mode.access != Access::ReadOnly
+/// Whether nothing is asked where things are changed.
+fn is_unasked(modes: &[&Mode]) -> bool {
+    modes.iter().all(|mode| mode.permission == Consent::Auto && mode.access != Access::ReadOnly)
 }
 
 fn chosen(answer: &Answer, targets: &[SessionModeId]) -> Chosen {

@@ -65,8 +65,9 @@ pub(super) enum TurnMessage {
         fits: bool,
         reply: oneshot::Sender<Authorization>,
     },
-    /// The model wants another mode, by a block in its text. The reply comes when that is settled.
-    InBand { found: Found, reply: oneshot::Sender<()> },
+    /// The model wants another mode, by a block in its text. The reply comes when that is settled, and may end the
+    /// turn.
+    InBand { found: Found, reply: oneshot::Sender<Option<&'static str>> },
     /// The model presents its plan and wants to leave the mode.
     Propose { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
     /// Ask the user whether this call may run.
@@ -185,7 +186,12 @@ pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
         made_room = false;
         if step.found != Found::Nothing {
             let found = step.found;
-            turn.ask_actor(|reply| TurnMessage::InBand { found, reply }).await?;
+            let ends = turn.ask_actor(|reply| TurnMessage::InBand { found, reply }).await?;
+            if let Some(text) = ends {
+                let message_id = messages.next();
+                turn.post_event(SessionEvent::Notice { message_id, text: text.into() }).await?;
+                return Ok(StopReason::EndTurn);
+            }
         }
         match step.stop {
             ModelStop::MaxTokens => return Ok(StopReason::MaxTokens),

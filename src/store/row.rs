@@ -51,7 +51,7 @@ pub fn insert(connection: &Connection, row: &Row) -> rusqlite::Result<()> {
 /// Writes a mode change and makes it the session's mode.
 pub fn insert_mode_change(connection: &Connection, change: &ModeChange) -> rusqlite::Result<()> {
     let ModeChange { session, turn, from, to, why, text: (hash, text), at } = change;
-    let Why { source, analysis, call, plan } = why;
+    let Why { source, analysis, call, plan, keeps_hold: _ } = why;
     execute(
         connection,
         "INSERT OR IGNORE INTO mode_texts (hash, text) VALUES (?1, ?2)",

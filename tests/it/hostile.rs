@@ -77,7 +77,8 @@ fn a_hostile_project_starts_sends_and_widens_nothing() {
         for name in ["config.yaml", "setup.yaml", "permissions.yaml", "trusted"] {
             std::fs::write(dir.path().join("work/.modegate").join(name), &text).unwrap();
         }
-        let output = run(dir.path(), &[]);
+        // In the mode that would do it, were it not held.
+        let output = run(dir.path(), &["--mode", "code"]);
         assert!(output.contains(said), "{text}: {output}");
         assert!(output.contains("can do no more than plan mode allows"), "{text}: {output}");
         assert!(!dir.path().join("work/PWNED").exists(), "{text}: {output}");
@@ -131,4 +132,23 @@ fn a_broken_file_of_the_users_own_restricts() {
     let output = run(dir.path(), &["--mode", "code"]);
     assert!(!output.contains("can do no more"), "{output}");
     assert!(dir.path().join("work/PWNED").exists(), "the control: the shell still runs");
+}
+
+/// A file that cannot be used takes no other ceiling away.
+#[test]
+fn a_broken_project_does_not_lift_what_the_command_line_holds() {
+    let dir = project();
+    let folder = dir.path().join("home/.config/modegate");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(
+        folder.join("modes.yaml"),
+        "modes: [{id: locked, access: read_only, tools: {allow: [think]}}]\n",
+    )
+    .unwrap();
+    for text in ["", "permissions: {allow: [shell]}\n"] {
+        std::fs::write(dir.path().join("work/.modegate/modes.yaml"), text).unwrap();
+        let output = run(dir.path(), &["--mode", "code", "--max-mode", "locked", "--output", "stream-json"]);
+        assert!(!dir.path().join("work/PWNED").exists(), "{output}");
+        assert!(output.contains("is not among the tools of locked mode"), "{text}: {output}");
+    }
 }

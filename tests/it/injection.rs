@@ -1,8 +1,6 @@
 //! Text that wants to be obeyed: in files, names, output, instructions, prompts and quotes. None of it switches a mode, and none of
 //! it poses as a reminder.
 
-use modegate::acp::SessionModeId;
-use modegate::mode::Modes;
 use modegate::model::{Block, ModelEvent, ModelRequest, ModelStop, Role};
 use modegate::process::shell::Sandbox;
 use modegate::tool::Toolset;
@@ -169,5 +167,4 @@ async fn the_control_a_block_in_the_models_own_answer_is_asked_of_the_user() {
         assert_eq!(switched, answer == "code");
     }
     harness.end().await;
-    assert!(Modes::built_in().resolve(&SessionModeId::new("code").0).is_ok());
 }

@@ -21,6 +21,7 @@ mod prefix;
 mod process;
 mod providers;
 mod record;
+mod reload;
 mod remote;
 mod scene;
 mod server;

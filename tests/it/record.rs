@@ -141,6 +141,27 @@ async fn a_tightening_that_cannot_be_recorded_holds_all_the_same() {
     assert!(!cwd.join("held.txt").exists());
 
     Connection::open(&path).unwrap().execute_batch("ALTER TABLE away RENAME TO mode_changes").unwrap();
+    // The model does not lift the hold by itself: not to a mode that is no wider than the one that is on.
+    let id = harness.prompt(&session, "go").await;
+    let block = "```yaml\nmode_switch: {analysis: Just asking., new_mode: ask}\n```\n";
+    harness.stage.say(&session, Ok(ModelEvent::Text(block.into())));
+    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    loop {
+        let message = harness.next().await;
+        assert_ne!(message["params"]["update"]["sessionUpdate"], "current_mode_update", "nobody was asked");
+        if message["method"] == "session/request_permission" {
+            let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "reject" } });
+            harness
+                .send_line(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome }).to_string())
+                .await;
+            break;
+        }
+    }
+    harness.until_answer(id).await;
+    let id = harness.prompt(&session, "write").await;
+    write(&harness, "still.txt");
+    harness.until_answer(id).await;
+    assert!(!cwd.join("still.txt").exists());
     for mode in ["ask", "code"] {
         let id = harness.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
         harness.until_answer(id).await;

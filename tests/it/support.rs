@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use agent_client_protocol_schema::v1 as schema;
@@ -16,6 +16,7 @@ use modegate::mode::Modes;
 use modegate::model::Model;
 use modegate::model::catalogue::Catalogue;
 use modegate::permission::rules::Rules;
+use modegate::policy::Layers;
 use modegate::process::Processes;
 use modegate::process::places::User;
 use modegate::process::shell::{Sandbox, Shell};
@@ -58,6 +59,8 @@ pub struct Setup {
     pub modes: Modes,
     pub rules: Rules,
     pub max_mode: Option<&'static str>,
+    /// Files that a test changes while it runs: their modes and rules hold.
+    pub files: Option<Arc<Mutex<Layers>>>,
 }
 
 impl Default for Setup {
@@ -74,6 +77,7 @@ impl Default for Setup {
             modes: Modes::built_in(),
             rules: Rules::default(),
             max_mode: None,
+            files: None,
         }
     }
 }
@@ -87,11 +91,13 @@ impl Harness {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("work")).unwrap();
         let stage = Stage::default();
+        let max_modes =
+            setup.max_mode.into_iter().map(|id| Arc::new(setup.modes.resolve(id).unwrap().clone()));
         let shared = Shared {
             modes: Arc::new(setup.modes.clone()),
             rules: Arc::default(),
-            asked_max_mode: None,
-            max_mode: setup.max_mode.map(SessionModeId::new),
+            max_modes: max_modes.collect(),
+            held_to: None,
             tools: setup.tools,
             model: setup.model.unwrap_or_else(|| Arc::new(stage.clone())),
             catalogue: Arc::clone(&setup.catalogue),
@@ -108,11 +114,13 @@ impl Harness {
         let agent = Arc::new(Agent::new(
             shared,
             Surroundings {
-                policy: Box::new(move |_| Policy {
-                    modes: Arc::new(setup.modes.clone()),
-                    rules: Arc::clone(&rules),
-                    default_mode: None,
-                    problems: Vec::new(),
+                policy: Box::new(move |_| {
+                    let layers = setup.files.as_ref().map(|files| files.lock().unwrap().clone());
+                    let (modes, rules) = match layers {
+                        Some(layers) => (layers.modes, Arc::new(layers.rules)),
+                        None => (setup.modes.clone(), Arc::clone(&rules)),
+                    };
+                    Policy { modes: Arc::new(modes), rules, default_mode: None, problems: Vec::new() }
                 }),
                 whom: Box::new(move || Ok(Arc::clone(&catalogue))),
                 binary: None,
@@ -309,6 +317,7 @@ fn validate(what: &str, value: &Value) {
                 "answer to session/set_config_option",
                 make(schemars::schema_for!(schema::SetSessionConfigOptionResponse)),
             ),
+            ("answer to _modegate/reload", make(schemars::json_schema!({ "type": "object" }))),
             ("error", make(schemars::schema_for!(schema::Error))),
         ])
     });

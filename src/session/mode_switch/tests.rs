@@ -18,6 +18,10 @@ fn one(analysis: &str, new_mode: Option<&str>) -> Found {
 
 const BLOCK: &str = "```yaml\nmode_switch:\n  analysis: |\n    Long,\n    reasoned.\n  new_mode: code\n```\n";
 
+fn before_lines(mark: &str, text: &str) -> String {
+    text.lines().flat_map(|line| [mark, line, "\n"]).collect()
+}
+
 fn cases() -> Vec<(String, Found, bool)> {
     let switch = || one("Long,\nreasoned.", Some("code"));
     let shown = |text: &str, found: Found| (text.to_owned(), found, true);
@@ -39,8 +43,8 @@ fn cases() -> Vec<(String, Found, bool)> {
         shown(&BLOCK.replace("```yaml", "```"), Found::Nothing),
         shown(&format!("````markdown\n{BLOCK}````\n"), Found::Nothing),
         shown(&format!("~~~\n{BLOCK}~~~\n"), Found::Nothing),
-        shown(&BLOCK.lines().map(|line| format!("> {line}\n")).collect::<String>(), Found::Nothing),
-        shown(&BLOCK.lines().map(|line| format!("    {line}\n")).collect::<String>(), Found::Nothing),
+        shown(&before_lines("> ", BLOCK), Found::Nothing),
+        shown(&before_lines("    ", BLOCK), Found::Nothing),
         shown("text ```yaml\nmode_switch: {analysis: x}\n", Found::Nothing),
         shown("```yaml\n mode_switch: {analysis: x}\n```\n", Found::Nothing),
         shown("```yaml `x`\nmode_switch: {analysis: x}\n", Found::Nothing),
@@ -131,7 +135,7 @@ proptest! {
             Just("```rust"), Just("``"), Just("~~"), Just("``` `"), Just("```yaml ~"), Just("text"), Just("mode_switch: {analysis: a}"),
             Just("~~~~"), Just(" ```"), Just("```  "), Just("```x```"),
         ], 0..12)) {
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let text = before_lines("", &lines.join("\n"));
         let mut expected = 0;
         let mut block: Option<String> = None;
         for (event, range) in Parser::new(&text).into_offset_iter() {
