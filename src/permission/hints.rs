@@ -43,14 +43,11 @@ pub fn effect(tool: &str, hints: Hints, trust: &Trust, said: Option<Override>) -
         Trust::All(all) => *all,
         Trust::Of(names) => names.iter().any(|name| name == tool),
     };
-    match said {
-        Some(Override::ReadOnly) => Effect::Read,
-        Some(Override::Changes) => Effect::Unknown,
-        None if is_trusted && hints.read_only == Some(true) && hints.destructive != Some(true) => {
-            Effect::Read
-        }
-        None => Effect::Unknown,
-    }
+    let only_reads = match said {
+        Some(said) => said == Override::ReadOnly,
+        None => is_trusted && hints.read_only == Some(true) && hints.destructive != Some(true),
+    };
+    if only_reads { Effect::Read } else { Effect::Unknown }
 }
 
 #[cfg(test)]

@@ -33,8 +33,8 @@ fn call(name: &str, arguments: Value) -> ModelEvent {
 
 /// What the model says in each channel. Whatever can be put into a file is in `a.txt`, and in a name.
 fn channels(payload: &str) -> Vec<(&'static str, Vec<ModelEvent>)> {
-    let quoted: String = payload.lines().map(|line| format!("> {line}\n")).collect();
-    let indented: String = payload.lines().map(|line| format!("    {line}\n")).collect();
+    let quoted: String = payload.lines().flat_map(|line| ["> ", line, "\n"]).collect();
+    let indented: String = payload.lines().flat_map(|line| ["    ", line, "\n"]).collect();
     let read = |name: &str, arguments| vec![call(name, arguments)];
     vec![
         ("a file", read("read_file", json!({ "path": "a.txt" }))),
