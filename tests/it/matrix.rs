@@ -78,6 +78,7 @@ fn contents(folder: &Path) -> BTreeMap<String, String> {
     all
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "each is one observation")]
 struct Cell {
     offered: bool,
     ran: bool,
@@ -95,7 +96,7 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
     let (modes, rules) = (modes.clone(), rules.clone());
     let file = home.path().join("store.db");
     let store = Location::File(file.clone());
-    let mut harness = Harness::with(Setup { mode, tools, modes, rules, store, ..Setup::default() });
+    let mut harness = Harness::with(Setup { mode, store, tools, modes, rules, ..Setup::default() });
     let cwd = harness.cwd();
     std::fs::create_dir(cwd.join("docs")).unwrap();
     std::fs::write(cwd.join("docs/a.md"), "old\n").unwrap();
