@@ -359,7 +359,7 @@ fn every_line_of_the_sources_has_its_row() {
         let mut named = 0;
         for name in shown.split('`').skip(1).step_by(2) {
             let is_test = name.len() > 20 && code.contains(&format!("fn {name}("));
-            let is_play = name.ends_with(".play") && root().join("fixtures/plays").join(name).exists();
+            let is_play = name.contains(".play") && root().join("fixtures/plays").join(name).exists();
             let is_page = name.starts_with("docs/") && root().join(name).exists();
             // Other words in quotes are words: keys, modes, columns.
             let is_word = !name.contains(".play") && !name.starts_with("docs/") && name.len() <= 20
