@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::environment::Environment;
+use super::policies::Policies;
 use super::{Config, Flags, commands, location, providers, scratch_folder, user_file, working_folder};
 use crate::model::ModelId;
 use crate::model::catalogue::PROVIDERS;
@@ -43,6 +44,7 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     if is_readable {
         add("command line, model", model(flags, environment));
     }
+    add("modes", modes(flags, environment));
     add("store", store(flags, environment));
     let support = sandbox::support();
     match support.missing() {
@@ -124,6 +126,19 @@ fn model(flags: &Flags, environment: &Environment) -> State {
         Ok(_) => State::Fine(name),
         Err(error) => State::Wrong(error.to_string(), "set the variable, or run `modegate setup`"),
     }
+}
+
+fn modes(flags: &Flags, environment: &Environment) -> State {
+    let cwd = working_folder(flags).unwrap_or_default();
+    let loaded = Policies::new(environment, None, false).load(&cwd);
+    if let Some(problem) = loaded.problems.first() {
+        return State::Wrong(
+            problem.to_string(),
+            "sessions can do no more than plan until it is mended; see `modegate modes check`",
+        );
+    }
+    let (modes, rules) = (loaded.layers.modes.iter().count(), loaded.layers.rules.iter().count());
+    State::Fine(format!("{modes}, with {rules} rules"))
 }
 
 fn store(flags: &Flags, environment: &Environment) -> State {

@@ -4,6 +4,8 @@
 //! held back until it is known to be one, and then left out of what the client sees. Only whole fences at the start of a
 //! line count: nothing in a quote, in another fence or indented as code does (G27-G34, G51-G55).
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 
 /// Bytes of a block. What is longer is no switch.
@@ -60,7 +62,11 @@ enum Place {
 
 impl Reader {
     /// Takes a piece, and returns what of the text can be passed on now.
-    pub fn push(&mut self, piece: &str) -> String {
+    pub fn push<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
+        // In the middle of a line that is none of a fence: most pieces are there.
+        if self.place == Place::Text && self.passed > 0 && !piece.contains('\n') {
+            return Cow::Borrowed(piece);
+        }
         let mut out = String::new();
         for part in piece.split_inclusive('\n') {
             self.line.push_str(part);
@@ -70,7 +76,7 @@ impl Reader {
                 self.part_of_line(&mut out);
             }
         }
-        out
+        Cow::Owned(out)
     }
 
     /// The reply has ended, or something else than text came. Returns what was held back and is no block.

@@ -3,6 +3,7 @@
 //! A turn has no session state. It asks the actor what to send and whether a call may run, and reports what happens;
 //! it never decides. It ends soon after its token is cancelled, and only when nothing that it started still runs.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -261,8 +262,10 @@ impl Turn {
             let event = match event.map_err(TurnError::Model)? {
                 ModelEvent::Text(text) | ModelEvent::Thought(text) if text.is_empty() => continue,
                 ModelEvent::Text(text) => {
-                    let shown =
-                        reader.as_mut().map(|reader| reader.push(&text)).filter(|shown| *shown != text);
+                    let shown = reader.as_mut().and_then(|reader| match reader.push(&text) {
+                        Cow::Borrowed(_) => None,
+                        Cow::Owned(shown) => (shown != text).then_some(shown),
+                    });
                     SessionEvent::AgentText { message_id: message_id.clone(), text, shown }
                 }
                 ModelEvent::Thought(text) => {

@@ -8,7 +8,7 @@ use super::*;
 /// What is passed on, and what is found.
 fn whole(text: &str) -> (String, Found) {
     let mut reader = Reader::default();
-    let out = reader.push(text) + &reader.flush();
+    let out = reader.push(text).into_owned() + &reader.flush();
     (out, reader.take())
 }
 
@@ -92,11 +92,11 @@ fn wherever_the_text_is_cut_the_same_is_found() {
         let expected = whole(&text);
         for cut in (0..=text.len()).filter(|cut| text.is_char_boundary(*cut)) {
             let mut reader = Reader::default();
-            let out = reader.push(&text[..cut]) + &reader.push(&text[cut..]) + &reader.flush();
+            let out = reader.push(&text[..cut]).into_owned() + &reader.push(&text[cut..]) + &reader.flush();
             assert_eq!((out, reader.take()), expected, "cut at {cut}: {text}");
         }
         let mut reader = Reader::default();
-        let mut out: String = text.chars().map(|c| reader.push(&c.to_string())).collect();
+        let mut out: String = text.chars().map(|c| reader.push(&c.to_string()).into_owned()).collect();
         out += &reader.flush();
         assert_eq!((out, reader.take()), expected, "in single characters: {text}");
     }
