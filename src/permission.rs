@@ -66,6 +66,8 @@ pub enum Commands {
         line: String,
         /// The commands that were found in it.
         texts: Vec<String>,
+        /// The same by their plain words: without quotes, assignments and the program's folder.
+        plain: Vec<String>,
         /// What an answer for it would cover, each by the words that say what it does: `git status`. None: more than can
         /// be said, so no answer but for this one call.
         covered: Option<Vec<String>>,
@@ -277,7 +279,9 @@ pub fn decide(ceilings: &Ceilings<'_>, grants: &Grants, call: &CallFacts) -> Ver
             format!("The user has rejected {scope} for the rest of this session in {} mode.", own.id);
         return Verdict::Deny(Denial { rule: "rejected_always", message });
     }
-    let by_rule = ceilings.asking(call).is_some();
+    // Where a rule denies some commands, a line that is not understood whole may be one of them.
+    let in_doubt = is_opaque && ceilings.rules.iter().any(|rules| rules.denies_some(&call.tool));
+    let by_rule = in_doubt || ceilings.asking(call).is_some();
     let must_ask = by_rule || outside || ceilings.modes.iter().any(|mode| must_ask(mode, call.effect));
     if !must_ask || (!by_rule && ceilings.allowing(call).is_some()) {
         return Verdict::Allow;

@@ -179,7 +179,11 @@ fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefiniti
         return fault("the name and the description of a project's mode are one line of text");
     }
     mode.under = Some(base.id.clone());
-    mode.description = format!("This project's, under {}: {}", base.id, mode.description);
+    let said = match &definition.description {
+        Some(said) => said.clone(),
+        None => permission::nature_of(&[mode, base]),
+    };
+    mode.description = format!("This project's, under {}: {said}", base.id);
     mode.max_steps = mode.max_steps.min(base.max_steps);
     if base.exits_to.is_none() {
         mode.exits_to = None;

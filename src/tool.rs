@@ -227,6 +227,26 @@ pub struct Toolset {
     shell: Option<Shell>,
 }
 
+/// The tools that run commands and look after them.
+const COMMAND_TOOLS: [&str; 6] = [
+    "shell_read_only",
+    "shell",
+    "run_background_job",
+    "list_background_jobs",
+    "view_background_job",
+    "stop_background_job",
+];
+
+/// Whether a pattern over names can be about a tool of Modegate's own, or about a server's; else the nearest name.
+pub fn unknown_tool(pattern: &str) -> Option<String> {
+    if pattern.contains(['*', '?', '[', '{']) || pattern.starts_with("mcp__") {
+        return None;
+    }
+    let tools = Toolset::built_in();
+    let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name).chain(COMMAND_TOOLS).collect();
+    (!names.contains(&pattern)).then(|| crate::mode::definition::nearest(pattern, &names).to_owned())
+}
+
 impl Toolset {
     /// These tools, in this order.
     pub fn new(tools: Vec<Arc<dyn Tool>>) -> Self {

@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use crate::config::environment::Environment;
 use crate::config::policies::{self, Loaded, Policies};
 use crate::config::{self, Flags};
+use crate::mode::Modes;
 use crate::permission::{self, CallFacts, Ceilings};
 use crate::policy::{Layers, ModeFile, Owner};
 use crate::store::log;
-use crate::tool::Toolset;
+use crate::tool::{Toolset, unknown_tool};
 use crate::workspace::Workspace;
 
 /// What is asked of modes.
@@ -70,6 +71,7 @@ pub(super) async fn run(
     match ask {
         Ask::Check { file: Some(file), project } => {
             let own = Policies::new(environment, None, false).own();
+            let project = project || file.ends_with(policies::PROJECT);
             return check_file(&file, project, own, output);
         }
         Ask::Check { file: None, .. } => return check(&loaded, output),
@@ -92,7 +94,16 @@ pub(super) async fn run(
         }
         Ask::Show { mode } => write!(output, "{}", modes.resolve(&mode)?.to_yaml())?,
         Ask::Explain { mode, tool, arguments } => {
-            let ceilings = Ceilings { modes: modes.ceilings(&mode)?, rules: vec![rules] };
+            let mut all = modes.ceilings(&mode)?;
+            if let Some(max) = &flags.max_mode {
+                all.extend(modes.ceilings(max)?);
+            }
+            let built_in = Modes::built_in();
+            if !loaded.problems.is_empty() {
+                // As sessions are held while a file cannot be used.
+                all.extend(built_in.ceilings("plan")?);
+            }
+            let ceilings = Ceilings { modes: all, rules: vec![rules] };
             let facts = facts(environment, &cwd, &tool, arguments.as_deref()).await?;
             writeln!(output, "{tool}: {}", permission::explain(&ceilings, &facts))?;
         }
@@ -129,21 +140,19 @@ fn check(loaded: &Loaded, mut output: impl Write) -> anyhow::Result<ExitCode> {
     for problem in &loaded.problems {
         writeln!(output, "{problem}\n{}", problem.shown)?;
     }
-    let tools = Toolset::built_in();
     for mode in loaded.layers.modes.iter() {
-        // Tools of servers are not known here, nor are commands.
-        let unknown = |pattern: &&String| {
-            !pattern.contains(['*', '?', '[', '{'])
-                && tools.find(pattern).is_none()
-                && !pattern.starts_with("mcp__")
-                && !pattern.contains("shell")
-                && !pattern.contains("background_job")
-                && *pattern != "switch_mode"
-        };
         let named =
             mode.tools.allow.iter().flat_map(|globs| &globs.patterns).chain(&mode.tools.deny.patterns);
-        for pattern in named.filter(unknown) {
-            writeln!(output, "{}: there is no tool {pattern:?}", mode.id)?;
+        for pattern in named {
+            if let Some(nearest) = unknown_tool(pattern) {
+                writeln!(output, "{}: there is no tool {pattern:?}; did you mean {nearest}?", mode.id)?;
+            }
+        }
+    }
+    for (kind, rule) in loaded.layers.rules.iter() {
+        let tool = rule.split('(').next().unwrap_or(rule);
+        if let Some(nearest) = unknown_tool(tool) {
+            writeln!(output, "{kind} {rule}: there is no tool {tool:?}; did you mean {nearest}?")?;
         }
     }
     if !loaded.problems.is_empty() {
@@ -203,6 +212,10 @@ fn show_log(
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let path = config::store_file(flags, environment)?;
+    if !path.exists() {
+        writeln!(output, "Nothing is recorded yet in {}.", path.display())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     for change in log::mode_changes(&path, session).with_context(|| path.display().to_string())? {
         let from = change.from.as_deref();
         if as_json {

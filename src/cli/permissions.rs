@@ -66,6 +66,12 @@ pub(super) fn run(
         Wish::Revoke { rule } => (None, rule),
     };
     Rule::parse(&rule).map_err(anyhow::Error::msg)?;
+    let tool = rule.split('(').next().unwrap_or(&rule);
+    if let (Some(_), Some(nearest)) = (kind, crate::tool::unknown_tool(tool)) {
+        bail!(
+            "there is no tool {tool:?}; did you mean {nearest}? (A server's tools are called mcp__SERVER__TOOL.)"
+        );
+    }
     let path = policies.permissions_file()?;
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,

@@ -131,6 +131,7 @@ fn user() -> User {
         toolchains: TOOLCHAINS.iter().filter_map(|name| folder(name)).collect(),
         cargo: folder("CARGO_HOME"),
         temporary: std::env::temp_dir(),
+        scratch: vec![std::env::temp_dir(), "/tmp".into(), "/var/tmp".into()],
         ..User::default()
     }
 }

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use crate::acp::{
-    ContentBlock, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallStatus, ToolKind, Update,
+    ContentBlock, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent, ToolCallStatus,
+    ToolKind, Update,
 };
 use crate::session::encoder::{DENIED_META, NOTICE_META};
 
@@ -95,6 +96,9 @@ impl<O: Write, P: Write> View<'_, O, P> {
 
     /// Says that nobody was there to be asked.
     pub(super) fn deny(&mut self, request: &RequestPermissionRequest) -> io::Result<()> {
+        if request.tool_call.fields.kind == Some(ToolKind::SwitchMode) {
+            return self.show_plan(request);
+        }
         let what = request.tool_call.fields.title.clone().unwrap_or_default();
         writeln!(self.progress, "denied: {what}: the user is asked first, and nobody is here to ask")?;
         let is_read = matches!(request.tool_call.fields.kind, Some(ToolKind::Read | ToolKind::Search));
@@ -108,6 +112,23 @@ impl<O: Write, P: Write> View<'_, O, P> {
             self.line(&json!({ "type": "denied", "title": what }))?;
         }
         self.denied.push(what);
+        Ok(())
+    }
+
+    /// A plan that was presented is the answer; nobody is there to accept it, so the mode stays.
+    fn show_plan(&mut self, request: &RequestPermissionRequest) -> io::Result<()> {
+        writeln!(self.progress, "  the mode stays: nobody is here to accept a plan")?;
+        let content = request.tool_call.fields.content.iter().flatten();
+        for block in content {
+            let ToolCallContent::Content(content) = block else { continue };
+            let ContentBlock::Text(text) = &content.content else { continue };
+            let gap = if self.text.is_empty() || self.text.ends_with('\n') { "" } else { "\n" };
+            let plan = format!("{gap}{}\n", text.text.trim_end());
+            self.text.push_str(&plan);
+            if self.format == Format::Text {
+                self.output.write_all(plan.as_bytes())?;
+            }
+        }
         Ok(())
     }
 

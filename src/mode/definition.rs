@@ -90,6 +90,8 @@ impl ModeDefinition {
                 format!("mode {id:?} needs `access` (read_only, edit or full), or a mode that it `extends`");
             return Err(Fault::at(&self.id, text));
         };
+        let paths = self.write_paths.clone().or_else(|| base.and_then(|base| base.write_paths.clone()));
+        let is_whole = access == Access::Full && paths.is_none();
         let own = |value: &Option<String>, of_base: fn(&Mode) -> &String| {
             value.clone().or_else(|| base.map(|base| of_base(base).clone()))
         };
@@ -99,10 +101,10 @@ impl ModeDefinition {
             prompt: own(&self.prompt, |base| &base.prompt).unwrap_or_default(),
             access,
             permission: self.permission.or(base.map(|base| base.permission)).unwrap_or(Consent::Ask),
-            shell: self.shell.or(base.map(|base| base.shell)).unwrap_or_default(),
+            shell: self.shell.or(base.map(|base| inherited(base.shell, is_whole))).unwrap_or_default(),
             network: self.network.or(base.map(|base| base.network)).unwrap_or(Network::Ask),
             tools: self.tools.clone().or_else(|| base.map(|base| base.tools.clone())).unwrap_or_default(),
-            write_paths: self.write_paths.clone().or_else(|| base.and_then(|base| base.write_paths.clone())),
+            write_paths: paths,
             tool_list: self.tool_list.or(base.and_then(|base| base.tool_list)),
             model: self.model.clone().or_else(|| base.and_then(|base| base.model.clone())),
             thinking: self.thinking.or(base.and_then(|base| base.thinking)),
@@ -161,4 +163,15 @@ impl ModeDefinition {
         }
         Ok(())
     }
+}
+
+/// What is left of a shell that is inherited: where not everything may be changed, its commands only read.
+fn inherited(shell: ShellUse, is_whole: bool) -> ShellUse {
+    if is_whole { shell } else { shell.min(ShellUse::ReadOnly) }
+}
+
+/// The word that is most like another.
+pub fn nearest<'a>(unknown: &str, words: &[&'a str]) -> &'a str {
+    let like = |word: &str| strsim::jaro(unknown, word);
+    words.iter().copied().max_by(|a, b| like(a).total_cmp(&like(b))).unwrap_or_default()
 }

@@ -101,9 +101,14 @@ impl Rule {
         Ok(Self { text: text.to_owned(), tool: glob(tool, false)?, pattern })
     }
 
+    /// Whether the rule is for a tool. What is said of `shell` holds for commands in the background, too, unless it allows.
+    fn is_for(&self, tool: &str, allows: bool) -> bool {
+        self.tool.is_match(tool) || (!allows && tool == "run_background_job" && self.tool.is_match("shell"))
+    }
+
     /// Whether the rule is about the call: about anything in it, or, if `whole`, about all of it.
     fn is_about(&self, call: &CallFacts, whole: bool) -> bool {
-        if !self.tool.is_match(&call.tool) {
+        if !self.is_for(&call.tool, whole) {
             return false;
         }
         let Some(pattern) = &self.pattern else { return true };
@@ -113,13 +118,14 @@ impl Rule {
             let inside = target.inside.as_deref().is_some_and(is_path);
             about.push(inside || is_path(&target.path));
         }
-        if let Commands::Line { line, texts, covered } = &call.commands {
+        if let Commands::Line { line, texts, plain, covered } = &call.commands {
             about.extend(texts.iter().map(|text| pattern.covers(text)));
             if whole {
                 // What is not understood whole is not allowed by its parts.
                 about.push(covered.is_some());
             } else {
                 about.push(pattern.covers(line));
+                about.extend(plain.iter().map(|text| pattern.covers(text)));
             }
         }
         if whole { !about.is_empty() && about.iter().all(|it| *it) } else { about.contains(&true) }
@@ -144,6 +150,11 @@ impl Rules {
     /// The rule that denies a call, if one does.
     pub fn denying(&self, call: &CallFacts) -> Option<&Rule> {
         self.deny.iter().find(|rule| rule.is_about(call, false))
+    }
+
+    /// Whether a rule denies some calls of a tool, by what they are about.
+    pub fn denies_some(&self, tool: &str) -> bool {
+        self.deny.iter().any(|rule| rule.pattern.is_some() && rule.is_for(tool, false))
     }
 
     /// The rule that has a call asked for, if one does.

@@ -188,7 +188,9 @@ proptest! {
 
 fn line(tool: &str, texts: &[&str], covered: Option<&[&str]>) -> CallFacts {
     let own = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-    let commands = Commands::Line { line: texts.join(" && "), texts: own(texts), covered: covered.map(own) };
+    let plain = own(texts);
+    let commands =
+        Commands::Line { line: texts.join(" && "), texts: own(texts), plain, covered: covered.map(own) };
     CallFacts { shell: ShellUse::Full, commands, ..CallFacts::of_tool(tool, Effect::Execute) }
 }
 
@@ -230,6 +232,8 @@ fn rules_deny_first_then_ask_then_allow_and_never_lift_what_a_mode_denies() {
     check("ask", &line("shell", &["make"], Some(&["make"])), "allow");
     check("ask", &line("shell", &["make x"], Some(&["make x"])), "ask");
     check("code", &line("shell", &["git push"], Some(&["git push"])), "ask");
+    check("code", &line("shell", &["sh -c x"], None), "ask");
+    check("code", &line("run_background_job", &["rm x"], Some(&["rm x"])), "deny_rule");
     check("code", &line("shell", &["ls", "rm -rf x"], None), "deny_rule");
     check("code", &line("shell", &["rm"], Some(&["rm"])), "deny_rule");
     check("code", &line("shell", &["rmdir x"], Some(&["rmdir x"])), "allow");

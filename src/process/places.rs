@@ -170,17 +170,10 @@ const CACHES: &[&str] = &[
     ".pub-cache/hosted",
 ];
 
-/// Where every command of a workspace may write besides the session's folders.
-const SCRATCH: &[&str] = &[
-    "/tmp",
-    "/var/tmp",
-    "/dev/shm",
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/tty",
-    "/dev/ptmx",
-    "/dev/pts",
+/// Devices that every command of a workspace may write, and shared memory.
+#[rustfmt::skip]
+const DEVICES: &[&str] = &[
+    "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts",
 ];
 
 /// Variables that name a toolchain's folder.
@@ -209,8 +202,10 @@ pub struct User {
     pub toolchains: Vec<PathBuf>,
     /// cargo's folder, where it is not in the home folder.
     pub cargo: Option<PathBuf>,
-    /// The folder for temporary files.
+    /// The folder for temporary files of Modegate's own.
     pub temporary: PathBuf,
+    /// Folders for temporary files: every command of a workspace may write there.
+    pub scratch: Vec<PathBuf>,
     /// What the user lets commands read besides.
     pub read: Vec<PathBuf>,
     /// What the user lets commands write besides.
@@ -250,8 +245,8 @@ pub fn readable(user: &User, roots: &[PathBuf]) -> Option<Vec<PathBuf>> {
 
 /// What a command of a workspace may write, for sessions in these folders.
 pub fn writable(user: &User, roots: &[PathBuf]) -> Vec<PathBuf> {
-    let mut places: Vec<PathBuf> = SCRATCH.iter().map(PathBuf::from).collect();
-    places.push(user.temporary.clone());
+    let mut places: Vec<PathBuf> = DEVICES.iter().map(PathBuf::from).collect();
+    places.extend(user.scratch.iter().cloned());
     if let Some(home) = &user.home {
         places.extend(CACHES.iter().map(|name| home.join(name)));
     }

@@ -64,13 +64,14 @@ impl Actor {
         }
         self.session.mode = to.clone();
         self.session.previous = Some(from.clone());
-        self.close_switches();
+        let void = self.close_switches();
         if !keeps_hold {
             self.session.held = None;
         }
         let choice = self.choice_of_mode();
         self.session.active = choice;
-        let (closed, ended) = self.end_what_is_denied(&to).await;
+        let (mut closed, ended) = self.end_what_is_denied(&to).await;
+        closed.extend(void);
         let during = self.turn.is_some().then_some(self.session.turns);
         let unconfirmed = ended.unconfirmed.clone();
         self.session.note_transition(

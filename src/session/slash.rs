@@ -81,9 +81,18 @@ impl Actor {
 
     fn say_mode(&self) -> String {
         let mode = self.shared.modes.resolve(&self.session.mode.0);
-        mode.map_or_else(
+        let mut said = mode.map_or_else(
             |_| "No mode is known.\n".into(),
             |mode| format!("Mode: {}. {}.\n", mode.id, mode.description),
-        )
+        );
+        let held =
+            self.session.held.iter().map(|mode| (mode.0.to_string(), "a change that could not be recorded"));
+        let max = self.shared.max_modes.first().map(|mode| (mode.id.clone(), "--max-mode"));
+        let file =
+            self.shared.held_to.as_ref().map(|mode| (mode.id.clone(), "a file of modes that cannot be used"));
+        for (mode, why) in held.chain(max).chain(file) {
+            said = format!("{said}It can do no more than {mode} mode allows: {why}.\n");
+        }
+        said
     }
 }

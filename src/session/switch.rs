@@ -307,11 +307,13 @@ impl Actor {
     }
 
     /// Takes the open questions about the mode back: the mode has changed, or the turn is over.
-    pub(super) fn close_switches(&mut self) {
+    pub(super) fn close_switches(&mut self) -> Vec<ToolCallId> {
+        let mut closed = Vec::new();
         for (number, open) in std::mem::take(&mut self.switches) {
             self.client.withdraw(number);
             match open.asked {
-                Asked::Exit { reply, .. } => {
+                Asked::Exit { call, reply, .. } => {
+                    closed.push(call);
                     let message = format!("The mode is {} now.", self.session.mode);
                     let _ = reply.send(Proposed::Stayed { message, ends_turn: None });
                 }
@@ -320,6 +322,7 @@ impl Actor {
                 }
             }
         }
+        closed
     }
 
     async fn note_switch(&mut self, to: &str, analysis: &str, outcome: &'static str) {

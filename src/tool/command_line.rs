@@ -80,6 +80,8 @@ pub struct CommandLine {
 struct Simple {
     /// As it was written.
     text: String,
+    /// Its words without quotes, assignments and the program's folder.
+    plain: String,
     place: Place,
     /// What an answer for it would cover; none where it runs something else.
     prefix: Option<String>,
@@ -146,6 +148,7 @@ impl CommandLine {
         Commands::Line {
             line: self.text.clone(),
             texts: self.commands.iter().map(|command| command.text.clone()).collect(),
+            plain: self.commands.iter().map(|command| command.plain.clone()).collect(),
             covered: self.covered(elsewhere),
         }
     }
@@ -199,16 +202,25 @@ impl CommandLine {
 
 fn simple(node: Node<'_>, source: &str) -> Simple {
     let mut cursor = node.walk();
-    let mut words = Vec::new();
+    let (mut words, mut plain) = (Vec::new(), Vec::new());
     for child in node.named_children(&mut cursor) {
-        match child.kind() {
-            "command_name" => words.push(child.named_child(0).and_then(|name| literal(name, source))),
-            "file_redirect" => {}
-            _ => words.push(literal(child, source)),
-        }
+        let word = match child.kind() {
+            "command_name" => child.named_child(0).unwrap_or(child),
+            "file_redirect" => continue,
+            "variable_assignment" => {
+                words.push(None);
+                continue;
+            }
+            _ => child,
+        };
+        let bare: String =
+            text_of(word, source).chars().filter(|c| !matches!(c, '\'' | '"' | '\\' | '\n')).collect();
+        let is_program = plain.is_empty();
+        plain.push(if is_program { bare.rsplit('/').next().unwrap_or_default().to_owned() } else { bare });
+        words.push(literal(word, source));
     }
     let text = text_of(node, source);
-    Simple { prefix: prefix(&words, &text), text, place: place(node) }
+    Simple { prefix: prefix(&words, &text), plain: plain.join(" "), text, place: place(node) }
 }
 
 /// The word that stands there, if it stands there as it is.
@@ -307,6 +319,23 @@ mod tests {
         check("cd sub && make deploy", "cd sub && make deploy");
         let there = CommandLine::parse("make deploy; ls").covered(Some("sub")).unwrap();
         assert_eq!(there, ["make deploy (in sub)", "ls"]);
+    }
+
+    #[test]
+    fn quotes_assignments_and_folders_hide_no_command_from_a_rule() {
+        for line in [
+            "git \"push\" x",
+            "git pu''sh x",
+            "FOO=1 git push x",
+            "/usr/bin/git push x",
+            "git \\\npush x",
+            "ls; git push x",
+        ] {
+            let Commands::Line { plain, .. } = CommandLine::parse(line).to_commands(None) else {
+                panic!("{line}")
+            };
+            assert!(plain.iter().any(|words| words == "git push x"), "{line}: {plain:?}");
+        }
     }
 
     #[test]

@@ -152,3 +152,30 @@ fn a_broken_project_does_not_lift_what_the_command_line_holds() {
         assert!(output.contains("is not among the tools of locked mode"), "{text}: {output}");
     }
 }
+
+/// A plan that is presented with nobody there is the answer, and the mode stays.
+#[test]
+fn a_headless_plan_is_printed_and_its_mode_stays() {
+    let dir = project();
+    let script = dir.path().join("plan.jsonl");
+    let call =
+        json!({ "tool_call": { "id": "a", "name": "switch_mode", "arguments": { "plan": "1. Do it." } } });
+    let write = json!({ "tool_call": { "id": "b", "name": "write_file", "arguments": { "path": "PWNED", "content": "x" } } });
+    std::fs::write(&script, format!("{call}\n{write}\n{{\"stop\":\"done\"}}\n{{\"stop\":\"done\"}}\n"))
+        .unwrap();
+    for (format, expected) in [("text", "1. Do it.\n"), ("json", "\"text\":\"1. Do it.\\n\"")] {
+        let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
+            .args(["--store", "memory", "--mode", "plan", "-p", "go", "--output", format, "--model"])
+            .arg(format!("scripted:{}", script.display()))
+            .current_dir(dir.path().join("work"))
+            .env("HOME", dir.path().join("home"))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let (said, progress) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains(expected), "{said}");
+        assert!(progress.contains("the mode stays") && !progress.contains("--mode code"), "{progress}");
+        assert!(!dir.path().join("work/PWNED").exists());
+    }
+}

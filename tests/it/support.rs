@@ -287,6 +287,7 @@ pub fn shell(home: &Path, sandbox: Sandbox) -> Shell {
         home: Some(home.to_owned()),
         path,
         temporary: std::env::temp_dir(),
+        scratch: Vec::new(),
         read: toolchains,
         ..User::default()
     };

@@ -162,7 +162,7 @@ const LIBRARIES: [(&str, &[&str]); 29] = [
         "serde_saphyr",
         &["mode", "permission/rules", "policy", "config", "cli/permissions", "session/mode_switch"],
     ),
-    ("strsim", &["policy"]),
+    ("strsim", &["policy", "mode/definition"]),
     ("std::env", &["config"]),
 ];
 
