@@ -3,6 +3,7 @@
 //! A read-only command sees the system, its toolchains, git's settings and the session's folders, and neither a home
 //! folder as a whole nor the root of the file system. What is listed here is what is there; nothing is created.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -215,13 +216,13 @@ pub struct User {
 /// What a read-only command may read, for sessions in these folders. None where a session's folder is too wide: the root of
 /// the file system, the home folder, or a folder around it.
 pub fn readable(user: &User, roots: &[PathBuf]) -> Option<Vec<PathBuf>> {
-    if roots.iter().any(|root| is_too_wide(user, root)) {
+    let mut real = Real::of(user);
+    if roots.iter().any(|root| real.is_too_wide(root)) {
         return None;
     }
     // A service's home may lie in a folder of the system's: then that folder is not readable as a whole.
-    let system =
-        SYSTEM.iter().map(PathBuf::from).filter(|place| !place.is_dir() || !is_too_wide(user, place));
-    let mut places: Vec<PathBuf> = system.collect();
+    let mut places: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
+    places.retain(|place| !real.is_too_wide(place));
     places.extend(SETTINGS.iter().map(|name| Path::new("/etc").join(name)));
     if let Some(home) = &user.home {
         places.extend(IN_HOME.iter().map(|name| home.join(name)));
@@ -233,18 +234,19 @@ pub fn readable(user: &User, roots: &[PathBuf]) -> Option<Vec<PathBuf>> {
     // What lies in a session's folder is readable anyway; a link there leads nowhere else.
     let is_inside = |place: &PathBuf| roots.iter().any(|root| place.starts_with(root));
     let named = user.path.iter().chain(&user.toolchains).filter(|place| !is_inside(place));
-    places.extend(named.filter(|place| !is_too_wide(user, place)).cloned());
+    places.extend(named.filter(|place| !real.is_too_wide(place)).cloned());
     places.extend(user.read.iter().cloned());
     for root in roots {
         places.push(root.clone());
         let Git { folders, borrowed } = git(root);
-        places.extend(folders.into_iter().chain(borrowed).filter(|place| !is_too_wide(user, place)));
+        places.extend(folders.into_iter().chain(borrowed).filter(|place| !real.is_too_wide(place)));
     }
-    Some(existing(places))
+    Some(real.existing(places))
 }
 
 /// What a command of a workspace may write, for sessions in these folders.
 pub fn writable(user: &User, roots: &[PathBuf]) -> Vec<PathBuf> {
+    let mut real = Real::of(user);
     let mut places: Vec<PathBuf> = DEVICES.iter().map(PathBuf::from).collect();
     places.extend(user.scratch.iter().cloned());
     if let Some(home) = &user.home {
@@ -258,29 +260,60 @@ pub fn writable(user: &User, roots: &[PathBuf]) -> Vec<PathBuf> {
     for root in roots {
         places.push(root.clone());
         // A commit in a worktree writes to the repository that it belongs to.
-        places.extend(git(root).folders.into_iter().filter(|place| !is_too_wide(user, place)));
+        places.extend(git(root).folders.into_iter().filter(|place| !real.is_too_wide(place)));
     }
-    existing(places)
+    real.existing(places)
 }
 
-/// Whether a place has the whole home folder or the whole file system in it.
-fn is_too_wide(user: &User, place: &Path) -> bool {
-    let Ok(place) = std::fs::canonicalize(place) else { return true };
-    let home = user.home.as_ref().and_then(|home| std::fs::canonicalize(home).ok());
-    place.parent().is_none() || home.is_some_and(|home| home.starts_with(&place))
+/// Real paths, as they are while one list is made: most places share the few folders above them, and a session would
+/// otherwise begin with more than a thousand questions to the file system.
+struct Real {
+    home: Option<PathBuf>,
+    /// The real paths of folders; none for what is not there.
+    folders: HashMap<PathBuf, Option<PathBuf>>,
 }
 
-/// Those that are there, by their real paths: a link that is changed later leads nowhere else.
-fn existing(places: Vec<PathBuf>) -> Vec<PathBuf> {
-    let mut kept = Vec::new();
-    for place in places.into_iter().filter(|place| place.is_absolute()) {
-        let Ok(place) = std::fs::canonicalize(place) else { continue };
-        // What is no text could not be passed on; there is hardly any such place.
-        if place.to_str().is_some() && !kept.contains(&place) {
-            kept.push(place);
+impl Real {
+    fn of(user: &User) -> Self {
+        let home = user.home.as_ref().and_then(|home| std::fs::canonicalize(home).ok());
+        Self { home, folders: HashMap::new() }
+    }
+
+    /// The real path of what is there.
+    fn path(&mut self, place: &Path) -> Option<PathBuf> {
+        // Whatever ends in no name, or is a link, is left to the system.
+        let (Some(above), Some(name)) = (place.parent(), place.file_name()) else {
+            return std::fs::canonicalize(place).ok();
+        };
+        let known = self.folders.get(above).cloned();
+        let above = known.unwrap_or_else(|| {
+            let found = self.path(above);
+            self.folders.insert(above.to_owned(), found.clone());
+            found
+        })?;
+        let path = above.join(name);
+        let is_link = path.symlink_metadata().ok()?.is_symlink();
+        if is_link { std::fs::canonicalize(path).ok() } else { Some(path) }
+    }
+
+    /// Whether a place has the whole home folder or the whole file system in it. One that is not there counts as such.
+    fn is_too_wide(&mut self, place: &Path) -> bool {
+        let Some(place) = self.path(place) else { return true };
+        place.parent().is_none() || self.home.as_ref().is_some_and(|home| home.starts_with(&place))
+    }
+
+    /// Those that are there, by their real paths: a link that is changed later leads nowhere else.
+    fn existing(&mut self, places: Vec<PathBuf>) -> Vec<PathBuf> {
+        let mut kept = Vec::new();
+        for place in places.into_iter().filter(|place| place.is_absolute()) {
+            let Some(place) = self.path(&place) else { continue };
+            // What is no text could not be passed on; there is hardly any such place.
+            if place.to_str().is_some() && !kept.contains(&place) {
+                kept.push(place);
+            }
         }
+        kept
     }
-    kept
 }
 
 /// Where a repository keeps what lies outside of a session's folder.
@@ -375,6 +408,35 @@ mod tests {
         assert!(places.contains(&work) && places.contains(&home.join("bin")));
         for wide in [&home, Path::new("/"), home.parent().unwrap()] {
             assert_eq!(readable(&user, &[wide.to_owned()]), None, "{}", wide.display());
+        }
+    }
+
+    #[test]
+    fn a_real_path_is_what_the_system_says_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, link) = (dir.path().join("folder/inner"), dir.path().join("link"));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("file"), "").unwrap();
+        std::os::unix::fs::symlink(&folder, &link).unwrap();
+        std::os::unix::fs::symlink("../link/file", dir.path().join("folder/relative")).unwrap();
+        std::os::unix::fs::symlink("nowhere", dir.path().join("dangling")).unwrap();
+        let mut real = Real::of(&User::default());
+        let names = [
+            "folder",
+            "link",
+            "link/file",
+            "link/..",
+            "link/../inner",
+            "folder/relative",
+            "dangling",
+            "none/x",
+        ];
+        for name in names.iter().chain(&names) {
+            let place = dir.path().join(name);
+            assert_eq!(real.path(&place), std::fs::canonicalize(&place).ok(), "{name}");
+        }
+        for place in ["/", "/usr/bin", "/bin", "/proc/self/cwd", "/usr/bin/bash/x"] {
+            assert_eq!(real.path(Path::new(place)), std::fs::canonicalize(place).ok(), "{place}");
         }
     }
 
