@@ -150,13 +150,21 @@ impl Agent {
             return Err(AgentError::invalid_params(message, json!({ "additionalDirectories": [] })));
         }
         let catalogue = self.catalogue()?;
-        let shared = self.shared_now(&workspace, Arc::clone(&catalogue));
-        let (mut shared, policy) = shared;
+        let policy = (self.surroundings.policy)(workspace.cwd());
+        let (tools, missing) = self.shared.tools.for_session(&workspace);
+        let mut shared = Shared {
+            tools,
+            modes: Arc::clone(&policy.modes),
+            rules: Arc::clone(&policy.rules),
+            catalogue: Arc::clone(&catalogue),
+            compactions: self.compactions.load(Ordering::Relaxed),
+            ..self.shared.clone()
+        };
         let (mode, doubt) = self.first_mode(&shared, &policy, request.meta.as_ref())?;
         let id = self.shared.source.session_id();
         let mut notices: Vec<String> =
             not_started(&request.mcp_servers).into_iter().chain(catalogue.ambiguity()).collect();
-        notices.extend(self.shared.tools.missing_commands(&workspace).map(str::to_owned));
+        notices.extend(missing.map(str::to_owned));
         if doubt.is_some() || !policy.problems.is_empty() {
             shared.held_to = most_restrictive();
         }
@@ -194,20 +202,6 @@ impl Agent {
     /// Whether no session is active.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// What a session in a folder shares with others, as it is now.
-    fn shared_now(&self, workspace: &Workspace, catalogue: Arc<Catalogue>) -> (Shared, Policy) {
-        let policy = (self.surroundings.policy)(workspace.cwd());
-        let shared = Shared {
-            tools: self.shared.tools.for_session(workspace),
-            modes: Arc::clone(&policy.modes),
-            rules: Arc::clone(&policy.rules),
-            catalogue,
-            compactions: self.compactions.load(Ordering::Relaxed),
-            ..self.shared.clone()
-        };
-        (shared, policy)
     }
 
     /// Reads the files of modes and rules again for a session (`_modegate/reload`).

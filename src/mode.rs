@@ -5,6 +5,7 @@
 //! [`crate::permission`], and nothing can allow what a mode denies.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use schemars::JsonSchema;
@@ -243,8 +244,13 @@ pub struct UnknownMode {
 }
 
 impl Modes {
-    /// The three built-in modes.
+    /// The three built-in modes, read once a process.
     pub fn built_in() -> Self {
+        static BUILT: LazyLock<Modes> = LazyLock::new(Modes::read_built_in);
+        BUILT.clone()
+    }
+
+    fn read_built_in() -> Self {
         let mode = |text| {
             let definition: definition::ModeDefinition =
                 serde_saphyr::from_str(text).expect("the built-in modes are valid, as a test shows");

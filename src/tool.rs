@@ -227,6 +227,10 @@ pub struct Toolset {
     shell: Option<Shell>,
 }
 
+/// Said where a session has no read-only commands because of its folder.
+const TOO_WIDE: &str = "There are no read-only commands in this session: its folder is your home folder, the root of the \
+    file system, or a folder around them, and these are not readable as a whole.\n\n";
+
 /// The tools that run commands and look after them.
 const COMMAND_TOOLS: [&str; 6] = [
     "shell_read_only",
@@ -274,26 +278,19 @@ impl Toolset {
         Self::new(tools)
     }
 
-    /// Why a session in these folders has no read-only commands, where the kernel could hold them.
-    pub fn missing_commands(&self, workspace: &Workspace) -> Option<&'static str> {
-        let shell = self.shell.as_ref().filter(|shell| shell.support().read_only())?;
-        shell.read_only(workspace.roots()).is_none().then_some(
-            "There are no read-only commands in this session: its folder is your home folder, the root of the file system, or a \
-             folder around them, and these are not readable as a whole.\n\n",
-        )
-    }
-
     /// These tools, and commands that are run with a shell.
     #[must_use]
     pub fn with_shell(self, shell: Shell) -> Self {
         Self { shell: Some(shell), ..self }
     }
 
-    /// The tools of a session in these folders. What the kernel cannot hold to reading there is not among them.
+    /// The tools of a session in these folders. What the kernel cannot hold to reading there is not among them; that it could
+    /// hold it elsewhere is said.
     #[must_use]
-    pub fn for_session(&self, workspace: &Workspace) -> Self {
-        let Some(shell) = &self.shell else { return self.clone() };
+    pub fn for_session(&self, workspace: &Workspace) -> (Self, Option<&'static str>) {
+        let Some(shell) = &self.shell else { return (self.clone(), None) };
         let (reading, any) = (shell.read_only(workspace.roots()), shell.workspace(workspace.roots()));
+        let is_missing = reading.is_none() && shell.support().read_only();
         let mut tools: Vec<Arc<dyn Tool>> = self.tools.to_vec();
         if let Some(hold) = reading {
             tools.push(Arc::new(shell::ShellTool::read_only(shell.clone(), hold)));
@@ -303,7 +300,7 @@ impl Toolset {
         tools.push(Arc::new(jobs::List::new()));
         tools.push(Arc::new(jobs::View::new()));
         tools.push(Arc::new(jobs::Stop::new()));
-        Self { tools: tools.into(), shell: None }
+        (Self { tools: tools.into(), shell: None }, is_missing.then_some(TOO_WIDE))
     }
 
     /// The tools in order.

@@ -181,7 +181,7 @@ async fn facts(
 ) -> anyhow::Result<CallFacts> {
     let workspace = Workspace::new(cwd)?;
     let shell = config::commands::shell(environment, &config::user_file::ShellSettings::default())?;
-    let tools = Toolset::built_in().with_shell(shell).for_session(&workspace);
+    let (tools, _) = Toolset::built_in().with_shell(shell).for_session(&workspace);
     let Some(found) = tools.find(tool) else {
         let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name).collect();
         bail!("there is no tool {tool:?}; those of Modegate itself are {}", names.join(", "));

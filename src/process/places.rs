@@ -265,33 +265,36 @@ pub fn writable(user: &User, roots: &[PathBuf]) -> Vec<PathBuf> {
     real.existing(places)
 }
 
-/// Real paths, as they are while one list is made: most places share the few folders above them, and a session would
-/// otherwise begin with more than a thousand questions to the file system.
+/// Real paths, each asked for once while one list is made: most places share the few folders above them, and a session
+/// would otherwise begin with more than a thousand questions to the file system.
 struct Real {
     home: Option<PathBuf>,
-    /// The real paths of folders; none for what is not there.
-    folders: HashMap<PathBuf, Option<PathBuf>>,
+    /// None for what is not there.
+    known: HashMap<PathBuf, Option<PathBuf>>,
 }
 
 impl Real {
     fn of(user: &User) -> Self {
         let home = user.home.as_ref().and_then(|home| std::fs::canonicalize(home).ok());
-        Self { home, folders: HashMap::new() }
+        Self { home, known: HashMap::new() }
     }
 
     /// The real path of what is there.
     fn path(&mut self, place: &Path) -> Option<PathBuf> {
+        if let Some(known) = self.known.get(place) {
+            return known.clone();
+        }
+        let found = self.ask(place);
+        self.known.insert(place.to_owned(), found.clone());
+        found
+    }
+
+    fn ask(&mut self, place: &Path) -> Option<PathBuf> {
         // Whatever ends in no name, or is a link, is left to the system.
         let (Some(above), Some(name)) = (place.parent(), place.file_name()) else {
             return std::fs::canonicalize(place).ok();
         };
-        let known = self.folders.get(above).cloned();
-        let above = known.unwrap_or_else(|| {
-            let found = self.path(above);
-            self.folders.insert(above.to_owned(), found.clone());
-            found
-        })?;
-        let path = above.join(name);
+        let path = self.path(above)?.join(name);
         let is_link = path.symlink_metadata().ok()?.is_symlink();
         if is_link { std::fs::canonicalize(path).ok() } else { Some(path) }
     }

@@ -169,9 +169,11 @@ async fn what_is_offered_runs_and_what_is_not_has_no_effect() {
         let layers = layers(rules);
         let home = tempfile::tempdir().unwrap();
         let workspace = modegate::workspace::Workspace::new(home.path()).unwrap();
-        let all = Toolset::built_in()
+        let (all, _) = Toolset::built_in()
             .with_shell(shell(Path::new("/nowhere"), Sandbox::Workspace))
             .for_session(&workspace);
+        let unknown = all.iter().find_map(|tool| modegate::tool::unknown_tool(tool.spec().name));
+        assert_eq!(unknown, None, "a file of modes can name every tool");
         for mode in layers.modes.iter() {
             for tool in all.iter().map(|tool| tool.spec().name) {
                 let cell = force(&layers.modes, &layers.rules, &mode.mode_id(), tool).await;
