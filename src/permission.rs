@@ -3,12 +3,14 @@
 //! The request's tool list and the dispatcher both ask [`decide`], so a tool that is offered can be called and a tool
 //! that is not cannot. Verdicts are the strictest over a *list* of ceilings, which are evaluated and never merged.
 
+pub mod compare;
+mod grants;
 pub mod hints;
 pub mod rules;
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+pub use self::grants::{Grants, Scope};
 use self::rules::Rules;
 use crate::mode::{Access, Consent, Mode, Network, ShellUse};
 
@@ -129,78 +131,6 @@ pub struct Denial {
     pub message: String,
 }
 
-/// What a remembered answer covers, always within one mode of one session.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Scope {
-    /// Every call of a tool inside the roots.
-    Tool(String),
-    /// Calls of a tool that read below a path outside the roots.
-    Below(String, PathBuf),
-    /// Calls of a tool that run this.
-    Command(String, String),
-}
-
-impl std::fmt::Display for Scope {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tool(tool) => write!(f, "{tool}"),
-            Self::Below(tool, path) => write!(f, "{tool} below {}", path.display()),
-            Self::Command(_, command) => write!(f, "{command}"),
-        }
-    }
-}
-
-/// Remembered answers. A grant is inert in every mode but the one it was given in.
-#[derive(Debug, Clone, Default)]
-pub struct Grants {
-    allowed: HashSet<(String, Scope)>,
-    rejected: HashSet<(String, Scope)>,
-}
-
-impl Grants {
-    /// Remembers "allow always" in a mode.
-    pub fn allow(&mut self, mode: &str, scope: Scope) {
-        self.allowed.insert((mode.to_owned(), scope));
-    }
-
-    /// Remembers "reject always" in a mode.
-    pub fn reject(&mut self, mode: &str, scope: Scope) {
-        self.rejected.insert((mode.to_owned(), scope));
-    }
-
-    /// Whether what is remembered lets more pass in one mode than in another: a yes of the first, or a no of the second.
-    pub fn favour(&self, mode: &str, over: &str) -> bool {
-        self.allowed.iter().any(|(given_in, _)| given_in == mode)
-            || self.rejected.iter().any(|(given_in, _)| given_in == over)
-    }
-
-    /// What is remembered: in which mode, which way, and of what. In no order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &'static str, &Scope)> {
-        let allowed = self.allowed.iter().map(|(mode, scope)| (mode.as_str(), "allow", scope));
-        allowed.chain(self.rejected.iter().map(|(mode, scope)| (mode.as_str(), "reject", scope)))
-    }
-
-    fn is_allowed(&self, mode: &str, scope: &Scope) -> bool {
-        Self::holds(&self.allowed, mode, scope)
-    }
-
-    fn is_rejected(&self, mode: &str, scope: &Scope) -> bool {
-        Self::holds(&self.rejected, mode, scope)
-    }
-
-    fn holds(answers: &HashSet<(String, Scope)>, mode: &str, scope: &Scope) -> bool {
-        answers.iter().any(|(given_in, answer)| {
-            given_in == mode
-                && match (answer, scope) {
-                    (Scope::Below(tool, above), Scope::Below(asked, path)) => {
-                        tool == asked && path.starts_with(above)
-                    }
-                    (answer, scope) => answer == scope,
-                }
-        })
-    }
-}
-
 /// What a decision is made under: modes, which are evaluated one by one and never merged, the first of which is the
 /// session's own, and the rules that the user wrote.
 #[derive(Debug, Clone)]
@@ -315,59 +245,6 @@ pub fn explain(ceilings: &Ceilings<'_>, call: &CallFacts) -> String {
             Some(rule) => format!("allowed in {mode} by the rule allow {}", rule.text),
             None => format!("allowed in {mode}: nothing denies it, and nothing has it asked for"),
         },
-    }
-}
-
-/// What modes come to together, in a few words for a person who is to choose.
-pub fn nature_of(modes: &[&Mode]) -> String {
-    let access = modes.iter().map(|mode| mode.access).min().unwrap_or(Access::ReadOnly);
-    let shell = modes.iter().map(|mode| mode.shell).min().unwrap_or_default();
-    let how = if modes.iter().any(|mode| mode.permission == Consent::Ask) {
-        "after asking each time"
-    } else {
-        "without asking"
-    };
-    match (access, shell) {
-        (Access::ReadOnly, _) => "changes nothing".into(),
-        (Access::Edit, _) => format!("changes files {how}"),
-        (Access::Full, ShellUse::Full) => format!("changes files and runs commands {how}"),
-        (Access::Full, _) => format!("changes things {how}"),
-    }
-}
-
-/// Whether something is possible, or need not be asked for, under the first list of modes that is not so under the second.
-/// Lists of tools and paths are not compared by what they match: each that held has to hold still.
-pub fn allows_more(new: &[&Mode], old: &[&Mode]) -> bool {
-    type Tools<'a> = (Option<&'a [String]>, &'a [String]);
-    fn tools(mode: &Mode) -> Tools<'_> {
-        (mode.tools.allow.as_ref().map(|globs| globs.patterns.as_slice()), &mode.tools.deny.patterns)
-    }
-    fn paths(mode: &Mode) -> Option<&[String]> {
-        mode.write_paths.as_ref().map(|globs| globs.patterns.as_slice())
-    }
-    let of_new: Vec<_> = new.iter().map(|mode| tools(mode)).collect();
-    let lost_tools =
-        old.iter().map(|mode| tools(mode)).any(|list| list != (None, &[][..]) && !of_new.contains(&list));
-    let edits = new.iter().all(|mode| mode.access >= Access::Edit);
-    let of_new: Vec<_> = new.iter().map(|mode| paths(mode)).collect();
-    let lost_paths = old.iter().map(|mode| paths(mode)).any(|list| list.is_some() && !of_new.contains(&list));
-    let probes = [
-        CallFacts::of_tool("", Effect::Network),
-        CallFacts::of_tool("", Effect::Edit),
-        CallFacts::of_tool("", Effect::Execute),
-        CallFacts { shell: ShellUse::ReadOnly, ..CallFacts::of_tool("", Effect::Read) },
-        CallFacts { shell: ShellUse::Full, ..CallFacts::of_tool("", Effect::Execute) },
-    ];
-    let looser = |probe: &CallFacts| strictness(new, probe) < strictness(old, probe);
-    lost_tools || (edits && lost_paths) || probes.iter().any(looser)
-}
-
-/// 0: allowed, 1: asked for, 2: denied; whatever the tool is called.
-fn strictness(modes: &[&Mode], call: &CallFacts) -> u8 {
-    if modes.iter().any(|mode| denied_by_nature(mode, call).is_some()) {
-        2
-    } else {
-        u8::from(modes.iter().any(|mode| must_ask(mode, call.effect)))
     }
 }
 

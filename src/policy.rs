@@ -9,7 +9,7 @@ use serde_saphyr::Spanned;
 
 use crate::mode::definition::{Fault, ModeDefinition};
 use crate::mode::{DEFAULT, InBand, Mode, Modes, canonical};
-use crate::permission;
+use crate::permission::compare;
 use crate::permission::rules::{RuleTexts, Rules};
 
 /// A file of modes and rules, as a user writes it.
@@ -81,7 +81,7 @@ impl Layers {
                 let mode = modes.ceilings(&asked.value).map_err(invalid)?;
                 let before =
                     modes.ceilings(self.default_mode.as_deref().unwrap_or(DEFAULT)).unwrap_or_default();
-                if owner == Owner::Project && permission::allows_more(&mode, &before) {
+                if owner == Owner::Project && compare::allows_more(&mode, &before) {
                     let text = format!(
                         "a project's default mode may only be narrower than yours, and {:?} is not",
                         mode[0].id
@@ -181,7 +181,7 @@ fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefiniti
     mode.under = Some(base.id.clone());
     let said = match &definition.description {
         Some(said) => said.clone(),
-        None => permission::nature_of(&[mode, base]),
+        None => compare::nature_of(&[mode, base]),
     };
     mode.description = format!("This project's, under {}: {said}", base.id);
     mode.max_steps = mode.max_steps.min(base.max_steps);

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::sandbox::Confinement;
 
@@ -142,5 +143,13 @@ impl Processes {
 
     fn binary(&self) -> &Path {
         &self.binary
+    }
+}
+
+/// Reads from a pipe that is still open; pends on one that is not.
+async fn read(pipe: &mut Option<impl AsyncRead + Unpin>, buffer: &mut Vec<u8>) -> std::io::Result<usize> {
+    match pipe {
+        Some(pipe) => pipe.read_buf(buffer).await,
+        None => std::future::pending().await,
     }
 }

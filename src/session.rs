@@ -31,6 +31,7 @@ use system_prompt::Sources;
 mod actor;
 mod authorize;
 mod call;
+mod ceilings;
 mod change_mode;
 mod choose;
 pub mod command;
@@ -49,6 +50,7 @@ mod slash;
 mod switch;
 pub mod system_prompt;
 mod turn;
+mod turn_message;
 
 /// What every session of a process shares.
 #[derive(Clone)]
@@ -95,8 +97,8 @@ pub struct Session {
     chosen: Choice,
     /// What every request begins with, once the first is made.
     system: Option<Arc<str>>,
-    /// A tighter mode that was asked for and could not be recorded: what it denies stays denied until a change can be.
-    held: Option<SessionModeId>,
+    /// Tighter modes that were asked for and could not be recorded: what they deny stays denied until a change can be.
+    held: Vec<SessionModeId>,
     /// What held when the model was last asked: its calls may do no more than that allowed.
     asked_under: Option<AskedUnder>,
     /// A mode change that the model has still to be told of.
@@ -145,7 +147,7 @@ pub struct Session {
 struct AskedUnder {
     modes: Arc<Modes>,
     rules: Arc<Rules>,
-    /// The session's mode, and one that was held.
+    /// The session's mode, and those that were held.
     ids: Vec<SessionModeId>,
 }
 
@@ -203,7 +205,7 @@ impl Session {
             active,
             chosen,
             system: None,
-            held: None,
+            held: Vec::new(),
             asked_under: None,
             transition: None,
             unsaved: Vec::new(),

@@ -269,11 +269,11 @@ fn what_allows_more_is_told_from_what_does_not() {
         (&listed, &of("plan"), false),
         (&docs, &docs, false),
     ] {
-        assert_eq!(allows_more(&[new], &[old]), expected, "{} after {}", new.id, old.id);
+        assert_eq!(compare::allows_more(&[new], &[old]), expected, "{} after {}", new.id, old.id);
     }
     let (code, plan) = (of("code"), of("plan"));
     assert!(
-        !allows_more(&[&code, &plan], &[&plan]),
+        !compare::allows_more(&[&code, &plan], &[&plan]),
         "a mode is no wider than those under which it is evaluated"
     );
 }

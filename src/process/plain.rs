@@ -6,14 +6,17 @@
 
 use std::io;
 use std::process::Stdio;
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStderr, ChildStdout};
 
-use super::{Command, Event, Exit, Processes};
+use super::{Command, Errors, Event, Exit, Processes, read};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 16 * 1024;
+
+/// How long what a command wrote last may take to arrive once it is over.
+const REST: Duration = Duration::from_millis(50);
 
 /// A process. Dropping it ends it.
 #[derive(Debug)]
@@ -21,13 +24,14 @@ pub struct Process {
     child: Child,
     output: Option<ChildStdout>,
     errors: Option<ChildStderr>,
+    merged: bool,
     exited: bool,
     ended: bool,
     over: bool,
 }
 
 impl Processes {
-    /// Starts a command. Its errors always go apart: there is no pipe that two can share.
+    /// Starts a command. Its errors come by a pipe of their own, so that of merged ones the order may be another.
     ///
     /// # Errors
     /// The program or the working directory is not there.
@@ -35,7 +39,6 @@ impl Processes {
         target_os = "linux",
         allow(dead_code, reason = "compiled here so that it is known to compile")
     )]
-
     pub async fn start_plain(&self, command: Command) -> io::Result<Process> {
         let mut start = tokio::process::Command::new(&command.program);
         start.args(&command.arguments).current_dir(&command.cwd).kill_on_drop(true);
@@ -46,7 +49,8 @@ impl Processes {
         start.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = start.spawn()?;
         let (output, errors) = (child.stdout.take(), child.stderr.take());
-        Ok(Process { child, output, errors, exited: false, ended: false, over: false })
+        let merged = command.errors == Errors::Merged;
+        Ok(Process { child, output, errors, merged, exited: false, ended: false, over: false })
     }
 }
 
@@ -64,7 +68,7 @@ impl Processes {
 impl Process {
     /// What happens next; nothing after [`Event::Gone`].
     pub async fn next(&mut self) -> Option<Event> {
-        while !self.over {
+        while !self.over && !(self.exited && self.output.is_none() && self.errors.is_none()) {
             let (mut output, mut errors) = (Vec::with_capacity(CHUNK), Vec::with_capacity(CHUNK));
             tokio::select! {
                 read = read(&mut self.output, &mut output) => {
@@ -75,7 +79,7 @@ impl Process {
                 }
                 read = read(&mut self.errors, &mut errors) => {
                     if read.unwrap_or(0) > 0 {
-                        return Some(Event::Output(errors));
+                        return Some(if self.merged { Event::Output(errors) } else { Event::Error(errors) });
                     }
                     self.errors = None;
                 }
@@ -84,11 +88,8 @@ impl Process {
                     let code = status.ok().and_then(|status| status.code());
                     return Some(Event::Exited(code.map_or(Exit::Signal(0), Exit::Status)));
                 }
-                else => break,
-            }
-            // What it started may hold the pipes open for ever.
-            if self.exited {
-                break;
+                // What it started may hold the pipes open for ever.
+                () = tokio::time::sleep(REST), if self.exited => break,
             }
         }
         (!std::mem::replace(&mut self.over, true))
@@ -114,10 +115,37 @@ impl Process {
     }
 }
 
-/// Reads from a pipe that is still open; pends on one that is not.
-async fn read<R: AsyncRead + Unpin>(pipe: &mut Option<R>, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    match pipe {
-        Some(pipe) => pipe.read_buf(buffer).await,
-        None => std::future::pending().await,
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::sandbox::Confinement;
+
+    async fn check(errors: Errors, expected: &[Event]) {
+        let command = Command {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), "echo bad >&2; exec 2>&-; sleep 0.1; echo good".into()],
+            cwd: "/".into(),
+            environment: None,
+            settings: &[],
+            confinement: Confinement::Off,
+            errors,
+            keeps_terminal: false,
+        };
+        let processes = Processes::new("unused".into(), "unused".into());
+        let mut process = processes.start_plain(command).await.unwrap();
+        let mut seen = Vec::new();
+        while let Some(event) = process.next().await {
+            if matches!(event, Event::Output(_) | Event::Error(_)) {
+                seen.push(event);
+            }
+        }
+        assert_eq!(seen, expected);
+    }
+
+    #[tokio::test]
+    async fn errors_are_not_taken_for_output_where_they_go_apart() {
+        let (bad, good) = (b"bad\n".to_vec(), b"good\n".to_vec());
+        check(Errors::Apart, &[Event::Error(bad.clone()), Event::Output(good.clone())]).await;
+        check(Errors::Merged, &[Event::Output(bad), Event::Output(good)]).await;
     }
 }

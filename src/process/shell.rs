@@ -30,16 +30,8 @@ const SETTINGS: &[(&str, &str)] = &[
     ("GIT_EDITOR", "true"),
 ];
 
-/// The same for read-only commands: git does not try to refresh its index.
-const READ_ONLY_SETTINGS: &[(&str, &str)] = &[
-    ("TERM", "dumb"),
-    ("NO_COLOR", "1"),
-    ("PAGER", "cat"),
-    ("GIT_PAGER", "cat"),
-    ("GIT_TERMINAL_PROMPT", "0"),
-    ("GIT_EDITOR", "true"),
-    ("GIT_OPTIONAL_LOCKS", "0"),
-];
+/// The same for read-only commands besides: git does not try to refresh its index.
+const READ_ONLY_SETTING: (&str, &str) = ("GIT_OPTIONAL_LOCKS", "0");
 
 /// Where a shell and its surroundings are. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -65,10 +57,12 @@ impl Shell {
         processes: Processes,
         program: String,
         user: User,
-        environment: Vec<(OsString, OsString)>,
+        mut environment: Vec<(OsString, OsString)>,
         sandbox: Sandbox,
         support: Support,
     ) -> Self {
+        let (name, value) = READ_ONLY_SETTING;
+        environment.push((name.into(), value.into()));
         Self(Arc::new(Inner { processes, program, user, environment, sandbox, support }))
     }
 
@@ -111,7 +105,7 @@ impl Shell {
             arguments: vec!["-c".into(), line.into()],
             cwd: cwd.to_owned(),
             environment: is_read_only.then(|| self.0.environment.clone()),
-            settings: if is_read_only { READ_ONLY_SETTINGS } else { SETTINGS },
+            settings: SETTINGS,
             confinement: Confinement::clone(&hold.0),
             errors: Errors::Merged,
             keeps_terminal: false,

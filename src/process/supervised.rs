@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
-use super::{ASK_TO_END, Command, Errors, Event, Order, Processes, Report, orphans};
+use super::{ASK_TO_END, Command, Errors, Event, Order, Processes, Report, orphans, read};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 16 * 1024;
@@ -181,13 +181,5 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         orphans::forget(self.supervisor.id());
-    }
-}
-
-/// Reads from a pipe that is still open; pends on one that is not.
-async fn read(pipe: &mut Option<pipe::Receiver>, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    match pipe {
-        Some(pipe) => pipe.read_buf(buffer).await,
-        None => std::future::pending().await,
     }
 }

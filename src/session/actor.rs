@@ -20,7 +20,8 @@ use super::handle::{Mail, Prompt, PromptEnd, SessionCommand};
 use super::record::title;
 use super::request::Offers;
 use super::switch::OpenSwitch;
-use super::turn::{self, Turn, TurnError, TurnMessage};
+use super::turn::{self, Turn, TurnError};
+use super::turn_message::TurnMessage;
 use super::{Session, Shared};
 use crate::acp::{MessageId, StopReason};
 use crate::client::Client;
@@ -28,7 +29,6 @@ use crate::error::AgentError;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::gate::Gate;
 use crate::model::{Failure, ModelError};
-use crate::permission::Ceilings;
 
 /// Prompts that may wait behind the running one.
 const MAX_WAITING: usize = 8;
@@ -148,31 +148,6 @@ impl Actor {
             answers_given: 0,
             record_failed: false,
         }
-    }
-
-    /// The ceilings of this session, its own mode first. One that is not known leaves none, and then nothing is allowed.
-    pub(super) fn ceilings(&self) -> Ceilings<'_> {
-        let Session { mode, held, .. } = &self.session;
-        let Shared { modes, rules, max_modes, held_to, .. } = &self.shared;
-        let ids = std::iter::once(mode).chain(held);
-        let all = ids.map(|id| modes.ceilings(&id.0)).collect::<Result<Vec<_>, _>>();
-        let mut modes = all.map(|all| all.concat()).unwrap_or_default();
-        if !modes.is_empty() {
-            modes.extend(max_modes.iter().chain(held_to).map(AsRef::as_ref));
-        }
-        Ceilings { modes, rules: vec![rules] }
-    }
-
-    /// The ceilings of a call: those of the session, and what held when the model was asked. Loosening takes effect with
-    /// the next request.
-    pub(super) fn call_ceilings(&self) -> Ceilings<'_> {
-        let mut ceilings = self.ceilings();
-        if let (false, Some(asked)) = (ceilings.modes.is_empty(), &self.session.asked_under) {
-            let then = asked.ids.iter().filter_map(|id| asked.modes.ceilings(&id.0).ok());
-            ceilings.modes.extend(then.flatten());
-            ceilings.rules.push(&asked.rules);
-        }
-        ceilings
     }
 
     async fn command(&mut self, command: SessionCommand) {

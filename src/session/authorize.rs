@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::actor::Actor;
 use super::encoder;
-use super::turn::Authorization;
+use super::turn_message::Authorization;
 use crate::acp::{
     PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
     RequestPermissionResponse, ToolCallId,

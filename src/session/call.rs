@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::turn::{After, Announced, Authorization, Proposed, REFUSED_AGAIN, Turn, TurnError, TurnMessage};
+use super::turn::{After, Announced, REFUSED_AGAIN, Turn, TurnError};
+use super::turn_message::{Authorization, Proposed, TurnMessage};
 use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::permission::CallFacts;

@@ -9,12 +9,11 @@ use std::time::Duration;
 use super::actor::Actor;
 use super::reminder::Transition;
 use super::{ModeEffect, valid_modes};
-use crate::acp::{SessionModeId, ToolCallId};
+use crate::acp::SessionModeId;
 use crate::error::AgentError;
 use crate::event::SessionEvent;
-use crate::gate::Ended;
 use crate::mode::Mode;
-use crate::permission::{self, CallFacts, Ceilings, Grants, Verdict};
+use crate::permission::{self, CallFacts, Ceilings, Grants, Verdict, compare};
 use crate::store::{ModeChange, Why};
 
 /// How long a change waits for what it ended. What takes longer is named in the answer.
@@ -57,20 +56,21 @@ impl Actor {
                 return Err(AgentError::Record);
             }
             // The mode is what the record says; but nobody who asked for less gets more because a disk is full.
-            let kept = self.session.held.take().filter(|held| self.allows_more_than(&to, held));
-            self.session.held = Some(kept.unwrap_or_else(|| to.clone()));
-            self.end_what_is_denied(&to).await;
+            if !self.session.held.contains(&to) {
+                self.session.held.push(to.clone());
+            }
+            self.end_what_is_denied().await;
             return Err(AgentError::RecordHeld { mode: from.0.to_string(), held: to.0.to_string() });
         }
         self.session.mode = to.clone();
         self.session.previous = Some(from.clone());
         let void = self.close_switches();
         if !keeps_hold {
-            self.session.held = None;
+            self.session.held.clear();
         }
         let choice = self.choice_of_mode();
         self.session.active = choice;
-        let (mut closed, ended) = self.end_what_is_denied(&to).await;
+        let (mut closed, ended) = self.end_what_is_denied().await;
         closed.extend(void);
         let during = self.turn.is_some().then_some(self.session.turns);
         let unconfirmed = ended.unconfirmed.clone();
@@ -80,24 +80,6 @@ impl Actor {
         );
         self.record(SessionEvent::ModeChange { from, to, unconfirmed }, None).await;
         Ok(Some(ModeEffect { tightened, ended, closed }))
-    }
-
-    /// Closes the questions about calls that a mode denies, or what else holds, and ends such calls where they run.
-    pub(super) async fn end_what_is_denied(&mut self, mode: &SessionModeId) -> (Vec<ToolCallId>, Ended) {
-        let (shared, grants) = (self.shared.clone(), self.session.grants.clone());
-        let mut modes = shared.modes.ceilings(&mode.0).unwrap_or_default();
-        modes.extend(shared.max_modes.iter().chain(&shared.held_to).map(AsRef::as_ref));
-        let ceilings = Ceilings { modes, rules: vec![&shared.rules] };
-        let is_denied =
-            |facts: &CallFacts| matches!(permission::decide(&ceilings, &grants, facts), Verdict::Deny(_));
-        let closed = self.close_questions(is_denied);
-        (closed, self.gate.end(is_denied, BOUND).await)
-    }
-
-    /// Whether a mode allows more than another.
-    pub(super) fn allows_more_than(&self, new: &SessionModeId, old: &SessionModeId) -> bool {
-        let ceilings = |id: &SessionModeId| self.shared.modes.ceilings(&id.0).unwrap_or_default();
-        permission::allows_more(&ceilings(new), &ceilings(old))
     }
 
     /// Whether anything that the old mode lets a tool do is denied or asked for in the new one.
@@ -112,7 +94,7 @@ impl Actor {
                 Verdict::Deny(_) => 2,
             }
         };
-        if permission::allows_more(&old, &new) {
+        if compare::allows_more(&old, &new) {
             return true;
         }
         // The exit itself restricts nothing.

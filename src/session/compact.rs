@@ -7,7 +7,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::actor::Actor;
 use super::compaction::{self, Fill};
-use super::turn::{Turn, TurnError, TurnMessage};
+use super::turn::{Turn, TurnError};
+use super::turn_message::TurnMessage;
 use crate::acp::StopReason;
 use crate::event::{Compaction, SessionEvent};
 use crate::model::{ModelError, ModelEvent, ModelRequest, ModelStop};

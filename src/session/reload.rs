@@ -32,7 +32,7 @@ impl Actor {
                 return Err(error);
             }
         } else {
-            self.end_what_is_denied(&current).await;
+            self.end_what_is_denied().await;
             let text = self.text_of(&current);
             if text != was {
                 let (session, turn, at) =

@@ -6,7 +6,7 @@ use super::AskedUnder;
 use super::actor::Actor;
 use super::reminder;
 use super::system_prompt;
-use super::turn::Next;
+use super::turn_message::Next;
 use crate::mode::{InBand, Mode, ToolList};
 use crate::model::{ModelRequest, ToolOffer};
 use crate::permission;
@@ -41,7 +41,7 @@ impl Actor {
         if let Some(summary) = self.summary_if_due() {
             return Some(Next::Summarise(summary));
         }
-        let ids = std::iter::once(&self.session.mode).chain(&self.session.held).cloned().collect();
+        let ids = self.session.modes().cloned().collect();
         let rules = Arc::clone(&self.shared.rules);
         self.session.asked_under = Some(AskedUnder { modes: Arc::clone(&modes), rules, ids });
         self.offer_tools(mode);

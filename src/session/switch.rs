@@ -10,7 +10,7 @@ use super::actor::Actor;
 use super::authorize::Answer;
 use super::encoder;
 use super::mode_switch::{Found, Switch};
-use super::turn::Proposed;
+use super::turn_message::Proposed;
 use crate::acp::{
     PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus,
     RequestPermissionOutcome, RequestPermissionRequest, SessionModeId, ToolCallId, ToolCallStatus,
@@ -19,7 +19,7 @@ use crate::acp::{
 use crate::event::{SessionEvent, SwitchOutcome};
 use crate::ids;
 use crate::mode::{Access, Consent, DEFAULT, InBand, Mode};
-use crate::permission;
+use crate::permission::compare;
 use crate::store::{ModeSource, Why};
 use crate::tool::{Proposal, ToolContent};
 
@@ -139,8 +139,7 @@ impl Actor {
         let ceilings = |id: &SessionModeId| modes.ceilings(&id.0).unwrap_or_default();
         // A tighter mode that could not be recorded holds, too; and what is remembered may weigh differently there.
         let now: Vec<&Mode> = std::iter::once(&mode).chain(&self.session.held).flat_map(&ceilings).collect();
-        if permission::allows_more(&ceilings(&target), &now) || self.session.grants.favour(&target.0, &mode.0)
-        {
+        if compare::allows_more(&ceilings(&target), &now) || self.session.grants.favour(&target.0, &mode.0) {
             return Some((target, switch));
         }
         let analysis = Some(switch.analysis.clone());
@@ -209,7 +208,7 @@ impl Actor {
             let mode = modes.first()?;
             let back = if self.session.previous.as_ref() == Some(target) { "Back to" } else { "Switch to" };
             // In our words, not in those of whoever wrote the mode.
-            let name = format!("{back} {} ({}): {}", mode.name, mode.id, permission::nature_of(&modes));
+            let name = format!("{back} {} ({}): {}", mode.name, mode.id, compare::nature_of(&modes));
             // "Always" is how clients show that nothing will be asked; nothing is remembered.
             let kind = if is_unasked(&modes) {
                 PermissionOptionKind::AllowAlways

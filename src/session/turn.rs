@@ -4,7 +4,6 @@
 //! it never decides. It ends soon after its token is cancelled, and only when nothing that it started still runs.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -12,16 +11,14 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::compact::{Summarised, Summary};
 use super::mode_switch::{Found, Reader};
+use super::turn_message::{Next, TurnMessage};
 use crate::acp::{MessageId, StopReason, ToolCallId, ToolKind};
 use crate::client::Client;
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
-use crate::gate::Permit;
-use crate::model::{Failure, Model, ModelError, ModelEvent, ModelId, ModelRequest, ModelStop, Reply, Seal};
-use crate::permission::CallFacts;
-use crate::tool::{Job, Location, PreparedCall, Proposal, ToolContent, ToolError, ToolSpec, Toolset};
-use crate::workspace::{Stamp, Workspace};
+use crate::model::{Failure, Model, ModelError, ModelEvent, ModelId, ModelStop, Reply, Seal};
+use crate::tool::{Location, PreparedCall, ToolError, ToolSpec, Toolset};
+use crate::workspace::Workspace;
 
 /// What a turn is made of.
 pub(super) struct Turn {
@@ -37,77 +34,6 @@ pub(super) struct Turn {
     /// Where room is asked for before there is more to send.
     pub(super) client: Client,
     pub(super) actor: mpsc::Sender<TurnMessage>,
-}
-
-/// What a turn tells or asks the actor.
-pub(super) enum TurnMessage {
-    /// Something happened.
-    Event(SessionEvent, Option<OwnedSemaphorePermit>),
-    /// A call that runs shows this.
-    Progress { id: ToolCallId, content: ToolContent, room: Option<OwnedSemaphorePermit> },
-    /// A call is over; these files have been seen by the model, and this job goes on.
-    Finished {
-        update: ToolCallUpdateEvent,
-        seen: Vec<(PathBuf, Stamp)>,
-        job: Option<Job>,
-        room: Option<OwnedSemaphorePermit>,
-    },
-    /// What is the model to be asked, after this many requests? Nothing: they were as many as may be.
-    NextRequest { made: u32, reply: oneshot::Sender<Option<Next>> },
-    /// The last request was too long: what is the model to be asked to make room? Nothing: there is none to be made.
-    MakeRoom { reply: oneshot::Sender<Option<Summary>> },
-    /// What a summary came to.
-    Summarised(Summarised, Option<OwnedSemaphorePermit>),
-    /// May this call run? No facts: there is no such tool. Its arguments may not fit: then it does not run, whatever the
-    /// answer.
-    Authorize {
-        call: ToolCallId,
-        facts: Option<CallFacts>,
-        fits: bool,
-        reply: oneshot::Sender<Authorization>,
-    },
-    /// The model wants another mode, by a block in its text. The reply comes when that is settled, and may end the
-    /// turn.
-    InBand { found: Found, reply: oneshot::Sender<Option<&'static str>> },
-    /// The model presents its plan and wants to leave the mode.
-    Propose { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
-    /// Ask the user whether this call may run.
-    Ask {
-        call: ToolCallId,
-        facts: CallFacts,
-        preview: Vec<ToolContent>,
-        reply: oneshot::Sender<Authorization>,
-    },
-}
-
-/// What a turn does next.
-pub(super) enum Next {
-    /// Ask the model; whether a switch in its own text is read.
-    Ask { request: ModelRequest, reads_switches: bool },
-    /// Make room first, and then see.
-    Summarise(Summary),
-}
-
-/// Whether a call may run.
-pub(super) enum Authorization {
-    /// Run it; the content of its targets as the model last saw it, and the jobs there are.
-    Granted { permit: Permit, known: Vec<Option<Stamp>>, jobs: Vec<Job> },
-    /// The user has to be asked.
-    Ask,
-    /// The user said no, or could not be asked. The text is for the model; too often in a row ends the turn.
-    Rejected { message: String, too_often: bool },
-    /// The mode denies it. The text is for the model; too often in a row ends the turn.
-    Denied { rule: &'static str, message: String, too_often: bool },
-    /// The turn is being cancelled.
-    Cancelled,
-}
-
-/// What came of a proposal to leave the mode; the texts are for the model.
-pub(super) enum Proposed {
-    /// The mode has changed.
-    Switched(String),
-    /// It has not. The turn may have to end, so that the user can speak.
-    Stayed { message: String, ends_turn: Option<&'static str> },
 }
 
 /// Why a turn has no stop reason.
