@@ -115,7 +115,7 @@ impl Process {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::sandbox::Confinement;
