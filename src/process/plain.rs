@@ -24,7 +24,8 @@ pub struct Process {
     child: Child,
     output: Option<ChildStdout>,
     errors: Option<ChildStderr>,
-    merged: bool,
+    /// Where its errors were to go.
+    kind: Errors,
     exited: bool,
     ended: bool,
     over: bool,
@@ -49,8 +50,8 @@ impl Processes {
         start.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = start.spawn()?;
         let (output, errors) = (child.stdout.take(), child.stderr.take());
-        let merged = command.errors == Errors::Merged;
-        Ok(Process { child, output, errors, merged, exited: false, ended: false, over: false })
+        let kind = command.errors;
+        Ok(Process { child, output, errors, kind, exited: false, ended: false, over: false })
     }
 }
 
@@ -68,7 +69,7 @@ impl Processes {
 impl Process {
     /// What happens next; nothing after [`Event::Gone`].
     pub async fn next(&mut self) -> Option<Event> {
-        while !self.over && !(self.exited && self.output.is_none() && self.errors.is_none()) {
+        while !self.over && (!self.exited || self.output.is_some() || self.errors.is_some()) {
             let (mut output, mut errors) = (Vec::with_capacity(CHUNK), Vec::with_capacity(CHUNK));
             tokio::select! {
                 read = read(&mut self.output, &mut output) => {
@@ -79,7 +80,10 @@ impl Process {
                 }
                 read = read(&mut self.errors, &mut errors) => {
                     if read.unwrap_or(0) > 0 {
-                        return Some(if self.merged { Event::Output(errors) } else { Event::Error(errors) });
+                        return Some(match self.kind {
+                            Errors::Merged => Event::Output(errors),
+                            Errors::Apart => Event::Error(errors),
+                        });
                     }
                     self.errors = None;
                 }
