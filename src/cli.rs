@@ -17,6 +17,7 @@ use crate::transcript::{lockstep, record, replay::Replay};
 use crate::transport::Transport;
 use crate::{client, rpc};
 
+mod catalogue;
 mod doctor;
 mod modes;
 mod permissions;
@@ -85,7 +86,7 @@ enum Command {
     },
     /// Choose a provider of models and store its key, for you alone
     Setup(setup::Arguments),
-    /// List, show, check and explain modes, and their record
+    /// List, show, check, explain, import and export modes, and their record
     #[command(subcommand)]
     Modes(modes::Ask),
     /// List rules, and make or take back your own

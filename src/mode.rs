@@ -15,7 +15,7 @@ use crate::acp::SessionModeId;
 use crate::model::Effort;
 
 pub mod definition;
-mod text;
+pub mod text;
 
 /// The built-in modes, most trusted last.
 const BUILT_IN: [&str; 3] =

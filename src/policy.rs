@@ -40,6 +40,8 @@ pub enum Owner {
 pub struct Problem {
     /// `FILE:LINE:COLUMN`.
     pub place: String,
+    /// The line, from 1; 0 where it is the whole file.
+    pub line: usize,
     /// One sentence.
     pub text: String,
     /// The lines around the place, with a mark below it; may be empty.
@@ -97,6 +99,16 @@ impl Layers {
         self.default_mode = default_mode;
         Ok(())
     }
+}
+
+/// Reads one mode that stands by itself: it extends a built-in one, or none.
+pub fn single(name: &str, text: &str) -> Result<Mode, Problem> {
+    let definition: ModeDefinition =
+        serde_saphyr::from_str(text).map_err(|error| unreadable(name, &error))?;
+    let mut modes = Modes::built_in();
+    put(&mut modes, &definition, Owner::User).map_err(|fault| problem(name, text, fault))?;
+    let mode = modes.resolve(&definition.id.value).expect("it was put there");
+    Ok(mode.clone())
 }
 
 /// Adds the modes of one file; they may extend each other, in any order.
@@ -201,7 +213,8 @@ fn unreadable(name: &str, error: &serde_saphyr::Error) -> Problem {
     let text = text.split(" at line ").next().unwrap_or(&text).to_owned();
     // The first lines of what is shown say the same once more.
     let shown: Vec<String> = error.render().lines().skip(2).map(str::to_owned).collect();
-    Problem { place: format!("{name}{place}"), text: with_nearest(&text), shown: shown.join("\n") }
+    let line = error.location().map_or(0, |place| line_number(place.line()));
+    Problem { place: format!("{name}{place}"), line, text: with_nearest(&text), shown: shown.join("\n") }
 }
 
 /// An unknown word with the valid one that is most like it.
@@ -218,12 +231,16 @@ fn with_nearest(text: &str) -> String {
 
 fn problem(name: &str, text: &str, fault: Fault) -> Problem {
     let Fault { line, column, text: what } = fault;
-    let at = usize::try_from(line).unwrap_or(usize::MAX);
+    let at = line_number(line);
     let shown = text.lines().nth(at.saturating_sub(1)).map_or_else(String::new, |source| {
         let indent = usize::try_from(column).unwrap_or(1).saturating_sub(1);
         format!("{line:>4} | {source}\n     | {:indent$}^", "")
     });
-    Problem { place: format!("{name}:{line}:{column}"), text: what, shown }
+    Problem { place: format!("{name}:{line}:{column}"), line: at, text: what, shown }
+}
+
+fn line_number(line: u64) -> usize {
+    usize::try_from(line).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

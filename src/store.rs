@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::acp::{SessionId, SessionModeId, ToolCallId};
 use crate::event::SessionEvent;
 
+pub mod catalogue;
 pub mod log;
 mod row;
 mod schema;

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use super::catalogue;
 use crate::config::environment::Environment;
 use crate::config::policies::{self, Loaded, Policies};
 use crate::config::{self, Flags};
@@ -47,6 +48,23 @@ pub(super) enum Ask {
         /// Its arguments: a JSON object, or the text of its first one
         arguments: Option<String>,
     },
+    /// Turn a catalogue (SQLite) into a file of modes, checked; sessions read files only
+    Import {
+        /// The catalogue
+        catalogue: PathBuf,
+        /// Which modes [default: all]
+        modes: Vec<String>,
+        /// A new file to write [default: print it]
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Write modes to a catalogue (SQLite), in the place of those of the same name
+    Export {
+        /// The catalogue; it is made if it is missing
+        catalogue: PathBuf,
+        /// Which modes [default: all that are not built in]
+        modes: Vec<String>,
+    },
     /// List the recorded mode changes, the oldest first
     Log {
         /// Of this session only
@@ -80,6 +98,10 @@ pub(super) async fn run(
             return Ok(ExitCode::SUCCESS);
         }
         Ask::Log { session, json } => return show_log(flags, environment, session.as_deref(), json, output),
+        Ask::Import { catalogue, modes, output: file } => {
+            return catalogue::import(&catalogue, &modes, file.as_deref(), output, errors);
+        }
+        Ask::Export { catalogue, modes } => return catalogue::export(&catalogue, &modes, &loaded, output),
         Ask::List | Ask::Show { .. } | Ask::Explain { .. } => {}
     }
     for problem in &loaded.problems {
@@ -107,7 +129,9 @@ pub(super) async fn run(
             let facts = facts(environment, &cwd, &tool, arguments.as_deref()).await?;
             writeln!(output, "{tool}: {}", permission::explain(&ceilings, &facts))?;
         }
-        Ask::Check { .. } | Ask::Schema | Ask::Log { .. } => unreachable!("answered above"),
+        Ask::Check { .. } | Ask::Schema | Ask::Log { .. } | Ask::Import { .. } | Ask::Export { .. } => {
+            unreachable!("answered above")
+        }
     }
     Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -26,7 +26,7 @@ const TRUSTED: &str = "trusted";
 pub const PROJECT: &str = ".modegate/modes.yaml";
 
 /// Bytes of one file.
-const MAX_FILE: u64 = 256 * 1024;
+pub const MAX_FILE: usize = 256 * 1024;
 
 /// Where files of modes and rules are.
 #[derive(Debug, Clone)]
@@ -118,7 +118,9 @@ impl Loaded {
                 self.layers.add(&name, &text, owner)
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(Problem { place: name, text: error.to_string(), shown: String::new() }),
+            Err(error) => {
+                Err(Problem { place: name, line: 0, text: error.to_string(), shown: String::new() })
+            }
         };
         if let Err(problem) = added {
             tracing::debug!(%problem, "a file of modes cannot be used");
@@ -144,7 +146,7 @@ fn read(path: &Path) -> std::io::Result<String> {
     if !meta.is_file() {
         return other("it is not a regular file");
     }
-    if meta.len() > MAX_FILE {
+    if !usize::try_from(meta.len()).is_ok_and(|length| length <= MAX_FILE) {
         return other("it is larger than 256 KiB");
     }
     std::fs::read_to_string(path)

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod binary;
+mod catalogue;
 mod choice;
 mod commands;
 mod effects;
