@@ -20,7 +20,7 @@ use crate::model::{Model, ModelId};
 use crate::process::shell::Shell;
 use crate::session::Shared;
 use crate::session::system_prompt::Sources;
-use crate::store::{Location, Store};
+use crate::store::{Location, Store, Sync};
 use crate::tool::{self, Toolset};
 use crate::transcript::lockstep::Determinism;
 use environment::Environment;
@@ -72,6 +72,7 @@ pub struct Config {
     script: Option<Scripted>,
     remote: Remote,
     store: Location,
+    sync: Sync,
     shell: Shell,
 }
 
@@ -133,13 +134,14 @@ impl Config {
             script,
             remote,
             store,
+            sync: file.store.unwrap_or_default().sync,
             shell,
         })
     }
 
     /// What the process is made of. Opens the record.
     pub fn into_parts(self) -> std::io::Result<Parts> {
-        let store = Store::open(self.store)?;
+        let store = Store::open(self.store, self.sync)?;
         let (scripted_pauses, pauses) = mpsc::unbounded_channel();
         let determinism = self.deterministic.then(|| {
             let store = store.clone();

@@ -56,6 +56,9 @@ pub enum AgentError {
         /// The mode that was asked for.
         held: String,
     },
+    /// What is kept of a session cannot be read (-32603).
+    #[error("the session's record cannot be read")]
+    Unreadable,
     /// Anything else that is ours (-32603).
     #[error("internal error")]
     Internal,
@@ -79,9 +82,12 @@ impl AgentError {
             Self::InvalidParams { .. } => -32602,
             Self::UnknownSession(_) => -32002,
             Self::AuthRequired(_) => -32000,
-            Self::SessionDied | Self::Model(_) | Self::Record | Self::RecordHeld { .. } | Self::Internal => {
-                -32603
-            }
+            Self::SessionDied
+            | Self::Model(_)
+            | Self::Record
+            | Self::RecordHeld { .. }
+            | Self::Unreadable
+            | Self::Internal => -32603,
             Self::Cancelled => -32800,
         }
     }
@@ -98,6 +104,7 @@ impl AgentError {
             | Self::Model(_)
             | Self::Record
             | Self::RecordHeld { .. }
+            | Self::Unreadable
             | Self::Internal
             | Self::Cancelled => None,
         }

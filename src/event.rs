@@ -3,6 +3,8 @@
 //! The list is the session: the ACP encoder ([`crate::session::encoder`]), the model's history ([`crate::session::history`]) and the store
 //! are readers of it, and a later version of the protocol is one more encoder.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::acp::{
@@ -18,8 +20,10 @@ pub enum SessionEvent {
     UserMessage {
         /// Unique in the session.
         message_id: MessageId,
-        /// What the model sees: as it came, without a slash command.
+        /// What the model sees: as it came, without a slash command. Nothing, where it was for Modegate alone.
         content: Vec<ContentBlock>,
+        /// What the user typed, where that differs.
+        typed: Option<Vec<ContentBlock>>,
     },
     /// The model's answer, or a piece of it: pieces with one id are one message.
     AgentText {
@@ -119,7 +123,7 @@ pub struct SwitchOutcome {
     /// Why, in the model's words.
     pub analysis: String,
     /// `switched`, `stayed`, `rejected`, `unknown_mode`, `malformed` or `several`.
-    pub outcome: &'static str,
+    pub outcome: Cow<'static, str>,
 }
 
 /// How far a compaction is.
@@ -178,7 +182,7 @@ pub struct ToolCallUpdateEvent {
     /// What the model reads, once the call is over.
     pub result: Option<String>,
     /// The rule that denied the call, if one did.
-    pub denied: Option<&'static str>,
+    pub denied: Option<Cow<'static, str>>,
 }
 
 impl ToolCallUpdateEvent {

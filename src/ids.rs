@@ -57,6 +57,11 @@ pub fn hash(text: &str) -> String {
     })
 }
 
+/// A time in milliseconds since 1970 as ISO 8601 has it, in UTC.
+pub fn time_iso(at_ms: i64) -> String {
+    jiff::Timestamp::from_millisecond(at_ms).map_or_else(|_| at_ms.to_string(), |at| at.to_string())
+}
+
 /// A time in milliseconds since 1970 for people, in UTC.
 pub fn time_text(at_ms: i64) -> String {
     jiff::Timestamp::from_millisecond(at_ms)

@@ -41,8 +41,8 @@ impl Effect {
         matches!(self, Self::Read | Self::Session)
     }
 
-    /// Whether the consent axis applies.
-    fn is_change(self) -> bool {
+    /// Whether it changes something, so that the consent axis applies.
+    pub fn is_change(self) -> bool {
         matches!(self, Self::Edit | Self::Execute | Self::State | Self::Unknown)
     }
 }

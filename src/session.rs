@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::acp::{Meta, PlanEntry, SessionId, SessionModeId, ToolCallId};
+use crate::chain::Head;
 use crate::event::{Compaction, SessionEvent, ToolCallEvent};
 use crate::gate::Ended;
 use crate::ids::Source;
@@ -18,9 +19,10 @@ use crate::model::catalogue::Catalogue;
 use crate::permission::Grants;
 use crate::permission::rules::Rules;
 use crate::store::Store;
+use crate::store::sessions::StoredSession;
 use crate::tool::{Job, Toolset};
 use crate::workspace::{Stamp, Workspace};
-pub use handle::{PromptEnd, SessionHandle};
+pub use handle::{PromptEnd, SessionHandle, View};
 
 use compaction::Fill;
 use history::History;
@@ -46,6 +48,7 @@ mod record;
 mod reload;
 pub mod reminder;
 mod request;
+mod restore;
 mod slash;
 mod switch;
 pub mod system_prompt;
@@ -135,12 +138,44 @@ pub struct Session {
     for_model: Vec<(String, bool)>,
     /// What was begun in the background, in order; also what is over.
     jobs: Vec<Job>,
+    /// Where the chain of its record has come to.
+    head: Head,
+    /// How far of it the client has been told.
+    told: u64,
+    /// The hash of what the last recorded call was decided under.
+    recorded_under: Option<String>,
+    /// Slash commands that were answered.
+    commands: u64,
     /// Turns begun.
     turns: u64,
     /// Model requests made.
     requests: u64,
     /// What the user is to be told once, with the first turn.
     notices: Vec<String>,
+}
+
+/// What a session begins with.
+pub struct Start {
+    /// Its id.
+    pub id: SessionId,
+    /// Its folders.
+    pub workspace: Workspace,
+    /// Its mode.
+    pub mode: SessionModeId,
+    /// What the user is to be told with the first turn.
+    pub notices: Vec<String>,
+    /// Whether it goes on from somewhere.
+    pub origin: Origin,
+}
+
+/// Where a session comes from.
+pub enum Origin {
+    /// It is new.
+    New,
+    /// It goes on from what is kept of it.
+    Kept(Box<StoredSession>),
+    /// It is the copy of another, which is kept as this.
+    Copy(Box<StoredSession>),
 }
 
 /// What held when the model was asked, by the definitions of that moment.
@@ -171,8 +206,16 @@ pub struct ModeEffect {
     closed: Vec<ToolCallId>,
 }
 
+/// Under this key of an answer's `_meta` stands where the chain of the session's record has come to.
+pub const HEAD_META: &str = "modegate/head";
+
+/// That, as an answer's `_meta` has it.
+pub fn head_meta(head: &Head) -> Meta {
+    Meta::from_iter([(HEAD_META.to_owned(), json!({ "length": head.length, "hash": head.hash }))])
+}
+
 impl ModeEffect {
-    fn to_meta(&self) -> Meta {
+    fn to_meta(&self, head: Option<&Head>) -> Meta {
         let applies = if self.tightened { "immediate" } else { "next_request" };
         let effect = json!({
             "applies": applies,
@@ -180,7 +223,9 @@ impl ModeEffect {
             "unconfirmed": self.ended.unconfirmed,
             "closedRequests": self.closed,
         });
-        Meta::from_iter([("modegate/effect".to_owned(), effect)])
+        let mut meta = head.map(head_meta).unwrap_or_default();
+        meta.insert("modegate/effect".to_owned(), effect);
+        meta
     }
 }
 
@@ -190,15 +235,13 @@ pub fn valid_modes(modes: &Modes) -> Value {
 }
 
 impl Session {
-    fn new(
-        id: SessionId,
-        workspace: Workspace,
-        mode: SessionModeId,
-        active: Choice,
-        chosen: Choice,
-        notices: Vec<String>,
-    ) -> Self {
+    fn new(start: Start, active: Choice, chosen: Choice) -> Self {
+        let Start { id, workspace, mode, notices, origin: _ } = start;
         Self {
+            head: Head::start(&id.0),
+            told: 0,
+            recorded_under: None,
+            commands: 0,
             id,
             workspace,
             mode,
@@ -230,10 +273,20 @@ impl Session {
         }
     }
 
-    /// Takes up an event; pieces of one message become one event.
+    /// Takes up an event that is new; pieces of one message become one event.
     fn push(&mut self, event: SessionEvent) {
-        self.history.push(&event);
-        match &event {
+        self.take_up(&event);
+        match self.unsaved.last_mut() {
+            Some(last) if last.goes_on_with(&event) => last.append(event),
+            _ => self.unsaved.push(event),
+        }
+    }
+
+    /// What an event, new or of old, makes of the session.
+    fn take_up(&mut self, event: &SessionEvent) {
+        self.history.push(event);
+        match event {
+            SessionEvent::UserMessage { content, .. } if content.is_empty() => self.commands += 1,
             SessionEvent::UserMessage { content, .. } => self.last_prompt = history::text_of(content),
             SessionEvent::ToolCallBegun { id, .. } => self.begun_calls.push(id.clone()),
             SessionEvent::ToolCall(call) => {
@@ -253,11 +306,8 @@ impl Session {
                     self.fill = Fill::unknown();
                 }
             }
+            // The rest is for the client, or is kept by who brings it about.
             _ => {}
-        }
-        match self.unsaved.last_mut() {
-            Some(last) if last.goes_on_with(&event) => last.append(event),
-            _ => self.unsaved.push(event),
         }
     }
 

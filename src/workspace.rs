@@ -29,6 +29,22 @@ pub struct Workspace {
     roots: Arc<[PathBuf]>,
 }
 
+/// A folder that cannot be one of a session's.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", folder.display())]
+pub struct Unusable {
+    /// As it was given.
+    pub folder: PathBuf,
+    /// Why.
+    pub error: io::Error,
+}
+
+impl Unusable {
+    fn new(folder: &Path, error: io::Error) -> Self {
+        Self { folder: folder.to_owned(), error }
+    }
+}
+
 /// Why a path or a file cannot be used. The text is for the model.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
@@ -60,16 +76,22 @@ impl FileError {
 }
 
 impl Workspace {
-    /// A workspace whose working directory is `cwd`.
+    /// A workspace whose working directory is `cwd`, and that has other folders besides.
     ///
     /// # Errors
-    /// `cwd` does not exist or is no directory.
-    pub fn new(cwd: &Path) -> io::Result<Self> {
-        let root = std::fs::canonicalize(cwd)?;
-        if !root.is_dir() {
-            return Err(io::ErrorKind::NotADirectory.into());
+    /// One of them does not exist or is no directory: which, and why.
+    pub fn new(cwd: &Path, others: &[PathBuf]) -> Result<Self, Unusable> {
+        let mut roots: Vec<PathBuf> = Vec::new();
+        for folder in std::iter::once(cwd).chain(others.iter().map(PathBuf::as_path)) {
+            let root = std::fs::canonicalize(folder).map_err(|error| Unusable::new(folder, error))?;
+            if !root.is_dir() {
+                return Err(Unusable::new(folder, io::ErrorKind::NotADirectory.into()));
+            }
+            if !roots.contains(&root) {
+                roots.push(root);
+            }
         }
-        Ok(Self { roots: [root].into() })
+        Ok(Self { roots: roots.into() })
     }
 
     /// All its folders: absolute, without symbolic links; the first is the working directory.

@@ -203,7 +203,7 @@ async fn facts(
     tool: &str,
     arguments: Option<&str>,
 ) -> anyhow::Result<CallFacts> {
-    let workspace = Workspace::new(cwd)?;
+    let workspace = Workspace::new(cwd, &[])?;
     let shell = config::commands::shell(environment, &config::user_file::ShellSettings::default())?;
     let (tools, _) = Toolset::built_in().with_shell(shell).for_session(&workspace);
     let Some(found) = tools.find(tool) else {

@@ -14,6 +14,7 @@ use crate::model::Effort;
 use crate::model::catalogue::{Described, PROVIDERS};
 use crate::model::problem::redact;
 use crate::process::shell::Sandbox;
+use crate::store::Sync;
 
 /// What the user writes.
 pub const CONFIG: &str = "config.yaml";
@@ -34,9 +35,21 @@ pub struct UserFile {
     /// How commands are run.
     #[serde(default)]
     pub shell: Option<ShellSettings>,
+    /// How sessions are recorded.
+    #[serde(default)]
+    pub store: Option<StoreSettings>,
     /// By provider.
     #[serde(default)]
     pub providers: BTreeMap<String, ProviderSettings>,
+}
+
+/// What the user says of the record.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreSettings {
+    /// What a commit outlives: `normal` the end of the process, `full` the loss of power, too.
+    #[serde(default)]
+    pub sync: Sync,
 }
 
 /// What the user says of commands. A path may begin with `~/`.
@@ -133,6 +146,7 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
         providers.insert(id, ProviderSettings { api_key, key_command, base_url, models });
     }
     UserFile {
+        store: own.store.or(made.store),
         model: own.model.or(made.model),
         reasoning_effort: own.reasoning_effort.or(made.reasoning_effort),
         tool_list: own.tool_list.or(made.tool_list),

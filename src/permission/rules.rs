@@ -167,6 +167,14 @@ impl Rules {
         self.allow.iter().find(|rule| rule.is_about(call, true))
     }
 
+    /// The rules in the form in which they are written, in one line.
+    pub fn to_yaml(&self) -> String {
+        let texts = |rules: &[Rule]| rules.iter().map(|rule| rule.text.clone()).collect::<Vec<_>>();
+        let all = serde_json::json!({ "deny": texts(&self.deny), "ask": texts(&self.ask), "allow": texts(&self.allow) });
+        // JSON is YAML.
+        format!("permissions: {all}\n")
+    }
+
     /// The rules as they are written, each with its kind.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let all = [("deny", &self.deny), ("ask", &self.ask), ("allow", &self.allow)];

@@ -16,13 +16,16 @@ use serde_json::json;
 
 use super::Call;
 use crate::acp::{
-    AuthenticateRequest, AuthenticateResponse, CancelNotification, InitializeRequest, InitializeResponse,
-    NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse, SessionId,
-    SetSessionConfigOptionRequest, SetSessionConfigOptionResponse, SetSessionModeRequest,
-    SetSessionModeResponse,
+    AuthenticateRequest, AuthenticateResponse, CancelNotification, CloseSessionRequest, CloseSessionResponse,
+    DeleteSessionRequest, DeleteSessionResponse, ForkSessionRequest, ForkSessionResponse, InitializeRequest,
+    InitializeResponse, ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, LoadSessionResponse,
+    NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse, ResumeSessionRequest,
+    ResumeSessionResponse, SessionId, SetSessionConfigOptionRequest, SetSessionConfigOptionResponse,
+    SetSessionModeRequest, SetSessionModeResponse,
 };
 use crate::agent::Agent;
 use crate::error::AgentError;
+use crate::session::head_meta;
 
 /// Handled by the connection itself, which knows what is in flight.
 pub const CANCEL_REQUEST: &str = "$/cancel_request";
@@ -33,6 +36,12 @@ pub fn requests(agent: Arc<Agent>) -> Methods {
     row(&mut table, "initialize", initialize);
     row(&mut table, "authenticate", authenticate);
     row_with_payload(&mut table, "session/new", new_session);
+    row_with_payload(&mut table, "session/load", load_session);
+    row_with_payload(&mut table, "session/resume", resume_session);
+    row_with_payload(&mut table, "session/fork", fork_session);
+    row(&mut table, "session/list", list_sessions);
+    row(&mut table, "session/close", close_session);
+    row(&mut table, "session/delete", delete_session);
     row_with_payload(&mut table, "session/prompt", prompt);
     row(&mut table, "session/set_mode", set_mode);
     row(&mut table, "session/set_config_option", set_config_option);
@@ -69,10 +78,72 @@ async fn new_session(
     _: Call,
 ) -> Result<ResponsePayload<'static, NewSessionResponse>, AgentError> {
     let response = agent.new_session(&request)?;
-    let session = agent.session(&response.session_id)?;
+    let id = response.session_id.clone();
+    greeting(&agent, &id, response)
+}
+
+async fn load_session(
+    agent: Arc<Agent>,
+    request: LoadSessionRequest,
+    _: Call,
+) -> Result<ResponsePayload<'static, LoadSessionResponse>, AgentError> {
+    let response = agent.load_session(&request).await?;
+    greeting(&agent, &request.session_id, response)
+}
+
+async fn resume_session(
+    agent: Arc<Agent>,
+    request: ResumeSessionRequest,
+    _: Call,
+) -> Result<ResponsePayload<'static, ResumeSessionResponse>, AgentError> {
+    let response = agent.resume_session(&request).await?;
+    greeting(&agent, &request.session_id, response)
+}
+
+async fn fork_session(
+    agent: Arc<Agent>,
+    request: ForkSessionRequest,
+    _: Call,
+) -> Result<ResponsePayload<'static, ForkSessionResponse>, AgentError> {
+    let response = agent.fork_session(&request).await?;
+    let id = response.session_id.clone();
+    greeting(&agent, &id, response)
+}
+
+/// Answers, and has the session greet its client once that is done.
+fn greeting<R: Serialize + Clone>(
+    agent: &Agent,
+    id: &SessionId,
+    response: R,
+) -> Result<ResponsePayload<'static, R>, AgentError> {
+    let session = agent.session(id)?;
     let (payload, answered) = ResponsePayload::success(response).notify_on_completion();
     session.greet(answered.map(drop).boxed());
     Ok(payload)
+}
+
+async fn list_sessions(
+    agent: Arc<Agent>,
+    request: ListSessionsRequest,
+    _: Call,
+) -> Result<ListSessionsResponse, AgentError> {
+    agent.list_sessions(&request).await
+}
+
+async fn close_session(
+    agent: Arc<Agent>,
+    request: CloseSessionRequest,
+    _: Call,
+) -> Result<CloseSessionResponse, AgentError> {
+    agent.close_session(&request).await
+}
+
+async fn delete_session(
+    agent: Arc<Agent>,
+    request: DeleteSessionRequest,
+    _: Call,
+) -> Result<DeleteSessionResponse, AgentError> {
+    agent.delete_session(&request).await
 }
 
 async fn prompt(
@@ -83,7 +154,8 @@ async fn prompt(
     let session = agent.session(&request.session_id)?;
     let end = session.prompt(request.prompt, call.cancel).await?;
     let (payload, answered) =
-        ResponsePayload::success(PromptResponse::new(end.reason)).notify_on_completion();
+        ResponsePayload::success(PromptResponse::new(end.reason).meta(end.head.as_ref().map(head_meta)))
+            .notify_on_completion();
     tokio::spawn(async move {
         // Whether it could be written or not: the answer is over.
         let _ = answered.await;

@@ -22,7 +22,7 @@ use super::request::Offers;
 use super::switch::OpenSwitch;
 use super::turn::{self, Turn, TurnError};
 use super::turn_message::TurnMessage;
-use super::{Session, Shared};
+use super::{Origin, Session, Shared};
 use crate::acp::{MessageId, StopReason};
 use crate::client::Client;
 use crate::error::AgentError;
@@ -61,8 +61,6 @@ pub(super) struct Actor {
     telling: Option<oneshot::Receiver<()>>,
     /// The tools of the last request.
     pub(super) offers: Offers,
-    /// Slash commands that were answered.
-    pub(super) answers_given: u64,
     /// The user has been told that the record fails.
     pub(super) record_failed: bool,
 }
@@ -77,12 +75,17 @@ pub(super) struct RunningTurn {
 /// Runs a session until it is closed or every handle is gone.
 pub(super) async fn run(
     session: Session,
+    origin: Origin,
     shared: Shared,
     client: Client,
     mut mailbox: mpsc::UnboundedReceiver<Mail>,
 ) {
     let mut actor = Actor::new(session, shared, client);
-    actor.record_start();
+    if let Err(error) = actor.begin(origin).await {
+        // Whoever waits for the session learns that it is not there.
+        tracing::error!(%error, "a session cannot be taken up again");
+        return;
+    }
     loop {
         tokio::select! {
             // Commands first: a cancel or a mode change comes before what a turn wants meanwhile.
@@ -91,7 +94,7 @@ pub(super) async fn run(
                 Some((SessionCommand::Close(done), _)) => {
                     actor.close().await;
                     // Whoever closed may have stopped waiting.
-                    let _ = done.send(());
+                    let _ = done.send(actor.session.head);
                     return;
                 }
                 Some((command, _slot)) => actor.command(command).await,
@@ -145,7 +148,6 @@ impl Actor {
             queue: VecDeque::new(),
             telling: None,
             offers: Offers::default(),
-            answers_given: 0,
             record_failed: false,
         }
     }
@@ -157,7 +159,8 @@ impl Actor {
             SessionCommand::TakeBack => self.take_back(),
             SessionCommand::Cancel => self.cancel(),
             SessionCommand::SetMode { mode, source, reply } => {
-                let outcome = self.change_mode(&mode, source).await.map(|effect| (effect, self.options()));
+                let outcome = self.change_mode(&mode, source).await;
+                let outcome = outcome.map(|effect| (effect, self.options(), self.untold_head()));
                 // The client may have gone; the mode has changed all the same.
                 let _ = reply.send(outcome);
             }
@@ -170,6 +173,14 @@ impl Actor {
                 let outcome = self.reload(modes, rules).await;
                 // The client may have gone; the modes have changed all the same.
                 let _ = reply.send(outcome);
+            }
+            SessionCommand::Look(reply) => {
+                // The client may have gone; so below.
+                let _ = reply.send(self.view());
+            }
+            SessionCommand::Show(reply) => {
+                let shown = self.show().await;
+                let _ = reply.send(shown);
             }
             SessionCommand::Close(_) => unreachable!("the loop takes it"),
         }
@@ -245,20 +256,21 @@ impl Actor {
         outcome: Result<StopReason, AgentError>,
     ) {
         let (told, telling) = oneshot::channel();
-        if reply.send(outcome.map(|reason| PromptEnd { reason, _told: told })).is_ok() {
+        let head = self.untold_head();
+        if reply.send(outcome.map(|reason| PromptEnd { reason, head, _told: told })).is_ok() {
             self.telling = Some(telling);
         }
     }
 
     async fn begin_turn(&mut self, prompt: Prompt) {
-        let Prompt { content, cancel, reply } = prompt;
+        let Prompt { content, typed, cancel, reply } = prompt;
         self.session.turns += 1;
         let turn = self.session.turns;
         self.denials = DenialCount::default();
         self.switch_rejections = 0;
         let message_id = MessageId::new(format!("msg_{turn}_0"));
         let title = (turn == 1).then(|| title(&content)).flatten();
-        self.record(SessionEvent::UserMessage { message_id, content }, None).await;
+        self.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
         if let Some(title) = title {
             self.record(SessionEvent::Title { title }, None).await;
         }
@@ -374,5 +386,9 @@ impl Actor {
             );
         }
         self.save().await;
+        if let Err(error) = self.shared.store.release_session(&self.session.id).await {
+            // It is free once this process is gone.
+            tracing::warn!(%error, "a session could not be let go of");
+        }
     }
 }

@@ -17,7 +17,9 @@ use crate::acp::{
 };
 use crate::client::ClientError;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
-use crate::permission::{self, CallFacts, Denial, Scope, Verdict};
+use crate::permission::{self, CallFacts, Denial, Grants, Scope, Verdict};
+use crate::store::entry::{Consent, Entry, Facts};
+use crate::store::sessions::StoredGrant;
 use crate::store::{self, Row};
 use crate::tool::ToolContent;
 
@@ -76,7 +78,10 @@ impl Actor {
             return self.denied(call, Denial { rule: "unknown_tool", message });
         };
         match self.decide(&facts) {
-            Verdict::Allow => self.granted(call, facts, fits).await,
+            Verdict::Allow => {
+                let consent = self.without_asking(&facts);
+                self.granted(call, facts, fits, consent).await
+            }
             Verdict::Ask(_) => Authorization::Ask,
             Verdict::Deny(denial) => self.denied(call, denial),
         }
@@ -93,7 +98,10 @@ impl Actor {
         let scopes = match self.decide(&facts) {
             Verdict::Ask(scopes) => scopes,
             // The turn may have been cancelled while it asked; so below.
-            Verdict::Allow => return drop(reply.send(self.granted(call, facts, true).await)),
+            Verdict::Allow => {
+                let consent = self.without_asking(&facts);
+                return drop(reply.send(self.granted(call, facts, true, consent).await));
+            }
             Verdict::Deny(denial) => return drop(reply.send(self.denied(call, denial))),
         };
         let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
@@ -116,24 +124,20 @@ impl Actor {
         // A question that was closed meanwhile has no place any more: its answer is void.
         let Some(question) = self.questions.remove(&number) else { return };
         let OpenQuestion { call, facts, scopes, mode, reply } = question;
-        let authorization = match consent(answer) {
-            Consent::Always => {
-                for scope in scopes {
-                    self.session.grants.allow(&mode, scope);
-                }
+        let authorization = match said(answer) {
+            Said::Always => {
+                self.remember(&mode, true, scopes);
                 self.decide_again(call, facts).await
             }
-            Consent::Once => self.decide_again(call, facts).await,
-            Consent::Never => {
-                for scope in scopes {
-                    self.session.grants.reject(&mode, scope);
-                }
+            Said::Once => self.decide_again(call, facts).await,
+            Said::Never => {
+                self.remember(&mode, false, scopes);
                 Authorization::Rejected {
                     message: "The user rejected this call, and every further one like it.".into(),
                     too_often: false,
                 }
             }
-            Consent::No(why) => {
+            Said::No(why) => {
                 let announced = self.session.open_calls.get(&call);
                 let too_often = announced.is_some_and(|call| self.denials.add(call, "rejected"));
                 Authorization::Rejected { message: why, too_often }
@@ -169,12 +173,67 @@ impl Actor {
     /// After consent: what was asked for may run, unless it has become impossible.
     async fn decide_again(&mut self, call: ToolCallId, facts: CallFacts) -> Authorization {
         match self.decide(&facts) {
-            Verdict::Allow | Verdict::Ask(_) => self.granted(call, facts, true).await,
+            Verdict::Allow | Verdict::Ask(_) => self.granted(call, facts, true, Consent::User).await,
             Verdict::Deny(denial) => self.denied(call, denial),
         }
     }
 
-    async fn granted(&mut self, call: ToolCallId, facts: CallFacts, runs: bool) -> Authorization {
+    /// Remembers an answer, and records it.
+    fn remember(&mut self, mode: &str, allows: bool, scopes: Vec<Scope>) {
+        let (turn, at) = (self.session.turns, self.shared.source.now_ms());
+        for scope in scopes {
+            let mode = mode.to_owned();
+            let entry = Entry::Answer { turn, mode: mode.clone(), allows, scope: (&scope).into(), at };
+            self.chain(&entry);
+            let grant = StoredGrant { mode: mode.clone(), allows, scope: scope.clone() };
+            let session = self.session.id.clone();
+            self.shared.store.post(Row::Grant { session, turn, grant, at });
+            if allows {
+                self.session.grants.allow(&mode, scope);
+            } else {
+                self.session.grants.reject(&mode, scope);
+            }
+        }
+    }
+
+    /// Why a call that is allowed need not be asked for.
+    fn without_asking(&self, facts: &CallFacts) -> Consent {
+        match permission::decide(&self.call_ceilings(), &Grants::default(), facts) {
+            Verdict::Ask(_) => Consent::Remembered,
+            Verdict::Allow | Verdict::Deny(_) => Consent::Mode,
+        }
+    }
+
+    /// Records that a call may change something, before it does.
+    async fn record_leave(&mut self, call: &ToolCallId, facts: &CallFacts, consent: Consent) {
+        let (hash, text) = self.text_of_call();
+        if self.session.recorded_under.as_deref() != Some(&hash) {
+            self.shared.store.post(Row::Text { hash: hash.clone(), text });
+            self.session.recorded_under = Some(hash.clone());
+        }
+        let entry = Entry::Call {
+            turn: self.session.turns,
+            call: call.to_string(),
+            facts: Facts::new(facts, self.session.workspace.cwd()),
+            mode: self.session.mode.to_string(),
+            under: hash,
+            consent,
+            at: self.shared.source.now_ms(),
+        };
+        self.chain(&entry);
+        if let Err(error) = self.shared.store.flush().await {
+            // The user is told with the next event.
+            tracing::error!(%error, "a call that changes something is not on the record");
+        }
+    }
+
+    async fn granted(
+        &mut self,
+        call: ToolCallId,
+        facts: CallFacts,
+        runs: bool,
+        consent: Consent,
+    ) -> Authorization {
         let Some(turn) = &self.turn else { return Authorization::Cancelled };
         if turn.cancel.is_cancelled() {
             return Authorization::Cancelled;
@@ -184,6 +243,9 @@ impl Actor {
         self.denials = DenialCount::default();
         let jobs = self.session.jobs.clone();
         let runs = runs && !facts.is_exit;
+        if runs && facts.effect.is_change() {
+            self.record_leave(&call, &facts, consent).await;
+        }
         let permit = self.gate.admit(call.clone(), facts, self.session.turns, &cancel);
         if runs {
             // Said together with the leave: no mode change comes between the two.
@@ -198,20 +260,31 @@ impl Actor {
         let tool = announced.map(|call| call.name.clone()).unwrap_or_default();
         let too_often = announced.is_some_and(|call| self.denials.add(call, rule));
         tracing::info!(session = %self.session.id, mode = %self.session.mode, tool, rule, "denied a call");
+        let (turn, at) = (self.session.turns, self.shared.source.now_ms());
+        let mode = self.session.mode.clone();
+        self.chain(&Entry::Denial {
+            turn,
+            call: call.to_string(),
+            tool: tool.clone(),
+            mode: mode.to_string(),
+            rule: rule.to_owned(),
+            at,
+        });
+        let session = self.session.id.clone();
         self.shared.store.post(Row::Denial(store::Denial {
-            session: self.session.id.clone(),
-            turn: self.session.turns,
+            session,
+            turn,
             call,
             tool,
-            mode: self.session.mode.clone(),
+            mode,
             rule: rule.into(),
-            at: self.shared.source.now_ms(),
+            at,
         }));
         Authorization::Denied { rule, message, too_often }
     }
 }
 
-enum Consent {
+enum Said {
     Once,
     Always,
     Never,
@@ -247,15 +320,15 @@ fn options(scopes: &[Scope], mode: &str) -> Vec<PermissionOption> {
     ]
 }
 
-fn consent(answer: Answer) -> Consent {
-    let no = |why: &str| Consent::No(why.to_owned());
+fn said(answer: Answer) -> Said {
+    let no = |why: &str| Said::No(why.to_owned());
     match answer {
-        Err(error) => Consent::No(format!("The user could not be asked: {error}.")),
+        Err(error) => Said::No(format!("The user could not be asked: {error}.")),
         Ok(response) => match response.outcome {
             RequestPermissionOutcome::Selected(selected) => match &*selected.option_id.0 {
-                ALLOW_ONCE => Consent::Once,
-                ALLOW_ALWAYS => Consent::Always,
-                REJECT_ALWAYS => Consent::Never,
+                ALLOW_ONCE => Said::Once,
+                ALLOW_ALWAYS => Said::Always,
+                REJECT_ALWAYS => Said::Never,
                 REJECT_ONCE => no("The user rejected this call."),
                 _ => no("The client chose an option that was not offered, which is no consent."),
             },

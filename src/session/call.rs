@@ -140,8 +140,10 @@ impl Turn {
     async fn refused(&self, id: ToolCallId, answer: Authorization) -> Result<After, TurnError> {
         match answer {
             Authorization::Denied { rule, message, too_often } => {
-                let update =
-                    ToolCallUpdateEvent { denied: Some(rule), ..ToolCallUpdateEvent::failed(id, message) };
+                let update = ToolCallUpdateEvent {
+                    denied: Some(rule.into()),
+                    ..ToolCallUpdateEvent::failed(id, message)
+                };
                 self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
                 Ok(if too_often { After::Stop(REFUSED_AGAIN) } else { After::GoOn })
             }

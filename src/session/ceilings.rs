@@ -6,6 +6,7 @@ use super::change_mode::BOUND;
 use super::{Session, Shared};
 use crate::acp::{SessionModeId, ToolCallId};
 use crate::gate::Ended;
+use crate::ids;
 use crate::permission::{self, CallFacts, Ceilings, Verdict};
 
 impl Shared {
@@ -44,6 +45,22 @@ impl Actor {
             ceilings.rules.push(&asked.rules);
         }
         ceilings
+    }
+
+    /// The text of all that a call is decided under, with its hash: the record keeps both, so that the decision can be made
+    /// again ([`crate::audit`]).
+    pub(super) fn text_of_call(&self) -> (String, String) {
+        let Ceilings { modes, rules } = self.call_ceilings();
+        let mut documents: Vec<String> = Vec::new();
+        for document in
+            modes.iter().map(|mode| mode.to_yaml()).chain(rules.iter().map(|rules| rules.to_yaml()))
+        {
+            if !documents.contains(&document) {
+                documents.push(document);
+            }
+        }
+        let text = documents.join("---\n");
+        (ids::hash(&text), text)
     }
 
     /// Closes the questions about calls that are denied from now on, and ends such calls where they run.

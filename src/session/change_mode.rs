@@ -14,7 +14,7 @@ use crate::error::AgentError;
 use crate::event::SessionEvent;
 use crate::mode::Mode;
 use crate::permission::{self, CallFacts, Ceilings, Grants, Verdict, compare};
-use crate::store::{ModeChange, Why};
+use crate::store::Why;
 
 /// How long a change waits for what it ended. What takes longer is named in the answer.
 pub(super) const BOUND: Duration = Duration::from_secs(2);
@@ -39,15 +39,8 @@ impl Actor {
         if from == to {
             return Ok(None);
         }
-        let change = ModeChange {
-            session: self.session.id.clone(),
-            turn: self.session.turns,
-            from: Some(from.clone()),
-            to: to.clone(),
-            why,
-            text: self.text_of(&to),
-            at: self.shared.source.now_ms(),
-        };
+        let change = self.mode_change(Some(from.clone()), to.clone(), why);
+        let link = change.link.clone();
         let tightened = self.is_tighter(&from.0, &to.0);
         // Nothing is decided meanwhile: this loop is the one that decides.
         if let Err(error) = self.shared.store.record_mode_change(change).await {
@@ -62,6 +55,7 @@ impl Actor {
             self.end_what_is_denied().await;
             return Err(AgentError::RecordHeld { mode: from.0.to_string(), held: to.0.to_string() });
         }
+        self.session.head.follow(&link);
         self.session.mode = to.clone();
         self.session.previous = Some(from.clone());
         let void = self.close_switches();

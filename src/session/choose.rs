@@ -12,6 +12,7 @@ use crate::error::AgentError;
 use crate::event::SessionEvent;
 use crate::model::Effort;
 use crate::model::catalogue::NoModel;
+use crate::store::Row;
 
 impl Actor {
     /// Sets who answers, or how long it thinks, and tells the client. It holds from the next request on.
@@ -42,6 +43,9 @@ impl Actor {
                 self.session.chosen.effort = effort;
             }
         }
+        let Choice { model, effort } = self.session.chosen.clone();
+        let session = self.session.id.clone();
+        self.shared.store.post(Row::Chosen { session, model: model.to_string(), effort: effort.as_str() });
         self.activate(active).await;
         Ok(self.options())
     }

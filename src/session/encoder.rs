@@ -6,9 +6,9 @@
 use serde_json::{Value, json};
 
 use crate::acp::{
-    CompactionStatus, CompactionUpdate, ConfigOptionUpdate, ContentChunk, CurrentModeUpdate, Diff, MessageId,
-    Meta, Plan, PlanEntry, SessionConfigOption, SessionInfoUpdate, SessionUpdate, ToolCall, ToolCallContent,
-    ToolCallId, ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, Update, UsageUpdate,
+    CompactionStatus, CompactionUpdate, ConfigOptionUpdate, ContentBlock, ContentChunk, CurrentModeUpdate,
+    Diff, MessageId, Meta, Plan, PlanEntry, SessionConfigOption, SessionInfoUpdate, SessionUpdate, ToolCall,
+    ToolCallContent, ToolCallId, ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, Update, UsageUpdate,
 };
 use crate::event::{Compaction, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::Usage;
@@ -111,6 +111,29 @@ pub fn encode(
     }
 }
 
+/// The same for an event that happened before: the client is shown what the user said, too.
+pub fn encode_again(
+    event: &SessionEvent,
+    compactions: bool,
+    options: impl FnOnce() -> Vec<SessionConfigOption>,
+    mut send: impl FnMut(Update),
+) {
+    let SessionEvent::UserMessage { message_id, content, typed } = event else {
+        return encode(event, compactions, options, send);
+    };
+    for block in typed.as_ref().unwrap_or(content) {
+        match block {
+            ContentBlock::Text(text) => {
+                chunks(&text.text, message_id, |chunk| send(SessionUpdate::UserMessageChunk(chunk).into()));
+            }
+            block => {
+                let chunk = ContentChunk::new(block.clone()).message_id(message_id.clone());
+                send(SessionUpdate::UserMessageChunk(chunk).into());
+            }
+        }
+    }
+}
+
 fn notice(text: &str, id: &MessageId, mut send: impl FnMut(Update)) {
     chunks(text, id, |chunk| {
         let meta = Meta::from_iter([(NOTICE_META.to_owned(), Value::Bool(true))]);
@@ -169,7 +192,8 @@ fn tool_call_update(update: &ToolCallUpdateEvent) -> ToolCallUpdate {
     if let Some(content) = &update.content {
         fields = fields.content(content.iter().map(content_block).collect::<Vec<_>>());
     }
-    let denied = update.denied.map(|rule| Meta::from_iter([(DENIED_META.to_owned(), Value::from(rule))]));
+    let denied =
+        update.denied.as_deref().map(|rule| Meta::from_iter([(DENIED_META.to_owned(), Value::from(rule))]));
     ToolCallUpdate::new(update.id.clone(), fields).meta(denied)
 }
 

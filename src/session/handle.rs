@@ -12,11 +12,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::options::{self, Choice};
-use super::{ModeEffect, Session, Shared, actor, choose};
+use super::{ModeEffect, Origin, Session, Shared, Start, actor, choose};
 use crate::acp::{
-    ContentBlock, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionId, SessionModeId,
-    SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason,
+    ContentBlock, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
+    SessionModeState, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason,
 };
+use crate::chain::Head;
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::mode::Modes;
@@ -56,11 +57,27 @@ pub(super) enum SessionCommand {
         rules: Arc<Rules>,
         reply: oneshot::Sender<Result<Value, AgentError>>,
     },
-    Close(oneshot::Sender<()>),
+    /// Say how the session stands.
+    Look(oneshot::Sender<View>),
+    /// Show the client all that happened.
+    Show(oneshot::Sender<Result<View, AgentError>>),
+    Close(oneshot::Sender<Head>),
 }
 
-/// What a mode change did, and the config options as they are then.
-pub(super) type ModeOutcome = Result<(Option<ModeEffect>, Vec<SessionConfigOption>), AgentError>;
+/// What a client is told of a session that it opens.
+#[derive(Debug)]
+pub struct View {
+    /// The modes, and which is on.
+    pub modes: SessionModeState,
+    /// The config options.
+    pub options: Vec<SessionConfigOption>,
+    /// Where the chain of its record has come to.
+    pub head: Head,
+}
+
+/// What a mode change did, the config options as they are then, and where the chain has come to, if that is news.
+pub(super) type ModeOutcome =
+    Result<(Option<ModeEffect>, Vec<SessionConfigOption>, Option<Head>), AgentError>;
 
 /// What a user wants of who answers.
 pub(super) enum Wish {
@@ -71,6 +88,8 @@ pub(super) enum Wish {
 /// A prompt that is to be answered.
 pub(super) struct Prompt {
     pub(super) content: Vec<ContentBlock>,
+    /// What the user typed, where that is more.
+    pub(super) typed: Option<Vec<ContentBlock>>,
     pub(super) cancel: CancellationToken,
     pub(super) reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
 }
@@ -81,6 +100,8 @@ pub(super) struct Prompt {
 pub struct PromptEnd {
     /// Why it ended.
     pub reason: StopReason,
+    /// Where the chain of the session's record has come to, if that is news.
+    pub head: Option<Head>,
     /// Only its end is of interest.
     pub(super) _told: oneshot::Sender<()>,
 }
@@ -103,6 +124,8 @@ impl std::fmt::Debug for SessionCommand {
             Self::SetMode { .. } => "SetMode",
             Self::Choose { .. } => "Choose",
             Self::Reload { .. } => "Reload",
+            Self::Look(_) => "Look",
+            Self::Show(_) => "Show",
             Self::Close(_) => "Close",
         })
     }
@@ -110,22 +133,16 @@ impl std::fmt::Debug for SessionCommand {
 
 impl SessionHandle {
     /// Starts a session's actor.
-    pub fn start(
-        id: SessionId,
-        workspace: Workspace,
-        mode: SessionModeId,
-        notices: Vec<String>,
-        shared: Shared,
-        client: Client,
-    ) -> Self {
+    pub fn start(mut start: Start, shared: Shared, client: Client) -> Self {
         // Bounded by the slots; the calls in flight bound the rest.
         let (commands, mailbox) = mpsc::unbounded_channel();
         let chosen = Choice::of(&shared.catalogue);
-        let active = options::entering(&shared.modes, &shared.catalogue, &mode, &chosen);
+        let active = options::entering(&shared.modes, &shared.catalogue, &start.mode, &chosen);
         shared.model.prepare(&active.model);
-        let folders = workspace.clone();
-        let session = Session::new(id, workspace, mode, active, chosen, notices);
-        tokio::spawn(actor::run(session, shared, client, mailbox));
+        let folders = start.workspace.clone();
+        let origin = std::mem::replace(&mut start.origin, Origin::New);
+        let session = Session::new(start, active, chosen);
+        tokio::spawn(actor::run(session, origin, shared, client, mailbox));
         Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)), workspace: folders }
     }
 
@@ -136,7 +153,7 @@ impl SessionHandle {
         cancel: CancellationToken,
     ) -> Result<PromptEnd, AgentError> {
         let (reply, mut answer) = oneshot::channel();
-        self.post(SessionCommand::Prompt(Prompt { content, cancel: cancel.clone(), reply }))?;
+        self.post(SessionCommand::Prompt(Prompt { content, typed: None, cancel: cancel.clone(), reply }))?;
         tokio::select! {
             biased;
             answer = &mut answer => return answer.unwrap_or(Err(AgentError::SessionDied)),
@@ -149,8 +166,33 @@ impl SessionHandle {
 
     /// Changes the mode (`session/set_mode`).
     pub async fn set_mode(&self, mode: SessionModeId) -> Result<SetSessionModeResponse, AgentError> {
-        let (effect, _) = self.change_mode(mode, ModeSource::SetMode).await?;
-        Ok(SetSessionModeResponse::new().meta(effect.map(|effect| effect.to_meta())))
+        let (effect, _, head) = self.change_mode(mode, ModeSource::SetMode).await?;
+        Ok(SetSessionModeResponse::new().meta(effect.map(|effect| effect.to_meta(head.as_ref()))))
+    }
+
+    /// Changes the mode of a session that nobody else has open, for the command line (D12). Returns where the chain of its
+    /// record has come to, if it has changed.
+    pub async fn set_mode_from_command_line(&self, mode: SessionModeId) -> Result<Option<Head>, AgentError> {
+        Ok(self.change_mode(mode, ModeSource::CommandLine).await?.2)
+    }
+
+    /// How the session stands, once it has been taken up.
+    pub async fn look(&self) -> Result<View, AgentError> {
+        let (reply, answer) = oneshot::channel();
+        self.post(SessionCommand::Look(reply))?;
+        answer.await.map_err(|_| AgentError::Unreadable)
+    }
+
+    /// Shows the client all that happened in the session, and says how it stands.
+    pub async fn show(&self) -> Result<View, AgentError> {
+        let (reply, answer) = oneshot::channel();
+        self.post(SessionCommand::Show(reply))?;
+        answer.await.unwrap_or(Err(AgentError::Unreadable))
+    }
+
+    /// The session's folders.
+    pub fn workspace(&self) -> &Workspace {
+        &self.workspace
     }
 
     /// Sets a config option (`session/set_config_option`); the answer has all of them.
@@ -160,17 +202,17 @@ impl SessionHandle {
         value: SessionConfigOptionValue,
     ) -> Result<SetSessionConfigOptionResponse, AgentError> {
         let text = value.as_value_id().map(|value| Arc::clone(&value.0));
-        let (effect, options) = match (&*option.0, text) {
+        let (effect, options, head) = match (&*option.0, text) {
             (options::MODE_OPTION, Some(mode)) => {
                 self.change_mode(SessionModeId::new(mode), ModeSource::ConfigOption).await?
             }
             (options::MODEL_OPTION, Some(model)) => {
-                (None, self.choose(Wish::Model(model.to_string())).await?)
+                (None, self.choose(Wish::Model(model.to_string())).await?, None)
             }
             (options::EFFORT_OPTION, Some(effort)) => {
                 let effort =
                     Effort::parse(&effort).ok_or_else(|| choose::unknown_effort(&effort, &Effort::ALL))?;
-                (None, self.choose(Wish::Effort(effort)).await?)
+                (None, self.choose(Wish::Effort(effort)).await?, None)
             }
             (options::MODE_OPTION | options::MODEL_OPTION | options::EFFORT_OPTION, None) => {
                 let message = format!("the option {:?} takes the id of a value", &*option.0);
@@ -181,7 +223,8 @@ impl SessionHandle {
                 return Err(AgentError::invalid_params(format!("unknown config option {unknown:?}"), valid));
             }
         };
-        Ok(SetSessionConfigOptionResponse::new(options).meta(effect.map(|effect| effect.to_meta())))
+        Ok(SetSessionConfigOptionResponse::new(options)
+            .meta(effect.map(|effect| effect.to_meta(head.as_ref()))))
     }
 
     /// The session's working directory.
@@ -211,20 +254,15 @@ impl SessionHandle {
         }
     }
 
-    /// Ends the session: turns are cancelled and answered, what happened is recorded.
-    pub async fn close(&self) {
+    /// Ends the session: turns are cancelled and answered, what happened is recorded. Returns where the chain of its record
+    /// has come to; nothing, if it was gone already.
+    pub async fn close(&self) -> Option<Head> {
         let (reply, closed) = oneshot::channel();
-        if self.post(SessionCommand::Close(reply)).is_ok() {
-            // An error means that the actor is gone, which is what was wanted.
-            let _ = closed.await;
-        }
+        self.post(SessionCommand::Close(reply)).ok()?;
+        closed.await.ok()
     }
 
-    async fn change_mode(
-        &self,
-        mode: SessionModeId,
-        source: ModeSource,
-    ) -> Result<(Option<ModeEffect>, Vec<SessionConfigOption>), AgentError> {
+    async fn change_mode(&self, mode: SessionModeId, source: ModeSource) -> ModeOutcome {
         let (reply, answer) = oneshot::channel();
         self.post(SessionCommand::SetMode { mode, source, reply })?;
         answer.await.unwrap_or(Err(AgentError::SessionDied))
@@ -244,6 +282,8 @@ impl SessionHandle {
             | SessionCommand::Greet(_)
             | SessionCommand::SetMode { .. }
             | SessionCommand::Reload { .. }
+            | SessionCommand::Look(_)
+            | SessionCommand::Show(_)
             | SessionCommand::Choose { .. } => {
                 Some(Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
                     let text = "too many requests wait for this session: wait for some answers first";

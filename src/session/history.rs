@@ -33,6 +33,8 @@ impl History {
     /// Takes up an event.
     pub fn push(&mut self, event: &SessionEvent) {
         match event {
+            // What was for Modegate alone is nothing to the model, also while calls are open.
+            SessionEvent::UserMessage { content, .. } if content.is_empty() => {}
             SessionEvent::UserMessage { content, .. } => {
                 self.close_calls();
                 for block in content {
@@ -230,7 +232,7 @@ mod tests {
     use crate::acp::{MessageId, ToolCallStatus, ToolKind};
 
     fn user(text: &str) -> SessionEvent {
-        SessionEvent::UserMessage { message_id: MessageId::new("u"), content: vec![text.into()] }
+        SessionEvent::UserMessage { message_id: MessageId::new("u"), content: vec![text.into()], typed: None }
     }
 
     fn said(text: &str) -> SessionEvent {

@@ -2,27 +2,90 @@
 //!
 //! What came before a message or a call is durable before the client sees it (invariant 14).
 
+use std::path::PathBuf;
+
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::actor::Actor;
 use super::encoder;
 use crate::acp::{ContentBlock, MessageId, SessionModeId};
+use crate::chain::Head;
 use crate::event::SessionEvent;
-use crate::store::{ModeChange, ModeSource, Row};
+use crate::store::entry::Entry;
+use crate::store::{ModeChange, ModeSource, Row, Why};
 
 /// Characters of a title.
 const MAX_TITLE: usize = 80;
 
 impl Actor {
-    pub(super) fn record_start(&self) {
-        let (id, at) = (self.session.id.clone(), self.shared.source.now_ms());
+    /// Records that the session is there, and its first mode.
+    pub(super) fn record_start(&mut self) {
         let mode = self.session.mode.clone();
-        let cwd = self.session.workspace.cwd().to_owned();
-        self.shared.store.post(Row::Session { id: id.clone(), cwd, mode: mode.clone(), at });
-        let source = ModeSource::Start;
-        let text = self.text_of(&mode);
-        let change = ModeChange { session: id, turn: 0, from: None, to: mode, why: source.into(), text, at };
-        self.shared.store.post(Row::ModeChange(change));
+        let (cwd, directories) = self.folders();
+        self.shared.store.post(Row::Session {
+            id: self.session.id.clone(),
+            cwd,
+            directories,
+            mode: mode.clone(),
+            at: self.shared.source.now_ms(),
+        });
+        self.post_mode_change(None, mode, ModeSource::Start);
+        // A session in which nothing has happened has nothing that is worth keeping elsewhere.
+        self.session.told = self.session.head.length;
+    }
+
+    /// The working directory, and the other folders.
+    pub(super) fn folders(&self) -> (PathBuf, Vec<PathBuf>) {
+        let workspace = &self.session.workspace;
+        (workspace.cwd().to_owned(), workspace.roots()[1..].to_vec())
+    }
+
+    /// A mode change for the record; the chain has it once [`Self::follow`] is told so.
+    pub(super) fn mode_change(
+        &self,
+        from: Option<SessionModeId>,
+        to: SessionModeId,
+        why: impl Into<Why>,
+    ) -> ModeChange {
+        let (turn, at, why) = (self.session.turns, self.shared.source.now_ms(), why.into());
+        let text = self.text_of(&to);
+        let entry = Entry::Mode {
+            turn,
+            from: from.as_ref().map(ToString::to_string),
+            to: to.to_string(),
+            source: why.source.as_str().to_owned(),
+            text: text.0.clone(),
+            plan: why.plan.clone(),
+            at,
+        };
+        let link = self.session.head.next(entry.to_body());
+        ModeChange { session: self.session.id.clone(), turn, from, to, why, text, link, at }
+    }
+
+    /// Records a mode change that nobody waits for.
+    pub(super) fn post_mode_change(
+        &mut self,
+        from: Option<SessionModeId>,
+        to: SessionModeId,
+        why: impl Into<Why>,
+    ) {
+        let change = self.mode_change(from, to, why);
+        self.session.head.follow(&change.link);
+        self.shared.store.post(Row::ModeChange(Box::new(change)));
+    }
+
+    /// Puts an entry to the session's chain.
+    pub(super) fn chain(&mut self, entry: &Entry) {
+        let link = self.session.head.next(entry.to_body());
+        self.session.head.follow(&link);
+        self.shared.store.post(Row::Link { session: self.session.id.clone(), link });
+    }
+
+    /// Where the chain has come to, if the client does not know yet.
+    pub(super) fn untold_head(&mut self) -> Option<Head> {
+        let head = &self.session.head;
+        let told = std::mem::replace(&mut self.session.told, head.length);
+        (told != head.length).then(|| head.clone())
     }
 
     /// What a mode comes to, with its hash: the record keeps both.
@@ -74,18 +137,21 @@ impl Actor {
             self.shared.store.post(Row::Event { session, seq, turn, event, at });
         }
         let problem = match self.shared.store.flush().await {
-            Ok(()) if self.shared.store.is_substituted() => {
-                "This session is recorded in memory only, because the store cannot be used: it ends with the agent.\n"
-            }
-            Ok(()) => return,
+            Ok(()) => match self.shared.store.substituted() {
+                None => return,
+                Some(reason) => format!(
+                    "This session is recorded in memory only and ends with the agent, because the store cannot be used: \
+                     {reason}.\n"
+                ),
+            },
             Err(error) => {
                 tracing::error!(%error, "a session is not being recorded");
-                "This session is not being recorded: the store cannot be written.\n"
+                format!("This session is not being recorded: {error}.\n")
             }
         };
         if !std::mem::replace(&mut self.record_failed, true) {
             let message_id = MessageId::new(format!("msg_{}_r", self.session.turns));
-            let notice = SessionEvent::Notice { message_id, text: problem.into() };
+            let notice = SessionEvent::Notice { message_id, text: problem };
             let (client, id) = (&self.client, &self.session.id);
             encoder::encode(&notice, false, Vec::new, |update| client.update(id.clone(), update, None));
             self.session.push(notice);

@@ -10,7 +10,7 @@ use crate::acp::{AvailableCommandsUpdate, ConfigOptionUpdate, SessionUpdate};
 use crate::error::AgentError;
 use crate::mode::Modes;
 use crate::permission::rules::Rules;
-use crate::store::{ModeChange, ModeSource, Row, Why};
+use crate::store::{ModeSource, Why};
 
 impl Actor {
     /// Takes them. A mode that is on and no longer there is left for the most restrictive one.
@@ -35,19 +35,7 @@ impl Actor {
             self.end_what_is_denied().await;
             let text = self.text_of(&current);
             if text != was {
-                let (session, turn, at) =
-                    (self.session.id.clone(), self.session.turns, self.shared.source.now_ms());
-                let from = Some(current.clone());
-                let why = ModeSource::Reload.into();
-                self.shared.store.post(Row::ModeChange(ModeChange {
-                    session,
-                    turn,
-                    from,
-                    to: current,
-                    why,
-                    text,
-                    at,
-                }));
+                self.post_mode_change(Some(current.clone()), current, ModeSource::Reload);
             }
         }
         let choice = self.choice_of_mode();

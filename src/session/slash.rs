@@ -50,13 +50,17 @@ impl Actor {
                 }
             }
         };
-        prompt.content = command::without_command(&prompt.content, &command);
+        let typed = std::mem::take(&mut prompt.content);
+        prompt.content = command::without_command(&typed, &command);
         let goes_on = matches!(command, Command::SetMode { .. }) && !refused;
         if goes_on && !prompt.content.is_empty() {
+            prompt.typed = Some(typed);
             return Some(prompt);
         }
-        self.answers_given += 1;
-        let message_id = MessageId::new(format!("msg_c{}", self.answers_given));
+        let message_id = MessageId::new(format!("msg_c{}_0", self.session.commands + 1));
+        let content = Vec::new();
+        self.record(SessionEvent::UserMessage { message_id, content, typed: Some(typed) }, None).await;
+        let message_id = MessageId::new(format!("msg_c{}", self.session.commands));
         self.record(SessionEvent::Notice { message_id, text: said }, None).await;
         self.save().await;
         self.tell(prompt.reply, Ok(StopReason::EndTurn));

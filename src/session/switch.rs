@@ -333,7 +333,8 @@ impl Actor {
     async fn note_switched(&mut self, from: &SessionModeId, to: &str, analysis: &str, outcome: &'static str) {
         let from = from.clone();
         tracing::debug!(session = %self.session.id, %from, to, outcome, "the model wrote a mode_switch block");
-        let switch = SwitchOutcome { from, to: to.to_owned(), analysis: analysis.to_owned(), outcome };
+        let (to, analysis) = (to.to_owned(), analysis.to_owned());
+        let switch = SwitchOutcome { from, to, analysis, outcome: outcome.into() };
         self.record(SessionEvent::Switch { switch }, None).await;
     }
 

@@ -4,9 +4,12 @@
 //! file from a newer Modegate is refused.
 
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
+
+use super::Sync;
 
 /// How long a writer waits for another process that holds the file.
 pub const BUSY: Duration = Duration::from_secs(2);
@@ -14,8 +17,11 @@ pub const BUSY: Duration = Duration::from_secs(2);
 /// The same once a wait was in vain, until one is not.
 pub const STILL_BUSY: Duration = Duration::from_millis(50);
 
+/// How long to wait between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// One migration a row, in order. Never edit one that has been released: add another.
-const MIGRATIONS: [&str; 3] = [
+pub(super) const MIGRATIONS: [&str; 4] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -70,6 +76,66 @@ const MIGRATIONS: [&str; 3] = [
         text TEXT NOT NULL
     ) WITHOUT ROWID;
 ",
+    "
+    ALTER TABLE sessions ADD COLUMN owner TEXT;
+    ALTER TABLE sessions ADD COLUMN directories TEXT;
+    ALTER TABLE sessions ADD COLUMN model TEXT;
+    ALTER TABLE sessions ADD COLUMN effort TEXT;
+    ALTER TABLE sessions ADD COLUMN forked_from TEXT;
+    CREATE INDEX sessions_by_time ON sessions (updated_at, id);
+    CREATE TABLE grants (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+        mode TEXT NOT NULL,
+        allows INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        value TEXT NOT NULL,
+        turn INTEGER NOT NULL,
+        at INTEGER NOT NULL,
+        UNIQUE (session_id, mode, allows, kind, tool, value)
+    );
+    CREATE TABLE chain (
+        session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        hash TEXT NOT NULL,
+        PRIMARY KEY (session_id, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE changes (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+        turn INTEGER NOT NULL,
+        path TEXT NOT NULL,
+        before TEXT NOT NULL,
+        after TEXT NOT NULL,
+        content TEXT,
+        undone_at INTEGER
+    );
+    CREATE INDEX changes_by_session ON changes (session_id, turn);
+    CREATE INDEX changes_by_content ON changes (content);
+    CREATE TABLE uncovered (
+        session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+        turn INTEGER NOT NULL,
+        text TEXT NOT NULL,
+        UNIQUE (session_id, turn, text)
+    );
+    CREATE TABLE contents (
+        hash TEXT PRIMARY KEY,
+        content BLOB NOT NULL
+    );
+    CREATE VIEW tool_calls AS
+        SELECT session_id, seq, turn, json_extract(body, '$.id') AS id, json_extract(body, '$.name') AS name,
+            json_extract(body, '$.title') AS title, json_extract(body, '$.arguments') AS arguments, at
+        FROM events WHERE kind = 'tool_call';
+    CREATE VIEW plans AS
+        SELECT session_id, seq, turn, json_extract(body, '$.entries') AS entries, at FROM events WHERE kind = 'plan';
+    CREATE VIEW usage AS
+        SELECT session_id, seq, turn, json_extract(body, '$.used') AS used, json_extract(body, '$.size') AS size,
+            json_extract(body, '$.cache_read') AS cache_read, json_extract(body, '$.cache_write') AS cache_write,
+            json_extract(body, '$.output') AS output, at
+        FROM events WHERE kind = 'usage';
+",
 ];
 
 /// Why a database cannot be used.
@@ -82,7 +148,7 @@ pub enum OpenError {
     #[error(transparent)]
     Io(#[from] std::io::Error),
     /// The file was written by a newer Modegate.
-    #[error("the file has schema {found}, and this version knows up to {known}")]
+    #[error("it was written by a newer version (schema {found}; this one knows up to {known})")]
     Newer {
         /// What the file says.
         found: i64,
@@ -97,15 +163,36 @@ pub fn open_memory() -> Result<Connection, OpenError> {
 }
 
 /// A database in a file, readable by its owner only.
-pub fn open_file(path: &Path) -> Result<Connection, OpenError> {
+pub fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
     if let Some(folder) = path.parent() {
         private_folder(folder)?;
     }
     private_file(path)?;
+    let begun = Instant::now();
+    loop {
+        match open_once(path, sync) {
+            // Two processes that both make a new file: SQLite does not wait for this one lock by itself.
+            Err(OpenError::Sqlite(error)) if is_busy(&error) && begun.elapsed() < BUSY => {
+                thread::sleep(PAUSE);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+fn open_once(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    let synchronous = match sync {
+        Sync::Normal => "NORMAL",
+        Sync::Full => "FULL",
+    };
+    connection.pragma_update(None, "synchronous", synchronous)?;
     migrate(connection)
 }
 
@@ -132,24 +219,24 @@ fn migrate(mut connection: Connection) -> Result<Connection, OpenError> {
 }
 
 #[cfg(unix)]
-fn private_folder(folder: &Path) -> std::io::Result<()> {
+pub(super) fn private_folder(folder: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 #[cfg(unix)]
-fn private_file(path: &Path) -> std::io::Result<()> {
+pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path).map(drop)
 }
 
 #[cfg(not(unix))]
-fn private_folder(folder: &Path) -> std::io::Result<()> {
+pub(super) fn private_folder(folder: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)
 }
 
 #[cfg(not(unix))]
-fn private_file(_: &Path) -> std::io::Result<()> {
+pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
     // Elsewhere the file has the rights that its folder gives it; docs/security.md says so.
-    Ok(())
+    std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(path).map(drop)
 }

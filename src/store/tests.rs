@@ -6,10 +6,18 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::*;
-use crate::acp::MessageId;
+use crate::acp::{MessageId, SessionId, SessionModeId};
+use crate::chain::Link;
+use crate::event::SessionEvent;
 
 fn session(id: &str) -> Row {
-    Row::Session { id: SessionId::new(id), cwd: "/w".into(), mode: SessionModeId::new("ask"), at: 1 }
+    Row::Session {
+        id: SessionId::new(id),
+        cwd: "/w".into(),
+        directories: vec![],
+        mode: SessionModeId::new("ask"),
+        at: 1,
+    }
 }
 
 fn text(session: &str, seq: u64, text: &str) -> Row {
@@ -17,8 +25,10 @@ fn text(session: &str, seq: u64, text: &str) -> Row {
     Row::Event { session: SessionId::new(session), seq, turn: 1, event, at: 2 }
 }
 
-fn change(session: &str, to: &str) -> ModeChange {
+/// The chain of a session here has one entry for each mode change.
+fn change(session: &str, number: u64, to: &str) -> ModeChange {
     ModeChange {
+        link: Link { number, body: "{}".into(), hash: "h".into() },
         session: SessionId::new(session),
         turn: 0,
         from: Some(SessionModeId::new("ask")),
@@ -38,11 +48,11 @@ fn count(path: &Path, table: &str) -> i64 {
 async fn what_was_flushed_can_be_read_by_another_process_and_the_schema_is_made_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("folder/store.db");
-    for _ in 0..2 {
-        let store = Store::open(Location::File(path.clone())).unwrap();
+    for number in 1..3 {
+        let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
         store.post(session("s"));
         store.post(text("s", 0, "hello"));
-        store.record_mode_change(change("s", "plan")).await.unwrap();
+        store.record_mode_change(change("s", number, "plan")).await.unwrap();
         store.flush().await.unwrap();
     }
     let connection = Connection::open(&path).unwrap();
@@ -63,7 +73,7 @@ async fn the_file_and_its_folder_are_the_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("folder/store.db");
-    let store = Store::open(Location::File(path.clone())).unwrap();
+    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
     store.flush().await.unwrap();
     let bits = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((bits(&path), bits(path.parent().unwrap())), (0o600, 0o700));
@@ -73,7 +83,7 @@ async fn the_file_and_its_folder_are_the_owners_alone() {
 async fn a_record_that_fails_is_said_and_rows_are_kept_until_they_can_be_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
-    let store = Store::open(Location::File(path.clone())).unwrap();
+    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
     store.post(session("s"));
     store.flush().await.unwrap();
     let other = Connection::open(&path).unwrap();
@@ -82,7 +92,7 @@ async fn a_record_that_fails_is_said_and_rows_are_kept_until_they_can_be_written
         .unwrap();
     store.post(text("s", 0, "kept"));
     assert!(store.flush().await.is_err());
-    assert!(store.record_mode_change(change("s", "plan")).await.is_err());
+    assert!(store.record_mode_change(change("s", 1, "plan")).await.is_err());
     other
         .execute_batch("ALTER TABLE away RENAME TO mode_changes; ALTER TABLE gone RENAME TO events;")
         .unwrap();
@@ -95,7 +105,7 @@ async fn a_file_from_a_newer_version_is_left_alone_and_memory_is_used() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 999).unwrap();
-    let store = Store::open(Location::File(path.clone())).unwrap();
+    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
     store.post(session("s"));
     store.flush().await.unwrap();
     let tables: i64 = Connection::open(&path)
@@ -109,7 +119,7 @@ async fn a_file_from_a_newer_version_is_left_alone_and_memory_is_used() {
 async fn a_row_that_can_never_be_written_does_not_stand_in_the_way_of_others() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
-    let store = Store::open(Location::File(path.clone())).unwrap();
+    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
     for id in ["gone", "stays"] {
         store.post(session(id));
     }
@@ -117,8 +127,8 @@ async fn a_row_that_can_never_be_written_does_not_stand_in_the_way_of_others() {
     Connection::open(&path).unwrap().execute("DELETE FROM sessions WHERE id = 'gone'", []).unwrap();
     store.post(text("gone", 0, "lost"));
     store.post(text("stays", 0, "kept"));
-    assert!(store.record_mode_change(change("gone", "plan")).await.is_err());
-    store.record_mode_change(change("stays", "plan")).await.unwrap();
+    assert!(store.record_mode_change(change("gone", 1, "plan")).await.is_err());
+    store.record_mode_change(change("stays", 1, "plan")).await.unwrap();
     store.flush().await.unwrap();
     assert_eq!((count(&path, "events"), count(&path, "mode_changes")), (1, 1));
 }

@@ -11,7 +11,7 @@ use super::*;
 fn workspace() -> (TempDir, Workspace) {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("root")).unwrap();
-    let workspace = Workspace::new(&dir.path().join("root")).unwrap();
+    let workspace = Workspace::new(&dir.path().join("root"), &[]).unwrap();
     (dir, workspace)
 }
 

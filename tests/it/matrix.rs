@@ -168,7 +168,7 @@ async fn what_is_offered_runs_and_what_is_not_has_no_effect() {
     for rules in RULES {
         let layers = layers(rules);
         let home = tempfile::tempdir().unwrap();
-        let workspace = modegate::workspace::Workspace::new(home.path()).unwrap();
+        let workspace = modegate::workspace::Workspace::new(home.path(), &[]).unwrap();
         let (all, _) = Toolset::built_in()
             .with_shell(shell(Path::new("/nowhere"), Sandbox::Workspace))
             .for_session(&workspace);

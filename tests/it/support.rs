@@ -21,7 +21,7 @@ use modegate::process::Processes;
 use modegate::process::places::User;
 use modegate::process::shell::{Sandbox, Shell};
 use modegate::session::Shared;
-use modegate::store::{Location, Store};
+use modegate::store::{Location, Store, Sync};
 use modegate::tool::Toolset;
 use modegate::transport::{Line, Transport};
 use modegate::{client, rpc};
@@ -103,7 +103,7 @@ impl Harness {
             catalogue: Arc::clone(&setup.catalogue),
             compactions: false,
             sources: Arc::default(),
-            store: Store::open(setup.store).unwrap(),
+            store: Store::open(setup.store, Sync::Normal).unwrap(),
             source: Source::counted(),
             parallel: setup.parallel,
             live: setup.live,
@@ -318,6 +318,12 @@ fn validate(what: &str, value: &Value) {
                 "answer to session/set_config_option",
                 make(schemars::schema_for!(schema::SetSessionConfigOptionResponse)),
             ),
+            ("answer to session/load", make(schemars::schema_for!(schema::LoadSessionResponse))),
+            ("answer to session/resume", make(schemars::schema_for!(schema::ResumeSessionResponse))),
+            ("answer to session/fork", make(schemars::schema_for!(schema::ForkSessionResponse))),
+            ("answer to session/list", make(schemars::schema_for!(schema::ListSessionsResponse))),
+            ("answer to session/close", make(schemars::schema_for!(schema::CloseSessionResponse))),
+            ("answer to session/delete", make(schemars::schema_for!(schema::DeleteSessionResponse))),
             ("answer to _modegate/reload", make(schemars::json_schema!({ "type": "object" }))),
             ("error", make(schemars::schema_for!(schema::Error))),
         ])

@@ -7,9 +7,13 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each room and the rooms of this crate that it may name. Arrows point down.
-const LAYERS: [(&str, &[&str]); 35] = [
+const LAYERS: [(&str, &[&str]); 36] = [
     ("acp", &[]),
-    ("agent", &["acp", "client", "error", "mode", "model", "permission", "session", "workspace"]),
+    (
+        "agent",
+        &["acp", "client", "error", "ids", "mode", "model", "permission", "session", "store", "workspace"],
+    ),
+    ("chain", &["ids"]),
     ("cli", CLI),
     ("client", &["acp"]),
     ("config", CONFIG),
@@ -27,7 +31,7 @@ const LAYERS: [(&str, &[&str]); 35] = [
     ("permission", &["mode"]),
     ("policy", &["mode", "permission"]),
     ("process", &["sandbox"]),
-    ("rpc", &["acp", "agent", "client", "error", "transport"]),
+    ("rpc", &["acp", "agent", "client", "error", "session", "transport"]),
     ("sandbox", &[]),
     ("session", SESSION),
     ("session/command", &["acp", "mode"]),
@@ -36,7 +40,7 @@ const LAYERS: [(&str, &[&str]); 35] = [
     ("session/options", &["acp", "mode", "model"]),
     ("session/history", &["acp", "event", "model"]),
     ("session/reminder", &["acp", "mode", "model", "session"]),
-    ("store", &["acp", "event", "model", "tool"]),
+    ("store", &["acp", "chain", "event", "mode", "model", "permission", "tool"]),
     ("telemetry", &[]),
     ("tool", &["acp", "gate", "mode", "model", "permission", "process", "workspace"]),
     ("tool/content", &[]),
@@ -85,6 +89,7 @@ const CONFIG: &[&str] = &[
 /// What the actor's room may name.
 const SESSION: &[&str] = &[
     "acp",
+    "chain",
     "client",
     "error",
     "event",
@@ -101,8 +106,9 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 26] = [
+const PURE: [&str; 30] = [
     "acp",
+    "chain",
     "event",
     "mode",
     "model/catalogue",
@@ -116,6 +122,8 @@ const PURE: [&str; 26] = [
     "model/wire/ollama",
     "model/wire/responses",
     "permission",
+    "permission/compare",
+    "permission/grants",
     "permission/rules",
     "policy",
     "rpc/incoming",
@@ -125,6 +133,7 @@ const PURE: [&str; 26] = [
     "session/history",
     "session/options",
     "session/reminder",
+    "store/entry",
     "tool/command_line",
     "tool/content",
     "workspace/stamp",

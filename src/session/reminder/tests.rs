@@ -84,7 +84,7 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
     match step {
         Step::Mode(_) => vec![],
         Step::Prompt(text) => {
-            vec![SessionEvent::UserMessage { message_id, content: vec![text.as_str().into()] }]
+            vec![SessionEvent::UserMessage { message_id, content: vec![text.as_str().into()], typed: None }]
         }
         Step::Reply { text, calls, thought } => {
             let mut events = Vec::new();
@@ -118,7 +118,11 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
             if *calls == 0 {
                 // A reply without calls ends its turn: only a prompt brings the next request.
                 let message_id = MessageId::new(format!("p{number}"));
-                events.push(SessionEvent::UserMessage { message_id, content: vec!["go on".into()] });
+                events.push(SessionEvent::UserMessage {
+                    message_id,
+                    content: vec!["go on".into()],
+                    typed: None,
+                });
             }
             events
         }
@@ -142,7 +146,7 @@ proptest! {
         let modes = Modes::built_in();
         let mut mode = modes.resolve("plan").unwrap();
         let mut history = History::default();
-        history.push(&SessionEvent::UserMessage { message_id: MessageId::new("u"), content: vec!["go".into()] });
+        history.push(&SessionEvent::UserMessage { message_id: MessageId::new("u"), content: vec!["go".into()], typed: None });
         let mut before: Vec<(Role, Block)> = Vec::new();
         for (number, step) in steps.iter().enumerate() {
             let mut transition = None;

@@ -1,0 +1,94 @@
+//! `initialize` and `authenticate`: what the agent can do, and how its user can help it to a key.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+
+use super::Agent;
+use crate::acp::{
+    AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodTerminal, AuthenticateRequest,
+    AuthenticateResponse, Implementation, InitializeRequest, InitializeResponse, Meta, PromptCapabilities,
+    ProtocolVersion, SessionAdditionalDirectoriesCapabilities, SessionCapabilities, SessionCloseCapabilities,
+    SessionDeleteCapabilities, SessionForkCapabilities, SessionListCapabilities, SessionResumeCapabilities,
+};
+use crate::error::AgentError;
+
+/// The way to authenticate that every client can show: keys come from the environment or from the user's files.
+const ENVIRONMENT: &str = "environment";
+
+/// The way in which a client runs `modegate setup` in a terminal.
+const SETUP: &str = "setup";
+
+/// Under this key some clients say, in their capabilities, that they run a terminal for an agent's own method, and look
+/// for the command.
+const TERMINAL_META: &str = "terminal-auth";
+
+impl Agent {
+    /// Answers `initialize`: version 1, whatever version was asked for (I1).
+    pub fn initialize(&self, request: &InitializeRequest) -> InitializeResponse {
+        if request.protocol_version != ProtocolVersion::V1 {
+            tracing::info!(asked = ?request.protocol_version, "the client asked for another protocol version");
+        }
+        let takes_compactions =
+            request.client_capabilities.session.as_ref().is_some_and(|it| it.compaction.is_some());
+        self.compactions.store(takes_compactions, Ordering::Relaxed);
+        // A prompt may have pictures if the model that new sessions have sees them.
+        let catalogue = &self.shared.catalogue;
+        let images = catalogue.facts(catalogue.default_model()).images;
+        let prompts = PromptCapabilities::new().image(images).embedded_context(true);
+        InitializeResponse::new(ProtocolVersion::V1)
+            .agent_info(
+                Implementation::new("modegate", env!("CARGO_PKG_VERSION")).title("Modegate".to_owned()),
+            )
+            .agent_capabilities(
+                AgentCapabilities::new()
+                    .load_session(true)
+                    .prompt_capabilities(prompts)
+                    .session_capabilities(sessions()),
+            )
+            .auth_methods(auth_methods(request, self.surroundings.binary.as_deref()))
+    }
+
+    /// Answers `authenticate`: succeeds once the model of new sessions has the key that it needs.
+    pub fn authenticate(&self, request: &AuthenticateRequest) -> Result<AuthenticateResponse, AgentError> {
+        let method = &*request.method_id.0;
+        if ![ENVIRONMENT, SETUP].contains(&method) {
+            let message = format!("unknown authentication method {method:?}");
+            return Err(AgentError::invalid_params(message, json!({ "validMethods": [ENVIRONMENT, SETUP] })));
+        }
+        self.catalogue().map(|_| AuthenticateResponse::new())
+    }
+}
+
+/// What can be done with sessions besides prompting them. Each of these rows of the table works (I9).
+fn sessions() -> SessionCapabilities {
+    SessionCapabilities::new()
+        .list(SessionListCapabilities::new())
+        .delete(SessionDeleteCapabilities::new())
+        .resume(SessionResumeCapabilities::new())
+        .close(SessionCloseCapabilities::new())
+        .fork(SessionForkCapabilities::new())
+        .additional_directories(SessionAdditionalDirectoriesCapabilities::new())
+}
+
+/// How a client can help its user to a key.
+fn auth_methods(request: &InitializeRequest, binary: Option<&Path>) -> Vec<AuthMethod> {
+    let what = "Set a provider's key in the agent's environment, or run `modegate setup` in a terminal; the embedded model needs none";
+    let mut environment = AuthMethodAgent::new(ENVIRONMENT, "Environment").description(what.to_owned());
+    let capabilities = &request.client_capabilities;
+    let knows_meta =
+        capabilities.meta.as_ref().and_then(|meta| meta.get(TERMINAL_META)) == Some(&Value::Bool(true));
+    if let (true, Some(command)) = (knows_meta, binary) {
+        let how = json!({ "label": "modegate setup", "command": command, "args": ["setup"], "env": {} });
+        environment = environment.meta(Meta::from_iter([(TERMINAL_META.to_owned(), how)]));
+    }
+    let mut methods = vec![AuthMethod::Agent(environment)];
+    if capabilities.auth.terminal {
+        let setup = AuthMethodTerminal::new(SETUP, "Set up a provider")
+            .description("Asks for a provider and its key, and stores them for you alone".to_owned())
+            .args(vec!["setup".to_owned()]);
+        methods.push(AuthMethod::Terminal(setup));
+    }
+    methods
+}

@@ -1,0 +1,135 @@
+//! What can be done with sessions that are kept, besides opening them: listing, closing, deleting.
+
+use std::fmt::Write;
+
+use serde_json::json;
+
+use super::Agent;
+use crate::acp::{
+    CloseSessionRequest, CloseSessionResponse, DeleteSessionRequest, DeleteSessionResponse,
+    ListSessionsRequest, ListSessionsResponse, Meta, SessionId, SessionInfo,
+};
+use crate::error::AgentError;
+use crate::ids;
+use crate::session::head_meta;
+use crate::store::sessions::{Listing, OpenError, StoredSession};
+
+/// Sessions on one page of a list.
+const PAGE: usize = 50;
+
+/// Under this key of a listed session's `_meta` stands its mode (D10).
+const MODE_META: &str = "modegate/mode";
+
+impl Agent {
+    /// A page of the sessions there are, the newest first (`session/list`, S9).
+    ///
+    /// # Errors
+    /// The cursor is none that was given out, or `cwd` is not absolute.
+    pub async fn list_sessions(
+        &self,
+        request: &ListSessionsRequest,
+    ) -> Result<ListSessionsResponse, AgentError> {
+        if let Some(cwd) = request.cwd.as_ref().filter(|cwd| !cwd.is_absolute()) {
+            let message = format!("cwd is not absolute: {}", cwd.display());
+            return Err(AgentError::invalid_params(message, json!({ "cwd": "an absolute path" })));
+        }
+        let after = request.cursor.as_deref().map(read_cursor).transpose()?;
+        // Sessions are kept under the real path of their folder.
+        let cwd = request.cwd.as_ref().map(|cwd| std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone()));
+        let active = self.registry().ids();
+        // One more than is shown says whether there are more.
+        let listing = Listing { cwd, after, limit: PAGE + 1, active };
+        let mut sessions = self.shared.store.sessions(listing).await.map_err(|_| AgentError::Unreadable)?;
+        let more = sessions.len() > PAGE;
+        sessions.truncate(PAGE);
+        let next = sessions.last().filter(|_| more).map(cursor);
+        Ok(ListSessionsResponse::new(sessions.iter().map(info).collect()).next_cursor(next))
+    }
+
+    /// Ends a session that is active; it stays on the record (`session/close`, S8).
+    ///
+    /// # Errors
+    /// It is not active here.
+    pub async fn close_session(
+        &self,
+        request: &CloseSessionRequest,
+    ) -> Result<CloseSessionResponse, AgentError> {
+        let id = &request.session_id;
+        let _transit = self.registry().transit(&self.registry, id)?;
+        let handle = self.registry().remove(id).ok_or_else(|| AgentError::UnknownSession(id.clone()))?;
+        let head = handle.close().await;
+        Ok(CloseSessionResponse::new().meta(head.as_ref().map(head_meta)))
+    }
+
+    /// Ends a session if it is active, and takes it off the record (`session/delete`, S11). One that is not there is gone.
+    ///
+    /// # Errors
+    /// Another process has it open, or the record cannot be written.
+    pub async fn delete_session(
+        &self,
+        request: &DeleteSessionRequest,
+    ) -> Result<DeleteSessionResponse, AgentError> {
+        let id = &request.session_id;
+        let _transit = self.registry().transit(&self.registry, id)?;
+        let active = self.registry().remove(id);
+        if let Some(handle) = active {
+            handle.close().await;
+        }
+        match self.shared.store.delete_session(id).await {
+            Ok(()) => Ok(DeleteSessionResponse::new()),
+            Err(OpenError::Busy) => Err(AgentError::InvalidRequest(
+                "the session is open in another process: close it there first".into(),
+            )),
+            Err(OpenError::Unknown | OpenError::Store(_)) => Err(AgentError::Record),
+        }
+    }
+}
+
+fn info(session: &StoredSession) -> SessionInfo {
+    let mode = session.mode.as_ref().map(|mode| Meta::from_iter([(MODE_META.to_owned(), json!(mode))]));
+    SessionInfo::new(session.id.clone(), session.cwd.clone())
+        .additional_directories(session.directories.clone())
+        .title(session.title.clone())
+        .updated_at(ids::time_iso(session.updated_at))
+        .meta(mode)
+}
+
+/// Where a list goes on, for nobody to read.
+fn cursor(session: &StoredSession) -> String {
+    hex(&format!("{}/{}", session.updated_at, session.id))
+}
+
+fn hex(plain: &str) -> String {
+    plain.bytes().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
+        text
+    })
+}
+
+fn read_cursor(cursor: &str) -> Result<(i64, SessionId), AgentError> {
+    let read = || {
+        let pairs = cursor.as_bytes().chunks(2);
+        let bytes: Option<Vec<u8>> =
+            pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect();
+        let plain = String::from_utf8(bytes?).ok()?;
+        let (at, id) = plain.split_once('/')?;
+        Some((at.parse().ok()?, SessionId::new(id)))
+    };
+    read().ok_or_else(|| {
+        let valid = json!({ "cursor": "the nextCursor of an earlier answer" });
+        AgentError::invalid_params("the cursor is none that was given out", valid)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_leads_back_to_its_place_and_nothing_else_is_one() {
+        assert_eq!(read_cursor(&hex("12/sess_x")).unwrap(), (12, SessionId::new("sess_x")));
+        for bad in ["", "zz", "313", "é", "2f", "787878", "3132"] {
+            assert_eq!(read_cursor(bad).unwrap_err().code(), -32602, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Sessions that begin: new ones, those that are taken up again, and copies.
+//!
+//! A session is opened by one request at a time, and by one process at a time: two would write over each other.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+
+use super::registry::Transit;
+use super::{Agent, Policy};
+use crate::acp::{
+    ForkSessionRequest, ForkSessionResponse, LoadSessionRequest, LoadSessionResponse, McpServer, Meta,
+    NewSessionRequest, NewSessionResponse, ResumeSessionRequest, ResumeSessionResponse, SessionId,
+    SessionModeId,
+};
+use crate::error::AgentError;
+use crate::mode::{DEFAULT, Mode, Modes};
+use crate::model::catalogue::Catalogue;
+use crate::session::options::Choice;
+use crate::session::{Origin, SessionHandle, Shared, Start, View, head_meta, options, valid_modes};
+use crate::store::sessions::{OpenError, StoredSession};
+use crate::workspace::Workspace;
+
+/// The key in `session/new`'s `_meta` that chooses the first mode.
+const MODE_META: &str = "modegate/mode";
+
+/// What a request says of the folders and servers of a session.
+struct Wanted<'a> {
+    cwd: &'a Path,
+    directories: &'a [PathBuf],
+    servers: &'a [McpServer],
+}
+
+/// What a session is made of, but for its id and its mode.
+struct Opening {
+    workspace: Workspace,
+    shared: Shared,
+    policy: Policy,
+    notices: Vec<String>,
+}
+
+impl Agent {
+    /// Begins a session (`session/new`).
+    ///
+    /// # Errors
+    /// A folder is not absolute or does not exist, or the mode in `_meta` is unknown: no session is made.
+    pub fn new_session(&self, request: &NewSessionRequest) -> Result<NewSessionResponse, AgentError> {
+        let NewSessionRequest { cwd, additional_directories: directories, mcp_servers: servers, .. } =
+            request;
+        // What does not fit is said before what is missing.
+        let workspace = workspace(cwd, directories)?;
+        let mut opening = self.prepare(workspace, servers, self.catalogue()?);
+        let (mode, doubt) = self.first_mode(&opening.shared, &opening.policy, request.meta.as_ref())?;
+        if doubt.is_some() {
+            opening.shared.held_to = most_restrictive();
+        }
+        opening.notices.extend(doubt);
+        let id = self.shared.source.session_id();
+        let Shared { modes, catalogue, .. } = &opening.shared;
+        let choice = options::entering(modes, catalogue, &mode, &Choice::of(catalogue));
+        let options = options::config_options(modes, &mode, catalogue, &choice);
+        let modes = options::mode_state(modes, &mode);
+        self.start(id.clone(), mode, Origin::New, opening);
+        Ok(NewSessionResponse::new(id).modes(modes).config_options(options))
+    }
+
+    /// Takes a session up again and shows the client all that happened in it (`session/load`, S5). One that is active here is
+    /// shown as it is.
+    ///
+    /// # Errors
+    /// There is none of this id, another process has it open, or a folder is not absolute or does not exist.
+    pub async fn load_session(
+        &self,
+        request: &LoadSessionRequest,
+    ) -> Result<LoadSessionResponse, AgentError> {
+        let LoadSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
+        let wanted = Wanted { cwd, directories: additional_directories, servers: mcp_servers };
+        let (handle, transit) = self.take_up(session_id, &wanted).await?;
+        let View { modes, options, head } = transit.unless_lost(handle.show().await)?;
+        Ok(LoadSessionResponse::new().modes(modes).config_options(options).meta(head_meta(&head)))
+    }
+
+    /// Takes a session up again without showing what happened (`session/resume`, S7).
+    ///
+    /// # Errors
+    /// As for [`Self::load_session`].
+    pub async fn resume_session(
+        &self,
+        request: &ResumeSessionRequest,
+    ) -> Result<ResumeSessionResponse, AgentError> {
+        let ResumeSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
+        let wanted = Wanted { cwd, directories: additional_directories, servers: mcp_servers };
+        let (handle, transit) = self.take_up(session_id, &wanted).await?;
+        let View { modes, options, head } = transit.unless_lost(handle.look().await)?;
+        Ok(ResumeSessionResponse::new().modes(modes).config_options(options).meta(head_meta(&head)))
+    }
+
+    /// Begins a session as the copy of another, which goes on as it was (`session/fork`, S15).
+    ///
+    /// # Errors
+    /// There is none of this id, or a folder is not absolute or does not exist.
+    pub async fn fork_session(
+        &self,
+        request: &ForkSessionRequest,
+    ) -> Result<ForkSessionResponse, AgentError> {
+        let ForkSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
+        let workspace = workspace(cwd, additional_directories)?;
+        let opening = self.prepare(workspace, mcp_servers, self.catalogue()?);
+        if let Ok(active) = self.session(session_id) {
+            // What happened so far is on the record before it is copied.
+            active.look().await?;
+        }
+        let (id, at) = (self.shared.source.session_id(), self.shared.source.now_ms());
+        let kept = self.shared.store.fork_session(session_id, &id, at).await;
+        let kept = kept.map_err(|error| not_open(session_id, &error))?;
+        let transit = self.registry().transit(&self.registry, &id)?;
+        let mode = opening.shared.modes.stored(kept.mode.as_deref()).0.mode_id();
+        let handle = self.start(id.clone(), mode, Origin::Copy(Box::new(kept)), opening);
+        let View { modes, options, head } = transit.unless_lost(handle.look().await)?;
+        Ok(ForkSessionResponse::new(id).modes(modes).config_options(options).meta(head_meta(&head)))
+    }
+
+    /// Takes up a session that is kept, for the command line: in its own folders, and whether or not a model could answer.
+    ///
+    /// # Errors
+    /// There is none of this id, another process has it open, or its folders are gone.
+    pub async fn open_kept(&self, id: &SessionId) -> Result<SessionHandle, AgentError> {
+        let kept = self.shared.store.open_session(id).await.map_err(|error| not_open(id, &error))?;
+        let transit = self.registry().transit(&self.registry, id)?;
+        let opening = workspace(&kept.cwd, &kept.directories)
+            .map(|workspace| self.prepare(workspace, &[], Arc::clone(&self.shared.catalogue)));
+        let handle = self.start_kept(kept, opening).await?;
+        transit.unless_lost(handle.look().await)?;
+        Ok(handle)
+    }
+
+    /// Finds or opens a session. Nobody else opens or closes it until the guard is dropped.
+    async fn take_up(
+        &self,
+        id: &SessionId,
+        wanted: &Wanted<'_>,
+    ) -> Result<(SessionHandle, Transit), AgentError> {
+        let workspace = workspace(wanted.cwd, wanted.directories)?;
+        let transit = self.registry().transit(&self.registry, id)?;
+        if let Ok(active) = self.session(id) {
+            if active.workspace().roots() != workspace.roots() {
+                let message = "the session is active here in other folders: close it first";
+                return Err(AgentError::invalid_params(message, json!({ "cwd": active.cwd() })));
+            }
+            return Ok((active, transit));
+        }
+        let catalogue = self.catalogue()?;
+        let kept = self.shared.store.open_session(id).await.map_err(|error| not_open(id, &error))?;
+        let opening = self.prepare(workspace, wanted.servers, catalogue);
+        Ok((self.start_kept(kept, Ok(opening)).await?, transit))
+    }
+
+    /// Starts a session that this process has opened; lets go of it if it cannot be started.
+    async fn start_kept(
+        &self,
+        kept: StoredSession,
+        opening: Result<Opening, AgentError>,
+    ) -> Result<SessionHandle, AgentError> {
+        let id = kept.id.clone();
+        let opening = match opening {
+            Ok(opening) => opening,
+            Err(error) => {
+                if let Err(error) = self.shared.store.release_session(&id).await {
+                    tracing::warn!(%error, "a session could not be let go of");
+                }
+                return Err(error);
+            }
+        };
+        let mode = opening.shared.modes.stored(kept.mode.as_deref()).0.mode_id();
+        Ok(self.start(id, mode, Origin::Kept(Box::new(kept)), opening))
+    }
+
+    fn start(&self, id: SessionId, mode: SessionModeId, origin: Origin, opening: Opening) -> SessionHandle {
+        let Opening { workspace, shared, notices, policy: _ } = opening;
+        let start = Start { id: id.clone(), workspace, mode, notices, origin };
+        let handle = SessionHandle::start(start, shared, self.client.clone());
+        self.registry().add(id, handle.clone());
+        handle
+    }
+
+    /// What holds for a session in these folders now.
+    fn prepare(&self, workspace: Workspace, servers: &[McpServer], catalogue: Arc<Catalogue>) -> Opening {
+        let policy = (self.surroundings.policy)(workspace.cwd());
+        let (tools, missing) = self.shared.tools.for_session(&workspace);
+        let mut notices: Vec<String> =
+            not_started(servers).into_iter().chain(catalogue.ambiguity()).collect();
+        notices.extend(missing.map(str::to_owned));
+        notices.extend(told_of(&policy));
+        let shared = Shared {
+            tools,
+            modes: Arc::clone(&policy.modes),
+            rules: Arc::clone(&policy.rules),
+            held_to: if policy.problems.is_empty() { None } else { most_restrictive() },
+            catalogue,
+            compactions: self.compactions.load(Ordering::Relaxed),
+            ..self.shared.clone()
+        };
+        Opening { workspace, shared, policy, notices }
+    }
+
+    fn first_mode(
+        &self,
+        shared: &Shared,
+        policy: &Policy,
+        meta: Option<&Meta>,
+    ) -> Result<(SessionModeId, Option<String>), AgentError> {
+        let modes = &shared.modes;
+        let Some(asked) = meta.and_then(|meta| meta.get(MODE_META)) else {
+            let asked = self.default_mode.as_ref().map(|mode| mode.0.to_string());
+            let asked = asked.or_else(|| policy.default_mode.clone()).unwrap_or_else(|| DEFAULT.to_owned());
+            return Ok(match modes.resolve(&asked) {
+                Ok(mode) => (mode.mode_id(), None),
+                // It was there when it was asked for.
+                Err(unknown) => {
+                    let mode = modes.most_restrictive();
+                    let text = format!("{unknown}. This session begins in {} mode.\n\n", mode.id);
+                    (mode.mode_id(), Some(text))
+                }
+            });
+        };
+        let Value::String(asked) = asked else {
+            let message = format!("_meta[{MODE_META:?}] is the id of a mode");
+            return Err(AgentError::invalid_params(message, valid_modes(modes)));
+        };
+        match modes.resolve(asked) {
+            Ok(mode) => Ok((mode.mode_id(), None)),
+            Err(unknown) => Err(AgentError::invalid_params(unknown.to_string(), valid_modes(modes))),
+        }
+    }
+}
+
+fn not_open(id: &SessionId, error: &OpenError) -> AgentError {
+    match error {
+        OpenError::Unknown => AgentError::UnknownSession(id.clone()),
+        OpenError::Busy => AgentError::InvalidRequest(
+            "the session is open in another process: close it there, or end that process".into(),
+        ),
+        OpenError::Store(_) => AgentError::Unreadable,
+    }
+}
+
+/// What sessions are held to where something about modes cannot be known: the built-in plan, whatever the user's own is.
+fn most_restrictive() -> Option<Arc<Mode>> {
+    Modes::built_in().resolve("plan").ok().cloned().map(Arc::new)
+}
+
+/// What the user is told while a file of modes cannot be used.
+fn told_of(policy: &Policy) -> Option<String> {
+    if policy.problems.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "{}\nNothing of such a file holds, its rules included. Until it is mended, this session can do no more than plan mode \
+         allows.\n\n",
+        policy.problems.join("\n")
+    ))
+}
+
+fn workspace(cwd: &Path, directories: &[PathBuf]) -> Result<Workspace, AgentError> {
+    let invalid = |key: &str, message: String| {
+        let valid = if key == "cwd" {
+            json!({ "cwd": "an absolute path of a directory that exists" })
+        } else {
+            json!({ key: "absolute paths of directories that exist" })
+        };
+        Err(AgentError::invalid_params(message, valid))
+    };
+    let named = directories.iter().map(|folder| ("additionalDirectories", folder.as_path()));
+    for (key, folder) in std::iter::once(("cwd", cwd)).chain(named) {
+        if !folder.is_absolute() {
+            return invalid(key, format!("{key} is not absolute: {}", folder.display()));
+        }
+    }
+    match Workspace::new(cwd, directories) {
+        Ok(workspace) => Ok(workspace),
+        Err(unusable) => {
+            let key = if unusable.folder == cwd { "cwd" } else { "additionalDirectories" };
+            invalid(key, format!("{key} cannot be used: {unusable}"))
+        }
+    }
+}
+
+/// What the user is told of servers that the client wants started.
+fn not_started(servers: &[McpServer]) -> Option<String> {
+    let names: Vec<&str> = servers
+        .iter()
+        .map(|server| match server {
+            McpServer::Stdio(server) => server.name.as_str(),
+            McpServer::Http(server) => server.name.as_str(),
+            McpServer::Sse(server) => server.name.as_str(),
+            // The schema may grow; what cannot be named is still not started.
+            _ => "another",
+        })
+        .collect();
+    if names.is_empty() {
+        return None;
+    }
+    Some(format!("MCP servers are not supported yet; not started: {}.\n\n", names.join(", ")))
+}

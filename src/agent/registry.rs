@@ -1,0 +1,86 @@
+//! Which sessions are active, and which are just being opened or closed. The only lock of the agent, never held across an
+//! await.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::acp::SessionId;
+use crate::error::AgentError;
+use crate::session::SessionHandle;
+
+/// The sessions of an agent.
+#[derive(Default)]
+pub(super) struct Registry {
+    active: HashMap<SessionId, SessionHandle>,
+    /// Those that a request is opening or closing.
+    moving: HashSet<SessionId>,
+}
+
+/// The registry as its agent and those who move a session share it.
+pub(super) type SharedRegistry = Arc<Mutex<Registry>>;
+
+/// A panic elsewhere does not make the list of sessions wrong.
+pub(super) fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
+    registry.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Leave to open or close one session, until it is dropped.
+pub(super) struct Transit {
+    registry: SharedRegistry,
+    id: SessionId,
+}
+
+impl Registry {
+    /// Takes note that a session is being opened or closed.
+    ///
+    /// # Errors
+    /// Another request is at it.
+    pub fn transit(&mut self, shared: &SharedRegistry, id: &SessionId) -> Result<Transit, AgentError> {
+        if self.moving.insert(id.clone()) {
+            return Ok(Transit { registry: Arc::clone(shared), id: id.clone() });
+        }
+        let text = "the session is just being opened or closed: wait for that answer";
+        Err(AgentError::InvalidRequest(text.into()))
+    }
+
+    /// A session is active from now on.
+    pub fn add(&mut self, id: SessionId, handle: SessionHandle) {
+        self.active.insert(id, handle);
+    }
+
+    /// A session is no longer active.
+    pub fn remove(&mut self, id: &SessionId) -> Option<SessionHandle> {
+        self.active.remove(id)
+    }
+
+    /// None is active any more.
+    pub fn clear(&mut self) -> Vec<SessionHandle> {
+        self.active.drain().map(|(_, handle)| handle).collect()
+    }
+
+    /// A session that is active.
+    pub fn get(&self, id: &SessionId) -> Option<&SessionHandle> {
+        self.active.get(id)
+    }
+
+    /// Those that are active.
+    pub fn ids(&self) -> Vec<SessionId> {
+        self.active.keys().cloned().collect()
+    }
+}
+
+impl Transit {
+    /// Passes an outcome on; a session that could not be taken up is not active.
+    pub fn unless_lost<T>(self, outcome: Result<T, AgentError>) -> Result<T, AgentError> {
+        if let Err(AgentError::Unreadable) = &outcome {
+            lock(&self.registry).remove(&self.id);
+        }
+        outcome
+    }
+}
+
+impl Drop for Transit {
+    fn drop(&mut self) {
+        lock(&self.registry).moving.remove(&self.id);
+    }
+}

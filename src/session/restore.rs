@@ -1,0 +1,205 @@
+//! A session of old: taking up what is kept of it, and showing it to a client again.
+//!
+//! The state comes from the same events as it did when they happened. What the end of a process cut off is closed here, and
+//! the closing is recorded, so that every later reading gives the same.
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Origin;
+use super::actor::Actor;
+use super::encoder;
+use super::handle::View;
+use super::options::{self, Choice};
+use super::reminder::Transition;
+use crate::acp::SessionModeId;
+use crate::error::AgentError;
+use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
+use crate::model::Effort;
+use crate::store::sessions::StoredSession;
+use crate::store::{ModeSource, Row, StoreError};
+
+/// Events that are read at once.
+const PAGE: usize = 256;
+
+/// What the model is told of the time in between.
+const MEANWHILE: &str = "This session goes on after it was closed. Files may have changed since, and commands that ran in \
+                         the background have ended.";
+
+impl Actor {
+    /// Begins: as new, or from what is kept.
+    ///
+    /// # Errors
+    /// What is kept cannot be read.
+    pub(super) async fn begin(&mut self, origin: Origin) -> Result<(), StoreError> {
+        match origin {
+            Origin::New => self.record_start(),
+            Origin::Kept(stored) => {
+                self.session.head = stored.head.clone();
+                self.session.told = stored.head.length;
+                self.restore(*stored, ModeSource::Load).await?;
+            }
+            Origin::Copy(stored) => {
+                let mode = stored.mode.clone().unwrap_or_default();
+                self.restore(*stored, ModeSource::Fork).await?;
+                if mode == *self.session.mode.0 {
+                    // The chain of the copy begins with its mode.
+                    self.post_mode_change(None, self.session.mode.clone(), ModeSource::Fork);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn restore(&mut self, stored: StoredSession, source: ModeSource) -> Result<(), StoreError> {
+        let id = self.session.id.clone();
+        self.session.turns = stored.turns;
+        self.choose_again(stored.chosen.as_ref());
+        for grant in self.shared.store.grants(&id).await? {
+            if grant.allows {
+                self.session.grants.allow(&grant.mode, grant.scope);
+            } else {
+                self.session.grants.reject(&grant.mode, grant.scope);
+            }
+        }
+        // The mode that the model knows of.
+        let (mut known, mut said) = (None, false);
+        while self.session.saved < stored.events {
+            let page = self.shared.store.events(&id, self.session.saved, PAGE).await?;
+            let Some(last) = page.last() else { break };
+            self.session.saved = last.seq + 1;
+            for kept in page {
+                match &kept.event {
+                    SessionEvent::ModeChange { from, .. } => {
+                        known.get_or_insert_with(|| from.clone());
+                        self.session.previous = Some(from.clone());
+                    }
+                    // It has been asked since the mode changed last.
+                    SessionEvent::AgentText { .. } | SessionEvent::ToolCall(_) => {
+                        (known, said) = (None, true);
+                    }
+                    _ => {}
+                }
+                self.session.take_up(&kept.event);
+            }
+        }
+        self.close_what_was_cut_off();
+        self.keep_folders(&stored);
+        let to = self.session.mode.clone();
+        if let Some(from) = stored.mode.filter(|mode| *mode != *to.0).map(SessionModeId::new) {
+            // Its file is gone, or an alias was kept: what holds is on the record, too.
+            self.post_mode_change(Some(from.clone()), to.clone(), source);
+            self.session.previous = None;
+            known.get_or_insert(from.clone());
+            self.session.push(SessionEvent::ModeChange { from, to: to.clone(), unconfirmed: Vec::new() });
+        }
+        if let Some(from) = known.filter(|_| said) {
+            self.session.note_transition(Transition { from, to, unconfirmed: 0 }, None);
+        }
+        if said {
+            self.session.for_model.push((MEANWHILE.to_owned(), false));
+        }
+        self.save().await;
+        Ok(())
+    }
+
+    /// The user's choice of who answers, if it can still be had.
+    fn choose_again(&mut self, chosen: Option<&(String, String)>) {
+        let Some((model, effort)) = chosen else { return };
+        match self.shared.catalogue.resolve(model) {
+            Ok(model) => {
+                let effort = Effort::parse(effort).unwrap_or_default();
+                self.session.chosen = Choice { model, effort };
+            }
+            Err(error) => self.session.notices.push(format!("{error}. Another model answers.\n\n")),
+        }
+        self.session.active = self.choice_of_mode();
+        self.shared.model.prepare(&self.session.active.model);
+    }
+
+    /// Closes the calls and the compaction that were under way when the process ended.
+    fn close_what_was_cut_off(&mut self) {
+        if let Some(id) = self.session.compacting.take() {
+            self.session.push(SessionEvent::Compaction { id, stage: Compaction::Cancelled });
+        }
+        let begun = std::mem::take(&mut self.session.begun_calls);
+        let mut open: Vec<_> = self.session.open_calls.keys().cloned().chain(begun).collect();
+        open.sort_by(|a, b| a.0.cmp(&b.0));
+        for call in open {
+            let text =
+                "Interrupted: the agent was stopped while this call was under way. It may have had effects.";
+            self.session.push(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(call, text)));
+        }
+    }
+
+    /// The folders that it has from now on. What a request begins with names the first, and is made anew for another.
+    fn keep_folders(&mut self, stored: &StoredSession) {
+        let (cwd, directories) = self.folders();
+        if cwd == stored.cwd {
+            self.session.system = stored.system.as_deref().map(Into::into);
+        }
+        if cwd != stored.cwd || directories != stored.directories {
+            let session = self.session.id.clone();
+            self.shared.store.post(Row::Folders { session, cwd, directories });
+        }
+    }
+
+    /// Shows the client all that happened, in order.
+    ///
+    /// # Errors
+    /// What happened cannot be read.
+    pub(super) async fn show(&mut self) -> Result<View, AgentError> {
+        self.save().await;
+        let id = self.session.id.clone();
+        let (mut from, end) = (0, self.session.saved);
+        // What was on then, as the client saw it.
+        let mut then = Shown { mode: None, choice: self.session.chosen.clone() };
+        while from < end {
+            let page = self.shared.store.events(&id, from, PAGE).await.map_err(|_| AgentError::Unreadable)?;
+            let Some(last) = page.last() else { break };
+            from = last.seq + 1;
+            for kept in page {
+                // A client that does not read is waited for, so that no more than a page is in memory.
+                let room = self.client.room().await;
+                self.show_event(&kept.event, &mut then, room);
+            }
+        }
+        Ok(self.view())
+    }
+
+    fn show_event(&self, event: &SessionEvent, then: &mut Shown, room: OwnedSemaphorePermit) {
+        let (shared, session) = (&self.shared, &self.session);
+        match event {
+            SessionEvent::ModeChange { to, .. } => {
+                then.mode = Some(to.clone());
+                then.choice = options::entering(&shared.modes, &shared.catalogue, to, &session.chosen);
+            }
+            SessionEvent::ModelChange { model, effort } => {
+                then.choice = Choice { model: model.clone(), effort: *effort };
+            }
+            _ => {}
+        }
+        let mut room = Some(room);
+        let mode = then.mode.as_ref().unwrap_or(&session.mode);
+        encoder::encode_again(
+            event,
+            shared.compactions,
+            || options::config_options(&shared.modes, mode, &shared.catalogue, &then.choice),
+            |update| self.client.update(session.id.clone(), update, room.take()),
+        );
+    }
+
+    /// What a client is told of the session as it is now.
+    pub(super) fn view(&self) -> View {
+        View {
+            modes: options::mode_state(&self.shared.modes, &self.session.mode),
+            options: self.options(),
+            head: self.session.head.clone(),
+        }
+    }
+}
+
+/// What a client saw at some time.
+struct Shown {
+    mode: Option<SessionModeId>,
+    choice: Choice,
+}

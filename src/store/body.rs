@@ -1,0 +1,359 @@
+//! Events as JSON and back. The JSON is this file's own: domain types know nothing of it.
+//!
+//! What is read may have been written by an earlier version, or by hand: what cannot be understood is an error that says so,
+//! never a guess.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use crate::event::{Compaction, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
+use crate::model::{Effort, ModelId, Seal, Usage};
+use crate::tool::{Location, ToolContent};
+
+/// An event's kind and body.
+pub fn write(event: &SessionEvent) -> (&'static str, Value) {
+    match event {
+        SessionEvent::UserMessage { message_id, content, typed: None } => {
+            ("user_message", json!({ "message_id": message_id, "content": content }))
+        }
+        SessionEvent::UserMessage { message_id, content, typed } => {
+            ("user_message", json!({ "message_id": message_id, "content": content, "typed": typed }))
+        }
+        SessionEvent::AgentText { message_id, text, shown: None } => {
+            ("agent_text", json!({ "message_id": message_id, "text": text }))
+        }
+        SessionEvent::AgentText { message_id, text, shown } => {
+            ("agent_text", json!({ "message_id": message_id, "text": text, "shown": shown }))
+        }
+        SessionEvent::Switch { switch: SwitchOutcome { from, to, analysis, outcome } } => {
+            ("mode_switch", json!({ "from": from, "to": to, "analysis": analysis, "outcome": outcome }))
+        }
+        SessionEvent::AgentThought { message_id, text } => {
+            ("agent_thought", json!({ "message_id": message_id, "text": text }))
+        }
+        SessionEvent::Notice { message_id, text } => {
+            ("notice", json!({ "message_id": message_id, "text": text }))
+        }
+        SessionEvent::ToolCallBegun { id, name, kind } => {
+            ("tool_call_begun", json!({ "id": id, "name": name, "kind": kind }))
+        }
+        SessionEvent::ToolCall(call) => ("tool_call", write_call(call)),
+        SessionEvent::ToolCallUpdate(update) => (
+            "tool_call_update",
+            json!({
+                "id": update.id,
+                "status": update.status,
+                "content": update.content.as_ref().map(|all| all.iter().map(write_content).collect::<Vec<_>>()),
+                "result": update.result,
+                "denied": update.denied,
+            }),
+        ),
+        SessionEvent::Plan { entries } => ("plan", json!({ "entries": entries })),
+        SessionEvent::Title { title } => ("title", json!({ "title": title })),
+        SessionEvent::ModeChange { from, to, unconfirmed } => {
+            ("mode_change", json!({ "from": from, "to": to, "unconfirmed": unconfirmed }))
+        }
+        SessionEvent::Sealed { seal } => {
+            ("sealed", json!({ "model": seal.origin.as_str(), "data": seal.data }))
+        }
+        SessionEvent::ModelChange { model, effort } => {
+            ("model_change", json!({ "model": model.as_str(), "effort": effort.as_str() }))
+        }
+        SessionEvent::Usage(Usage { used, size, cache_read, cache_write, output }) => (
+            "usage",
+            json!({
+                "used": used,
+                "size": size,
+                "cache_read": cache_read,
+                "cache_write": cache_write,
+                "output": output,
+            }),
+        ),
+        SessionEvent::Compaction { id, stage } => ("compaction", write_compaction(id, stage)),
+        SessionEvent::Stop { reason } => ("stop", json!({ "reason": reason })),
+    }
+}
+
+fn write_call(call: &ToolCallEvent) -> Value {
+    json!({
+        "id": call.id,
+        "model_id": call.model_id,
+        "name": call.name,
+        "title": call.title,
+        "kind": call.kind,
+        "arguments": call.arguments,
+        "announced": call.is_announced,
+        "locations": call.locations.iter().map(write_location).collect::<Vec<_>>(),
+    })
+}
+
+fn write_compaction(id: &str, stage: &Compaction) -> Value {
+    match stage {
+        Compaction::Begun => json!({ "id": id, "stage": "begun" }),
+        Compaction::Done { summary, opening, kept } => {
+            json!({ "id": id, "stage": "done", "summary": summary, "opening": opening, "kept": kept })
+        }
+        Compaction::Failed { reason } => json!({ "id": id, "stage": "failed", "reason": reason }),
+        Compaction::Cancelled => json!({ "id": id, "stage": "cancelled" }),
+    }
+}
+
+// A path that is no text is shown as well as it can be: it is for people to look at.
+fn write_location(location: &Location) -> Value {
+    json!({ "path": location.path.to_string_lossy(), "line": location.line })
+}
+
+fn write_content(content: &ToolContent) -> Value {
+    match content {
+        ToolContent::Text(text) => json!({ "text": text }),
+        ToolContent::Diff { path, old, new } => {
+            json!({ "path": path.to_string_lossy(), "old": old, "new": new })
+        }
+    }
+}
+
+/// Reads an event. The error is one sentence.
+pub fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
+    let mut body = Body::parse(body)?;
+    Ok(match kind {
+        "user_message" => SessionEvent::UserMessage {
+            message_id: body.take("message_id")?,
+            content: body.take("content")?,
+            typed: body.take("typed")?,
+        },
+        "agent_text" => SessionEvent::AgentText {
+            message_id: body.take("message_id")?,
+            text: body.take("text")?,
+            shown: body.take("shown")?,
+        },
+        "agent_thought" => {
+            SessionEvent::AgentThought { message_id: body.take("message_id")?, text: body.take("text")? }
+        }
+        "notice" => SessionEvent::Notice { message_id: body.take("message_id")?, text: body.take("text")? },
+        "mode_switch" => SessionEvent::Switch {
+            switch: SwitchOutcome {
+                from: body.take("from")?,
+                to: body.take("to")?,
+                analysis: body.take("analysis")?,
+                outcome: body.take::<String>("outcome")?.into(),
+            },
+        },
+        "tool_call_begun" => SessionEvent::ToolCallBegun {
+            id: body.take("id")?,
+            name: body.take("name")?,
+            kind: body.take("kind")?,
+        },
+        "tool_call" => SessionEvent::ToolCall(read_call(&mut body)?),
+        "tool_call_update" => SessionEvent::ToolCallUpdate(read_update(&mut body)?),
+        "plan" => SessionEvent::Plan { entries: body.take("entries")? },
+        "title" => SessionEvent::Title { title: body.take("title")? },
+        "mode_change" => SessionEvent::ModeChange {
+            from: body.take("from")?,
+            to: body.take("to")?,
+            unconfirmed: body.take("unconfirmed")?,
+        },
+        "sealed" => SessionEvent::Sealed {
+            seal: Seal { origin: body.model("model")?, data: Arc::new(body.take("data")?) },
+        },
+        "model_change" => {
+            let effort: String = body.take("effort")?;
+            let effort = Effort::parse(&effort).ok_or_else(|| format!("there is no effort {effort:?}"))?;
+            SessionEvent::ModelChange { model: body.model("model")?, effort }
+        }
+        "usage" => SessionEvent::Usage(Usage {
+            used: body.take("used")?,
+            size: body.take("size")?,
+            cache_read: body.take("cache_read")?,
+            cache_write: body.take("cache_write")?,
+            output: body.take("output")?,
+        }),
+        "compaction" => SessionEvent::Compaction { id: body.take("id")?, stage: read_stage(&mut body)? },
+        "stop" => SessionEvent::Stop { reason: body.take("reason")? },
+        unknown => return Err(format!("there is no event {unknown:?}")),
+    })
+}
+
+fn read_call(body: &mut Body) -> Result<ToolCallEvent, String> {
+    let locations: Vec<Map<String, Value>> = body.take("locations")?;
+    let location = |map| {
+        let mut body = Body(map);
+        Ok::<_, String>(Location {
+            path: body.take::<String>("path")?.into(),
+            line: body.take::<Option<u32>>("line")?,
+        })
+    };
+    Ok(ToolCallEvent {
+        id: body.take("id")?,
+        model_id: body.take("model_id")?,
+        name: body.take("name")?,
+        title: body.take("title")?,
+        kind: body.take("kind")?,
+        arguments: body.take("arguments")?,
+        locations: locations.into_iter().map(location).collect::<Result<_, _>>()?,
+        is_announced: body.take::<Option<bool>>("announced")?.unwrap_or_default(),
+    })
+}
+
+fn read_update(body: &mut Body) -> Result<ToolCallUpdateEvent, String> {
+    let content: Option<Vec<Map<String, Value>>> = body.take("content")?;
+    let content =
+        content.map(|all| all.into_iter().map(read_content).collect::<Result<_, _>>()).transpose()?;
+    Ok(ToolCallUpdateEvent {
+        id: body.take("id")?,
+        status: body.take("status")?,
+        content,
+        result: body.take("result")?,
+        denied: body.take::<Option<String>>("denied")?.map(Into::into),
+    })
+}
+
+fn read_content(map: Map<String, Value>) -> Result<ToolContent, String> {
+    let mut body = Body(map);
+    if let Some(text) = body.take("text")? {
+        return Ok(ToolContent::Text(text));
+    }
+    Ok(ToolContent::Diff {
+        path: body.take::<String>("path")?.into(),
+        old: body.take("old")?,
+        new: body.take("new")?,
+    })
+}
+
+fn read_stage(body: &mut Body) -> Result<Compaction, String> {
+    let stage: String = body.take("stage")?;
+    Ok(match stage.as_str() {
+        "begun" => Compaction::Begun,
+        "done" => Compaction::Done {
+            summary: body.take("summary")?,
+            opening: body.take("opening")?,
+            kept: body.take("kept")?,
+        },
+        "failed" => Compaction::Failed { reason: body.take("reason")? },
+        "cancelled" => Compaction::Cancelled,
+        unknown => return Err(format!("a compaction has no stage {unknown:?}")),
+    })
+}
+
+/// A JSON object that is taken apart.
+struct Body(Map<String, Value>);
+
+impl Body {
+    fn parse(text: &str) -> Result<Self, String> {
+        serde_json::from_str(text).map(Self).map_err(|error| error.to_string())
+    }
+
+    /// What stands under a key; nothing reads as null.
+    fn take<T: DeserializeOwned>(&mut self, key: &str) -> Result<T, String> {
+        let value = self.0.remove(key).unwrap_or_default();
+        serde_json::from_value(value).map_err(|error| format!("{key}: {error}"))
+    }
+
+    fn model(&mut self, key: &str) -> Result<ModelId, String> {
+        Ok(ModelId::new(self.take::<String>(key)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acp::{
+        ContentBlock, MessageId, PlanEntry, PlanEntryPriority, PlanEntryStatus, SessionModeId, StopReason,
+        ToolCallId, ToolCallStatus, ToolKind,
+    };
+
+    fn check(event: &SessionEvent) {
+        let (kind, body) = write(event);
+        assert_eq!(read(kind, &body.to_string()).as_ref(), Ok(event));
+    }
+
+    #[test]
+    fn every_event_is_read_as_it_was_written() {
+        let message_id = MessageId::new("m");
+        let mode = SessionModeId::new;
+        let text = || "é \u{1f600} \"x\"\n".to_owned();
+        let content = vec![ContentBlock::from("hello")];
+        let call = ToolCallEvent {
+            id: ToolCallId::new("c"),
+            model_id: "x".into(),
+            name: "read_file".into(),
+            title: "Read a".into(),
+            kind: ToolKind::Read,
+            arguments: json!({ "b": 1, "a": [null] }),
+            locations: vec![Location { path: "/w/a".into(), line: Some(3) }],
+            is_announced: true,
+        };
+        let diff = ToolContent::Diff { path: "/w/a".into(), old: None, new: text() };
+        let update = ToolCallUpdateEvent {
+            id: ToolCallId::new("c"),
+            status: ToolCallStatus::Failed,
+            content: Some(vec![ToolContent::Text(text()), diff]),
+            result: Some(text()),
+            denied: Some("access".into()),
+        };
+        let done = Compaction::Done { summary: text(), opening: text(), kept: 3 };
+        let entry = PlanEntry::new("Look", PlanEntryPriority::High, PlanEntryStatus::InProgress);
+        let model = || ModelId::new("p/m");
+        let seal = Seal { origin: model(), data: Arc::new(json!({ "s": "x" })) };
+        let usage = Usage { used: 1, size: 2, cache_read: 3, cache_write: 4, output: 5 };
+        let switch = SwitchOutcome {
+            from: mode("ask"),
+            to: "plan".into(),
+            analysis: text(),
+            outcome: "switched".into(),
+        };
+        let compaction = |stage| SessionEvent::Compaction { id: "k".into(), stage };
+        for event in [
+            SessionEvent::UserMessage {
+                message_id: message_id.clone(),
+                content: content.clone(),
+                typed: None,
+            },
+            SessionEvent::UserMessage {
+                message_id: message_id.clone(),
+                content: Vec::new(),
+                typed: Some(content),
+            },
+            SessionEvent::AgentText { message_id: message_id.clone(), text: text(), shown: None },
+            SessionEvent::AgentText { message_id: message_id.clone(), text: text(), shown: Some(text()) },
+            SessionEvent::AgentThought { message_id: message_id.clone(), text: text() },
+            SessionEvent::Notice { message_id, text: text() },
+            SessionEvent::Switch { switch },
+            SessionEvent::ToolCallBegun { id: ToolCallId::new("c"), name: "n".into(), kind: ToolKind::Edit },
+            SessionEvent::ToolCall(call),
+            SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::begun(ToolCallId::new("c"))),
+            SessionEvent::ToolCallUpdate(update),
+            SessionEvent::Plan { entries: vec![entry] },
+            SessionEvent::Title { title: text() },
+            SessionEvent::ModeChange {
+                from: mode("ask"),
+                to: mode("plan"),
+                unconfirmed: vec![ToolCallId::new("c")],
+            },
+            SessionEvent::Sealed { seal },
+            SessionEvent::ModelChange { model: model(), effort: Effort::High },
+            SessionEvent::Usage(usage),
+            compaction(Compaction::Begun),
+            compaction(done),
+            compaction(Compaction::Failed { reason: text() }),
+            compaction(Compaction::Cancelled),
+            SessionEvent::Stop { reason: StopReason::EndTurn },
+        ] {
+            check(&event);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_understood_says_so() {
+        for (kind, body, said) in [
+            ("agent_text", "{}", "message_id: "),
+            ("agent_text", "no", "expected"),
+            ("stop", r#"{"reason":"bored"}"#, "reason: unknown variant"),
+            ("dance", "{}", "there is no event \"dance\""),
+        ] {
+            let error = read(kind, body).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! What a session's chain says: mode changes, denials, remembered answers, and calls that change something, as JSON.
+//!
+//! A call is kept with all that its decision rested on, so that it can be decided again (`modegate audit`).
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::mode::ShellUse;
+use crate::permission::{CallFacts, Commands, Effect, Scope, Target};
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "entry", rename_all = "snake_case")]
+pub enum Entry {
+    /// The mode changed, or was first set.
+    Mode {
+        /// The turn; 0 before the first.
+        turn: u64,
+        /// The mode before; none for the first.
+        from: Option<String>,
+        /// The mode after.
+        to: String,
+        /// By which way.
+        source: String,
+        /// The hash of the mode's text.
+        text: String,
+        /// The hash of the plan that was accepted with it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        plan: Option<String>,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
+    /// A call was denied.
+    Denial {
+        /// The turn.
+        turn: u64,
+        /// The call.
+        call: String,
+        /// The tool.
+        tool: String,
+        /// The mode that was on.
+        mode: String,
+        /// The rule that decided.
+        rule: String,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
+    /// The user answered a question once and for all.
+    Answer {
+        /// The turn.
+        turn: u64,
+        /// The mode in which it holds.
+        mode: String,
+        /// Yes or no.
+        allows: bool,
+        /// What it covers.
+        scope: ScopeRow,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
+    /// A call that changes something was given leave to run.
+    Call {
+        /// The turn.
+        turn: u64,
+        /// The call.
+        call: String,
+        /// What the decision rested on.
+        facts: Facts,
+        /// The mode that was on.
+        mode: String,
+        /// The hash of the text of all that it was decided under.
+        under: String,
+        /// Why it was not asked for, or that it was.
+        consent: Consent,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
+    /// The user had the files of a turn put back.
+    Undo {
+        /// The turn that was undone.
+        turn: u64,
+        /// How many files.
+        files: u64,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
+}
+
+/// On what a call's leave rests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Consent {
+    /// The mode and the rules do not have it asked for.
+    Mode,
+    /// The user was asked and said yes.
+    User,
+    /// The user had said yes to its like, once and for all.
+    Remembered,
+}
+
+/// A call's facts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    tool: String,
+    effect: String,
+    shell: String,
+    background: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    targets: Vec<Place>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    command: Option<Line>,
+}
+
+/// A path: below the session's folder, or absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    inside: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Line {
+    #[serde(rename = "line")]
+    whole: String,
+    texts: Vec<String>,
+    plain: Vec<String>,
+    covered: Option<Vec<String>>,
+}
+
+/// What a remembered answer covers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScopeRow {
+    /// `tool`, `below` or `command`.
+    pub kind: String,
+    /// The tool.
+    pub tool: String,
+    /// The path or the command; empty for a tool as such.
+    pub value: String,
+}
+
+impl Entry {
+    /// As a chain keeps it.
+    pub fn to_body(&self) -> String {
+        serde_json::to_string(self).expect("an entry is texts and numbers")
+    }
+
+    /// Reads what a chain keeps. The error is one sentence.
+    pub fn read(body: &str) -> Result<Self, String> {
+        serde_json::from_str(body).map_err(|error| error.to_string())
+    }
+}
+
+const EFFECTS: [(Effect, &str); 8] = [
+    (Effect::Read, "read"),
+    (Effect::Session, "session"),
+    (Effect::Delegate, "delegate"),
+    (Effect::Network, "network"),
+    (Effect::Edit, "edit"),
+    (Effect::Execute, "execute"),
+    (Effect::State, "state"),
+    (Effect::Unknown, "unknown"),
+];
+
+const SHELLS: [(ShellUse, &str); 3] =
+    [(ShellUse::Off, "off"), (ShellUse::ReadOnly, "read_only"), (ShellUse::Full, "full")];
+
+fn word<T: Copy + PartialEq>(table: &[(T, &'static str)], value: T) -> String {
+    table.iter().find(|(known, _)| *known == value).map_or_else(String::new, |(_, word)| (*word).to_owned())
+}
+
+/// What a word stands for. One that is not known is the last of the table, which is the strictest.
+fn meaning<T: Copy>(table: &[(T, &'static str)], word: &str) -> T {
+    table.iter().find(|(_, known)| *known == word).unwrap_or(&table[table.len() - 1]).0
+}
+
+impl Facts {
+    /// Of a call in a session whose folder is `cwd`: paths in there are kept without it.
+    pub fn new(facts: &CallFacts, cwd: &Path) -> Self {
+        let place = |target: &Target| {
+            let inside = target.inside.as_ref().map(|inside| inside.to_string_lossy().into_owned());
+            let is_below = target.inside.as_ref().is_some_and(|inside| cwd.join(inside) == target.path);
+            Place { path: (!is_below).then(|| target.path.to_string_lossy().into_owned()), inside }
+        };
+        let command = match &facts.commands {
+            Commands::None => None,
+            Commands::Line { line, texts, plain, covered } => Some(Line {
+                whole: line.clone(),
+                texts: texts.clone(),
+                plain: plain.clone(),
+                covered: covered.clone(),
+            }),
+        };
+        Self {
+            tool: facts.tool.clone(),
+            effect: word(&EFFECTS, facts.effect),
+            shell: word(&SHELLS, facts.shell),
+            background: facts.is_background,
+            targets: facts.targets.iter().map(place).collect(),
+            command,
+        }
+    }
+
+    /// The tool's name.
+    pub fn tool(&self) -> &str {
+        &self.tool
+    }
+
+    /// What a decision rests on, again.
+    pub fn to_call(&self, cwd: &Path) -> CallFacts {
+        let target = |place: &Place| {
+            let inside = place.inside.as_ref().map(PathBuf::from);
+            let below = inside.as_ref().map(|inside| cwd.join(inside));
+            Target { path: place.path.as_ref().map(PathBuf::from).or(below).unwrap_or_default(), inside }
+        };
+        let commands = self.command.as_ref().map_or(Commands::None, |command| Commands::Line {
+            line: command.whole.clone(),
+            texts: command.texts.clone(),
+            plain: command.plain.clone(),
+            covered: command.covered.clone(),
+        });
+        CallFacts {
+            shell: meaning(&SHELLS, &self.shell),
+            is_background: self.background,
+            targets: self.targets.iter().map(target).collect(),
+            commands,
+            ..CallFacts::of_tool(self.tool.clone(), meaning(&EFFECTS, &self.effect))
+        }
+    }
+}
+
+impl From<&Scope> for ScopeRow {
+    fn from(scope: &Scope) -> Self {
+        let (kind, tool, value) = match scope {
+            Scope::Tool(tool) => ("tool", tool, String::new()),
+            Scope::Below(tool, path) => ("below", tool, path.to_string_lossy().into_owned()),
+            Scope::Command(tool, command) => ("command", tool, command.clone()),
+        };
+        Self { kind: kind.to_owned(), tool: tool.clone(), value }
+    }
+}
+
+impl ScopeRow {
+    /// What is covered; none where the kind is not known, and then nothing is.
+    pub fn to_scope(&self) -> Option<Scope> {
+        let tool = self.tool.clone();
+        match self.kind.as_str() {
+            "tool" => Some(Scope::Tool(tool)),
+            "below" => Some(Scope::Below(tool, self.value.clone().into())),
+            "command" => Some(Scope::Command(tool, self.value.clone())),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_come_back_as_they_were_and_the_sessions_folder_is_left_out() {
+        let facts = CallFacts {
+            shell: ShellUse::Full,
+            is_background: true,
+            targets: vec![
+                Target { path: "/w/a/b".into(), inside: Some("a/b".into()) },
+                Target { path: "/other/c".into(), inside: Some("c".into()) },
+                Target { path: "/etc/x".into(), inside: None },
+            ],
+            commands: Commands::Line {
+                line: "git status".into(),
+                texts: vec!["git status".into()],
+                plain: vec!["git status".into()],
+                covered: None,
+            },
+            ..CallFacts::of_tool("shell", Effect::Execute)
+        };
+        let row = Facts::new(&facts, Path::new("/w"));
+        let text = serde_json::to_string(&row).unwrap();
+        assert!(!text.contains("/w/"), "{text}");
+        let read: Facts = serde_json::from_str(&text).unwrap();
+        let back = read.to_call(Path::new("/w"));
+        assert_eq!(format!("{back:?}"), format!("{facts:?}"));
+    }
+
+    #[test]
+    fn what_is_not_known_counts_as_the_strictest() {
+        assert_eq!(meaning(&EFFECTS, "dance"), Effect::Unknown);
+        assert_eq!(meaning(&SHELLS, "dance"), ShellUse::Full);
+        let row = ScopeRow { kind: "dance".into(), tool: "t".into(), value: String::new() };
+        assert_eq!(row.to_scope(), None);
+    }
+}

@@ -1,0 +1,112 @@
+//! Which process has a session open. A session has one owner; two processes would write over each other's events.
+//!
+//! Each process holds a lock on a file of its own beside the store, named after a random id, and puts that id to the
+//! sessions that it has open. The system lets go of the lock when the process is gone, however that happened: an id whose
+//! file can be locked, or is not there, belongs to nobody.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// This process, to the others.
+#[derive(Debug)]
+pub struct Owner {
+    /// What stands in the sessions that it has open.
+    pub id: String,
+    /// Where the files are; none for a record in memory, which nobody else has.
+    folder: Option<PathBuf>,
+    /// Keeps the lock.
+    _lock: Option<File>,
+}
+
+impl Owner {
+    /// Of a record that nobody else has.
+    pub fn alone() -> Self {
+        Self { id: uuid::Uuid::now_v7().simple().to_string(), folder: None, _lock: None }
+    }
+
+    /// Takes a place beside a store's file, and clears away those of processes that are gone.
+    pub fn beside(store: &Path) -> io::Result<Self> {
+        let mut name = store.file_name().unwrap_or_default().to_owned();
+        name.push("-owners");
+        let folder = store.with_file_name(name);
+        super::schema::private_folder(&folder)?;
+        for entry in std::fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if is_free(&path) {
+                remove(&path);
+            }
+        }
+        loop {
+            let id = uuid::Uuid::now_v7().simple().to_string();
+            let path = folder.join(&id);
+            super::schema::private_file(&path)?;
+            let Ok(lock) = OpenOptions::new().write(true).open(&path) else { continue };
+            lock.lock()?;
+            // Another process may have cleared it away before it was locked.
+            if path.exists() {
+                return Ok(Self { id, folder: Some(folder), _lock: Some(lock) });
+            }
+        }
+    }
+
+    /// Whether another process that is still there goes by this id.
+    pub fn is_other(&self, id: &str) -> bool {
+        let Some(folder) = &self.folder else { return false };
+        // Ids are made here; what is none names no file.
+        let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        id != self.id && is_id && !is_free(&folder.join(id))
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.folder {
+            remove(&folder.join(&self.id));
+        }
+    }
+}
+
+/// Whether nobody holds a file's lock. What cannot be told counts as held.
+fn is_free(path: &Path) -> bool {
+    match OpenOptions::new().write(true).open(path) {
+        Ok(file) => match file.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
+        },
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+fn remove(path: &Path) {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::debug!(%error, path = %path.display(), "a lock's file could not be removed");
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_is_there_until_it_is_gone_and_its_file_is_cleared_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("store.db");
+        let (one, other) = (Owner::beside(&store).unwrap(), Owner::beside(&store).unwrap());
+        assert!(one.is_other(&other.id) && !one.is_other(&one.id));
+        let left = other.id.clone();
+        // As after a SIGKILL: the lock is gone, the file is not.
+        let path = one.folder.as_ref().unwrap().join(&left);
+        drop(other);
+        std::fs::write(&path, "").unwrap();
+        assert!(!one.is_other(&left));
+        let third = Owner::beside(&store).unwrap();
+        assert!(!path.exists() && third.is_other(&one.id));
+        for id in ["", "..", "../store.db", "never"] {
+            assert!(!one.is_other(id), "{id}");
+        }
+    }
+}

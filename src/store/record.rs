@@ -1,0 +1,207 @@
+//! What is recorded. Plain data.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::sessions::StoredGrant;
+use crate::acp::{SessionId, SessionModeId, ToolCallId};
+use crate::chain::Link;
+use crate::event::SessionEvent;
+
+/// One row to be written.
+#[derive(Debug, Clone)]
+pub enum Row {
+    /// A session began.
+    Session {
+        /// Its id.
+        id: SessionId,
+        /// Its working directory.
+        cwd: PathBuf,
+        /// Its other folders.
+        directories: Vec<PathBuf>,
+        /// The mode it began in.
+        mode: SessionModeId,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
+    /// A session goes on in these folders.
+    Folders {
+        /// Its id.
+        session: SessionId,
+        /// Its working directory.
+        cwd: PathBuf,
+        /// Its other folders.
+        directories: Vec<PathBuf>,
+    },
+    /// The user chose who answers.
+    Chosen {
+        /// The session.
+        session: SessionId,
+        /// Who.
+        model: String,
+        /// How long it is to think.
+        effort: &'static str,
+    },
+    /// The user answered a question once and for all.
+    Grant {
+        /// The session.
+        session: SessionId,
+        /// The turn.
+        turn: u64,
+        /// What is remembered.
+        grant: StoredGrant,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
+    /// An entry of a session's chain.
+    Link {
+        /// The session.
+        session: SessionId,
+        /// The entry.
+        link: Link,
+    },
+    /// A text that the record names by its hash.
+    Text {
+        /// The hash.
+        hash: String,
+        /// The text.
+        text: String,
+    },
+    /// What every request of a session begins with.
+    SystemPrompt {
+        /// The session.
+        session: SessionId,
+        /// The whole of it.
+        text: Arc<str>,
+    },
+    /// An event of a session.
+    Event {
+        /// The session.
+        session: SessionId,
+        /// Its place in the session, from 0.
+        seq: u64,
+        /// The turn it belongs to; 0 before the first.
+        turn: u64,
+        /// What happened.
+        event: SessionEvent,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
+    /// A mode change that nobody waits for: the first mode of a session.
+    ModeChange(Box<ModeChange>),
+    /// A call was denied.
+    Denial(Denial),
+}
+
+/// A denied call, for the record. Arguments are left out: they may hold secrets.
+#[derive(Debug, Clone)]
+pub struct Denial {
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: u64,
+    /// The call.
+    pub call: ToolCallId,
+    /// The tool's name, as the model wrote it.
+    pub tool: String,
+    /// The mode that was on.
+    pub mode: SessionModeId,
+    /// The rule that decided.
+    pub rule: String,
+    /// Milliseconds since 1970.
+    pub at: i64,
+}
+
+/// A mode change, for the record (G41, G42).
+#[derive(Debug, Clone)]
+pub struct ModeChange {
+    /// The session.
+    pub session: SessionId,
+    /// The turn; 0 before the first.
+    pub turn: u64,
+    /// The mode before; `None` for the first mode of a session.
+    pub from: Option<SessionModeId>,
+    /// The mode after.
+    pub to: SessionModeId,
+    /// Who asked, by which way, and for what reason.
+    pub why: Why,
+    /// What the mode came to when it was set: its hash and its text.
+    pub text: (String, String),
+    /// The same in the session's chain.
+    pub link: Link,
+    /// Milliseconds since 1970.
+    pub at: i64,
+}
+
+/// Why a mode changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Why {
+    /// Who asked, by which way.
+    pub source: ModeSource,
+    /// The model's reason, as it gave it.
+    pub analysis: Option<String>,
+    /// The model's call, if it was one.
+    pub call: Option<ToolCallId>,
+    /// The hash of the plan that was accepted with it.
+    pub plan: Option<String>,
+    /// Nobody was asked: a tighter mode that could not be recorded goes on to hold.
+    pub keeps_hold: bool,
+}
+
+impl From<ModeSource> for Why {
+    fn from(source: ModeSource) -> Self {
+        Self { source, analysis: None, call: None, plan: None, keeps_hold: false }
+    }
+}
+
+/// Who asked for a mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModeSource {
+    /// The configuration or the command line, when the session began.
+    Start,
+    /// The client, by `session/set_mode`.
+    SetMode,
+    /// The client, by `session/set_config_option`.
+    ConfigOption,
+    /// The user, by a slash command.
+    Command,
+    /// The model, by the exit tool, with the user's consent.
+    SwitchTool,
+    /// The model, in its own text; a looser mode with the user's consent.
+    InBand,
+    /// The mode that was on is in no file any more.
+    Reload,
+    /// The session was loaded, and its mode is in no file any more.
+    Load,
+    /// The session was begun as the copy of another.
+    Fork,
+    /// The user, on the command line, while nobody had the session open.
+    CommandLine,
+}
+
+impl ModeSource {
+    /// As the record has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::SetMode => "set_mode",
+            Self::ConfigOption => "config_option",
+            Self::Command => "command",
+            Self::SwitchTool => "switch_mode",
+            Self::InBand => "in_band",
+            Self::Reload => "reload",
+            Self::Load => "load",
+            Self::Fork => "fork",
+            Self::CommandLine => "command_line",
+        }
+    }
+
+    /// Who wanted it.
+    pub(super) fn actor(self) -> &'static str {
+        match self {
+            Self::SetMode | Self::ConfigOption | Self::Command | Self::CommandLine => "user",
+            Self::SwitchTool | Self::InBand => "agent",
+            Self::Start | Self::Reload | Self::Load | Self::Fork => "system",
+        }
+    }
+}

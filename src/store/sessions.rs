@@ -1,0 +1,330 @@
+//! Sessions as they are kept: finding, listing, opening, forking and deleting them, and reading what happened in one.
+
+use std::path::PathBuf;
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+
+use super::entry::ScopeRow;
+use super::{Owner, Store, StoreError, body};
+use crate::acp::{MessageId, SessionId};
+use crate::chain::{Head, Link};
+use crate::event::SessionEvent;
+use crate::permission::Scope;
+
+/// A session as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredSession {
+    /// Its id.
+    pub id: SessionId,
+    /// Its working directory.
+    pub cwd: PathBuf,
+    /// Its other folders.
+    pub directories: Vec<PathBuf>,
+    /// The mode that was on; nothing in records of old.
+    pub mode: Option<String>,
+    /// Its title, once it has one.
+    pub title: Option<String>,
+    /// Milliseconds since 1970.
+    pub created_at: i64,
+    /// Milliseconds since 1970.
+    pub updated_at: i64,
+    /// What every request begins with, once the first was made.
+    pub system: Option<String>,
+    /// Whom the user chose to answer, and how long to think, if the user did.
+    pub chosen: Option<(String, String)>,
+    /// Events so far.
+    pub events: u64,
+    /// Turns begun so far.
+    pub turns: u64,
+    /// Where its chain has come to.
+    pub head: Head,
+    /// Another process has it open.
+    pub is_open_elsewhere: bool,
+}
+
+/// An event as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredEvent {
+    /// Its place in the session, from 0.
+    pub seq: u64,
+    /// The turn it belongs to; 0 before the first.
+    pub turn: u64,
+    /// What happened. What cannot be read any more is a notice that says so.
+    pub event: SessionEvent,
+    /// Milliseconds since 1970.
+    pub at: i64,
+}
+
+/// A remembered answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredGrant {
+    /// The mode in which it holds.
+    pub mode: String,
+    /// Yes or no.
+    pub allows: bool,
+    /// What it covers.
+    pub scope: Scope,
+}
+
+/// Which sessions are listed, the newest first.
+#[derive(Debug, Clone, Default)]
+pub struct Listing {
+    /// Those of this working directory only.
+    pub cwd: Option<PathBuf>,
+    /// Those behind this one.
+    pub after: Option<(i64, SessionId)>,
+    /// At most so many.
+    pub limit: usize,
+    /// Those in which nothing has happened are listed only if they are among these.
+    pub active: Vec<SessionId>,
+}
+
+/// Why a session is not opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// There is none of this id.
+    #[error("there is no such session")]
+    Unknown,
+    /// Another process has it open.
+    #[error("the session is open in another process")]
+    Busy,
+    /// The record cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+const COLUMNS: &str = "id, cwd, directories, mode, title, created_at, updated_at, system_prompt, model, effort, owner, \
+    (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE session_id = sessions.id), \
+    (SELECT coalesce(max(turn), 0) FROM events WHERE session_id = sessions.id), \
+    (SELECT max(number) FROM chain WHERE session_id = sessions.id)";
+
+impl Store {
+    /// A session, whoever has it open.
+    pub async fn session(&self, id: &SessionId) -> Result<Option<StoredSession>, StoreError> {
+        let id = id.clone();
+        self.read(move |connection, owner| find(connection, owner, &id)).await
+    }
+
+    /// Opens a session for this process: no other can open it until it is released or this process is gone.
+    pub async fn open_session(&self, id: &SessionId) -> Result<StoredSession, OpenError> {
+        let id = id.clone();
+        let open = move |connection: &mut Connection, owner: &Owner| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let Some(session) = find(&transaction, owner, &id)? else { return Ok(Err(OpenError::Unknown)) };
+            if session.is_open_elsewhere {
+                return Ok(Err(OpenError::Busy));
+            }
+            transaction.execute("UPDATE sessions SET owner = ?2 WHERE id = ?1", params![&*id.0, owner.id])?;
+            transaction.commit()?;
+            Ok(Ok(session))
+        };
+        self.read(open).await?
+    }
+
+    /// Lets others open a session.
+    pub async fn release_session(&self, id: &SessionId) -> Result<(), StoreError> {
+        let id = id.clone();
+        self.read(move |connection, owner| {
+            let sql = "UPDATE sessions SET owner = NULL WHERE id = ?1 AND owner = ?2";
+            connection.execute(sql, params![&*id.0, owner.id]).map(drop)
+        })
+        .await
+    }
+
+    /// Sessions, the newest first.
+    pub async fn sessions(&self, listing: Listing) -> Result<Vec<StoredSession>, StoreError> {
+        self.read(move |connection, owner| {
+            let (at, id) = listing.after.map_or((i64::MAX, None), |(at, id)| (at, Some(id.0.to_string())));
+            let cwd = listing.cwd.map(|cwd| cwd.to_string_lossy().into_owned());
+            let active = serde_json::json!(listing.active).to_string();
+            let sql = format!(
+                "SELECT {COLUMNS} FROM sessions WHERE (updated_at < ?1 OR (updated_at = ?1 AND id < ?2)) \
+                 AND (?3 IS NULL OR cwd = ?3) AND (EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id) \
+                 OR id IN (SELECT value FROM json_each(?4))) ORDER BY updated_at DESC, id DESC LIMIT ?5"
+            );
+            let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
+            let mut statement = connection.prepare_cached(&sql)?;
+            let rows = statement.query_map(params![at, id, cwd, active, limit], |row| read(row, connection, owner))?;
+            rows.collect()
+        })
+        .await
+    }
+
+    /// What happened in a session, from a place on, at most so many events.
+    pub async fn events(
+        &self,
+        id: &SessionId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<StoredEvent>, StoreError> {
+        let id = id.clone();
+        self.read(move |connection, _| {
+            let sql = "SELECT seq, turn, kind, body, at FROM events WHERE session_id = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3";
+            let mut statement = connection.prepare_cached(sql)?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let rows = statement.query_map(params![&*id.0, from.cast_signed(), limit], |row| {
+                let seq = row.get::<_, i64>(0)?.cast_unsigned();
+                let (kind, body): (String, String) = (row.get(2)?, row.get(3)?);
+                Ok(StoredEvent {
+                    seq,
+                    turn: row.get::<_, i64>(1)?.cast_unsigned(),
+                    event: body::read(&kind, &body).unwrap_or_else(|error| unreadable(seq, &error)),
+                    at: row.get(4)?,
+                })
+            })?;
+            rows.collect()
+        })
+        .await
+    }
+
+    /// The answers that are remembered in a session.
+    pub async fn grants(&self, id: &SessionId) -> Result<Vec<StoredGrant>, StoreError> {
+        let id = id.clone();
+        self.read(move |connection, _| {
+            let sql = "SELECT mode, allows, kind, tool, value FROM grants WHERE session_id = ?1 ORDER BY id";
+            let mut statement = connection.prepare(sql)?;
+            let rows = statement.query_map(params![&*id.0], |row| {
+                let scope = ScopeRow { kind: row.get(2)?, tool: row.get(3)?, value: row.get(4)? };
+                Ok((row.get(0)?, row.get(1)?, scope))
+            })?;
+            let rows: Vec<(String, bool, ScopeRow)> = rows.collect::<Result<_, _>>()?;
+            // An answer that covers nothing that is known is none.
+            let grant = |(mode, allows, scope): (String, bool, ScopeRow)| {
+                Some(StoredGrant { mode, allows, scope: scope.to_scope()? })
+            };
+            Ok(rows.into_iter().filter_map(grant).collect())
+        })
+        .await
+    }
+
+    /// The chain of a session, whole.
+    pub async fn chain(&self, id: &SessionId) -> Result<Vec<Link>, StoreError> {
+        let id = id.clone();
+        self.read(move |connection, _| {
+            let mut statement = connection
+                .prepare("SELECT number, body, hash FROM chain WHERE session_id = ?1 ORDER BY number")?;
+            let rows = statement.query_map(params![&*id.0], |row| {
+                Ok(Link {
+                    number: row.get::<_, i64>(0)?.cast_unsigned(),
+                    body: row.get(1)?,
+                    hash: row.get(2)?,
+                })
+            })?;
+            rows.collect()
+        })
+        .await
+    }
+
+    /// The text that a hash in the record stands for.
+    pub async fn text(&self, hash: &str) -> Result<Option<String>, StoreError> {
+        let hash = hash.to_owned();
+        self.read(move |connection, _| {
+            connection
+                .query_row("SELECT text FROM mode_texts WHERE hash = ?1", [hash], |row| row.get(0))
+                .optional()
+        })
+        .await
+    }
+
+    /// Copies a session, as it is kept now, under a new id, which this process has open. Its chain begins anew.
+    pub async fn fork_session(
+        &self,
+        id: &SessionId,
+        new: &SessionId,
+        at: i64,
+    ) -> Result<StoredSession, OpenError> {
+        let (id, new) = (id.clone(), new.clone());
+        let fork = move |connection: &mut Connection, owner: &Owner| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let copied = transaction.execute(
+                "INSERT INTO sessions (id, cwd, mode, title, created_at, updated_at, system_prompt, owner, directories, \
+                 model, effort, forked_from) SELECT ?2, cwd, mode, title, ?3, ?3, system_prompt, ?4, directories, model, \
+                 effort, id FROM sessions WHERE id = ?1",
+                params![&*id.0, &*new.0, at, owner.id],
+            )?;
+            if copied == 0 {
+                return Ok(Err(OpenError::Unknown));
+            }
+            for sql in [
+                "INSERT INTO events (session_id, seq, turn, kind, body, at) \
+                 SELECT ?2, seq, turn, kind, body, at FROM events WHERE session_id = ?1",
+                "INSERT INTO grants (session_id, mode, allows, kind, tool, value, turn, at) \
+                 SELECT ?2, mode, allows, kind, tool, value, turn, at FROM grants WHERE session_id = ?1 ORDER BY id",
+            ] {
+                transaction.execute(sql, params![&*id.0, &*new.0])?;
+            }
+            let session = find(&transaction, owner, &new)?;
+            transaction.commit()?;
+            Ok(session.ok_or(OpenError::Unknown))
+        };
+        self.read(fork).await?
+    }
+
+    /// Deletes a session and all that belongs to it. One that is not there is gone already (S11).
+    ///
+    /// # Errors
+    /// Another process has it open.
+    pub async fn delete_session(&self, id: &SessionId) -> Result<(), OpenError> {
+        let id = id.clone();
+        let delete = move |connection: &mut Connection, owner: &Owner| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            match find(&transaction, owner, &id)? {
+                Some(session) if session.is_open_elsewhere => return Ok(Err(OpenError::Busy)),
+                _ => {}
+            }
+            transaction.execute("DELETE FROM sessions WHERE id = ?1", params![&*id.0])?;
+            let sql = "DELETE FROM contents WHERE NOT EXISTS (SELECT 1 FROM changes WHERE content = hash)";
+            transaction.execute(sql, [])?;
+            transaction.commit()?;
+            Ok(Ok(()))
+        };
+        self.read(delete).await?
+    }
+}
+
+fn find(connection: &Connection, owner: &Owner, id: &SessionId) -> rusqlite::Result<Option<StoredSession>> {
+    let mut statement =
+        connection.prepare_cached(&format!("SELECT {COLUMNS} FROM sessions WHERE id = ?1"))?;
+    statement.query_row(params![&*id.0], |row| read(row, connection, owner)).optional()
+}
+
+fn read(row: &rusqlite::Row<'_>, connection: &Connection, owner: &Owner) -> rusqlite::Result<StoredSession> {
+    let id = SessionId::new(row.get::<_, String>(0)?);
+    let directories: Option<String> = row.get(2)?;
+    let (model, effort): (Option<String>, Option<String>) = (row.get(8)?, row.get(9)?);
+    let owned_by: Option<String> = row.get(10)?;
+    let length: Option<i64> = row.get(13)?;
+    let head = match length {
+        None => Head::start(&id.0),
+        Some(length) => {
+            let sql = "SELECT hash FROM chain WHERE session_id = ?1 AND number = ?2";
+            let hash =
+                connection.prepare_cached(sql)?.query_row(params![&*id.0, length], |row| row.get(0))?;
+            Head { length: length.cast_unsigned(), hash }
+        }
+    };
+    Ok(StoredSession {
+        cwd: PathBuf::from(row.get::<_, String>(1)?),
+        // What is no list names no folder: a session never gets more folders by it.
+        directories: directories.and_then(|list| serde_json::from_str(&list).ok()).unwrap_or_default(),
+        mode: row.get(3)?,
+        title: row.get(4)?,
+        created_at: row.get(5)?,
+        updated_at: row.get(6)?,
+        system: row.get(7)?,
+        chosen: model.zip(effort),
+        events: row.get::<_, i64>(11)?.cast_unsigned(),
+        turns: row.get::<_, i64>(12)?.cast_unsigned(),
+        head,
+        is_open_elsewhere: owned_by.is_some_and(|owned_by| owner.is_other(&owned_by)),
+        id,
+    })
+}
+
+fn unreadable(seq: u64, error: &str) -> SessionEvent {
+    tracing::error!(seq, error, "an event of a session cannot be read");
+    SessionEvent::Notice {
+        message_id: MessageId::new(format!("msg_unreadable_{seq}")),
+        text: "Something that happened here cannot be read from the record any more.\n".into(),
+    }
+}

@@ -1,0 +1,182 @@
+//! The thread that owns the database: it gathers what is posted, commits it together, and tells whoever waits.
+
+use std::sync::OnceLock;
+
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
+use tokio::sync::{mpsc, oneshot};
+
+use super::owner::Owner;
+use super::{Command, Location, ModeChange, Row, StoreError, Sync, Work, place, row, schema};
+
+/// Rows that are kept for another try when they cannot be written.
+const KEPT: usize = 10_000;
+
+/// Rows in one transaction.
+const BATCH: usize = 1_000;
+
+/// The database, and what this process is to others that use it.
+pub(super) struct Database {
+    connection: Connection,
+    owner: Owner,
+    /// The file, as it was opened.
+    file: Option<place::Place>,
+}
+
+pub(super) fn open_or_memory(
+    location: &Location,
+    sync: Sync,
+    substituted: &OnceLock<String>,
+) -> Option<Database> {
+    let in_memory = || Ok(Database { connection: schema::open_memory()?, owner: Owner::alone(), file: None });
+    let opened = match location {
+        Location::Memory => in_memory(),
+        Location::File(path) => schema::open_file(path, sync).and_then(|connection| {
+            let (owner, file) = (Owner::beside(path)?, Some(place::Place::of(path)?));
+            Ok(Database { connection, owner, file })
+        }),
+    };
+    opened
+        .or_else(|error: schema::OpenError| {
+            tracing::error!(%error, ?location, "the record cannot be kept there; it is kept in memory");
+            // It is set once, here.
+            let _ = substituted.set(error.to_string());
+            in_memory()
+        })
+        .inspect_err(|error| tracing::error!(%error, "the record cannot be kept at all"))
+        .ok()
+}
+
+pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiver<Command>) {
+    let mut database = database;
+    let mut kept: Vec<Row> = Vec::new();
+    while let Some(command) = queue.blocking_recv() {
+        let mut batch = Batch::default();
+        let mut next = Some(command);
+        while let Some(command) = next {
+            batch.take(command, &mut kept);
+            let is_full = batch.work.is_some() || batch.count >= BATCH;
+            next = if is_full { None } else { queue.try_recv().ok() };
+        }
+        let Batch { changes, waiting, work, .. } = batch;
+        let outcome = match &mut database {
+            Some(database) => commit(database, &kept, changes.iter().map(|(change, _)| &**change)),
+            None => Err(rusqlite::Error::InvalidPath("no connection".into())),
+        };
+        if let Some(Database { connection, .. }) = &database {
+            // Whoever holds the file up has done so once; the sessions do not wait as long every time.
+            let patience = if outcome.is_ok() { schema::BUSY } else { schema::STILL_BUSY };
+            if let Err(error) = connection.busy_timeout(patience) {
+                tracing::debug!(%error, "the store's patience could not be set");
+            }
+        }
+        match &outcome {
+            Ok(_) => kept.clear(),
+            Err(error) => {
+                tracing::error!(%error, rows = kept.len(), "the record could not be written");
+                forget_oldest(&mut kept);
+            }
+        }
+        answer(&outcome, waiting, changes);
+        if let (Some(work), Some(Database { connection, owner, .. })) = (work, &mut database) {
+            work(connection, owner);
+        }
+    }
+}
+
+type Done = oneshot::Sender<Result<(), StoreError>>;
+
+/// What is committed together.
+#[derive(Default)]
+struct Batch {
+    changes: Vec<(Box<ModeChange>, Done)>,
+    waiting: Vec<Done>,
+    work: Option<Work>,
+    count: usize,
+}
+
+impl Batch {
+    fn take(&mut self, command: Command, rows: &mut Vec<Row>) {
+        self.count += 1;
+        match command {
+            Command::Post(row) => rows.push(*row),
+            Command::ModeChange(change, done) => self.changes.push((change, done)),
+            Command::Flush(done) => self.waiting.push(done),
+            Command::Work(work) => self.work = Some(work),
+        }
+    }
+}
+
+/// Tells whoever waited. They may have been cancelled meanwhile.
+fn answer(
+    outcome: &rusqlite::Result<Vec<rusqlite::Result<()>>>,
+    waiting: Vec<Done>,
+    changes: Vec<(Box<ModeChange>, Done)>,
+) {
+    let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
+    for done in waiting {
+        let _ = done.send(outcome.as_ref().map(|_| ()).map_err(|error| failed(error)));
+    }
+    for (number, (_, done)) in changes.into_iter().enumerate() {
+        let recorded = outcome.as_ref().map_err(|error| failed(error)).and_then(|outcomes| {
+            outcomes
+                .get(number)
+                .map_or(Ok(()), |outcome| outcome.as_ref().map_err(|error| failed(error)).copied())
+        });
+        let _ = done.send(recorded);
+    }
+}
+
+/// While nothing can be written, what happened longest ago is given up first; which sessions there are is kept.
+fn forget_oldest(kept: &mut Vec<Row>) {
+    let mut excess = kept.len().saturating_sub(KEPT);
+    kept.retain(|row| {
+        let goes = excess > 0 && !matches!(row, Row::Session { .. });
+        excess -= usize::from(goes);
+        !goes
+    });
+}
+
+/// Writes everything, or nothing. A row that can never be written (its session was deleted elsewhere, say) is left out
+/// by itself, so that it does not stand in the way of the others; for a mode change the outcome says so.
+fn commit<'a>(
+    database: &mut Database,
+    rows: &[Row],
+    changes: impl Iterator<Item = &'a ModeChange>,
+) -> rusqlite::Result<Vec<rusqlite::Result<()>>> {
+    let Database { connection, owner, file } = database;
+    let mut changes = changes.peekable();
+    if rows.is_empty() && changes.peek().is_none() {
+        return Ok(Vec::new());
+    }
+    if file.as_ref().is_some_and(|file| !file.is_there()) {
+        // SQLite would go on in a file that has no name any more.
+        return Err(rusqlite::Error::InvalidPath("the file is gone".into()));
+    }
+    // Immediate: a transaction that turns from reading to writing would not wait for another process.
+    let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for row in rows {
+        let written = by_itself(&mut transaction, |connection| row::insert(connection, row, owner))?;
+        if let Err(error) = written {
+            tracing::error!(%error, "a row can never be recorded and is left out");
+        }
+    }
+    let mut outcomes = Vec::new();
+    for change in changes {
+        outcomes.push(by_itself(&mut transaction, |connection| row::insert_mode_change(connection, change))?);
+    }
+    transaction.commit()?;
+    Ok(outcomes)
+}
+
+/// Does something inside a transaction that may be undone by itself. The inner error is one of the row's own.
+fn by_itself(
+    transaction: &mut Transaction<'_>,
+    work: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+) -> rusqlite::Result<rusqlite::Result<()>> {
+    let savepoint = transaction.savepoint()?;
+    match work(&savepoint) {
+        Ok(()) => savepoint.commit().map(Ok),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => Ok(Err(error)),
+        Err(error) => Err(error),
+    }
+}
