@@ -49,8 +49,13 @@ impl Source {
 
 /// The SHA-256 of a text, in hexadecimal digits: what names a text in the record, and a file that is trusted.
 pub fn hash(text: &str) -> String {
+    hash_bytes(text.as_bytes())
+}
+
+/// The SHA-256 of bytes, in hexadecimal digits: what names the content of a file.
+pub fn hash_bytes(bytes: &[u8]) -> String {
     use std::fmt::Write;
-    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
     digest.as_ref().iter().fold(String::with_capacity(64), |mut hex, byte| {
         write!(hex, "{byte:02x}").expect("writing to a string cannot fail");
         hex

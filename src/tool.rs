@@ -21,9 +21,10 @@ use crate::mode::ShellUse;
 use crate::model::ToolOffer;
 use crate::permission::{CallFacts, Commands, Effect, Target};
 use crate::process::shell::Shell;
-use crate::workspace::{FileError, Stamp, Workspace};
+use crate::workspace::{Changes, FileError, Stamp, Workspace};
 pub use content::ToolContent;
 pub use job::Job;
+pub use shadow::SharedShadow;
 pub use switch_mode::Proposal;
 
 pub mod content;
@@ -42,6 +43,7 @@ mod read_file;
 mod read_multiple_files;
 mod reading;
 mod search_files;
+pub mod shadow;
 mod shell;
 mod switch_mode;
 mod text;
@@ -170,6 +172,10 @@ pub struct RunContext {
     pub jobs: Vec<Job>,
     /// Where it shows what it has come to so far; none where nobody looks.
     pub progress: Option<mpsc::Sender<ToolContent>>,
+    /// Where it tells what it has changed, however it ends and whoever still waits. Unbounded: it tells once.
+    pub changes: mpsc::UnboundedSender<Changes>,
+    /// By which what a command changes can be told; none: it is not.
+    pub shadow: Option<SharedShadow>,
 }
 
 /// A tool.

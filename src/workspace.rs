@@ -15,11 +15,20 @@ use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata, OpenOptions};
 
 use crate::permission::Target;
+use node::is_version_control;
 
 mod change;
+mod look;
+mod node;
+mod restore;
+mod shadow;
 mod stamp;
+mod witness;
 
 pub use change::Change;
+pub use node::{Changed, Changes, Node, compose};
+pub use restore::RestoreError;
+pub use shadow::Shadow;
 pub use stamp::Stamp;
 
 /// The folders of one session. Cheap to clone.

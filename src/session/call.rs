@@ -57,7 +57,10 @@ impl Turn {
                 self.propose(id, prepared.proposal().cloned()).await
             }
             Authorization::Granted { permit, known, jobs } => {
-                self.carry_out(id, &spec, prepared, RunContext { permit, known, jobs, progress: None }).await
+                // Nobody keeps a record of what changes.
+                let (changes, _) = mpsc::unbounded_channel();
+                let context = RunContext { permit, known, jobs, progress: None, changes, shadow: None };
+                self.carry_out(id, &spec, prepared, context).await
             }
             answer => self.refused(id, answer).await,
         }

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::shadow::report;
 use super::text::{TextFile, check_unchanged, encode};
 use super::{
     PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments, blocking,
@@ -131,7 +132,7 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let RunContext { permit, known, .. } = context;
+        let RunContext { permit, known, changes, .. } = context;
         effect(permit, move |cancel| {
             let plan = self.plan()?;
             for (number, (file, before)) in self.files.iter().zip(&plan.before).enumerate() {
@@ -140,7 +141,7 @@ impl PreparedCall for Call {
                 let shown = self.shown.as_ref().and_then(|shown| shown.get(number)).copied();
                 check_unchanged(&name, *before, known, shown)?;
             }
-            self.workspace.apply(&plan.changes, cancel)?;
+            report(&changes, self.workspace.apply(&plan.changes, cancel)?);
             let text = format!("Applied the patch to {} files.", self.files.len());
             Ok(ToolOutput { text, content: plan.diffs, seen: plan.seen, ..ToolOutput::default() })
         })

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::shadow::report;
 use super::{
     PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve_entry,
 };
@@ -65,10 +66,11 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        effect(context.permit, move |cancel| {
+        let RunContext { permit, changes, .. } = context;
+        effect(permit, move |cancel| {
             let [target] = self.targets;
             let path = target.path.clone();
-            self.workspace.apply(&[Change::Remove { target }], cancel)?;
+            report(&changes, self.workspace.apply(&[Change::Remove { target }], cancel)?);
             let text = format!("Deleted {}.", self.name);
             Ok(ToolOutput { text, seen: vec![(path, Stamp::Absent)], ..ToolOutput::default() })
         })

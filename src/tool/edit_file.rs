@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::shadow::report;
 use super::text::{MAX_FILE, TextFile, check_unchanged, encode};
 use super::{
     PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments, blocking,
@@ -85,7 +86,7 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let RunContext { permit, known, .. } = context;
+        let RunContext { permit, known, changes, .. } = context;
         effect(permit, move |cancel| {
             let plan = self.plan()?;
             let name = &self.name;
@@ -93,7 +94,7 @@ impl PreparedCall for Call {
             check_unchanged(name, plan.before, known, self.shown)?;
             let stamp = Stamp::of(&plan.bytes);
             let change = Change::Write { target: self.targets[0].clone(), content: plan.bytes, like: None };
-            self.workspace.apply(&[change], cancel)?;
+            report(&changes, self.workspace.apply(&[change], cancel)?);
             let times = if plan.count == 1 { "once".into() } else { format!("{} times", plan.count) };
             Ok(ToolOutput {
                 text: format!("Edited {name}: replaced {times}."),

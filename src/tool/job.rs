@@ -29,8 +29,17 @@ pub struct Job {
     /// The command line.
     pub line: String,
     mailbox: mpsc::Sender<Message>,
-    /// Counts what has happened.
-    changes: watch::Receiver<u64>,
+    /// Tells what has happened.
+    changes: watch::Receiver<Happened>,
+}
+
+/// What has happened to a command, in brief.
+#[derive(Debug, Clone, Copy, Default)]
+struct Happened {
+    /// How much it was.
+    count: u64,
+    /// Nothing more will come.
+    is_over: bool,
 }
 
 #[derive(Debug)]
@@ -96,7 +105,7 @@ impl Job {
         limit: Option<Duration>,
     ) -> Self {
         let (mailbox, messages) = mpsc::channel(MAILBOX);
-        let (count, changes) = watch::channel(0);
+        let (count, changes) = watch::channel(Happened::default());
         let task = Task { process, messages, changed: count, output: Output::default(), end: None };
         tokio::spawn(task.run(notes, permit, limit));
         Self { id, line, mailbox, changes }
@@ -127,6 +136,15 @@ impl Job {
         }
     }
 
+    /// Waits until nothing of it is left, without being a reason for it to go on: a command that nobody else holds is ended.
+    pub fn ending(&self) -> impl Future<Output = ()> + use<> {
+        let mut changes = self.changes.clone();
+        async move {
+            // An error means that the task is gone, and its process with it.
+            let _ = changes.wait_for(|happened| happened.is_over).await;
+        }
+    }
+
     /// Asks it to end, and ends it if it does not.
     pub async fn stop(&self) {
         // With the task gone there is nothing to stop.
@@ -137,7 +155,7 @@ impl Job {
 struct Task {
     process: Process,
     messages: mpsc::Receiver<Message>,
-    changed: watch::Sender<u64>,
+    changed: watch::Sender<Happened>,
     output: Output,
     end: Option<End>,
 }
@@ -194,7 +212,7 @@ impl Task {
                     None => {}
                 },
             }
-            self.changed.send_modify(|count| *count += 1);
+            self.changed.send_modify(|happened| happened.count += 1);
         }
         if end.confirmed {
             drop(permit);
@@ -202,7 +220,9 @@ impl Task {
             permit.give_back_unconfirmed();
         }
         self.end = Some(end);
-        self.changed.send_modify(|count| *count += 1);
+        self.changed.send_modify(|happened| {
+            *happened = Happened { count: happened.count + 1, is_over: true };
+        });
         while let Some(message) = self.messages.recv().await {
             match message {
                 Message::Look(reply) => self.answer(reply),

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::job::Notes;
+use super::shadow::take_up;
 use super::shell::Start;
 use super::{Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments};
 use crate::acp::ToolKind;
@@ -94,6 +95,9 @@ impl PreparedCall for RunCall {
         if running >= MAX_RUNNING {
             let text = format!("{MAX_RUNNING} jobs run already: stop one first.");
             return Err(ToolError::Failed(text));
+        }
+        if let Some(shadow) = &context.shadow {
+            take_up(shadow, &context.permit).await?;
         }
         let id = format!("job_{}", context.jobs.len() + 1);
         let job = start.begin(id, Notes::default(), &shell, &hold, context.permit, None).await?;

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::shadow::report;
 use super::{
     PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve_entry,
 };
@@ -67,9 +68,10 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        effect(context.permit, move |cancel| {
+        let RunContext { permit, changes, .. } = context;
+        effect(permit, move |cancel| {
             let [from, to] = self.targets;
-            self.workspace.apply(&[Change::Rename { from, to }], cancel)?;
+            report(&changes, self.workspace.apply(&[Change::Rename { from, to }], cancel)?);
             Ok(ToolOutput { text: format!("Moved {}.", self.what), ..ToolOutput::default() })
         })
         .await

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use super::command_line::CommandLine;
 use super::content::fitting;
 use super::job::Notes;
+use super::shadow::{take_up, tell};
 use super::{
     AtWork, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
     blocking, resolve,
@@ -224,13 +225,24 @@ impl PreparedCall for Call {
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let Self { start, limit, shell, hold } = *self;
         let _at_work = AtWork::begin();
+        let RunContext { permit, progress, changes, shadow, .. } = context;
         let notes = Notes { held: hold.is_read_only(), keeps: !hold.is_read_only() };
-        let mut job = start.begin(String::new(), notes, &shell, &hold, context.permit, Some(limit)).await?;
+        // What is held to reading changes nothing.
+        let shadow = shadow.filter(|_| !hold.is_read_only());
+        if let Some(shadow) = &shadow {
+            take_up(shadow, &permit).await?;
+        }
+        let mut job = start.begin(String::new(), notes, &shell, &hold, permit, Some(limit)).await?;
+        let told = shadow.map(|shadow| tell(shadow, &job, changes));
         let look = tokio::select! {
             biased;
             look = { let mut job = job.clone(); async move { job.over().await } } => look,
-            () = show(&mut job, context.progress) => None,
+            () = show(&mut job, progress) => None,
         };
+        if let Some(told) = told {
+            // It does not panic; if it is lost with the runtime, so is everything else.
+            let _ = told.await;
+        }
         let look = look.ok_or_else(|| ToolError::Failed("The command was lost sight of.".into()))?;
         let text = look.describe();
         match look.end {

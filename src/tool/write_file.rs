@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::shadow::report;
 use super::text::{MAX_FILE, TextFile, check_unchanged, encode};
 use super::{
     PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments, blocking,
@@ -83,7 +84,7 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let RunContext { permit, known, .. } = context;
+        let RunContext { permit, known, changes, .. } = context;
         effect(permit, move |cancel| {
             let plan = self.plan()?;
             let [target] = &self.targets;
@@ -92,7 +93,7 @@ impl PreparedCall for Call {
             check_unchanged(&name, plan.before, known, self.shown)?;
             let (stamp, length) = (Stamp::of(&plan.bytes), plan.bytes.len());
             let change = Change::Write { target: target.clone(), content: plan.bytes, like: None };
-            self.workspace.apply(&[change], cancel)?;
+            report(&changes, self.workspace.apply(&[change], cancel)?);
             let done = if plan.before == Stamp::Absent { "Created" } else { "Replaced" };
             Ok(ToolOutput {
                 text: format!("{done} {name} ({length} bytes)."),

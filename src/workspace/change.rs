@@ -9,7 +9,8 @@ use std::io::{self, Write};
 use cap_std::fs::{Dir, OpenOptions, Permissions};
 use tokio_util::sync::CancellationToken;
 
-use super::{FileError, Workspace, open_parent};
+use super::witness::Witness;
+use super::{Changes, FileError, Workspace, open_parent};
 use crate::permission::Target;
 
 /// One change to the file tree.
@@ -39,18 +40,20 @@ pub enum Change {
 }
 
 impl Workspace {
-    /// Makes all the changes, or none. `cancel` is looked at once everything is prepared: cancelled, nothing happens.
+    /// Makes all the changes, or none, and says what changed. `cancel` is looked at once everything is prepared: cancelled,
+    /// nothing happens.
     ///
     /// # Errors
     /// A place lies outside the roots, a file is read-only or of the wrong kind, a name is taken, the disk says no, or
     /// `cancel` was cancelled. In each case nothing has changed but, possibly, new empty folders.
-    pub fn apply(&self, changes: &[Change], cancel: &CancellationToken) -> Result<(), FileError> {
+    pub fn apply(&self, changes: &[Change], cancel: &CancellationToken) -> Result<Changes, FileError> {
         // One change is one rename or removal, which the file system makes whole; only more need a way back.
         let backup = changes.len() > 1;
         let stopped = || FileError::Unsuitable("stopped before anything was changed".into());
         if cancel.is_cancelled() {
             return Err(stopped());
         }
+        let witness = Witness::before(self, changes);
         let mut steps: Vec<Step> = Vec::new();
         for change in changes {
             steps.push(Step::prepare(change, backup)?);
@@ -66,7 +69,7 @@ impl Workspace {
                 return Err(error);
             }
         }
-        Ok(())
+        Ok(witness.after())
     }
 }
 
@@ -210,7 +213,13 @@ fn permissions(target: &Target) -> Result<Permissions, FileError> {
     Ok(found.permissions())
 }
 
-fn write(dir: &Dir, name: &str, content: &[u8], permissions: Option<&Permissions>) -> io::Result<()> {
+/// Makes a file with a content and mode bits, if they are given.
+pub(super) fn write(
+    dir: &Dir,
+    name: &str,
+    content: &[u8],
+    permissions: Option<&Permissions>,
+) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -226,6 +235,7 @@ fn write(dir: &Dir, name: &str, content: &[u8], permissions: Option<&Permissions
     file.write_all(content)
 }
 
-fn unused_name(ending: &str) -> String {
+/// A name that nothing has.
+pub(super) fn unused_name(ending: &str) -> String {
     format!(".modegate-{}.{ending}", uuid::Uuid::now_v7().simple())
 }

@@ -20,7 +20,7 @@ fn writing(target: &Target, content: &str) -> Change {
 }
 
 fn write(workspace: &Workspace, target: &Target, content: &str) -> Result<(), FileError> {
-    workspace.apply(&[writing(target, content)], &CancellationToken::new())
+    workspace.apply(&[writing(target, content)], &CancellationToken::new()).map(drop)
 }
 
 fn inside(workspace: &Workspace, path: &str) -> Option<String> {
@@ -160,4 +160,47 @@ fn of_several_changes_all_are_made_or_none() {
     workspace.apply(&changes(fine), &CancellationToken::new()).unwrap();
     assert_eq!(files(), [("new".into(), "new".to_owned())]);
     assert_eq!(fs::read_to_string(root.join("sub/d")).unwrap(), "c");
+}
+
+/// What stands below a folder, to be compared whole. Version control is looked at like everything else.
+#[cfg(unix)]
+pub(super) fn tree(root: &Path) -> std::collections::BTreeMap<String, String> {
+    use std::os::unix::fs::PermissionsExt;
+    let mut tree = std::collections::BTreeMap::new();
+    for entry in fs::read_dir(root).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let metadata = path.symlink_metadata().unwrap();
+        let mode = metadata.permissions().mode() & 0o7777;
+        if metadata.is_symlink() {
+            tree.insert(name, format!("-> {}", fs::read_link(&path).unwrap().display()));
+        } else if metadata.is_dir() {
+            let below = self::tree(&path);
+            tree.extend(below.into_iter().map(|(below, what)| (format!("{name}/{below}"), what)));
+            tree.insert(name, format!("folder {mode:o}"));
+        } else {
+            tree.insert(name, format!("{mode:o} {}", String::from_utf8_lossy(&fs::read(&path).unwrap())));
+        }
+    }
+    tree
+}
+
+/// The node of a file.
+#[cfg(unix)]
+pub(super) fn file(content: &str, mode: u32) -> Node {
+    Node::File { hash: crate::ids::hash(content), mode }
+}
+
+/// A session's folder, and its workspace.
+#[cfg(unix)]
+pub(super) fn root() -> (TempDir, PathBuf, Workspace) {
+    let (dir, workspace) = workspace();
+    let root = workspace.cwd().to_owned();
+    (dir, root, workspace)
+}
+
+#[cfg(unix)]
+pub(super) fn set_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }

@@ -26,6 +26,7 @@ mod reload;
 mod remote;
 mod scene;
 mod server;
+mod shadow;
 mod stage;
 mod storm;
 mod sturdy;

@@ -46,7 +46,7 @@ const LAYERS: [(&str, &[&str]); 36] = [
     ("tool/content", &[]),
     ("transcript", &["transport"]),
     ("transport", &[]),
-    ("workspace", &["permission"]),
+    ("workspace", &["ids", "permission"]),
 ];
 
 /// What the command line may name.
@@ -106,7 +106,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 30] = [
+const PURE: [&str; 32] = [
     "acp",
     "chain",
     "event",
@@ -136,6 +136,8 @@ const PURE: [&str; 30] = [
     "store/entry",
     "tool/command_line",
     "tool/content",
+    "workspace/node",
+    "workspace/shadow/rules",
     "workspace/stamp",
 ];
 
@@ -163,7 +165,7 @@ const LIBRARIES: [(&str, &[&str]); 29] = [
     ("globset", &["mode", "permission/rules"]),
     ("diffy", &["tool/apply_patch"]),
     ("grep_searcher", &["tool/search_files"]),
-    ("ignore", &["tool/search_files", "tool/find_files", "tool/walk"]),
+    ("ignore", &["tool/search_files", "tool/find_files", "tool/walk", "workspace/shadow"]),
     ("jsonrpsee", &["rpc", "error"]),
     ("rusqlite", &["store"]),
     ("ring", &["ids", "http"]),

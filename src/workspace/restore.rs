@@ -1,0 +1,357 @@
+//! Putting back what changed, all of it or nothing: whatever can stand in the way is looked for before anything is touched.
+//!
+//! Only what is as it was left is put back: a path that somebody has changed since is named, and nothing happens. Every path
+//! is opened component by component without following links, and what belongs to version control is never written.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use cap_fs_ext::DirExt;
+use cap_std::fs::Dir;
+
+use super::change::{unused_name, write};
+use super::look::{Found, blocks, look, open_file, permissions};
+use super::{Changed, Node, Workspace, compose, is_version_control, open_dir, open_parent};
+use crate::ids::hash_bytes;
+use crate::permission::Target;
+
+/// Why nothing, or not everything, was put back. The text is for people; paths are absolute.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// These are not as they were left. Nothing was put back.
+    #[error("changed since, so nothing was put back: {}", list(.0))]
+    Conflict(Vec<PathBuf>),
+    /// The contents of these are not at hand. Nothing was put back.
+    #[error("the earlier content is not kept, so nothing was put back: {}", list(.0))]
+    Missing(Vec<PathBuf>),
+    /// These are not below the session's folders, or belong to version control. Nothing was put back.
+    #[error("outside of what may be put back, so nothing was: {}", list(.0))]
+    Outside(Vec<PathBuf>),
+    /// The disk said no in the middle.
+    #[error(
+        "{}: {reason}. Put back: {}. Not put back: {}",
+        path.display(),
+        list(restored),
+        list(missing)
+    )]
+    Stopped {
+        /// Where.
+        path: PathBuf,
+        /// The system's reason.
+        reason: String,
+        /// What is as it was before.
+        restored: Vec<PathBuf>,
+        /// What is not.
+        missing: Vec<PathBuf>,
+    },
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    if paths.is_empty() {
+        return "nothing".into();
+    }
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+impl Workspace {
+    /// The paths that are not as `changed.after` says any more, in path order. A folder is as it was left as long as it is a folder.
+    pub fn conflicts(&self, changed: &[Changed]) -> Vec<PathBuf> {
+        let list = compose(changed.iter().cloned());
+        list.iter().filter(|changed| !self.is_as_left(changed)).map(|changed| changed.path.clone()).collect()
+    }
+
+    /// Puts everything back as it was before, and names the folders that were created and are left because something else
+    /// lies in them by now. `content` finds a content by its hash. Changes of one path count as one, in their order.
+    ///
+    /// # Errors
+    /// Something is not as it was left, a content is missing or a path is not below the roots: nothing has happened. Or the disk
+    /// said no, and the error says what was put back and what was not.
+    pub fn restore(
+        &self,
+        changed: &[Changed],
+        content: impl Fn(&str) -> Option<Vec<u8>>,
+    ) -> Result<Vec<PathBuf>, RestoreError> {
+        let list = compose(changed.iter().cloned());
+        let outside = paths_of(list.iter().filter(|changed| !self.may_restore(&changed.path)));
+        if !outside.is_empty() {
+            return Err(RestoreError::Outside(outside));
+        }
+        let conflicts = self.obstacles(&list);
+        if !conflicts.is_empty() {
+            return Err(RestoreError::Conflict(conflicts));
+        }
+        let contents = contents(&list, content)?;
+        let mut work = Work { contents, steps: BTreeMap::new(), left: Vec::new() };
+        for changed in list {
+            let target = self.place(changed.path.clone());
+            work.steps.insert(changed.path.clone(), Step { target, changed, is_done: false });
+        }
+        match work.perform() {
+            Ok(()) => Ok(work.left),
+            Err((path, error)) => Err(work.stopped(path, &error)),
+        }
+    }
+
+    fn is_as_left(&self, changed: &Changed) -> bool {
+        let target = self.place(changed.path.clone());
+        match (&changed.after, look(&target)) {
+            (_, _) if target.inside.is_none() => false,
+            (_, Found::Untold(_)) => false,
+            (Node::Folder { .. }, Found::Node(node, _)) => matches!(node, Node::Folder { .. }),
+            (after, Found::Node(node, _)) => *after == node,
+        }
+    }
+
+    /// Whether a path lies below a root, as it is written, and belongs to no version control.
+    fn may_restore(&self, path: &Path) -> bool {
+        self.place(path.to_owned()).inside.is_some_and(|inside| {
+            let is_plain = inside.components().all(|part| matches!(part, Component::Normal(_)));
+            is_plain && !inside.as_os_str().is_empty() && !is_version_control(&inside)
+        })
+    }
+
+    /// Everything that stands in the way.
+    fn obstacles(&self, list: &[Changed]) -> Vec<PathBuf> {
+        let mut found = self.conflicts(list);
+        let by_path: BTreeMap<&Path, &Changed> =
+            list.iter().map(|changed| (changed.path.as_path(), changed)).collect();
+        for changed in list {
+            if changed.before != Node::Absent {
+                // A folder on the way has become something else, and not by one of these changes.
+                match blocks(&self.place(changed.path.clone())) {
+                    Ok(Some(path)) => {
+                        let is_put_back = by_path
+                            .get(path.as_path())
+                            .is_some_and(|it| matches!(it.before, Node::Folder { .. }));
+                        if !is_put_back {
+                            found.push(path);
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(_) => found.push(changed.path.clone()),
+                }
+            }
+            let makes_way = matches!(changed.before, Node::File { .. } | Node::Link { .. });
+            if makes_way && matches!(changed.after, Node::Folder { .. }) {
+                self.strangers(&changed.path, &by_path, &mut found);
+            }
+        }
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// What lies in a folder that has to make way, and is not removed by one of the changes.
+    fn strangers(&self, folder: &Path, list: &BTreeMap<&Path, &Changed>, found: &mut Vec<PathBuf>) {
+        let Ok(entries) = open_dir(&self.place(folder.to_owned()))
+            .and_then(|dir| dir.entries().map_err(|error| super::FileError::io(folder, &error)))
+        else {
+            return found.push(folder.to_owned());
+        };
+        for entry in entries.flatten() {
+            let path = folder.join(entry.file_name());
+            match list.get(path.as_path()) {
+                Some(Changed { before: Node::Absent, after: Node::Folder { .. }, .. }) => {
+                    self.strangers(&path, list, found);
+                }
+                Some(Changed { before: Node::Absent, .. }) => {}
+                _ => found.push(path),
+            }
+        }
+    }
+}
+
+fn paths_of<'a>(list: impl Iterator<Item = &'a Changed>) -> Vec<PathBuf> {
+    list.map(|changed| changed.path.clone()).collect()
+}
+
+/// The contents that are to be written, by their hashes.
+fn contents(
+    list: &[Changed],
+    find: impl Fn(&str) -> Option<Vec<u8>>,
+) -> Result<HashMap<String, Vec<u8>>, RestoreError> {
+    let mut contents = HashMap::new();
+    let mut missing = Vec::new();
+    for changed in list {
+        let Node::File { hash, .. } = &changed.before else { continue };
+        if contents.contains_key(hash) || is_content_there(changed) {
+            continue;
+        }
+        match find(hash).filter(|content| hash_bytes(content) == *hash) {
+            Some(content) => {
+                contents.insert(hash.clone(), content);
+            }
+            None => missing.push(changed.path.clone()),
+        }
+    }
+    if missing.is_empty() { Ok(contents) } else { Err(RestoreError::Missing(missing)) }
+}
+
+/// Whether the file has the content that it had, and only its mode bits differ.
+fn is_content_there(changed: &Changed) -> bool {
+    match (&changed.before, &changed.after) {
+        (Node::File { hash: before, .. }, Node::File { hash: after, .. }) => before == after,
+        _ => false,
+    }
+}
+
+/// One path that is put back.
+struct Step {
+    target: Target,
+    changed: Changed,
+    is_done: bool,
+}
+
+struct Work {
+    contents: HashMap<String, Vec<u8>>,
+    /// In path order, so that a folder comes before what lies in it.
+    steps: BTreeMap<PathBuf, Step>,
+    /// Folders that were created and are not empty.
+    left: Vec<PathBuf>,
+}
+
+/// A path where the disk said no, and what it said.
+type Refusal = (PathBuf, io::Error);
+
+impl Work {
+    fn perform(&mut self) -> Result<(), Refusal> {
+        let Self { contents, steps, left } = self;
+        let open_up = |step: &mut Step| step.open_up();
+        let put = |step: &mut Step| step.put(contents);
+        each(steps.values_mut(), open_up)?;
+        each(steps.values_mut().rev(), |step| step.remove(left))?;
+        each(steps.values_mut(), put)?;
+        // Last, because nothing can be put into a folder that may not be written.
+        each(steps.values_mut().rev(), Step::close)?;
+        left.sort();
+        Ok(())
+    }
+
+    fn stopped(self, path: PathBuf, error: &io::Error) -> RestoreError {
+        let (done, open): (Vec<_>, Vec<_>) = self.steps.into_iter().partition(|(_, step)| step.is_done);
+        let paths = |steps: Vec<(PathBuf, Step)>| steps.into_iter().map(|(path, _)| path).collect();
+        RestoreError::Stopped { path, reason: error.to_string(), restored: paths(done), missing: paths(open) }
+    }
+}
+
+fn each<'a>(
+    steps: impl Iterator<Item = &'a mut Step>,
+    mut work: impl FnMut(&mut Step) -> io::Result<()>,
+) -> Result<(), Refusal> {
+    for step in steps {
+        work(step).map_err(|error| (step.changed.path.clone(), error))?;
+    }
+    Ok(())
+}
+
+impl Step {
+    /// Makes a folder whose mode bits were changed one that can be worked in.
+    fn open_up(&mut self) -> io::Result<()> {
+        match (&self.changed.before, &self.changed.after) {
+            (Node::Folder { mode }, Node::Folder { .. }) => self.set_mode(mode | 0o700),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what has to make way.
+    fn remove(&mut self, left: &mut Vec<PathBuf>) -> io::Result<()> {
+        let is_over = match (&self.changed.before, &self.changed.after) {
+            // What comes to stand there takes its place, or it stays a folder, or there is nothing.
+            (Node::File { .. } | Node::Link { .. }, Node::File { .. } | Node::Link { .. })
+            | (Node::Folder { .. }, Node::Folder { .. })
+            | (_, Node::Absent) => return Ok(()),
+            (before, Node::File { .. } | Node::Link { .. }) => {
+                let (dir, name) = open_parent(&self.target, false)?;
+                dir.remove_file_or_symlink(name)?;
+                *before == Node::Absent
+            }
+            (before, Node::Folder { .. }) => {
+                let (dir, name) = open_parent(&self.target, false)?;
+                match dir.remove_dir(name) {
+                    Err(error)
+                        if error.kind() == io::ErrorKind::DirectoryNotEmpty && *before == Node::Absent =>
+                    {
+                        left.push(self.changed.path.clone());
+                        return Ok(());
+                    }
+                    removed => removed?,
+                }
+                *before == Node::Absent
+            }
+        };
+        self.is_done = is_over;
+        Ok(())
+    }
+
+    /// Puts there what was there, less the mode bits of folders.
+    fn put(&mut self, contents: &HashMap<String, Vec<u8>>) -> io::Result<()> {
+        match &self.changed.before {
+            Node::Absent => return Ok(()),
+            Node::Folder { .. } => {
+                if !matches!(self.changed.after, Node::Folder { .. }) {
+                    let (dir, name) = open_parent(&self.target, true)?;
+                    dir.create_dir(name)?;
+                }
+                // Its mode bits are still to come.
+                return Ok(());
+            }
+            Node::File { mode, .. } if is_content_there(&self.changed) => {
+                let (dir, name) = open_parent(&self.target, false)?;
+                if let Some(permissions) = permissions(*mode) {
+                    open_file(&dir, &name)?.0.set_permissions(permissions)?;
+                }
+            }
+            Node::File { hash, mode } => {
+                let content = contents.get(hash).ok_or(io::ErrorKind::NotFound)?;
+                let permissions = permissions(*mode);
+                self.replace(|dir, temporary| write(dir, temporary, content, permissions.as_ref()))?;
+            }
+            Node::Link { to } => self.replace(|dir, temporary| make_link(dir, to, temporary))?,
+        }
+        self.is_done = true;
+        Ok(())
+    }
+
+    /// Makes something under another name, and gives it its own in one step.
+    fn replace(&self, make: impl FnOnce(&Dir, &str) -> io::Result<()>) -> io::Result<()> {
+        let (dir, name) = open_parent(&self.target, true)?;
+        let temporary = unused_name("tmp");
+        let outcome = make(&dir, &temporary).and_then(|()| dir.rename(&temporary, &dir, name));
+        if outcome.is_err() {
+            // It may not have come to be; what counts is the first error.
+            let _ = dir.remove_file_or_symlink(&temporary);
+        }
+        outcome
+    }
+
+    /// Gives a folder its mode bits.
+    fn close(&mut self) -> io::Result<()> {
+        if let Node::Folder { mode } = self.changed.before {
+            self.set_mode(mode)?;
+            self.is_done = true;
+        }
+        Ok(())
+    }
+
+    fn set_mode(&self, mode: u32) -> io::Result<()> {
+        let Some(permissions) = permissions(mode) else { return Ok(()) };
+        let (dir, name) = open_parent(&self.target, false)?;
+        dir.set_permissions(name, permissions)
+    }
+}
+
+#[cfg(unix)]
+fn make_link(dir: &Dir, to: &Path, name: &str) -> io::Result<()> {
+    // As it was, wherever it led: making a link follows none.
+    dir.symlink_contents(to, name)
+}
+
+#[cfg(not(unix))]
+fn make_link(_: &Dir, _: &Path, _: &str) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests;

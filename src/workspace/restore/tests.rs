@@ -1,0 +1,163 @@
+//! What is put back, what is refused, and that a refusal changes nothing.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::workspace::tests::{file, root, set_mode, tree};
+
+/// Content that is its own name.
+fn known(hash: &str) -> Option<Vec<u8>> {
+    ["old", "other"].iter().find(|text| crate::ids::hash(text) == hash).map(|text| text.as_bytes().to_vec())
+}
+
+fn changed(path: PathBuf, before: Node, after: Node) -> Changed {
+    Changed { path, before, after }
+}
+
+fn write(path: &Path, content: &str) {
+    fs::write(path, content).unwrap();
+    set_mode(path, 0o644);
+}
+
+fn folder() -> Node {
+    Node::Folder { mode: 0o755 }
+}
+
+#[test]
+fn a_file_that_changed_since_is_named_and_nothing_happens() {
+    let (_dir, root, workspace) = root();
+    write(&root.join("a"), "new");
+    write(&root.join("b"), "new");
+    let list = [
+        changed(root.join("a"), file("old", 0o600), file("new", 0o644)),
+        changed(root.join("b"), Node::Absent, file("new", 0o644)),
+        changed(root.join("c"), file("other", 0o644), Node::Absent),
+    ];
+    for (path, content) in [("b", "newer"), ("c", "came back")] {
+        write(&root.join(path), content);
+    }
+    let before = tree(&root);
+    let conflicts = vec![root.join("b"), root.join("c")];
+    assert_eq!(workspace.conflicts(&list), conflicts);
+    let error = workspace.restore(&list, known).unwrap_err();
+    assert!(matches!(&error, RestoreError::Conflict(paths) if *paths == conflicts), "{error}");
+    assert_eq!(tree(&root), before);
+    write(&root.join("b"), "new");
+    fs::remove_file(root.join("c")).unwrap();
+    assert_eq!(workspace.restore(&list, known).unwrap(), Vec::<PathBuf>::new(), "the control");
+    let expected = [("a".into(), "600 old".into()), ("c".into(), "644 other".into())];
+    assert_eq!(tree(&root), expected.into());
+}
+
+#[test]
+fn a_content_that_is_missing_or_wrong_is_named_and_nothing_happens() {
+    let (_dir, root, workspace) = root();
+    write(&root.join("a"), "new");
+    let list = [
+        changed(root.join("a"), file("old", 0o644), file("new", 0o644)),
+        changed(root.join("b"), file("lost", 0o644), Node::Absent),
+    ];
+    let missing = |find: fn(&str) -> Option<Vec<u8>>| match workspace.restore(&list, find) {
+        Err(RestoreError::Missing(paths)) => paths,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(missing(known), [root.join("b")]);
+    assert_eq!(missing(|_| Some("wrong".into())), [root.join("a"), root.join("b")]);
+    assert_eq!(tree(&root), [("a".into(), "644 new".into())].into());
+    workspace.restore(&list[..1], known).unwrap();
+    assert_eq!(tree(&root), [("a".into(), "644 old".into())].into(), "the control");
+}
+
+#[test]
+fn nothing_is_put_back_outside_the_folders_or_in_version_control() {
+    let (dir, root, workspace) = root();
+    fs::create_dir(root.join(".git")).unwrap();
+    let beside = workspace.cwd().parent().unwrap().join("beside");
+    let before = tree(dir.path());
+    for path in [beside, root.join("../beside"), root.join(".git/config"), root.clone()] {
+        let list = [
+            changed(root.join("fine"), file("old", 0o644), Node::Absent),
+            changed(path.clone(), file("old", 0o644), Node::Absent),
+        ];
+        let error = workspace.restore(&list, known).unwrap_err();
+        assert!(matches!(&error, RestoreError::Outside(paths) if *paths == [path]), "{error}");
+        assert_eq!(tree(dir.path()), before);
+    }
+    let fine = [changed(root.join("fine"), file("old", 0o644), Node::Absent)];
+    workspace.restore(&fine, known).unwrap();
+    assert_eq!(fs::read_to_string(root.join("fine")).unwrap(), "old", "the control");
+}
+
+#[test]
+fn a_folder_that_became_a_link_is_named_and_not_followed() {
+    let (dir, root, workspace) = root();
+    fs::create_dir(dir.path().join("outside")).unwrap();
+    fs::create_dir(root.join("sub")).unwrap();
+    let list = [changed(root.join("sub/a"), file("old", 0o644), Node::Absent)];
+    fs::remove_dir(root.join("sub")).unwrap();
+    symlink(dir.path().join("outside"), root.join("sub")).unwrap();
+    let before = tree(dir.path());
+    let error = workspace.restore(&list, known).unwrap_err();
+    assert!(matches!(&error, RestoreError::Conflict(paths) if *paths == [root.join("sub")]), "{error}");
+    assert_eq!(tree(dir.path()), before);
+    // The control: the link is what changed, and is put back itself.
+    let link = Node::Link { to: dir.path().join("outside") };
+    let list = [changed(root.join("sub"), folder(), link), list[0].clone()];
+    workspace.restore(&list, known).unwrap();
+    let expected = [("sub".into(), "folder 755".into()), ("sub/a".into(), "644 old".into())];
+    assert_eq!(tree(&root), expected.into());
+}
+
+#[test]
+fn a_folder_that_was_created_is_left_and_named_if_something_else_lies_in_it() {
+    let (_dir, root, workspace) = root();
+    fs::create_dir_all(root.join("new/empty")).unwrap();
+    write(&root.join("new/mine"), "new");
+    write(&root.join("new/yours"), "yours");
+    set_mode(&root.join("new"), 0o755);
+    let list = [
+        changed(root.join("new"), Node::Absent, folder()),
+        changed(root.join("new/empty"), Node::Absent, folder()),
+        changed(root.join("new/mine"), Node::Absent, file("new", 0o644)),
+    ];
+    assert_eq!(workspace.restore(&list, known).unwrap(), [root.join("new")]);
+    let expected = [("new".into(), "folder 755".into()), ("new/yours".into(), "644 yours".into())];
+    assert_eq!(tree(&root), expected.into());
+}
+
+#[test]
+fn a_folder_in_the_place_of_a_file_has_to_be_empty_of_anything_else() {
+    let (_dir, root, workspace) = root();
+    fs::create_dir_all(root.join("a/sub")).unwrap();
+    write(&root.join("a/sub/yours"), "yours");
+    let list = [
+        changed(root.join("a"), file("old", 0o644), folder()),
+        changed(root.join("a/sub"), Node::Absent, folder()),
+    ];
+    let before = tree(&root);
+    let error = workspace.restore(&list, known).unwrap_err();
+    assert!(
+        matches!(&error, RestoreError::Conflict(paths) if *paths == [root.join("a/sub/yours")]),
+        "{error}"
+    );
+    assert_eq!(tree(&root), before);
+    fs::remove_file(root.join("a/sub/yours")).unwrap();
+    workspace.restore(&list, known).unwrap();
+    assert_eq!(tree(&root), [("a".into(), "644 old".into())].into(), "the control");
+}
+
+#[test]
+fn where_the_disk_says_no_it_is_said_what_was_put_back() {
+    let (_dir, root, workspace) = root();
+    // No tree was ever like this: a file cannot hold another.
+    let list = [
+        changed(root.join("a"), file("old", 0o644), Node::Absent),
+        changed(root.join("a/b"), file("old", 0o644), Node::Absent),
+    ];
+    let error = workspace.restore(&list, known).unwrap_err();
+    let RestoreError::Stopped { path, restored, missing, .. } = &error else { panic!("{error}") };
+    let (a, b) = (root.join("a"), root.join("a/b"));
+    assert_eq!((path, restored, missing), (&b, &vec![a], &vec![b.clone()]));
+    assert_eq!(tree(&root), [("a".into(), "644 old".into())].into());
+}

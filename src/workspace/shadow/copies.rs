@@ -1,0 +1,103 @@
+//! The folder of the copies: flat files that are named by a counter, for this process's user only.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use cap_std::fs::File;
+
+/// The name of a copy.
+pub(super) type Number = u64;
+
+/// The copies. The folder is there from the first copy on, and goes with this.
+#[derive(Debug)]
+pub(super) struct Copies {
+    folder: PathBuf,
+    /// Whether the folder was made.
+    is_made: bool,
+    next: Number,
+}
+
+impl Copies {
+    /// Copies in a folder that belongs to nobody else: what stands there when the first is made is removed.
+    pub(super) fn new(folder: PathBuf) -> Self {
+        Self { folder, is_made: false, next: 0 }
+    }
+
+    /// Where they are.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Copies at most `length` bytes of a file. From file to file the kernel does it, on some file systems without copying.
+    pub(super) fn make(&mut self, file: File, length: u64) -> io::Result<Number> {
+        if !self.is_made {
+            self.make_folder()?;
+        }
+        let number = self.next;
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut copy = options.open(self.path(number))?;
+        self.next += 1;
+        if let Err(error) = io::copy(&mut file.into_std().take(length), &mut copy) {
+            self.forget(number);
+            return Err(error);
+        }
+        Ok(number)
+    }
+
+    /// The content of a copy.
+    pub(super) fn read(&self, number: Number) -> io::Result<Vec<u8>> {
+        std::fs::read(self.path(number))
+    }
+
+    /// Removes a copy.
+    pub(super) fn forget(&self, number: Number) {
+        if let Err(error) = std::fs::remove_file(self.path(number)) {
+            tracing::warn!(%error, number, "a copy of a file could not be removed");
+        }
+    }
+
+    /// Removes all of them, and the folder.
+    pub(super) fn clear(&mut self) {
+        if !std::mem::take(&mut self.is_made) {
+            return;
+        }
+        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
+            tracing::warn!(%error, folder = %self.folder.display(), "copies of files could not be removed");
+        }
+    }
+
+    fn make_folder(&mut self) -> io::Result<()> {
+        match std::fs::remove_dir_all(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        if let Some(above) = self.folder.parent() {
+            builder().recursive(true).create(above)?;
+        }
+        // Not recursive: the folder is ours only if we made it.
+        builder().create(&self.folder)?;
+        self.is_made = true;
+        Ok(())
+    }
+
+    fn path(&self, number: Number) -> PathBuf {
+        self.folder.join(number.to_string())
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+fn builder() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder
+}

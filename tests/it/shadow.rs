@@ -1,0 +1,162 @@
+//! What the tools tell of what they change: commands however they end, tools for files, background jobs.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use modegate::acp::ToolCallId;
+use modegate::gate::Gate;
+use modegate::permission::{CallFacts, Effect};
+use modegate::process::shell::Sandbox;
+use modegate::tool::{RunContext, SharedShadow, ToolError, ToolOutput, Toolset};
+use modegate::workspace::{Changes, Node, Shadow, Workspace};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{PATIENCE, shell};
+
+/// The tools of a session, without a session.
+struct Bench {
+    dir: tempfile::TempDir,
+    workspace: Workspace,
+    tools: Toolset,
+    shadow: SharedShadow,
+    cancel: CancellationToken,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["root", "home"] {
+            std::fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        let workspace = Workspace::new(&dir.path().join("root"), &[]).unwrap();
+        std::fs::write(workspace.cwd().join("a"), "one").unwrap();
+        let shell = shell(&dir.path().join("home"), Sandbox::Workspace);
+        let (tools, _) = Toolset::built_in().with_shell(shell).for_session(&workspace);
+        let shadow = SharedShadow::new(Shadow::new(dir.path().join("copies"), &workspace));
+        Self { dir, workspace, tools, shadow, cancel: CancellationToken::new() }
+    }
+
+    /// Runs a call: what came of it, and where it tells what it changes.
+    async fn run(
+        &self,
+        tool: &str,
+        arguments: Value,
+    ) -> (Result<ToolOutput, ToolError>, UnboundedReceiver<Changes>) {
+        let call = self.tools.find(tool).unwrap().prepare(arguments, &self.workspace).await.unwrap();
+        let facts = CallFacts::of_tool("t", Effect::Execute);
+        let permit = Gate::default().admit(ToolCallId::new("c"), facts, 1, &self.cancel);
+        let (changes, told) = mpsc::unbounded_channel();
+        let context = RunContext {
+            permit,
+            known: vec![],
+            jobs: vec![],
+            progress: None,
+            changes,
+            shadow: Some(self.shadow.clone()),
+        };
+        (call.run(context).await, told)
+    }
+}
+
+/// The names of what was told of until everything was, each with whether something stands there.
+async fn told(mut told: UnboundedReceiver<Changes>) -> Vec<(String, bool)> {
+    let mut names = Vec::new();
+    while let Some(changes) = told.recv().await {
+        assert_eq!(changes.uncovered, Vec::<String>::new());
+        let name = |path: &PathBuf| Path::new(path.file_name().unwrap()).display().to_string();
+        names.extend(changes.changed.iter().map(|it| (name(&it.path), it.after != Node::Absent)));
+    }
+    names
+}
+
+#[tokio::test]
+async fn what_a_command_changes_is_told_however_it_ends() {
+    let bench = Bench::new();
+    let (done, changes) = bench.run("shell", json!({ "command": "echo two > a; echo x > b" })).await;
+    assert!(done.is_ok(), "{done:?}");
+    assert_eq!(told(changes).await, [("a".into(), true), ("b".into(), true)]);
+
+    std::fs::write(bench.workspace.cwd().join("yours"), "x").unwrap();
+    let (done, changes) = bench.run("shell", json!({ "command": "rm a; exit 3" })).await;
+    assert!(done.is_ok(), "{done:?}");
+    assert_eq!(told(changes).await, [("a".into(), false)], "and not what came before it");
+
+    let late = json!({ "command": "rm b; sleep 1000", "timeout": 1 });
+    let (done, changes) = bench.run("shell", late).await;
+    assert!(done.is_err(), "{done:?}");
+    assert_eq!(told(changes).await, [("b".into(), false)]);
+
+    if !modegate::sandbox::support().read_only() {
+        return;
+    }
+    let (done, changes) = bench.run("shell_read_only", json!({ "command": "true" })).await;
+    assert!(done.is_ok(), "{done:?}");
+    assert_eq!(told(changes).await, []);
+}
+
+#[tokio::test]
+async fn a_command_that_nobody_waits_for_is_ended_and_told_of() {
+    let bench = Bench::new();
+    let wait = async {
+        while !bench.workspace.cwd().join("begun").exists() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let line = json!({ "command": "touch begun; sleep 1000" });
+    let call = bench.tools.find("shell").unwrap().prepare(line, &bench.workspace).await.unwrap();
+    let facts = CallFacts::of_tool("t", Effect::Execute);
+    let permit = Gate::default().admit(ToolCallId::new("c"), facts, 1, &bench.cancel);
+    let (changes, receiver) = mpsc::unbounded_channel();
+    let shadow = Some(bench.shadow.clone());
+    let context = RunContext { permit, known: vec![], jobs: vec![], progress: None, changes, shadow };
+    tokio::select! {
+        done = call.run(context) => panic!("{done:?}"),
+        () = wait => {}
+    }
+    let told = tokio::time::timeout(PATIENCE, told(receiver)).await.unwrap();
+    assert_eq!(told, [("begun".into(), true)]);
+    bench.cancel.cancel();
+    let (done, _) = bench.run("shell", json!({ "command": "touch never" })).await;
+    assert!(done.is_err(), "{done:?}");
+    assert!(!bench.workspace.cwd().join("never").exists());
+}
+
+#[tokio::test]
+async fn tools_for_files_tell_what_they_change() {
+    let bench = Bench::new();
+    let patch = "--- a/b\n+++ b/b\n@@ -1 +1 @@\n-two\n+three\n";
+    let calls = [
+        ("write_file", json!({ "path": "b", "content": "one\n" }), vec![("b".to_owned(), true)]),
+        ("edit_file", json!({ "path": "b", "old_text": "one", "new_text": "two" }), vec![("b".into(), true)]),
+        ("apply_patch", json!({ "patch": patch }), vec![("b".into(), true)]),
+        ("move_file", json!({ "from": "b", "to": "c" }), vec![("b".into(), false), ("c".into(), true)]),
+        ("delete_file", json!({ "path": "c" }), vec![("c".into(), false)]),
+    ];
+    for (tool, arguments, expected) in calls {
+        let (done, changes) = bench.run(tool, arguments.clone()).await;
+        assert!(done.is_ok(), "{tool}: {done:?}");
+        assert_eq!(told(changes).await, expected, "{tool}");
+        let (done, changes) = bench.run("move_file", json!({ "from": "missing", "to": "x" })).await;
+        assert!(done.is_err(), "the control: {done:?}");
+        assert_eq!(told(changes).await, []);
+    }
+}
+
+#[tokio::test]
+async fn what_a_background_job_changes_is_found_when_it_is_asked_for() {
+    let bench = Bench::new();
+    let line = json!({ "command": "echo x > made; sleep 1000" });
+    let (done, changes) = bench.run("run_background_job", line).await;
+    let job = done.unwrap().job.unwrap();
+    assert_eq!(told(changes).await, [], "the files that were there before are nobody's doing");
+    let made = bench.workspace.cwd().join("made");
+    while !std::fs::read(&made).is_ok_and(|content| content == b"x\n") {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let changes = bench.shadow.sync(&bench.cancel).await;
+    let paths: Vec<_> = changes.changed.iter().map(|changed| changed.path.clone()).collect();
+    assert_eq!(paths, [made]);
+    drop((job, bench.dir));
+}
