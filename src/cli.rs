@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::Agent;
 use crate::config::environment::Environment;
 use crate::config::{Config, Flags, Parts};
-use crate::headless::{self, Format, Job, Outcome};
+use crate::headless::{self, Format, Job, Kept, Outcome};
 use crate::transcript::{lockstep, record, replay::Replay};
 use crate::transport::Transport;
 use crate::{client, rpc};
@@ -21,6 +21,7 @@ mod catalogue;
 mod doctor;
 mod modes;
 mod permissions;
+mod sessions;
 mod setup;
 
 /// An ACP coding agent whose modes hold.
@@ -44,6 +45,12 @@ pub struct Cli {
     /// Who answers: PROVIDER/NAME, offline or scripted:FILE [default: the provider with a key, else offline]
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
+    /// Go on with the newest session of this folder [with -p]
+    #[arg(long = "continue", conflicts_with = "resume")]
+    go_on: bool,
+    /// Go on with this session: its id, or its beginning or end if that is enough [with -p]
+    #[arg(long, value_name = "ID")]
+    resume: Option<String>,
     /// Where a headless prompt works [default: the current directory]
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
@@ -97,6 +104,11 @@ enum Command {
         /// The file [default: the .modegate/modes.yaml of this folder's project]
         file: Option<PathBuf>,
     },
+    /// List, show, export, delete sessions, change the mode of one, undo its last turn
+    #[command(subcommand)]
+    Sessions(sessions::Ask),
+    /// Check a session's record: whether it holds together, and whether what was done was allowed
+    Audit(sessions::Audited),
     /// Say what works here and what does not: settings, keys, store, kernel, commands
     Doctor,
 }
@@ -181,6 +193,8 @@ where
     match cli.command.take() {
         Some(Command::Doctor) => return doctor::run(&flags, &environment, output).await,
         Some(Command::Modes(ask)) => return modes::run(ask, &flags, &environment, output, errors).await,
+        Some(Command::Sessions(ask)) => return sessions::run(ask, &flags, environment, output).await,
+        Some(Command::Audit(asked)) => return sessions::audit(asked, &flags, &environment, output).await,
         Some(Command::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),
         Some(Command::Replay { .. } | Command::Setup(_)) | None => {}
@@ -215,7 +229,20 @@ where
             Ok(ExitCode::from(2))
         }
         Some(prompt) => {
-            run_headless(prompt, cli.output.unwrap_or(Output::Text), config, output, errors, stop).await
+            let which = match (cli.resume.take(), cli.go_on) {
+                (Some(id), _) => Which::Kept(id),
+                (None, true) => Which::Newest,
+                (None, false) => Which::New,
+            };
+            run_headless((prompt, which), cli.output.unwrap_or(Output::Text), config, output, errors, stop)
+                .await
+        }
+        None if cli.go_on || cli.resume.is_some() => {
+            writeln!(
+                errors,
+                "modegate: --continue and --resume are for -p; in an editor, open the session there"
+            )?;
+            Ok(ExitCode::from(2))
         }
         None if input_kind == InputKind::Terminal => {
             errors.write_all(ON_A_TERMINAL.as_bytes())?;
@@ -258,8 +285,16 @@ where
     Ok(ExitCode::SUCCESS)
 }
 
+/// Which session a headless prompt is for.
+enum Which {
+    New,
+    Newest,
+    /// By its id, or a part of it.
+    Kept(String),
+}
+
 async fn run_headless<O: Write, E: Write>(
-    prompt: String,
+    (prompt, which): (String, Which),
     output_format: Output,
     config: Config,
     mut output: O,
@@ -269,13 +304,19 @@ async fn run_headless<O: Write, E: Write>(
     let (client, end) = client::channel();
     let (cwd, mode) = (config.cwd.clone(), config.mode.clone());
     let Parts { shared, surroundings, .. } = config.into_parts().context("starting the record")?;
+    let kept = match which {
+        Which::New => None,
+        Which::Newest => Some(sessions::newest(&shared.store, cwd.clone()).await?),
+        Which::Kept(part) => Some(sessions::find(&shared.store, &part).await?.id),
+    };
+    let wanted_mode = mode.clone();
     let agent = Agent::new(shared, surroundings, client, mode);
     let format = match output_format {
         Output::Text => Format::Text,
         Output::Json => Format::Json,
         Output::StreamJson => Format::StreamJson,
     };
-    let job = Job { cwd: &cwd, prompt, format };
+    let job = Job { cwd: &cwd, prompt, format, session: kept.map(|id| Kept { id, mode: wanted_mode }) };
     let outcome = headless::run(&agent, end, job, &mut output, &mut errors, stop).await?;
     Ok(ExitCode::from(match outcome {
         Outcome::Done => 0,

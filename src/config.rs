@@ -240,6 +240,16 @@ pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<Pa
     }
 }
 
+/// Opens a record that is there.
+pub fn open_store(path: PathBuf) -> std::io::Result<Store> {
+    Store::open(Location::File(path), Sync::Normal)
+}
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    Source::real().now_ms()
+}
+
 /// A time of the record for people, in UTC.
 pub fn time_text(at_ms: i64) -> String {
     crate::ids::time_text(at_ms)

@@ -6,10 +6,9 @@
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::anyhow;
 use tokio_util::sync::CancellationToken;
 
-use crate::acp::{NewSessionRequest, StopReason};
+use crate::acp::{NewSessionRequest, SessionId, SessionModeId, StopReason};
 use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
 use view::View;
@@ -39,6 +38,16 @@ pub struct Job<'a> {
     pub prompt: String,
     /// How the answer is printed.
     pub format: Format,
+    /// The session that it goes on with, if it is to.
+    pub session: Option<Kept>,
+}
+
+/// A session that is kept.
+pub struct Kept {
+    /// Its id.
+    pub id: SessionId,
+    /// The mode in which it is to go on, if not its own.
+    pub mode: Option<SessionModeId>,
 }
 
 /// Runs a prompt to its end.
@@ -50,15 +59,14 @@ pub async fn run(
     progress: &mut impl Write,
     stop: CancellationToken,
 ) -> anyhow::Result<Outcome> {
-    let new = agent.new_session(&NewSessionRequest::new(job.cwd)).map_err(|error| anyhow!("{error}"))?;
-    let mode = new.modes.map(|modes| modes.current_mode_id.to_string()).unwrap_or_default();
-    writeln!(progress, "modegate: {mode} mode, session {}", new.session_id)?;
-    let handle = agent.session(&new.session_id).map_err(|error| anyhow!("{error}"))?;
+    let (id, mode) = session(agent, &job).await?;
+    writeln!(progress, "modegate: {mode} mode, session {id}")?;
+    let handle = agent.session(&id)?;
     let mut view = View {
         output,
         progress,
         format: job.format,
-        session: new.session_id.to_string(),
+        session: id.to_string(),
         mode,
         denied: Vec::new(),
         text: String::new(),
@@ -71,8 +79,12 @@ pub async fn run(
         tokio::select! {
             biased;
             Some(message) = end.recv() => take(&mut view, message)?,
-            stopped = &mut turn => break stopped.map(|end| end.reason),
+            stopped = &mut turn => break stopped.map(|end| (end.reason, end.head)),
         }
+    };
+    let (stopped, head) = match stopped {
+        Ok((reason, head)) => (Ok(reason), head),
+        Err(error) => (Err(error), None),
     };
     while let Ok(message) = end.try_recv() {
         take(&mut view, message)?;
@@ -80,6 +92,10 @@ pub async fn run(
     let error = stopped.as_ref().err().map(ToString::to_string);
     view.finish(stopped.as_ref().ok().copied(), error.as_deref())?;
     agent.close().await;
+    if let Some(head) = head {
+        // Kept elsewhere, it shows later whether the record is whole: `modegate audit --head`.
+        writeln!(view.progress, "modegate: head of the record {}", head.hash)?;
+    }
     let plan = view.mode == "plan";
     Ok(match stopped {
         Ok(StopReason::Cancelled) => Outcome::Interrupted,
@@ -99,6 +115,20 @@ pub async fn run(
             Outcome::Failed
         }
     })
+}
+
+/// A new session, or the one that is to go on; and its mode.
+async fn session(agent: &Agent, job: &Job<'_>) -> anyhow::Result<(SessionId, String)> {
+    let Some(Kept { id, mode }) = &job.session else {
+        let new = agent.new_session(&NewSessionRequest::new(job.cwd))?;
+        let mode = new.modes.map(|modes| modes.current_mode_id.to_string()).unwrap_or_default();
+        return Ok((new.session_id, mode));
+    };
+    let handle = agent.open_kept(id).await?;
+    if let Some(mode) = mode {
+        handle.set_mode(mode.clone()).await?;
+    }
+    Ok((id.clone(), handle.look().await?.modes.current_mode_id.to_string()))
 }
 
 fn take<O: Write, P: Write>(view: &mut View<'_, O, P>, message: Outgoing) -> std::io::Result<()> {

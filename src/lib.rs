@@ -15,6 +15,7 @@
 
 pub mod acp;
 pub mod agent;
+pub mod audit;
 pub mod chain;
 pub mod cli;
 pub mod client;

@@ -253,6 +253,12 @@ pub fn is_available(ceilings: &Ceilings<'_>, grants: &Grants, tool: &CallFacts) 
     !matches!(decide(ceilings, grants, tool), Verdict::Deny(_))
 }
 
+/// Whether a mode admits a change by what it does and where, whatever it is called and whether or not it is asked for: what
+/// holds for a user who changes files through the session.
+pub fn may_change(mode: &Mode, call: &CallFacts) -> bool {
+    denied_by_nature(mode, call).is_none()
+}
+
 fn must_ask(mode: &Mode, effect: Effect) -> bool {
     match effect {
         Effect::Network => mode.network == Network::Ask,

@@ -22,7 +22,7 @@ use crate::store::Store;
 use crate::store::sessions::StoredSession;
 use crate::tool::{Job, Toolset};
 use crate::workspace::{Stamp, Workspace};
-pub use handle::{PromptEnd, SessionHandle, View};
+pub use handle::{PromptEnd, SessionHandle, Undone, View};
 
 use compaction::Fill;
 use history::History;
@@ -35,6 +35,7 @@ mod authorize;
 mod call;
 mod ceilings;
 mod change_mode;
+mod checkpoint;
 mod choose;
 pub mod command;
 mod compact;

@@ -18,7 +18,9 @@ pub use record::{Denial, ModeChange, ModeSource, Row, Why};
 
 mod body;
 pub mod catalogue;
+pub mod checkpoint;
 pub mod entry;
+pub mod evidence;
 pub mod log;
 mod owner;
 mod place;

@@ -284,6 +284,18 @@ impl Toolset {
         Self::new(tools)
     }
 
+    /// What each of Modegate's own tools does.
+    pub fn effects() -> Vec<(String, Effect)> {
+        let tools = Self::built_in();
+        let known = tools.iter().map(|tool| (tool.spec().name.to_owned(), tool.spec().effect));
+        // Those that come with a session's shell: all but the ones that look or stop run something.
+        let command = |name: &&str| {
+            let runs = ["shell", "run_background_job"].contains(name);
+            ((*name).to_owned(), if runs { Effect::Execute } else { Effect::Read })
+        };
+        known.chain(COMMAND_TOOLS.iter().map(command)).collect()
+    }
+
     /// These tools, and commands that are run with a shell.
     #[must_use]
     pub fn with_shell(self, shell: Shell) -> Self {

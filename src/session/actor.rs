@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::authorize::{Answer, DenialCount, OpenQuestion};
 use super::change_mode::BOUND;
+use super::checkpoint::Undoer;
 use super::encoder;
 use super::handle::{Mail, Prompt, PromptEnd, SessionCommand};
 use super::record::title;
@@ -29,6 +30,8 @@ use crate::error::AgentError;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::gate::Gate;
 use crate::model::{Failure, ModelError};
+use crate::tool::SharedShadow;
+use crate::workspace::Changes;
 
 /// Prompts that may wait behind the running one.
 const MAX_WAITING: usize = 8;
@@ -63,7 +66,14 @@ pub(super) struct Actor {
     pub(super) offers: Offers,
     /// The user has been told that the record fails.
     pub(super) record_failed: bool,
+    /// What calls have changed, by their turns. No bound: a call tells once or twice.
+    pub(super) changes: (mpsc::UnboundedSender<Change>, mpsc::UnboundedReceiver<Change>),
+    /// Copies of the session's files, once a command ran.
+    pub(super) shadow: Option<SharedShadow>,
 }
+
+/// What a call of a turn has changed.
+pub(super) type Change = (u64, Changes);
 
 pub(super) struct RunningTurn {
     messages: mpsc::Receiver<TurnMessage>,
@@ -105,6 +115,8 @@ pub(super) async fn run(
                     actor.answered(number, answer).await;
                 }
             }
+            // What a call changed is kept before it is over.
+            Some((turn, changes)) = actor.changes.1.recv() => actor.keep_changes(turn, changes),
             message = next_message(&mut actor.turn) => match message {
                 Some(message) => actor.turn_message(message).await,
                 None => actor.turn_over().await,
@@ -149,6 +161,8 @@ impl Actor {
             telling: None,
             offers: Offers::default(),
             record_failed: false,
+            changes: mpsc::unbounded_channel(),
+            shadow: None,
         }
     }
 
@@ -181,6 +195,10 @@ impl Actor {
             SessionCommand::Show(reply) => {
                 let shown = self.show().await;
                 let _ = reply.send(shown);
+            }
+            SessionCommand::Undo { turn, reply } => {
+                let undone = self.undo(turn, Undoer::CommandLine).await;
+                let _ = reply.send(undone);
             }
             SessionCommand::Close(_) => unreachable!("the loop takes it"),
         }
@@ -290,6 +308,7 @@ impl Actor {
             cancel: cancel.clone(),
             client: self.client.clone(),
             actor: to_actor,
+            changes: self.changes.0.clone(),
         };
         let task = tokio::spawn(turn::run(running));
         self.turn = Some(RunningTurn { messages, cancel, task, reply });
@@ -316,6 +335,9 @@ impl Actor {
             TurnMessage::Summarised(summarised, room) => self.summarised(summarised, room).await,
             TurnMessage::Authorize { call, facts, fits, reply } => {
                 let _ = reply.send(self.authorize(call, facts, fits).await);
+            }
+            TurnMessage::Jobs { reply } => {
+                let _ = reply.send(self.shadow_of_jobs().await);
             }
             TurnMessage::InBand { found, reply } => self.in_band(found, reply).await,
             TurnMessage::Propose { call, proposal, reply } => self.propose(call, proposal, reply),

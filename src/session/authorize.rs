@@ -242,6 +242,7 @@ impl Actor {
         let known = facts.targets.iter().map(|target| self.session.seen.get(&target.path).copied()).collect();
         self.denials = DenialCount::default();
         let jobs = self.session.jobs.clone();
+        let shadow = self.shadow(facts.shell).await;
         let runs = runs && !facts.is_exit;
         if runs && facts.effect.is_change() {
             self.record_leave(&call, &facts, consent).await;
@@ -251,7 +252,7 @@ impl Actor {
             // Said together with the leave: no mode change comes between the two.
             self.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::begun(call)), None).await;
         }
-        Authorization::Granted { permit, known, jobs }
+        Authorization::Granted { permit, known, jobs, shadow }
     }
 
     fn denied(&mut self, call: ToolCallId, denial: Denial) -> Authorization {

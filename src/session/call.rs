@@ -4,14 +4,17 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::actor::Change;
 use super::turn::{After, Announced, REFUSED_AGAIN, Turn, TurnError};
 use super::turn_message::{Authorization, Proposed, TurnMessage};
 use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::permission::CallFacts;
 use crate::tool::{PreparedCall, Proposal, RunContext, ToolContent, ToolError, ToolOutput, ToolSpec};
+use crate::workspace::Changes;
 
 /// How long a cancelled call may take to end before the turn stops waiting for it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -56,11 +59,11 @@ impl Turn {
                 drop(permit);
                 self.propose(id, prepared.proposal().cloned()).await
             }
-            Authorization::Granted { permit, known, jobs } => {
-                // Nobody keeps a record of what changes.
-                let (changes, _) = mpsc::unbounded_channel();
-                let context = RunContext { permit, known, jobs, progress: None, changes, shadow: None };
-                self.carry_out(id, &spec, prepared, context).await
+            Authorization::Granted { permit, known, jobs, shadow } => {
+                let (changes, told) = mpsc::unbounded_channel();
+                let kept = tokio::spawn(keep(self.number, told, self.changes.clone()));
+                let context = RunContext { permit, known, jobs, progress: None, changes, shadow };
+                self.carry_out(id, &spec, prepared, context, kept).await
             }
             answer => self.refused(id, answer).await,
         }
@@ -87,6 +90,7 @@ impl Turn {
         spec: &ToolSpec,
         prepared: Box<dyn PreparedCall>,
         mut context: RunContext,
+        kept: JoinHandle<()>,
     ) -> Result<After, TurnError> {
         let cancel = context.permit.cancel.clone();
         // One that waits is enough: a newer one says all that it said.
@@ -95,6 +99,8 @@ impl Turn {
         let run = within(prepared.run(context), &cancel, &cancel, spec.timeout);
         let (outcome, relayed) = tokio::join!(run, self.relay(&id, shown));
         relayed?;
+        // What it changed is on its way before it is over. One that does not end tells later.
+        let _ = tokio::time::timeout(GRACE, kept).await;
         match outcome {
             Ok(output) => {
                 self.finish(id, output).await?;
@@ -157,6 +163,14 @@ impl Turn {
             // The actor closes what a cancelled turn leaves open.
             Authorization::Cancelled | Authorization::Granted { .. } | Authorization::Ask => Ok(After::GoOn),
         }
+    }
+}
+
+/// Passes on what a call changes, until it can change nothing any more.
+async fn keep(turn: u64, mut changed: mpsc::UnboundedReceiver<Changes>, to: mpsc::UnboundedSender<Change>) {
+    while let Some(changes) = changed.recv().await {
+        // The session may be over.
+        let _ = to.send((turn, changes));
     }
 }
 

@@ -20,6 +20,8 @@ pub enum Command {
     SayMode,
     /// List the rules and the remembered answers.
     Permissions,
+    /// Put back what a turn changed: this one, or the last that changed something.
+    Undo(Option<u64>),
     /// List the commands.
     Help,
 }
@@ -38,6 +40,8 @@ pub fn available(modes: &Modes) -> Vec<AvailableCommand> {
     );
     commands
         .push(AvailableCommand::new("permissions", "List the rules and the remembered answers that hold"));
+    let undo = AvailableCommand::new("undo", "Put back the files that the last turn, or turn N, changed");
+    commands.push(undo.input(input("the number of a turn (optional)")));
     commands.push(AvailableCommand::new("help", "List these commands"));
     commands
 }
@@ -51,6 +55,8 @@ pub fn parse(content: &[ContentBlock], modes: &Modes) -> Option<Command> {
     match name {
         "help" => Some(Command::Help),
         "permissions" => Some(Command::Permissions),
+        "undo" if rest.is_empty() => Some(Command::Undo(None)),
+        "undo" => rest.parse().ok().map(|turn| Command::Undo(Some(turn))),
         "mode" if rest.is_empty() => Some(Command::SayMode),
         "mode" => Some(Command::SetMode { mode: rest, rest: String::new() }),
         name if modes.resolve(name).is_ok() => Some(Command::SetMode { mode: name.to_owned(), rest }),
@@ -62,7 +68,7 @@ pub fn parse(content: &[ContentBlock], modes: &Modes) -> Option<Command> {
 pub fn without_command(content: &[ContentBlock], command: &Command) -> Vec<ContentBlock> {
     let rest = match command {
         Command::SetMode { rest, .. } => rest.as_str(),
-        Command::SayMode | Command::Help | Command::Permissions => "",
+        Command::SayMode | Command::Help | Command::Permissions | Command::Undo(_) => "",
     };
     let first = (!rest.is_empty()).then(|| ContentBlock::from(rest));
     first.into_iter().chain(content.iter().skip(1).cloned()).collect()
@@ -92,6 +98,9 @@ mod tests {
         check("/mode", Some(Command::SayMode));
         check("/mode plan", set("plan", ""));
         check("/help", Some(Command::Help));
+        check("/undo", Some(Command::Undo(None)));
+        check("/undo 3", Some(Command::Undo(Some(3))));
+        check("/undo that", None);
         for prompt in ["/etc/hosts is odd", "/planning", "plan", "/", "", "//plan"] {
             check(prompt, None);
         }

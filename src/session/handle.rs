@@ -3,7 +3,7 @@
 //! A [`SessionHandle`] posts to the actor's mailbox without waiting, so commands arrive in the order in which they were
 //! given; only the answers are awaited.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -61,7 +61,25 @@ pub(super) enum SessionCommand {
     Look(oneshot::Sender<View>),
     /// Show the client all that happened.
     Show(oneshot::Sender<Result<View, AgentError>>),
+    /// Put back what a turn changed, for the user at the command line.
+    Undo {
+        turn: Option<u64>,
+        reply: oneshot::Sender<Result<Undone, AgentError>>,
+    },
     Close(oneshot::Sender<Head>),
+}
+
+/// What was put back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undone {
+    /// The turn that changed it.
+    pub turn: u64,
+    /// Files that are as they were before it.
+    pub files: Vec<PathBuf>,
+    /// Folders that it made and that stay, because something lies in them.
+    pub left: Vec<PathBuf>,
+    /// What could not be covered, in sentences for people.
+    pub uncovered: Vec<String>,
 }
 
 /// What a client is told of a session that it opens.
@@ -126,6 +144,7 @@ impl std::fmt::Debug for SessionCommand {
             Self::Reload { .. } => "Reload",
             Self::Look(_) => "Look",
             Self::Show(_) => "Show",
+            Self::Undo { .. } => "Undo",
             Self::Close(_) => "Close",
         })
     }
@@ -188,6 +207,16 @@ impl SessionHandle {
         let (reply, answer) = oneshot::channel();
         self.post(SessionCommand::Show(reply))?;
         answer.await.unwrap_or(Err(AgentError::Unreadable))
+    }
+
+    /// Puts back what a turn changed, or the last one that changed something: for the user at the command line.
+    ///
+    /// # Errors
+    /// There is nothing to undo, or something was changed since: nothing was put back, unless the text says so.
+    pub async fn undo(&self, turn: Option<u64>) -> Result<Undone, AgentError> {
+        let (reply, answer) = oneshot::channel();
+        self.post(SessionCommand::Undo { turn, reply })?;
+        answer.await.unwrap_or(Err(AgentError::SessionDied))
     }
 
     /// The session's folders.
@@ -284,6 +313,7 @@ impl SessionHandle {
             | SessionCommand::Reload { .. }
             | SessionCommand::Look(_)
             | SessionCommand::Show(_)
+            | SessionCommand::Undo { .. }
             | SessionCommand::Choose { .. } => {
                 Some(Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
                     let text = "too many requests wait for this session: wait for some answers first";

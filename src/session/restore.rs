@@ -11,7 +11,7 @@ use super::encoder;
 use super::handle::View;
 use super::options::{self, Choice};
 use super::reminder::Transition;
-use crate::acp::SessionModeId;
+use crate::acp::{MessageId, SessionModeId};
 use crate::error::AgentError;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::model::Effort;
@@ -90,7 +90,12 @@ impl Actor {
             self.post_mode_change(Some(from.clone()), to.clone(), source);
             self.session.previous = None;
             known.get_or_insert(from.clone());
+            let text = format!(
+                "This session was in {from} mode, which there is no longer. It goes on in {to} mode.\n"
+            );
             self.session.push(SessionEvent::ModeChange { from, to: to.clone(), unconfirmed: Vec::new() });
+            let message_id = MessageId::new(format!("msg_{}_m{}", self.session.turns, self.session.saved));
+            self.session.push(SessionEvent::Notice { message_id, text });
         }
         if let Some(from) = known.filter(|_| said) {
             self.session.note_transition(Transition { from, to, unconfirmed: 0 }, None);

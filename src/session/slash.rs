@@ -1,10 +1,13 @@
 //! Obeying slash commands, also while a turn runs: a mode change does not wait for the model.
 
+use std::path::PathBuf;
+
 use futures_util::future::BoxFuture;
 
 use super::actor::Actor;
+use super::checkpoint::Undoer;
 use super::command::{self, Command};
-use super::handle::Prompt;
+use super::handle::{Prompt, Undone};
 use crate::acp::{AvailableCommandsUpdate, MessageId, SessionModeId, SessionUpdate, StopReason};
 use crate::error::AgentError;
 use crate::event::SessionEvent;
@@ -22,7 +25,7 @@ impl Actor {
     /// Whether a prompt is a slash command with nothing for the model behind it.
     pub(super) fn is_for_us_alone(&self, prompt: &Prompt) -> bool {
         command::parse(&prompt.content, &self.shared.modes).is_some_and(|command| match &command {
-            Command::Help | Command::SayMode | Command::Permissions => true,
+            Command::Help | Command::SayMode | Command::Permissions | Command::Undo(_) => true,
             Command::SetMode { .. } => command::without_command(&prompt.content, &command).is_empty(),
         })
     }
@@ -35,6 +38,10 @@ impl Actor {
             Command::Help => command::help(&self.shared.modes),
             Command::SayMode => self.say_mode(),
             Command::Permissions => self.say_permissions(),
+            Command::Undo(turn) => match self.undo(*turn, Undoer::Session).await {
+                Ok(undone) => self.say_undone(&undone),
+                Err(error) => format!("Nothing was undone: {error}.\n"),
+            },
             Command::SetMode { mode, .. } => {
                 let mode = SessionModeId::new(mode.as_str());
                 match self.change_mode(&mode, ModeSource::Command).await {
@@ -81,6 +88,21 @@ impl Actor {
         let mut answers: Vec<String> = answers.collect();
         answers.sort();
         list("Rules", rules.collect()) + &list("Answers remembered in this session", answers)
+    }
+
+    fn say_undone(&self, undone: &Undone) -> String {
+        let cwd = self.session.workspace.cwd();
+        let name = |path: &PathBuf| format!("- {}\n", path.strip_prefix(cwd).unwrap_or(path).display());
+        let files: String = undone.files.iter().map(name).collect();
+        let mut said = format!("As before turn {}:\n{files}", undone.turn);
+        if !undone.left.is_empty() {
+            let left: String = undone.left.iter().map(name).collect();
+            said = format!("{said}Folders that stay, because something lies in them:\n{left}");
+        }
+        for text in &undone.uncovered {
+            said = format!("{said}Not put back: {text}\n");
+        }
+        said
     }
 
     fn say_mode(&self) -> String {

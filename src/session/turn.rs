@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::actor::Change;
 use super::mode_switch::{Found, Reader};
 use super::turn_message::{Next, TurnMessage};
 use crate::acp::{MessageId, StopReason, ToolCallId, ToolKind};
@@ -34,6 +35,8 @@ pub(super) struct Turn {
     /// Where room is asked for before there is more to send.
     pub(super) client: Client,
     pub(super) actor: mpsc::Sender<TurnMessage>,
+    /// Where what calls change is told.
+    pub(super) changes: mpsc::UnboundedSender<Change>,
 }
 
 /// Why a turn has no stop reason.
@@ -76,6 +79,19 @@ pub(super) const REFUSED_AGAIN: &str =
 
 /// Runs a turn to its end.
 pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
+    if let Some(shadow) = turn.ask_actor(|reply| TurnMessage::Jobs { reply }).await? {
+        // What changed between the turns is not this one's.
+        shadow.take_up(&turn.cancel).await;
+    }
+    let outcome = take_steps(&turn).await;
+    if let Some(shadow) = turn.ask_actor(|reply| TurnMessage::Jobs { reply }).await? {
+        // The session may be over.
+        let _ = turn.changes.send((turn.number, shadow.sync(&turn.cancel).await));
+    }
+    outcome
+}
+
+async fn take_steps(turn: &Turn) -> Result<StopReason, TurnError> {
     let mut messages = MessageIds { turn: turn.number, next: 0 };
     let mut calls = 0;
     let mut steps = 0;

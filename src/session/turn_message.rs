@@ -11,7 +11,7 @@ use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::gate::Permit;
 use crate::model::ModelRequest;
 use crate::permission::CallFacts;
-use crate::tool::{Job, Proposal, ToolContent};
+use crate::tool::{Job, Proposal, SharedShadow, ToolContent};
 use crate::workspace::Stamp;
 
 /// What a turn tells or asks the actor.
@@ -41,6 +41,8 @@ pub(super) enum TurnMessage {
         fits: bool,
         reply: oneshot::Sender<Authorization>,
     },
+    /// Does anything run in the background? Then what it has changed is looked for with these.
+    Jobs { reply: oneshot::Sender<Option<SharedShadow>> },
     /// The model wants another mode, by a block in its text. The reply comes when that is settled, and may end the
     /// turn.
     InBand { found: Found, reply: oneshot::Sender<Option<&'static str>> },
@@ -66,7 +68,7 @@ pub(super) enum Next {
 /// Whether a call may run.
 pub(super) enum Authorization {
     /// Run it; the content of its targets as the model last saw it, and the jobs there are.
-    Granted { permit: Permit, known: Vec<Option<Stamp>>, jobs: Vec<Job> },
+    Granted { permit: Permit, known: Vec<Option<Stamp>>, jobs: Vec<Job>, shadow: Option<SharedShadow> },
     /// The user has to be asked.
     Ask,
     /// The user said no, or could not be asked. The text is for the model; too often in a row ends the turn.

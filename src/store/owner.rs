@@ -8,6 +8,9 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// What a process's own folder is called behind its id.
+const FILES: &str = "files";
+
 /// This process, to the others.
 #[derive(Debug)]
 pub struct Owner {
@@ -33,8 +36,9 @@ impl Owner {
         super::schema::private_folder(&folder)?;
         for entry in std::fs::read_dir(&folder)? {
             let path = entry?.path();
-            if is_free(&path) {
+            if path.extension().is_none() && is_free(&path) {
                 remove(&path);
+                remove_files(&path.with_extension(FILES));
             }
         }
         loop {
@@ -50,6 +54,11 @@ impl Owner {
         }
     }
 
+    /// A folder for this process's own files, to be made when it is needed. None where the record is in memory.
+    pub fn files(&self) -> Option<PathBuf> {
+        Some(self.folder.as_ref()?.join(&self.id).with_extension(FILES))
+    }
+
     /// Whether another process that is still there goes by this id.
     pub fn is_other(&self, id: &str) -> bool {
         let Some(folder) = &self.folder else { return false };
@@ -62,7 +71,9 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         if let Some(folder) = &self.folder {
-            remove(&folder.join(&self.id));
+            let path = folder.join(&self.id);
+            remove_files(&path.with_extension(FILES));
+            remove(&path);
         }
     }
 }
@@ -75,6 +86,15 @@ fn is_free(path: &Path) -> bool {
             Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
         },
         Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+fn remove_files(folder: &Path) {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::debug!(%error, folder = %folder.display(), "a process's own files could not be removed");
+        }
+        _ => {}
     }
 }
 
@@ -102,9 +122,13 @@ mod tests {
         let path = one.folder.as_ref().unwrap().join(&left);
         drop(other);
         std::fs::write(&path, "").unwrap();
+        let files = path.with_extension(FILES);
+        std::fs::create_dir_all(files.join("copies")).unwrap();
+        std::fs::create_dir_all(one.files().unwrap()).unwrap();
         assert!(!one.is_other(&left));
         let third = Owner::beside(&store).unwrap();
-        assert!(!path.exists() && third.is_other(&one.id));
+        assert!(!path.exists() && !files.exists() && third.is_other(&one.id));
+        assert!(one.files().unwrap().exists(), "what another uses stays");
         for id in ["", "..", "../store.db", "never"] {
             assert!(!one.is_other(id), "{id}");
         }

@@ -7,6 +7,7 @@ use super::sessions::StoredGrant;
 use crate::acp::{SessionId, SessionModeId, ToolCallId};
 use crate::chain::Link;
 use crate::event::SessionEvent;
+use crate::workspace::Changes;
 
 /// One row to be written.
 #[derive(Debug, Clone)]
@@ -59,6 +60,15 @@ pub enum Row {
         session: SessionId,
         /// The entry.
         link: Link,
+    },
+    /// What a turn changed in the session's folders.
+    Changes {
+        /// The session.
+        session: SessionId,
+        /// The turn.
+        turn: u64,
+        /// What, and what was there before.
+        changes: Changes,
     },
     /// A text that the record names by its hash.
     Text {

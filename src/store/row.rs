@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 use super::entry::ScopeRow;
 use super::owner::Owner;
 use super::sessions::StoredGrant;
-use super::{Denial, ModeChange, Row, Why, body};
+use super::{Denial, ModeChange, Row, Why, body, checkpoint};
 use crate::chain::Link;
 use crate::event::SessionEvent;
 
@@ -40,6 +40,7 @@ pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Re
             )
         }
         Row::Link { session, link } => insert_link(connection, &session.0, link),
+        Row::Changes { session, turn, changes } => checkpoint::insert(connection, session, *turn, changes),
         Row::Text { hash, text } => insert_text(connection, hash, text),
         Row::SystemPrompt { session, text } => execute(
             connection,

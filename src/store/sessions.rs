@@ -197,31 +197,27 @@ impl Store {
         .await
     }
 
-    /// The chain of a session, whole.
-    pub async fn chain(&self, id: &SessionId) -> Result<Vec<Link>, StoreError> {
-        let id = id.clone();
+    /// The sessions whose id is this, or begins or ends with it.
+    pub async fn sessions_like(&self, part: &str) -> Result<Vec<SessionId>, StoreError> {
+        let part = part.to_owned();
         self.read(move |connection, _| {
-            let mut statement = connection
-                .prepare("SELECT number, body, hash FROM chain WHERE session_id = ?1 ORDER BY number")?;
-            let rows = statement.query_map(params![&*id.0], |row| {
-                Ok(Link {
-                    number: row.get::<_, i64>(0)?.cast_unsigned(),
-                    body: row.get(1)?,
-                    hash: row.get(2)?,
-                })
-            })?;
-            rows.collect()
+            let sql = "SELECT id FROM sessions WHERE id = ?1 OR substr(id, 1, length(?1)) = ?1 \
+                       OR substr(id, -length(?1)) = ?1 ORDER BY id = ?1 DESC, id LIMIT 10";
+            let mut statement = connection.prepare(sql)?;
+            let rows = statement.query_map([&part], |row| Ok(SessionId::new(row.get::<_, String>(0)?)))?;
+            let found: Vec<SessionId> = rows.collect::<Result<_, _>>()?;
+            Ok(if found.first().is_some_and(|id| *id.0 == *part) { found[..1].to_vec() } else { found })
         })
         .await
     }
 
-    /// The text that a hash in the record stands for.
-    pub async fn text(&self, hash: &str) -> Result<Option<String>, StoreError> {
-        let hash = hash.to_owned();
+    /// Sessions in which nothing has happened since a time.
+    pub async fn sessions_before(&self, at: i64) -> Result<Vec<SessionId>, StoreError> {
         self.read(move |connection, _| {
-            connection
-                .query_row("SELECT text FROM mode_texts WHERE hash = ?1", [hash], |row| row.get(0))
-                .optional()
+            let mut statement =
+                connection.prepare("SELECT id FROM sessions WHERE updated_at < ?1 ORDER BY id")?;
+            let rows = statement.query_map([at], |row| Ok(SessionId::new(row.get::<_, String>(0)?)))?;
+            rows.collect()
         })
         .await
     }
@@ -282,7 +278,22 @@ impl Store {
     }
 }
 
-fn find(connection: &Connection, owner: &Owner, id: &SessionId) -> rusqlite::Result<Option<StoredSession>> {
+/// The chain of a session, whole.
+pub(super) fn links(connection: &Connection, id: &SessionId) -> rusqlite::Result<Vec<Link>> {
+    let sql = "SELECT number, body, hash FROM chain WHERE session_id = ?1 ORDER BY number";
+    let mut statement = connection.prepare(sql)?;
+    let rows = statement.query_map(params![&*id.0], |row| {
+        let number = row.get::<_, i64>(0)?.cast_unsigned();
+        Ok(Link { number, body: row.get(1)?, hash: row.get(2)? })
+    })?;
+    rows.collect()
+}
+
+pub(super) fn find(
+    connection: &Connection,
+    owner: &Owner,
+    id: &SessionId,
+) -> rusqlite::Result<Option<StoredSession>> {
     let mut statement =
         connection.prepare_cached(&format!("SELECT {COLUMNS} FROM sessions WHERE id = ?1"))?;
     statement.query_row(params![&*id.0], |row| read(row, connection, owner)).optional()
@@ -319,6 +330,11 @@ fn read(row: &rusqlite::Row<'_>, connection: &Connection, owner: &Owner) -> rusq
         is_open_elsewhere: owned_by.is_some_and(|owned_by| owner.is_other(&owned_by)),
         id,
     })
+}
+
+/// An event as the record has it: its kind and its body.
+pub fn body_of(event: &SessionEvent) -> (&'static str, serde_json::Value) {
+    body::write(event)
 }
 
 fn unreadable(seq: u64, error: &str) -> SessionEvent {

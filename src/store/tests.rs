@@ -132,3 +132,45 @@ async fn a_row_that_can_never_be_written_does_not_stand_in_the_way_of_others() {
     store.flush().await.unwrap();
     assert_eq!((count(&path, "events"), count(&path, "mode_changes")), (1, 1));
 }
+
+#[tokio::test]
+async fn a_record_of_every_earlier_version_is_brought_up_to_date_and_nothing_is_lost() {
+    for version in 1..schema::MIGRATIONS.len() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        let old = Connection::open(&path).unwrap();
+        for migration in &schema::MIGRATIONS[..version] {
+            old.execute_batch(migration).unwrap();
+        }
+        old.pragma_update(None, "user_version", i64::try_from(version).unwrap()).unwrap();
+        let rows = "INSERT INTO sessions (id, cwd, mode, created_at, updated_at) VALUES ('s', '/w', 'plan', 1, 2);
+            INSERT INTO sessions (id, cwd, mode, created_at, updated_at) VALUES ('null', '/w', NULL, 1, 1);
+            INSERT INTO events VALUES ('s', 0, 1, 'agent_text', '{\"message_id\":\"m\",\"text\":\"kept\"}', 2);
+            INSERT INTO events VALUES ('null', 0, 1, 'dance', '{}', 2);
+            INSERT INTO mode_changes (session_id, turn, to_mode, source, at) VALUES ('s', 0, 'plan', 'start', 1);
+            INSERT INTO denials (session_id, turn, tool_call_id, tool, mode, rule, at)
+                VALUES ('s', 1, 'c', 'write_file', 'plan', 'access', 2);";
+        old.execute_batch(rows).unwrap();
+        drop(old);
+        for _ in 0..2 {
+            let store = Store::open(Location::File(path.clone()), Sync::Full).unwrap();
+            let all = store.sessions(sessions::Listing { limit: 9, ..Default::default() }).await.unwrap();
+            let brief: Vec<_> =
+                all.iter().map(|it| (&*it.id.0, it.mode.as_deref(), it.events, it.head.length)).collect();
+            assert_eq!(brief, [("s", Some("plan"), 1, 0), ("null", None, 1, 0)], "from {version}");
+            let kept = store.events(&SessionId::new("s"), 0, 9).await.unwrap();
+            let expected =
+                SessionEvent::AgentText { message_id: MessageId::new("m"), text: "kept".into(), shown: None };
+            assert_eq!(kept.into_iter().map(|kept| kept.event).collect::<Vec<_>>(), [expected]);
+            let unknown = store.events(&SessionId::new("null"), 0, 9).await.unwrap();
+            assert!(
+                matches!(&unknown[0].event, SessionEvent::Notice { text, .. } if text.contains("cannot be read"))
+            );
+            let evidence = store.evidence(&SessionId::new("s")).await.unwrap().unwrap();
+            assert_eq!((evidence.mode_changes.len(), evidence.denials.len()), (1, 1));
+        }
+        let version: i64 =
+            Connection::open(&path).unwrap().query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+        assert_eq!(usize::try_from(version).unwrap(), schema::MIGRATIONS.len());
+    }
+}

@@ -36,7 +36,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An agent and the client's side of its connection.
 pub struct Harness {
-    pub dir: tempfile::TempDir,
+    pub dir: Arc<tempfile::TempDir>,
     pub stage: Stage,
     to_agent: Option<mpsc::Sender<Line>>,
     from_agent: mpsc::Receiver<String>,
@@ -61,6 +61,10 @@ pub struct Setup {
     pub max_mode: Option<&'static str>,
     /// Files that a test changes while it runs: their modes and rules hold.
     pub files: Option<Arc<Mutex<Layers>>>,
+    /// The folder of an earlier harness.
+    pub dir: Option<Arc<tempfile::TempDir>>,
+    /// Ids and times, if they are to go on from those of an earlier harness.
+    pub source: Source,
 }
 
 impl Default for Setup {
@@ -78,6 +82,8 @@ impl Default for Setup {
             rules: Rules::default(),
             max_mode: None,
             files: None,
+            dir: None,
+            source: Source::counted(),
         }
     }
 }
@@ -88,8 +94,8 @@ impl Harness {
     }
 
     pub fn with(setup: Setup) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("work")).unwrap();
+        let dir = setup.dir.unwrap_or_else(|| Arc::new(tempfile::tempdir().unwrap()));
+        std::fs::create_dir_all(dir.path().join("work")).unwrap();
         let stage = Stage::default();
         let max_modes =
             setup.max_mode.into_iter().map(|id| Arc::new(setup.modes.resolve(id).unwrap().clone()));
@@ -104,7 +110,7 @@ impl Harness {
             compactions: false,
             sources: Arc::default(),
             store: Store::open(setup.store, Sync::Normal).unwrap(),
-            source: Source::counted(),
+            source: setup.source,
             parallel: setup.parallel,
             live: setup.live,
         };

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each room and the rooms of this crate that it may name. Arrows point down.
-const LAYERS: [(&str, &[&str]); 36] = [
+const LAYERS: [(&str, &[&str]); 37] = [
     ("acp", &[]),
     (
         "agent",
         &["acp", "client", "error", "ids", "mode", "model", "permission", "session", "store", "workspace"],
     ),
+    ("audit", &["chain", "ids", "mode", "permission", "store"]),
     ("chain", &["ids"]),
     ("cli", CLI),
     ("client", &["acp"]),
@@ -40,7 +41,7 @@ const LAYERS: [(&str, &[&str]); 36] = [
     ("session/options", &["acp", "mode", "model"]),
     ("session/history", &["acp", "event", "model"]),
     ("session/reminder", &["acp", "mode", "model", "session"]),
-    ("store", &["acp", "chain", "event", "mode", "model", "permission", "tool"]),
+    ("store", &["acp", "chain", "event", "mode", "model", "permission", "tool", "workspace"]),
     ("telemetry", &[]),
     ("tool", &["acp", "gate", "mode", "model", "permission", "process", "workspace"]),
     ("tool/content", &[]),
@@ -53,8 +54,10 @@ const LAYERS: [(&str, &[&str]); 36] = [
 const CLI: &[&str] = &[
     "acp",
     "agent",
+    "audit",
     "client",
     "config",
+    "event",
     "headless",
     "mode",
     "model",
@@ -62,6 +65,7 @@ const CLI: &[&str] = &[
     "policy",
     "process",
     "rpc",
+    "session",
     "store",
     "tool",
     "transcript",
@@ -106,8 +110,9 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 32] = [
+const PURE: [&str; 33] = [
     "acp",
+    "audit",
     "chain",
     "event",
     "mode",
@@ -171,7 +176,7 @@ const LIBRARIES: [(&str, &[&str]); 29] = [
     ("ring", &["ids", "http"]),
     (
         "serde_saphyr",
-        &["mode", "permission/rules", "policy", "config", "cli/permissions", "session/mode_switch"],
+        &["audit", "mode", "permission/rules", "policy", "config", "cli/permissions", "session/mode_switch"],
     ),
     ("strsim", &["policy", "mode/definition"]),
     ("std::env", &["config"]),

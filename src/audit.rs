@@ -1,0 +1,271 @@
+//! An audit: whether a session's chain holds together, whether the rest of the record agrees with it, and whether each call
+//! that may have changed something was allowed by what held when it was made. Pure.
+//!
+//! Each call is decided again, with the facts and the text of the modes and rules that were kept with it. What an audit shows
+//! and what it cannot is said in `docs/security.md`.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::chain::{self, Head};
+use crate::ids::hash;
+use crate::mode::Mode;
+use crate::mode::definition::ModeDefinition;
+use crate::permission::rules::{RuleTexts, Rules};
+use crate::permission::{self, Ceilings, Effect, Grants, Verdict};
+use crate::store::entry::{Consent, Entry};
+use crate::store::evidence::Evidence;
+
+/// What an audit has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Where the chain has come to; none if it does not hold together.
+    pub head: Option<Head>,
+    /// Mode changes in it.
+    pub mode_changes: usize,
+    /// Denials in it.
+    pub denials: usize,
+    /// Calls in it that may have changed something: each was decided again.
+    pub calls: usize,
+    /// What is wrong, one sentence each.
+    pub findings: Vec<String>,
+    /// What is to be known besides, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Looks at all of it. `effect_of` says what a tool does; none: there is no such tool. `kept` is a hash that somebody kept
+/// elsewhere.
+pub fn audit(evidence: &Evidence, effect_of: impl Fn(&str) -> Option<Effect>, kept: Option<&str>) -> Report {
+    let mut audit = Audit {
+        evidence,
+        report: Report {
+            head: None,
+            mode_changes: 0,
+            denials: 0,
+            calls: 0,
+            findings: Vec::new(),
+            notes: Vec::new(),
+        },
+        mode: None,
+        grants: Grants::default(),
+        recorded: HashSet::new(),
+        modes: Vec::new(),
+        denied: Vec::new(),
+        parsed: HashMap::new(),
+    };
+    audit.hold_together(kept);
+    let mut since = None;
+    for link in &evidence.links {
+        match Entry::read(&link.body) {
+            Ok(entry) => {
+                since.get_or_insert_with(|| begins(&entry));
+                audit.entry(link.number, &entry);
+            }
+            Err(error) => audit.found(format!("entry {}: cannot be read: {error}", link.number)),
+        }
+    }
+    audit.agree(since, effect_of);
+    audit.report
+}
+
+/// The first turn that the chain is about.
+fn begins(entry: &Entry) -> u64 {
+    match entry {
+        // A new session, or a copy: what came before it is not its own.
+        Entry::Mode { turn, from: None, .. } => turn + 1,
+        Entry::Mode { turn, .. }
+        | Entry::Denial { turn, .. }
+        | Entry::Answer { turn, .. }
+        | Entry::Call { turn, .. }
+        | Entry::Undo { turn, .. } => *turn,
+    }
+}
+
+struct Audit<'a> {
+    evidence: &'a Evidence,
+    report: Report,
+    /// The mode that is on, as far as the chain has been read.
+    mode: Option<String>,
+    /// The answers that are remembered by then.
+    grants: Grants,
+    /// The calls in the chain.
+    recorded: HashSet<String>,
+    /// The mode changes in the chain.
+    modes: Vec<(Option<String>, String, String)>,
+    /// The denials in the chain.
+    denied: Vec<(String, String)>,
+    /// What calls were decided under, by the hash of its text.
+    parsed: HashMap<String, Result<Under, String>>,
+}
+
+/// What a call was decided under.
+struct Under {
+    modes: Vec<Mode>,
+    rules: Vec<Rules>,
+}
+
+impl Audit<'_> {
+    fn found(&mut self, text: String) {
+        self.report.findings.push(text);
+    }
+
+    fn hold_together(&mut self, kept: Option<&str>) {
+        let Evidence { session, links, .. } = self.evidence;
+        match chain::verify(&session.id.0, links.iter()) {
+            Ok(head) => self.report.head = Some(head),
+            Err(broken) => self.found(format!("the chain is broken: {broken}")),
+        }
+        if links.is_empty() {
+            self.report
+                .notes
+                .push("the record is older than chains: there is nothing to decide again".into());
+        }
+        if let Some(kept) = kept {
+            if !links.iter().any(|link| link.hash == kept) {
+                self.found(format!("no entry has the hash that was kept: {kept}"));
+            }
+        } else {
+            self.report.notes.push(
+                "without a hash that was kept elsewhere (--head), entries missing at the end are not seen"
+                    .into(),
+            );
+        }
+    }
+
+    fn entry(&mut self, number: u64, entry: &Entry) {
+        match entry {
+            Entry::Mode { from, to, source, text, .. } => {
+                self.report.mode_changes += 1;
+                if let (Some(was), Some(from)) = (&self.mode, from)
+                    && was != from
+                {
+                    let text = format!("entry {number}: leaves {from} mode, but {was} mode was on");
+                    self.found(text);
+                }
+                if let Err(reason) = self.text(text) {
+                    self.found(format!("entry {number}: the text of {to} mode: {reason}"));
+                }
+                self.mode = Some(to.clone());
+                self.modes.push((from.clone(), to.clone(), source.clone()));
+            }
+            Entry::Denial { call, rule, .. } => {
+                self.report.denials += 1;
+                self.denied.push((call.clone(), rule.clone()));
+            }
+            Entry::Answer { mode, allows, scope, .. } => match scope.to_scope() {
+                Some(scope) if *allows => self.grants.allow(mode, scope),
+                Some(scope) => self.grants.reject(mode, scope),
+                None => self.found(format!("entry {number}: an answer that covers nothing known")),
+            },
+            Entry::Call { .. } => self.call(number, entry),
+            Entry::Undo { .. } => {}
+        }
+    }
+
+    /// Decides a call again.
+    fn call(&mut self, number: u64, entry: &Entry) {
+        let Entry::Call { call, facts, mode, under, consent, .. } = entry else { return };
+        self.report.calls += 1;
+        self.recorded.insert(call.clone());
+        let what = format!("entry {number}: {call} ({})", facts.tool());
+        if self.mode.as_ref().is_some_and(|on| on != mode) {
+            let on = self.mode.clone().unwrap_or_default();
+            self.found(format!("{what}: ran in {mode} mode, but {on} mode was on"));
+        }
+        if !self.parsed.contains_key(under) {
+            let parsed = self.text(under).and_then(|text| parse(&text));
+            self.parsed.insert(under.clone(), parsed);
+        }
+        let verdict = match &self.parsed[under] {
+            Err(reason) => Err(reason.clone()),
+            Ok(Under { modes, rules }) => {
+                let ceilings = Ceilings { modes: modes.iter().collect(), rules: rules.iter().collect() };
+                let facts = facts.to_call(&self.evidence.session.cwd);
+                let none = Grants::default();
+                let remembered = if *consent == Consent::Remembered { &self.grants } else { &none };
+                Ok((
+                    permission::decide(&ceilings, remembered, &facts),
+                    modes.first().map(|mode| mode.id.clone()),
+                ))
+            }
+        };
+        match verdict {
+            Err(reason) => self.found(format!("{what}: cannot be decided again: {reason}")),
+            Ok((_, own)) if own.as_deref() != Some(mode) => {
+                self.found(format!("{what}: was decided under another mode than {mode}"));
+            }
+            Ok((Verdict::Deny(denial), _)) => {
+                self.found(format!("{what}: is denied by {}: {}", denial.rule, denial.message));
+            }
+            Ok((Verdict::Ask(_), _)) if *consent != Consent::User => {
+                self.found(format!("{what}: had to be asked for, and there is no answer of the user's"));
+            }
+            Ok((Verdict::Ask(_) | Verdict::Allow, _)) => {}
+        }
+    }
+
+    /// A text that the record names by its hash.
+    fn text(&self, name: &str) -> Result<String, String> {
+        match self.evidence.texts.get(name) {
+            None => Err("it is not kept".into()),
+            Some(text) if hash(text) != name => Err("it is not what was kept".into()),
+            Some(text) => Ok(text.clone()),
+        }
+    }
+
+    /// Whether the rest of the record says the same.
+    fn agree(&mut self, since: Option<u64>, effect_of: impl Fn(&str) -> Option<Effect>) {
+        let Evidence { session, links, mode_changes, denials, ran, .. } = self.evidence;
+        if links.is_empty() {
+            return;
+        }
+        if let Some(on) = self.mode.clone()
+            && session.mode.as_deref() != Some(&on)
+        {
+            let kept = session.mode.as_deref().unwrap_or("none");
+            self.found(format!("the session's mode is kept as {kept}, and the chain ends in {on}"));
+        }
+        // Those that are older than the chain are the first ones.
+        let older = mode_changes.len().saturating_sub(self.modes.len());
+        if mode_changes[older..] != self.modes[..] || (older > 0 && since == Some(1)) {
+            self.found("the table of mode changes does not agree with the chain".into());
+        }
+        let older = denials.len().saturating_sub(self.denied.len());
+        if denials[older..] != self.denied[..] || (older > 0 && since == Some(1)) {
+            self.found("the table of denials does not agree with the chain".into());
+        }
+        let since = since.unwrap_or_default();
+        for (turn, call, tool) in ran.iter().filter(|(turn, ..)| *turn >= since) {
+            let changes = effect_of(tool).is_none_or(Effect::is_change);
+            if changes && !self.recorded.contains(call) {
+                self.found(format!("turn {turn}: {call} ({tool}) ran, and is not in the chain"));
+            }
+        }
+    }
+}
+
+/// Reads what a call was decided under.
+fn parse(text: &str) -> Result<Under, String> {
+    let mut under = Under { modes: Vec::new(), rules: Vec::new() };
+    let mut document = String::new();
+    for line in text.lines().chain(["---"]) {
+        if line != "---" {
+            document.push_str(line);
+            document.push('\n');
+            continue;
+        }
+        if document.starts_with("permissions:") {
+            #[derive(serde::Deserialize)]
+            struct Document {
+                permissions: RuleTexts,
+            }
+            let read: Document = serde_saphyr::from_str(&document).map_err(|error| error.to_string())?;
+            under.rules.push(read.permissions.compile(true).map_err(|fault| fault.text)?);
+        } else {
+            let read: ModeDefinition =
+                serde_saphyr::from_str(&document).map_err(|error| error.to_string())?;
+            under.modes.push(read.complete(None).map_err(|fault| fault.text)?);
+        }
+        document.clear();
+    }
+    Ok(under)
+}

@@ -1,0 +1,211 @@
+//! Sessions and what happened in them as text: a line, a page, or JSON.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use crate::acp::{ContentBlock, ToolCallStatus};
+use crate::config::time_text;
+use crate::event::{Compaction, SessionEvent};
+use crate::session::Undone;
+use crate::store::sessions::{StoredEvent, StoredSession};
+use crate::tool::ToolContent;
+
+/// Characters of a line in a brief view.
+const LINE: usize = 160;
+
+/// A session in one line.
+pub(super) fn line(session: &StoredSession, with_folder: bool, output: &mut impl Write) -> io::Result<()> {
+    let StoredSession { id, cwd, mode, title, updated_at, .. } = session;
+    let mode = mode.as_deref().unwrap_or("-");
+    let title = printable(title.as_deref().unwrap_or("(no prompt yet)"));
+    let open = if session.is_open_elsewhere { "  (open)" } else { "" };
+    write!(output, "{id}  {}  {mode:8}  {title}{open}", time_text(*updated_at))?;
+    if with_folder {
+        write!(output, "  {}", cwd.display())?;
+    }
+    writeln!(output)
+}
+
+/// A session as JSON.
+pub(super) fn summary(session: &StoredSession) -> Value {
+    json!({
+        "id": session.id,
+        "cwd": session.cwd.to_string_lossy(),
+        "additionalDirectories": session.directories.iter().map(|it| it.to_string_lossy()).collect::<Vec<_>>(),
+        "mode": session.mode,
+        "title": session.title,
+        "createdAt": session.created_at,
+        "updatedAt": session.updated_at,
+        "turns": session.turns,
+        "events": session.events,
+        "open": session.is_open_elsewhere,
+        "head": { "length": session.head.length, "hash": session.head.hash },
+    })
+}
+
+/// What is known of a session as such.
+pub(super) fn head(session: &StoredSession, output: &mut impl Write) -> io::Result<()> {
+    writeln!(output, "session  {}", session.id)?;
+    writeln!(output, "title    {}", printable(session.title.as_deref().unwrap_or("-")))?;
+    writeln!(output, "folder   {}", session.cwd.display())?;
+    for folder in &session.directories {
+        writeln!(output, "         {}", folder.display())?;
+    }
+    writeln!(output, "mode     {}", session.mode.as_deref().unwrap_or("-"))?;
+    writeln!(output, "begun    {}", time_text(session.created_at))?;
+    writeln!(output, "changed  {}", time_text(session.updated_at))?;
+    writeln!(output, "chain    {} entries, the last: {}", session.head.length, session.head.hash)?;
+    writeln!(output)
+}
+
+/// An event in a line, if it is one that people look for.
+pub(super) fn brief(kept: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
+    let (who, text) = match &kept.event {
+        SessionEvent::UserMessage { content, typed, .. } => {
+            writeln!(output, "-- turn {} --", kept.turn)?;
+            ("you", plain(typed.as_ref().unwrap_or(content)))
+        }
+        SessionEvent::AgentText { text, shown, .. } => ("agent", shown.as_ref().unwrap_or(text).clone()),
+        SessionEvent::Notice { text, .. } => ("modegate", text.clone()),
+        SessionEvent::ToolCall(call) => ("tool", call.title.clone()),
+        SessionEvent::ToolCallUpdate(update) if update.status == ToolCallStatus::Failed => {
+            let rule = update.denied.as_ref().map(|rule| format!("denied ({rule}): ")).unwrap_or_default();
+            ("failed", format!("{rule}{}", update.result.clone().unwrap_or_default()))
+        }
+        SessionEvent::ModeChange { from, to, .. } => ("mode", format!("{from} -> {to}")),
+        SessionEvent::ModelChange { model, .. } => ("model", model.to_string()),
+        SessionEvent::Compaction { stage: Compaction::Done { .. }, .. } => {
+            ("modegate", "The older part was summarised.".into())
+        }
+        // The rest is in an export.
+        _ => return Ok(()),
+    };
+    let text = text.trim();
+    let first = printable(text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default());
+    let end = first.char_indices().nth(LINE).map_or(first.len(), |(end, _)| end);
+    let more = if end < first.len() || text.lines().nth(1).is_some() { " …" } else { "" };
+    writeln!(output, "{who:8} {}{more}", &first[..end])
+}
+
+/// The beginning of a page.
+pub(super) fn title(session: &StoredSession, output: &mut impl Write) -> io::Result<()> {
+    writeln!(output, "# {}\n", session.title.as_deref().unwrap_or("A session"))?;
+    writeln!(
+        output,
+        "Session `{}` in `{}`, {} mode, begun {} UTC.\n",
+        session.id,
+        session.cwd.display(),
+        session.mode.as_deref().unwrap_or("no"),
+        time_text(session.created_at)
+    )
+}
+
+/// An event as a part of a page.
+pub(super) fn markdown(kept: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
+    match &kept.event {
+        SessionEvent::UserMessage { content, typed, .. } => {
+            let text = plain(typed.as_ref().unwrap_or(content));
+            writeln!(output, "## You (turn {})\n\n{}\n", kept.turn, text.trim_end())
+        }
+        SessionEvent::AgentText { text, shown, .. } => {
+            writeln!(output, "{}\n", shown.as_ref().unwrap_or(text).trim_end())
+        }
+        SessionEvent::AgentThought { text, .. } => {
+            for line in text.trim_end().lines() {
+                writeln!(output, "> {line}")?;
+            }
+            writeln!(output)
+        }
+        SessionEvent::Notice { text, .. } => writeln!(output, "*Modegate: {}*\n", text.trim()),
+        SessionEvent::ToolCall(call) => writeln!(output, "**{}** (`{}`)\n", call.title, call.name),
+        SessionEvent::ToolCallUpdate(update) => {
+            for content in update.content.iter().flatten() {
+                let (kind, text) = match content {
+                    ToolContent::Text(text) => ("", text.clone()),
+                    ToolContent::Diff { path, old, new } => ("diff", diff(path, old.as_deref(), new)),
+                };
+                let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+                let fence = "`".repeat(longest.max(2) + 1);
+                writeln!(output, "{fence}{kind}\n{}\n{fence}\n", text.trim_end_matches('\n'))?;
+            }
+            match &update.denied {
+                Some(rule) => writeln!(output, "*Denied: {rule}.*\n"),
+                None => Ok(()),
+            }
+        }
+        SessionEvent::Plan { entries } => {
+            for entry in entries {
+                let mark = if entry.status == crate::acp::PlanEntryStatus::Completed { "x" } else { " " };
+                writeln!(output, "- [{mark}] {}", entry.content)?;
+            }
+            writeln!(output)
+        }
+        SessionEvent::ModeChange { from, to, .. } => writeln!(output, "*Mode: {from} → {to}*\n"),
+        SessionEvent::ModelChange { model, .. } => writeln!(output, "*Model: {model}*\n"),
+        SessionEvent::Compaction { stage: Compaction::Done { summary, .. }, .. } => {
+            writeln!(output, "*The older part was summarised:*\n\n{}\n", summary.trim_end())
+        }
+        SessionEvent::Stop { reason } => {
+            writeln!(output, "*Ended: {}*\n", json!(reason).as_str().unwrap_or_default())
+        }
+        // Calls whose rest comes later, what a provider keeps, numbers and names.
+        SessionEvent::ToolCallBegun { .. }
+        | SessionEvent::Sealed { .. }
+        | SessionEvent::Usage(_)
+        | SessionEvent::Title { .. }
+        | SessionEvent::Switch { .. }
+        | SessionEvent::Compaction { .. } => Ok(()),
+    }
+}
+
+/// An event as a line of JSON, as the record has it.
+pub(super) fn json_line(kept: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
+    let (kind, body) = crate::store::sessions::body_of(&kept.event);
+    writeln!(
+        output,
+        "{}",
+        json!({ "seq": kept.seq, "turn": kept.turn, "at": kept.at, "kind": kind, "body": body })
+    )
+}
+
+/// What was put back.
+pub(super) fn undone(undone: &Undone, output: &mut impl Write) -> io::Result<()> {
+    writeln!(output, "As before turn {}:", undone.turn)?;
+    for file in &undone.files {
+        writeln!(output, "  {}", file.display())?;
+    }
+    for folder in &undone.left {
+        writeln!(output, "stays, because something lies in it: {}", folder.display())?;
+    }
+    for text in &undone.uncovered {
+        writeln!(output, "not put back: {text}")?;
+    }
+    Ok(())
+}
+
+fn plain(content: &[ContentBlock]) -> String {
+    let text = |block: &ContentBlock| match block {
+        ContentBlock::Text(text) => text.text.clone(),
+        ContentBlock::ResourceLink(link) => format!("[{}]({})", link.name, link.uri),
+        ContentBlock::Image(_) => "(a picture)".into(),
+        ContentBlock::Resource(_) => "(a file)".into(),
+        // The protocol may grow.
+        _ => "(something else)".into(),
+    };
+    content.iter().map(text).collect::<Vec<_>>().join("\n")
+}
+
+fn diff(path: &std::path::Path, old: Option<&str>, new: &str) -> String {
+    let name = path.display().to_string();
+    let before = if old.is_some() { name.as_str() } else { "/dev/null" };
+    similar::TextDiff::from_lines(old.unwrap_or_default(), new)
+        .unified_diff()
+        .header(before, &name)
+        .to_string()
+}
+
+/// Text without what a terminal would obey.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}

@@ -1,0 +1,153 @@
+//! What a turn changes in the session's folders, kept so that it can be put back; and putting it back.
+//!
+//! It is the user who undoes. In a session whose mode changes nothing, nothing is put back either.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use super::actor::Actor;
+use super::handle::Undone;
+use crate::error::AgentError;
+use crate::mode::ShellUse;
+use crate::permission::{self, CallFacts, Effect, Target};
+use crate::store::Row;
+use crate::store::checkpoint::Checkpoint;
+use crate::store::entry::Entry;
+use crate::tool::SharedShadow;
+use crate::workspace::{Changes, Node, RestoreError, Shadow, Workspace, compose};
+
+/// Who undoes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Undoer {
+    /// The user, in the conversation: the mode holds.
+    Session,
+    /// The user, outside of it.
+    CommandLine,
+}
+
+impl Actor {
+    /// Keeps what a turn changed.
+    pub(super) fn keep_changes(&mut self, turn: u64, changes: Changes) {
+        let session = self.session.id.clone();
+        self.shared.store.post(Row::Changes { session, turn, changes });
+    }
+
+    /// By which what a command changes can be told. Commands of a session that is recorded in memory only are not covered.
+    pub(super) async fn shadow(&mut self, shell: ShellUse) -> Option<SharedShadow> {
+        if shell != ShellUse::Full {
+            return None;
+        }
+        if self.shadow.is_none()
+            && let Some(folder) = self.shared.store.private_folder().await
+        {
+            let folder = folder.join(&*self.session.id.0);
+            self.shadow = Some(SharedShadow::new(Shadow::new(folder, &self.session.workspace)));
+        }
+        self.shadow.clone()
+    }
+
+    /// The copies, if something runs in the background whose changes would be somebody else's without a look.
+    pub(super) async fn shadow_of_jobs(&mut self) -> Option<SharedShadow> {
+        let shadow = self.shadow.clone()?;
+        for job in self.session.jobs.clone() {
+            if job.look().await.is_some_and(|look| look.end.is_none()) {
+                return Some(shadow);
+            }
+        }
+        None
+    }
+
+    /// Puts back what a turn changed, or the last one that changed something.
+    ///
+    /// # Errors
+    /// A turn is running, the mode changes nothing, there is nothing to undo, or something was changed since: nothing was put
+    /// back, unless the text says so.
+    pub(super) async fn undo(&mut self, turn: Option<u64>, who: Undoer) -> Result<Undone, AgentError> {
+        let refused = |text: String| Err(AgentError::InvalidRequest(text));
+        if self.turn.is_some() {
+            return refused("a turn is running: cancel it first".into());
+        }
+        // What was changed last may be on its way.
+        while let Ok((turn, changes)) = self.changes.1.try_recv() {
+            self.keep_changes(turn, changes);
+        }
+        let found = self.shared.store.checkpoint(&self.session.id, turn).await;
+        let Some(checkpoint) = found.map_err(|_| AgentError::Unreadable)? else {
+            return refused(match turn {
+                Some(turn) => format!("turn {turn} has changed nothing that can be put back"),
+                None => "there is nothing to undo".into(),
+            });
+        };
+        if let (Undoer::Session, Some(why)) = (who, self.why_not(&checkpoint)) {
+            return refused(why);
+        }
+        let workspace = self.session.workspace.clone();
+        let turn = checkpoint.turn;
+        let done = tokio::task::spawn_blocking(move || put_back(&workspace, checkpoint)).await;
+        let outcome = done.map_err(|error| {
+            tracing::error!(%error, "undoing panicked");
+            AgentError::Internal
+        })?;
+        match outcome {
+            Ok(mut undone) => {
+                undone.turn = turn;
+                self.note_undone(&undone).await;
+                Ok(undone)
+            }
+            Err(error @ RestoreError::Conflict(_)) => refused(format!("turn {turn}: {error}")),
+            Err(error) => refused(format!("turn {turn} cannot be undone: {error}")),
+        }
+    }
+
+    /// Why the mode that is on does not let files be put back.
+    fn why_not(&self, checkpoint: &Checkpoint) -> Option<String> {
+        let roots = self.session.workspace.roots();
+        let target = |path: &PathBuf| Target {
+            inside: roots.iter().find_map(|root| path.strip_prefix(root).ok()).map(Into::into),
+            path: path.clone(),
+        };
+        let targets = checkpoint.changed.iter().map(|changed| target(&changed.path)).collect();
+        let facts = CallFacts { targets, ..CallFacts::of_tool("undo", Effect::Edit) };
+        let modes = self.ceilings().modes;
+        // It is no tool of the model's: lists of tools, rules about them and consent say nothing of it.
+        let is_allowed = !modes.is_empty() && modes.iter().all(|mode| permission::may_change(mode, &facts));
+        (!is_allowed).then(|| {
+            format!(
+                "{} mode does not let these files be changed: switch to a mode that does, or run `modegate sessions undo {}`",
+                self.session.mode, self.session.id
+            )
+        })
+    }
+
+    async fn note_undone(&mut self, undone: &Undone) {
+        let (turn, at) = (undone.turn, self.shared.source.now_ms());
+        for file in &undone.files {
+            // What the model has seen there is no longer there.
+            self.session.seen.remove(file);
+        }
+        let files = undone.files.len() as u64;
+        self.chain(&Entry::Undo { turn, files, at });
+        if let Err(error) = self.shared.store.mark_undone(&self.session.id, turn, at).await {
+            tracing::error!(%error, "what was undone is not on the record");
+        }
+        let names: Vec<String> = undone.files.iter().map(|file| file.display().to_string()).collect();
+        let text = format!(
+            "The user has undone what you changed in an earlier turn. As before it: {}.",
+            names.join(", ")
+        );
+        self.session.for_model.push((text, false));
+    }
+}
+
+fn put_back(workspace: &Workspace, checkpoint: Checkpoint) -> Result<Undone, RestoreError> {
+    let Checkpoint { turn, changed, contents, uncovered } = checkpoint;
+    let contents: HashMap<String, Vec<u8>> = contents;
+    let left = workspace.restore(&changed, |hash| contents.get(hash).cloned())?;
+    let is_file = |node: &Node| !matches!(node, Node::Folder { .. } | Node::Absent);
+    let files = compose(changed.into_iter())
+        .into_iter()
+        .filter(|changed| is_file(&changed.before) || is_file(&changed.after))
+        .map(|changed| changed.path)
+        .collect();
+    Ok(Undone { turn, files, left, uncovered })
+}

@@ -1,0 +1,158 @@
+//! What the turns of a session changed in its folders, and what it takes to put it back.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use serde_json::{Value, json};
+
+use super::{Store, StoreError};
+use crate::acp::SessionId;
+use crate::workspace::{Changed, Changes, Node};
+
+/// What a turn changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The turn.
+    pub turn: u64,
+    /// Each change in the order in which it was made.
+    pub changed: Vec<Changed>,
+    /// The contents that there were before, by their hashes.
+    pub contents: HashMap<String, Vec<u8>>,
+    /// What this turn and later ones changed and nobody can put back, in sentences for people.
+    pub uncovered: Vec<String>,
+}
+
+impl Store {
+    /// What a turn changed, or the last one that changed something and was not undone. Nothing: there is no such turn.
+    pub async fn checkpoint(
+        &self,
+        id: &SessionId,
+        turn: Option<u64>,
+    ) -> Result<Option<Checkpoint>, StoreError> {
+        let id = id.clone();
+        self.read(move |connection, _| {
+            let sql = "SELECT max(turn) FROM changes WHERE session_id = ?1 AND undone_at IS NULL AND (?2 IS NULL OR turn = ?2)";
+            let asked = turn.map(u64::cast_signed);
+            let turn: Option<i64> = connection.query_row(sql, params![&*id.0, asked], |row| row.get(0))?;
+            turn.map(|turn| read(connection, &id, turn)).transpose()
+        })
+        .await
+    }
+
+    /// Notes that what a turn changed has been put back.
+    pub async fn mark_undone(&self, id: &SessionId, turn: u64, at: i64) -> Result<(), StoreError> {
+        let id = id.clone();
+        self.read(move |connection, _| {
+            let sql =
+                "UPDATE changes SET undone_at = ?3 WHERE session_id = ?1 AND turn = ?2 AND undone_at IS NULL";
+            connection.execute(sql, params![&*id.0, turn.cast_signed(), at]).map(drop)
+        })
+        .await
+    }
+
+    /// A folder of this process beside the store, for copies of files; none where the record is in memory. What a process
+    /// leaves there when it is killed is cleared away by the next.
+    pub async fn private_folder(&self) -> Option<PathBuf> {
+        self.read(|_, owner| Ok(owner.files())).await.ok().flatten()
+    }
+}
+
+/// Writes what a turn changed.
+pub(super) fn insert(
+    connection: &Connection,
+    id: &SessionId,
+    turn: u64,
+    changes: &Changes,
+) -> rusqlite::Result<()> {
+    let turn = turn.cast_signed();
+    let mut content =
+        connection.prepare_cached("INSERT OR IGNORE INTO contents (hash, content) VALUES (?1, ?2)")?;
+    for (hash, bytes) in &changes.contents {
+        content.execute(params![hash, bytes])?;
+    }
+    let sql = "INSERT INTO changes (session_id, turn, path, before, after, content) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let mut change = connection.prepare_cached(sql)?;
+    let mut uncovered = changes.uncovered.clone();
+    for Changed { path, before, after } in &changes.changed {
+        let Some(path) = path.to_str() else {
+            uncovered.push(format!("{} has a name that is no text, and cannot be put back.", path.display()));
+            continue;
+        };
+        let content = match before {
+            Node::File { hash, .. } => Some(hash),
+            Node::Absent | Node::Link { .. } | Node::Folder { .. } => None,
+        };
+        change.execute(params![
+            &*id.0,
+            turn,
+            path,
+            write_node(before).to_string(),
+            write_node(after).to_string(),
+            content
+        ])?;
+    }
+    let sql = "INSERT OR IGNORE INTO uncovered (session_id, turn, text) VALUES (?1, ?2, ?3)";
+    let mut sentence = connection.prepare_cached(sql)?;
+    for text in uncovered {
+        sentence.execute(params![&*id.0, turn, text])?;
+    }
+    Ok(())
+}
+
+fn read(connection: &Connection, id: &SessionId, turn: i64) -> rusqlite::Result<Checkpoint> {
+    let sql = "SELECT path, before, after FROM changes WHERE session_id = ?1 AND turn = ?2 AND undone_at IS NULL ORDER BY id";
+    let mut statement = connection.prepare(sql)?;
+    let rows = statement.query_map(params![&*id.0, turn], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
+    })?;
+    let mut changed = Vec::new();
+    let mut contents = HashMap::new();
+    for row in rows {
+        let (path, before, after) = row?;
+        let (before, after) = (read_node(&before)?, read_node(&after)?);
+        if let Node::File { hash, .. } = &before
+            && !contents.contains_key(hash)
+        {
+            let sql = "SELECT content FROM contents WHERE hash = ?1";
+            let content: Option<Vec<u8>> = connection.query_row(sql, [hash], |row| row.get(0)).optional()?;
+            contents.extend(content.map(|content| (hash.clone(), content)));
+        }
+        changed.push(Changed { path: path.into(), before, after });
+    }
+    let sql = "SELECT text FROM uncovered WHERE session_id = ?1 AND turn >= ?2 ORDER BY turn, rowid";
+    let mut statement = connection.prepare(sql)?;
+    let uncovered =
+        statement.query_map(params![&*id.0, turn], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    Ok(Checkpoint { turn: turn.cast_unsigned(), changed, contents, uncovered })
+}
+
+fn write_node(node: &Node) -> Value {
+    match node {
+        Node::Absent => json!({ "kind": "absent" }),
+        Node::File { hash, mode } => json!({ "kind": "file", "hash": hash, "mode": mode }),
+        // A target that is no text is one that nothing leads to; it is told from every other all the same.
+        Node::Link { to } => json!({ "kind": "link", "to": to.to_string_lossy() }),
+        Node::Folder { mode } => json!({ "kind": "folder", "mode": mode }),
+    }
+}
+
+fn read_node(text: &str) -> rusqlite::Result<Node> {
+    #[derive(serde::Deserialize)]
+    #[serde(tag = "kind", rename_all = "snake_case")]
+    enum Row {
+        Absent,
+        File { hash: String, mode: u32 },
+        Link { to: PathBuf },
+        Folder { mode: u32 },
+    }
+    let row: Row = serde_json::from_str(text).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
+    })?;
+    Ok(match row {
+        Row::Absent => Node::Absent,
+        Row::File { hash, mode } => Node::File { hash, mode },
+        Row::Link { to } => Node::Link { to },
+        Row::Folder { mode } => Node::Folder { mode },
+    })
+}

@@ -1,0 +1,79 @@
+//! All that an audit of a session looks at, read at one moment.
+
+use std::collections::{HashMap, HashSet};
+
+use rusqlite::{Connection, TransactionBehavior, params};
+use serde_json::Value;
+
+use super::sessions::{self, StoredSession};
+use super::{Store, StoreError};
+use crate::acp::SessionId;
+use crate::chain::Link;
+
+/// What the record says of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evidence {
+    /// The session.
+    pub session: StoredSession,
+    /// Its chain.
+    pub links: Vec<Link>,
+    /// The texts that the record names, by their hashes.
+    pub texts: HashMap<String, String>,
+    /// The mode changes of their own table, in order: from, to, by which way.
+    pub mode_changes: Vec<(Option<String>, String, String)>,
+    /// The denials of their own table, in order: the call and the rule.
+    pub denials: Vec<(String, String)>,
+    /// The calls that ran: the turn, the call, the tool.
+    pub ran: Vec<(u64, String, String)>,
+}
+
+impl Store {
+    /// What the record says of a session; nothing, if there is none of this id.
+    pub async fn evidence(&self, id: &SessionId) -> Result<Option<Evidence>, StoreError> {
+        let id = id.clone();
+        self.read(move |connection, owner| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
+            let Some(session) = sessions::find(&transaction, owner, &id)? else { return Ok(None) };
+            read(&transaction, session).map(Some)
+        })
+        .await
+    }
+}
+
+fn read(connection: &Connection, session: StoredSession) -> rusqlite::Result<Evidence> {
+    let id = session.id.0.to_string();
+    let mut statement = connection.prepare("SELECT hash, text FROM mode_texts")?;
+    let texts = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+    let sql = "SELECT from_mode, to_mode, source FROM mode_changes WHERE session_id = ?1 ORDER BY id";
+    let mut statement = connection.prepare(sql)?;
+    let changes = statement.query_map(params![id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let mode_changes = changes.collect::<Result<_, _>>()?;
+    let sql = "SELECT tool_call_id, rule FROM denials WHERE session_id = ?1 ORDER BY id";
+    let mut statement = connection.prepare(sql)?;
+    let denials = statement.query_map(params![id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let denials = denials.collect::<Result<_, _>>()?;
+    let (links, ran) = (sessions::links(connection, &session.id)?, ran(connection, &id)?);
+    Ok(Evidence { session, links, texts, mode_changes, denials, ran })
+}
+
+/// The calls that are shown to have run.
+fn ran(connection: &Connection, id: &str) -> rusqlite::Result<Vec<(u64, String, String)>> {
+    let sql = "SELECT kind, turn, body FROM events WHERE session_id = ?1 \
+               AND kind IN ('tool_call', 'tool_call_update') ORDER BY seq";
+    let mut statement = connection.prepare(sql)?;
+    let mut rows = statement.query(params![id])?;
+    let (mut calls, mut begun) = (Vec::new(), HashSet::new());
+    while let Some(row) = rows.next()? {
+        let (kind, turn, body): (String, i64, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        // What cannot be read is no call that could be named; the chain says of it what there is to say.
+        let body: Value = serde_json::from_str(&body).unwrap_or_default();
+        let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
+        if kind == "tool_call" {
+            calls.push((turn.cast_unsigned(), text("id"), text("name")));
+        } else if body["status"] == "in_progress" {
+            begun.insert(text("id"));
+        }
+    }
+    calls.retain(|(_, call, _)| begun.contains(call));
+    Ok(calls)
+}

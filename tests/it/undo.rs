@@ -1,0 +1,259 @@
+//! Undoing what a turn changed, and auditing what a session's record says: with real tools, and with a record that was
+//! tampered with.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use modegate::acp::SessionId;
+use modegate::audit::{Report, audit};
+use modegate::process::shell::Sandbox;
+use modegate::store::{Location, Store, Sync};
+use modegate::tool::Toolset;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::sessions::{Place, call, open, set_mode, text, turn};
+use crate::support::{Harness, Setup, shell};
+
+/// What lies in a folder: for each path its mode bits and its content, or where a link leads.
+fn tree(folder: &Path) -> BTreeMap<String, (u32, String)> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let metadata = path.symlink_metadata().unwrap();
+        let bits = metadata.permissions().mode() & 0o777;
+        if metadata.is_symlink() {
+            found.insert(name, (0, format!("-> {}", path.read_link().unwrap().display())));
+        } else if metadata.is_dir() {
+            let below = tree(&path).into_iter().map(|(below, what)| (format!("{name}/{below}"), what));
+            found.extend(below);
+            found.insert(name + "/", (bits, String::new()));
+        } else {
+            found.insert(name, (bits, std::fs::read_to_string(&path).unwrap()));
+        }
+    }
+    found
+}
+
+fn furnish(cwd: &Path) {
+    std::fs::create_dir_all(cwd.join("folder")).unwrap();
+    for (name, content) in [("a.txt", "one\n"), ("b.txt", "bee\n"), ("folder/c.txt", "see\n")] {
+        std::fs::write(cwd.join(name), content).unwrap();
+    }
+    std::fs::set_permissions(cwd.join("b.txt"), std::fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink("a.txt", cwd.join("link")).unwrap();
+}
+
+fn with_shell(home: &Path) -> Setup {
+    let tools = Toolset::built_in().with_shell(shell(home, Sandbox::Workspace));
+    Setup { mode: "code", tools, ..Setup::default() }
+}
+
+/// What a slash command answered.
+fn said(messages: &[Value]) -> String {
+    let said = messages.iter().map(|message| message["params"]["update"]["content"]["text"].as_str());
+    said.map(Option::unwrap_or_default).collect()
+}
+
+async fn slash(h: &mut Harness, session: &str, command: &str) -> String {
+    said(&turn(h, session, command, &[]).await)
+}
+
+#[tokio::test]
+async fn what_a_turn_changed_by_tools_and_commands_is_put_back_whole() {
+    let place = Place::new();
+    let home = tempfile::tempdir().unwrap();
+    let mut h = place.agent(with_shell(home.path()));
+    let cwd = h.cwd();
+    furnish(&cwd);
+    let first = tree(&cwd);
+    let session = h.session().await;
+    let tools: &[_] = &[
+        call("w", "write_file", json!({ "path": "new/deep/n.txt", "content": "new\n" })),
+        call("e", "write_file", json!({ "path": "b.txt", "content": "changed\n" })),
+        call("d", "delete_file", json!({ "path": "folder/c.txt" })),
+    ];
+    turn(&mut h, &session, "by tools", &[tools, &[]]).await;
+    let second = tree(&cwd);
+    let line =
+        "echo two > a.txt; rm link; chmod 600 b.txt; mkdir empty; ln -s b.txt other; echo x > x.txt; false";
+    turn(&mut h, &session, "by a command", &[&[call("s", "shell", json!({ "command": line }))], &[]]).await;
+    assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "two\n", "the command ran");
+
+    let answer = slash(&mut h, &session, "/undo").await;
+    assert!(answer.contains("As before turn 2") && answer.contains("- a.txt"), "{answer}");
+    assert_eq!(tree(&cwd), second);
+    let answer = slash(&mut h, &session, "/undo").await;
+    assert!(answer.contains("As before turn 1"), "{answer}");
+    assert_eq!(tree(&cwd), first);
+    let answer = slash(&mut h, &session, "/undo").await;
+    assert!(answer.contains("there is nothing to undo"), "{answer}");
+    // The model learns of it with its next request.
+    turn(&mut h, &session, "and now?", &[&[text("Well.")]]).await;
+    let mut last = None;
+    for _ in 0..5 {
+        last = Some(h.stage.next_request(&session).await);
+    }
+    assert!(format!("{:?}", last.unwrap().messages).contains("The user has undone what you changed"));
+    h.end().await;
+}
+
+#[tokio::test]
+async fn nothing_is_put_back_where_it_was_changed_since_or_where_the_mode_changes_nothing() {
+    let place = Place::new();
+    let mut h = place.agent(Setup { mode: "code", ..Setup::default() });
+    let cwd = h.cwd();
+    furnish(&cwd);
+    let session = h.session().await;
+    let write = |path: &str| call(path, "write_file", json!({ "path": path, "content": "changed\n" }));
+    turn(&mut h, &session, "change", &[&[write("a.txt"), write("b.txt")], &[]]).await;
+    let changed = tree(&cwd);
+    set_mode(&mut h, &session, "plan").await;
+    let answer = slash(&mut h, &session, "/undo").await;
+    assert!(answer.contains("plan mode does not let these files be changed"), "{answer}");
+    assert_eq!(tree(&cwd), changed);
+    set_mode(&mut h, &session, "ask").await;
+    std::fs::write(cwd.join("b.txt"), "by the user\n").unwrap();
+    let answer = slash(&mut h, &session, "/undo 1").await;
+    assert!(
+        answer.contains("changed since") && answer.contains("b.txt") && !answer.contains("a.txt"),
+        "{answer}"
+    );
+    assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "changed\n");
+    // As it was left, it is put back: the control. Also after the session was closed.
+    std::fs::write(cwd.join("b.txt"), "changed\n").unwrap();
+    h.end().await;
+    let mut h = place.agent(Setup::default());
+    open(&mut h, "session/resume", &session).await;
+    let answer = slash(&mut h, &session, "/undo 1").await;
+    assert!(answer.contains("As before turn 1"), "{answer}");
+    assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "one\n");
+    // While a turn runs, nothing is.
+    let prompt = h.prompt(&session, "wait").await;
+    h.stage.next_request(&session).await;
+    let answer = slash(&mut h, &session, "/undo").await;
+    assert!(answer.contains("a turn is running"), "{answer}");
+    h.notify("session/cancel", json!({ "sessionId": session })).await;
+    h.until_answer(prompt).await;
+    h.end().await;
+}
+
+pub async fn report(store: &Path, session: &str, kept: Option<&str>) -> Report {
+    let store = Store::open(Location::File(store.to_owned()), Sync::Normal).unwrap();
+    let evidence = store.evidence(&SessionId::new(session)).await.unwrap().unwrap();
+    let effects = Toolset::effects();
+    let effect_of = |name: &str| effects.iter().find(|(tool, _)| tool == name).map(|(_, effect)| *effect);
+    audit(&evidence, effect_of, kept)
+}
+
+#[tokio::test]
+async fn an_audit_decides_each_call_again_and_sees_what_was_tampered_with() {
+    let place = Place::new();
+    let home = tempfile::tempdir().unwrap();
+    let mut h = place.agent(with_shell(home.path()));
+    let session = h.session().await;
+    let write = |id: &str| call(id, "write_file", json!({ "path": "a.txt", "content": id }));
+    let command = call("s", "shell", json!({ "command": "echo x > x.txt" }));
+    turn(&mut h, &session, "change", &[&[write("1"), command], &[]]).await;
+    set_mode(&mut h, &session, "plan").await;
+    turn(&mut h, &session, "change", &[&[write("2")], &[]]).await;
+    set_mode(&mut h, &session, "ask").await;
+    // Asked for, and allowed once and for all; then without being asked.
+    let id = h.prompt(&session, "change").await;
+    for event in [write("3"), modegate::model::ModelEvent::Stop(modegate::model::ModelStop::Done)] {
+        h.stage.say(&session, Ok(event));
+    }
+    let question = loop {
+        let message = h.next().await;
+        if message["method"] == "session/request_permission" {
+            break message;
+        }
+    };
+    let outcome = json!({ "outcome": "selected", "optionId": "allow_always" });
+    h.send_line(
+        &json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "outcome": outcome } }).to_string(),
+    )
+    .await;
+    h.stage.say(&session, Ok(write("4")));
+    for _ in 0..2 {
+        h.stage.say(&session, Ok(modegate::model::ModelEvent::Stop(modegate::model::ModelStop::Done)));
+    }
+    let answer = h.until_answer(id).await.pop().unwrap();
+    let head = answer["result"]["_meta"]["modegate/head"]["hash"].as_str().unwrap().to_owned();
+    h.end().await;
+
+    let store = place.store();
+    let whole = report(&store, &session, Some(&head)).await;
+    assert_eq!(whole.findings, Vec::<String>::new());
+    assert_eq!((whole.mode_changes, whole.denials, whole.calls), (3, 1, 4));
+    assert_eq!(whole.head.unwrap().hash, head);
+    let tamper = [
+        (
+            "UPDATE chain SET body = replace(body, '\"mode\":\"code\"', '\"mode\":\"plan\"')",
+            "entry 2 is not what was",
+        ),
+        ("DELETE FROM chain WHERE number = 3", "entry 3 is missing"),
+        ("DELETE FROM chain WHERE number > 5", "no entry has the hash that was kept"),
+        ("DELETE FROM denials", "the table of denials"),
+        ("UPDATE mode_changes SET to_mode = 'ask' WHERE to_mode = 'plan'", "the table of mode changes"),
+        (
+            "UPDATE sessions SET mode = 'code'",
+            "the session's mode is kept as code, and the chain ends in ask",
+        ),
+        (
+            "UPDATE mode_texts SET text = replace(text, 'access: full', 'access: read_only')",
+            "it is not what was kept",
+        ),
+        (
+            "UPDATE events SET body = replace(body, 'call_1_1', 'call_1_9')",
+            "call_1_9 (write_file) ran, and is not in",
+        ),
+    ];
+    for (sql, expected) in tamper {
+        let copy = place.folder.path().join("copy.db");
+        for ending in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{}{ending}", copy.display()));
+        }
+        Connection::open(&store).unwrap().execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
+        Connection::open(&copy).unwrap().execute_batch(sql).unwrap();
+        let findings = report(&copy, &session, Some(&head)).await.findings;
+        assert!(findings.iter().any(|finding| finding.contains(expected)), "{sql}: {findings:?}");
+    }
+    forged(&place, &session).await;
+}
+
+/// Somebody writes the whole chain anew, with a call that the mode did not allow: the hashes fit, the decision does not.
+async fn forged(place: &Place, session: &str) {
+    let copy = place.folder.path().join("forged.db");
+    Connection::open(place.store()).unwrap().execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
+    let connection = Connection::open(&copy).unwrap();
+    let mut statement = connection.prepare("SELECT body FROM chain ORDER BY number").unwrap();
+    let bodies: Vec<String> =
+        statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
+    drop(statement);
+    connection.execute("DELETE FROM chain", []).unwrap();
+    let plan = modegate::mode::Modes::built_in().resolve("plan").unwrap().to_yaml();
+    let text = format!("{plan}---\npermissions: {{\"deny\":[],\"ask\":[],\"allow\":[]}}\n");
+    let name = modegate::ids::hash(&text);
+    connection.execute("INSERT INTO mode_texts VALUES (?1, ?2)", [&name, &text]).unwrap();
+    let mut head = modegate::chain::Head::start(session);
+    for body in bodies {
+        let mut entry: Value = serde_json::from_str(&body).unwrap();
+        if entry["call"] == "call_1_1" {
+            (entry["mode"], entry["under"]) = ("plan".into(), name.clone().into());
+        }
+        let link = head.next(entry.to_string());
+        let row = (session, link.number.cast_signed(), &link.body, &link.hash);
+        connection.execute("INSERT INTO chain VALUES (?1, ?2, ?3, ?4)", row).unwrap();
+        head.follow(&link);
+    }
+    drop(connection);
+    let findings = report(&copy, session, None).await.findings;
+    assert!(
+        findings.iter().any(|finding| finding.contains("call_1_1 (write_file): is denied by access")),
+        "{findings:?}"
+    );
+    assert!(findings.iter().any(|finding| finding.contains("ran in plan mode, but code mode was on")));
+}
