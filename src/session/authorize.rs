@@ -184,10 +184,10 @@ impl Actor {
         for scope in scopes {
             let mode = mode.to_owned();
             let entry = Entry::Answer { turn, mode: mode.clone(), allows, scope: (&scope).into(), at };
-            self.chain(&entry);
+            let link = self.link(&entry);
             let grant = StoredGrant { mode: mode.clone(), allows, scope: scope.clone() };
             let session = self.session.id.clone();
-            self.shared.store.post(Row::Grant { session, turn, grant, at });
+            self.shared.store.post(Row::Grant { session, turn, grant, link, at });
             if allows {
                 self.session.grants.allow(&mode, scope);
             } else {
@@ -263,7 +263,7 @@ impl Actor {
         tracing::info!(session = %self.session.id, mode = %self.session.mode, tool, rule, "denied a call");
         let (turn, at) = (self.session.turns, self.shared.source.now_ms());
         let mode = self.session.mode.clone();
-        self.chain(&Entry::Denial {
+        let link = self.link(&Entry::Denial {
             turn,
             call: call.to_string(),
             tool: tool.clone(),
@@ -279,6 +279,7 @@ impl Actor {
             tool,
             mode,
             rule: rule.into(),
+            link,
             at,
         }));
         Authorization::Denied { rule, message, too_often }

@@ -9,7 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::actor::Actor;
 use super::encoder;
 use crate::acp::{ContentBlock, MessageId, SessionModeId};
-use crate::chain::Head;
+use crate::chain::{Head, Link};
 use crate::event::SessionEvent;
 use crate::store::entry::Entry;
 use crate::store::{ModeChange, ModeSource, Row, Why};
@@ -74,10 +74,16 @@ impl Actor {
         self.shared.store.post(Row::ModeChange(Box::new(change)));
     }
 
-    /// Puts an entry to the session's chain.
-    pub(super) fn chain(&mut self, entry: &Entry) {
+    /// The next entry of the session's chain, for a row that is written together with it.
+    pub(super) fn link(&mut self, entry: &Entry) -> Link {
         let link = self.session.head.next(entry.to_body());
         self.session.head.follow(&link);
+        link
+    }
+
+    /// Puts an entry to the session's chain.
+    pub(super) fn chain(&mut self, entry: &Entry) {
+        let link = self.link(entry);
         self.shared.store.post(Row::Link { session: self.session.id.clone(), link });
     }
 

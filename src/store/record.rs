@@ -51,6 +51,8 @@ pub enum Row {
         turn: u64,
         /// What is remembered.
         grant: StoredGrant,
+        /// The same in the session's chain.
+        link: Link,
         /// Milliseconds since 1970.
         at: i64,
     },
@@ -118,6 +120,8 @@ pub struct Denial {
     pub mode: SessionModeId,
     /// The rule that decided.
     pub rule: String,
+    /// The same in the session's chain.
+    pub link: Link,
     /// Milliseconds since 1970.
     pub at: i64,
 }

@@ -30,7 +30,8 @@ pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Re
             "UPDATE sessions SET model = ?2, effort = ?3 WHERE id = ?1",
             params![&*session.0, model, effort],
         ),
-        Row::Grant { session, turn, grant: StoredGrant { mode, allows, scope }, at } => {
+        Row::Grant { session, turn, grant: StoredGrant { mode, allows, scope }, link, at } => {
+            insert_link(connection, &session.0, link)?;
             let ScopeRow { kind, tool, value } = scope.into();
             execute(
                 connection,
@@ -65,12 +66,15 @@ pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Re
             )
         }
         Row::ModeChange(change) => insert_mode_change(connection, change),
-        Row::Denial(Denial { session, turn, call, tool, mode, rule, at }) => execute(
-            connection,
-            "INSERT INTO denials (session_id, turn, tool_call_id, tool, mode, rule, at) \
+        Row::Denial(Denial { session, turn, call, tool, mode, rule, link, at }) => {
+            insert_link(connection, &session.0, link)?;
+            execute(
+                connection,
+                "INSERT INTO denials (session_id, turn, tool_call_id, tool, mode, rule, at) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            params![&*session.0, turn.cast_signed(), &*call.0, tool, &*mode.0, rule, at],
-        ),
+                params![&*session.0, turn.cast_signed(), &*call.0, tool, &*mode.0, rule, at],
+            )
+        }
     }
 }
 
