@@ -52,13 +52,13 @@ pub struct Cli {
     #[arg(long, value_name = "ID")]
     resume: Option<String>,
     /// Where a headless prompt works [default: the current directory]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", global = true)]
     cwd: Option<PathBuf>,
     /// How a headless answer is printed [default: text]
     #[arg(long, value_enum)]
     output: Option<Output>,
     /// Where sessions are recorded: a file, or memory [default: in the user's data folder]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", global = true)]
     store: Option<String>,
     /// Record every line of the conversation with its time, to this new file
     #[arg(long, value_name = "FILE")]

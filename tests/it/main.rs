@@ -14,6 +14,7 @@ mod hostile;
 mod injection;
 mod interleave;
 mod invariants;
+mod kept;
 mod keys;
 mod kills;
 mod left;
