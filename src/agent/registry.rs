@@ -72,7 +72,7 @@ impl Registry {
 impl Transit {
     /// Passes an outcome on; a session that could not be taken up is not active.
     pub fn unless_lost<T>(self, outcome: Result<T, AgentError>) -> Result<T, AgentError> {
-        if let Err(AgentError::Unreadable) = &outcome {
+        if let Err(AgentError::Unreadable | AgentError::SessionDied) = &outcome {
             lock(&self.registry).remove(&self.id);
         }
         outcome

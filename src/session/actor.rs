@@ -189,6 +189,7 @@ impl Actor {
                 let _ = reply.send(outcome);
             }
             SessionCommand::Look(reply) => {
+                self.save().await;
                 // The client may have gone; so below.
                 let _ = reply.send(self.view());
             }

@@ -39,12 +39,10 @@ impl Actor {
                 self.restore(*stored, ModeSource::Load).await?;
             }
             Origin::Copy(stored) => {
-                let mode = stored.mode.clone().unwrap_or_default();
+                // The chain of the copy begins here, with its mode.
+                self.session.turns = stored.turns;
+                self.post_mode_change(None, self.session.mode.clone(), ModeSource::Fork);
                 self.restore(*stored, ModeSource::Fork).await?;
-                if mode == *self.session.mode.0 {
-                    // The chain of the copy begins with its mode.
-                    self.post_mode_change(None, self.session.mode.clone(), ModeSource::Fork);
-                }
             }
         }
         Ok(())
@@ -87,7 +85,9 @@ impl Actor {
         let to = self.session.mode.clone();
         if let Some(from) = stored.mode.filter(|mode| *mode != *to.0).map(SessionModeId::new) {
             // Its file is gone, or an alias was kept: what holds is on the record, too.
-            self.post_mode_change(Some(from.clone()), to.clone(), source);
+            if source != ModeSource::Fork {
+                self.post_mode_change(Some(from.clone()), to.clone(), source);
+            }
             self.session.previous = None;
             known.get_or_insert(from.clone());
             let text = format!(

@@ -193,6 +193,8 @@ fn open_once(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
         Sync::Full => "FULL",
     };
     connection.pragma_update(None, "synchronous", synchronous)?;
+    // What is deleted is overwritten: it may be what somebody does not want to be found.
+    connection.pragma_update(None, "secure_delete", true)?;
     migrate(connection)
 }
 

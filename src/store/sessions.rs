@@ -95,7 +95,7 @@ pub enum OpenError {
 
 const COLUMNS: &str = "id, cwd, directories, mode, title, created_at, updated_at, system_prompt, model, effort, owner, \
     (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE session_id = sessions.id), \
-    (SELECT coalesce(max(turn), 0) FROM events WHERE session_id = sessions.id), \
+    coalesce((SELECT turn FROM events WHERE session_id = sessions.id ORDER BY seq DESC LIMIT 1), 0), \
     (SELECT max(number) FROM chain WHERE session_id = sessions.id)";
 
 impl Store {
@@ -272,6 +272,10 @@ impl Store {
             let sql = "DELETE FROM contents WHERE NOT EXISTS (SELECT 1 FROM changes WHERE content = hash)";
             transaction.execute(sql, [])?;
             transaction.commit()?;
+            // What was deleted is not to be found in the log of writes either. Another process may be at it: then it does this.
+            if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
+                tracing::debug!(%error, "the log of writes was not cut");
+            }
             Ok(Ok(()))
         };
         self.read(delete).await?
