@@ -13,7 +13,7 @@ use crate::mode::definition::ModeDefinition;
 use crate::permission::rules::{RuleTexts, Rules};
 use crate::permission::{self, Ceilings, Effect, Grants, Verdict};
 use crate::store::entry::{Consent, Entry};
-use crate::store::evidence::Evidence;
+use crate::store::evidence::{Evidence, ShownCall};
 
 /// What an audit has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,37 +47,22 @@ pub fn audit(evidence: &Evidence, effect_of: impl Fn(&str) -> Option<Effect>, ke
         },
         mode: None,
         grants: Grants::default(),
-        recorded: HashSet::new(),
+        recorded: HashMap::new(),
+        before: 0,
+        older: (0, 0),
         modes: Vec::new(),
         denied: Vec::new(),
         parsed: HashMap::new(),
     };
     audit.hold_together(kept);
-    let mut since = None;
     for link in &evidence.links {
         match Entry::read(&link.body) {
-            Ok(entry) => {
-                since.get_or_insert_with(|| begins(&entry));
-                audit.entry(link.number, &entry);
-            }
+            Ok(entry) => audit.entry(link.number, &entry),
             Err(error) => audit.found(format!("entry {}: cannot be read: {error}", link.number)),
         }
     }
-    audit.agree(since, effect_of);
+    audit.agree(effect_of);
     audit.report
-}
-
-/// The first turn that the chain is about.
-fn begins(entry: &Entry) -> u64 {
-    match entry {
-        // A new session, or a copy: what came before it is not its own.
-        Entry::Mode { turn, from: None, .. } => turn + 1,
-        Entry::Mode { turn, .. }
-        | Entry::Denial { turn, .. }
-        | Entry::Answer { turn, .. }
-        | Entry::Call { turn, .. }
-        | Entry::Undo { turn, .. } => *turn,
-    }
 }
 
 struct Audit<'a> {
@@ -87,8 +72,12 @@ struct Audit<'a> {
     mode: Option<String>,
     /// The answers that are remembered by then.
     grants: Grants,
-    /// The calls in the chain.
-    recorded: HashSet<String>,
+    /// The calls in the chain: the tool and the hash of the arguments.
+    recorded: HashMap<String, (String, String)>,
+    /// The turns before the chain begins.
+    before: u64,
+    /// Rows of mode changes and denials that are older than it.
+    older: (usize, usize),
     /// The mode changes in the chain.
     modes: Vec<(Option<String>, String, String)>,
     /// The denials in the chain.
@@ -114,10 +103,22 @@ impl Audit<'_> {
             Ok(head) => self.report.head = Some(head),
             Err(broken) => self.found(format!("the chain is broken: {broken}")),
         }
-        if links.is_empty() {
-            self.report
-                .notes
-                .push("the record is older than chains: there is nothing to decide again".into());
+        match (links.first().map(|link| Entry::read(&link.body)), session.is_chained) {
+            (None, true) => self.found("the chain is gone".into()),
+            (None, false) => {
+                let text = "the record is older than chains: there is nothing to decide again";
+                self.report.notes.push(text.into());
+            }
+            // A new session, or a copy: what came before it is not its own.
+            (Some(Ok(Entry::Mode { from: None, turn, .. })), _) => self.before = turn,
+            (Some(Ok(Entry::Older { turns, mode_changes, denials, .. })), _) => {
+                self.before = turns;
+                let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
+                self.older = (count(mode_changes), count(denials));
+                let text = format!("turns up to {turns} are older than the chain, and are not decided again");
+                self.report.notes.push(text);
+            }
+            (Some(_), _) => self.found("the chain does not begin as one does".into()),
         }
         if let Some(kept) = kept {
             if !links.iter().any(|link| link.hash == kept) {
@@ -147,6 +148,7 @@ impl Audit<'_> {
                 self.mode = Some(to.clone());
                 self.modes.push((from.clone(), to.clone(), source.clone()));
             }
+            Entry::Older { mode, .. } => self.mode.clone_from(mode),
             Entry::Denial { call, rule, .. } => {
                 self.report.denials += 1;
                 self.denied.push((call.clone(), rule.clone()));
@@ -163,9 +165,9 @@ impl Audit<'_> {
 
     /// Decides a call again.
     fn call(&mut self, number: u64, entry: &Entry) {
-        let Entry::Call { call, facts, mode, under, consent, .. } = entry else { return };
+        let Entry::Call { call, facts, arguments, mode, under, consent, .. } = entry else { return };
         self.report.calls += 1;
-        self.recorded.insert(call.clone());
+        self.recorded.insert(call.clone(), (facts.tool().to_owned(), arguments.clone()));
         let what = format!("entry {number}: {call} ({})", facts.tool());
         if self.mode.as_ref().is_some_and(|on| on != mode) {
             let on = self.mode.clone().unwrap_or_default();
@@ -213,8 +215,8 @@ impl Audit<'_> {
     }
 
     /// Whether the rest of the record says the same.
-    fn agree(&mut self, since: Option<u64>, effect_of: impl Fn(&str) -> Option<Effect>) {
-        let Evidence { session, links, mode_changes, denials, ran, .. } = self.evidence;
+    fn agree(&mut self, effect_of: impl Fn(&str) -> Option<Effect>) {
+        let Evidence { session, links, mode_changes, denials, calls, .. } = self.evidence;
         if links.is_empty() {
             return;
         }
@@ -224,22 +226,40 @@ impl Audit<'_> {
             let kept = session.mode.as_deref().unwrap_or("none");
             self.found(format!("the session's mode is kept as {kept}, and the chain ends in {on}"));
         }
-        // Those that are older than the chain are the first ones.
-        let older = mode_changes.len().saturating_sub(self.modes.len());
-        if mode_changes[older..] != self.modes[..] || (older > 0 && since == Some(1)) {
+        if mode_changes.get(self.older.0..) != Some(&self.modes) {
             self.found("the table of mode changes does not agree with the chain".into());
         }
-        let older = denials.len().saturating_sub(self.denied.len());
-        if denials[older..] != self.denied[..] || (older > 0 && since == Some(1)) {
+        if denials.get(self.older.1..) != Some(&self.denied) {
             self.found("the table of denials does not agree with the chain".into());
         }
-        let since = since.unwrap_or_default();
-        for (turn, call, tool) in ran.iter().filter(|(turn, ..)| *turn >= since) {
-            let changes = effect_of(tool).is_none_or(Effect::is_change);
-            if changes && !self.recorded.contains(call) {
-                self.found(format!("turn {turn}: {call} ({tool}) ran, and is not in the chain"));
+        let shown: HashMap<&str, &ShownCall> = calls.iter().map(|call| (call.id.as_str(), call)).collect();
+        let mut recorded: Vec<_> =
+            self.recorded.iter().map(|(id, what)| (id.clone(), what.clone())).collect();
+        recorded.sort();
+        for (id, (tool, arguments)) in recorded {
+            match shown.get(id.as_str()) {
+                None => self.found(format!("{id} ({tool}) is in the chain, and is no event")),
+                Some(call) if call.tool != tool || call.arguments != arguments => {
+                    self.found(format!(
+                        "{id} ({tool}): the event has another tool or other arguments than the chain"
+                    ));
+                }
+                Some(_) => {}
             }
         }
+        let denied: HashSet<String> = self.denied.iter().map(|(call, _)| call.clone()).collect();
+        let before = self.before;
+        for ShownCall { turn, id, tool, ran, .. } in calls.iter().filter(|call| call.turn > before) {
+            let changes = effect_of(tool).is_none_or(Effect::is_change);
+            if *ran && changes && !self.recorded.contains_key(id) {
+                self.found(format!("turn {turn}: {id} ({tool}) ran, and is not in the chain"));
+            }
+            if *ran && denied.contains(id) && !self.recorded.contains_key(id) {
+                self.found(format!("turn {turn}: {id} ({tool}) was denied, and is shown to have run"));
+            }
+        }
+        let unseen = "prompts, answers and results are not in the chain, nor are calls that only read";
+        self.report.notes.push(unseen.into());
     }
 }
 

@@ -36,7 +36,7 @@ pub struct Cli {
     /// Run this one prompt and exit; `-` reads it from stdin
     #[arg(short, long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// The mode of new sessions: ask, plan, code or one of your own [default: ask]
+    /// The mode of new sessions, or of the one that goes on: ask, plan, code or one of your own [default: ask]
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
     /// No session can do more than this mode, whatever it is set to
@@ -198,6 +198,13 @@ where
         Some(Command::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),
         Some(Command::Replay { .. } | Command::Setup(_)) | None => {}
+    }
+    if cli.resume.is_some() && flags.cwd.is_some() {
+        writeln!(
+            errors,
+            "modegate: --cwd is for new sessions: --resume goes on in the session's own folder"
+        )?;
+        return Ok(ExitCode::from(2));
     }
     let mode_given = flags.mode.is_some();
     let config = match Config::new(&flags, environment) {

@@ -56,6 +56,9 @@ pub enum AgentError {
         /// The mode that was asked for.
         held: String,
     },
+    /// The file in which sessions are kept cannot be used (-32603).
+    #[error("sessions of before cannot be read, because the store cannot be used: {0}")]
+    NoStore(String),
     /// What is kept of a session cannot be read (-32603).
     #[error("the session's record cannot be read")]
     Unreadable,
@@ -86,6 +89,7 @@ impl AgentError {
             | Self::Model(_)
             | Self::Record
             | Self::RecordHeld { .. }
+            | Self::NoStore(_)
             | Self::Unreadable
             | Self::Internal => -32603,
             Self::Cancelled => -32800,
@@ -104,6 +108,7 @@ impl AgentError {
             | Self::Model(_)
             | Self::Record
             | Self::RecordHeld { .. }
+            | Self::NoStore(_)
             | Self::Unreadable
             | Self::Internal
             | Self::Cancelled => None,

@@ -106,6 +106,13 @@ pub enum SessionEvent {
     },
     /// The model said how full its context is.
     Usage(Usage),
+    /// The user had the files of a turn put back.
+    Undone {
+        /// The turn.
+        turn: u64,
+        /// The files that are as they were before it.
+        files: Vec<String>,
+    },
     /// The turn ended.
     Stop {
         /// Why.
@@ -217,6 +224,7 @@ impl SessionEvent {
             | Self::ModeChange { .. }
             | Self::Usage(_)
             | Self::Compaction { .. }
+            | Self::Undone { .. }
             | Self::Stop { .. } => None,
         }
     }

@@ -60,8 +60,10 @@ pub async fn run(
     stop: CancellationToken,
 ) -> anyhow::Result<Outcome> {
     let (id, mode) = session(agent, &job).await?;
-    writeln!(progress, "modegate: {mode} mode, session {id}")?;
     let handle = agent.session(&id)?;
+    let folder =
+        if job.session.is_some() { format!(" in {}", handle.cwd().display()) } else { String::new() };
+    writeln!(progress, "modegate: {mode} mode, session {id}{folder}")?;
     let mut view = View {
         output,
         progress,
@@ -69,6 +71,7 @@ pub async fn run(
         session: id.to_string(),
         mode,
         denied: Vec::new(),
+        notices: Vec::new(),
         text: String::new(),
         answered: false,
         last_call: String::new(),

@@ -28,6 +28,11 @@ impl Source {
         Self(Kind::Counted { ids: Arc::default(), ticks: Arc::default() })
     }
 
+    /// Whether the same run gives the same ids and times.
+    pub fn is_counted(&self) -> bool {
+        matches!(self.0, Kind::Counted { .. })
+    }
+
     /// A session id that was not given before.
     pub fn session_id(&self) -> SessionId {
         match &self.0 {

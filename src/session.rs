@@ -22,7 +22,7 @@ use crate::store::Store;
 use crate::store::sessions::StoredSession;
 use crate::tool::{Job, Toolset};
 use crate::workspace::{Stamp, Workspace};
-pub use handle::{PromptEnd, SessionHandle, Undone, View};
+pub use handle::{Closed, PromptEnd, SessionHandle, Undone, View};
 
 use compaction::Fill;
 use history::History;
@@ -54,6 +54,7 @@ mod slash;
 mod switch;
 pub mod system_prompt;
 mod turn;
+mod turn_life;
 mod turn_message;
 
 /// What every session of a process shares.
@@ -133,6 +134,8 @@ pub struct Session {
     begun_calls: Vec<ToolCallId>,
     /// Calls that were announced and are not over.
     open_calls: HashMap<ToolCallId, ToolCallEvent>,
+    /// The mode before the first change that was recorded.
+    first_mode: Option<SessionModeId>,
     /// The mode that was left for the one that is on.
     previous: Option<SessionModeId>,
     /// What the model is to know besides, and whether a request has said it.
@@ -165,6 +168,8 @@ pub struct Start {
     pub mode: SessionModeId,
     /// What the user is to be told with the first turn.
     pub notices: Vec<String>,
+    /// Tighter modes that could not be recorded when it was open before.
+    pub held: Vec<SessionModeId>,
     /// Whether it goes on from somewhere.
     pub origin: Origin,
 }
@@ -237,7 +242,7 @@ pub fn valid_modes(modes: &Modes) -> Value {
 
 impl Session {
     fn new(start: Start, active: Choice, chosen: Choice) -> Self {
-        let Start { id, workspace, mode, notices, origin: _ } = start;
+        let Start { id, workspace, mode, notices, held, origin: _ } = start;
         Self {
             head: Head::start(&id.0),
             told: 0,
@@ -249,7 +254,7 @@ impl Session {
             active,
             chosen,
             system: None,
-            held: Vec::new(),
+            held,
             asked_under: None,
             transition: None,
             unsaved: Vec::new(),
@@ -265,6 +270,7 @@ impl Session {
             seen: HashMap::new(),
             begun_calls: Vec::new(),
             open_calls: HashMap::new(),
+            first_mode: None,
             previous: None,
             for_model: Vec::new(),
             jobs: Vec::new(),
@@ -300,12 +306,18 @@ impl Session {
             }
             SessionEvent::Plan { entries } => self.plan.clone_from(entries),
             SessionEvent::Usage(usage) => self.fill.count(usage.used, self.history.bytes()),
-            SessionEvent::Compaction { id, stage: Compaction::Begun } => self.compacting = Some(id.clone()),
+            SessionEvent::Compaction { id, stage: Compaction::Begun } => {
+                self.compactions += 1;
+                self.compacting = Some(id.clone());
+            }
             SessionEvent::Compaction { stage, .. } => {
                 self.compacting = None;
                 if matches!(stage, Compaction::Done { .. }) {
                     self.fill = Fill::unknown();
                 }
+            }
+            SessionEvent::ModeChange { from, .. } if self.first_mode.is_none() => {
+                self.first_mode = Some(from.clone());
             }
             // The rest is for the client, or is kept by who brings it about.
             _ => {}

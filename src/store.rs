@@ -63,13 +63,16 @@ enum Command {
     Work(Work),
 }
 
-type Work = Box<dyn FnOnce(&mut Connection, &Owner) + Send>;
+/// It gets the database, or the reason why what was posted before it is not written: then it must not overtake that.
+type Work = Box<dyn FnOnce(Result<(&mut Connection, &Owner), StoreError>) + Send>;
 
 /// The handle. Cheap to clone; the thread ends when the last handle is dropped and everything is written.
 #[derive(Debug, Clone)]
 pub struct Store {
     // No bound: sessions wait for a flush at every message, so little is ever under way.
     commands: mpsc::UnboundedSender<Command>,
+    /// No file was asked for.
+    is_memory: bool,
     /// Waits that are under way.
     waiting: Arc<AtomicUsize>,
     /// Why the record is in memory although a file was asked for.
@@ -83,10 +86,10 @@ impl Store {
     pub fn open(location: Location, sync: Sync) -> std::io::Result<Self> {
         let (commands, queue) = mpsc::unbounded_channel();
         let substituted: Arc<OnceLock<String>> = Arc::default();
-        let why = Arc::clone(&substituted);
+        let (why, is_memory) = (Arc::clone(&substituted), location == Location::Memory);
         let writer = move || writer::write(writer::open_or_memory(&location, sync, &why), queue);
         thread::Builder::new().name("store".into()).spawn(writer)?;
-        Ok(Self { commands, waiting: Arc::default(), substituted })
+        Ok(Self { commands, is_memory, waiting: Arc::default(), substituted })
     }
 
     /// Whether a file can be used, or made; the error says why not.
@@ -111,17 +114,17 @@ impl Store {
     ) -> Result<T, StoreError> {
         let (done, outcome) = oneshot::channel();
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        self.send(Command::Work(Box::new(move |connection, owner| {
+        self.send(Command::Work(Box::new(move |database| {
+            let outcome = database.and_then(|(connection, owner)| {
+                work(connection, owner).map_err(|error| StoreError(error.to_string()))
+            });
             // Whoever asked may have stopped waiting.
-            let _ = done.send(work(connection, owner));
+            let _ = done.send(outcome);
         })));
         let outcome = outcome.await;
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         let ended = |_| StoreError("there is no record".into());
-        outcome.map_err(ended)?.map_err(|error| {
-            tracing::error!(%error, "the record could not be read");
-            StoreError(error.to_string())
-        })
+        outcome.map_err(ended)?.inspect_err(|error| tracing::error!(%error, "the record could not be read"))
     }
 
     /// Waits until everything posted before is durable.
@@ -139,6 +142,11 @@ impl Store {
         let outcome = outcome.await;
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         outcome.unwrap_or_else(|_| Err(StoreError("the writer has ended".into())))
+    }
+
+    /// Whether the record ends with this process. Known after the first wait.
+    pub fn is_in_memory(&self) -> bool {
+        self.is_memory || self.substituted().is_some()
     }
 
     /// Why the record ends with this process although a file was asked for. Known after the first wait.

@@ -20,12 +20,12 @@ use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::model::ToolOffer;
 use crate::permission::{CallFacts, Commands, Effect, Target};
-use crate::process::shell::Shell;
 use crate::workspace::{Changes, FileError, Stamp, Workspace};
 pub use content::ToolContent;
 pub use job::Job;
 pub use shadow::SharedShadow;
 pub use switch_mode::Proposal;
+pub use toolset::{Toolset, unknown_tool};
 
 pub mod content;
 
@@ -49,6 +49,7 @@ mod switch_mode;
 mod text;
 mod think;
 mod todo;
+mod toolset;
 mod walk;
 mod write_file;
 
@@ -223,113 +224,6 @@ pub trait PreparedCall: Send + std::fmt::Debug {
 
     /// Does it.
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError>;
-}
-
-/// The tools there are, in the order in which models are told of them. Cheap to clone.
-#[derive(Clone)]
-pub struct Toolset {
-    tools: Arc<[Arc<dyn Tool>]>,
-    /// What commands are run with; none: there are none.
-    shell: Option<Shell>,
-}
-
-/// Said where a session has no read-only commands because of its folder.
-const TOO_WIDE: &str = "There are no read-only commands in this session: its folder is your home folder, the root of the \
-    file system, or a folder around them, and these are not readable as a whole.\n\n";
-
-/// The tools that run commands and look after them.
-const COMMAND_TOOLS: [&str; 6] = [
-    "shell_read_only",
-    "shell",
-    "run_background_job",
-    "list_background_jobs",
-    "view_background_job",
-    "stop_background_job",
-];
-
-/// Whether a pattern over names can be about a tool of Modegate's own, or about a server's; else the nearest name.
-pub fn unknown_tool(pattern: &str) -> Option<String> {
-    if pattern.contains(['*', '?', '[', '{']) || pattern.starts_with("mcp__") {
-        return None;
-    }
-    let tools = Toolset::built_in();
-    let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name).chain(COMMAND_TOOLS).collect();
-    (!names.contains(&pattern)).then(|| crate::mode::definition::nearest(pattern, &names).to_owned())
-}
-
-impl Toolset {
-    /// These tools, in this order.
-    pub fn new(tools: Vec<Arc<dyn Tool>>) -> Self {
-        Self { tools: tools.into(), shell: None }
-    }
-
-    /// The built-in tools. Those that run commands come with a session's folders, see [`Self::for_session`].
-    pub fn built_in() -> Self {
-        let tools: Vec<Arc<dyn Tool>> = vec![
-            Arc::new(read_file::ReadFile::new()),
-            Arc::new(read_multiple_files::ReadMultipleFiles::new()),
-            Arc::new(list_directory::ListDirectory::new()),
-            Arc::new(directory_tree::DirectoryTree::new()),
-            Arc::new(find_files::FindFiles::new()),
-            Arc::new(search_files::SearchFiles::new()),
-            Arc::new(think::Think::new()),
-            Arc::new(todo::Todo::new()),
-            Arc::new(switch_mode::SwitchMode::new()),
-            Arc::new(write_file::WriteFile::new()),
-            Arc::new(edit_file::EditFile::new()),
-            Arc::new(apply_patch::ApplyPatch::new()),
-            Arc::new(move_file::MoveFile::new()),
-            Arc::new(delete_file::DeleteFile::new()),
-        ];
-        Self::new(tools)
-    }
-
-    /// What each of Modegate's own tools does.
-    pub fn effects() -> Vec<(String, Effect)> {
-        let tools = Self::built_in();
-        let known = tools.iter().map(|tool| (tool.spec().name.to_owned(), tool.spec().effect));
-        // Those that come with a session's shell: all but the ones that look or stop run something.
-        let command = |name: &&str| {
-            let runs = ["shell", "run_background_job"].contains(name);
-            ((*name).to_owned(), if runs { Effect::Execute } else { Effect::Read })
-        };
-        known.chain(COMMAND_TOOLS.iter().map(command)).collect()
-    }
-
-    /// These tools, and commands that are run with a shell.
-    #[must_use]
-    pub fn with_shell(self, shell: Shell) -> Self {
-        Self { shell: Some(shell), ..self }
-    }
-
-    /// The tools of a session in these folders. What the kernel cannot hold to reading there is not among them; that it could
-    /// hold it elsewhere is said.
-    #[must_use]
-    pub fn for_session(&self, workspace: &Workspace) -> (Self, Option<&'static str>) {
-        let Some(shell) = &self.shell else { return (self.clone(), None) };
-        let (reading, any) = (shell.read_only(workspace.roots()), shell.workspace(workspace.roots()));
-        let is_missing = reading.is_none() && shell.support().read_only();
-        let mut tools: Vec<Arc<dyn Tool>> = self.tools.to_vec();
-        if let Some(hold) = reading {
-            tools.push(Arc::new(shell::ShellTool::read_only(shell.clone(), hold)));
-        }
-        tools.push(Arc::new(shell::ShellTool::full(shell.clone(), any.clone())));
-        tools.push(Arc::new(jobs::Run::new(shell.clone(), any)));
-        tools.push(Arc::new(jobs::List::new()));
-        tools.push(Arc::new(jobs::View::new()));
-        tools.push(Arc::new(jobs::Stop::new()));
-        (Self { tools: tools.into(), shell: None }, is_missing.then_some(TOO_WIDE))
-    }
-
-    /// The tools in order.
-    pub fn iter(&self) -> impl Iterator<Item = &dyn Tool> {
-        self.tools.iter().map(AsRef::as_ref)
-    }
-
-    /// Finds a tool by its name.
-    pub fn find(&self, name: &str) -> Option<&dyn Tool> {
-        self.iter().find(|tool| tool.spec().name == name)
-    }
 }
 
 /// Reads arguments, naming what does not fit.

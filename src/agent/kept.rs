@@ -11,11 +11,14 @@ use crate::acp::{
 };
 use crate::error::AgentError;
 use crate::ids;
-use crate::session::head_meta;
+use crate::session::{Closed, head_meta};
 use crate::store::sessions::{Listing, OpenError, StoredSession};
 
 /// Sessions on one page of a list.
 const PAGE: usize = 50;
+
+/// Under this key of a list's `_meta` stands why sessions of before are not in it.
+const NOTICE_META: &str = "modegate/notice";
 
 /// Under this key of a listed session's `_meta` stands its mode (D10).
 const MODE_META: &str = "modegate/mode";
@@ -43,7 +46,10 @@ impl Agent {
         let more = sessions.len() > PAGE;
         sessions.truncate(PAGE);
         let next = sessions.last().filter(|_| more).map(cursor);
-        Ok(ListSessionsResponse::new(sessions.iter().map(info).collect()).next_cursor(next))
+        // An empty list is not to look as if there never was anything.
+        let told = |reason: &str| Meta::from_iter([(NOTICE_META.to_owned(), json!(reason))]);
+        let response = ListSessionsResponse::new(sessions.iter().map(info).collect()).next_cursor(next);
+        Ok(response.meta(self.shared.store.substituted().map(told)))
     }
 
     /// Ends a session that is active; it stays on the record (`session/close`, S8).
@@ -57,8 +63,11 @@ impl Agent {
         let id = &request.session_id;
         let _transit = self.registry().transit(&self.registry, id)?;
         let handle = self.registry().remove(id).ok_or_else(|| AgentError::UnknownSession(id.clone()))?;
-        let head = handle.close().await;
-        Ok(CloseSessionResponse::new().meta(head.as_ref().map(head_meta)))
+        let Some(Closed { head, held }) = handle.close().await else {
+            return Ok(CloseSessionResponse::new());
+        };
+        self.registry().hold(id.clone(), held);
+        Ok(CloseSessionResponse::new().meta(head_meta(&head)))
     }
 
     /// Ends a session if it is active, and takes it off the record (`session/delete`, S11). One that is not there is gone.

@@ -20,6 +20,7 @@ use crate::mode::{DEFAULT, Mode, Modes};
 use crate::model::catalogue::Catalogue;
 use crate::session::options::Choice;
 use crate::session::{Origin, SessionHandle, Shared, Start, View, head_meta, options, valid_modes};
+use crate::store::Row;
 use crate::store::sessions::{OpenError, StoredSession};
 use crate::workspace::Workspace;
 
@@ -78,7 +79,7 @@ impl Agent {
         let LoadSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
         let wanted = Wanted { cwd, directories: additional_directories, servers: mcp_servers };
         let (handle, transit) = self.take_up(session_id, &wanted).await?;
-        let View { modes, options, head } = transit.unless_lost(handle.show().await)?;
+        let View { modes, options, head, .. } = transit.unless_lost(handle.show().await)?;
         Ok(LoadSessionResponse::new().modes(modes).config_options(options).meta(head_meta(&head)))
     }
 
@@ -93,7 +94,7 @@ impl Agent {
         let ResumeSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
         let wanted = Wanted { cwd, directories: additional_directories, servers: mcp_servers };
         let (handle, transit) = self.take_up(session_id, &wanted).await?;
-        let View { modes, options, head } = transit.unless_lost(handle.look().await)?;
+        let View { modes, options, head, .. } = transit.unless_lost(handle.look().await)?;
         Ok(ResumeSessionResponse::new().modes(modes).config_options(options).meta(head_meta(&head)))
     }
 
@@ -110,15 +111,18 @@ impl Agent {
         let opening = self.prepare(workspace, mcp_servers, self.catalogue()?);
         if let Ok(active) = self.session(session_id) {
             // What happened so far is on the record before it is copied.
-            active.look().await?;
+            if active.look().await?.is_held {
+                // The copy would be what the record says, which is more than what holds.
+                return Err(AgentError::Record);
+            }
         }
         let (id, at) = (self.shared.source.session_id(), self.shared.source.now_ms());
         let kept = self.shared.store.fork_session(session_id, &id, at).await;
-        let kept = kept.map_err(|error| not_open(session_id, &error))?;
+        let kept = kept.map_err(|error| self.not_open(session_id, &error))?;
         let transit = self.registry().transit(&self.registry, &id)?;
         let mode = opening.shared.modes.stored(kept.mode.as_deref()).0.mode_id();
         let handle = self.start(id.clone(), mode, Origin::Copy(Box::new(kept)), opening);
-        let View { modes, options, head } = transit.unless_lost(handle.look().await)?;
+        let View { modes, options, head, .. } = transit.unless_lost(handle.look().await)?;
         Ok(ForkSessionResponse::new(id).modes(modes).config_options(options).meta(head_meta(&head)))
     }
 
@@ -127,11 +131,11 @@ impl Agent {
     /// # Errors
     /// There is none of this id, another process has it open, or its folders are gone.
     pub async fn open_kept(&self, id: &SessionId) -> Result<SessionHandle, AgentError> {
-        let kept = self.shared.store.open_session(id).await.map_err(|error| not_open(id, &error))?;
+        let kept = self.shared.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
         let transit = self.registry().transit(&self.registry, id)?;
         let opening = workspace(&kept.cwd, &kept.directories)
             .map(|workspace| self.prepare(workspace, &[], Arc::clone(&self.shared.catalogue)));
-        let handle = self.start_kept(kept, opening).await?;
+        let handle = self.start_kept(kept, opening)?;
         transit.unless_lost(handle.look().await)?;
         Ok(handle)
     }
@@ -152,13 +156,13 @@ impl Agent {
             return Ok((active, transit));
         }
         let catalogue = self.catalogue()?;
-        let kept = self.shared.store.open_session(id).await.map_err(|error| not_open(id, &error))?;
+        let kept = self.shared.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
         let opening = self.prepare(workspace, wanted.servers, catalogue);
-        Ok((self.start_kept(kept, Ok(opening)).await?, transit))
+        Ok((self.start_kept(kept, Ok(opening))?, transit))
     }
 
     /// Starts a session that this process has opened; lets go of it if it cannot be started.
-    async fn start_kept(
+    fn start_kept(
         &self,
         kept: StoredSession,
         opening: Result<Opening, AgentError>,
@@ -167,9 +171,7 @@ impl Agent {
         let opening = match opening {
             Ok(opening) => opening,
             Err(error) => {
-                if let Err(error) = self.shared.store.release_session(&id).await {
-                    tracing::warn!(%error, "a session could not be let go of");
-                }
+                self.shared.store.post(Row::Release { session: id });
                 return Err(error);
             }
         };
@@ -179,7 +181,8 @@ impl Agent {
 
     fn start(&self, id: SessionId, mode: SessionModeId, origin: Origin, opening: Opening) -> SessionHandle {
         let Opening { workspace, shared, notices, policy: _ } = opening;
-        let start = Start { id: id.clone(), workspace, mode, notices, origin };
+        let held = self.registry().take_hold(&id);
+        let start = Start { id: id.clone(), workspace, mode, notices, held, origin };
         let handle = SessionHandle::start(start, shared, self.client.clone());
         self.registry().add(id, handle.clone());
         handle
@@ -234,15 +237,16 @@ impl Agent {
             Err(unknown) => Err(AgentError::invalid_params(unknown.to_string(), valid_modes(modes))),
         }
     }
-}
 
-fn not_open(id: &SessionId, error: &OpenError) -> AgentError {
-    match error {
-        OpenError::Unknown => AgentError::UnknownSession(id.clone()),
-        OpenError::Busy => AgentError::InvalidRequest(
-            "the session is open in another process: close it there, or end that process".into(),
-        ),
-        OpenError::Store(_) => AgentError::Unreadable,
+    fn not_open(&self, id: &SessionId, error: &OpenError) -> AgentError {
+        match (error, self.shared.store.substituted()) {
+            (OpenError::Unknown, Some(reason)) => AgentError::NoStore(reason.to_owned()),
+            (OpenError::Unknown, None) => AgentError::UnknownSession(id.clone()),
+            (OpenError::Busy, _) => AgentError::InvalidRequest(
+                "the session is open in another process: close it there, or end that process".into(),
+            ),
+            (OpenError::Store(_), _) => AgentError::Unreadable,
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::acp::SessionId;
+use crate::acp::{SessionId, SessionModeId};
 use crate::error::AgentError;
 use crate::session::SessionHandle;
 
@@ -14,6 +14,8 @@ pub(super) struct Registry {
     active: HashMap<SessionId, SessionHandle>,
     /// Those that a request is opening or closing.
     moving: HashSet<SessionId>,
+    /// Tighter modes of sessions that were closed, which could not be recorded.
+    held: HashMap<SessionId, Vec<SessionModeId>>,
 }
 
 /// The registry as its agent and those who move a session share it.
@@ -28,6 +30,8 @@ pub(super) fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
 pub(super) struct Transit {
     registry: SharedRegistry,
     id: SessionId,
+    /// The session was not active before.
+    pub(super) is_new: bool,
 }
 
 impl Registry {
@@ -37,7 +41,8 @@ impl Registry {
     /// Another request is at it.
     pub fn transit(&mut self, shared: &SharedRegistry, id: &SessionId) -> Result<Transit, AgentError> {
         if self.moving.insert(id.clone()) {
-            return Ok(Transit { registry: Arc::clone(shared), id: id.clone() });
+            let registry = Arc::clone(shared);
+            return Ok(Transit { registry, id: id.clone(), is_new: !self.active.contains_key(id) });
         }
         let text = "the session is just being opened or closed: wait for that answer";
         Err(AgentError::InvalidRequest(text.into()))
@@ -51,6 +56,18 @@ impl Registry {
     /// A session is no longer active.
     pub fn remove(&mut self, id: &SessionId) -> Option<SessionHandle> {
         self.active.remove(id)
+    }
+
+    /// What a session that was closed is held to when it is opened again.
+    pub fn hold(&mut self, id: SessionId, held: Vec<SessionModeId>) {
+        if !held.is_empty() {
+            self.held.insert(id, held);
+        }
+    }
+
+    /// What a session is held to that is being opened.
+    pub fn take_hold(&mut self, id: &SessionId) -> Vec<SessionModeId> {
+        self.held.remove(id).unwrap_or_default()
     }
 
     /// None is active any more.
@@ -72,7 +89,12 @@ impl Registry {
 impl Transit {
     /// Passes an outcome on; a session that could not be taken up is not active.
     pub fn unless_lost<T>(self, outcome: Result<T, AgentError>) -> Result<T, AgentError> {
-        if let Err(AgentError::Unreadable | AgentError::SessionDied) = &outcome {
+        let is_lost = match &outcome {
+            Err(AgentError::SessionDied) => true,
+            Err(AgentError::Unreadable) => self.is_new,
+            _ => false,
+        };
+        if is_lost {
             lock(&self.registry).remove(&self.id);
         }
         outcome

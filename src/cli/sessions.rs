@@ -27,6 +27,9 @@ const LISTED: usize = 20;
 /// Events that are read at once.
 const PAGE: usize = 256;
 
+/// Characters of an id that stand for it.
+const MIN_PART: usize = 6;
+
 /// What is to be done with sessions. An id may be given by its beginning or its end, if that is enough.
 #[derive(Debug, Subcommand)]
 pub(super) enum Ask {
@@ -108,7 +111,7 @@ pub(super) struct Audited {
     #[arg(long)]
     json: bool,
     /// A hash that you have kept: it has to be in the chain
-    #[arg(long, value_name = "HASH")]
+    #[arg(long, value_name = "HASH", value_parser = whole_hash)]
     head: Option<String>,
 }
 
@@ -217,12 +220,12 @@ fn describe(session: &StoredSession, report: &Report, output: &mut impl Write) -
     let Report { mode_changes, denials, calls, .. } = report;
     writeln!(
         output,
-        "in it    {mode_changes} mode changes, {denials} denials, {calls} calls that may change something"
+        "in it    mode changes: {mode_changes}, denials: {denials}, calls that may change something: {calls}"
     )?;
     for finding in &report.findings {
         writeln!(output, "WRONG    {finding}")?;
     }
-    if report.findings.is_empty() {
+    if report.findings.is_empty() && report.head.as_ref().is_some_and(|head| head.length > 0) {
         writeln!(
             output,
             "ok       the chain holds together, and each call was allowed by what held when it was made"
@@ -234,18 +237,30 @@ fn describe(session: &StoredSession, report: &Report, output: &mut impl Write) -
     Ok(())
 }
 
-/// The session that is continued in this folder: the newest that nobody has open.
+/// The session that is continued in this folder: the newest.
 pub(super) async fn newest(store: &Store, cwd: PathBuf) -> anyhow::Result<SessionId> {
     let cwd = std::fs::canonicalize(&cwd).unwrap_or(cwd);
     let listing = Listing { cwd: Some(cwd), limit: LISTED, ..Listing::default() };
     let sessions = store.sessions(listing).await?;
-    let free = sessions.into_iter().find(|session| !session.is_open_elsewhere);
-    free.map(|session| session.id).context("there is no session to continue in this folder")
+    if let Some(reason) = store.substituted() {
+        bail!("there is no session to continue, because the store cannot be used: {reason}");
+    }
+    if let Some(session) = sessions.first().filter(|session| session.is_open_elsewhere) {
+        bail!(
+            "the newest session of this folder, {}, is open in another process; --resume takes another",
+            session.id
+        );
+    }
+    let newest = sessions.into_iter().next();
+    newest.map(|session| session.id).context("there is no session to continue in this folder")
 }
 
 /// The one session that an id, or a part of one, stands for.
 pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSession> {
-    let found = if part.is_empty() { Vec::new() } else { store.sessions_like(part).await? };
+    if part.len() < MIN_PART {
+        bail!("{part:?} is too short: give at least {MIN_PART} characters of the id");
+    }
+    let found = store.sessions_like(part).await?;
     match found.as_slice() {
         [] => bail!("there is no session {part:?}: `modegate sessions list --all` lists them"),
         [id] => store.session(id).await?.context("the session is gone"),
@@ -282,12 +297,19 @@ async fn each_event(
 }
 
 async fn prune(store: &Store, time: &str, dry_run: bool, mut output: impl Write) -> anyhow::Result<()> {
-    let age = duration(time).with_context(|| format!("--older-than {time}: a number with h, d or w: 30d"))?;
+    let age = duration(time)
+        .with_context(|| format!("--older-than {time}: a number of hours, days or weeks: 12h, 30d, 8w"))?;
     let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
     let old = store.sessions_before(config::now_ms().saturating_sub(age)).await?;
     let mut deleted = 0;
     for id in old {
-        let outcome = if dry_run { Ok(()) } else { store.delete_session(&id).await };
+        let outcome = match dry_run {
+            true if store.session(&id).await?.is_some_and(|session| session.is_open_elsewhere) => {
+                Err(OpenError::Busy)
+            }
+            true => Ok(()),
+            false => store.delete_session(&id).await,
+        };
         match outcome {
             Ok(()) => {
                 deleted += 1;
@@ -299,6 +321,12 @@ async fn prune(store: &Store, time: &str, dry_run: bool, mut output: impl Write)
     }
     writeln!(output, "{deleted} sessions{}", if dry_run { " would be deleted" } else { " deleted" })?;
     Ok(())
+}
+
+/// A hash as the chain has it: a part of one, or a slip of the pen, is no sign of tampering.
+fn whole_hash(text: &str) -> Result<String, String> {
+    let is_one = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_one.then(|| text.to_ascii_lowercase()).ok_or_else(|| "a hash has 64 hexadecimal digits".to_owned())
 }
 
 fn duration(text: &str) -> Option<Duration> {

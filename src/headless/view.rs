@@ -27,6 +27,18 @@ fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
+/// The first line of what a call shows.
+fn first_line(content: Option<&[ToolCallContent]>) -> String {
+    let text = content.into_iter().flatten().find_map(|content| match content {
+        ToolCallContent::Content(content) => match &content.content {
+            ContentBlock::Text(text) => text.text.lines().map(str::trim).find(|line| !line.is_empty()),
+            _ => None,
+        },
+        _ => None,
+    });
+    printable(text.unwrap_or_default())
+}
+
 /// What is shown of a turn, and what is remembered for the end.
 pub(super) struct View<'a, O, P> {
     pub(super) output: &'a mut O,
@@ -36,6 +48,8 @@ pub(super) struct View<'a, O, P> {
     pub(super) mode: String,
     /// Titles of calls that would have needed consent.
     pub(super) denied: Vec<String>,
+    /// What Modegate itself said.
+    pub(super) notices: Vec<String>,
     /// The model's text.
     pub(super) text: String,
     /// The model has said something since its last call.
@@ -54,6 +68,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
             SessionUpdate::AgentMessageChunk(chunk) => {
                 let ContentBlock::Text(text) = &chunk.content else { return Ok(()) };
                 if chunk.meta.as_ref().is_some_and(|meta| meta.contains_key(NOTICE_META)) {
+                    self.notices.push(text.text.trim().to_owned());
                     return writeln!(self.progress, "modegate: {}", text.text.trim());
                 }
                 self.answered |= !text.text.trim().is_empty();
@@ -80,7 +95,13 @@ impl<O: Write, P: Write> View<'_, O, P> {
             }
             SessionUpdate::ToolCallUpdate(update) if update.fields.status == Some(ToolCallStatus::Failed) => {
                 let rule = update.meta.as_ref().and_then(|meta| meta.get(DENIED_META));
-                let Some(rule) = rule else { return writeln!(self.progress, "  failed") };
+                let Some(rule) = rule else {
+                    return writeln!(
+                        self.progress,
+                        "  failed: {}",
+                        first_line(update.fields.content.as_deref())
+                    );
+                };
                 self.denied.push(self.last_call.clone());
                 writeln!(
                     self.progress,
@@ -147,6 +168,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 "stopReason": stop,
                 "error": error,
                 "denied": self.denied,
+                "notices": self.notices,
                 "text": self.text,
             })),
         }

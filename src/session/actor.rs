@@ -4,7 +4,6 @@
 //! session, so whatever a turn wants to do is decided by the mode that is on when it asks.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -16,28 +15,23 @@ use tokio_util::sync::CancellationToken;
 use super::authorize::{Answer, DenialCount, OpenQuestion};
 use super::change_mode::BOUND;
 use super::checkpoint::Undoer;
-use super::encoder;
-use super::handle::{Mail, Prompt, PromptEnd, SessionCommand};
-use super::record::title;
+use super::handle::{Closed, Mail, Prompt, PromptEnd, SessionCommand};
 use super::request::Offers;
+use super::restore::{Showing, room_to_show};
 use super::switch::OpenSwitch;
-use super::turn::{self, Turn, TurnError};
+use super::turn::TurnError;
 use super::turn_message::TurnMessage;
 use super::{Origin, Session, Shared};
-use crate::acp::{MessageId, StopReason};
+use crate::acp::StopReason;
 use crate::client::Client;
 use crate::error::AgentError;
-use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::gate::Gate;
-use crate::model::{Failure, ModelError};
+use crate::store::Row;
 use crate::tool::SharedShadow;
 use crate::workspace::Changes;
 
 /// Prompts that may wait behind the running one.
 const MAX_WAITING: usize = 8;
-
-/// Messages from a turn that wait for the loop. Small, so that a client that does not read slows the turn down.
-const FROM_TURN: usize = 64;
 
 pub(super) struct Actor {
     pub(super) session: Session,
@@ -61,25 +55,31 @@ pub(super) struct Actor {
     pub(super) turn: Option<RunningTurn>,
     queue: VecDeque<Prompt>,
     /// Ends when the answer to the last prompt is on its way: what comes next waits for it.
-    telling: Option<oneshot::Receiver<()>>,
+    pub(super) telling: Option<oneshot::Receiver<()>>,
     /// The tools of the last request.
     pub(super) offers: Offers,
+    /// Something was handed to the store, and nobody has waited for it.
+    pub(super) is_posted: bool,
     /// The user has been told that the record fails.
     pub(super) record_failed: bool,
     /// What calls have changed, by their turns. No bound: a call tells once or twice.
     pub(super) changes: (mpsc::UnboundedSender<Change>, mpsc::UnboundedReceiver<Change>),
     /// Copies of the session's files, once a command ran.
     pub(super) shadow: Option<SharedShadow>,
+    /// What is being shown to the client again.
+    pub(super) showings: VecDeque<Showing>,
+    /// The turn that began something in the background last.
+    pub(super) jobs_begun_in: Option<u64>,
 }
 
 /// What a call of a turn has changed.
 pub(super) type Change = (u64, Changes);
 
 pub(super) struct RunningTurn {
-    messages: mpsc::Receiver<TurnMessage>,
+    pub(super) messages: mpsc::Receiver<TurnMessage>,
     pub(super) cancel: CancellationToken,
-    task: JoinHandle<Result<StopReason, TurnError>>,
-    reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
+    pub(super) task: JoinHandle<Result<StopReason, TurnError>>,
+    pub(super) reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
 }
 
 /// Runs a session until it is closed or every handle is gone.
@@ -94,6 +94,7 @@ pub(super) async fn run(
     if let Err(error) = actor.begin(origin).await {
         // Whoever waits for the session learns that it is not there.
         tracing::error!(%error, "a session cannot be taken up again");
+        actor.release().await;
         return;
     }
     loop {
@@ -104,7 +105,8 @@ pub(super) async fn run(
                 Some((SessionCommand::Close(done), _)) => {
                     actor.close().await;
                     // Whoever closed may have stopped waiting.
-                    let _ = done.send(actor.session.head);
+                    let Session { head, held, .. } = actor.session;
+                    let _ = done.send(Closed { head, held });
                     return;
                 }
                 Some((command, _slot)) => actor.command(command).await,
@@ -122,6 +124,7 @@ pub(super) async fn run(
                 None => actor.turn_over().await,
             },
             () = told(&mut actor.telling) => actor.start_next().await,
+            room = room_to_show(&actor.showings, &actor.client) => actor.show_next(room).await,
         }
     }
 }
@@ -160,9 +163,12 @@ impl Actor {
             queue: VecDeque::new(),
             telling: None,
             offers: Offers::default(),
+            is_posted: false,
             record_failed: false,
             changes: mpsc::unbounded_channel(),
             shadow: None,
+            showings: VecDeque::new(),
+            jobs_begun_in: None,
         }
     }
 
@@ -174,7 +180,10 @@ impl Actor {
             SessionCommand::Cancel => self.cancel(),
             SessionCommand::SetMode { mode, source, reply } => {
                 let outcome = self.change_mode(&mode, source).await;
-                let outcome = outcome.map(|effect| (effect, self.options(), self.untold_head()));
+                let outcome = outcome.map(|effect| {
+                    let head = effect.is_some().then(|| self.untold_head()).flatten();
+                    (effect, self.options(), head)
+                });
                 // The client may have gone; the mode has changed all the same.
                 let _ = reply.send(outcome);
             }
@@ -193,10 +202,7 @@ impl Actor {
                 // The client may have gone; so below.
                 let _ = reply.send(self.view());
             }
-            SessionCommand::Show(reply) => {
-                let shown = self.show().await;
-                let _ = reply.send(shown);
-            }
+            SessionCommand::Show(reply) => self.begin_to_show(reply).await,
             SessionCommand::Undo { turn, reply } => {
                 let undone = self.undo(turn, Undoer::CommandLine).await;
                 let _ = reply.send(undone);
@@ -233,7 +239,7 @@ impl Actor {
     }
 
     /// Begins what waits, once the last answer is on its way.
-    async fn start_next(&mut self) {
+    pub(super) async fn start_next(&mut self) {
         self.telling = None;
         while self.turn.is_none() && self.telling.is_none() {
             let Some(next) = self.queue.pop_front() else { return };
@@ -275,120 +281,9 @@ impl Actor {
         outcome: Result<StopReason, AgentError>,
     ) {
         let (told, telling) = oneshot::channel();
-        let head = self.untold_head();
+        let head = outcome.is_ok().then(|| self.untold_head()).flatten();
         if reply.send(outcome.map(|reason| PromptEnd { reason, head, _told: told })).is_ok() {
             self.telling = Some(telling);
-        }
-    }
-
-    async fn begin_turn(&mut self, prompt: Prompt) {
-        let Prompt { content, typed, cancel, reply } = prompt;
-        self.session.turns += 1;
-        let turn = self.session.turns;
-        self.denials = DenialCount::default();
-        self.switch_rejections = 0;
-        let message_id = MessageId::new(format!("msg_{turn}_0"));
-        let title = (turn == 1).then(|| title(&content)).flatten();
-        self.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
-        if let Some(title) = title {
-            self.record(SessionEvent::Title { title }, None).await;
-        }
-        self.freeze_system_prompt().await;
-        for (number, text) in std::mem::take(&mut self.session.notices).into_iter().enumerate() {
-            let message_id = MessageId::new(format!("msg_{turn}_n{number}"));
-            self.record(SessionEvent::Notice { message_id, text }, None).await;
-        }
-        let (to_actor, messages) = mpsc::channel(FROM_TURN);
-        let running = Turn {
-            number: turn,
-            model: Arc::clone(&self.shared.model),
-            tools: self.shared.tools.clone(),
-            workspace: self.session.workspace.clone(),
-            parallel: self.shared.parallel,
-            live: self.shared.live,
-            cancel: cancel.clone(),
-            client: self.client.clone(),
-            actor: to_actor,
-            changes: self.changes.0.clone(),
-        };
-        let task = tokio::spawn(turn::run(running));
-        self.turn = Some(RunningTurn { messages, cancel, task, reply });
-    }
-
-    async fn turn_message(&mut self, message: TurnMessage) {
-        match message {
-            TurnMessage::Event(event, room) => self.record(event, room).await,
-            TurnMessage::Progress { id, content, room } => {
-                self.client.update(self.session.id.clone(), encoder::progress(id, &content), room);
-            }
-            TurnMessage::Finished { update, seen, job, room } => {
-                self.session.seen.extend(seen);
-                self.session.jobs.extend(job);
-                self.record(SessionEvent::ToolCallUpdate(update), room).await;
-            }
-            TurnMessage::NextRequest { made, reply } => {
-                // The turn may have been cancelled while it asked.
-                let _ = reply.send(self.next_request(made));
-            }
-            TurnMessage::MakeRoom { reply } => {
-                let _ = reply.send(self.summary_to_make_room());
-            }
-            TurnMessage::Summarised(summarised, room) => self.summarised(summarised, room).await,
-            TurnMessage::Authorize { call, facts, fits, reply } => {
-                let _ = reply.send(self.authorize(call, facts, fits).await);
-            }
-            TurnMessage::Jobs { reply } => {
-                let _ = reply.send(self.shadow_of_jobs().await);
-            }
-            TurnMessage::InBand { found, reply } => self.in_band(found, reply).await,
-            TurnMessage::Propose { call, proposal, reply } => self.propose(call, proposal, reply),
-            TurnMessage::Ask { call, facts, preview, reply } => {
-                self.ask(call, facts, &preview, reply).await;
-            }
-        }
-    }
-
-    async fn turn_over(&mut self) {
-        let Some(turn) = self.turn.take() else { return };
-        self.close_questions(|_| true);
-        self.close_switches();
-        let outcome = turn.task.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "a turn died");
-            Err(TurnError::Died)
-        });
-        let cancelled = turn.cancel.is_cancelled();
-        if cancelled {
-            // What the turn began and was to go on after it ends with it; what earlier turns began goes on.
-            self.gate.end_turn(self.session.turns, BOUND).await;
-        }
-        if let Some(id) = self.session.compacting.take() {
-            self.record(SessionEvent::Compaction { id, stage: Compaction::Cancelled }, None).await;
-        }
-        let begun = std::mem::take(&mut self.session.begun_calls);
-        let mut open: Vec<_> = self.session.open_calls.keys().cloned().chain(begun).collect();
-        open.sort_by(|a, b| a.0.cmp(&b.0));
-        for id in open {
-            let result = if cancelled { "Cancelled by the user." } else { "The call was not carried out." };
-            self.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, result)), None).await;
-        }
-        let outcome = match outcome {
-            _ if cancelled => Ok(StopReason::Cancelled),
-            Ok(reason) => Ok(reason),
-            Err(TurnError::Model(ModelError { failure: Failure::Key, text })) => {
-                Err(AgentError::AuthRequired(text))
-            }
-            Err(TurnError::Model(error)) => Err(AgentError::Model(error.text)),
-            Err(TurnError::Died) => Err(AgentError::Internal),
-        };
-        if let Ok(reason) = outcome {
-            self.record(SessionEvent::Stop { reason }, None).await;
-        }
-        self.session.forget_transition_after(self.session.turns);
-        self.session.for_model.retain(|(_, told)| !told);
-        self.save().await;
-        self.tell(turn.reply, outcome);
-        if self.telling.is_none() {
-            self.start_next().await;
         }
     }
 
@@ -408,10 +303,17 @@ impl Actor {
                 "what a session began could not be confirmed to have ended"
             );
         }
+        self.keep_last_changes().await;
         self.save().await;
-        if let Err(error) = self.shared.store.release_session(&self.session.id).await {
-            // It is free once this process is gone.
-            tracing::warn!(%error, "a session could not be let go of");
+        self.release().await;
+    }
+
+    /// Lets others open the session, once all that happened in it is written.
+    async fn release(&mut self) {
+        self.shared.store.post(Row::Release { session: self.session.id.clone() });
+        if let Err(error) = self.shared.store.flush().await {
+            // It is tried again with whatever is written next, and it is free once this process is gone.
+            tracing::warn!(%error, "a session could not be let go of yet");
         }
     }
 }

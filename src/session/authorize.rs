@@ -214,13 +214,16 @@ impl Actor {
         let entry = Entry::Call {
             turn: self.session.turns,
             call: call.to_string(),
-            facts: Facts::new(facts, self.session.workspace.cwd()),
+            facts: Facts::new(facts, self.shared.source.is_counted()),
+            arguments: self.session.open_calls.get(call).map(arguments_hash).unwrap_or_default(),
             mode: self.session.mode.to_string(),
             under: hash,
             consent,
             at: self.shared.source.now_ms(),
         };
         self.chain(&entry);
+        // With the call itself, which is an event.
+        self.save().await;
         if let Err(error) = self.shared.store.flush().await {
             // The user is told with the next event.
             tracing::error!(%error, "a call that changes something is not on the record");
@@ -284,6 +287,11 @@ impl Actor {
         }));
         Authorization::Denied { rule, message, too_often }
     }
+}
+
+/// The hash of a call's arguments, by which the chain and the events can be compared.
+fn arguments_hash(call: &crate::event::ToolCallEvent) -> String {
+    crate::ids::hash(&call.arguments.to_string())
 }
 
 enum Said {

@@ -39,6 +39,8 @@ impl Actor {
         if from == to {
             return Ok(None);
         }
+        // What happened before it is written before it.
+        self.post_unsaved();
         let change = self.mode_change(Some(from.clone()), to.clone(), why);
         let link = change.link.clone();
         let tightened = self.is_tighter(&from.0, &to.0);
@@ -73,6 +75,7 @@ impl Actor {
             during,
         );
         self.record(SessionEvent::ModeChange { from, to, unconfirmed }, None).await;
+        self.post_unsaved();
         Ok(Some(ModeEffect { tightened, ended, closed }))
     }
 

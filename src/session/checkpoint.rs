@@ -5,13 +5,18 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use tokio::sync::mpsc;
+
 use super::actor::Actor;
+use super::change_mode::BOUND;
 use super::handle::Undone;
+use crate::acp::{ToolCallId, ToolKind};
 use crate::error::AgentError;
+use crate::event::SessionEvent;
 use crate::mode::ShellUse;
 use crate::permission::{self, CallFacts, Effect, Target};
 use crate::store::Row;
-use crate::store::checkpoint::Checkpoint;
+use crate::store::checkpoint::{Checkpoint, Found};
 use crate::store::entry::Entry;
 use crate::tool::SharedShadow;
 use crate::workspace::{Changes, Node, RestoreError, Shadow, Workspace, compose};
@@ -32,11 +37,38 @@ impl Actor {
         self.shared.store.post(Row::Changes { session, turn, changes });
     }
 
+    /// Keeps what calls changed that have just ended, when the session is about to end.
+    pub(super) async fn keep_last_changes(&mut self) {
+        // With this end gone, the other closes when no call can change anything any more.
+        (self.changes.0, _) = mpsc::unbounded_channel();
+        let deadline = tokio::time::Instant::now() + BOUND;
+        loop {
+            match tokio::time::timeout_at(deadline, self.changes.1.recv()).await {
+                Ok(Some((turn, changes))) => self.keep_changes(turn, changes),
+                Ok(None) => return,
+                Err(_) => {
+                    let text =
+                        "What a call changed that had not ended when the session was closed is not known.";
+                    let uncovered = vec![text.to_owned()];
+                    return self
+                        .keep_changes(self.session.turns, Changes { uncovered, ..Changes::default() });
+                }
+            }
+        }
+    }
+
     /// By which what a command changes can be told. Commands of a session that is recorded in memory only are not covered.
     pub(super) async fn shadow(&mut self, shell: ShellUse) -> Option<SharedShadow> {
         if shell != ShellUse::Full {
             return None;
         }
+        let text = if self.shared.store.is_in_memory() {
+            "What commands changed is not known: this session is recorded in memory only."
+        } else {
+            "Commands ran: files that .gitignore leaves out, and version control's own state, are not covered."
+        };
+        let (turn, uncovered) = (self.session.turns, vec![text.to_owned()]);
+        self.keep_changes(turn, Changes { uncovered, ..Changes::default() });
         if self.shadow.is_none()
             && let Some(folder) = self.shared.store.private_folder().await
         {
@@ -46,9 +78,13 @@ impl Actor {
         self.shadow.clone()
     }
 
-    /// The copies, if something runs in the background whose changes would be somebody else's without a look.
+    /// The copies, if something runs in the background whose changes would be somebody else's without a look, or was begun in
+    /// this turn.
     pub(super) async fn shadow_of_jobs(&mut self) -> Option<SharedShadow> {
         let shadow = self.shadow.clone()?;
+        if self.jobs_begun_in == Some(self.session.turns) {
+            return Some(shadow);
+        }
         for job in self.session.jobs.clone() {
             if job.look().await.is_some_and(|look| look.end.is_none()) {
                 return Some(shadow);
@@ -72,11 +108,16 @@ impl Actor {
             self.keep_changes(turn, changes);
         }
         let found = self.shared.store.checkpoint(&self.session.id, turn).await;
-        let Some(checkpoint) = found.map_err(|_| AgentError::Unreadable)? else {
-            return refused(match turn {
-                Some(turn) => format!("turn {turn} has changed nothing that can be put back"),
-                None => "there is nothing to undo".into(),
-            });
+        let checkpoint = match found.map_err(|_| AgentError::Unreadable)? {
+            Found::Checkpoint(checkpoint) => checkpoint,
+            Found::Nothing { was_undone, uncovered } => {
+                let said = match turn {
+                    Some(turn) if was_undone => format!("turn {turn} was undone already"),
+                    Some(turn) => format!("turn {turn} has changed nothing that can be put back"),
+                    None => "there is nothing to undo".into(),
+                };
+                return refused([&[said][..], &uncovered].concat().join(". "));
+            }
         };
         if let (Undoer::Session, Some(why)) = (who, self.why_not(&checkpoint)) {
             return refused(why);
@@ -108,6 +149,18 @@ impl Actor {
         };
         let targets = checkpoint.changed.iter().map(|changed| target(&changed.path)).collect();
         let facts = CallFacts { targets, ..CallFacts::of_tool("undo", Effect::Edit) };
+        let outside: Vec<String> = facts
+            .targets
+            .iter()
+            .filter(|it| it.inside.is_none())
+            .map(|it| it.path.display().to_string())
+            .collect();
+        if !outside.is_empty() {
+            return Some(format!(
+                "the turn changed files outside of the session's folders of now: {}",
+                outside.join(", ")
+            ));
+        }
         let modes = self.ceilings().modes;
         // It is no tool of the model's: lists of tools, rules about them and consent say nothing of it.
         let is_allowed = !modes.is_empty() && modes.iter().all(|mode| permission::may_change(mode, &facts));
@@ -130,13 +183,29 @@ impl Actor {
         if let Err(error) = self.shared.store.mark_undone(&self.session.id, turn, at).await {
             tracing::error!(%error, "what was undone is not on the record");
         }
-        let names: Vec<String> = undone.files.iter().map(|file| file.display().to_string()).collect();
-        let text = format!(
-            "The user has undone what you changed in an earlier turn. As before it: {}.",
-            names.join(", ")
-        );
-        self.session.for_model.push((text, false));
+        let cwd = self.session.workspace.cwd();
+        let name = |file: &PathBuf| file.strip_prefix(cwd).unwrap_or(file).display().to_string();
+        let files: Vec<String> = undone.files.iter().map(name).collect();
+        self.session.for_model.push((undone_note(&files), false));
+        self.record(SessionEvent::Undone { turn, files }, None).await;
+        self.save().await;
     }
+
+    /// Says of a command that was cut off that nobody knows what it changed.
+    pub(super) fn note_cut_off(&mut self, call: &ToolCallId) {
+        let Some(call) = self.session.open_calls.get(call).filter(|call| call.kind == ToolKind::Execute)
+        else {
+            return;
+        };
+        let text = format!("What `{}` changed before it was cut off is not known.", call.title);
+        let (turn, uncovered) = (self.session.turns, vec![text]);
+        self.keep_changes(turn, Changes { uncovered, ..Changes::default() });
+    }
+}
+
+/// What the model is told of files that are as before.
+pub(super) fn undone_note(files: &[String]) -> String {
+    format!("The user has undone what you changed in an earlier turn. As before it: {}.", files.join(", "))
 }
 
 fn put_back(workspace: &Workspace, checkpoint: Checkpoint) -> Result<Undone, RestoreError> {

@@ -53,7 +53,6 @@ impl Actor {
     fn summary(&mut self, context: u64) -> Option<Summary> {
         let messages = self.session.history.messages();
         let kept = compaction::kept(&messages, context)?;
-        self.session.compactions += 1;
         let ordinal = self.session.requests;
         self.session.requests += 1;
         let request = ModelRequest {
@@ -67,7 +66,7 @@ impl Actor {
             allowed: Some(Arc::default()),
             messages: compaction::question(&messages, kept),
         };
-        Some(Summary { request, id: format!("compaction_{}", self.session.compactions), kept })
+        Some(Summary { request, id: format!("compaction_{}", self.session.compactions + 1), kept })
     }
 
     /// Puts a summary into the place of what it is of.

@@ -105,6 +105,7 @@ pub fn encode(
         // The client has the user's message already, and learns of the end from the answer. Seals are the provider's.
         // A compaction that has not come to anything is nothing to a client that takes no updates about it.
         SessionEvent::UserMessage { .. }
+        | SessionEvent::Undone { .. }
         | SessionEvent::Sealed { .. }
         | SessionEvent::Compaction { .. }
         | SessionEvent::Stop { .. } => {}

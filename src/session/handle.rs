@@ -66,7 +66,16 @@ pub(super) enum SessionCommand {
         turn: Option<u64>,
         reply: oneshot::Sender<Result<Undone, AgentError>>,
     },
-    Close(oneshot::Sender<Head>),
+    Close(oneshot::Sender<Closed>),
+}
+
+/// What is left of a session that was closed.
+#[derive(Debug)]
+pub struct Closed {
+    /// Where the chain of its record has come to.
+    pub head: Head,
+    /// Tighter modes that could not be recorded: what they deny stays denied when it is opened again.
+    pub held: Vec<SessionModeId>,
 }
 
 /// What was put back.
@@ -91,6 +100,8 @@ pub struct View {
     pub options: Vec<SessionConfigOption>,
     /// Where the chain of its record has come to.
     pub head: Head,
+    /// Tighter modes hold that could not be recorded.
+    pub is_held: bool,
 }
 
 /// What a mode change did, the config options as they are then, and where the chain has come to, if that is news.
@@ -199,14 +210,14 @@ impl SessionHandle {
     pub async fn look(&self) -> Result<View, AgentError> {
         let (reply, answer) = oneshot::channel();
         self.post(SessionCommand::Look(reply))?;
-        answer.await.map_err(|_| AgentError::Unreadable)
+        answer.await.map_err(|_| AgentError::SessionDied)
     }
 
     /// Shows the client all that happened in the session, and says how it stands.
     pub async fn show(&self) -> Result<View, AgentError> {
         let (reply, answer) = oneshot::channel();
         self.post(SessionCommand::Show(reply))?;
-        answer.await.unwrap_or(Err(AgentError::Unreadable))
+        answer.await.unwrap_or(Err(AgentError::SessionDied))
     }
 
     /// Puts back what a turn changed, or the last one that changed something: for the user at the command line.
@@ -283,9 +294,8 @@ impl SessionHandle {
         }
     }
 
-    /// Ends the session: turns are cancelled and answered, what happened is recorded. Returns where the chain of its record
-    /// has come to; nothing, if it was gone already.
-    pub async fn close(&self) -> Option<Head> {
+    /// Ends the session: turns are cancelled and answered, what happened is recorded. Nothing comes back if it was gone already.
+    pub async fn close(&self) -> Option<Closed> {
         let (reply, closed) = oneshot::channel();
         self.post(SessionCommand::Close(reply)).ok()?;
         closed.await.ok()

@@ -32,6 +32,18 @@ struct OpenCall {
 impl History {
     /// Takes up an event.
     pub fn push(&mut self, event: &SessionEvent) {
+        let speaks = matches!(
+            event,
+            SessionEvent::AgentText { .. }
+                | SessionEvent::AgentThought { .. }
+                | SessionEvent::Sealed { .. }
+                | SessionEvent::ToolCall(_)
+        );
+        // Calls run when a reply is over: what the model says after a result is its next reply, also in a session of old,
+        // where nobody asks for the requests in between.
+        if speaks && self.open.iter().any(|call| call.result.is_some()) {
+            self.close_calls();
+        }
         match event {
             // What was for Modegate alone is nothing to the model, also while calls are open.
             SessionEvent::UserMessage { content, .. } if content.is_empty() => {}
@@ -58,6 +70,7 @@ impl History {
             | SessionEvent::Switch { .. }
             | SessionEvent::Compaction { .. }
             | SessionEvent::Usage(_)
+            | SessionEvent::Undone { .. }
             | SessionEvent::Stop { .. } => {}
         }
     }

@@ -111,6 +111,7 @@ impl Actor {
             | SessionEvent::Sealed { .. }
             | SessionEvent::ModelChange { .. }
             | SessionEvent::Switch { .. }
+            | SessionEvent::Undone { .. }
             | SessionEvent::ModeChange { .. } => false,
             event => !self.session.unsaved.last().is_some_and(|last| last.goes_on_with(event)),
         };
@@ -130,8 +131,8 @@ impl Actor {
         self.session.push(event);
     }
 
-    /// Waits until everything that happened is recorded. A failure is said once; the session goes on.
-    pub(super) async fn save(&mut self) {
+    /// Hands over what happened, without waiting.
+    pub(super) fn post_unsaved(&mut self) {
         if self.session.unsaved.is_empty() {
             return;
         }
@@ -142,9 +143,21 @@ impl Actor {
             let (session, turn) = (self.session.id.clone(), self.session.turns);
             self.shared.store.post(Row::Event { session, seq, turn, event, at });
         }
+        self.is_posted = true;
+    }
+
+    /// Waits until everything that happened is recorded. A failure is said once; the session goes on.
+    pub(super) async fn save(&mut self) {
+        self.post_unsaved();
+        if !std::mem::take(&mut self.is_posted) {
+            return;
+        }
         let problem = match self.shared.store.flush().await {
             Ok(()) => match self.shared.store.substituted() {
-                None => return,
+                None => {
+                    self.record_failed = false;
+                    return;
+                }
                 Some(reason) => format!(
                     "This session is recorded in memory only and ends with the agent, because the store cannot be used: \
                      {reason}.\n"

@@ -3,18 +3,23 @@
 //! The state comes from the same events as it did when they happened. What the end of a process cut off is closed here, and
 //! the closing is recorded, so that every later reading gives the same.
 
-use tokio::sync::OwnedSemaphorePermit;
+use std::collections::VecDeque;
+
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::Origin;
 use super::actor::Actor;
+use super::checkpoint;
 use super::encoder;
 use super::handle::View;
 use super::options::{self, Choice};
 use super::reminder::Transition;
 use crate::acp::{MessageId, SessionModeId};
+use crate::client::Client;
 use crate::error::AgentError;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::model::Effort;
+use crate::store::entry::Entry;
 use crate::store::sessions::StoredSession;
 use crate::store::{ModeSource, Row, StoreError};
 
@@ -52,28 +57,37 @@ impl Actor {
         let id = self.session.id.clone();
         self.session.turns = stored.turns;
         self.choose_again(stored.chosen.as_ref());
+        // A yes was given for the folders that the session had.
+        let (cwd, directories) = self.folders();
+        let is_same_place =
+            cwd == stored.cwd && directories.iter().all(|folder| stored.directories.contains(folder));
         for grant in self.shared.store.grants(&id).await? {
-            if grant.allows {
-                self.session.grants.allow(&grant.mode, grant.scope);
-            } else {
+            if !grant.allows {
                 self.session.grants.reject(&grant.mode, grant.scope);
+            } else if is_same_place {
+                self.session.grants.allow(&grant.mode, grant.scope);
             }
         }
         // The mode that the model knows of.
         let (mut known, mut said) = (None, false);
+        // The mode of the last change that is an event, and what the user undid since the model spoke last.
+        let (mut shown, mut undone) = (None, Vec::new());
         while self.session.saved < stored.events {
             let page = self.shared.store.events(&id, self.session.saved, PAGE).await?;
             let Some(last) = page.last() else { break };
             self.session.saved = last.seq + 1;
             for kept in page {
                 match &kept.event {
-                    SessionEvent::ModeChange { from, .. } => {
+                    SessionEvent::ModeChange { from, to, .. } => {
                         known.get_or_insert_with(|| from.clone());
                         self.session.previous = Some(from.clone());
+                        shown = Some(to.clone());
                     }
-                    // It has been asked since the mode changed last.
+                    SessionEvent::Undone { files, .. } => undone.extend(files.clone()),
+                    // It has been asked since.
                     SessionEvent::AgentText { .. } | SessionEvent::ToolCall(_) => {
                         (known, said) = (None, true);
+                        undone.clear();
                     }
                     _ => {}
                 }
@@ -82,7 +96,16 @@ impl Actor {
         }
         self.close_what_was_cut_off();
         self.keep_folders(&stored);
+        self.begin_chain(&stored).await?;
         let to = self.session.mode.clone();
+        let kept = stored.mode.clone().map(SessionModeId::new);
+        if let Some(on) = kept.filter(|on| shown.as_ref().is_some_and(|shown| shown != on)) {
+            // It was acknowledged, and the process ended before it was an event.
+            let from = shown.unwrap_or_else(|| on.clone());
+            known.get_or_insert_with(|| from.clone());
+            self.session.previous = Some(from.clone());
+            self.session.push(SessionEvent::ModeChange { from, to: on, unconfirmed: Vec::new() });
+        }
         if let Some(from) = stored.mode.filter(|mode| *mode != *to.0).map(SessionModeId::new) {
             // Its file is gone, or an alias was kept: what holds is on the record, too.
             if source != ModeSource::Fork {
@@ -103,7 +126,21 @@ impl Actor {
         if said {
             self.session.for_model.push((MEANWHILE.to_owned(), false));
         }
+        if !undone.is_empty() {
+            self.session.for_model.push((checkpoint::undone_note(&undone), false));
+        }
         self.save().await;
+        Ok(())
+    }
+
+    /// A session that is older than chains: what there was before is said in the first entry.
+    async fn begin_chain(&mut self, stored: &StoredSession) -> Result<(), StoreError> {
+        if self.session.head.length > 0 {
+            return Ok(());
+        }
+        let (mode_changes, denials) = self.shared.store.counts(&stored.id).await?;
+        let (turns, at) = (stored.turns, self.shared.source.now_ms());
+        self.chain(&Entry::Older { turns, mode: stored.mode.clone(), mode_changes, denials, at });
         Ok(())
     }
 
@@ -130,6 +167,7 @@ impl Actor {
         let mut open: Vec<_> = self.session.open_calls.keys().cloned().chain(begun).collect();
         open.sort_by(|a, b| a.0.cmp(&b.0));
         for call in open {
+            self.note_cut_off(&call);
             let text =
                 "Interrupted: the agent was stopped while this call was under way. It may have had effects.";
             self.session.push(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(call, text)));
@@ -148,34 +186,49 @@ impl Actor {
         }
     }
 
-    /// Shows the client all that happened, in order.
-    ///
-    /// # Errors
-    /// What happened cannot be read.
-    pub(super) async fn show(&mut self) -> Result<View, AgentError> {
+    /// Begins to show the client all that happened, in order; what else is asked meanwhile is heard between two events.
+    pub(super) async fn begin_to_show(&mut self, reply: oneshot::Sender<Result<View, AgentError>>) {
         self.save().await;
-        let id = self.session.id.clone();
-        let (mut from, end) = (0, self.session.saved);
-        // What was on then, as the client saw it.
-        let mut then = Shown { mode: None, choice: self.session.chosen.clone() };
-        while from < end {
-            let page = self.shared.store.events(&id, from, PAGE).await.map_err(|_| AgentError::Unreadable)?;
-            let Some(last) = page.last() else { break };
-            from = last.seq + 1;
-            for kept in page {
-                // A client that does not read is waited for, so that no more than a page is in memory.
-                let room = self.client.room().await;
-                self.show_event(&kept.event, &mut then, room);
+        let mode = self.session.first_mode.clone().unwrap_or_else(|| self.session.mode.clone());
+        let choice =
+            options::entering(&self.shared.modes, &self.shared.catalogue, &mode, &self.session.chosen);
+        self.showings.push_back(Showing {
+            page: VecDeque::new(),
+            from: 0,
+            end: self.session.saved,
+            then: Shown { mode, choice },
+            reply,
+        });
+    }
+
+    /// Shows the next event, for which there is room, or answers.
+    pub(super) async fn show_next(&mut self, room: OwnedSemaphorePermit) {
+        let Some(mut showing) = self.showings.pop_front() else { return };
+        if showing.page.is_empty() && showing.from < showing.end {
+            let page = self.shared.store.events(&self.session.id, showing.from, PAGE).await;
+            match page {
+                Ok(page) => {
+                    showing.from = page.last().map_or(showing.end, |last| last.seq + 1);
+                    showing.page.extend(page.into_iter().map(|kept| kept.event));
+                }
+                // The client may have gone; so below.
+                Err(_) => return drop(showing.reply.send(Err(AgentError::Unreadable))),
             }
         }
-        Ok(self.view())
+        match showing.page.pop_front() {
+            Some(event) => {
+                self.show_event(&event, &mut showing.then, room);
+                self.showings.push_front(showing);
+            }
+            None => drop(showing.reply.send(Ok(self.view()))),
+        }
     }
 
     fn show_event(&self, event: &SessionEvent, then: &mut Shown, room: OwnedSemaphorePermit) {
         let (shared, session) = (&self.shared, &self.session);
         match event {
             SessionEvent::ModeChange { to, .. } => {
-                then.mode = Some(to.clone());
+                then.mode = to.clone();
                 then.choice = options::entering(&shared.modes, &shared.catalogue, to, &session.chosen);
             }
             SessionEvent::ModelChange { model, effort } => {
@@ -184,11 +237,10 @@ impl Actor {
             _ => {}
         }
         let mut room = Some(room);
-        let mode = then.mode.as_ref().unwrap_or(&session.mode);
         encoder::encode_again(
             event,
             shared.compactions,
-            || options::config_options(&shared.modes, mode, &shared.catalogue, &then.choice),
+            || options::config_options(&shared.modes, &then.mode, &shared.catalogue, &then.choice),
             |update| self.client.update(session.id.clone(), update, room.take()),
         );
     }
@@ -199,12 +251,33 @@ impl Actor {
             modes: options::mode_state(&self.shared.modes, &self.session.mode),
             options: self.options(),
             head: self.session.head.clone(),
+            is_held: !self.session.held.is_empty(),
         }
     }
 }
 
+/// What is being shown to a client again.
+pub(super) struct Showing {
+    /// Events that were read and not shown yet.
+    page: VecDeque<SessionEvent>,
+    /// Where to read on.
+    from: u64,
+    /// What happened later, the client sees as it happens.
+    end: u64,
+    then: Shown,
+    reply: oneshot::Sender<Result<View, AgentError>>,
+}
+
 /// What a client saw at some time.
 struct Shown {
-    mode: Option<SessionModeId>,
+    mode: SessionModeId,
     choice: Choice,
+}
+
+/// Waits for the client's room for the next event that is shown again. Pends while there is none.
+pub(super) async fn room_to_show(showings: &VecDeque<Showing>, client: &Client) -> OwnedSemaphorePermit {
+    if showings.is_empty() {
+        std::future::pending::<()>().await;
+    }
+    client.room().await
 }

@@ -94,13 +94,13 @@ impl Actor {
         let cwd = self.session.workspace.cwd();
         let name = |path: &PathBuf| format!("- {}\n", path.strip_prefix(cwd).unwrap_or(path).display());
         let files: String = undone.files.iter().map(name).collect();
-        let mut said = format!("As before turn {}:\n{files}", undone.turn);
+        let mut said = format!("Put back, as before turn {}:\n{files}", undone.turn);
         if !undone.left.is_empty() {
             let left: String = undone.left.iter().map(name).collect();
             said = format!("{said}Folders that stay, because something lies in them:\n{left}");
         }
         for text in &undone.uncovered {
-            said = format!("{said}Not put back: {text}\n");
+            said = format!("{said}Not covered: {text}\n");
         }
         said
     }

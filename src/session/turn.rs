@@ -79,12 +79,14 @@ pub(super) const REFUSED_AGAIN: &str =
 
 /// Runs a turn to its end.
 pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
-    if let Some(shadow) = turn.ask_actor(|reply| TurnMessage::Jobs { reply }).await? {
+    let running = turn.ask_actor(|reply| TurnMessage::Jobs { reply }).await?;
+    if let Some(shadow) = &running {
         // What changed between the turns is not this one's.
         shadow.take_up(&turn.cancel).await;
     }
     let outcome = take_steps(&turn).await;
-    if let Some(shadow) = turn.ask_actor(|reply| TurnMessage::Jobs { reply }).await? {
+    let begun = turn.ask_actor(|reply| TurnMessage::Jobs { reply }).await?;
+    if let Some(shadow) = begun.or(running) {
         // The session may be over.
         let _ = turn.changes.send((turn.number, shadow.sync(&turn.cancel).await));
     }

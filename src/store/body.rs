@@ -72,6 +72,7 @@ pub fn write(event: &SessionEvent) -> (&'static str, Value) {
             }),
         ),
         SessionEvent::Compaction { id, stage } => ("compaction", write_compaction(id, stage)),
+        SessionEvent::Undone { turn, files } => ("undone", json!({ "turn": turn, "files": files })),
         SessionEvent::Stop { reason } => ("stop", json!({ "reason": reason })),
     }
 }
@@ -170,6 +171,7 @@ pub fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
             output: body.take("output")?,
         }),
         "compaction" => SessionEvent::Compaction { id: body.take("id")?, stage: read_stage(&mut body)? },
+        "undone" => SessionEvent::Undone { turn: body.take("turn")?, files: body.take("files")? },
         "stop" => SessionEvent::Stop { reason: body.take("reason")? },
         unknown => return Err(format!("there is no event {unknown:?}")),
     })
@@ -338,6 +340,7 @@ mod tests {
             compaction(done),
             compaction(Compaction::Failed { reason: text() }),
             compaction(Compaction::Cancelled),
+            SessionEvent::Undone { turn: 3, files: vec!["a".into()] },
             SessionEvent::Stop { reason: StopReason::EndTurn },
         ] {
             check(&event);

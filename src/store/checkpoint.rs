@@ -23,19 +23,38 @@ pub struct Checkpoint {
     pub uncovered: Vec<String>,
 }
 
+/// What there is to undo.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// This.
+    Checkpoint(Checkpoint),
+    /// Nothing.
+    Nothing {
+        /// The turn that was asked for was undone already.
+        was_undone: bool,
+        /// What the last turn, or that one, changed and nobody can put back, in sentences for people.
+        uncovered: Vec<String>,
+    },
+}
+
 impl Store {
-    /// What a turn changed, or the last one that changed something and was not undone. Nothing: there is no such turn.
-    pub async fn checkpoint(
-        &self,
-        id: &SessionId,
-        turn: Option<u64>,
-    ) -> Result<Option<Checkpoint>, StoreError> {
+    /// What a turn changed, or the last one that changed something and was not undone.
+    pub async fn checkpoint(&self, id: &SessionId, turn: Option<u64>) -> Result<Found, StoreError> {
         let id = id.clone();
         self.read(move |connection, _| {
             let sql = "SELECT max(turn) FROM changes WHERE session_id = ?1 AND undone_at IS NULL AND (?2 IS NULL OR turn = ?2)";
             let asked = turn.map(u64::cast_signed);
-            let turn: Option<i64> = connection.query_row(sql, params![&*id.0, asked], |row| row.get(0))?;
-            turn.map(|turn| read(connection, &id, turn)).transpose()
+            let found: Option<i64> = connection.query_row(sql, params![&*id.0, asked], |row| row.get(0))?;
+            if let Some(turn) = found {
+                return Ok(Found::Checkpoint(read(connection, &id, turn)?));
+            }
+            let sql = "SELECT EXISTS (SELECT 1 FROM changes WHERE session_id = ?1 AND turn = ?2)";
+            let was_undone = connection.query_row(sql, params![&*id.0, asked], |row| row.get(0))?;
+            let sql = "SELECT text FROM uncovered WHERE session_id = ?1 AND turn = \
+                       coalesce(?2, (SELECT max(turn) FROM uncovered WHERE session_id = ?1)) ORDER BY rowid";
+            let mut statement = connection.prepare(sql)?;
+            let rows = statement.query_map(params![&*id.0, asked], |row| row.get(0))?;
+            Ok(Found::Nothing { was_undone, uncovered: rows.collect::<Result<_, _>>()? })
         })
         .await
     }

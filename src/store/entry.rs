@@ -31,6 +31,19 @@ pub enum Entry {
         /// Milliseconds since 1970.
         at: i64,
     },
+    /// The chain begins in a session that is older than chains.
+    Older {
+        /// Turns before.
+        turns: u64,
+        /// The mode that was on.
+        mode: Option<String>,
+        /// Rows of mode changes before.
+        mode_changes: u64,
+        /// Rows of denials before.
+        denials: u64,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
     /// A call was denied.
     Denial {
         /// The turn.
@@ -67,6 +80,8 @@ pub enum Entry {
         call: String,
         /// What the decision rested on.
         facts: Facts,
+        /// The hash of its arguments.
+        arguments: String,
         /// The mode that was on.
         mode: String,
         /// The hash of the text of all that it was decided under.
@@ -177,12 +192,12 @@ fn meaning<T: Copy>(table: &[(T, &'static str)], word: &str) -> T {
 }
 
 impl Facts {
-    /// Of a call in a session whose folder is `cwd`: paths in there are kept without it.
-    pub fn new(facts: &CallFacts, cwd: &Path) -> Self {
+    /// Of a call. Where every run has to give the same bytes, paths in the session's folders are kept without the folder.
+    pub fn new(facts: &CallFacts, is_portable: bool) -> Self {
         let place = |target: &Target| {
             let inside = target.inside.as_ref().map(|inside| inside.to_string_lossy().into_owned());
-            let is_below = target.inside.as_ref().is_some_and(|inside| cwd.join(inside) == target.path);
-            Place { path: (!is_below).then(|| target.path.to_string_lossy().into_owned()), inside }
+            let is_left_out = is_portable && inside.is_some();
+            Place { path: (!is_left_out).then(|| target.path.to_string_lossy().into_owned()), inside }
         };
         let command = match &facts.commands {
             Commands::None => None,
@@ -260,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_come_back_as_they_were_and_the_sessions_folder_is_left_out() {
+    fn facts_come_back_as_they_were_and_the_sessions_folder_can_be_left_out() {
         let facts = CallFacts {
             shell: ShellUse::Full,
             is_background: true,
@@ -277,11 +292,10 @@ mod tests {
             },
             ..CallFacts::of_tool("shell", Effect::Execute)
         };
-        let row = Facts::new(&facts, Path::new("/w"));
-        let text = serde_json::to_string(&row).unwrap();
-        assert!(!text.contains("/w/"), "{text}");
-        let read: Facts = serde_json::from_str(&text).unwrap();
-        let back = read.to_call(Path::new("/w"));
+        let text = |is_portable| serde_json::to_string(&Facts::new(&facts, is_portable)).unwrap();
+        assert!(!text(true).contains("/w/"), "{}", text(true));
+        let read: Facts = serde_json::from_str(&text(false)).unwrap();
+        let back = read.to_call(Path::new("/elsewhere"));
         assert_eq!(format!("{back:?}"), format!("{facts:?}"));
     }
 

@@ -9,6 +9,7 @@ use super::sessions::{self, StoredSession};
 use super::{Store, StoreError};
 use crate::acp::SessionId;
 use crate::chain::Link;
+use crate::ids::hash;
 
 /// What the record says of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +24,23 @@ pub struct Evidence {
     pub mode_changes: Vec<(Option<String>, String, String)>,
     /// The denials of their own table, in order: the call and the rule.
     pub denials: Vec<(String, String)>,
-    /// The calls that ran: the turn, the call, the tool.
-    pub ran: Vec<(u64, String, String)>,
+    /// The calls that are events, in order.
+    pub calls: Vec<ShownCall>,
+}
+
+/// A call as the events have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownCall {
+    /// The turn.
+    pub turn: u64,
+    /// The call.
+    pub id: String,
+    /// The tool.
+    pub tool: String,
+    /// The hash of its arguments.
+    pub arguments: String,
+    /// It was begun, or is said to have come to its end.
+    pub ran: bool,
 }
 
 impl Store {
@@ -52,28 +68,35 @@ fn read(connection: &Connection, session: StoredSession) -> rusqlite::Result<Evi
     let mut statement = connection.prepare(sql)?;
     let denials = statement.query_map(params![id], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let denials = denials.collect::<Result<_, _>>()?;
-    let (links, ran) = (sessions::links(connection, &session.id)?, ran(connection, &id)?);
-    Ok(Evidence { session, links, texts, mode_changes, denials, ran })
+    let (links, calls) = (sessions::links(connection, &session.id)?, calls(connection, &id)?);
+    Ok(Evidence { session, links, texts, mode_changes, denials, calls })
 }
 
-/// The calls that are shown to have run.
-fn ran(connection: &Connection, id: &str) -> rusqlite::Result<Vec<(u64, String, String)>> {
+fn calls(connection: &Connection, id: &str) -> rusqlite::Result<Vec<ShownCall>> {
     let sql = "SELECT kind, turn, body FROM events WHERE session_id = ?1 \
                AND kind IN ('tool_call', 'tool_call_update') ORDER BY seq";
     let mut statement = connection.prepare(sql)?;
     let mut rows = statement.query(params![id])?;
-    let (mut calls, mut begun) = (Vec::new(), HashSet::new());
+    let (mut calls, mut ran) = (Vec::new(), HashSet::new());
     while let Some(row) = rows.next()? {
         let (kind, turn, body): (String, i64, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
         // What cannot be read is no call that could be named; the chain says of it what there is to say.
         let body: Value = serde_json::from_str(&body).unwrap_or_default();
         let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
         if kind == "tool_call" {
-            calls.push((turn.cast_unsigned(), text("id"), text("name")));
-        } else if body["status"] == "in_progress" {
-            begun.insert(text("id"));
+            calls.push(ShownCall {
+                turn: turn.cast_unsigned(),
+                id: text("id"),
+                tool: text("name"),
+                arguments: hash(&body["arguments"].to_string()),
+                ran: false,
+            });
+        } else if body["status"] == "in_progress" || body["status"] == "completed" {
+            ran.insert(text("id"));
         }
     }
-    calls.retain(|(_, call, _)| begun.contains(call));
+    for call in &mut calls {
+        call.ran = ran.contains(&call.id);
+    }
     Ok(calls)
 }

@@ -36,7 +36,10 @@ impl Owner {
         super::schema::private_folder(&folder)?;
         for entry in std::fs::read_dir(&folder)? {
             let path = entry?.path();
-            if path.extension().is_none() && is_free(&path) {
+            if path.extension().is_none()
+                && let Hold::Free(_lock) = try_hold(&path)
+            {
+                // While the lock is held: whoever has just made the file waits for it, and then sees that it is gone.
                 remove(&path);
                 remove_files(&path.with_extension(FILES));
             }
@@ -64,7 +67,7 @@ impl Owner {
         let Some(folder) = &self.folder else { return false };
         // Ids are made here; what is none names no file.
         let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        id != self.id && is_id && !is_free(&folder.join(id))
+        id != self.id && is_id && matches!(try_hold(&folder.join(id)), Hold::Held)
     }
 }
 
@@ -78,14 +81,24 @@ impl Drop for Owner {
     }
 }
 
-/// Whether nobody holds a file's lock. What cannot be told counts as held.
-fn is_free(path: &Path) -> bool {
+/// Who holds a file's lock.
+enum Hold {
+    /// Somebody, or it cannot be told.
+    Held,
+    /// Nobody else, as long as this is kept.
+    Free(File),
+    /// There is no such file.
+    Gone,
+}
+
+fn try_hold(path: &Path) -> Hold {
     match OpenOptions::new().write(true).open(path) {
         Ok(file) => match file.try_lock() {
-            Ok(()) => true,
-            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
+            Ok(()) => Hold::Free(file),
+            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => Hold::Held,
         },
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Hold::Gone,
+        Err(_) => Hold::Held,
     }
 }
 

@@ -72,6 +72,11 @@ pub enum Row {
         /// What, and what was there before.
         changes: Changes,
     },
+    /// Others may open a session: nothing more of it comes from here.
+    Release {
+        /// The session.
+        session: SessionId,
+    },
     /// A text that the record names by its hash.
     Text {
         /// The hash.

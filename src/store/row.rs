@@ -42,6 +42,11 @@ pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Re
         }
         Row::Link { session, link } => insert_link(connection, &session.0, link),
         Row::Changes { session, turn, changes } => checkpoint::insert(connection, session, *turn, changes),
+        Row::Release { session } => execute(
+            connection,
+            "UPDATE sessions SET owner = NULL WHERE id = ?1 AND owner = ?2",
+            params![&*session.0, owner.id],
+        ),
         Row::Text { hash, text } => insert_text(connection, hash, text),
         Row::SystemPrompt { session, text } => execute(
             connection,
@@ -52,7 +57,7 @@ pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Re
             let (kind, body) = body::write(event);
             execute(
                 connection,
-                "INSERT OR REPLACE INTO events (session_id, seq, turn, kind, body, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                "INSERT INTO events (session_id, seq, turn, kind, body, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
                 params![&*session.0, seq.cast_signed(), turn.cast_signed(), kind, body.to_string(), at],
             )?;
             let title = match event {
@@ -114,6 +119,9 @@ fn execute(connection: &Connection, sql: &str, values: impl rusqlite::Params) ->
 }
 
 fn insert_link(connection: &Connection, session: &str, link: &Link) -> rusqlite::Result<()> {
+    if link.number == 1 {
+        execute(connection, "UPDATE sessions SET chained = 1 WHERE id = ?1", params![session])?;
+    }
     execute(
         connection,
         "INSERT INTO chain (session_id, number, body, hash) VALUES (?1, ?2, ?3, ?4)",

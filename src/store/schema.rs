@@ -82,6 +82,7 @@ pub(super) const MIGRATIONS: [&str; 4] = [
     ALTER TABLE sessions ADD COLUMN model TEXT;
     ALTER TABLE sessions ADD COLUMN effort TEXT;
     ALTER TABLE sessions ADD COLUMN forked_from TEXT;
+    ALTER TABLE sessions ADD COLUMN chained INTEGER NOT NULL DEFAULT 0;
     CREATE INDEX sessions_by_time ON sessions (updated_at, id);
     CREATE TABLE grants (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -228,8 +229,15 @@ pub(super) fn private_folder(folder: &Path) -> std::io::Result<()> {
 
 #[cfg(unix)]
 pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path).map(drop)
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+    let permissions = file.metadata()?.permissions();
+    if permissions.mode() & 0o077 != 0 {
+        // One that was made by something else: what is in it from now on is for its owner alone, if that is this user.
+        let outcome = file.set_permissions(std::fs::Permissions::from_mode(0o600));
+        tracing::warn!(path = %path.display(), ?outcome, "the store's file could be read by others");
+    }
+    Ok(())
 }
 
 #[cfg(not(unix))]

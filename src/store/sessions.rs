@@ -40,6 +40,8 @@ pub struct StoredSession {
     pub head: Head,
     /// Another process has it open.
     pub is_open_elsewhere: bool,
+    /// Its chain was begun.
+    pub is_chained: bool,
 }
 
 /// An event as it is kept.
@@ -96,7 +98,7 @@ pub enum OpenError {
 const COLUMNS: &str = "id, cwd, directories, mode, title, created_at, updated_at, system_prompt, model, effort, owner, \
     (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE session_id = sessions.id), \
     coalesce((SELECT turn FROM events WHERE session_id = sessions.id ORDER BY seq DESC LIMIT 1), 0), \
-    (SELECT max(number) FROM chain WHERE session_id = sessions.id)";
+    (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained";
 
 impl Store {
     /// A session, whoever has it open.
@@ -119,16 +121,6 @@ impl Store {
             Ok(Ok(session))
         };
         self.read(open).await?
-    }
-
-    /// Lets others open a session.
-    pub async fn release_session(&self, id: &SessionId) -> Result<(), StoreError> {
-        let id = id.clone();
-        self.read(move |connection, owner| {
-            let sql = "UPDATE sessions SET owner = NULL WHERE id = ?1 AND owner = ?2";
-            connection.execute(sql, params![&*id.0, owner.id]).map(drop)
-        })
-        .await
     }
 
     /// Sessions, the newest first.
@@ -177,6 +169,19 @@ impl Store {
         .await
     }
 
+    /// How many mode changes and denials of a session have rows.
+    pub async fn counts(&self, id: &SessionId) -> Result<(u64, u64), StoreError> {
+        let id = id.clone();
+        self.read(move |connection, _| {
+            let count = |table: &str| {
+                let sql = format!("SELECT count(*) FROM {table} WHERE session_id = ?1");
+                connection.query_row(&sql, [&*id.0], |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)
+            };
+            Ok((count("mode_changes")?, count("denials")?))
+        })
+        .await
+    }
+
     /// The answers that are remembered in a session.
     pub async fn grants(&self, id: &SessionId) -> Result<Vec<StoredGrant>, StoreError> {
         let id = id.clone();
@@ -201,7 +206,9 @@ impl Store {
     pub async fn sessions_like(&self, part: &str) -> Result<Vec<SessionId>, StoreError> {
         let part = part.to_owned();
         self.read(move |connection, _| {
+            // With or without what every id begins with.
             let sql = "SELECT id FROM sessions WHERE id = ?1 OR substr(id, 1, length(?1)) = ?1 \
+                       OR substr(id, 1, length(?1) + 5) = 'sess_' || ?1 \
                        OR substr(id, -length(?1)) = ?1 ORDER BY id = ?1 DESC, id LIMIT 10";
             let mut statement = connection.prepare(sql)?;
             let rows = statement.query_map([&part], |row| Ok(SessionId::new(row.get::<_, String>(0)?)))?;
@@ -222,7 +229,8 @@ impl Store {
         .await
     }
 
-    /// Copies a session, as it is kept now, under a new id, which this process has open. Its chain begins anew.
+    /// Copies a session, as it is kept now, under a new id, which this process has open. Its chain begins anew, and what was
+    /// allowed once and for all was allowed in the other.
     pub async fn fork_session(
         &self,
         id: &SessionId,
@@ -245,7 +253,8 @@ impl Store {
                 "INSERT INTO events (session_id, seq, turn, kind, body, at) \
                  SELECT ?2, seq, turn, kind, body, at FROM events WHERE session_id = ?1",
                 "INSERT INTO grants (session_id, mode, allows, kind, tool, value, turn, at) \
-                 SELECT ?2, mode, allows, kind, tool, value, turn, at FROM grants WHERE session_id = ?1 ORDER BY id",
+                 SELECT ?2, mode, allows, kind, tool, value, turn, at FROM grants \
+                 WHERE session_id = ?1 AND NOT allows ORDER BY id",
             ] {
                 transaction.execute(sql, params![&*id.0, &*new.0])?;
             }
@@ -331,6 +340,7 @@ fn read(row: &rusqlite::Row<'_>, connection: &Connection, owner: &Owner) -> rusq
         events: row.get::<_, i64>(11)?.cast_unsigned(),
         turns: row.get::<_, i64>(12)?.cast_unsigned(),
         head,
+        is_chained: row.get(14)?,
         is_open_elsewhere: owned_by.is_some_and(|owned_by| owner.is_other(&owned_by)),
         id,
     })

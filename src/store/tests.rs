@@ -73,9 +73,19 @@ async fn the_file_and_its_folder_are_the_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("folder/store.db");
+    let bits = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let open = fs::Permissions::from_mode(0o666);
+    let other = dir.path().join("made by somebody else.db");
+    fs::write(&other, "").unwrap();
+    fs::set_permissions(&other, open).unwrap();
+    Store::open(Location::File(other.clone()), Sync::Normal)
+        .unwrap()
+        .counts(&SessionId::new("s"))
+        .await
+        .unwrap();
+    assert_eq!(bits(&other), 0o600);
     let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
     store.flush().await.unwrap();
-    let bits = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((bits(&path), bits(path.parent().unwrap())), (0o600, 0o700));
 }
 

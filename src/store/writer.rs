@@ -11,6 +11,9 @@ use super::{Command, Location, ModeChange, Row, StoreError, Sync, Work, place, r
 /// Rows that are kept for another try when they cannot be written.
 const KEPT: usize = 10_000;
 
+/// Bytes of contents of files among these.
+const KEPT_CONTENTS: usize = 64 * 1024 * 1024;
+
 /// Rows in one transaction.
 const BATCH: usize = 1_000;
 
@@ -76,10 +79,14 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
                 forget_oldest(&mut kept);
             }
         }
-        answer(&outcome, waiting, changes);
-        if let (Some(work), Some(Database { connection, owner, .. })) = (work, &mut database) {
-            work(connection, owner);
+        if let Some(work) = work {
+            work(match (&outcome, &mut database) {
+                (Ok(_), Some(Database { connection, owner, .. })) => Ok((connection, owner)),
+                (Ok(_), None) => Err(StoreError("there is no record".into())),
+                (Err(error), _) => Err(StoreError(error.to_string())),
+            });
         }
+        answer(&outcome, waiting, changes);
     }
 }
 
@@ -128,6 +135,16 @@ fn answer(
 
 /// While nothing can be written, what happened longest ago is given up first; which sessions there are is kept.
 fn forget_oldest(kept: &mut Vec<Row>) {
+    let size = |row: &Row| match row {
+        Row::Changes { changes, .. } => changes.contents.iter().map(|(_, content)| content.len()).sum(),
+        _ => 0,
+    };
+    let mut bytes: usize = kept.iter().map(size).sum();
+    kept.retain(|row| {
+        let goes = bytes > KEPT_CONTENTS && size(row) > 0;
+        bytes -= if goes { size(row) } else { 0 };
+        !goes
+    });
     let mut excess = kept.len().saturating_sub(KEPT);
     kept.retain(|row| {
         let goes = excess > 0 && !matches!(row, Row::Session { .. });

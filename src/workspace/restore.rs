@@ -98,6 +98,8 @@ impl Workspace {
         match (&changed.after, look(&target)) {
             (_, _) if target.inside.is_none() => false,
             (_, Found::Untold(_)) => false,
+            // Put back already, by an attempt that was stopped half way.
+            (_, Found::Node(node, _)) if node == changed.before => true,
             (Node::Folder { .. }, Found::Node(node, _)) => matches!(node, Node::Folder { .. }),
             (after, Found::Node(node, _)) => *after == node,
         }

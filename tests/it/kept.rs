@@ -86,7 +86,7 @@ fn a_session_is_gone_on_with_shown_changed_audited_and_undone_from_the_command_l
 
     let (code, text, _) = desk.run(&["audit", part, "--head", head]);
     assert!(
-        code == 0 && text.contains("1 calls that may change something") && text.contains("\nok "),
+        code == 0 && text.contains("calls that may change something: 1") && text.contains("\nok "),
         "{text}"
     );
     let (code, json, _) = desk.run(&["audit", part, "--json", "--head", &"0".repeat(64)]);
@@ -134,7 +134,10 @@ fn a_session_is_gone_on_with_shown_changed_audited_and_undone_from_the_command_l
 
     // Turn 2 wrote what was there already; turn 1 made the file.
     let (code, said, errors) = desk.run(&["sessions", "undo", part, "--turn", "1"]);
-    assert!(code == 0 && said.contains("As before turn 1:") && said.contains("a.txt"), "{said}{errors}");
+    assert!(
+        code == 0 && said.contains("Put back, as before turn 1:") && said.contains("a.txt"),
+        "{said}{errors}"
+    );
     assert_eq!(desk.file(), None);
     let (code, _, errors) = desk.run(&["sessions", "undo", part]);
     assert!(code == 1 && errors.contains("there is nothing to undo"), "{errors}");
@@ -146,8 +149,10 @@ fn sessions_are_found_by_a_part_of_their_id_listed_by_folder_and_taken_away() {
     for prompt in ["one", "two"] {
         desk.prompt(&["--mode", "plan", "-p", prompt]);
     }
-    let (code, _, errors) = desk.run(&["sessions", "show", "sess_"]);
+    let (code, _, errors) = desk.run(&["sessions", "show", "sess_0"]);
     assert!(code == 1 && errors.contains("may be any of"), "{errors}");
+    let (code, _, errors) = desk.run(&["sessions", "delete", "a"]);
+    assert!(code == 1 && errors.contains("too short"), "{errors}");
     let (code, _, errors) = desk.run(&["sessions", "show", "nothing"]);
     assert!(code == 1 && errors.contains("there is no session \"nothing\""), "{errors}");
     let (_, elsewhere, _) = desk.run_in(desk.0.path(), &["sessions", "list"]);
@@ -167,7 +172,7 @@ fn sessions_are_found_by_a_part_of_their_id_listed_by_folder_and_taken_away() {
     let (_, said, _) = desk.run(&["sessions", "prune", "--older-than", "0h"]);
     assert!(said.ends_with("1 sessions deleted\n"), "{said}");
     let (code, _, errors) = desk.run(&["sessions", "prune", "--older-than", "soon"]);
-    assert!(code == 1 && errors.contains("a number with h, d or w"), "{errors}");
+    assert!(code == 1 && errors.contains("a number of hours, days or weeks"), "{errors}");
     let (_, all, _) = desk.run(&["sessions", "list", "--all"]);
     assert_eq!(all, "No sessions.\n");
 }

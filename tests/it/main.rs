@@ -26,6 +26,7 @@ mod providers;
 mod record;
 mod reload;
 mod remote;
+mod reopened;
 mod scene;
 mod server;
 mod sessions;

@@ -22,6 +22,11 @@ impl Place {
         Self { folder: tempfile::tempdir().unwrap(), work, source: Source::counted() }
     }
 
+    /// The same with ids and times as they are in use: paths are then recorded whole.
+    pub fn real() -> Self {
+        Self { source: Source::real(), ..Self::new() }
+    }
+
     pub fn store(&self) -> std::path::PathBuf {
         self.folder.path().join("store.db")
     }

@@ -41,7 +41,7 @@ const LAYERS: [(&str, &[&str]); 37] = [
     ("session/options", &["acp", "mode", "model"]),
     ("session/history", &["acp", "event", "model"]),
     ("session/reminder", &["acp", "mode", "model", "session"]),
-    ("store", &["acp", "chain", "event", "mode", "model", "permission", "tool", "workspace"]),
+    ("store", &["acp", "chain", "event", "ids", "mode", "model", "permission", "tool", "workspace"]),
     ("telemetry", &[]),
     ("tool", &["acp", "gate", "mode", "model", "permission", "process", "workspace"]),
     ("tool/content", &[]),

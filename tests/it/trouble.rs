@@ -248,7 +248,8 @@ async fn a_long_session_is_loaded_without_being_in_memory_twice() {
         }
     }
     store.flush().await.unwrap();
-    store.release_session(&id).await.unwrap();
+    store.post(Row::Release { session: id.clone() });
+    store.flush().await.unwrap();
     drop(store);
 
     let mut child = binary(&path, &script);

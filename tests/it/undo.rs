@@ -83,10 +83,10 @@ async fn what_a_turn_changed_by_tools_and_commands_is_put_back_whole() {
     assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "two\n", "the command ran");
 
     let answer = slash(&mut h, &session, "/undo").await;
-    assert!(answer.contains("As before turn 2") && answer.contains("- a.txt"), "{answer}");
+    assert!(answer.contains("as before turn 2") && answer.contains("- a.txt"), "{answer}");
     assert_eq!(tree(&cwd), second);
     let answer = slash(&mut h, &session, "/undo").await;
-    assert!(answer.contains("As before turn 1"), "{answer}");
+    assert!(answer.contains("as before turn 1"), "{answer}");
     assert_eq!(tree(&cwd), first);
     let answer = slash(&mut h, &session, "/undo").await;
     assert!(answer.contains("there is nothing to undo"), "{answer}");
@@ -128,7 +128,7 @@ async fn nothing_is_put_back_where_it_was_changed_since_or_where_the_mode_change
     let mut h = place.agent(Setup::default());
     open(&mut h, "session/resume", &session).await;
     let answer = slash(&mut h, &session, "/undo 1").await;
-    assert!(answer.contains("As before turn 1"), "{answer}");
+    assert!(answer.contains("as before turn 1"), "{answer}");
     assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "one\n");
     // While a turn runs, nothing is.
     let prompt = h.prompt(&session, "wait").await;

@@ -20,9 +20,9 @@ pub(super) fn line(session: &StoredSession, with_folder: bool, output: &mut impl
     let mode = mode.as_deref().unwrap_or("-");
     let title = printable(title.as_deref().unwrap_or("(no prompt yet)"));
     let open = if session.is_open_elsewhere { "  (open)" } else { "" };
-    write!(output, "{id}  {}  {mode:8}  {title}{open}", time_text(*updated_at))?;
+    write!(output, "{id}  {} UTC  {mode:8}  {title}{open}", time_text(*updated_at))?;
     if with_folder {
-        write!(output, "  {}", cwd.display())?;
+        write!(output, "  {}", printable(&cwd.display().to_string()))?;
     }
     writeln!(output)
 }
@@ -53,8 +53,8 @@ pub(super) fn head(session: &StoredSession, output: &mut impl Write) -> io::Resu
         writeln!(output, "         {}", folder.display())?;
     }
     writeln!(output, "mode     {}", session.mode.as_deref().unwrap_or("-"))?;
-    writeln!(output, "begun    {}", time_text(session.created_at))?;
-    writeln!(output, "changed  {}", time_text(session.updated_at))?;
+    writeln!(output, "begun    {} UTC", time_text(session.created_at))?;
+    writeln!(output, "changed  {} UTC", time_text(session.updated_at))?;
     writeln!(output, "chain    {} entries, the last: {}", session.head.length, session.head.hash)?;
     writeln!(output)
 }
@@ -75,6 +75,7 @@ pub(super) fn brief(kept: &StoredEvent, output: &mut impl Write) -> io::Result<(
         }
         SessionEvent::ModeChange { from, to, .. } => ("mode", format!("{from} -> {to}")),
         SessionEvent::ModelChange { model, .. } => ("model", model.to_string()),
+        SessionEvent::Undone { turn, files } => ("undone", format!("turn {turn}: {}", files.join(", "))),
         SessionEvent::Compaction { stage: Compaction::Done { .. }, .. } => {
             ("modegate", "The older part was summarised.".into())
         }
@@ -106,10 +107,10 @@ pub(super) fn markdown(kept: &StoredEvent, output: &mut impl Write) -> io::Resul
     match &kept.event {
         SessionEvent::UserMessage { content, typed, .. } => {
             let text = plain(typed.as_ref().unwrap_or(content));
-            writeln!(output, "## You (turn {})\n\n{}\n", kept.turn, text.trim_end())
+            writeln!(output, "## You (turn {})\n\n{}\n\n## Agent\n", kept.turn, page(&text))
         }
         SessionEvent::AgentText { text, shown, .. } => {
-            writeln!(output, "{}\n", shown.as_ref().unwrap_or(text).trim_end())
+            writeln!(output, "{}\n", page(shown.as_ref().unwrap_or(text)))
         }
         SessionEvent::AgentThought { text, .. } => {
             for line in text.trim_end().lines() {
@@ -118,8 +119,12 @@ pub(super) fn markdown(kept: &StoredEvent, output: &mut impl Write) -> io::Resul
             writeln!(output)
         }
         SessionEvent::Notice { text, .. } => writeln!(output, "*Modegate: {}*\n", text.trim()),
-        SessionEvent::ToolCall(call) => writeln!(output, "**{}** (`{}`)\n", call.title, call.name),
+        SessionEvent::ToolCall(call) => {
+            writeln!(output, "**{}** (`{}`, {})\n", page(&call.title), call.name, call.id)
+        }
+        SessionEvent::ToolCallUpdate(update) if update.result.is_none() => Ok(()),
         SessionEvent::ToolCallUpdate(update) => {
+            writeln!(output, "{}, {}:\n", update.id, json!(update.status).as_str().unwrap_or_default())?;
             for content in update.content.iter().flatten() {
                 let (kind, text) = match content {
                     ToolContent::Text(text) => ("", text.clone()),
@@ -127,7 +132,7 @@ pub(super) fn markdown(kept: &StoredEvent, output: &mut impl Write) -> io::Resul
                 };
                 let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
                 let fence = "`".repeat(longest.max(2) + 1);
-                writeln!(output, "{fence}{kind}\n{}\n{fence}\n", text.trim_end_matches('\n'))?;
+                writeln!(output, "{fence}{kind}\n{}\n{fence}\n", page(&text))?;
             }
             match &update.denied {
                 Some(rule) => writeln!(output, "*Denied: {rule}.*\n"),
@@ -145,6 +150,9 @@ pub(super) fn markdown(kept: &StoredEvent, output: &mut impl Write) -> io::Resul
         SessionEvent::ModelChange { model, .. } => writeln!(output, "*Model: {model}*\n"),
         SessionEvent::Compaction { stage: Compaction::Done { summary, .. }, .. } => {
             writeln!(output, "*The older part was summarised:*\n\n{}\n", summary.trim_end())
+        }
+        SessionEvent::Undone { turn, files } => {
+            writeln!(output, "*Undone: the files of turn {turn} are as before it: {}*\n", files.join(", "))
         }
         SessionEvent::Stop { reason } => {
             writeln!(output, "*Ended: {}*\n", json!(reason).as_str().unwrap_or_default())
@@ -171,15 +179,16 @@ pub(super) fn json_line(kept: &StoredEvent, output: &mut impl Write) -> io::Resu
 
 /// What was put back.
 pub(super) fn undone(undone: &Undone, output: &mut impl Write) -> io::Result<()> {
-    writeln!(output, "As before turn {}:", undone.turn)?;
+    writeln!(output, "Put back, as before turn {}:", undone.turn)?;
     for file in &undone.files {
-        writeln!(output, "  {}", file.display())?;
+        writeln!(output, "  {}", printable(&file.display().to_string()))?;
     }
     for folder in &undone.left {
-        writeln!(output, "stays, because something lies in it: {}", folder.display())?;
+        let folder = printable(&folder.display().to_string());
+        writeln!(output, "stays, because something lies in it: {folder}")?;
     }
     for text in &undone.uncovered {
-        writeln!(output, "not put back: {text}")?;
+        writeln!(output, "not covered: {}", printable(text))?;
     }
     Ok(())
 }
@@ -203,6 +212,11 @@ fn diff(path: &std::path::Path, old: Option<&str>, new: &str) -> String {
         .unified_diff()
         .header(before, &name)
         .to_string()
+}
+
+/// Text of several lines without what a terminal would obey.
+fn page(text: &str) -> String {
+    text.trim_end().chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
 /// Text without what a terminal would obey.
