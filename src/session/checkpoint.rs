@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 use super::actor::Actor;
 use super::change_mode::BOUND;
 use super::handle::Undone;
-use crate::acp::{ToolCallId, ToolKind};
+use crate::acp::ToolCallId;
 use crate::error::AgentError;
-use crate::event::SessionEvent;
+use crate::event::{SessionEvent, ToolCallEvent};
 use crate::mode::ShellUse;
 use crate::permission::{self, CallFacts, Effect, Target};
 use crate::store::Row;
@@ -193,10 +193,8 @@ impl Actor {
 
     /// Says of a command that was cut off that nobody knows what it changed.
     pub(super) fn note_cut_off(&mut self, call: &ToolCallId) {
-        let Some(call) = self.session.open_calls.get(call).filter(|call| call.kind == ToolKind::Execute)
-        else {
-            return;
-        };
+        let runs = |call: &&ToolCallEvent| ["shell", "run_background_job"].contains(&call.name.as_str());
+        let Some(call) = self.session.open_calls.get(call).filter(runs) else { return };
         let text = format!("What `{}` changed before it was cut off is not known.", call.title);
         let (turn, uncovered) = (self.session.turns, vec![text]);
         self.keep_changes(turn, Changes { uncovered, ..Changes::default() });

@@ -99,9 +99,9 @@ impl Actor {
         self.begin_chain(&stored).await?;
         let to = self.session.mode.clone();
         let kept = stored.mode.clone().map(SessionModeId::new);
-        if let Some(on) = kept.filter(|on| shown.as_ref().is_some_and(|shown| shown != on)) {
+        let before = self.shared.store.mode_before(&stored.id).await?.map(SessionModeId::new);
+        if let Some((from, on)) = shown.or(before).zip(kept).filter(|(from, on)| from != on) {
             // It was acknowledged, and the process ended before it was an event.
-            let from = shown.unwrap_or_else(|| on.clone());
             known.get_or_insert_with(|| from.clone());
             self.session.previous = Some(from.clone());
             self.session.push(SessionEvent::ModeChange { from, to: on, unconfirmed: Vec::new() });

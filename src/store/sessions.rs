@@ -169,6 +169,16 @@ impl Store {
         .await
     }
 
+    /// The mode before the last change of a session's mode; nothing, if there was none.
+    pub async fn mode_before(&self, id: &SessionId) -> Result<Option<String>, StoreError> {
+        let id = id.clone();
+        self.read(move |connection, _| {
+            let sql = "SELECT from_mode FROM mode_changes WHERE session_id = ?1 ORDER BY id DESC LIMIT 1";
+            connection.query_row(sql, [&*id.0], |row| row.get(0)).optional().map(Option::flatten)
+        })
+        .await
+    }
+
     /// How many mode changes and denials of a session have rows.
     pub async fn counts(&self, id: &SessionId) -> Result<(u64, u64), StoreError> {
         let id = id.clone();

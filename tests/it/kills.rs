@@ -189,6 +189,14 @@ async fn whatever_kills_it_what_the_client_was_told_is_there_again() {
             for (at, expected) in shown.iter().enumerate() {
                 assert_eq!(replay.get(at), Some(expected), "round {round}, seed {seed}, update {at}");
             }
+            // The change itself is shown, too.
+            let changes = replay.iter().filter(|update| update["sessionUpdate"] == "current_mode_update");
+            let mut changes = changes;
+            let last = changes.next_back().map(|update| update["currentModeId"].as_str().unwrap());
+            assert!(
+                last == Some(&mode) || (last.is_none() && known.mode.is_none()),
+                "round {round}: {last:?}, {mode}"
+            );
             shown = replay;
             check_record(dir.path(), &session, round).await;
         }
