@@ -81,11 +81,16 @@ impl Agent {
         let id = &request.session_id;
         let _transit = self.registry().transit(&self.registry, id)?;
         let active = self.registry().remove(id);
-        if let Some(handle) = active {
-            handle.close().await;
+        if let Some(handle) = active
+            && let Some(Closed { held, .. }) = handle.close().await
+        {
+            self.registry().hold(id.clone(), held);
         }
         match self.shared.store.delete_session(id).await {
-            Ok(()) => Ok(DeleteSessionResponse::new()),
+            Ok(()) => {
+                self.registry().hold(id.clone(), Vec::new());
+                Ok(DeleteSessionResponse::new())
+            }
             Err(OpenError::Busy) => Err(AgentError::InvalidRequest(
                 "the session is open in another process: close it there first".into(),
             )),

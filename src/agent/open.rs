@@ -109,12 +109,14 @@ impl Agent {
         let ForkSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
         let workspace = workspace(cwd, additional_directories)?;
         let opening = self.prepare(workspace, mcp_servers, self.catalogue()?);
-        if let Ok(active) = self.session(session_id) {
-            // What happened so far is on the record before it is copied.
-            if active.look().await?.is_held {
-                // The copy would be what the record says, which is more than what holds.
-                return Err(AgentError::Record);
-            }
+        // What happened so far is on the record before it is copied.
+        let is_held = match self.session(session_id) {
+            Ok(active) => active.look().await?.is_held,
+            Err(_) => !self.registry().held(session_id).is_empty(),
+        };
+        if is_held {
+            // The copy would be what the record says, which is more than what holds.
+            return Err(AgentError::Record);
         }
         let (id, at) = (self.shared.source.session_id(), self.shared.source.now_ms());
         let kept = self.shared.store.fork_session(session_id, &id, at).await;
@@ -181,7 +183,7 @@ impl Agent {
 
     fn start(&self, id: SessionId, mode: SessionModeId, origin: Origin, opening: Opening) -> SessionHandle {
         let Opening { workspace, shared, notices, policy: _ } = opening;
-        let held = self.registry().take_hold(&id);
+        let held = self.registry().held(&id);
         let start = Start { id: id.clone(), workspace, mode, notices, held, origin };
         let handle = SessionHandle::start(start, shared, self.client.clone());
         self.registry().add(id, handle.clone());

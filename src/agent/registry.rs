@@ -60,14 +60,16 @@ impl Registry {
 
     /// What a session that was closed is held to when it is opened again.
     pub fn hold(&mut self, id: SessionId, held: Vec<SessionModeId>) {
-        if !held.is_empty() {
+        if held.is_empty() {
+            self.held.remove(&id);
+        } else {
             self.held.insert(id, held);
         }
     }
 
-    /// What a session is held to that is being opened.
-    pub fn take_hold(&mut self, id: &SessionId) -> Vec<SessionModeId> {
-        self.held.remove(id).unwrap_or_default()
+    /// What a session was held to when it was closed here.
+    pub fn held(&self, id: &SessionId) -> Vec<SessionModeId> {
+        self.held.get(id).cloned().unwrap_or_default()
     }
 
     /// None is active any more.

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -68,6 +68,8 @@ pub(super) struct Actor {
     pub(super) shadow: Option<SharedShadow>,
     /// What is being shown to the client again.
     pub(super) showings: VecDeque<Showing>,
+    /// Its place in the queue for the client's room.
+    place: Option<BoxFuture<'static, OwnedSemaphorePermit>>,
     /// The turn that began something in the background last.
     pub(super) jobs_begun_in: Option<u64>,
 }
@@ -124,7 +126,7 @@ pub(super) async fn run(
                 None => actor.turn_over().await,
             },
             () = told(&mut actor.telling) => actor.start_next().await,
-            room = room_to_show(&actor.showings, &actor.client) => actor.show_next(room).await,
+            room = room_to_show(&actor.showings, &mut actor.place, &actor.client) => actor.show_next(room).await,
         }
     }
 }
@@ -168,6 +170,7 @@ impl Actor {
             changes: mpsc::unbounded_channel(),
             shadow: None,
             showings: VecDeque::new(),
+            place: None,
             jobs_begun_in: None,
         }
     }

@@ -206,6 +206,8 @@ impl Actor {
 
     /// Records that a call may change something, before it does.
     async fn record_leave(&mut self, call: &ToolCallId, facts: &CallFacts, consent: Consent) {
+        // The call itself is an event, and goes before.
+        self.post_unsaved();
         let (hash, text) = self.text_of_call();
         if self.session.recorded_under.as_deref() != Some(&hash) {
             self.shared.store.post(Row::Text { hash: hash.clone(), text });
@@ -222,12 +224,7 @@ impl Actor {
             at: self.shared.source.now_ms(),
         };
         self.chain(&entry);
-        // With the call itself, which is an event.
         self.save().await;
-        if let Err(error) = self.shared.store.flush().await {
-            // The user is told with the next event.
-            tracing::error!(%error, "a call that changes something is not on the record");
-        }
     }
 
     async fn granted(
@@ -245,7 +242,7 @@ impl Actor {
         let known = facts.targets.iter().map(|target| self.session.seen.get(&target.path).copied()).collect();
         self.denials = DenialCount::default();
         let jobs = self.session.jobs.clone();
-        let shadow = self.shadow(facts.shell).await;
+        let shadow = if runs { self.shadow(facts.shell).await } else { None };
         let runs = runs && !facts.is_exit;
         if runs && facts.effect.is_change() {
             self.record_leave(&call, &facts, consent).await;

@@ -99,7 +99,7 @@ impl Actor {
     /// A turn is running, the mode changes nothing, there is nothing to undo, or something was changed since: nothing was put
     /// back, unless the text says so.
     pub(super) async fn undo(&mut self, turn: Option<u64>, who: Undoer) -> Result<Undone, AgentError> {
-        let refused = |text: String| Err(AgentError::InvalidRequest(text));
+        let refused = |text: String| Err(AgentError::InvalidRequest(format!("nothing was undone: {text}")));
         if self.turn.is_some() {
             return refused("a turn is running: cancel it first".into());
         }
@@ -135,8 +135,10 @@ impl Actor {
                 self.note_undone(&undone).await;
                 Ok(undone)
             }
-            Err(error @ RestoreError::Conflict(_)) => refused(format!("turn {turn}: {error}")),
-            Err(error) => refused(format!("turn {turn} cannot be undone: {error}")),
+            Err(error @ RestoreError::Stopped { .. }) => {
+                Err(AgentError::InvalidRequest(format!("not all of turn {turn} was undone: {error}")))
+            }
+            Err(error) => refused(format!("turn {turn}: {error}")),
         }
     }
 

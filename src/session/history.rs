@@ -58,6 +58,8 @@ impl History {
             SessionEvent::Compaction { stage: Compaction::Done { opening, kept, .. }, .. } => {
                 self.replace(opening, *kept);
             }
+            // The model is asked, so what it asked for before is closed.
+            SessionEvent::Compaction { stage: Compaction::Begun, .. } => self.close_calls(),
             SessionEvent::Sealed { seal } => self.append(Role::Assistant, Block::Seal(seal.clone())),
             SessionEvent::ToolCall(call) => self.call(call),
             SessionEvent::ToolCallUpdate(update) => self.update(update),

@@ -71,6 +71,7 @@ impl Actor {
     ) {
         let change = self.mode_change(from, to, why);
         self.session.head.follow(&change.link);
+        self.is_posted = true;
         self.shared.store.post(Row::ModeChange(Box::new(change)));
     }
 
@@ -78,6 +79,7 @@ impl Actor {
     pub(super) fn link(&mut self, entry: &Entry) -> Link {
         let link = self.session.head.next(entry.to_body());
         self.session.head.follow(&link);
+        self.is_posted = true;
         link
     }
 

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::Origin;
@@ -58,13 +60,11 @@ impl Actor {
         self.session.turns = stored.turns;
         self.choose_again(stored.chosen.as_ref());
         // A yes was given for the folders that the session had.
-        let (cwd, directories) = self.folders();
-        let is_same_place =
-            cwd == stored.cwd && directories.iter().all(|folder| stored.directories.contains(folder));
+        let is_elsewhere = self.is_elsewhere(&stored);
         for grant in self.shared.store.grants(&id).await? {
             if !grant.allows {
                 self.session.grants.reject(&grant.mode, grant.scope);
-            } else if is_same_place {
+            } else if !is_elsewhere {
                 self.session.grants.allow(&grant.mode, grant.scope);
             }
         }
@@ -182,8 +182,16 @@ impl Actor {
         }
         if cwd != stored.cwd || directories != stored.directories {
             let session = self.session.id.clone();
-            self.shared.store.post(Row::Folders { session, cwd, directories });
+            let is_elsewhere = self.is_elsewhere(stored);
+            self.shared.store.post(Row::Folders { session, cwd, directories, is_elsewhere });
+            self.is_posted = true;
         }
+    }
+
+    /// Whether it has a folder now that it had not when answers were given.
+    fn is_elsewhere(&self, stored: &StoredSession) -> bool {
+        let (cwd, directories) = self.folders();
+        cwd != stored.cwd || !directories.iter().all(|folder| stored.directories.contains(folder))
     }
 
     /// Begins to show the client all that happened, in order; what else is asked meanwhile is heard between two events.
@@ -275,9 +283,20 @@ struct Shown {
 }
 
 /// Waits for the client's room for the next event that is shown again. Pends while there is none.
-pub(super) async fn room_to_show(showings: &VecDeque<Showing>, client: &Client) -> OwnedSemaphorePermit {
+/// `place` is its place in the queue, which others that wait for room do not take.
+pub(super) async fn room_to_show(
+    showings: &VecDeque<Showing>,
+    place: &mut Option<BoxFuture<'static, OwnedSemaphorePermit>>,
+    client: &Client,
+) -> OwnedSemaphorePermit {
     if showings.is_empty() {
         std::future::pending::<()>().await;
     }
-    client.room().await
+    let waiting = place.get_or_insert_with(|| {
+        let client = client.clone();
+        async move { client.room().await }.boxed()
+    });
+    let room = waiting.await;
+    *place = None;
+    room
 }

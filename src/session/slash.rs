@@ -40,7 +40,15 @@ impl Actor {
             Command::Permissions => self.say_permissions(),
             Command::Undo(turn) => match self.undo(*turn, Undoer::Session).await {
                 Ok(undone) => self.say_undone(&undone),
-                Err(error) => format!("Nothing was undone: {error}.\n"),
+                Err(error) => {
+                    let said = error.to_string();
+                    format!(
+                        "{}{}.
+",
+                        said[..1].to_uppercase(),
+                        &said[1..]
+                    )
+                }
             },
             Command::SetMode { mode, .. } => {
                 let mode = SessionModeId::new(mode.as_str());

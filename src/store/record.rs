@@ -33,6 +33,8 @@ pub enum Row {
         cwd: PathBuf,
         /// Its other folders.
         directories: Vec<PathBuf>,
+        /// What was allowed once and for all was allowed elsewhere.
+        is_elsewhere: bool,
     },
     /// The user chose who answers.
     Chosen {

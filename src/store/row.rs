@@ -20,11 +20,16 @@ pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Re
              VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)",
             params![&*id.0, cwd.to_string_lossy(), list(directories), &*mode.0, at, owner.id],
         ),
-        Row::Folders { session, cwd, directories } => execute(
-            connection,
-            "UPDATE sessions SET cwd = ?2, directories = ?3 WHERE id = ?1",
-            params![&*session.0, cwd.to_string_lossy(), list(directories)],
-        ),
+        Row::Folders { session, cwd, directories, is_elsewhere } => {
+            if *is_elsewhere {
+                execute(connection, "DELETE FROM grants WHERE session_id = ?1 AND allows", [&*session.0])?;
+            }
+            execute(
+                connection,
+                "UPDATE sessions SET cwd = ?2, directories = ?3 WHERE id = ?1",
+                params![&*session.0, cwd.to_string_lossy(), list(directories)],
+            )
+        }
         Row::Chosen { session, model, effort } => execute(
             connection,
             "UPDATE sessions SET model = ?2, effort = ?3 WHERE id = ?1",

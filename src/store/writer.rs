@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::owner::Owner;
 use super::{Command, Location, ModeChange, Row, StoreError, Sync, Work, place, row, schema};
+use crate::workspace::Changes;
 
 /// Rows that are kept for another try when they cannot be written.
 const KEPT: usize = 10_000;
@@ -140,14 +141,22 @@ fn forget_oldest(kept: &mut Vec<Row>) {
         _ => 0,
     };
     let mut bytes: usize = kept.iter().map(size).sum();
-    kept.retain(|row| {
-        let goes = bytes > KEPT_CONTENTS && size(row) > 0;
-        bytes -= if goes { size(row) } else { 0 };
-        !goes
-    });
+    for row in kept.iter_mut() {
+        let length = size(row);
+        if bytes > KEPT_CONTENTS
+            && length > 0
+            && let Row::Changes { changes, .. } = row
+        {
+            bytes -= length;
+            let paths: Vec<String> =
+                changes.changed.iter().map(|changed| changed.path.display().to_string()).collect();
+            let text = format!("Given up while the record could not be written: {}.", paths.join(", "));
+            *changes = Changes { uncovered: vec![text], ..Changes::default() };
+        }
+    }
     let mut excess = kept.len().saturating_sub(KEPT);
     kept.retain(|row| {
-        let goes = excess > 0 && !matches!(row, Row::Session { .. });
+        let goes = excess > 0 && !matches!(row, Row::Session { .. } | Row::Release { .. });
         excess -= usize::from(goes);
         !goes
     });

@@ -83,7 +83,8 @@ impl Workspace {
         }
         let contents = contents(&list, content)?;
         let mut work = Work { contents, steps: BTreeMap::new(), left: Vec::new() };
-        for changed in list {
+        // What is as before already, there is nothing to do about: an attempt that was stopped half way did it, or the user.
+        for changed in list.into_iter().filter(|changed| !self.stands(changed, &changed.before)) {
             let target = self.place(changed.path.clone());
             work.steps.insert(changed.path.clone(), Step { target, changed, is_done: false });
         }
@@ -94,14 +95,19 @@ impl Workspace {
     }
 
     fn is_as_left(&self, changed: &Changed) -> bool {
+        self.stands(changed, &changed.before) || self.stands(changed, &changed.after)
+    }
+
+    /// Whether this stands at the path. A folder does as long as it is a folder, if that is what it was made into.
+    fn stands(&self, changed: &Changed, node: &Node) -> bool {
         let target = self.place(changed.path.clone());
-        match (&changed.after, look(&target)) {
+        match (node, look(&target)) {
             (_, _) if target.inside.is_none() => false,
             (_, Found::Untold(_)) => false,
-            // Put back already, by an attempt that was stopped half way.
-            (_, Found::Node(node, _)) if node == changed.before => true,
-            (Node::Folder { .. }, Found::Node(node, _)) => matches!(node, Node::Folder { .. }),
-            (after, Found::Node(node, _)) => *after == node,
+            (Node::Folder { .. }, Found::Node(found, _)) if node == &changed.after => {
+                matches!(found, Node::Folder { .. })
+            }
+            (node, Found::Node(found, _)) => *node == found,
         }
     }
 

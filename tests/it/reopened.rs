@@ -129,9 +129,16 @@ async fn what_was_allowed_once_and_for_all_was_allowed_in_these_folders_and_not_
     let mut h = place.agent(Setup::default());
     h.call("initialize", json!({ "protocolVersion": 1 })).await;
     let params = json!({ "sessionId": session, "cwd": other.path(), "mcpServers": [] });
+    h.call("session/resume", params.clone()).await;
+    h.next().await;
+    h.call("session/close", json!({ "sessionId": session })).await;
     h.call("session/resume", params).await;
     h.next().await;
-    assert_eq!(allow_always(&mut h, &session, "4").await, 1, "elsewhere it is asked for");
+    assert_eq!(
+        allow_always(&mut h, &session, "4").await,
+        1,
+        "elsewhere it is asked for, also the second time"
+    );
     h.end().await;
     for id in [session, copy] {
         assert_eq!(findings(&place, &id).await, Vec::<String>::new());
@@ -212,10 +219,12 @@ async fn a_tighter_mode_that_could_not_be_recorded_holds_when_the_session_is_ope
     std::fs::rename(place.store(), &away).unwrap();
     let plan = json!({ "sessionId": session, "modeId": "plan" });
     assert_eq!(h.call("session/set_mode", plan).await["error"]["code"], -32603);
+    let request = h.request("session/delete", json!({ "sessionId": session })).await;
+    let deleted = h.until_answer(request).await.pop().unwrap();
+    assert_eq!(deleted["error"]["code"], -32603, "{deleted}");
     std::fs::rename(&away, place.store()).unwrap();
     let (_, refused) = fork(&mut h, &session).await;
     assert_eq!(refused["error"]["code"], -32603, "{refused}");
-    h.call("session/close", json!({ "sessionId": session })).await;
     let params = json!({ "sessionId": session, "cwd": h.cwd(), "mcpServers": [] });
     let answer = h.call("session/resume", params).await;
     h.next().await;
@@ -310,13 +319,19 @@ async fn an_undo_that_was_stopped_half_way_is_finished_by_the_next() {
     let place = Place::new();
     let mut h = place.agent(code());
     std::fs::write(h.cwd().join("a.txt"), "one\n").unwrap();
+    std::fs::write(h.cwd().join("e.txt"), "e\n").unwrap();
     let session = h.session().await;
     let write = |path: &str| call(path, "write_file", json!({ "path": path, "content": "changed" }));
-    turn(&mut h, &session, "write", &[&[write("a.txt"), write("b.txt")], &[]]).await;
+    let writes = ["a.txt", "b.txt", "c.txt", "d/d.txt", "e.txt"].map(write);
+    turn(&mut h, &session, "write", &[&writes, &[]]).await;
+    // A file as before, and files and a folder that are gone again.
     std::fs::write(h.cwd().join("a.txt"), "one\n").unwrap();
+    std::fs::remove_file(h.cwd().join("c.txt")).unwrap();
+    std::fs::remove_dir_all(h.cwd().join("d")).unwrap();
     let answer = said(&turn(&mut h, &session, "/undo", &[]).await);
     assert!(answer.contains("as before turn 1"), "{answer}");
-    assert!(!h.cwd().join("b.txt").exists());
+    assert!(!h.cwd().join("b.txt").exists() && !h.cwd().join("d").exists());
+    assert_eq!(std::fs::read_to_string(h.cwd().join("e.txt")).unwrap(), "e\n");
     let answer = said(&turn(&mut h, &session, "/undo 1", &[]).await);
     assert!(answer.contains("turn 1 was undone already"), "{answer}");
     h.end().await;
@@ -415,7 +430,8 @@ async fn what_could_not_be_written_yet_keeps_others_out_and_overwrites_nothing()
     std::fs::rename(place.store(), &away).unwrap();
     turn(&mut one, &session, "two", &[&[write("1")], &[text("2.")]]).await;
     let doomed = one.session().await;
-    let deleted = one.call("session/delete", json!({ "sessionId": doomed })).await;
+    let request = one.request("session/delete", json!({ "sessionId": doomed })).await;
+    let deleted = one.until_answer(request).await.pop().unwrap();
     assert_eq!(deleted["error"]["code"], -32603, "what is not certain is not said");
     one.call("session/close", json!({ "sessionId": session })).await;
     std::fs::rename(&away, place.store()).unwrap();
@@ -479,4 +495,21 @@ async fn each_process_keeps_its_lock_however_many_begin_at_once() {
         let files = std::fs::read_dir(dir.path().join("store.db-owners")).unwrap().count();
         assert_eq!(files, stores.len(), "round {round}");
     }
+}
+
+#[tokio::test]
+async fn a_call_is_an_event_before_it_is_in_the_chain() {
+    let place = Place::new();
+    let mut h = place.agent(code());
+    let session = h.session().await;
+    turn(&mut h, &session, "hello", &[&[text("Yes.")]]).await;
+    // A kill between the two would leave a chain that speaks of a call that nobody knows.
+    let watch = "CREATE TRIGGER watch BEFORE INSERT ON chain WHEN json_extract(NEW.body, '$.entry') = 'call' AND NOT EXISTS \
+        (SELECT 1 FROM events WHERE kind = 'tool_call' AND json_extract(body, '$.id') = json_extract(NEW.body, '$.call')) \
+        BEGIN SELECT RAISE(ABORT, 'too early'); END";
+    Connection::open(place.store()).unwrap().execute_batch(watch).unwrap();
+    turn(&mut h, &session, "write", &[&[write("1"), write("2")], &[write("3")], &[]]).await;
+    h.end().await;
+    let whole = report(&place.store(), &session, None).await;
+    assert_eq!((whole.findings, whole.calls), (vec![], 3));
 }
