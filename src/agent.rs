@@ -17,7 +17,8 @@ use crate::error::AgentError;
 use crate::mode::Modes;
 use crate::model::catalogue::Catalogue;
 use crate::permission::rules::Rules;
-use crate::session::{SessionHandle, Shared};
+use crate::session::user_command::UserCommand;
+use crate::session::{Held, SessionHandle, Shared};
 use registry::{Registry, SharedRegistry};
 
 mod initialize;
@@ -31,12 +32,16 @@ pub type Whom = Box<dyn Fn() -> Result<Arc<Catalogue>, String> + Send + Sync>;
 /// Which modes and rules hold for sessions in a folder now.
 pub type PolicyOf = Box<dyn Fn(&Path) -> Policy + Send + Sync>;
 
-/// Modes and rules, as files say.
+/// Modes, rules and commands, as files say.
 pub struct Policy {
     /// The modes.
     pub modes: Arc<Modes>,
     /// The rules.
     pub rules: Arc<Rules>,
+    /// The commands that users wrote.
+    pub commands: Arc<[UserCommand]>,
+    /// Files of commands that cannot be used, one sentence each. They restrict nothing.
+    pub broken_commands: Vec<String>,
     /// The mode of sessions for which none is asked, if a file says so.
     pub default_mode: Option<String>,
     /// Files that cannot be used, one sentence each.
@@ -130,7 +135,7 @@ impl Agent {
             let message = policy.problems.join("; ");
             return Err(AgentError::invalid_params(message, json!({ "problems": policy.problems })));
         }
-        session.reload(policy.modes, policy.rules).await
+        session.reload(Held { modes: policy.modes, rules: policy.rules, commands: policy.commands }).await
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {

@@ -19,7 +19,9 @@ use crate::model::scripted::{Pauses, Scripted};
 use crate::model::{Model, ModelId};
 use crate::process::shell::Shell;
 use crate::session::Shared;
+use crate::session::command::is_taken;
 use crate::session::system_prompt::Sources;
+use crate::session::user_command::UserCommand;
 use crate::store::{Location, Store, Sync};
 use crate::tool::{self, Toolset};
 use crate::transcript::lockstep::Determinism;
@@ -32,6 +34,7 @@ pub mod commands;
 pub mod environment;
 pub mod policies;
 pub mod providers;
+mod user_commands;
 pub mod user_file;
 
 /// Read-side calls of one message that run at once.
@@ -164,6 +167,7 @@ impl Config {
         let shared = Shared {
             modes: Arc::new(Modes::built_in()),
             rules: Arc::default(),
+            commands: Arc::default(),
             max_modes: self.max_modes,
             held_to: None,
             tools: Toolset::built_in().with_shell(self.shell),
@@ -178,7 +182,7 @@ impl Config {
         };
         let binary = std::env::current_exe().ok();
         let policies = self.policies;
-        let policy: PolicyOf = Box::new(move |cwd| policy(policies.load(cwd)));
+        let policy: PolicyOf = Box::new(move |cwd| policy(policies.load(cwd), policies.commands(cwd)));
         let whom: Whom = if is_scripted {
             Box::new(move || Ok(Arc::clone(&catalogue)))
         } else {
@@ -189,9 +193,15 @@ impl Config {
     }
 }
 
-fn policy(loaded: Loaded) -> Policy {
+fn policy(loaded: Loaded, (commands, mut broken_commands): (Vec<UserCommand>, Vec<String>)) -> Policy {
     let Loaded { layers, problems } = loaded;
+    let (taken, commands): (Vec<_>, Vec<_>) =
+        commands.into_iter().partition(|command| is_taken(&command.name, &layers.modes));
+    broken_commands
+        .extend(taken.iter().map(|command| format!("/{} is the name of another command", command.name)));
     Policy {
+        commands: commands.into(),
+        broken_commands,
         modes: Arc::new(layers.modes),
         rules: Arc::new(layers.rules),
         default_mode: layers.default_mode,

@@ -29,6 +29,7 @@ use history::History;
 use options::Choice;
 use reminder::Transition;
 use system_prompt::Sources;
+use user_command::UserCommand;
 
 mod actor;
 mod authorize;
@@ -56,6 +57,7 @@ pub mod system_prompt;
 mod turn;
 mod turn_life;
 mod turn_message;
+pub mod user_command;
 
 /// What every session of a process shares.
 #[derive(Clone)]
@@ -64,6 +66,8 @@ pub struct Shared {
     pub modes: Arc<Modes>,
     /// The user's rules.
     pub rules: Arc<Rules>,
+    /// The commands that users wrote.
+    pub commands: Arc<[UserCommand]>,
     /// No session can do more than these modes, as they were when the process began: what `--max-mode` says.
     pub max_modes: Vec<Arc<Mode>>,
     /// The session can do no more than this mode either, because a file cannot be used.
@@ -156,6 +160,16 @@ pub struct Session {
     requests: u64,
     /// What the user is to be told once, with the first turn.
     notices: Vec<String>,
+}
+
+/// What files say, in the place of what they said before.
+pub struct Held {
+    /// The modes.
+    pub modes: Arc<Modes>,
+    /// The rules.
+    pub rules: Arc<Rules>,
+    /// The commands that users wrote.
+    pub commands: Arc<[UserCommand]>,
 }
 
 /// What a session begins with.

@@ -198,10 +198,14 @@ impl Agent {
             not_started(servers).into_iter().chain(catalogue.ambiguity()).collect();
         notices.extend(missing.map(str::to_owned));
         notices.extend(told_of(&policy));
+        if !policy.broken_commands.is_empty() {
+            notices.push(format!("Commands that cannot be used:\n{}\n\n", policy.broken_commands.join("\n")));
+        }
         let shared = Shared {
             tools,
             modes: Arc::clone(&policy.modes),
             rules: Arc::clone(&policy.rules),
+            commands: Arc::clone(&policy.commands),
             held_to: if policy.problems.is_empty() { None } else { most_restrictive() },
             catalogue,
             compactions: self.compactions.load(Ordering::Relaxed),

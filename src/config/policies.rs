@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::environment::Environment;
+use super::user_commands;
 use super::user_file::create_private;
 use crate::ids;
 use crate::mode::ToolList;
 use crate::policy::{Layers, Owner, Problem};
+use crate::session::user_command::UserCommand;
 
 /// What the user writes.
 pub const MODES: &str = "modes.yaml";
@@ -69,6 +71,15 @@ impl Policies {
             loaded.layers.modes.set_default_tool_list(list);
         }
         loaded
+    }
+
+    /// The commands that users wrote, for a session in a folder; and what cannot be used.
+    pub fn commands(&self, cwd: &Path) -> (Vec<UserCommand>, Vec<String>) {
+        if self.is_fixed {
+            (Vec::new(), Vec::new())
+        } else {
+            user_commands::load(self.folder.as_deref(), cwd)
+        }
     }
 
     /// Whether the user trusts a file of this content.
@@ -131,12 +142,16 @@ impl Loaded {
 
 /// A project's files, the outermost first: those of the folders from the repository's root down to the working directory.
 pub fn project_files(cwd: &Path) -> Vec<PathBuf> {
-    let root = cwd.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(cwd);
-    let folders = cwd.ancestors().take_while(|folder| folder.starts_with(root));
-    let mut files: Vec<PathBuf> = folders.map(|folder| folder.join(PROJECT)).collect();
+    let mut files: Vec<PathBuf> = project_folders(cwd).iter().map(|folder| folder.join(PROJECT)).collect();
     files.retain(|path| path.symlink_metadata().is_ok());
     files.reverse();
     files
+}
+
+/// The folders of a project, the innermost first: from the working directory up to the repository's root.
+pub fn project_folders(cwd: &Path) -> Vec<PathBuf> {
+    let root = cwd.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(cwd);
+    cwd.ancestors().take_while(|folder| folder.starts_with(root)).map(Path::to_owned).collect()
 }
 
 /// Reads a file of modes. A link is not followed: in a project it could lead anywhere.

@@ -195,8 +195,8 @@ impl Actor {
                 // The client may have gone; the model has changed all the same.
                 let _ = reply.send(outcome);
             }
-            SessionCommand::Reload { modes, rules, reply } => {
-                let outcome = self.reload(modes, rules).await;
+            SessionCommand::Reload { held, reply } => {
+                let outcome = self.reload(held).await;
                 // The client may have gone; the modes have changed all the same.
                 let _ = reply.send(outcome);
             }

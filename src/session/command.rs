@@ -1,10 +1,14 @@
 //! Slash commands: prompts that are for Modegate and not for the model. Pure.
 //!
 //! `/plan`, `/code` and `/ask` set the mode; text behind them is then the prompt. `/mode` says or sets the mode, `/help`
-//! lists the commands. Anything else that begins with a slash is an ordinary prompt.
+//! lists the commands. A command that a user wrote ([`super::user_command`]) is a prompt. Anything else that begins with a slash is an ordinary prompt.
 
+use super::user_command::UserCommand;
 use crate::acp::{AvailableCommand, AvailableCommandInput, ContentBlock, UnstructuredCommandInput};
 use crate::mode::{Mode, Modes};
+
+/// The names of Modegate's own commands, besides those of the modes.
+const OWN: [&str; 4] = ["mode", "permissions", "undo", "help"];
 
 /// What a prompt asks of Modegate itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,12 +26,14 @@ pub enum Command {
     Permissions,
     /// Put back what a turn changed: this one, or the last that changed something.
     Undo(Option<u64>),
+    /// Send this prompt: a command that a user wrote.
+    Prompt(String),
     /// List the commands.
     Help,
 }
 
 /// The commands as a client lists them.
-pub fn available(modes: &Modes) -> Vec<AvailableCommand> {
+pub fn available(modes: &Modes, own: &[UserCommand]) -> Vec<AvailableCommand> {
     let input = |hint: &str| AvailableCommandInput::Unstructured(UnstructuredCommandInput::new(hint));
     let set = |mode: &Mode| {
         let text = format!("Switch to {} mode: {}", mode.id, mode.description);
@@ -43,11 +49,15 @@ pub fn available(modes: &Modes) -> Vec<AvailableCommand> {
     let undo = AvailableCommand::new("undo", "Put back the files that the last turn, or turn N, changed");
     commands.push(undo.input(input("the number of a turn (optional)")));
     commands.push(AvailableCommand::new("help", "List these commands"));
+    commands.extend(own.iter().map(|own| {
+        let command = AvailableCommand::new(own.name.clone(), own.description.clone());
+        command.input(own.hint.as_deref().map(input))
+    }));
     commands
 }
 
 /// Reads a prompt; `None` if it is for the model as it stands.
-pub fn parse(content: &[ContentBlock], modes: &Modes) -> Option<Command> {
+pub fn parse(content: &[ContentBlock], modes: &Modes, own: &[UserCommand]) -> Option<Command> {
     let Some(ContentBlock::Text(text)) = content.first() else { return None };
     let text = text.text.trim();
     let (name, rest) = text.strip_prefix('/')?.split_once(char::is_whitespace).unwrap_or((&text[1..], ""));
@@ -60,14 +70,20 @@ pub fn parse(content: &[ContentBlock], modes: &Modes) -> Option<Command> {
         "mode" if rest.is_empty() => Some(Command::SayMode),
         "mode" => Some(Command::SetMode { mode: rest, rest: String::new() }),
         name if modes.resolve(name).is_ok() => Some(Command::SetMode { mode: name.to_owned(), rest }),
-        _ => None,
+        name => own.iter().find(|own| own.name == name).map(|own| Command::Prompt(own.prompt(&rest))),
     }
+}
+
+/// Whether a name is taken: a command of Modegate's own, or a mode.
+pub fn is_taken(name: &str, modes: &Modes) -> bool {
+    OWN.contains(&name) || modes.resolve(name).is_ok()
 }
 
 /// The prompt without the command before it: what the model sees. Empty if nothing is left.
 pub fn without_command(content: &[ContentBlock], command: &Command) -> Vec<ContentBlock> {
     let rest = match command {
         Command::SetMode { rest, .. } => rest.as_str(),
+        Command::Prompt(text) => text.as_str(),
         Command::SayMode | Command::Help | Command::Permissions | Command::Undo(_) => "",
     };
     let first = (!rest.is_empty()).then(|| ContentBlock::from(rest));
@@ -75,9 +91,9 @@ pub fn without_command(content: &[ContentBlock], command: &Command) -> Vec<Conte
 }
 
 /// What `/help` answers.
-pub fn help(modes: &Modes) -> String {
+pub fn help(modes: &Modes, own: &[UserCommand]) -> String {
     let line = |command: &AvailableCommand| format!("- `/{}`: {}\n", command.name, command.description);
-    available(modes).iter().map(line).collect()
+    available(modes, own).iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -85,7 +101,8 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: impl Into<Option<Command>>) {
-        assert_eq!(parse(&[text.into()], &Modes::built_in()), expected.into(), "{text}");
+        let own = UserCommand::parse("review", "Review $ARGUMENTS.").unwrap();
+        assert_eq!(parse(&[text.into()], &Modes::built_in(), &[own]), expected.into(), "{text}");
     }
 
     #[test]
@@ -101,6 +118,8 @@ mod tests {
         check("/undo", Some(Command::Undo(None)));
         check("/undo 3", Some(Command::Undo(Some(3))));
         check("/undo that", None);
+        check("/review it all ", Some(Command::Prompt("Review it all.".into())));
+        check("/reviews", None);
         for prompt in ["/etc/hosts is odd", "/planning", "plan", "/", "", "//plan"] {
             check(prompt, None);
         }

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::options::{self, Choice};
-use super::{ModeEffect, Origin, Session, Shared, Start, actor, choose};
+use super::{Held, ModeEffect, Origin, Session, Shared, Start, actor, choose};
 use crate::acp::{
     ContentBlock, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
     SessionModeState, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason,
@@ -20,9 +20,7 @@ use crate::acp::{
 use crate::chain::Head;
 use crate::client::Client;
 use crate::error::AgentError;
-use crate::mode::Modes;
 use crate::model::Effort;
-use crate::permission::rules::Rules;
 use crate::store::ModeSource;
 use crate::workspace::Workspace;
 
@@ -51,10 +49,9 @@ pub(super) enum SessionCommand {
         /// The config options as they are then.
         reply: oneshot::Sender<Result<Vec<SessionConfigOption>, AgentError>>,
     },
-    /// These modes and rules hold from now on.
+    /// These modes, rules and commands hold from now on.
     Reload {
-        modes: Arc<Modes>,
-        rules: Arc<Rules>,
+        held: Held,
         reply: oneshot::Sender<Result<Value, AgentError>>,
     },
     /// Say how the session stands.
@@ -273,9 +270,9 @@ impl SessionHandle {
     }
 
     /// Puts other modes and rules in the place of those that hold; what they deny ends.
-    pub async fn reload(&self, modes: Arc<Modes>, rules: Arc<Rules>) -> Result<Value, AgentError> {
+    pub async fn reload(&self, held: Held) -> Result<Value, AgentError> {
         let (reply, answer) = oneshot::channel();
-        self.post(SessionCommand::Reload { modes, rules, reply })?;
+        self.post(SessionCommand::Reload { held, reply })?;
         answer.await.unwrap_or(Err(AgentError::SessionDied))
     }
 

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::Held;
 use super::actor::Actor;
 use super::options;
 use crate::acp::{AvailableCommandsUpdate, ConfigOptionUpdate, SessionUpdate};
 use crate::error::AgentError;
-use crate::mode::Modes;
-use crate::permission::rules::Rules;
 use crate::store::{ModeSource, Why};
 
 impl Actor {
     /// Takes them. A mode that is on and no longer there is left for the most restrictive one.
-    pub(super) async fn reload(&mut self, modes: Arc<Modes>, rules: Arc<Rules>) -> Result<Value, AgentError> {
+    pub(super) async fn reload(&mut self, held: Held) -> Result<Value, AgentError> {
+        let Held { modes, rules, commands } = held;
         let current = self.session.mode.clone();
         let was = self.text_of(&current);
         let is_gone = modes.resolve(&current.0).is_err();
@@ -40,7 +40,9 @@ impl Actor {
         }
         let choice = self.choice_of_mode();
         self.session.active = choice;
-        let commands = AvailableCommandsUpdate::new(super::command::available(&self.shared.modes));
+        self.shared.commands = commands;
+        let commands = super::command::available(&self.shared.modes, &self.shared.commands);
+        let commands = AvailableCommandsUpdate::new(commands);
         let id = self.session.id.clone();
         self.client.update(id.clone(), SessionUpdate::AvailableCommandsUpdate(commands).into(), None);
         let options = self.options();

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use futures_util::future::BoxFuture;
 
+use super::Shared;
 use super::actor::Actor;
 use super::checkpoint::Undoer;
 use super::command::{self, Command};
@@ -17,25 +18,31 @@ impl Actor {
     /// Tells the client of the commands, once it knows the session.
     pub(super) async fn greet(&mut self, answered: BoxFuture<'static, ()>) {
         answered.await;
-        let commands = AvailableCommandsUpdate::new(command::available(&self.shared.modes));
+        let commands =
+            AvailableCommandsUpdate::new(command::available(&self.shared.modes, &self.shared.commands));
         let update = SessionUpdate::AvailableCommandsUpdate(commands);
         self.client.update(self.session.id.clone(), update.into(), None);
     }
 
     /// Whether a prompt is a slash command with nothing for the model behind it.
     pub(super) fn is_for_us_alone(&self, prompt: &Prompt) -> bool {
-        command::parse(&prompt.content, &self.shared.modes).is_some_and(|command| match &command {
-            Command::Help | Command::SayMode | Command::Permissions | Command::Undo(_) => true,
-            Command::SetMode { .. } => command::without_command(&prompt.content, &command).is_empty(),
+        command::parse(&prompt.content, &self.shared.modes, &self.shared.commands).is_some_and(|command| {
+            match &command {
+                Command::Help | Command::SayMode | Command::Permissions | Command::Undo(_) => true,
+                Command::Prompt(_) => false,
+                Command::SetMode { .. } => command::without_command(&prompt.content, &command).is_empty(),
+            }
         })
     }
 
     /// Obeys a slash command, also while a turn runs. Returns the prompt that is left for the model, if one is.
     pub(super) async fn obey(&mut self, mut prompt: Prompt) -> Option<Prompt> {
-        let Some(command) = command::parse(&prompt.content, &self.shared.modes) else { return Some(prompt) };
+        let Shared { modes, commands, .. } = &self.shared;
+        let Some(command) = command::parse(&prompt.content, modes, commands) else { return Some(prompt) };
         let mut refused = false;
         let said = match &command {
-            Command::Help => command::help(&self.shared.modes),
+            Command::Help => command::help(&self.shared.modes, &self.shared.commands),
+            Command::Prompt(_) => String::new(),
             Command::SayMode => self.say_mode(),
             Command::Permissions => self.say_permissions(),
             Command::Undo(turn) => match self.undo(*turn, Undoer::Session).await {
@@ -67,8 +74,13 @@ impl Actor {
         };
         let typed = std::mem::take(&mut prompt.content);
         prompt.content = command::without_command(&typed, &command);
-        let goes_on = matches!(command, Command::SetMode { .. }) && !refused;
+        let goes_on = matches!(command, Command::SetMode { .. } | Command::Prompt(_)) && !refused;
         if goes_on && !prompt.content.is_empty() {
+            // What stands behind a mode may be a command of the user's.
+            let Shared { modes, commands, .. } = &self.shared;
+            if let Some(own @ Command::Prompt(_)) = command::parse(&prompt.content, modes, commands) {
+                prompt.content = command::without_command(&prompt.content, &own);
+            }
             prompt.typed = Some(typed);
             return Some(prompt);
         }

@@ -39,5 +39,6 @@ mod tidy;
 mod transcripts;
 mod trouble;
 mod undo;
+mod user_commands;
 mod voices;
 mod wire;

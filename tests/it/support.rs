@@ -21,6 +21,7 @@ use modegate::process::Processes;
 use modegate::process::places::User;
 use modegate::process::shell::{Sandbox, Shell};
 use modegate::session::Shared;
+use modegate::session::user_command::UserCommand;
 use modegate::store::{Location, Store, Sync};
 use modegate::tool::Toolset;
 use modegate::transport::{Line, Transport};
@@ -61,6 +62,8 @@ pub struct Setup {
     pub max_mode: Option<&'static str>,
     /// Files that a test changes while it runs: their modes and rules hold.
     pub files: Option<Arc<Mutex<Layers>>>,
+    /// Commands that users wrote.
+    pub commands: Vec<UserCommand>,
     /// The folder of an earlier harness.
     pub dir: Option<Arc<tempfile::TempDir>>,
     /// Ids and times, if they are to go on from those of an earlier harness.
@@ -82,6 +85,7 @@ impl Default for Setup {
             rules: Rules::default(),
             max_mode: None,
             files: None,
+            commands: Vec::new(),
             dir: None,
             source: Source::counted(),
         }
@@ -102,6 +106,7 @@ impl Harness {
         let shared = Shared {
             modes: Arc::new(setup.modes.clone()),
             rules: Arc::default(),
+            commands: Arc::default(),
             max_modes: max_modes.collect(),
             held_to: None,
             tools: setup.tools,
@@ -116,6 +121,7 @@ impl Harness {
         };
         let catalogue = setup.catalogue;
         let rules = Arc::new(setup.rules);
+        let commands: Arc<[UserCommand]> = setup.commands.into();
         let (client, end) = client::channel();
         let agent = Arc::new(Agent::new(
             shared,
@@ -126,7 +132,14 @@ impl Harness {
                         Some(layers) => (layers.modes, Arc::new(layers.rules)),
                         None => (setup.modes.clone(), Arc::clone(&rules)),
                     };
-                    Policy { modes: Arc::new(modes), rules, default_mode: None, problems: Vec::new() }
+                    Policy {
+                        modes: Arc::new(modes),
+                        rules,
+                        commands: commands.clone(),
+                        broken_commands: Vec::new(),
+                        default_mode: None,
+                        problems: Vec::new(),
+                    }
                 }),
                 whom: Box::new(move || Ok(Arc::clone(&catalogue))),
                 binary: None,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each room and the rooms of this crate that it may name. Arrows point down.
-const LAYERS: [(&str, &[&str]); 37] = [
+const LAYERS: [(&str, &[&str]); 38] = [
     ("acp", &[]),
     (
         "agent",
@@ -36,6 +36,7 @@ const LAYERS: [(&str, &[&str]); 37] = [
     ("sandbox", &[]),
     ("session", SESSION),
     ("session/command", &["acp", "mode"]),
+    ("session/user_command", &[]),
     ("session/compaction", &["acp", "model"]),
     ("session/encoder", &["acp", "event", "model", "tool"]),
     ("session/options", &["acp", "mode", "model"]),
@@ -110,7 +111,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 33] = [
+const PURE: [&str; 34] = [
     "acp",
     "audit",
     "chain",
@@ -138,6 +139,7 @@ const PURE: [&str; 33] = [
     "session/history",
     "session/options",
     "session/reminder",
+    "session/user_command",
     "store/entry",
     "tool/command_line",
     "tool/content",
@@ -176,7 +178,16 @@ const LIBRARIES: [(&str, &[&str]); 29] = [
     ("ring", &["ids", "http"]),
     (
         "serde_saphyr",
-        &["audit", "mode", "permission/rules", "policy", "config", "cli/permissions", "session/mode_switch"],
+        &[
+            "audit",
+            "mode",
+            "permission/rules",
+            "policy",
+            "config",
+            "cli/permissions",
+            "session/mode_switch",
+            "session/user_command",
+        ],
     ),
     ("strsim", &["policy", "mode/definition"]),
     ("std::env", &["config"]),

@@ -1,0 +1,67 @@
+//! The files of commands that users write: the user's own, and a project's.
+
+use std::path::{Path, PathBuf};
+
+use super::policies;
+use crate::session::user_command::UserCommand;
+
+/// The folder of commands, beside the files of modes.
+const FOLDER: &str = "commands";
+
+/// The same in a project.
+const PROJECT: &str = ".modegate/commands";
+
+/// Commands of one folder.
+const MAX_FILES: usize = 200;
+
+/// Bytes of one file.
+const MAX_FILE: u64 = 64 * 1024;
+
+/// The commands for a session in a folder, by name, and what cannot be used, one sentence each. The inner counts more: a project's
+/// folder nearest to the working directory, then those around it, then the user's own.
+pub fn load(own: Option<&Path>, cwd: &Path) -> (Vec<UserCommand>, Vec<String>) {
+    let mut folders: Vec<PathBuf> =
+        policies::project_folders(cwd).iter().map(|it| it.join(PROJECT)).collect();
+    folders.extend(own.map(|own| own.join(FOLDER)));
+    let (mut commands, mut problems) = (Vec::<UserCommand>::new(), Vec::new());
+    for folder in folders {
+        for path in files(&folder) {
+            let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+            match read(&path).and_then(|text| UserCommand::parse(&name, &text)) {
+                Ok(command) if commands.iter().any(|known| known.name == command.name) => {}
+                Ok(command) => commands.push(command),
+                Err(reason) => problems.push(format!("{}: {reason}", path.display())),
+            }
+        }
+    }
+    commands.sort_by(|a, b| a.name.cmp(&b.name));
+    (commands, problems)
+}
+
+/// The Markdown files of a folder, by name. A folder that is a link is followed nowhere: in a project it could lead anywhere.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let is_folder = folder.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
+    // One that cannot be read has no commands; what is in it is nothing that restricts.
+    let Some(entries) = is_folder.then(|| std::fs::read_dir(folder).ok()).flatten() else {
+        return Vec::new();
+    };
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "md"))
+        .collect();
+    files.sort();
+    files.truncate(MAX_FILES);
+    files
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let metadata = path.symlink_metadata().map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
+        return Err("it is not a regular file".into());
+    }
+    if metadata.len() > MAX_FILE {
+        return Err("it is larger than 64 KiB".into());
+    }
+    std::fs::read_to_string(path).map_err(|error| error.to_string())
+}

@@ -1,0 +1,164 @@
+//! Commands that users write: a Markdown file each, whose text is the prompt when `/NAME` is typed. Pure.
+//!
+//! A project's commands come from whoever wrote the project; like any prompt they are sent only when the user asks for them,
+//! and what comes of them is decided by the mode that is on.
+
+use serde::Deserialize;
+
+/// A command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserCommand {
+    /// Typed behind the slash.
+    pub name: String,
+    /// One line for people.
+    pub description: String,
+    /// What stands behind it, for people.
+    pub hint: Option<String>,
+    /// The prompt, with places for what is typed behind the command.
+    body: String,
+}
+
+/// What may stand at the top of the file, between two lines of `---`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Header {
+    description: Option<String>,
+    argument_hint: Option<String>,
+}
+
+impl UserCommand {
+    /// Reads a file. The error is one sentence.
+    pub fn parse(name: &str, text: &str) -> Result<Self, String> {
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+        if name.is_empty() || !name.chars().all(is_plain) {
+            return Err(format!("{name:?} is no name: lower-case letters, digits, - and _"));
+        }
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let (header, body) = match text.strip_prefix("---\n").or_else(|| text.strip_prefix("---\r\n")) {
+            None => (Header::default(), text),
+            Some(rest) => {
+                let end = rest.lines().position(|line| line.trim_end() == "---");
+                let end = end.ok_or("the header that --- begins has no end")?;
+                let header: String = rest.lines().take(end).map(|line| line.to_owned() + "\n").collect();
+                let read = if header.trim().is_empty() {
+                    Header::default()
+                } else {
+                    serde_saphyr::from_str(&header).map_err(|error| {
+                        let first = error.to_string();
+                        let first = first.lines().next().unwrap_or_default().to_owned();
+                        format!("{first} (a header may have description and argument-hint)")
+                    })?
+                };
+                let body = rest.split_inclusive('\n').skip(end + 1).map(str::len).sum::<usize>();
+                (read, &rest[rest.len() - body..])
+            }
+        };
+        if body.trim().is_empty() {
+            return Err("it says nothing".into());
+        }
+        let first = body.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+        let description =
+            header.description.unwrap_or_else(|| first.trim_start_matches('#').trim().to_owned());
+        Ok(Self {
+            name: name.to_owned(),
+            description: description.lines().next().unwrap_or_default().to_owned(),
+            hint: header.argument_hint,
+            body: body.trim().to_owned(),
+        })
+    }
+
+    /// The prompt: `$ARGUMENTS` is all that was typed behind the command, `$1` to `$9` its words, where quotes keep words
+    /// together. Without any such place, what was typed stands at the end.
+    pub fn prompt(&self, typed: &str) -> String {
+        let words = words(typed);
+        let mut text = String::with_capacity(self.body.len() + typed.len());
+        let mut rest = self.body.as_str();
+        let mut has_place = false;
+        while let Some(at) = rest.find('$') {
+            text.push_str(&rest[..at]);
+            rest = &rest[at + 1..];
+            if let Some(after) = rest.strip_prefix("ARGUMENTS") {
+                text.push_str(typed);
+                rest = after;
+                has_place = true;
+            } else if let Some(number) = rest.chars().next().and_then(|c| c.to_digit(10)).filter(|n| *n > 0) {
+                text.push_str(words.get(number as usize - 1).map_or("", String::as_str));
+                rest = &rest[1..];
+                has_place = true;
+            } else {
+                text.push('$');
+            }
+        }
+        text.push_str(rest);
+        if !has_place && !typed.is_empty() {
+            text.push_str("\n\n");
+            text.push_str(typed);
+        }
+        text
+    }
+}
+
+/// Words; quotes, single or double, keep some together.
+fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for c in text.chars() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            None if c == '"' || c == '\'' => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            None if c.is_whitespace() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(body: &str, typed: &str, expected: &str) {
+        assert_eq!(UserCommand::parse("c", body).unwrap().prompt(typed), expected);
+    }
+
+    #[test]
+    fn what_is_typed_goes_where_the_file_says() {
+        check("Review $ARGUMENTS now.", "a b", "Review a b now.");
+        check("Fix $1 in $2; $3.", "'the bug' src/x.rs", "Fix the bug in src/x.rs; .");
+        check("Say hello.", "", "Say hello.");
+        check("Say hello.", "to all", "Say hello.\n\nto all");
+        check("It costs $ 5 or $x.", "", "It costs $ 5 or $x.");
+        check("$ARGUMENTS", "$1 $ARGUMENTS", "$1 $ARGUMENTS");
+    }
+
+    #[test]
+    fn a_header_describes_and_a_first_line_will_do() {
+        let command = UserCommand::parse(
+            "r",
+            "---\ndescription: Look twice\nargument-hint: FILE\n---\n\nLook at $1.\n",
+        );
+        let command = command.unwrap();
+        assert_eq!((command.description.as_str(), command.hint.as_deref()), ("Look twice", Some("FILE")));
+        assert_eq!(command.prompt("a"), "Look at a.");
+        assert_eq!(UserCommand::parse("r", "# Look\nmore").unwrap().description, "Look");
+        assert_eq!(UserCommand::parse("r", "---\r\ndescription: D\r\n---\r\nX\r\n").unwrap().prompt(""), "X");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (name, text, said) in [
+            ("Bad Name", "x", "is no name"),
+            ("c", " \n", "it says nothing"),
+            ("c", "---\ndescription: x\n", "has no end"),
+            ("c", "---\nallowed-tools: Bash\n---\nx", "a header may have description and argument-hint"),
+        ] {
+            let error = UserCommand::parse(name, text).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

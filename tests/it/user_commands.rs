@@ -1,0 +1,100 @@
+//! Commands that users write: offered, expanded, shown again as they were typed, and no way to more than the mode allows.
+
+use std::process::Command;
+
+use modegate::session::user_command::UserCommand;
+use serde_json::{Value, json};
+
+use crate::sessions::{Place, call, is_users, open, text, turn, updates};
+use crate::support::Setup;
+
+fn setup() -> Setup {
+    let own = |name: &str, text: &str| UserCommand::parse(name, text).unwrap();
+    let review = "---\ndescription: Look twice\nargument-hint: FILE\n---\nReview $1, twice.";
+    Setup { commands: vec![own("review", review), own("hello", "Say hello.")], ..Setup::default() }
+}
+
+#[tokio::test]
+async fn the_model_gets_the_text_and_the_user_sees_what_was_typed() {
+    let place = Place::new();
+    let mut h = place.agent(setup());
+    h.call("initialize", json!({ "protocolVersion": 1 })).await;
+    let answer = h.call("session/new", json!({ "cwd": h.cwd(), "mcpServers": [] })).await;
+    let session = answer["result"]["sessionId"].as_str().unwrap().to_owned();
+    let offered = h.next().await;
+    let offered = offered["params"]["update"]["availableCommands"].as_array().unwrap().clone();
+    let review = offered.iter().find(|command| command["name"] == "review").unwrap();
+    assert_eq!((&review["description"], &review["input"]["hint"]), (&json!("Look twice"), &json!("FILE")));
+
+    turn(&mut h, &session, "/review 'a file.rs'", &[&[text("Fine.")]]).await;
+    let request = h.stage.next_request(&session).await;
+    assert!(format!("{:?}", request.messages).contains("Review a file.rs, twice."), "{request:?}");
+    // Behind a mode, too; and the mode decides about what comes of it.
+    let write = call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
+    turn(&mut h, &session, "/plan /hello", &[&[write], &[]]).await;
+    let request = h.stage.next_request(&session).await;
+    assert!(format!("{:?}", request.messages).contains("Say hello."), "{request:?}");
+    assert!(!h.cwd().join("a.txt").exists());
+    let help = turn(&mut h, &session, "/help", &[]).await;
+    assert!(help.iter().any(|message| message.to_string().contains("`/review`: Look twice")));
+    h.end().await;
+    let mut h = place.agent(setup());
+    let again = updates(&open(&mut h, "session/load", &session).await);
+    let typed: Vec<&Value> =
+        again.iter().filter(|update| is_users(update)).map(|update| &update["content"]["text"]).collect();
+    assert_eq!(typed, ["/review 'a file.rs'", "/plan /hello", "/help"]);
+    h.end().await;
+}
+
+#[test]
+fn files_of_the_project_and_the_user_are_read_and_broken_ones_are_said() {
+    let home = tempfile::tempdir().unwrap();
+    let work = home.path().join("work");
+    let own = home.path().join(".config/modegate/commands");
+    let project = work.join(".modegate/commands");
+    for folder in [&own, &project] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    std::fs::write(own.join("hello.md"), "Say hello.").unwrap();
+    std::fs::write(own.join("both.md"), "The user's.").unwrap();
+    std::fs::write(project.join("both.md"), "The project's.").unwrap();
+    std::fs::write(project.join("plan.md"), "Leave the mode.").unwrap();
+    std::fs::write(project.join("empty.md"), "").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", project.join("link.md")).unwrap();
+    let script = home.path().join("script.jsonl");
+    std::fs::write(&script, "{\"text\":\"Yes.\"}\n{\"stop\":\"done\"}\n").unwrap();
+    let run = |prompt: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
+            .args([
+                "--store",
+                "memory",
+                "--output",
+                "json",
+                "--model",
+                &format!("scripted:{}", script.display()),
+            ])
+            .args(["-p", prompt])
+            .current_dir(&work)
+            .env("HOME", home.path())
+            .env_remove("XDG_CONFIG_HOME")
+            .output()
+            .unwrap();
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (result, String::from_utf8(output.stderr).unwrap())
+    };
+    let (help, _) = run("/help");
+    let listed = help["notices"].to_string();
+    assert!(
+        listed.contains("`/hello`: Say hello.") && listed.contains("`/both`: The project's."),
+        "{listed}"
+    );
+    assert!(listed.contains("Switch to plan mode") && !listed.contains("Leave the mode"), "{listed}");
+    let (_, errors) = run("/hello");
+    for said in [
+        "/plan is the name of another command",
+        "empty.md: it says nothing",
+        "link.md: it is not a regular file",
+    ] {
+        assert!(errors.contains(said), "{said}: {errors}");
+    }
+}
