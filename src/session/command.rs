@@ -8,7 +8,7 @@ use crate::acp::{AvailableCommand, AvailableCommandInput, ContentBlock, Unstruct
 use crate::mode::{Mode, Modes};
 
 /// The names of Modegate's own commands, besides those of the modes.
-const OWN: [&str; 4] = ["mode", "permissions", "undo", "help"];
+const OWN: [&str; 5] = ["mode", "permissions", "compact", "undo", "help"];
 
 /// What a prompt asks of Modegate itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub enum Command {
     Permissions,
     /// Put back what a turn changed: this one, or the last that changed something.
     Undo(Option<u64>),
+    /// Summarise the conversation, to make room.
+    Compact,
     /// Send this prompt: a command that a user wrote.
     Prompt(String),
     /// List the commands.
@@ -46,6 +48,8 @@ pub fn available(modes: &Modes, own: &[UserCommand]) -> Vec<AvailableCommand> {
     );
     commands
         .push(AvailableCommand::new("permissions", "List the rules and the remembered answers that hold"));
+    commands
+        .push(AvailableCommand::new("compact", "Summarise the older part of the conversation, to make room"));
     let undo = AvailableCommand::new("undo", "Put back the files that the last turn, or turn N, changed");
     commands.push(undo.input(input("the number of a turn (optional)")));
     commands.push(AvailableCommand::new("help", "List these commands"));
@@ -65,6 +69,7 @@ pub fn parse(content: &[ContentBlock], modes: &Modes, own: &[UserCommand]) -> Op
     match name {
         "help" => Some(Command::Help),
         "permissions" => Some(Command::Permissions),
+        "compact" => Some(Command::Compact),
         "undo" if rest.is_empty() => Some(Command::Undo(None)),
         "undo" => rest.parse().ok().map(|turn| Command::Undo(Some(turn))),
         "mode" if rest.is_empty() => Some(Command::SayMode),
@@ -84,7 +89,7 @@ pub fn without_command(content: &[ContentBlock], command: &Command) -> Vec<Conte
     let rest = match command {
         Command::SetMode { rest, .. } => rest.as_str(),
         Command::Prompt(text) => text.as_str(),
-        Command::SayMode | Command::Help | Command::Permissions | Command::Undo(_) => "",
+        Command::SayMode | Command::Help | Command::Permissions | Command::Compact | Command::Undo(_) => "",
     };
     let first = (!rest.is_empty()).then(|| ContentBlock::from(rest));
     first.into_iter().chain(content.iter().skip(1).cloned()).collect()
@@ -118,6 +123,7 @@ mod tests {
         check("/undo", Some(Command::Undo(None)));
         check("/undo 3", Some(Command::Undo(Some(3))));
         check("/undo that", None);
+        check("/compact", Some(Command::Compact));
         check("/review it all ", Some(Command::Prompt("Review it all.".into())));
         check("/reviews", None);
         for prompt in ["/etc/hosts is odd", "/planning", "plan", "/", "", "//plan"] {

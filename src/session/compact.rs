@@ -9,7 +9,7 @@ use super::actor::Actor;
 use super::compaction::{self, Fill};
 use super::turn::{Turn, TurnError};
 use super::turn_message::TurnMessage;
-use crate::acp::StopReason;
+use crate::acp::{MessageId, StopReason};
 use crate::event::{Compaction, SessionEvent};
 use crate::model::{ModelError, ModelEvent, ModelRequest, ModelStop};
 
@@ -98,12 +98,32 @@ impl Turn {
         tokio::select! {
             biased;
             () = self.cancel.cancelled() => Ok(Some(StopReason::Cancelled)),
-            done = self.summarise(summary) => done.map(|()| None),
+            done = self.summarise(summary) => done.map(|_| None),
         }
     }
 
-    /// Has the model write a summary. That it failed is the actor's to know: the turn goes on with what there is.
-    async fn summarise(&self, summary: Summary) -> Result<(), TurnError> {
+    /// Summarises because the user wants it, and says if there is nothing to show for it.
+    pub(super) async fn compact(&self) -> Result<StopReason, TurnError> {
+        let said = match self.ask_actor(|reply| TurnMessage::MakeRoom { reply }).await? {
+            None => Some("There is nothing to summarise yet.\n".to_owned()),
+            Some(summary) => tokio::select! {
+                biased;
+                () = self.cancel.cancelled() => return Ok(StopReason::Cancelled),
+                done = self.summarise(summary) => {
+                    done?.map(|reason| format!("Nothing was summarised: {reason}.\n"))
+                }
+            },
+        };
+        if let Some(text) = said {
+            let message_id = MessageId::new(format!("msg_{}_1", self.number));
+            self.post_event(SessionEvent::Notice { message_id, text }).await?;
+        }
+        Ok(StopReason::EndTurn)
+    }
+
+    /// Has the model write a summary. That it failed is the actor's to know: the turn goes on with what there is. Returns why
+    /// there is none.
+    async fn summarise(&self, summary: Summary) -> Result<Option<String>, TurnError> {
         let Summary { request, id, kept } = summary;
         self.post_event(SessionEvent::Compaction { id: id.clone(), stage: Compaction::Begun }).await?;
         let mut reply = self.model.reply(request);
@@ -130,6 +150,8 @@ impl Turn {
             }
         };
         let room = self.room().await;
-        self.post(TurnMessage::Summarised(Summarised { id, kept, outcome }, room)).await
+        let reason = outcome.as_ref().err().map(|error| error.text.clone());
+        self.post(TurnMessage::Summarised(Summarised { id, kept, outcome }, room)).await?;
+        Ok(reason)
     }
 }

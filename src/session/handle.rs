@@ -114,6 +114,8 @@ pub(super) enum Wish {
 /// A prompt that is to be answered.
 pub(super) struct Prompt {
     pub(super) content: Vec<ContentBlock>,
+    /// Nothing is for the model but to summarise what there is.
+    pub(super) compacts: bool,
     /// What the user typed, where that is more.
     pub(super) typed: Option<Vec<ContentBlock>>,
     pub(super) cancel: CancellationToken,
@@ -180,7 +182,13 @@ impl SessionHandle {
         cancel: CancellationToken,
     ) -> Result<PromptEnd, AgentError> {
         let (reply, mut answer) = oneshot::channel();
-        self.post(SessionCommand::Prompt(Prompt { content, typed: None, cancel: cancel.clone(), reply }))?;
+        self.post(SessionCommand::Prompt(Prompt {
+            content,
+            compacts: false,
+            typed: None,
+            cancel: cancel.clone(),
+            reply,
+        }))?;
         tokio::select! {
             biased;
             answer = &mut answer => return answer.unwrap_or(Err(AgentError::SessionDied)),

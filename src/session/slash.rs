@@ -29,7 +29,7 @@ impl Actor {
         command::parse(&prompt.content, &self.shared.modes, &self.shared.commands).is_some_and(|command| {
             match &command {
                 Command::Help | Command::SayMode | Command::Permissions | Command::Undo(_) => true,
-                Command::Prompt(_) => false,
+                Command::Prompt(_) | Command::Compact => false,
                 Command::SetMode { .. } => command::without_command(&prompt.content, &command).is_empty(),
             }
         })
@@ -42,7 +42,7 @@ impl Actor {
         let mut refused = false;
         let said = match &command {
             Command::Help => command::help(&self.shared.modes, &self.shared.commands),
-            Command::Prompt(_) => String::new(),
+            Command::Prompt(_) | Command::Compact => String::new(),
             Command::SayMode => self.say_mode(),
             Command::Permissions => self.say_permissions(),
             Command::Undo(turn) => match self.undo(*turn, Undoer::Session).await {
@@ -74,6 +74,11 @@ impl Actor {
         };
         let typed = std::mem::take(&mut prompt.content);
         prompt.content = command::without_command(&typed, &command);
+        if command == Command::Compact {
+            prompt.compacts = true;
+            prompt.typed = Some(typed);
+            return Some(prompt);
+        }
         let goes_on = matches!(command, Command::SetMode { .. } | Command::Prompt(_)) && !refused;
         if goes_on && !prompt.content.is_empty() {
             // What stands behind a mode may be a command of the user's.

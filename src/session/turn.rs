@@ -24,6 +24,8 @@ use crate::workspace::Workspace;
 /// What a turn is made of.
 pub(super) struct Turn {
     pub(super) number: u64,
+    /// It summarises, and nothing else.
+    pub(super) compacts: bool,
     pub(super) model: Arc<dyn Model>,
     pub(super) tools: Toolset,
     pub(super) workspace: Workspace,
@@ -84,7 +86,7 @@ pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
         // What changed between the turns is not this one's.
         shadow.take_up(&turn.cancel).await;
     }
-    let outcome = take_steps(&turn).await;
+    let outcome = if turn.compacts { turn.compact().await } else { take_steps(&turn).await };
     let begun = turn.ask_actor(|reply| TurnMessage::Jobs { reply }).await?;
     if let Some(shadow) = begun.or(running) {
         // The session may be over.

@@ -22,7 +22,7 @@ const FROM_TURN: usize = 64;
 
 impl Actor {
     pub(super) async fn begin_turn(&mut self, prompt: Prompt) {
-        let Prompt { content, typed, cancel, reply } = prompt;
+        let Prompt { content, compacts, typed, cancel, reply } = prompt;
         self.session.turns += 1;
         let turn = self.session.turns;
         self.denials = DenialCount::default();
@@ -41,6 +41,7 @@ impl Actor {
         let (to_actor, messages) = mpsc::channel(FROM_TURN);
         let running = Turn {
             number: turn,
+            compacts,
             model: Arc::clone(&self.shared.model),
             tools: self.shared.tools.clone(),
             workspace: self.session.workspace.clone(),

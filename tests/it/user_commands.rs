@@ -98,3 +98,30 @@ fn files_of_the_project_and_the_user_are_read_and_broken_ones_are_said() {
         assert!(errors.contains(said), "{said}: {errors}");
     }
 }
+
+#[tokio::test]
+async fn the_conversation_is_summarised_when_the_user_wants_it() {
+    let place = Place::new();
+    let mut h = place.agent(setup());
+    let session = h.session().await;
+    let said = |messages: &[Value]| messages.iter().map(Value::to_string).collect::<String>();
+    let nothing = turn(&mut h, &session, "/compact", &[]).await;
+    assert!(said(&nothing).contains("There is nothing to summarise yet."), "{nothing:?}");
+    for number in 0..6 {
+        let long = format!("{number} ").repeat(2000);
+        turn(&mut h, &session, &format!("question {number}"), &[&[text(&long)]]).await;
+    }
+    let done = turn(&mut h, &session, "/compact", &[&[text("All was said.")]]).await;
+    assert!(said(&done).contains("The older part of the conversation was summarised"), "{done:?}");
+    turn(&mut h, &session, "and now?", &[&[text("Well.")]]).await;
+    let mut last = None;
+    for _ in 0..8 {
+        last = Some(h.stage.next_request(&session).await);
+    }
+    let request = format!("{:?}", last.unwrap().messages);
+    assert!(request.contains("All was said.") && !request.contains("question 0"), "{request}");
+    // A summary that fails leaves everything as it was.
+    let failed = turn(&mut h, &session, "/compact", &[&[]]).await;
+    assert!(said(&failed).contains("Nothing was summarised: the summary is empty."), "{failed:?}");
+    h.end().await;
+}
