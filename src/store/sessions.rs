@@ -42,6 +42,8 @@ pub struct StoredSession {
     pub is_open_elsewhere: bool,
     /// Its chain was begun.
     pub is_chained: bool,
+    /// The session that it was copied from, if it was.
+    pub forked_from: Option<String>,
 }
 
 /// An event as it is kept.
@@ -98,7 +100,7 @@ pub enum OpenError {
 const COLUMNS: &str = "id, cwd, directories, mode, title, created_at, updated_at, system_prompt, model, effort, owner, \
     (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE session_id = sessions.id), \
     coalesce((SELECT turn FROM events WHERE session_id = sessions.id ORDER BY seq DESC LIMIT 1), 0), \
-    (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained";
+    (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained, forked_from";
 
 impl Store {
     /// A session, whoever has it open.
@@ -351,6 +353,7 @@ fn read(row: &rusqlite::Row<'_>, connection: &Connection, owner: &Owner) -> rusq
         turns: row.get::<_, i64>(12)?.cast_unsigned(),
         head,
         is_chained: row.get(14)?,
+        forked_from: row.get(15)?,
         is_open_elsewhere: owned_by.is_some_and(|owned_by| owner.is_other(&owned_by)),
         id,
     })

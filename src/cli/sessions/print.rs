@@ -19,8 +19,9 @@ pub(super) fn line(session: &StoredSession, with_folder: bool, output: &mut impl
     let StoredSession { id, cwd, mode, title, updated_at, .. } = session;
     let mode = mode.as_deref().unwrap_or("-");
     let title = printable(title.as_deref().unwrap_or("(no prompt yet)"));
+    let fork = if session.forked_from.is_some() { "  (a fork)" } else { "" };
     let open = if session.is_open_elsewhere { "  (open)" } else { "" };
-    write!(output, "{id}  {} UTC  {mode:8}  {title}{open}", time_text(*updated_at))?;
+    write!(output, "{id}  {} UTC  {mode:8}  {title}{fork}{open}", time_text(*updated_at))?;
     if with_folder {
         write!(output, "  {}", printable(&cwd.display().to_string()))?;
     }
@@ -40,6 +41,7 @@ pub(super) fn summary(session: &StoredSession) -> Value {
         "turns": session.turns,
         "events": session.events,
         "open": session.is_open_elsewhere,
+        "forkedFrom": session.forked_from,
         "head": { "length": session.head.length, "hash": session.head.hash },
     })
 }
@@ -51,6 +53,9 @@ pub(super) fn head(session: &StoredSession, output: &mut impl Write) -> io::Resu
     writeln!(output, "folder   {}", session.cwd.display())?;
     for folder in &session.directories {
         writeln!(output, "         {}", folder.display())?;
+    }
+    if let Some(from) = &session.forked_from {
+        writeln!(output, "fork of  {from}")?;
     }
     writeln!(output, "mode     {}", session.mode.as_deref().unwrap_or("-"))?;
     writeln!(output, "begun    {} UTC", time_text(session.created_at))?;
