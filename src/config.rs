@@ -246,13 +246,18 @@ pub fn working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
 pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
     match location(flags.store.as_deref(), environment)? {
         Location::File(path) => Ok(path),
-        Location::Memory => bail!("there is no record: it is kept in memory only"),
+        Location::Memory | Location::Reading(_) => bail!("there is no record: it is kept in memory only"),
     }
 }
 
 /// Opens a record that is there.
 pub fn open_store(path: PathBuf) -> std::io::Result<Store> {
     Store::open(Location::File(path), Sync::Normal)
+}
+
+/// Opens a record that is there and cannot be written.
+pub fn read_store(path: PathBuf) -> std::io::Result<Store> {
+    Store::open(Location::Reading(path), Sync::Normal)
 }
 
 /// Milliseconds since 1970.

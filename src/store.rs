@@ -37,6 +37,8 @@ pub enum Location {
     Memory,
     /// In this file, which is created if it is missing.
     File(PathBuf),
+    /// In this file, which is there and is only read: a copy, or one that this user may not write.
+    Reading(PathBuf),
 }
 
 /// What a commit outlives.

@@ -125,7 +125,10 @@ pub(super) async fn run(
     if let Ask::SetMode { .. } | Ask::Undo { .. } = ask {
         return change(ask, flags, environment, output).await;
     }
-    let store = open(flags, &environment)?;
+    let store = match ask {
+        Ask::List { .. } | Ask::Show { .. } | Ask::Export { .. } => open_to_read(flags, &environment).await?,
+        _ => open(flags, &environment)?,
+    };
     match ask {
         Ask::List { all, limit, json } => {
             let here = std::fs::canonicalize(config::working_folder(flags)?)?;
@@ -185,7 +188,7 @@ pub(super) async fn audit(
     environment: &Environment,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let store = open(flags, environment)?;
+    let store = open_to_read(flags, environment).await?;
     let session = find(&store, &asked.session).await?;
     let evidence = store.evidence(&session.id).await?.context("the session is gone")?;
     let effects = Toolset::effects();
@@ -278,6 +281,21 @@ fn open(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
     }
     Store::check(&path).with_context(|| path.display().to_string())?;
     Ok(config::open_store(path)?)
+}
+
+/// Opens a record to look at it: one that cannot be written, too.
+async fn open_to_read(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
+    let path = config::store_file(flags, environment)?;
+    if !path.is_file() || Store::check(&path).is_ok() {
+        return open(flags, environment);
+    }
+    let store = config::read_store(path.clone())?;
+    // What is wrong with the file is known once it was asked for something.
+    store.sessions(Listing { limit: 1, ..Listing::default() }).await?;
+    match store.substituted() {
+        Some(reason) => bail!("{}: the record cannot be read: {reason}", path.display()),
+        None => Ok(store),
+    }
 }
 
 async fn each_event(

@@ -143,7 +143,7 @@ fn modes(flags: &Flags, environment: &Environment) -> State {
 
 fn store(flags: &Flags, environment: &Environment) -> State {
     match location(flags.store.as_deref(), environment) {
-        Ok(Location::Memory) => State::Absent("in memory only".into()),
+        Ok(Location::Memory | Location::Reading(_)) => State::Absent("in memory only".into()),
         Ok(Location::File(path)) if !path.exists() => match can_be_made(&path) {
             Ok(()) => State::Absent(format!("{}: made with the first session", path.display())),
             Err(error) => {

@@ -3,11 +3,12 @@
 //! `PRAGMA user_version` counts the migrations that a file has had. Each is applied once, in its own transaction; a
 //! file from a newer Modegate is refused.
 
-use std::path::Path;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::Sync;
 
@@ -156,6 +157,16 @@ pub enum OpenError {
         /// What this version has.
         known: usize,
     },
+    /// The file is only read, and is of another version.
+    #[error(
+        "it has schema {found}, not {known}, and cannot be brought up to date because it cannot be written"
+    )]
+    Other {
+        /// What the file says.
+        found: i64,
+        /// What this version has.
+        known: usize,
+    },
 }
 
 /// A database that ends with the process.
@@ -178,6 +189,34 @@ pub fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
             }
             opened => return opened,
         }
+    }
+}
+
+/// A database in a file that is only read. It has to be of this version: nothing can be brought up to date.
+pub fn open_reading(path: &Path) -> Result<Connection, OpenError> {
+    let log = {
+        let mut name = path.as_os_str().to_owned();
+        name.push("-wal");
+        PathBuf::from(name)
+    };
+    let is_settled = std::fs::metadata(log).map_or(true, |metadata| metadata.len() == 0);
+    let connection = if is_settled {
+        // Nobody writes: without this, SQLite would want to make files beside it.
+        let mut name = String::from("file:");
+        for byte in path.as_os_str().as_encoded_bytes() {
+            write!(name, "%{byte:02X}").expect("writing to a string cannot fail");
+        }
+        name.push_str("?immutable=1");
+        Connection::open_with_flags(name, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)?
+    } else {
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?
+    };
+    connection.busy_timeout(BUSY)?;
+    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if usize::try_from(found).is_ok_and(|found| found == MIGRATIONS.len()) {
+        Ok(connection)
+    } else {
+        Err(OpenError::Other { found, known: MIGRATIONS.len() })
     }
 }
 

@@ -184,3 +184,29 @@ async fn a_record_of_every_earlier_version_is_brought_up_to_date_and_nothing_is_
         assert_eq!(usize::try_from(version).unwrap(), schema::MIGRATIONS.len());
     }
 }
+
+#[tokio::test]
+async fn a_record_that_is_only_read_is_left_as_it_is_and_has_to_be_of_this_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, copy) = (dir.path().join("store.db"), dir.path().join("a copy?#%.db"));
+    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    store.post(session("s"));
+    store.post(text("s", 0, "hello"));
+    store.flush().await.unwrap();
+    Connection::open(&path).unwrap().execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
+    let before = fs::read(&copy).unwrap();
+    let listing = || sessions::Listing { limit: 9, ..Default::default() };
+    let reading = Store::open(Location::Reading(copy.clone()), Sync::Normal).unwrap();
+    let found = reading.sessions(listing()).await.unwrap();
+    assert_eq!((found.len(), found[0].events, reading.substituted()), (1, 1, None));
+    reading.post(text("s", 1, "more"));
+    assert!(reading.flush().await.is_err(), "nothing is written");
+    drop(reading);
+    let beside = |ending: &str| dir.path().join(format!("a copy?#%.db{ending}"));
+    assert!(!beside("-owners").exists() && !beside("-wal").exists());
+    assert_eq!(fs::read(&copy).unwrap(), before);
+    Connection::open(&copy).unwrap().pragma_update(None, "user_version", 1).unwrap();
+    let old = Store::open(Location::Reading(copy), Sync::Normal).unwrap();
+    old.sessions(listing()).await.unwrap();
+    assert!(old.substituted().unwrap().contains("it has schema 1"));
+}

@@ -34,6 +34,11 @@ pub(super) fn open_or_memory(
     let in_memory = || Ok(Database { connection: schema::open_memory()?, owner: Owner::alone(), file: None });
     let opened = match location {
         Location::Memory => in_memory(),
+        Location::Reading(path) => schema::open_reading(path).map(|connection| Database {
+            connection,
+            owner: Owner::alone(),
+            file: None,
+        }),
         Location::File(path) => schema::open_file(path, sync).and_then(|connection| {
             let (owner, file) = (Owner::beside(path)?, Some(place::Place::of(path)?));
             Ok(Database { connection, owner, file })
