@@ -25,7 +25,7 @@ pub use content::ToolContent;
 pub use job::Job;
 pub use shadow::SharedShadow;
 pub use switch_mode::Proposal;
-pub use toolset::{Toolset, unknown_tool};
+pub use toolset::{Toolset, effect_of, unknown_tool};
 
 pub mod content;
 

@@ -1,6 +1,6 @@
 //! The tools there are, and those of a session.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::{
     Tool, apply_patch, delete_file, directory_tree, edit_file, find_files, jobs, list_directory, move_file,
@@ -22,23 +22,34 @@ pub struct Toolset {
 const TOO_WIDE: &str = "There are no read-only commands in this session: its folder is your home folder, the root of the \
     file system, or a folder around them, and these are not readable as a whole.\n\n";
 
-/// The tools that run commands and look after them.
-const COMMAND_TOOLS: [&str; 6] = [
-    "shell_read_only",
-    "shell",
-    "run_background_job",
-    "list_background_jobs",
-    "view_background_job",
-    "stop_background_job",
+/// The tools that run commands and look after them, and what they do.
+const COMMAND_TOOLS: [(&str, Effect); 6] = [
+    ("shell_read_only", Effect::Read),
+    ("shell", Effect::Execute),
+    ("run_background_job", Effect::Execute),
+    ("list_background_jobs", Effect::Session),
+    ("view_background_job", Effect::Session),
+    ("stop_background_job", Effect::Session),
 ];
+
+/// What each of Modegate's own tools does, whether or not a session has it.
+fn effects() -> Vec<(&'static str, Effect)> {
+    let tools = Toolset::built_in();
+    tools.iter().map(|tool| (tool.spec().name, tool.spec().effect)).chain(COMMAND_TOOLS).collect()
+}
+
+/// What a tool of Modegate's own does; none: there is no such tool.
+pub fn effect_of(name: &str) -> Option<Effect> {
+    static EFFECTS: LazyLock<Vec<(&str, Effect)>> = LazyLock::new(effects);
+    EFFECTS.iter().find(|(tool, _)| *tool == name).map(|(_, effect)| *effect)
+}
 
 /// Whether a pattern over names can be about a tool of Modegate's own, or about a server's; else the nearest name.
 pub fn unknown_tool(pattern: &str) -> Option<String> {
     if pattern.contains(['*', '?', '[', '{']) || pattern.starts_with("mcp__") {
         return None;
     }
-    let tools = Toolset::built_in();
-    let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name).chain(COMMAND_TOOLS).collect();
+    let names: Vec<&str> = effects().into_iter().map(|(name, _)| name).collect();
     (!names.contains(&pattern)).then(|| crate::mode::definition::nearest(pattern, &names).to_owned())
 }
 
@@ -67,18 +78,6 @@ impl Toolset {
             Arc::new(delete_file::DeleteFile::new()),
         ];
         Self::new(tools)
-    }
-
-    /// What each of Modegate's own tools does.
-    pub fn effects() -> Vec<(String, Effect)> {
-        let tools = Self::built_in();
-        let known = tools.iter().map(|tool| (tool.spec().name.to_owned(), tool.spec().effect));
-        // Those that come with a session's shell: all but the ones that look or stop run something.
-        let command = |name: &&str| {
-            let runs = ["shell", "run_background_job"].contains(name);
-            ((*name).to_owned(), if runs { Effect::Execute } else { Effect::Read })
-        };
-        known.chain(COMMAND_TOOLS.iter().map(command)).collect()
     }
 
     /// These tools, and commands that are run with a shell.

@@ -9,7 +9,7 @@ use modegate::acp::SessionId;
 use modegate::audit::{Report, audit};
 use modegate::process::shell::Sandbox;
 use modegate::store::{Location, Store, Sync};
-use modegate::tool::Toolset;
+use modegate::tool::{Toolset, effect_of};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -143,8 +143,6 @@ async fn nothing_is_put_back_where_it_was_changed_since_or_where_the_mode_change
 pub async fn report(store: &Path, session: &str, kept: Option<&str>) -> Report {
     let store = Store::open(Location::File(store.to_owned()), Sync::Normal).unwrap();
     let evidence = store.evidence(&SessionId::new(session)).await.unwrap().unwrap();
-    let effects = Toolset::effects();
-    let effect_of = |name: &str| effects.iter().find(|(tool, _)| tool == name).map(|(_, effect)| *effect);
     audit(&evidence, effect_of, kept)
 }
 
