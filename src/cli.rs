@@ -17,6 +17,7 @@ use crate::transcript::{lockstep, record, replay::Replay};
 use crate::transport::Transport;
 use crate::{client, rpc};
 
+mod audit;
 mod catalogue;
 mod doctor;
 mod modes;
@@ -108,7 +109,7 @@ enum Command {
     #[command(subcommand)]
     Sessions(sessions::Ask),
     /// Check a session's record: whether it holds together, and whether what was done was allowed
-    Audit(sessions::Audited),
+    Audit(audit::Asked),
     /// Say what works here and what does not: settings, keys, store, kernel, commands
     Doctor,
 }
@@ -194,7 +195,7 @@ where
         Some(Command::Doctor) => return doctor::run(&flags, &environment, output).await,
         Some(Command::Modes(ask)) => return modes::run(ask, &flags, &environment, output, errors).await,
         Some(Command::Sessions(ask)) => return sessions::run(ask, &flags, environment, output).await,
-        Some(Command::Audit(asked)) => return sessions::audit(asked, &flags, &environment, output).await,
+        Some(Command::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
         Some(Command::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),
         Some(Command::Replay { .. } | Command::Setup(_)) | None => {}

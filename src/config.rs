@@ -250,14 +250,9 @@ pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<Pa
     }
 }
 
-/// Opens a record that is there.
-pub fn open_store(path: PathBuf) -> std::io::Result<Store> {
-    Store::open(Location::File(path), Sync::Normal)
-}
-
-/// Opens a record that is there and cannot be written.
-pub fn read_store(path: PathBuf) -> std::io::Result<Store> {
-    Store::open(Location::Reading(path), Sync::Normal)
+/// A length of time as people write it, in milliseconds; see [`crate::ids::duration_ms`].
+pub fn duration_ms(text: &str) -> Option<i64> {
+    crate::ids::duration_ms(text)
 }
 
 /// Milliseconds since 1970.

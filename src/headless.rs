@@ -13,7 +13,7 @@ use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
 use view::View;
 
-pub use view::Format;
+pub use view::{Format, printable};
 
 mod view;
 

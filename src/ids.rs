@@ -67,6 +67,15 @@ pub fn hash_bytes(bytes: &[u8]) -> String {
     })
 }
 
+/// A length of time as people write it (`30d`, `12h`, `2 weeks`), in milliseconds. A day has 24 hours; months and years have no
+/// one length.
+pub fn duration_ms(text: &str) -> Option<i64> {
+    let span: jiff::Span = text.parse().ok()?;
+    let total = span.total((jiff::Unit::Millisecond, jiff::SpanRelativeTo::days_are_24_hours())).ok()?;
+    #[expect(clippy::cast_possible_truncation, reason = "a span is bounded to some twenty thousand years")]
+    (total >= 0.0).then_some(total as i64)
+}
+
 /// A time in milliseconds since 1970 as ISO 8601 has it, in UTC.
 pub fn time_iso(at_ms: i64) -> String {
     jiff::Timestamp::from_millisecond(at_ms).map_or_else(|_| at_ms.to_string(), |at| at.to_string())
@@ -76,4 +85,20 @@ pub fn time_iso(at_ms: i64) -> String {
 pub fn time_text(at_ms: i64) -> String {
     jiff::Timestamp::from_millisecond(at_ms)
         .map_or_else(|_| at_ms.to_string(), |at| at.strftime("%F %T").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_are_read() {
+        const HOUR: i64 = 3_600_000;
+        assert_eq!(duration_ms("12h"), Some(12 * HOUR));
+        assert_eq!(duration_ms("30d"), Some(30 * 24 * HOUR));
+        assert_eq!(duration_ms("8w"), Some(56 * 24 * HOUR));
+        for bad in ["", "30", "d", "soon", "-3d", "1 month", "99999999999999999999d"] {
+            assert_eq!(duration_ms(bad), None, "{bad}");
+        }
+    }
 }

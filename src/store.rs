@@ -21,9 +21,9 @@ pub mod catalogue;
 pub mod checkpoint;
 pub mod entry;
 pub mod evidence;
+mod files;
 pub mod log;
 mod owner;
-mod place;
 mod record;
 mod row;
 mod schema;
@@ -92,6 +92,20 @@ impl Store {
         let writer = move || writer::write(writer::open_or_memory(&location, sync, &why), queue);
         thread::Builder::new().name("store".into()).spawn(writer)?;
         Ok(Self { commands, is_memory, waiting: Arc::default(), substituted })
+    }
+
+    /// Opens a record at once, and does without if that cannot be done: for those who came for what is in it.
+    ///
+    /// # Errors
+    /// It cannot be used.
+    pub fn open_now(location: &Location) -> Result<Self, StoreError> {
+        let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
+        let database = writer::open(location, Sync::Normal).map_err(|error| failed(&error))?;
+        let (commands, queue) = mpsc::unbounded_channel();
+        let writer = move || writer::write(Some(database), queue);
+        thread::Builder::new().name("store".into()).spawn(writer).map_err(|error| failed(&error))?;
+        let is_memory = *location == Location::Memory;
+        Ok(Self { commands, is_memory, waiting: Arc::default(), substituted: Arc::default() })
     }
 
     /// Whether a file can be used, or made; the error says why not.

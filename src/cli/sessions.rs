@@ -1,23 +1,20 @@
-//! `modegate sessions` and `modegate audit`: what is kept of sessions, for the person at the command line.
+//! `modegate sessions`: what is kept of sessions, for the person at the command line.
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Subcommand, ValueEnum};
-use serde_json::json;
 
 use crate::acp::{SessionId, SessionModeId};
 use crate::agent::Agent;
-use crate::audit::{self, Report};
 use crate::client;
 use crate::config::environment::Environment;
 use crate::config::{self, Config, Flags, Parts};
-use crate::store::Store;
+use crate::session::SessionHandle;
 use crate::store::sessions::{Listing, OpenError, StoredSession};
-use crate::tool::Toolset;
+use crate::store::{Location, Store};
 
 mod print;
 
@@ -102,19 +99,6 @@ pub(super) enum Format {
     Jsonl,
 }
 
-/// What is to be audited.
-#[derive(Debug, clap::Args)]
-pub(super) struct Audited {
-    /// The session's id
-    session: String,
-    /// One JSON object
-    #[arg(long)]
-    json: bool,
-    /// A hash that you have kept: it has to be in the chain
-    #[arg(long, value_name = "HASH", value_parser = whole_hash)]
-    head: Option<String>,
-}
-
 /// Does it.
 pub(super) async fn run(
     ask: Ask,
@@ -122,15 +106,9 @@ pub(super) async fn run(
     environment: Environment,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    if let Ask::SetMode { .. } | Ask::Undo { .. } = ask {
-        return change(ask, flags, environment, output).await;
-    }
-    let store = match ask {
-        Ask::List { .. } | Ask::Show { .. } | Ask::Export { .. } => open_to_read(flags, &environment).await?,
-        _ => open(flags, &environment)?,
-    };
     match ask {
         Ask::List { all, limit, json } => {
+            let store = open_to_read(flags, &environment)?;
             let here = std::fs::canonicalize(config::working_folder(flags)?)?;
             let listing = Listing { cwd: (!all).then_some(here), limit, ..Listing::default() };
             let sessions = store.sessions(listing).await?;
@@ -150,11 +128,13 @@ pub(super) async fn run(
             }
         }
         Ask::Show { id } => {
+            let store = open_to_read(flags, &environment)?;
             let session = find(&store, &id).await?;
             print::head(&session, &mut output)?;
             each_event(&store, &session, |kept| print::brief(kept, &mut output)).await?;
         }
         Ask::Export { id, format, output: file } => {
+            let store = open_to_read(flags, &environment)?;
             let session = find(&store, &id).await?;
             let mut file = file.as_deref().map(new_file).transpose()?;
             let mut output: &mut dyn Write = file.as_mut().map_or(&mut output, |file| file);
@@ -169,75 +149,28 @@ pub(super) async fn run(
             output.flush()?;
         }
         Ask::Delete { ids } => {
+            let store = open(flags, &environment)?;
             for id in ids {
                 let session = find(&store, &id).await?;
                 store.delete_session(&session.id).await.with_context(|| session.id.to_string())?;
                 writeln!(output, "deleted {}", session.id)?;
             }
         }
-        Ask::Prune { older_than, dry_run } => prune(&store, &older_than, dry_run, output).await?,
-        Ask::SetMode { .. } | Ask::Undo { .. } => unreachable!("they are done above"),
+        Ask::Prune { older_than, dry_run } => {
+            prune(&open(flags, &environment)?, &older_than, dry_run, output).await?;
+        }
+        Ask::SetMode { id, mode } => {
+            let kept = Kept::open(&id, flags, environment).await?;
+            let done = set_mode(&kept, mode, output).await;
+            kept.close(done).await?;
+        }
+        Ask::Undo { id, turn } => {
+            let kept = Kept::open(&id, flags, environment).await?;
+            let undone = kept.session.undo(turn).await.map_err(anyhow::Error::from);
+            kept.close(undone.and_then(|undone| Ok(print::undone(&undone, &mut output)?))).await?;
+        }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Audits a session. The exit code is 1 if something is wrong.
-pub(super) async fn audit(
-    asked: Audited,
-    flags: &Flags,
-    environment: &Environment,
-    mut output: impl Write,
-) -> anyhow::Result<ExitCode> {
-    let store = open_to_read(flags, environment).await?;
-    let session = find(&store, &asked.session).await?;
-    let evidence = store.evidence(&session.id).await?.context("the session is gone")?;
-    let effects = Toolset::effects();
-    let effect_of = |name: &str| effects.iter().find(|(tool, _)| tool == name).map(|(_, effect)| *effect);
-    let report = audit::audit(&evidence, effect_of, asked.head.as_deref());
-    if asked.json {
-        writeln!(output, "{}", as_json(&session, &report))?;
-    } else {
-        describe(&session, &report, &mut output)?;
-    }
-    Ok(if report.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn as_json(session: &StoredSession, report: &Report) -> serde_json::Value {
-    json!({
-        "session": session.id,
-        "ok": report.findings.is_empty(),
-        "head": report.head.as_ref().map(|head| json!({ "length": head.length, "hash": head.hash })),
-        "modeChanges": report.mode_changes,
-        "denials": report.denials,
-        "calls": report.calls,
-        "findings": report.findings,
-        "notes": report.notes,
-    })
-}
-
-fn describe(session: &StoredSession, report: &Report, output: &mut impl Write) -> std::io::Result<()> {
-    writeln!(output, "session  {}", session.id)?;
-    if let Some(head) = &report.head {
-        writeln!(output, "chain    {} entries, the last: {}", head.length, head.hash)?;
-    }
-    let Report { mode_changes, denials, calls, .. } = report;
-    writeln!(
-        output,
-        "in it    mode changes: {mode_changes}, denials: {denials}, calls that may change something: {calls}"
-    )?;
-    for finding in &report.findings {
-        writeln!(output, "WRONG    {finding}")?;
-    }
-    if report.findings.is_empty() && report.head.as_ref().is_some_and(|head| head.length > 0) {
-        writeln!(
-            output,
-            "ok       the chain holds together, and each call was allowed by what held when it was made"
-        )?;
-    }
-    for note in &report.notes {
-        writeln!(output, "note     {note}")?;
-    }
-    Ok(())
 }
 
 /// The session that is continued in this folder: the newest.
@@ -274,28 +207,26 @@ pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSess
     }
 }
 
-fn open(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
+/// The file of the record, which is there.
+fn existing(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
     let path = config::store_file(flags, environment)?;
     if !path.is_file() {
         bail!("there is no record yet at {}", path.display());
     }
-    Store::check(&path).with_context(|| path.display().to_string())?;
-    Ok(config::open_store(path)?)
+    Ok(path)
+}
+
+fn open(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
+    let path = existing(flags, environment)?;
+    Store::open_now(&Location::File(path.clone())).with_context(|| path.display().to_string())
 }
 
 /// Opens a record to look at it: one that cannot be written, too.
-async fn open_to_read(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
-    let path = config::store_file(flags, environment)?;
-    if !path.is_file() || Store::check(&path).is_ok() {
-        return open(flags, environment);
-    }
-    let store = config::read_store(path.clone())?;
-    // What is wrong with the file is known once it was asked for something.
-    store.sessions(Listing { limit: 1, ..Listing::default() }).await?;
-    match store.substituted() {
-        Some(reason) => bail!("{}: the record cannot be read: {reason}", path.display()),
-        None => Ok(store),
-    }
+pub(super) fn open_to_read(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
+    let path = existing(flags, environment)?;
+    Store::open_now(&Location::File(path.clone()))
+        .or_else(|error| Store::open_now(&Location::Reading(path.clone())).map_err(|_| error))
+        .with_context(|| path.display().to_string())
 }
 
 async fn each_event(
@@ -315,9 +246,8 @@ async fn each_event(
 }
 
 async fn prune(store: &Store, time: &str, dry_run: bool, mut output: impl Write) -> anyhow::Result<()> {
-    let age = duration(time)
-        .with_context(|| format!("--older-than {time}: a number of hours, days or weeks: 12h, 30d, 8w"))?;
-    let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+    let age = config::duration_ms(time)
+        .with_context(|| format!("--older-than {time}: a time such as 12h, 30d or 8w"))?;
     let old = store.sessions_before(config::now_ms().saturating_sub(age)).await?;
     let mut deleted = 0;
     for id in old {
@@ -341,88 +271,44 @@ async fn prune(store: &Store, time: &str, dry_run: bool, mut output: impl Write)
     Ok(())
 }
 
-/// A hash as the chain has it: a part of one, or a slip of the pen, is no sign of tampering.
-fn whole_hash(text: &str) -> Result<String, String> {
-    let is_one = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_one.then(|| text.to_ascii_lowercase()).ok_or_else(|| "a hash has 64 hexadecimal digits".to_owned())
+async fn set_mode(kept: &Kept, mode: String, mut output: impl Write) -> anyhow::Result<()> {
+    match kept.session.set_mode_from_command_line(SessionModeId::new(mode)).await? {
+        None => writeln!(output, "{}: is in that mode already", kept.id)?,
+        Some(head) => {
+            let mode = kept.session.look().await?.modes.current_mode_id;
+            writeln!(output, "{}: {mode} mode; head of the record {}", kept.id, head.hash)?;
+        }
+    }
+    Ok(())
 }
 
-fn duration(text: &str) -> Option<Duration> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
-    let hours = match unit {
-        "h" => 1,
-        "d" => 24,
-        "w" => 7 * 24,
-        _ => return None,
-    };
-    Some(Duration::from_secs(number.parse::<u64>().ok()?.checked_mul(hours * 3600)?))
+/// A session that is opened to be changed: by the session itself, so that the same holds as in a conversation.
+struct Kept {
+    id: SessionId,
+    session: SessionHandle,
+    agent: Agent,
 }
 
-/// What goes through the session itself, so that the same rules hold as in a conversation.
-async fn change(
-    ask: Ask,
-    flags: &Flags,
-    environment: Environment,
-    mut output: impl Write,
-) -> anyhow::Result<ExitCode> {
-    // A record that is not there is not made.
-    open(flags, &environment)?;
-    let Parts { shared, surroundings, .. } = Config::new(flags, environment)?.into_parts()?;
-    let store = shared.store.clone();
-    // Nobody is there to be told.
-    let (client, _end) = client::channel();
-    let agent = Agent::new(shared, surroundings, client, None);
-    let id = match &ask {
-        Ask::SetMode { id, .. } | Ask::Undo { id, .. } => find(&store, id).await?.id,
-        _ => unreachable!("only these come here"),
-    };
-    let session = agent.open_kept(&id).await?;
-    let done = match ask {
-        Ask::SetMode { mode, .. } => match session.set_mode_from_command_line(SessionModeId::new(mode)).await
-        {
-            Ok(Some(head)) => writeln!(
-                output,
-                "{id}: {} mode; head of the record {}",
-                mode_of(&store, &id).await?,
-                head.hash
-            ),
-            Ok(None) => writeln!(output, "{id}: is in that mode already"),
-            Err(error) => return close(&agent, Err(error.into())).await,
-        },
-        Ask::Undo { turn, .. } => match session.undo(turn).await {
-            Ok(undone) => print::undone(&undone, &mut output),
-            Err(error) => return close(&agent, Err(error.into())).await,
-        },
-        _ => unreachable!("only these come here"),
-    };
-    close(&agent, done.map_err(Into::into)).await
-}
+impl Kept {
+    async fn open(part: &str, flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
+        // A record that is not there is not made.
+        existing(flags, &environment)?;
+        let Parts { shared, surroundings, .. } = Config::new(flags, environment)?.into_parts()?;
+        let id = find(&shared.store, part).await?.id;
+        // Nobody is there to be told.
+        let (client, _end) = client::channel();
+        let agent = Agent::new(shared, surroundings, client, None);
+        let session = agent.open_kept(&id).await?;
+        Ok(Self { id, session, agent })
+    }
 
-async fn close(agent: &Agent, outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
-    agent.close().await;
-    outcome.map(|()| ExitCode::SUCCESS)
-}
-
-async fn mode_of(store: &Store, id: &SessionId) -> anyhow::Result<String> {
-    Ok(store.session(id).await?.and_then(|session| session.mode).unwrap_or_default())
+    async fn close(self, outcome: anyhow::Result<()>) -> anyhow::Result<()> {
+        self.agent.close().await;
+        outcome
+    }
 }
 
 fn new_file(path: &std::path::Path) -> anyhow::Result<std::fs::File> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true).open(path).with_context(|| path.display().to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_read() {
-        assert_eq!(duration("12h"), Some(Duration::from_secs(12 * 3600)));
-        assert_eq!(duration("30d"), Some(Duration::from_secs(30 * 24 * 3600)));
-        assert_eq!(duration("8w"), Some(Duration::from_secs(56 * 24 * 3600)));
-        for bad in ["", "30", "d", "3m", "-3d", "99999999999999999999d"] {
-            assert_eq!(duration(bad), None, "{bad}");
-        }
-    }
 }

@@ -23,7 +23,7 @@ pub enum Format {
 }
 
 /// Text without what a terminal would obey: files and prompts are quoted in it.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 

@@ -8,6 +8,8 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::files::{private_file, private_folder};
+
 /// What a process's own folder is called behind its id.
 const FILES: &str = "files";
 
@@ -33,7 +35,7 @@ impl Owner {
         let mut name = store.file_name().unwrap_or_default().to_owned();
         name.push("-owners");
         let folder = store.with_file_name(name);
-        super::schema::private_folder(&folder)?;
+        private_folder(&folder)?;
         for entry in std::fs::read_dir(&folder)? {
             let path = entry?.path();
             if path.extension().is_none()
@@ -47,7 +49,7 @@ impl Owner {
         loop {
             let id = uuid::Uuid::now_v7().simple().to_string();
             let path = folder.join(&id);
-            super::schema::private_file(&path)?;
+            private_file(&path)?;
             let Ok(lock) = OpenOptions::new().write(true).open(&path) else { continue };
             lock.lock()?;
             // Another process may have cleared it away before it was locked.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::Sync;
+use super::files::{private_file, private_folder};
 
 /// How long a writer waits for another process that holds the file.
 pub const BUSY: Duration = Duration::from_secs(2);
@@ -258,34 +259,4 @@ fn migrate(mut connection: Connection) -> Result<Connection, OpenError> {
         transaction.commit()?;
     }
     Ok(connection)
-}
-
-#[cfg(unix)]
-pub(super) fn private_folder(folder: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
-}
-
-#[cfg(unix)]
-pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-    let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
-    let permissions = file.metadata()?.permissions();
-    if permissions.mode() & 0o077 != 0 {
-        // One that was made by something else: what is in it from now on is for its owner alone, if that is this user.
-        let outcome = file.set_permissions(std::fs::Permissions::from_mode(0o600));
-        tracing::warn!(path = %path.display(), ?outcome, "the store's file could be read by others");
-    }
-    Ok(())
-}
-
-#[cfg(not(unix))]
-pub(super) fn private_folder(folder: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(folder)
-}
-
-#[cfg(not(unix))]
-pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
-    // Elsewhere the file has the rights that its folder gives it; docs/security.md says so.
-    std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(path).map(drop)
 }

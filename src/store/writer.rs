@@ -5,8 +5,9 @@ use std::sync::OnceLock;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
+use super::files::Place;
 use super::owner::Owner;
-use super::{Command, Location, ModeChange, Row, StoreError, Sync, Work, place, row, schema};
+use super::{Command, Location, ModeChange, Row, StoreError, Sync, Work, row, schema};
 use crate::workspace::Changes;
 
 /// Rows that are kept for another try when they cannot be written.
@@ -23,33 +24,34 @@ pub(super) struct Database {
     connection: Connection,
     owner: Owner,
     /// The file, as it was opened.
-    file: Option<place::Place>,
+    file: Option<Place>,
 }
 
+/// Opens the database of a record.
+pub(super) fn open(location: &Location, sync: Sync) -> Result<Database, schema::OpenError> {
+    let alone = |connection| Database { connection, owner: Owner::alone(), file: None };
+    match location {
+        Location::Memory => schema::open_memory().map(alone),
+        Location::Reading(path) => schema::open_reading(path).map(alone),
+        Location::File(path) => {
+            let connection = schema::open_file(path, sync)?;
+            Ok(Database { connection, owner: Owner::beside(path)?, file: Some(Place::of(path)?) })
+        }
+    }
+}
+
+/// The same, or a record in memory, and why.
 pub(super) fn open_or_memory(
     location: &Location,
     sync: Sync,
     substituted: &OnceLock<String>,
 ) -> Option<Database> {
-    let in_memory = || Ok(Database { connection: schema::open_memory()?, owner: Owner::alone(), file: None });
-    let opened = match location {
-        Location::Memory => in_memory(),
-        Location::Reading(path) => schema::open_reading(path).map(|connection| Database {
-            connection,
-            owner: Owner::alone(),
-            file: None,
-        }),
-        Location::File(path) => schema::open_file(path, sync).and_then(|connection| {
-            let (owner, file) = (Owner::beside(path)?, Some(place::Place::of(path)?));
-            Ok(Database { connection, owner, file })
-        }),
-    };
-    opened
-        .or_else(|error: schema::OpenError| {
+    open(location, sync)
+        .or_else(|error| {
             tracing::error!(%error, ?location, "the record cannot be kept there; it is kept in memory");
             // It is set once, here.
             let _ = substituted.set(error.to_string());
-            in_memory()
+            open(&Location::Memory, sync)
         })
         .inspect_err(|error| tracing::error!(%error, "the record cannot be kept at all"))
         .ok()

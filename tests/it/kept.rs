@@ -172,7 +172,7 @@ fn sessions_are_found_by_a_part_of_their_id_listed_by_folder_and_taken_away() {
     let (_, said, _) = desk.run(&["sessions", "prune", "--older-than", "0h"]);
     assert!(said.ends_with("1 sessions deleted\n"), "{said}");
     let (code, _, errors) = desk.run(&["sessions", "prune", "--older-than", "soon"]);
-    assert!(code == 1 && errors.contains("a number of hours, days or weeks"), "{errors}");
+    assert!(code == 1 && errors.contains("a time such as 12h, 30d or 8w"), "{errors}");
     let (_, all, _) = desk.run(&["sessions", "list", "--all"]);
     assert_eq!(all, "No sessions.\n");
 }

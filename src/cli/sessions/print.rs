@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::acp::{ContentBlock, ToolCallStatus};
 use crate::config::time_text;
 use crate::event::{Compaction, SessionEvent};
+use crate::headless::printable;
 use crate::session::Undone;
 use crate::store::sessions::{StoredEvent, StoredSession};
 use crate::tool::ToolContent;
@@ -18,12 +19,12 @@ const LINE: usize = 160;
 pub(super) fn line(session: &StoredSession, with_folder: bool, output: &mut impl Write) -> io::Result<()> {
     let StoredSession { id, cwd, mode, title, updated_at, .. } = session;
     let mode = mode.as_deref().unwrap_or("-");
-    let title = printable(title.as_deref().unwrap_or("(no prompt yet)"));
+    let title = line_of(title.as_deref().unwrap_or("(no prompt yet)"));
     let fork = if session.forked_from.is_some() { "  (a fork)" } else { "" };
     let open = if session.is_open_elsewhere { "  (open)" } else { "" };
     write!(output, "{id}  {} UTC  {mode:8}  {title}{fork}{open}", time_text(*updated_at))?;
     if with_folder {
-        write!(output, "  {}", printable(&cwd.display().to_string()))?;
+        write!(output, "  {}", line_of(&cwd.display().to_string()))?;
     }
     writeln!(output)
 }
@@ -49,7 +50,7 @@ pub(super) fn summary(session: &StoredSession) -> Value {
 /// What is known of a session as such.
 pub(super) fn head(session: &StoredSession, output: &mut impl Write) -> io::Result<()> {
     writeln!(output, "session  {}", session.id)?;
-    writeln!(output, "title    {}", printable(session.title.as_deref().unwrap_or("-")))?;
+    writeln!(output, "title    {}", line_of(session.title.as_deref().unwrap_or("-")))?;
     writeln!(output, "folder   {}", session.cwd.display())?;
     for folder in &session.directories {
         writeln!(output, "         {}", folder.display())?;
@@ -88,7 +89,7 @@ pub(super) fn brief(kept: &StoredEvent, output: &mut impl Write) -> io::Result<(
         _ => return Ok(()),
     };
     let text = text.trim();
-    let first = printable(text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default());
+    let first = line_of(text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default());
     let end = first.char_indices().nth(LINE).map_or(first.len(), |(end, _)| end);
     let more = if end < first.len() || text.lines().nth(1).is_some() { " …" } else { "" };
     writeln!(output, "{who:8} {}{more}", &first[..end])
@@ -186,14 +187,14 @@ pub(super) fn json_line(kept: &StoredEvent, output: &mut impl Write) -> io::Resu
 pub(super) fn undone(undone: &Undone, output: &mut impl Write) -> io::Result<()> {
     writeln!(output, "Put back, as before turn {}:", undone.turn)?;
     for file in &undone.files {
-        writeln!(output, "  {}", printable(&file.display().to_string()))?;
+        writeln!(output, "  {}", line_of(&file.display().to_string()))?;
     }
     for folder in &undone.left {
-        let folder = printable(&folder.display().to_string());
+        let folder = line_of(&folder.display().to_string());
         writeln!(output, "stays, because something lies in it: {folder}")?;
     }
     for text in &undone.uncovered {
-        writeln!(output, "not covered: {}", printable(text))?;
+        writeln!(output, "not covered: {}", line_of(text))?;
     }
     Ok(())
 }
@@ -221,10 +222,10 @@ fn diff(path: &std::path::Path, old: Option<&str>, new: &str) -> String {
 
 /// Text of several lines without what a terminal would obey.
 fn page(text: &str) -> String {
-    text.trim_end().chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+    printable(text.trim_end())
 }
 
-/// Text without what a terminal would obey.
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
+/// The same in one line.
+fn line_of(text: &str) -> String {
+    printable(text).replace(['\n', '\t'], " ")
 }

@@ -1,0 +1,90 @@
+//! `modegate audit`: whether a session's record holds together, and whether what it says was done was allowed.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde_json::json;
+
+use super::sessions::{find, open_to_read};
+use crate::audit::{self, Report};
+use crate::config::Flags;
+use crate::config::environment::Environment;
+use crate::store::sessions::StoredSession;
+use crate::tool::effect_of;
+
+/// What is to be audited.
+#[derive(Debug, clap::Args)]
+pub(super) struct Asked {
+    /// The session's id
+    session: String,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+    /// A hash that you have kept: it has to be in the chain
+    #[arg(long, value_name = "HASH", value_parser = whole_hash)]
+    head: Option<String>,
+}
+
+/// Audits a session. The exit code is 1 if something is wrong.
+pub(super) async fn run(
+    asked: Asked,
+    flags: &Flags,
+    environment: &Environment,
+    mut output: impl Write,
+) -> anyhow::Result<ExitCode> {
+    let store = open_to_read(flags, environment)?;
+    let session = find(&store, &asked.session).await?;
+    let evidence = store.evidence(&session.id).await?.context("the session is gone")?;
+    let report = audit::audit(&evidence, effect_of, asked.head.as_deref());
+    if asked.json {
+        writeln!(output, "{}", as_json(&session, &report))?;
+    } else {
+        describe(&session, &report, &mut output)?;
+    }
+    Ok(if report.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn as_json(session: &StoredSession, report: &Report) -> serde_json::Value {
+    json!({
+        "session": session.id,
+        "ok": report.findings.is_empty(),
+        "head": report.head.as_ref().map(|head| json!({ "length": head.length, "hash": head.hash })),
+        "modeChanges": report.mode_changes,
+        "denials": report.denials,
+        "calls": report.calls,
+        "findings": report.findings,
+        "notes": report.notes,
+    })
+}
+
+fn describe(session: &StoredSession, report: &Report, output: &mut impl Write) -> std::io::Result<()> {
+    writeln!(output, "session  {}", session.id)?;
+    if let Some(head) = &report.head {
+        writeln!(output, "chain    {} entries, the last: {}", head.length, head.hash)?;
+    }
+    let Report { mode_changes, denials, calls, .. } = report;
+    writeln!(
+        output,
+        "in it    mode changes: {mode_changes}, denials: {denials}, calls that may change something: {calls}"
+    )?;
+    for finding in &report.findings {
+        writeln!(output, "WRONG    {finding}")?;
+    }
+    if report.findings.is_empty() && report.head.as_ref().is_some_and(|head| head.length > 0) {
+        writeln!(
+            output,
+            "ok       the chain holds together, and each call was allowed by what held when it was made"
+        )?;
+    }
+    for note in &report.notes {
+        writeln!(output, "note     {note}")?;
+    }
+    Ok(())
+}
+
+/// A hash as the chain has it: a part of one, or a slip of the pen, is no sign of tampering.
+fn whole_hash(text: &str) -> Result<String, String> {
+    let is_one = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_one.then(|| text.to_ascii_lowercase()).ok_or_else(|| "a hash has 64 hexadecimal digits".to_owned())
+}
