@@ -18,7 +18,7 @@ use crate::mode::Modes;
 use crate::model::catalogue::Catalogue;
 use crate::permission::rules::Rules;
 use crate::session::user_command::UserCommand;
-use crate::session::{Held, SessionHandle, Shared};
+use crate::session::{Definitions, SessionHandle, Shared};
 use registry::{Registry, SharedRegistry};
 
 mod initialize;
@@ -135,7 +135,9 @@ impl Agent {
             let message = policy.problems.join("; ");
             return Err(AgentError::invalid_params(message, json!({ "problems": policy.problems })));
         }
-        session.reload(Held { modes: policy.modes, rules: policy.rules, commands: policy.commands }).await
+        session
+            .reload(Definitions { modes: policy.modes, rules: policy.rules, commands: policy.commands })
+            .await
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {

@@ -153,7 +153,7 @@ pub struct Session {
     /// The hash of what the last recorded call was decided under.
     recorded_under: Option<String>,
     /// Slash commands that were answered.
-    commands: u64,
+    answered: u64,
     /// Turns begun.
     turns: u64,
     /// Model requests made.
@@ -163,7 +163,7 @@ pub struct Session {
 }
 
 /// What files say, in the place of what they said before.
-pub struct Held {
+pub struct Definitions {
     /// The modes.
     pub modes: Arc<Modes>,
     /// The rules.
@@ -261,7 +261,7 @@ impl Session {
             head: Head::start(&id.0),
             told: 0,
             recorded_under: None,
-            commands: 0,
+            answered: 0,
             id,
             workspace,
             mode,
@@ -307,7 +307,7 @@ impl Session {
     fn take_up(&mut self, event: &SessionEvent) {
         self.history.push(event);
         match event {
-            SessionEvent::UserMessage { content, .. } if content.is_empty() => self.commands += 1,
+            SessionEvent::UserMessage { content, .. } if content.is_empty() => self.answered += 1,
             SessionEvent::UserMessage { content, .. } => self.last_prompt = history::text_of(content),
             SessionEvent::ToolCallBegun { id, .. } => self.begun_calls.push(id.clone()),
             SessionEvent::ToolCall(call) => {

@@ -124,7 +124,7 @@ impl Store {
     }
 
     /// Does something with the record behind all that was posted before.
-    async fn read<T: Send + 'static>(
+    async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection, &Owner) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {

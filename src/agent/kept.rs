@@ -1,10 +1,9 @@
 //! What can be done with sessions that are kept, besides opening them: listing, closing, deleting.
 
-use std::fmt::Write;
-
 use serde_json::json;
 
 use super::Agent;
+use super::registry::Transit;
 use crate::acp::{
     CloseSessionRequest, CloseSessionResponse, DeleteSessionRequest, DeleteSessionResponse,
     ListSessionsRequest, ListSessionsResponse, Meta, SessionId, SessionInfo,
@@ -61,7 +60,7 @@ impl Agent {
         request: &CloseSessionRequest,
     ) -> Result<CloseSessionResponse, AgentError> {
         let id = &request.session_id;
-        let _transit = self.registry().transit(&self.registry, id)?;
+        let _transit = Transit::begin(&self.registry, id)?;
         let handle = self.registry().remove(id).ok_or_else(|| AgentError::UnknownSession(id.clone()))?;
         let Some(Closed { head, held }) = handle.close().await else {
             return Ok(CloseSessionResponse::new());
@@ -79,7 +78,7 @@ impl Agent {
         request: &DeleteSessionRequest,
     ) -> Result<DeleteSessionResponse, AgentError> {
         let id = &request.session_id;
-        let _transit = self.registry().transit(&self.registry, id)?;
+        let _transit = Transit::begin(&self.registry, id)?;
         let active = self.registry().remove(id);
         if let Some(handle) = active
             && let Some(Closed { held, .. }) = handle.close().await
@@ -108,25 +107,14 @@ fn info(session: &StoredSession) -> SessionInfo {
         .meta(mode)
 }
 
-/// Where a list goes on, for nobody to read.
+/// Where a list goes on. What it says is for nobody else to read.
 fn cursor(session: &StoredSession) -> String {
-    hex(&format!("{}/{}", session.updated_at, session.id))
-}
-
-fn hex(plain: &str) -> String {
-    plain.bytes().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
-        text
-    })
+    format!("{}/{}", session.updated_at, session.id)
 }
 
 fn read_cursor(cursor: &str) -> Result<(i64, SessionId), AgentError> {
     let read = || {
-        let pairs = cursor.as_bytes().chunks(2);
-        let bytes: Option<Vec<u8>> =
-            pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect();
-        let plain = String::from_utf8(bytes?).ok()?;
-        let (at, id) = plain.split_once('/')?;
+        let (at, id) = cursor.split_once('/').filter(|(_, id)| !id.is_empty())?;
         Some((at.parse().ok()?, SessionId::new(id)))
     };
     read().ok_or_else(|| {
@@ -141,9 +129,9 @@ mod tests {
 
     #[test]
     fn a_cursor_leads_back_to_its_place_and_nothing_else_is_one() {
-        assert_eq!(read_cursor(&hex("12/sess_x")).unwrap(), (12, SessionId::new("sess_x")));
-        for bad in ["", "zz", "313", "é", "2f", "787878", "3132"] {
-            assert_eq!(read_cursor(bad).unwrap_err().code(), -32602, "{bad}");
+        assert_eq!(read_cursor("12/sess_x").ok(), Some((12, SessionId::new("sess_x"))));
+        for bad in ["", "zz", "12", "12/", "x/sess_x", "é"] {
+            assert_eq!(read_cursor(bad).err().map(|error| error.code()), Some(-32602), "{bad}");
         }
     }
 }

@@ -121,7 +121,7 @@ impl Agent {
         let (id, at) = (self.shared.source.session_id(), self.shared.source.now_ms());
         let kept = self.shared.store.fork_session(session_id, &id, at).await;
         let kept = kept.map_err(|error| self.not_open(session_id, &error))?;
-        let transit = self.registry().transit(&self.registry, &id)?;
+        let transit = Transit::begin(&self.registry, &id)?;
         let mode = opening.shared.modes.stored(kept.mode.as_deref()).0.mode_id();
         let handle = self.start(id.clone(), mode, Origin::Copy(Box::new(kept)), opening);
         let View { modes, options, head, .. } = transit.unless_lost(handle.look().await)?;
@@ -134,10 +134,13 @@ impl Agent {
     /// There is none of this id, another process has it open, or its folders are gone.
     pub async fn open_kept(&self, id: &SessionId) -> Result<SessionHandle, AgentError> {
         let kept = self.shared.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
-        let transit = self.registry().transit(&self.registry, id)?;
-        let opening = workspace(&kept.cwd, &kept.directories)
-            .map(|workspace| self.prepare(workspace, &[], Arc::clone(&self.shared.catalogue)));
-        let handle = self.start_kept(kept, opening)?;
+        let transit = Transit::begin(&self.registry, id)?;
+        let workspace = workspace(&kept.cwd, &kept.directories).inspect_err(|_| {
+            // Nothing is started: others may try.
+            self.shared.store.post(Row::Release { session: id.clone() });
+        })?;
+        let opening = self.prepare(workspace, &[], Arc::clone(&self.shared.catalogue));
+        let handle = self.start_kept(kept, opening);
         transit.unless_lost(handle.look().await)?;
         Ok(handle)
     }
@@ -149,7 +152,7 @@ impl Agent {
         wanted: &Wanted<'_>,
     ) -> Result<(SessionHandle, Transit), AgentError> {
         let workspace = workspace(wanted.cwd, wanted.directories)?;
-        let transit = self.registry().transit(&self.registry, id)?;
+        let transit = Transit::begin(&self.registry, id)?;
         if let Ok(active) = self.session(id) {
             if active.workspace().roots() != workspace.roots() {
                 let message = "the session is active here in other folders: close it first";
@@ -160,25 +163,13 @@ impl Agent {
         let catalogue = self.catalogue()?;
         let kept = self.shared.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
         let opening = self.prepare(workspace, wanted.servers, catalogue);
-        Ok((self.start_kept(kept, Ok(opening))?, transit))
+        Ok((self.start_kept(kept, opening), transit))
     }
 
-    /// Starts a session that this process has opened; lets go of it if it cannot be started.
-    fn start_kept(
-        &self,
-        kept: StoredSession,
-        opening: Result<Opening, AgentError>,
-    ) -> Result<SessionHandle, AgentError> {
-        let id = kept.id.clone();
-        let opening = match opening {
-            Ok(opening) => opening,
-            Err(error) => {
-                self.shared.store.post(Row::Release { session: id });
-                return Err(error);
-            }
-        };
+    /// Starts a session that this process has opened.
+    fn start_kept(&self, kept: StoredSession, opening: Opening) -> SessionHandle {
         let mode = opening.shared.modes.stored(kept.mode.as_deref()).0.mode_id();
-        Ok(self.start(id, mode, Origin::Kept(Box::new(kept)), opening))
+        self.start(kept.id.clone(), mode, Origin::Kept(Box::new(kept)), opening)
     }
 
     fn start(&self, id: SessionId, mode: SessionModeId, origin: Origin, opening: Opening) -> SessionHandle {

@@ -31,23 +31,10 @@ pub(super) struct Transit {
     registry: SharedRegistry,
     id: SessionId,
     /// The session was not active before.
-    pub(super) is_new: bool,
+    is_new: bool,
 }
 
 impl Registry {
-    /// Takes note that a session is being opened or closed.
-    ///
-    /// # Errors
-    /// Another request is at it.
-    pub fn transit(&mut self, shared: &SharedRegistry, id: &SessionId) -> Result<Transit, AgentError> {
-        if self.moving.insert(id.clone()) {
-            let registry = Arc::clone(shared);
-            return Ok(Transit { registry, id: id.clone(), is_new: !self.active.contains_key(id) });
-        }
-        let text = "the session is just being opened or closed: wait for that answer";
-        Err(AgentError::InvalidRequest(text.into()))
-    }
-
     /// A session is active from now on.
     pub fn add(&mut self, id: SessionId, handle: SessionHandle) {
         self.active.insert(id, handle);
@@ -89,6 +76,20 @@ impl Registry {
 }
 
 impl Transit {
+    /// Takes note that a session is being opened or closed.
+    ///
+    /// # Errors
+    /// Another request is at it.
+    pub fn begin(registry: &SharedRegistry, id: &SessionId) -> Result<Self, AgentError> {
+        let mut locked = lock(registry);
+        if !locked.moving.insert(id.clone()) {
+            let text = "the session is just being opened or closed: wait for that answer";
+            return Err(AgentError::InvalidRequest(text.into()));
+        }
+        let is_new = !locked.active.contains_key(id);
+        Ok(Self { registry: Arc::clone(registry), id: id.clone(), is_new })
+    }
+
     /// Passes an outcome on; a session that could not be taken up is not active.
     pub fn unless_lost<T>(self, outcome: Result<T, AgentError>) -> Result<T, AgentError> {
         let is_lost = match &outcome {

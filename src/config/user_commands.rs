@@ -65,3 +65,38 @@ fn read(path: &Path) -> Result<String, String> {
     }
     std::fs::read_to_string(path).map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_folder_of_a_project_counts_most_and_the_users_own_least() {
+        let dir = tempfile::tempdir().unwrap();
+        let (own, project) = (dir.path().join("own"), dir.path().join("project"));
+        let inner = project.join("inner");
+        std::fs::create_dir_all(project.join(".git")).unwrap();
+        for (folder, names) in [
+            (own.join(FOLDER), &["a", "b", "c"][..]),
+            (project.join(PROJECT), &["a", "b"]),
+            (inner.join(PROJECT), &["a"]),
+            (dir.path().join(PROJECT), &["a", "b", "c", "outside"]),
+        ] {
+            std::fs::create_dir_all(&folder).unwrap();
+            for name in names {
+                let text = folder.strip_prefix(dir.path()).unwrap().display().to_string();
+                std::fs::write(folder.join(name).with_extension("md"), text).unwrap();
+            }
+        }
+        let (commands, problems) = load(Some(&own), &inner);
+        let found: Vec<_> =
+            commands.iter().map(|command| (command.name.as_str(), command.prompt(""))).collect();
+        let expected = [
+            ("a", "project/inner/.modegate/commands"),
+            ("b", "project/.modegate/commands"),
+            ("c", "own/commands"),
+        ];
+        assert_eq!(found, expected.map(|(name, text)| (name, text.to_owned())));
+        assert_eq!(problems, Vec::<String>::new());
+    }
+}

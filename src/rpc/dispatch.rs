@@ -79,6 +79,8 @@ async fn new_session(
 ) -> Result<ResponsePayload<'static, NewSessionResponse>, AgentError> {
     let response = agent.new_session(&request)?;
     let id = response.session_id.clone();
+    // Who has the id can load it, also from another process.
+    agent.session(&id)?.recorded().await;
     greeting(&agent, &id, response)
 }
 

@@ -195,14 +195,20 @@ impl Actor {
                 // The client may have gone; the model has changed all the same.
                 let _ = reply.send(outcome);
             }
-            SessionCommand::Reload { held, reply } => {
-                let outcome = self.reload(held).await;
+            SessionCommand::Reload { definitions, reply } => {
+                let outcome = self.reload(definitions).await;
                 // The client may have gone; the modes have changed all the same.
                 let _ = reply.send(outcome);
             }
+            SessionCommand::Recorded(reply) => {
+                if let Err(error) = self.shared.store.flush().await {
+                    tracing::warn!(%error, "a new session is not on the record yet");
+                }
+                // The client may have gone; so below.
+                let _ = reply.send(());
+            }
             SessionCommand::Look(reply) => {
                 self.save().await;
-                // The client may have gone; so below.
                 let _ = reply.send(self.view());
             }
             SessionCommand::Show(reply) => self.begin_to_show(reply).await,

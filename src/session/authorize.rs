@@ -39,6 +39,13 @@ pub(super) struct OpenQuestion {
     reply: oneshot::Sender<Authorization>,
 }
 
+/// Whether the user said yes to a call just now.
+#[derive(Clone, Copy)]
+enum Asked {
+    Yes,
+    No,
+}
+
 /// Counts denials of the same call in a row.
 #[derive(Default)]
 pub(super) struct DenialCount {
@@ -78,10 +85,7 @@ impl Actor {
             return self.denied(call, Denial { rule: "unknown_tool", message });
         };
         match self.decide(&facts) {
-            Verdict::Allow => {
-                let consent = self.without_asking(&facts);
-                self.granted(call, facts, fits, consent).await
-            }
+            Verdict::Allow => self.granted(call, facts, fits, Asked::No).await,
             Verdict::Ask(_) => Authorization::Ask,
             Verdict::Deny(denial) => self.denied(call, denial),
         }
@@ -98,10 +102,7 @@ impl Actor {
         let scopes = match self.decide(&facts) {
             Verdict::Ask(scopes) => scopes,
             // The turn may have been cancelled while it asked; so below.
-            Verdict::Allow => {
-                let consent = self.without_asking(&facts);
-                return drop(reply.send(self.granted(call, facts, true, consent).await));
-            }
+            Verdict::Allow => return drop(reply.send(self.granted(call, facts, true, Asked::No).await)),
             Verdict::Deny(denial) => return drop(reply.send(self.denied(call, denial))),
         };
         let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
@@ -173,7 +174,7 @@ impl Actor {
     /// After consent: what was asked for may run, unless it has become impossible.
     async fn decide_again(&mut self, call: ToolCallId, facts: CallFacts) -> Authorization {
         match self.decide(&facts) {
-            Verdict::Allow | Verdict::Ask(_) => self.granted(call, facts, true, Consent::User).await,
+            Verdict::Allow | Verdict::Ask(_) => self.granted(call, facts, true, Asked::Yes).await,
             Verdict::Deny(denial) => self.denied(call, denial),
         }
     }
@@ -205,7 +206,11 @@ impl Actor {
     }
 
     /// Records that a call may change something, before it does.
-    async fn record_leave(&mut self, call: &ToolCallId, facts: &CallFacts, consent: Consent) {
+    async fn record_leave(&mut self, call: &ToolCallId, facts: &CallFacts, asked: Asked) {
+        let consent = match asked {
+            Asked::Yes => Consent::User,
+            Asked::No => self.without_asking(facts),
+        };
         // The call itself is an event, and goes before.
         self.post_unsaved();
         let (hash, text) = self.text_of_call();
@@ -232,7 +237,7 @@ impl Actor {
         call: ToolCallId,
         facts: CallFacts,
         runs: bool,
-        consent: Consent,
+        asked: Asked,
     ) -> Authorization {
         let Some(turn) = &self.turn else { return Authorization::Cancelled };
         if turn.cancel.is_cancelled() {
@@ -245,7 +250,7 @@ impl Actor {
         let shadow = if runs { self.shadow(facts.shell).await } else { None };
         let runs = runs && !facts.is_exit;
         if runs && facts.effect.is_change() {
-            self.record_leave(&call, &facts, consent).await;
+            self.record_leave(&call, &facts, asked).await;
         }
         let permit = self.gate.admit(call.clone(), facts, self.session.turns, &cancel);
         if runs {

@@ -74,8 +74,8 @@ impl Actor {
             Transition { from: from.clone(), to: to.clone(), unconfirmed: unconfirmed.len() },
             during,
         );
+        // The change is on the record; should the process end before this event is, the next load makes it up.
         self.record(SessionEvent::ModeChange { from, to, unconfirmed }, None).await;
-        self.post_unsaved();
         Ok(Some(ModeEffect { tightened, ended, closed }))
     }
 

@@ -74,9 +74,20 @@ pub fn parse(content: &[ContentBlock], modes: &Modes, own: &[UserCommand]) -> Op
         "undo" => rest.parse().ok().map(|turn| Command::Undo(Some(turn))),
         "mode" if rest.is_empty() => Some(Command::SayMode),
         "mode" => Some(Command::SetMode { mode: rest, rest: String::new() }),
-        name if modes.resolve(name).is_ok() => Some(Command::SetMode { mode: name.to_owned(), rest }),
-        name => own.iter().find(|own| own.name == name).map(|own| Command::Prompt(own.prompt(&rest))),
+        // What stands behind a mode may be a command that the user wrote.
+        name if modes.resolve(name).is_ok() => {
+            let rest = written(&rest, own).unwrap_or(rest);
+            Some(Command::SetMode { mode: name.to_owned(), rest })
+        }
+        _ => written(text, own).map(Command::Prompt),
     }
+}
+
+/// The prompt of a command that a user wrote, if the text is one.
+fn written(text: &str, own: &[UserCommand]) -> Option<String> {
+    let text = text.strip_prefix('/')?;
+    let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    own.iter().find(|own| own.name == name).map(|own| own.prompt(rest.trim()))
 }
 
 /// Whether a name is taken: a command of Modegate's own, or a mode.
@@ -126,6 +137,8 @@ mod tests {
         check("/compact", Some(Command::Compact));
         check("/review it all ", Some(Command::Prompt("Review it all.".into())));
         check("/reviews", None);
+        check("/plan /review it", set("plan", "Review it."));
+        check("/plan /help", set("plan", "/help"));
         for prompt in ["/etc/hosts is odd", "/planning", "plan", "/", "", "//plan"] {
             check(prompt, None);
         }

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::options::{self, Choice};
-use super::{Held, ModeEffect, Origin, Session, Shared, Start, actor, choose};
+use super::{Definitions, ModeEffect, Origin, Session, Shared, Start, actor, choose};
 use crate::acp::{
     ContentBlock, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
     SessionModeState, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason,
@@ -51,9 +51,11 @@ pub(super) enum SessionCommand {
     },
     /// These modes, rules and commands hold from now on.
     Reload {
-        held: Held,
+        definitions: Definitions,
         reply: oneshot::Sender<Result<Value, AgentError>>,
     },
+    /// Say when what has happened so far is on the record, or cannot be.
+    Recorded(oneshot::Sender<()>),
     /// Say how the session stands.
     Look(oneshot::Sender<View>),
     /// Show the client all that happened.
@@ -152,6 +154,7 @@ impl std::fmt::Debug for SessionCommand {
             Self::SetMode { .. } => "SetMode",
             Self::Choose { .. } => "Choose",
             Self::Reload { .. } => "Reload",
+            Self::Recorded(_) => "Recorded",
             Self::Look(_) => "Look",
             Self::Show(_) => "Show",
             Self::Undo { .. } => "Undo",
@@ -209,6 +212,16 @@ impl SessionHandle {
     /// record has come to, if it has changed.
     pub async fn set_mode_from_command_line(&self, mode: SessionModeId) -> Result<Option<Head>, AgentError> {
         Ok(self.change_mode(mode, ModeSource::CommandLine).await?.2)
+    }
+
+    /// Waits until a new session is on the record. That it cannot be is told to the user with the first turn: a client drops
+    /// what it is told of a session that it does not know yet.
+    pub async fn recorded(&self) {
+        let (reply, recorded) = oneshot::channel();
+        if self.post(SessionCommand::Recorded(reply)).is_ok() {
+            // An error means that the session is gone, which whoever asks it for something learns.
+            let _ = recorded.await;
+        }
     }
 
     /// How the session stands, once it has been taken up.
@@ -278,9 +291,9 @@ impl SessionHandle {
     }
 
     /// Puts other modes and rules in the place of those that hold; what they deny ends.
-    pub async fn reload(&self, held: Held) -> Result<Value, AgentError> {
+    pub async fn reload(&self, definitions: Definitions) -> Result<Value, AgentError> {
         let (reply, answer) = oneshot::channel();
-        self.post(SessionCommand::Reload { held, reply })?;
+        self.post(SessionCommand::Reload { definitions, reply })?;
         answer.await.unwrap_or(Err(AgentError::SessionDied))
     }
 
@@ -326,6 +339,7 @@ impl SessionHandle {
             | SessionCommand::Greet(_)
             | SessionCommand::SetMode { .. }
             | SessionCommand::Reload { .. }
+            | SessionCommand::Recorded(_)
             | SessionCommand::Look(_)
             | SessionCommand::Show(_)
             | SessionCommand::Undo { .. }

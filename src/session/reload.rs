@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Held;
+use super::Definitions;
 use super::actor::Actor;
 use super::options;
 use crate::acp::{AvailableCommandsUpdate, ConfigOptionUpdate, SessionUpdate};
@@ -13,8 +13,8 @@ use crate::store::{ModeSource, Why};
 
 impl Actor {
     /// Takes them. A mode that is on and no longer there is left for the most restrictive one.
-    pub(super) async fn reload(&mut self, held: Held) -> Result<Value, AgentError> {
-        let Held { modes, rules, commands } = held;
+    pub(super) async fn reload(&mut self, definitions: Definitions) -> Result<Value, AgentError> {
+        let Definitions { modes, rules, commands } = definitions;
         let current = self.session.mode.clone();
         let was = self.text_of(&current);
         let is_gone = modes.resolve(&current.0).is_err();

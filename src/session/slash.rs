@@ -42,20 +42,15 @@ impl Actor {
         let mut refused = false;
         let said = match &command {
             Command::Help => command::help(&self.shared.modes, &self.shared.commands),
-            Command::Prompt(_) | Command::Compact => String::new(),
+            Command::Prompt(_) | Command::Compact => {
+                prompt.compacts = command == Command::Compact;
+                return Some(for_the_model(prompt, &command));
+            }
             Command::SayMode => self.say_mode(),
             Command::Permissions => self.say_permissions(),
             Command::Undo(turn) => match self.undo(*turn, Undoer::Session).await {
                 Ok(undone) => self.say_undone(&undone),
-                Err(error) => {
-                    let said = error.to_string();
-                    format!(
-                        "{}{}.
-",
-                        said[..1].to_uppercase(),
-                        &said[1..]
-                    )
-                }
+                Err(error) => format!("/undo: {error}.\n"),
             },
             Command::SetMode { mode, .. } => {
                 let mode = SessionModeId::new(mode.as_str());
@@ -72,30 +67,18 @@ impl Actor {
                 }
             }
         };
-        let typed = std::mem::take(&mut prompt.content);
-        prompt.content = command::without_command(&typed, &command);
-        if command == Command::Compact {
-            prompt.compacts = true;
-            prompt.typed = Some(typed);
+        let prompt = for_the_model(prompt, &command);
+        if matches!(command, Command::SetMode { .. }) && !refused && !prompt.content.is_empty() {
             return Some(prompt);
         }
-        let goes_on = matches!(command, Command::SetMode { .. } | Command::Prompt(_)) && !refused;
-        if goes_on && !prompt.content.is_empty() {
-            // What stands behind a mode may be a command of the user's.
-            let Shared { modes, commands, .. } = &self.shared;
-            if let Some(own @ Command::Prompt(_)) = command::parse(&prompt.content, modes, commands) {
-                prompt.content = command::without_command(&prompt.content, &own);
-            }
-            prompt.typed = Some(typed);
-            return Some(prompt);
-        }
-        let message_id = MessageId::new(format!("msg_c{}_0", self.session.commands + 1));
+        let Prompt { typed, reply, .. } = prompt;
+        let message_id = MessageId::new(format!("msg_c{}_0", self.session.answered + 1));
         let content = Vec::new();
-        self.record(SessionEvent::UserMessage { message_id, content, typed: Some(typed) }, None).await;
-        let message_id = MessageId::new(format!("msg_c{}", self.session.commands));
+        self.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
+        let message_id = MessageId::new(format!("msg_c{}", self.session.answered));
         self.record(SessionEvent::Notice { message_id, text: said }, None).await;
         self.save().await;
-        self.tell(prompt.reply, Ok(StopReason::EndTurn));
+        self.tell(reply, Ok(StopReason::EndTurn));
         None
     }
 
@@ -146,4 +129,12 @@ impl Actor {
         }
         said
     }
+}
+
+/// What is left of a prompt for the model, and what the user typed.
+fn for_the_model(mut prompt: Prompt, command: &Command) -> Prompt {
+    let typed = std::mem::take(&mut prompt.content);
+    prompt.content = command::without_command(&typed, command);
+    prompt.typed = Some(typed);
+    prompt
 }

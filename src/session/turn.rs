@@ -18,7 +18,7 @@ use crate::acp::{MessageId, StopReason, ToolCallId, ToolKind};
 use crate::client::Client;
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, Model, ModelError, ModelEvent, ModelId, ModelStop, Reply, Seal};
-use crate::tool::{Location, PreparedCall, ToolError, ToolSpec, Toolset};
+use crate::tool::{Location, PreparedCall, SharedShadow, ToolError, ToolSpec, Toolset};
 use crate::workspace::Workspace;
 
 /// What a turn is made of.
@@ -39,6 +39,8 @@ pub(super) struct Turn {
     pub(super) actor: mpsc::Sender<TurnMessage>,
     /// Where what calls change is told.
     pub(super) changes: mpsc::UnboundedSender<Change>,
+    /// By which what runs in the background already is told from what this turn changes.
+    pub(super) jobs: Option<SharedShadow>,
 }
 
 /// Why a turn has no stop reason.
@@ -81,14 +83,13 @@ pub(super) const REFUSED_AGAIN: &str =
 
 /// Runs a turn to its end.
 pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
-    let running = turn.ask_actor(|reply| TurnMessage::Jobs { reply }).await?;
-    if let Some(shadow) = &running {
+    if let Some(shadow) = &turn.jobs {
         // What changed between the turns is not this one's.
         shadow.take_up(&turn.cancel).await;
     }
     let outcome = if turn.compacts { turn.compact().await } else { take_steps(&turn).await };
     let begun = turn.ask_actor(|reply| TurnMessage::Jobs { reply }).await?;
-    if let Some(shadow) = begun.or(running) {
+    if let Some(shadow) = begun.as_ref().or(turn.jobs.as_ref()) {
         // The session may be over.
         let _ = turn.changes.send((turn.number, shadow.sync(&turn.cancel).await));
     }

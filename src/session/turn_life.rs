@@ -38,6 +38,7 @@ impl Actor {
             let message_id = MessageId::new(format!("msg_{turn}_n{number}"));
             self.record(SessionEvent::Notice { message_id, text }, None).await;
         }
+        let jobs = self.shadow_of_jobs().await;
         let (to_actor, messages) = mpsc::channel(FROM_TURN);
         let running = Turn {
             number: turn,
@@ -51,6 +52,7 @@ impl Actor {
             client: self.client.clone(),
             actor: to_actor,
             changes: self.changes.0.clone(),
+            jobs,
         };
         let task = tokio::spawn(turn::run(running));
         self.turn = Some(RunningTurn { messages, cancel, task, reply });

@@ -41,7 +41,7 @@ impl Store {
     /// What a turn changed, or the last one that changed something and was not undone.
     pub async fn checkpoint(&self, id: &SessionId, turn: Option<u64>) -> Result<Found, StoreError> {
         let id = id.clone();
-        self.read(move |connection, _| {
+        self.work(move |connection, _| {
             let sql = "SELECT max(turn) FROM changes WHERE session_id = ?1 AND undone_at IS NULL AND (?2 IS NULL OR turn = ?2)";
             let asked = turn.map(u64::cast_signed);
             let found: Option<i64> = connection.query_row(sql, params![&*id.0, asked], |row| row.get(0))?;
@@ -62,7 +62,7 @@ impl Store {
     /// Notes that what a turn changed has been put back.
     pub async fn mark_undone(&self, id: &SessionId, turn: u64, at: i64) -> Result<(), StoreError> {
         let id = id.clone();
-        self.read(move |connection, _| {
+        self.work(move |connection, _| {
             let sql =
                 "UPDATE changes SET undone_at = ?3 WHERE session_id = ?1 AND turn = ?2 AND undone_at IS NULL";
             connection.execute(sql, params![&*id.0, turn.cast_signed(), at]).map(drop)
@@ -73,7 +73,7 @@ impl Store {
     /// A folder of this process beside the store, for copies of files; none where the record is in memory. What a process
     /// leaves there when it is killed is cleared away by the next.
     pub async fn private_folder(&self) -> Option<PathBuf> {
-        self.read(|_, owner| Ok(owner.files())).await.ok().flatten()
+        self.work(|_, owner| Ok(owner.files())).await.ok().flatten()
     }
 }
 

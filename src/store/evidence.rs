@@ -47,7 +47,7 @@ impl Store {
     /// What the record says of a session; nothing, if there is none of this id.
     pub async fn evidence(&self, id: &SessionId) -> Result<Option<Evidence>, StoreError> {
         let id = id.clone();
-        self.read(move |connection, owner| {
+        self.work(move |connection, owner| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
             let Some(session) = sessions::find(&transaction, owner, &id)? else { return Ok(None) };
             read(&transaction, session).map(Some)
@@ -58,8 +58,12 @@ impl Store {
 
 fn read(connection: &Connection, session: StoredSession) -> rusqlite::Result<Evidence> {
     let id = session.id.0.to_string();
-    let mut statement = connection.prepare("SELECT hash, text FROM mode_texts")?;
-    let texts = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+    // Those that the chain names. What is no JSON names none, and is found to be so later.
+    let sql = "SELECT hash, text FROM mode_texts WHERE hash IN (SELECT coalesce(body ->> '$.under', body ->> '$.text') \
+               FROM chain WHERE session_id = ?1 AND json_valid(body))";
+    let mut statement = connection.prepare(sql)?;
+    let texts =
+        statement.query_map(params![id], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
     let sql = "SELECT from_mode, to_mode, source FROM mode_changes WHERE session_id = ?1 ORDER BY id";
     let mut statement = connection.prepare(sql)?;
     let changes = statement.query_map(params![id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;

@@ -106,7 +106,7 @@ impl Store {
     /// A session, whoever has it open.
     pub async fn session(&self, id: &SessionId) -> Result<Option<StoredSession>, StoreError> {
         let id = id.clone();
-        self.read(move |connection, owner| find(connection, owner, &id)).await
+        self.work(move |connection, owner| find(connection, owner, &id)).await
     }
 
     /// Opens a session for this process: no other can open it until it is released or this process is gone.
@@ -122,12 +122,12 @@ impl Store {
             transaction.commit()?;
             Ok(Ok(session))
         };
-        self.read(open).await?
+        self.work(open).await?
     }
 
     /// Sessions, the newest first.
     pub async fn sessions(&self, listing: Listing) -> Result<Vec<StoredSession>, StoreError> {
-        self.read(move |connection, owner| {
+        self.work(move |connection, owner| {
             let (at, id) = listing.after.map_or((i64::MAX, None), |(at, id)| (at, Some(id.0.to_string())));
             let cwd = listing.cwd.map(|cwd| cwd.to_string_lossy().into_owned());
             let active = serde_json::json!(listing.active).to_string();
@@ -152,7 +152,7 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<StoredEvent>, StoreError> {
         let id = id.clone();
-        self.read(move |connection, _| {
+        self.work(move |connection, _| {
             let sql = "SELECT seq, turn, kind, body, at FROM events WHERE session_id = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3";
             let mut statement = connection.prepare_cached(sql)?;
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -174,7 +174,7 @@ impl Store {
     /// The mode before the last change of a session's mode; nothing, if there was none.
     pub async fn mode_before(&self, id: &SessionId) -> Result<Option<String>, StoreError> {
         let id = id.clone();
-        self.read(move |connection, _| {
+        self.work(move |connection, _| {
             let sql = "SELECT from_mode FROM mode_changes WHERE session_id = ?1 ORDER BY id DESC LIMIT 1";
             connection.query_row(sql, [&*id.0], |row| row.get(0)).optional().map(Option::flatten)
         })
@@ -184,7 +184,7 @@ impl Store {
     /// How many mode changes and denials of a session have rows.
     pub async fn counts(&self, id: &SessionId) -> Result<(u64, u64), StoreError> {
         let id = id.clone();
-        self.read(move |connection, _| {
+        self.work(move |connection, _| {
             let count = |table: &str| {
                 let sql = format!("SELECT count(*) FROM {table} WHERE session_id = ?1");
                 connection.query_row(&sql, [&*id.0], |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)
@@ -197,7 +197,7 @@ impl Store {
     /// The answers that are remembered in a session.
     pub async fn grants(&self, id: &SessionId) -> Result<Vec<StoredGrant>, StoreError> {
         let id = id.clone();
-        self.read(move |connection, _| {
+        self.work(move |connection, _| {
             let sql = "SELECT mode, allows, kind, tool, value FROM grants WHERE session_id = ?1 ORDER BY id";
             let mut statement = connection.prepare(sql)?;
             let rows = statement.query_map(params![&*id.0], |row| {
@@ -217,7 +217,7 @@ impl Store {
     /// The sessions whose id is this, or begins or ends with it.
     pub async fn sessions_like(&self, part: &str) -> Result<Vec<SessionId>, StoreError> {
         let part = part.to_owned();
-        self.read(move |connection, _| {
+        self.work(move |connection, _| {
             // With or without what every id begins with.
             let sql = "SELECT id FROM sessions WHERE id = ?1 OR substr(id, 1, length(?1)) = ?1 \
                        OR substr(id, 1, length(?1) + 5) = 'sess_' || ?1 \
@@ -232,7 +232,7 @@ impl Store {
 
     /// Sessions in which nothing has happened since a time.
     pub async fn sessions_before(&self, at: i64) -> Result<Vec<SessionId>, StoreError> {
-        self.read(move |connection, _| {
+        self.work(move |connection, _| {
             let mut statement =
                 connection.prepare("SELECT id FROM sessions WHERE updated_at < ?1 ORDER BY id")?;
             let rows = statement.query_map([at], |row| Ok(SessionId::new(row.get::<_, String>(0)?)))?;
@@ -274,7 +274,7 @@ impl Store {
             transaction.commit()?;
             Ok(session.ok_or(OpenError::Unknown))
         };
-        self.read(fork).await?
+        self.work(fork).await?
     }
 
     /// Deletes a session and all that belongs to it. One that is not there is gone already (S11).
@@ -299,7 +299,7 @@ impl Store {
             }
             Ok(Ok(()))
         };
-        self.read(delete).await?
+        self.work(delete).await?
     }
 }
 

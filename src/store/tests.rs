@@ -210,3 +210,36 @@ async fn a_record_that_is_only_read_is_left_as_it_is_and_has_to_be_of_this_versi
     old.sessions(listing()).await.unwrap();
     assert!(old.substituted().unwrap().contains("it has schema 1"));
 }
+
+#[tokio::test]
+async fn a_commit_outlives_what_the_user_asks_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for (sync, expected) in [(Sync::Normal, 1), (Sync::Full, 2)] {
+        let store = Store::open(Location::File(dir.path().join("store.db")), sync).unwrap();
+        let pragma = |connection: &mut Connection, _: &Owner| -> rusqlite::Result<i64> {
+            connection.query_row("PRAGMA synchronous", [], |row| row.get(0))
+        };
+        assert_eq!(store.work(pragma).await, Ok(expected));
+    }
+}
+
+#[tokio::test]
+async fn what_is_deleted_is_not_to_be_found_in_the_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    store.post(session("s"));
+    for seq in 0..50 {
+        store.post(text("s", seq, &"a word nobody else says ".repeat(40)));
+    }
+    store.flush().await.unwrap();
+    let is_there = || {
+        ["store.db", "store.db-wal"].iter().any(|name| {
+            let bytes = fs::read(dir.path().join(name)).unwrap_or_default();
+            bytes.windows(15).any(|window| window == b"word nobody els")
+        })
+    };
+    assert!(is_there(), "the control");
+    store.delete_session(&SessionId::new("s")).await.unwrap();
+    assert!(!is_there());
+}

@@ -39,6 +39,11 @@ fn write(content: &str) -> ModelEvent {
 
 /// A prompt whose one write is allowed once and for all; how often the user was asked.
 async fn allow_always(h: &mut Harness, session: &str, content: &str) -> u32 {
+    answer_always(h, session, content, "allow_always").await
+}
+
+/// A prompt with one write, about which the user says the same once and for all; how often the user was asked.
+async fn answer_always(h: &mut Harness, session: &str, content: &str, option: &str) -> u32 {
     let id = h.prompt(session, "write").await;
     for event in [write(content), ModelEvent::Stop(ModelStop::Done), ModelEvent::Stop(ModelStop::Done)] {
         h.stage.say(session, Ok(event));
@@ -48,7 +53,7 @@ async fn allow_always(h: &mut Harness, session: &str, content: &str) -> u32 {
         let message = h.next().await;
         if message["method"] == "session/request_permission" {
             asked += 1;
-            let outcome = json!({ "outcome": "selected", "optionId": "allow_always" });
+            let outcome = json!({ "outcome": "selected", "optionId": option });
             let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": { "outcome": outcome } });
             h.send_line(&answer.to_string()).await;
         } else if message["id"] == id && message.get("method").is_none() {
@@ -512,4 +517,22 @@ async fn a_call_is_an_event_before_it_is_in_the_chain() {
     h.end().await;
     let whole = report(&place.store(), &session, None).await;
     assert_eq!((whole.findings, whole.calls), (vec![], 3));
+}
+
+#[tokio::test]
+async fn what_was_rejected_once_and_for_all_stays_rejected_in_a_copy_and_elsewhere() {
+    let place = Place::new();
+    let other = tempfile::tempdir().unwrap();
+    let mut h = place.agent(Setup::default());
+    let session = h.session().await;
+    assert_eq!(answer_always(&mut h, &session, "1", "reject_always").await, 1);
+    let (copy, _) = fork(&mut h, &session).await;
+    assert_eq!(allow_always(&mut h, &copy, "2").await, 0, "it is not even asked");
+    h.call("session/close", json!({ "sessionId": session })).await;
+    let params = json!({ "sessionId": session, "cwd": other.path(), "mcpServers": [] });
+    h.call("session/resume", params).await;
+    h.next().await;
+    assert_eq!(allow_always(&mut h, &session, "3").await, 0);
+    assert!(!h.cwd().join("a.txt").exists() && !other.path().join("a.txt").exists());
+    h.end().await;
 }

@@ -1,6 +1,7 @@
 //! Commands that users write: offered, expanded, shown again as they were typed, and no way to more than the mode allows.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 
 use modegate::session::user_command::UserCommand;
 use serde_json::{Value, json};
@@ -89,6 +90,34 @@ fn files_of_the_project_and_the_user_are_read_and_broken_ones_are_said() {
         "{listed}"
     );
     assert!(listed.contains("Switch to plan mode") && !listed.contains("Leave the mode"), "{listed}");
+    // Read again when a client asks for it.
+    let mut client = Command::new(env!("CARGO_BIN_EXE_modegate"))
+        .args(["--store", "memory", "--model", &format!("scripted:{}", script.display())])
+        .env("HOME", home.path())
+        .env_remove("XDG_CONFIG_HOME")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut input, output) = (client.stdin.take().unwrap(), client.stdout.take().unwrap());
+    let mut lines =
+        BufReader::new(output).lines().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let mut send = |id: u32, method: &str, params: Value| {
+        writeln!(input, "{}", json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
+            .unwrap();
+    };
+    send(1, "initialize", json!({ "protocolVersion": 1 }));
+    send(2, "session/new", json!({ "cwd": work, "mcpServers": [] }));
+    let session = lines.find(|line| line["id"] == 2).unwrap()["result"]["sessionId"].clone();
+    let mut offered =
+        || lines.find(|line| line["params"]["update"]["sessionUpdate"] == "available_commands_update");
+    assert!(!offered().unwrap().to_string().contains("\"late\""));
+    std::fs::write(project.join("late.md"), "Better late.").unwrap();
+    send(3, "_modegate/reload", json!({ "sessionId": session }));
+    assert!(offered().unwrap().to_string().contains("\"late\""));
+    drop(input);
+    client.wait().unwrap();
+
     let (_, errors) = run("/hello");
     for said in [
         "/plan is the name of another command",

@@ -61,3 +61,11 @@ fn a_stored_key_does_not_follow_to_another_address() {
     assert!(same.providers["openai"].api_key.is_some());
     assert_eq!(same.model.as_deref(), Some("openai/b"));
 }
+
+#[test]
+fn how_sessions_are_recorded_is_a_setting() {
+    let file: UserFile = serde_saphyr::from_str("store: {sync: full}\n").unwrap();
+    assert_eq!(file.store.unwrap_or_default().sync, crate::store::Sync::Full);
+    assert_eq!(UserFile::default().store.unwrap_or_default().sync, crate::store::Sync::Normal);
+    assert!(serde_saphyr::from_str::<UserFile>("store: {sync: often}\n").is_err());
+}
