@@ -219,7 +219,13 @@ async fn a_command_of_a_workspace_stays_in_it() {
         assert_eq!(beyond(&mut scene, &said), Vec::<String>::new(), "{line}: {said}");
         let mut copy = Scene::new();
         let said = free(&copy, line).await;
-        assert!(!beyond(&mut copy, &said).is_empty(), "the control: {line}: {said}");
+        // A signal is sent at once, but the other process shows it only when it has run.
+        let mut patience = 500;
+        while beyond(&mut copy, &said).is_empty() {
+            patience -= 1;
+            assert!(patience > 0, "the control: {line}: {said}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
     let mut scene = Scene::new();
     held_to_workspace(&scene, "echo x > new.txt").await;
