@@ -3,6 +3,7 @@
 //! One agent serves one client. The registry is the only lock here, and what it guards is which sessions there are, never
 //! what is in them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, MutexGuard};
@@ -17,6 +18,7 @@ use crate::error::AgentError;
 use crate::mode::Modes;
 use crate::model::catalogue::Catalogue;
 use crate::permission::rules::Rules;
+use crate::server::ServerDefinition;
 use crate::session::user_command::UserCommand;
 use crate::session::{Definitions, SessionHandle, Shared};
 use registry::{Registry, SharedRegistry};
@@ -38,6 +40,8 @@ pub struct Policy {
     pub modes: Arc<Modes>,
     /// The rules.
     pub rules: Arc<Rules>,
+    /// The servers that the user wrote, by name.
+    pub servers: BTreeMap<String, ServerDefinition>,
     /// The commands that users wrote.
     pub commands: Arc<[UserCommand]>,
     /// Files of commands that cannot be used, one sentence each. They restrict nothing.

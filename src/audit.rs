@@ -159,7 +159,7 @@ impl Audit<'_> {
                 None => self.found(format!("entry {number}: an answer that covers nothing known")),
             },
             Entry::Call { .. } => self.call(number, entry),
-            Entry::Undo { .. } => {}
+            Entry::Undo { .. } | Entry::Hint { .. } => {}
         }
     }
 

@@ -311,7 +311,8 @@ async fn run_headless<O: Write, E: Write>(
 ) -> anyhow::Result<ExitCode> {
     let (client, end) = client::channel();
     let (cwd, mode) = (config.cwd.clone(), config.mode.clone());
-    let Parts { shared, surroundings, .. } = config.into_parts().context("starting the record")?;
+    let Parts { mut shared, surroundings, .. } = config.into_parts().context("starting the record")?;
+    shared.patience = shared.patience.map(|_| crate::config::PATIENCE_ALONE);
     let kept = match which {
         Which::New => None,
         Which::Newest => Some(sessions::newest(&shared.store, cwd.clone()).await?),

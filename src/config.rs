@@ -40,6 +40,12 @@ pub mod user_file;
 /// Read-side calls of one message that run at once.
 const PARALLEL: usize = 8;
 
+/// How long the first request of a session waits for servers that are starting, where somebody waits for its answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The same where nobody does: without an editor there may be one turn only.
+pub const PATIENCE_ALONE: Duration = Duration::from_secs(10);
+
 /// What a user may say on the command line, as it was said.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
@@ -179,6 +185,7 @@ impl Config {
             source: if self.deterministic { Source::counted() } else { Source::real() },
             parallel: if self.deterministic { 1 } else { PARALLEL },
             live: !self.deterministic,
+            patience: (!self.deterministic).then_some(PATIENCE),
         };
         let binary = std::env::current_exe().ok();
         let policies = self.policies;
@@ -200,6 +207,7 @@ fn policy(loaded: Loaded, (commands, mut broken_commands): (Vec<UserCommand>, Ve
     broken_commands
         .extend(taken.iter().map(|command| format!("/{} is the name of another command", command.name)));
     Policy {
+        servers: layers.servers,
         commands: commands.into(),
         broken_commands,
         modes: Arc::new(layers.modes),

@@ -11,13 +11,15 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::ToolCallId;
-use crate::permission::CallFacts;
+use crate::permission::{CallFacts, Effect};
 
 /// Leave to run one effect. Dropping it says that the effect is over.
 #[derive(Debug)]
 pub struct Permit {
     /// Cancelled when the effect has to end: a writer looks at it right before its last step.
     pub cancel: CancellationToken,
+    /// Cancelled when a mode denies the effect, or its session is over: what was called off and may go on elsewhere has to end.
+    pub denied: CancellationToken,
     over: oneshot::Sender<Lost>,
 }
 
@@ -39,6 +41,7 @@ struct Running {
     facts: CallFacts,
     turn: u64,
     cancel: CancellationToken,
+    denied: CancellationToken,
     over: oneshot::Receiver<Lost>,
     is_lost: bool,
 }
@@ -73,12 +76,21 @@ impl Gate {
         self.forget_what_is_over();
         let (given_back, over) = oneshot::channel();
         let cancel = if facts.is_background { self.session.child_token() } else { cancel.child_token() };
+        let denied = CancellationToken::new();
         self.next += 1;
         self.running.insert(
             self.next,
-            Running { call_id, facts, turn, cancel: cancel.clone(), over, is_lost: false },
+            Running {
+                call_id,
+                facts,
+                turn,
+                cancel: cancel.clone(),
+                denied: denied.clone(),
+                over,
+                is_lost: false,
+            },
         );
-        Permit { cancel, over: given_back }
+        Permit { cancel, denied, over: given_back }
     }
 
     fn forget_what_is_over(&mut self) {
@@ -97,9 +109,11 @@ impl Gate {
         self.end_those(|running| is_denied(&running.facts), bound).await
     }
 
-    /// Ends every running effect that a turn began, and waits at most `bound` for each to be over.
+    /// Ends every running effect that a turn began, and waits at most `bound` for each to be over. A server's call that was
+    /// called off is left to its server, until a mode denies it.
     pub async fn end_turn(&mut self, turn: u64, bound: Duration) -> Ended {
-        self.end_those(|running| running.turn == turn, bound).await
+        let is_elsewhere = |running: &Running| running.facts.effect == Effect::Unknown;
+        self.end_those(|running| running.turn == turn && !is_elsewhere(running), bound).await
     }
 
     async fn end_those(&mut self, is_meant: impl Fn(&Running) -> bool, bound: Duration) -> Ended {
@@ -109,6 +123,7 @@ impl Gate {
         let mut denied: Vec<(u64, Running)> =
             denied.iter().filter_map(|id| Some((*id, self.running.remove(id)?))).collect();
         for (_, running) in &denied {
+            running.denied.cancel();
             running.cancel.cancel();
         }
         denied.sort_by(|(_, a), (_, b)| a.call_id.0.cmp(&b.call_id.0));
@@ -137,7 +152,6 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::permission::Effect;
 
     fn facts(effect: Effect) -> CallFacts {
         CallFacts::of_tool("tool", effect)

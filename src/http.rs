@@ -85,12 +85,39 @@ impl Http {
 }
 
 impl Http {
+    /// The client itself, for a library that makes its own requests.
+    ///
+    /// # Errors
+    /// It cannot be built.
+    pub async fn client_for(&self, url: &str) -> Result<reqwest::Client, HttpError> {
+        self.client(url).await.cloned()
+    }
+
     async fn client(&self, url: &str) -> Result<&reqwest::Client, HttpError> {
         if is_local(url) {
             return self.local.get_or_try_init(|| build(true)).await;
         }
         self.client.get_or_try_init(|| build(false)).await
     }
+}
+
+/// Headers, whose values are not shown.
+///
+/// # Errors
+/// A name or a value has characters that no header may have; the value is not named.
+pub fn headers(
+    pairs: &[(String, SecretString)],
+) -> Result<std::collections::HashMap<HeaderName, HeaderValue>, HttpError> {
+    let header = |(name, value): &(String, SecretString)| {
+        let unusable = |what: &str| {
+            HttpError::Unusable(format!("the {what} of the header {name:?} is none that can be sent"))
+        };
+        let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unusable("name"))?;
+        let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| unusable("value"))?;
+        value.set_sensitive(true);
+        Ok((key, value))
+    };
+    pairs.iter().map(header).collect()
 }
 
 /// Whether an address is this machine's, without encryption.
@@ -185,8 +212,11 @@ fn chain(error: &reqwest::Error) -> String {
     text
 }
 
-/// The innermost cause, which is the one that says something.
-fn root(error: &reqwest::Error) -> String {
+/// What the library of this room says went wrong, for a library that makes its own requests.
+pub type LibraryError = reqwest::Error;
+
+/// The innermost cause, which is the one that says something. Those around it have the address.
+pub fn root(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {
         cause = next;

@@ -33,6 +33,7 @@ pub mod policy;
 pub mod process;
 pub mod rpc;
 pub mod sandbox;
+pub mod server;
 pub mod session;
 pub mod store;
 pub mod telemetry;

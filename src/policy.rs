@@ -3,6 +3,8 @@
 //!
 //! A layer is taken whole or not at all. What is wrong with one is said with its file, line and column.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
@@ -11,6 +13,7 @@ use crate::mode::definition::{Fault, ModeDefinition};
 use crate::mode::{DEFAULT, InBand, Mode, Modes, canonical};
 use crate::permission::compare;
 use crate::permission::rules::{RuleTexts, Rules};
+use crate::server::ServerDefinition;
 
 /// A file of modes and rules, as a user writes it.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -20,6 +23,9 @@ pub struct ModeFile {
     pub modes: Vec<ModeDefinition>,
     /// What is denied, asked for and allowed besides what modes say. A project's file may only deny and ask.
     pub permissions: RuleTexts,
+    /// MCP servers, by name. A project's file may not name any.
+    #[schemars(with = "BTreeMap<String, ServerDefinition>")]
+    pub servers: BTreeMap<String, Spanned<ServerDefinition>>,
     /// The mode of sessions for which none was asked. A project's may only be narrower than the user's.
     #[schemars(with = "Option<String>")]
     pub default_mode: Option<Spanned<String>>,
@@ -55,6 +61,8 @@ pub struct Layers {
     pub modes: Modes,
     /// The rules.
     pub rules: Rules,
+    /// MCP servers, by name.
+    pub servers: BTreeMap<String, ServerDefinition>,
     /// The mode of sessions for which none was asked, if a file says so.
     pub default_mode: Option<String>,
 }
@@ -62,7 +70,12 @@ pub struct Layers {
 impl Default for Layers {
     /// The built-in modes, and no rules.
     fn default() -> Self {
-        Self { modes: Modes::built_in(), rules: Rules::default(), default_mode: None }
+        Self {
+            modes: Modes::built_in(),
+            rules: Rules::default(),
+            servers: BTreeMap::new(),
+            default_mode: None,
+        }
     }
 }
 
@@ -94,11 +107,32 @@ impl Layers {
             }
             None => self.default_mode.clone(),
         };
+        let servers = servers(file.servers, owner).map_err(fault)?;
+        self.servers.extend(servers);
         self.modes = modes;
         self.rules.extend(rules);
         self.default_mode = default_mode;
         Ok(())
     }
+}
+
+/// Reads the servers of one file. They are programs and addresses: only the user can name them.
+fn servers(
+    said: BTreeMap<String, Spanned<ServerDefinition>>,
+    owner: Owner,
+) -> Result<BTreeMap<String, ServerDefinition>, Fault> {
+    let mut servers = BTreeMap::new();
+    for (name, server) in said {
+        if owner == Owner::Project {
+            let text = "a project may not name servers: move them to your own file, or trust this one";
+            return Err(Fault::at(&server, text));
+        }
+        if let Some(fault) = server.value.fault() {
+            return Err(Fault::at(&server, format!("server {name:?}: {fault}")));
+        }
+        servers.insert(name, server.value);
+    }
+    Ok(servers)
 }
 
 /// Reads one mode that stands by itself: it extends a built-in one, or none.
@@ -346,7 +380,7 @@ mod tests {
             ("modes: [{id: mine, extends: code, description: \"a\\e[2J\"}]", "one line of text"),
             ("default_mode: code", "may only be narrower"),
             ("permissions: {allow: [shell]}", "may not allow"),
-            ("servers: {x: {command: evil}}", "unknown field `servers`"),
+            ("servers: {x: {command: evil}}", "may not name servers"),
             ("providers: {openai: {base_url: 'http://evil'}}", "unknown field `providers`"),
             ("shell: {sandbox: off}", "unknown field `shell`"),
         ] {

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use crate::sandbox::Confinement;
 
@@ -58,6 +58,8 @@ pub struct Command {
     pub confinement: Confinement,
     /// Where its errors go.
     pub errors: Errors,
+    /// It is spoken to: its input and its output are handed out ([`Process::take_speech`]). Its errors have to go apart.
+    pub is_spoken_to: bool,
     /// It may ask the person at this process's terminal.
     pub keeps_terminal: bool,
 }
@@ -69,6 +71,14 @@ pub enum Errors {
     Merged,
     /// Into a pipe of its own.
     Apart,
+}
+
+/// Both ways of speaking to a process: what it writes, and where it reads.
+pub struct Speech {
+    /// Its standard output.
+    pub from: Box<dyn AsyncRead + Send + Unpin>,
+    /// Its standard input, which ends when this is dropped.
+    pub to: Box<dyn AsyncWrite + Send + Unpin>,
 }
 
 /// What happens to a process, in order; [`Event::Gone`] is the last.
@@ -124,6 +134,10 @@ enum Report {
 /// What one byte tells the supervisor: ask the command to end. The end of the connection ends it without asking.
 #[cfg(target_os = "linux")]
 const ASK_TO_END: u8 = b't';
+
+/// One byte goes ahead of the order. If the command has an input, it comes with this byte.
+#[cfg(target_os = "linux")]
+const AHEAD: u8 = b'o';
 
 impl Processes {
     /// Starts processes through `binary`, which is this one.

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -51,6 +52,7 @@ mod reload;
 pub mod reminder;
 mod request;
 mod restore;
+mod servers;
 mod slash;
 mod switch;
 pub mod system_prompt;
@@ -90,6 +92,9 @@ pub struct Shared {
     pub parallel: usize,
     /// What runs is shown while it runs: not where every run has to give the same bytes.
     pub live: bool,
+    /// How long the first request waits for servers that are starting; none: servers are not started at all, because every
+    /// run has to give the same bytes.
+    pub patience: Option<Duration>,
 }
 
 /// The state of a session. Plain data; the actor owns it.
@@ -160,6 +165,8 @@ pub struct Session {
     requests: u64,
     /// What the user is to be told once, with the first turn.
     notices: Vec<String>,
+    /// What the user was told of servers.
+    server_notices: u64,
 }
 
 /// What files say, in the place of what they said before.
@@ -291,6 +298,7 @@ impl Session {
             turns: 0,
             requests: 0,
             notices,
+            server_notices: 0,
         }
     }
 

@@ -4,7 +4,10 @@
 //! thread writes it, and drops lines when nobody reads: the agent never waits for its own log.
 
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Lines that wait for the thread. Their places are allocated at the start, so the number is a cost.
 const WAITING: usize = 1024;
@@ -18,7 +21,10 @@ pub fn start(level: Option<&str>) -> WorkerGuard {
     };
     let (writer, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(WAITING).finish(std::io::stderr());
-    tracing_subscriber::fmt().with_max_level(filter).with_writer(writer).with_ansi(false).init();
+    // What servers say stands in the library's own entries, and contents are not for the log.
+    let targets = Targets::new().with_default(filter).with_target("rmcp", filter.min(LevelFilter::ERROR));
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
+    tracing_subscriber::registry().with(lines.with_filter(targets)).init();
     if let (Some(level), Some(Err(_))) = (level, parsed) {
         tracing::warn!(level, "MODEGATE_LOG is one of off, error, warn, info, debug, trace");
     }

@@ -3,6 +3,7 @@
 //! A call is first *prepared*: its arguments are read and what it would touch is found out, without reading content.
 //! Then it is decided on, elsewhere. Only then is it run, with a permit that stays with the effect until it is over.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,6 +39,7 @@ mod find_files;
 pub mod job;
 mod jobs;
 mod list_directory;
+pub mod mcp;
 mod move_file;
 mod read_file;
 mod read_multiple_files;
@@ -60,9 +62,9 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone)]
 pub struct ToolSpec {
     /// The name under which models call it.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// What it is for, to the model.
-    pub description: &'static str,
+    pub description: Cow<'static, str>,
     /// How clients show it.
     pub kind: ToolKind,
     /// What it does to the world.
@@ -91,8 +93,8 @@ impl ToolSpec {
         schema.remove("title");
         let schema = Arc::new(schema.to_value());
         Self {
-            name,
-            description,
+            name: name.into(),
+            description: description.into(),
             kind,
             effect,
             shell: ShellUse::Off,
@@ -105,15 +107,15 @@ impl ToolSpec {
 
     /// What a decision about the tool as such rests on.
     pub fn facts(&self) -> CallFacts {
-        let facts = CallFacts::of_tool(self.name, self.effect);
+        let facts = CallFacts::of_tool(self.name.as_ref(), self.effect);
         CallFacts { shell: self.shell, is_background: self.is_background, is_exit: self.is_exit, ..facts }
     }
 
     /// The tool as a model is told of it.
     pub fn to_offer(&self) -> ToolOffer {
         ToolOffer {
-            name: self.name.to_owned(),
-            description: self.description.to_owned(),
+            name: self.name.to_string(),
+            description: self.description.to_string(),
             schema: Value::clone(&self.schema),
         }
     }
@@ -126,7 +128,7 @@ pub enum ToolError {
     #[error("The arguments do not fit {tool}: {reason}")]
     Arguments {
         /// The tool that was called.
-        tool: &'static str,
+        tool: String,
         /// What does not fit.
         reason: String,
     },
@@ -136,6 +138,13 @@ pub enum ToolError {
     /// Anything else, in a sentence.
     #[error("{0}")]
     Failed(String),
+}
+
+impl ToolError {
+    /// Arguments that do not fit a tool's schema.
+    pub fn arguments(tool: &str, reason: impl Into<String>) -> Self {
+        Self::Arguments { tool: tool.to_owned(), reason: reason.into() }
+    }
 }
 
 /// A place that a call is about.
@@ -227,14 +236,13 @@ pub trait PreparedCall: Send + std::fmt::Debug {
 }
 
 /// Reads arguments, naming what does not fit.
-fn arguments<A: DeserializeOwned>(tool: &'static str, arguments: Value) -> Result<A, ToolError> {
+fn arguments<A: DeserializeOwned>(tool: &str, arguments: Value) -> Result<A, ToolError> {
     let arguments = match arguments {
         Value::Null => Value::Object(serde_json::Map::new()),
         Value::Object(members) => Value::Object(members),
-        _ => return Err(ToolError::Arguments { tool, reason: "they are not an object".into() }),
+        _ => return Err(ToolError::arguments(tool, "they are not an object")),
     };
-    serde_json::from_value(arguments)
-        .map_err(|error| ToolError::Arguments { tool, reason: error.to_string() })
+    serde_json::from_value(arguments).map_err(|error| ToolError::arguments(tool, error.to_string()))
 }
 
 /// Resolves a path off the main thread: a path may lie on a slow disk.
@@ -325,8 +333,8 @@ mod tests {
     /// Every tool stands here with its effect: a new one without a decision fails (D28).
     #[test]
     fn every_tool_has_an_effect_that_was_decided_on() {
-        let effects: Vec<_> =
-            Toolset::built_in().iter().map(|tool| (tool.spec().name, tool.spec().effect)).collect();
+        let built_in = Toolset::built_in();
+        let effects: Vec<_> = built_in.iter().map(|tool| (&*tool.spec().name, tool.spec().effect)).collect();
         assert_eq!(
             effects,
             [

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use super::Agent;
 use crate::acp::{
     AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodTerminal, AuthenticateRequest,
-    AuthenticateResponse, Implementation, InitializeRequest, InitializeResponse, Meta, PromptCapabilities,
-    ProtocolVersion, SessionAdditionalDirectoriesCapabilities, SessionCapabilities, SessionCloseCapabilities,
-    SessionDeleteCapabilities, SessionForkCapabilities, SessionListCapabilities, SessionResumeCapabilities,
+    AuthenticateResponse, Implementation, InitializeRequest, InitializeResponse, McpCapabilities, Meta,
+    PromptCapabilities, ProtocolVersion, SessionAdditionalDirectoriesCapabilities, SessionCapabilities,
+    SessionCloseCapabilities, SessionDeleteCapabilities, SessionForkCapabilities, SessionListCapabilities,
+    SessionResumeCapabilities,
 };
 use crate::error::AgentError;
 
@@ -44,6 +45,7 @@ impl Agent {
             .agent_capabilities(
                 AgentCapabilities::new()
                     .load_session(true)
+                    .mcp_capabilities(McpCapabilities::new().http(true))
                     .prompt_capabilities(prompts)
                     .session_capabilities(sessions()),
             )

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use super::registry::Transit;
 use super::{Agent, Policy};
@@ -18,10 +19,12 @@ use crate::acp::{
 use crate::error::AgentError;
 use crate::mode::{DEFAULT, Mode, Modes};
 use crate::model::catalogue::Catalogue;
+use crate::server::{self, Entry};
 use crate::session::options::Choice;
 use crate::session::{Origin, SessionHandle, Shared, Start, View, head_meta, options, valid_modes};
 use crate::store::Row;
 use crate::store::sessions::{OpenError, StoredSession};
+use crate::tool::mcp::ServerEvent;
 use crate::workspace::Workspace;
 
 /// The key in `session/new`'s `_meta` that chooses the first mode.
@@ -37,6 +40,7 @@ struct Wanted<'a> {
 /// What a session is made of, but for its id and its mode.
 struct Opening {
     workspace: Workspace,
+    servers: mpsc::UnboundedReceiver<ServerEvent>,
     shared: Shared,
     policy: Policy,
     notices: Vec<String>,
@@ -173,10 +177,10 @@ impl Agent {
     }
 
     fn start(&self, id: SessionId, mode: SessionModeId, origin: Origin, opening: Opening) -> SessionHandle {
-        let Opening { workspace, shared, notices, policy: _ } = opening;
+        let Opening { workspace, servers, shared, notices, policy: _ } = opening;
         let held = self.registry().held(&id);
         let start = Start { id: id.clone(), workspace, mode, notices, held, origin };
-        let handle = SessionHandle::start(start, shared, self.client.clone());
+        let handle = SessionHandle::start(start, servers, shared, self.client.clone());
         self.registry().add(id, handle.clone());
         handle
     }
@@ -185,8 +189,18 @@ impl Agent {
     fn prepare(&self, workspace: Workspace, servers: &[McpServer], catalogue: Arc<Catalogue>) -> Opening {
         let policy = (self.surroundings.policy)(workspace.cwd());
         let (tools, missing) = self.shared.tools.for_session(&workspace);
-        let mut notices: Vec<String> =
-            not_started(servers).into_iter().chain(catalogue.ambiguity()).collect();
+        let (entries, not_to_be_had) = server::gather(&policy.servers, servers);
+        let (events, reports) = mpsc::unbounded_channel();
+        let mut notices: Vec<String> = catalogue.ambiguity().into_iter().collect();
+        notices.extend(not_to_be_had.into_iter().map(|text| format!("{text}\n\n")));
+        let tools = if entries.is_empty() {
+            tools
+        } else if self.shared.patience.is_none() {
+            notices.push(not_started(&entries));
+            tools
+        } else {
+            tools.with_servers(entries, &workspace, &events)
+        };
         notices.extend(missing.map(str::to_owned));
         notices.extend(told_of(&policy));
         if !policy.broken_commands.is_empty() {
@@ -202,7 +216,7 @@ impl Agent {
             compactions: self.compactions.load(Ordering::Relaxed),
             ..self.shared.clone()
         };
-        Opening { workspace, shared, policy, notices }
+        Opening { workspace, servers: reports, shared, policy, notices }
     }
 
     fn first_mode(
@@ -288,20 +302,8 @@ fn workspace(cwd: &Path, directories: &[PathBuf]) -> Result<Workspace, AgentErro
     }
 }
 
-/// What the user is told of servers that the client wants started.
-fn not_started(servers: &[McpServer]) -> Option<String> {
-    let names: Vec<&str> = servers
-        .iter()
-        .map(|server| match server {
-            McpServer::Stdio(server) => server.name.as_str(),
-            McpServer::Http(server) => server.name.as_str(),
-            McpServer::Sse(server) => server.name.as_str(),
-            // The schema may grow; what cannot be named is still not started.
-            _ => "another",
-        })
-        .collect();
-    if names.is_empty() {
-        return None;
-    }
-    Some(format!("MCP servers are not supported yet; not started: {}.\n\n", names.join(", ")))
+/// What the user is told of servers where every run has to give the same bytes.
+fn not_started(entries: &[Entry]) -> String {
+    let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    format!("MCP servers are not started in a deterministic run: {}.\n\n", names.join(", "))
 }

@@ -207,7 +207,7 @@ async fn facts(
     let shell = config::commands::shell(environment, &config::user_file::ShellSettings::default())?;
     let (tools, _) = Toolset::built_in().with_shell(shell).for_session(&workspace);
     let Some(found) = tools.find(tool) else {
-        let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name).collect();
+        let names: Vec<String> = tools.all().iter().map(|tool| tool.spec().name.to_string()).collect();
         bail!("there is no tool {tool:?}; those of Modegate itself are {}", names.join(", "));
     };
     let facts = found.spec().facts();

@@ -57,6 +57,7 @@ async fn run(command: &str, processes: &Processes) -> Result<SecretString, Strin
         settings: &[],
         confinement: Confinement::Off,
         errors: Errors::Apart,
+        is_spoken_to: false,
         keeps_terminal: true,
     };
     let started = processes.start(command).await;

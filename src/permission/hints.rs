@@ -4,6 +4,7 @@
 //! MCP's own defaults). A hint is honoured only where the user trusts the server's hints, and what the user says of a tool
 //! beats any hint, both ways. The decision is made anew from the hints of the moment before each call.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Effect;
@@ -18,8 +19,8 @@ pub struct Hints {
 }
 
 /// Which of a server's hints count: `trust_hints: true | false | [names]`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "trust_hints is true, false, or a list of tools' names")]
 pub enum Trust {
     /// All, or none.
     All(bool),
@@ -28,7 +29,7 @@ pub enum Trust {
 }
 
 /// What the user says of a tool, whatever its server says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Override {
     /// It only reads.

@@ -213,9 +213,9 @@ pub struct User {
     pub write: Vec<PathBuf>,
 }
 
-/// What a read-only command may read, for sessions in these folders. None where a session's folder is too wide: the root of
+/// What a read-only command may read, for sessions in these folders, and `besides`. None where a session's folder is too wide: the root of
 /// the file system, the home folder, or a folder around it.
-pub fn readable(user: &User, roots: &[PathBuf]) -> Option<Vec<PathBuf>> {
+pub fn readable(user: &User, roots: &[PathBuf], besides: &[PathBuf]) -> Option<Vec<PathBuf>> {
     let mut real = Real::of(user);
     if roots.iter().any(|root| real.is_too_wide(root)) {
         return None;
@@ -233,7 +233,7 @@ pub fn readable(user: &User, roots: &[PathBuf]) -> Option<Vec<PathBuf>> {
     }
     // What lies in a session's folder is readable anyway; a link there leads nowhere else.
     let is_inside = |place: &PathBuf| roots.iter().any(|root| place.starts_with(root));
-    let named = user.path.iter().chain(&user.toolchains).filter(|place| !is_inside(place));
+    let named = user.path.iter().chain(&user.toolchains).chain(besides).filter(|place| !is_inside(place));
     places.extend(named.filter(|place| !real.is_too_wide(place)).cloned());
     places.extend(user.read.iter().cloned());
     for root in roots {
@@ -403,14 +403,14 @@ mod tests {
         let path =
             [home.join("bin"), home.clone(), "/".into(), home.parent().unwrap().to_owned(), "rel".into()];
         let user = User { home: Some(home.clone()), path: path.to_vec(), ..User::default() };
-        let places = readable(&user, std::slice::from_ref(&work)).unwrap();
+        let places = readable(&user, std::slice::from_ref(&work), &[]).unwrap();
         for place in &places {
             assert!(!home.starts_with(place), "{}", place.display());
             assert!(!place.join("credentials.toml").exists(), "{}", place.display());
         }
         assert!(places.contains(&work) && places.contains(&home.join("bin")));
         for wide in [&home, Path::new("/"), home.parent().unwrap()] {
-            assert_eq!(readable(&user, &[wide.to_owned()]), None, "{}", wide.display());
+            assert_eq!(readable(&user, &[wide.to_owned()], &[]), None, "{}", wide.display());
         }
     }
 
@@ -492,6 +492,6 @@ mod tests {
         std::os::unix::fs::symlink(&secret, work.join("bin")).unwrap();
         let user =
             User { path: vec![work.join("bin")], toolchains: vec![work.join("bin")], ..User::default() };
-        assert!(!readable(&user, &[work]).unwrap().contains(&secret));
+        assert!(!readable(&user, &[work], &[]).unwrap().contains(&secret));
     }
 }

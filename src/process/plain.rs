@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::process::{Child, ChildStderr, ChildStdout};
 
-use super::{Command, Errors, Event, Exit, Processes, read};
+use super::{Command, Errors, Event, Exit, Processes, Speech, read};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 16 * 1024;
@@ -47,7 +47,8 @@ impl Processes {
             start.env_clear().envs(environment);
         }
         start.envs(command.settings.iter().copied());
-        start.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let input = if command.is_spoken_to { Stdio::piped() } else { Stdio::null() };
+        start.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = start.spawn()?;
         let (output, errors) = (child.stdout.take(), child.stderr.take());
         let kind = command.errors;
@@ -67,6 +68,12 @@ impl Processes {
 }
 
 impl Process {
+    /// Its output and its input, once, if it was started to be spoken to. Its output is then no event.
+    pub fn take_speech(&mut self) -> Option<Speech> {
+        let (to, from) = (self.child.stdin.take()?, self.output.take()?);
+        Some(Speech { from: Box::new(from), to: Box::new(to) })
+    }
+
     /// What happens next; nothing after [`Event::Gone`].
     pub async fn next(&mut self) -> Option<Event> {
         while !self.over && (!self.exited || self.output.is_some() || self.errors.is_some()) {
@@ -133,6 +140,7 @@ mod tests {
             settings: &[],
             confinement: Confinement::Off,
             errors,
+            is_spoken_to: false,
             keeps_terminal: false,
         };
         let processes = Processes::new("unused".into(), "unused".into());

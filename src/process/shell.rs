@@ -69,8 +69,30 @@ impl Shell {
     /// The hold on read-only commands of sessions in these folders; none where the kernel cannot hold them, or the folders
     /// are too wide to be read as a whole.
     pub fn read_only(&self, roots: &[PathBuf]) -> Option<Hold> {
-        let read = places::readable(&self.0.user, roots).filter(|_| self.0.support.read_only())?;
+        self.reading(roots, &[])
+    }
+
+    /// The same hold, under which these folders can be read besides; not those that have the home folder in them.
+    pub fn reading(&self, roots: &[PathBuf], besides: &[PathBuf]) -> Option<Hold> {
+        let read = places::readable(&self.0.user, roots, besides).filter(|_| self.0.support.read_only())?;
         Some(Hold(Arc::new(Confinement::ReadOnly { read })))
+    }
+
+    /// The hold on what is to write these folders and no others, whatever the user wants of commands; none where the kernel
+    /// cannot hold it.
+    pub fn held_to_workspace(&self, roots: &[PathBuf]) -> Option<Hold> {
+        let write = self.0.support.workspace().then(|| places::writable(&self.0.user, roots))?;
+        Some(Hold(Arc::new(Confinement::Workspace { write })))
+    }
+
+    /// What starts its commands.
+    pub fn processes(&self) -> &Processes {
+        &self.0.processes
+    }
+
+    /// The variables that a command may see which is not to see the user's own: no keys, no sockets of agents.
+    pub fn environment(&self) -> &[(OsString, OsString)] {
+        &self.0.environment
     }
 
     /// What the kernel can hold here.
@@ -108,6 +130,7 @@ impl Shell {
             settings: SETTINGS,
             confinement: Confinement::clone(&hold.0),
             errors: Errors::Merged,
+            is_spoken_to: false,
             keeps_terminal: false,
         };
         self.0.processes.start(command).await
@@ -123,6 +146,11 @@ impl Hold {
     /// Whether nothing can be changed under it.
     pub fn is_read_only(&self) -> bool {
         matches!(*self.0, Confinement::ReadOnly { .. })
+    }
+
+    /// As the supervisor takes it.
+    pub fn confinement(&self) -> &Confinement {
+        &self.0
     }
 
     /// Whether nothing is held.

@@ -1,15 +1,17 @@
 //! A process on Linux: the near end of its supervisor.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::process::Stdio;
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
-use super::{ASK_TO_END, Command, Errors, Event, Order, Processes, Report, orphans, read};
+use super::{AHEAD, ASK_TO_END, Command, Errors, Event, Order, Processes, Report, Speech, orphans, read};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 16 * 1024;
@@ -22,6 +24,8 @@ const MAX_REPORT: usize = 64 * 1024;
 pub struct Process {
     supervisor: tokio::process::Child,
     control: UnixStream,
+    /// Its input, until it is taken.
+    input: Option<pipe::Sender>,
     output: Option<pipe::Receiver>,
     errors: Option<pipe::Receiver>,
     /// Bytes of a report that is not whole yet.
@@ -37,8 +41,8 @@ impl Processes {
     /// # Errors
     /// This binary cannot be started, or the working directory is not there.
     pub async fn start(&self, command: Command) -> io::Result<Process> {
-        let Command { program, arguments, cwd, environment, settings, confinement, errors, keeps_terminal } =
-            command;
+        let Command { program, arguments, cwd, environment, settings, confinement, errors, .. } = command;
+        let keeps_terminal = command.keeps_terminal;
         let (ours, theirs) = StdStream::pair()?;
         let (output, to_output) = io::pipe()?;
         let (errors, to_errors) = match errors {
@@ -56,6 +60,7 @@ impl Processes {
         let supervisor = orphans::start(|| start.spawn())?;
         // It holds the other ends of the pipes, which would then never close.
         drop(start);
+        let input = send_ahead(&ours, command.is_spoken_to)?;
         ours.set_nonblocking(true)?;
         let mut control = UnixStream::from_std(ours)?;
         let own_folder = self.own_folder(&confinement);
@@ -72,6 +77,7 @@ impl Processes {
         Ok(Process {
             supervisor,
             control,
+            input,
             output: Some(receiver(output)?),
             errors: errors.map(receiver).transpose()?,
             report: Vec::new(),
@@ -81,7 +87,30 @@ impl Processes {
     }
 }
 
+/// Sends the byte ahead of the order. With it goes the end of a new pipe at which a command reads that is spoken to: no
+/// other process ever has it.
+fn send_ahead(to: &StdStream, is_spoken_to: bool) -> io::Result<Option<pipe::Sender>> {
+    let byte = [io::IoSlice::new(&[AHEAD])];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if !is_spoken_to {
+        sendmsg(to, &byte, &mut beside, SendFlags::NOSIGNAL)?;
+        return Ok(None);
+    }
+    let (input, to_input) = io::pipe()?;
+    let handed = [input.as_fd()];
+    beside.push(SendAncillaryMessage::ScmRights(&handed));
+    sendmsg(to, &byte, &mut beside, SendFlags::NOSIGNAL)?;
+    Ok(Some(pipe::Sender::from_owned_fd(to_input.into())?))
+}
+
 impl Process {
+    /// Its output and its input, once, if it was started to be spoken to. Its output is then no event.
+    pub fn take_speech(&mut self) -> Option<Speech> {
+        let (to, from) = (self.input.take()?, self.output.take()?);
+        Some(Speech { from: Box::new(from), to: Box::new(to) })
+    }
+
     /// What happens next; nothing after [`Event::Gone`]. May be given up and asked again.
     pub async fn next(&mut self) -> Option<Event> {
         if self.over {

@@ -7,6 +7,7 @@
 
 use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
@@ -15,10 +16,11 @@ use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
 use rustix::event::epoll;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{self, Pid, Signal, WaitOptions};
 
 use super::children::{self, Children};
-use super::{ASK_TO_END, Exit, Order, Report};
+use super::{AHEAD, ASK_TO_END, Exit, Order, Report};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, Confinement};
 
@@ -40,14 +42,14 @@ pub fn run(connection: OwnedFd) -> ExitCode {
 }
 
 fn supervise(connection: &UnixStream) -> io::Result<()> {
-    let order: Order = read_order(connection).map_err(|_| {
+    let (order, input) = read_order(connection).map_err(|_| {
         io::Error::other("this is how Modegate starts commands; there is nothing here for people")
     })?;
     process::set_child_subreaper(Some(process::getpid()))?;
     if let Some(folder) = &order.own_folder {
         DirBuilder::new().mode(0o700).create(folder)?;
     }
-    let done = run_order(connection, &order);
+    let done = run_order(connection, &order, input);
     if let Some(folder) = &order.own_folder {
         remove(folder);
     }
@@ -57,26 +59,39 @@ fn supervise(connection: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// An order: how many bytes it has, and these.
-fn read_order(mut connection: &UnixStream) -> io::Result<Order> {
+/// An order, and the command's input if it has one: a byte that the input comes with, how many bytes the order has, and
+/// these.
+fn read_order(mut connection: &UnixStream) -> io::Result<(Order, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let mut ahead = [0];
+    let bytes = &mut [io::IoSliceMut::new(&mut ahead)];
+    let received = recvmsg(connection, bytes, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
+    if received.bytes != 1 || ahead != [AHEAD] {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let input = beside.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut handed) => handed.next(),
+        _ => None,
+    });
     let mut length = [0; 4];
     connection.read_exact(&mut length)?;
     let mut order = Vec::new();
     connection.take(u32::from_le_bytes(length).into()).read_to_end(&mut order)?;
-    Ok(serde_json::from_slice(&order)?)
+    Ok((serde_json::from_slice(&order)?, input))
 }
 
 /// Returns how many processes the command had left behind.
-fn run_order(connection: &UnixStream, order: &Order) -> io::Result<usize> {
+fn run_order(connection: &UnixStream, order: &Order, input: Option<OwnedFd>) -> io::Result<usize> {
     let signals = kernel::child_signals()?;
     let mut children = Children::open()?;
     let epoll = waiting(connection, &signals)?;
     let (mut problem, tell_problem) = io::pipe()?;
     let child = match kernel::fork()? {
-        Fork::Child => become_command(order, tell_problem),
+        Fork::Child => become_command(order, input, tell_problem),
         Fork::Parent(child) => child,
     };
-    drop(tell_problem);
+    drop((tell_problem, input));
     let mut text = String::new();
     problem.read_to_string(&mut text)?;
     if !text.is_empty() {
@@ -88,10 +103,10 @@ fn run_order(connection: &UnixStream, order: &Order) -> io::Result<usize> {
 }
 
 /// Confines this process and becomes the command; or says why not, and ends.
-fn become_command(order: &Order, mut tell_problem: io::PipeWriter) -> ! {
+fn become_command(order: &Order, input: Option<OwnedFd>, mut tell_problem: io::PipeWriter) -> ! {
     let problem = prepare(order).err().unwrap_or_else(|| {
         let mut command = Command::new(&order.program);
-        command.args(&order.arguments).stdin(Stdio::null());
+        command.args(&order.arguments).stdin(input.map_or_else(Stdio::null, Stdio::from));
         if let Some(folder) = &order.own_folder {
             command.env("TMPDIR", folder);
         }

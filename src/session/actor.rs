@@ -28,6 +28,7 @@ use crate::error::AgentError;
 use crate::gate::Gate;
 use crate::store::Row;
 use crate::tool::SharedShadow;
+use crate::tool::mcp::ServerEvent;
 use crate::workspace::Changes;
 
 /// Prompts that may wait behind the running one.
@@ -72,6 +73,8 @@ pub(super) struct Actor {
     place: Option<BoxFuture<'static, OwnedSemaphorePermit>>,
     /// The turn that began something in the background last.
     pub(super) jobs_begun_in: Option<u64>,
+    /// What the session's servers report.
+    servers: mpsc::UnboundedReceiver<ServerEvent>,
 }
 
 /// What a call of a turn has changed.
@@ -90,9 +93,10 @@ pub(super) async fn run(
     origin: Origin,
     shared: Shared,
     client: Client,
+    servers: mpsc::UnboundedReceiver<ServerEvent>,
     mut mailbox: mpsc::UnboundedReceiver<Mail>,
 ) {
-    let mut actor = Actor::new(session, shared, client);
+    let mut actor = Actor::new(session, shared, client, servers);
     if let Err(error) = actor.begin(origin).await {
         // Whoever waits for the session learns that it is not there.
         tracing::error!(%error, "a session cannot be taken up again");
@@ -126,6 +130,7 @@ pub(super) async fn run(
                 None => actor.turn_over().await,
             },
             () = told(&mut actor.telling) => actor.start_next().await,
+            Some(event) = actor.servers.recv() => actor.server_event(event).await,
             room = room_to_show(&actor.showings, &mut actor.place, &actor.client) => actor.show_next(room).await,
         }
     }
@@ -149,7 +154,12 @@ async fn next_message(turn: &mut Option<RunningTurn>) -> Option<TurnMessage> {
 }
 
 impl Actor {
-    fn new(session: Session, shared: Shared, client: Client) -> Self {
+    fn new(
+        session: Session,
+        shared: Shared,
+        client: Client,
+        servers: mpsc::UnboundedReceiver<ServerEvent>,
+    ) -> Self {
         Self {
             session,
             shared,
@@ -172,6 +182,7 @@ impl Actor {
             showings: VecDeque::new(),
             place: None,
             jobs_begun_in: None,
+            servers,
         }
     }
 
@@ -312,6 +323,7 @@ impl Actor {
                 "what a session began could not be confirmed to have ended"
             );
         }
+        self.shared.tools.servers().close().await;
         self.keep_last_changes().await;
         self.save().await;
         self.release().await;

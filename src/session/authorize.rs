@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::actor::Actor;
 use super::encoder;
+use super::servers::is_servers;
 use super::turn_message::Authorization;
 use crate::acp::{
     PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
@@ -76,14 +77,16 @@ impl Actor {
         let Some(facts) = facts else {
             let ceilings = self.ceilings();
             let grants = &self.session.grants;
-            let specs = self.shared.tools.iter().map(crate::tool::Tool::spec);
-            let names: Vec<&str> = specs
-                .filter(|spec| permission::is_available(&ceilings, grants, &spec.facts()))
-                .map(|spec| spec.name)
+            let tools = self.shared.tools.all();
+            let names: Vec<&str> = tools
+                .iter()
+                .filter(|tool| permission::is_available(&ceilings, grants, &tool.spec().facts()))
+                .map(|tool| &*tool.spec().name)
                 .collect();
             let message = format!("There is no such tool. Available: {}.", names.join(", "));
             return self.denied(call, Denial { rule: "unknown_tool", message });
         };
+        let facts = self.now(&facts);
         match self.decide(&facts) {
             Verdict::Allow => self.granted(call, facts, fits, Asked::No).await,
             Verdict::Ask(_) => Authorization::Ask,
@@ -99,6 +102,7 @@ impl Actor {
         preview: &[ToolContent],
         reply: oneshot::Sender<Authorization>,
     ) {
+        let facts = self.now(&facts);
         let scopes = match self.decide(&facts) {
             Verdict::Ask(scopes) => scopes,
             // The turn may have been cancelled while it asked; so below.
@@ -173,6 +177,7 @@ impl Actor {
 
     /// After consent: what was asked for may run, unless it has become impossible.
     async fn decide_again(&mut self, call: ToolCallId, facts: CallFacts) -> Authorization {
+        let facts = self.now(&facts);
         match self.decide(&facts) {
             Verdict::Allow | Verdict::Ask(_) => self.granted(call, facts, true, Asked::Yes).await,
             Verdict::Deny(denial) => self.denied(call, denial),
@@ -249,7 +254,8 @@ impl Actor {
         let jobs = self.session.jobs.clone();
         let shadow = if runs { self.shadow(facts.shell).await } else { None };
         let runs = runs && !facts.is_exit;
-        if runs && facts.effect.is_change() {
+        // What a server says of its tool is only what it says: its calls are on the record whatever that is.
+        if runs && (facts.effect.is_change() || is_servers(&facts.tool)) {
             self.record_leave(&call, &facts, asked).await;
         }
         let permit = self.gate.admit(call.clone(), facts, self.session.turns, &cancel);

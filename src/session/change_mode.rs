@@ -95,7 +95,7 @@ impl Actor {
             return true;
         }
         // The exit itself restricts nothing.
-        self.shared.tools.iter().filter(|tool| !tool.spec().is_exit).any(|tool| {
+        self.shared.tools.all().iter().filter(|tool| !tool.spec().is_exit).any(|tool| {
             let facts = tool.spec().facts();
             strictness(&new, &facts) > strictness(&old, &facts)
         })

@@ -8,7 +8,7 @@ use crate::acp::{AvailableCommand, AvailableCommandInput, ContentBlock, Unstruct
 use crate::mode::{Mode, Modes};
 
 /// The names of Modegate's own commands, besides those of the modes.
-const OWN: [&str; 5] = ["mode", "permissions", "compact", "undo", "help"];
+const OWN: [&str; 6] = ["mode", "permissions", "mcp", "compact", "undo", "help"];
 
 /// What a prompt asks of Modegate itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Command {
     SayMode,
     /// List the rules and the remembered answers.
     Permissions,
+    /// Say how the MCP servers stand.
+    Servers,
     /// Put back what a turn changed: this one, or the last that changed something.
     Undo(Option<u64>),
     /// Summarise the conversation, to make room.
@@ -48,6 +50,7 @@ pub fn available(modes: &Modes, own: &[UserCommand]) -> Vec<AvailableCommand> {
     );
     commands
         .push(AvailableCommand::new("permissions", "List the rules and the remembered answers that hold"));
+    commands.push(AvailableCommand::new("mcp", "List the MCP servers of this session and how they stand"));
     commands
         .push(AvailableCommand::new("compact", "Summarise the older part of the conversation, to make room"));
     let undo = AvailableCommand::new("undo", "Put back the files that the last turn, or turn N, changed");
@@ -69,6 +72,7 @@ pub fn parse(content: &[ContentBlock], modes: &Modes, own: &[UserCommand]) -> Op
     match name {
         "help" => Some(Command::Help),
         "permissions" => Some(Command::Permissions),
+        "mcp" => Some(Command::Servers),
         "compact" => Some(Command::Compact),
         "undo" if rest.is_empty() => Some(Command::Undo(None)),
         "undo" => rest.parse().ok().map(|turn| Command::Undo(Some(turn))),
@@ -100,7 +104,12 @@ pub fn without_command(content: &[ContentBlock], command: &Command) -> Vec<Conte
     let rest = match command {
         Command::SetMode { rest, .. } => rest.as_str(),
         Command::Prompt(text) => text.as_str(),
-        Command::SayMode | Command::Help | Command::Permissions | Command::Compact | Command::Undo(_) => "",
+        Command::SayMode
+        | Command::Help
+        | Command::Permissions
+        | Command::Servers
+        | Command::Compact
+        | Command::Undo(_) => "",
     };
     let first = (!rest.is_empty()).then(|| ContentBlock::from(rest));
     first.into_iter().chain(content.iter().skip(1).cloned()).collect()
@@ -131,6 +140,7 @@ mod tests {
         check("/mode", Some(Command::SayMode));
         check("/mode plan", set("plan", ""));
         check("/help", Some(Command::Help));
+        check("/mcp", Some(Command::Servers));
         check("/undo", Some(Command::Undo(None)));
         check("/undo 3", Some(Command::Undo(Some(3))));
         check("/undo that", None);

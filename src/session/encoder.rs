@@ -223,6 +223,7 @@ fn content_block(content: &ToolContent) -> ToolCallContent {
         ToolContent::Diff { path, old, new } => {
             Diff::new(path.clone(), new.as_str()).old_text(old.clone()).into()
         }
+        ToolContent::Block(block) => ContentBlock::clone(block).into(),
     }
 }
 

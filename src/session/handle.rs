@@ -22,6 +22,7 @@ use crate::client::Client;
 use crate::error::AgentError;
 use crate::model::Effort;
 use crate::store::ModeSource;
+use crate::tool::mcp::ServerEvent;
 use crate::workspace::Workspace;
 
 /// Requests that wait for an actor. Only a client that floods one session fills it; it is told so.
@@ -165,7 +166,13 @@ impl std::fmt::Debug for SessionCommand {
 
 impl SessionHandle {
     /// Starts a session's actor.
-    pub fn start(mut start: Start, shared: Shared, client: Client) -> Self {
+    /// `servers` is what its servers report.
+    pub fn start(
+        mut start: Start,
+        servers: mpsc::UnboundedReceiver<ServerEvent>,
+        shared: Shared,
+        client: Client,
+    ) -> Self {
         // Bounded by the slots; the calls in flight bound the rest.
         let (commands, mailbox) = mpsc::unbounded_channel();
         let chosen = Choice::of(&shared.catalogue);
@@ -174,7 +181,7 @@ impl SessionHandle {
         let folders = start.workspace.clone();
         let origin = std::mem::replace(&mut start.origin, Origin::New);
         let session = Session::new(start, active, chosen);
-        tokio::spawn(actor::run(session, origin, shared, client, mailbox));
+        tokio::spawn(actor::run(session, origin, shared, client, servers, mailbox));
         Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)), workspace: folders }
     }
 

@@ -1,9 +1,11 @@
 //! The next request to the model: the history, and the tools and the reminder of the mode that is on now.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::AskedUnder;
 use super::actor::Actor;
+use super::history::neutralise;
 use super::reminder;
 use super::system_prompt;
 use super::turn_message::Next;
@@ -11,13 +13,15 @@ use crate::mode::{InBand, Mode, ToolList};
 use crate::model::{ModelRequest, ToolOffer};
 use crate::permission;
 use crate::store::Row;
-use crate::tool::ToolSpec;
+use crate::tool::{Tool, ToolSpec};
 
 /// The tools of a request.
 #[derive(Default)]
 pub(super) struct Offers {
     /// Those that the model is told of. The same list is kept while it stays the same.
     shown: Arc<[ToolOffer]>,
+    /// The tools themselves.
+    of: Vec<Arc<dyn Tool>>,
     /// The names of those that can be called.
     available: Arc<[String]>,
 }
@@ -45,12 +49,13 @@ impl Actor {
         let rules = Arc::clone(&self.shared.rules);
         self.session.asked_under = Some(AskedUnder { modes: Arc::clone(&modes), rules, ids });
         self.offer_tools(mode);
+        let starting = self.servers_starting();
         let transition = self.session.transition.as_mut().map(|pending| {
             pending.told = true;
             &pending.transition
         });
         let names: Vec<&str> = self.offers.available.iter().map(String::as_str).collect();
-        let mut notes = Vec::new();
+        let mut notes: Vec<&str> = starting.as_deref().into_iter().collect();
         for (text, told) in &mut self.session.for_model {
             *told = true;
             notes.push(text.as_str());
@@ -91,19 +96,37 @@ impl Actor {
     /// The tools that the session's ceilings do not deny, and those that are shown: the same, or all.
     fn offer_tools(&mut self, mode: Option<&Mode>) {
         let (ceilings, grants) = (self.ceilings(), &self.session.grants);
-        let specs: Vec<&ToolSpec> = self.shared.tools.iter().map(crate::tool::Tool::spec).collect();
-        let is_available = |spec: &&&ToolSpec| permission::is_available(&ceilings, grants, &spec.facts());
-        let available: Vec<&ToolSpec> = specs.iter().filter(is_available).copied().collect();
-        let shown = match mode.and_then(|mode| mode.tool_list).unwrap_or_default() {
-            ToolList::Hide => &available,
-            ToolList::Mask => &specs,
-        };
-        let Offers { shown: was_shown, available: was_available } = &mut self.offers;
-        if !was_shown.iter().map(|offer| offer.name.as_str()).eq(shown.iter().map(|spec| spec.name)) {
-            *was_shown = shown.iter().map(|spec| spec.to_offer()).collect();
+        let all = self.shared.tools.all();
+        let is_available =
+            |tool: &Arc<dyn Tool>| permission::is_available(&ceilings, grants, &tool.spec().facts());
+        let available: Vec<Arc<dyn Tool>> = all.iter().filter(|tool| is_available(tool)).cloned().collect();
+        let names = || available.iter().map(|tool| &*tool.spec().name);
+        if !self.offers.available.iter().map(String::as_str).eq(names()) {
+            self.offers.available = names().map(str::to_owned).collect();
         }
-        if !was_available.iter().map(String::as_str).eq(available.iter().map(|spec| spec.name)) {
-            *was_available = available.iter().map(|spec| spec.name.to_owned()).collect();
+        let shown = match mode.and_then(|mode| mode.tool_list).unwrap_or_default() {
+            ToolList::Hide => available,
+            ToolList::Mask => all,
+        };
+        let is_same = self.offers.of.len() == shown.len()
+            && self.offers.of.iter().zip(&shown).all(|(was, is)| Arc::ptr_eq(was, is));
+        if !is_same {
+            self.offers.shown = shown.iter().map(|tool| offer(tool.spec())).collect();
+            self.offers.of = shown;
         }
     }
+}
+
+/// A tool as the model is told of it. What a server says of its own is text of somebody else's.
+fn offer(spec: &ToolSpec) -> ToolOffer {
+    let mut offer = spec.to_offer();
+    if let Cow::Owned(_) = spec.name {
+        offer.description = neutralise(&offer.description).into_owned();
+        let schema = offer.schema.to_string();
+        if let Cow::Owned(schema) = neutralise(&schema) {
+            // What is put in the place of the tag needs no escape, so it is JSON still.
+            offer.schema = serde_json::from_str(&schema).unwrap_or_default();
+        }
+    }
+    offer
 }

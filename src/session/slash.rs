@@ -28,7 +28,11 @@ impl Actor {
     pub(super) fn is_for_us_alone(&self, prompt: &Prompt) -> bool {
         command::parse(&prompt.content, &self.shared.modes, &self.shared.commands).is_some_and(|command| {
             match &command {
-                Command::Help | Command::SayMode | Command::Permissions | Command::Undo(_) => true,
+                Command::Help
+                | Command::SayMode
+                | Command::Permissions
+                | Command::Servers
+                | Command::Undo(_) => true,
                 Command::Prompt(_) | Command::Compact => false,
                 Command::SetMode { .. } => command::without_command(&prompt.content, &command).is_empty(),
             }
@@ -48,6 +52,7 @@ impl Actor {
             }
             Command::SayMode => self.say_mode(),
             Command::Permissions => self.say_permissions(),
+            Command::Servers => self.say_servers(),
             Command::Undo(turn) => match self.undo(*turn, Undoer::Session).await {
                 Ok(undone) => self.say_undone(&undone),
                 Err(error) => format!("/undo: {error}.\n"),

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use serde_json::Value;
@@ -33,6 +34,8 @@ pub(super) struct Turn {
     pub(super) parallel: usize,
     /// What runs is shown while it runs.
     pub(super) live: bool,
+    /// How long the first request waits for servers that are starting.
+    pub(super) patience: Duration,
     pub(super) cancel: CancellationToken,
     /// Where room is asked for before there is more to send.
     pub(super) client: Client,
@@ -86,6 +89,10 @@ pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
     if let Some(shadow) = &turn.jobs {
         // What changed between the turns is not this one's.
         shadow.take_up(&turn.cancel).await;
+    }
+    tokio::select! {
+        () = turn.cancel.cancelled() => {}
+        () = turn.tools.servers().settle(turn.patience) => {}
     }
     let outcome = if turn.compacts { turn.compact().await } else { take_steps(&turn).await };
     let begun = turn.ask_actor(|reply| TurnMessage::Jobs { reply }).await?;

@@ -39,6 +39,7 @@ impl Actor {
             self.record(SessionEvent::Notice { message_id, text }, None).await;
         }
         let jobs = self.shadow_of_jobs().await;
+        self.shared.tools.servers().start();
         let (to_actor, messages) = mpsc::channel(FROM_TURN);
         let running = Turn {
             number: turn,
@@ -48,6 +49,7 @@ impl Actor {
             workspace: self.session.workspace.clone(),
             parallel: self.shared.parallel,
             live: self.shared.live,
+            patience: self.shared.patience.unwrap_or_default(),
             cancel: cancel.clone(),
             client: self.client.clone(),
             actor: to_actor,

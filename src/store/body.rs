@@ -112,6 +112,7 @@ fn write_content(content: &ToolContent) -> Value {
         ToolContent::Diff { path, old, new } => {
             json!({ "path": path.to_string_lossy(), "old": old, "new": new })
         }
+        ToolContent::Block(block) => json!({ "block": block }),
     }
 }
 

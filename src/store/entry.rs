@@ -91,6 +91,19 @@ pub enum Entry {
         /// Milliseconds since 1970.
         at: i64,
     },
+    /// A server says something else of a tool than before.
+    Hint {
+        /// The turn.
+        turn: u64,
+        /// The tool.
+        tool: String,
+        /// Its effect before.
+        from: String,
+        /// Its effect from now on.
+        to: String,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
     /// The user had the files of a turn put back.
     Undo {
         /// The turn that was undone.
@@ -178,6 +191,11 @@ const EFFECTS: [(Effect, &str); 8] = [
     (Effect::State, "state"),
     (Effect::Unknown, "unknown"),
 ];
+
+/// The word for an effect.
+pub fn effect(effect: Effect) -> String {
+    word(&EFFECTS, effect)
+}
 
 const SHELLS: [(ShellUse, &str); 3] =
     [(ShellUse::Off, "off"), (ShellUse::ReadOnly, "read_only"), (ShellUse::Full, "full")];

@@ -46,9 +46,9 @@ impl Tool for ApplyPatch {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { patch } = arguments(self.0.name, given)?;
+        let Arguments { patch } = arguments(&self.0.name, given)?;
         let patch = readable(&patch);
-        let bad = |reason| ToolError::Arguments { tool: self.0.name, reason };
+        let bad = |reason| ToolError::arguments(&self.0.name, reason);
         let mut files = Vec::new();
         let mut targets = Vec::new();
         for (operation, text) in operations(&patch).map_err(bad)? {

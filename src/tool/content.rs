@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use similar::TextDiff;
 
+use crate::acp::ContentBlock;
+
 /// Bytes of all diffs of one call, both sides, once they are JSON.
 pub const DIFF: usize = 40 * 1024;
 
@@ -19,7 +21,7 @@ pub const TEXT: usize = 24 * 1024;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Something to show in the client beside a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum ToolContent {
     /// Text.
     Text(String),
@@ -32,6 +34,8 @@ pub enum ToolContent {
         /// The whole new content.
         new: String,
     },
+    /// Anything else that the protocol can show: a picture, a sound.
+    Block(Box<ContentBlock>),
 }
 
 impl ToolContent {
@@ -119,7 +123,7 @@ mod tests {
         let large = "line\n".repeat(20_000);
         let text = |content| match content {
             ToolContent::Text(text) => text,
-            ToolContent::Diff { .. } => panic!("not text"),
+            ToolContent::Diff { .. } | ToolContent::Block(_) => panic!("not text"),
         };
         let hunks = text(ToolContent::diff(Path::new("/a"), Some(&large), &format!("{large}end\n"), 1));
         assert!(hunks.starts_with("--- /a\n+++ /a\n@@ ") && hunks.ends_with("+end\n"), "{hunks}");

@@ -41,7 +41,7 @@ impl Tool for DeleteFile {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { path } = arguments(self.0.name, given)?;
+        let Arguments { path } = arguments(&self.0.name, given)?;
         let target = resolve_entry(workspace, path).await?;
         let name = workspace.display(&target);
         Ok(Box::new(Call { name, targets: [target], workspace: workspace.clone() }))

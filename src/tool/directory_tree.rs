@@ -52,7 +52,7 @@ impl Tool for DirectoryTree {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { path, depth } = arguments(self.0.name, given)?;
+        let Arguments { path, depth } = arguments(&self.0.name, given)?;
         let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
         let title = format!("Tree of {}", workspace.display(&target));
         let call = Call { target: target.clone(), depth: depth.unwrap_or(DEPTH).max(1) };

@@ -50,7 +50,7 @@ impl Tool for EditFile {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let edit: Arguments = arguments(self.0.name, given)?;
+        let edit: Arguments = arguments(&self.0.name, given)?;
         let target = resolve(workspace, edit.path.clone()).await?;
         let name = workspace.display(&target);
         Ok(Box::new(Call { name, targets: [target], edit, workspace: workspace.clone(), shown: None }))

@@ -48,10 +48,10 @@ impl Tool for FindFiles {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { glob, path } = arguments(self.0.name, given)?;
+        let Arguments { glob, path } = arguments(&self.0.name, given)?;
         let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
-        let globs = globs(&target.path, Some(&glob))
-            .map_err(|reason| ToolError::Arguments { tool: self.0.name, reason })?;
+        let globs =
+            globs(&target.path, Some(&glob)).map_err(|reason| ToolError::arguments(&self.0.name, reason))?;
         let call = Call { target: target.clone(), globs, workspace: workspace.clone() };
         Ok(Reading::boxed(format!("Find {glob}"), target, move |cancel| call.find(cancel)))
     }

@@ -55,8 +55,8 @@ impl Tool for Run {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let RunArguments { command, cwd } = arguments(self.spec.name, given)?;
-        let start = Start::new(self.spec.name, command, cwd, workspace).await?;
+        let RunArguments { command, cwd } = arguments(&self.spec.name, given)?;
+        let start = Start::new(&self.spec.name, command, cwd, workspace).await?;
         Ok(Box::new(RunCall { start, shell: self.shell.clone(), hold: self.hold.clone() }))
     }
 }
@@ -127,7 +127,7 @@ impl Tool for List {
     }
 
     async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let NoArguments {} = arguments(self.0.name, given)?;
+        let NoArguments {} = arguments(&self.0.name, given)?;
         Ok(Box::new(About { what: What::List }))
     }
 }
@@ -156,7 +156,7 @@ impl Tool for View {
     }
 
     async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let OneArguments { job } = arguments(self.0.name, given)?;
+        let OneArguments { job } = arguments(&self.0.name, given)?;
         Ok(Box::new(About { what: What::View(job) }))
     }
 }
@@ -178,7 +178,7 @@ impl Tool for Stop {
     }
 
     async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let OneArguments { job } = arguments(self.0.name, given)?;
+        let OneArguments { job } = arguments(&self.0.name, given)?;
         Ok(Box::new(About { what: What::Stop(job) }))
     }
 }

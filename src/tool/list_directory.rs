@@ -43,7 +43,7 @@ impl Tool for ListDirectory {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { path } = arguments(self.0.name, given)?;
+        let Arguments { path } = arguments(&self.0.name, given)?;
         let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
         let title = format!("List {}", workspace.display(&target));
         let place = target.clone();

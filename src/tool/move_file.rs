@@ -43,7 +43,7 @@ impl Tool for MoveFile {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { from, to } = arguments(self.0.name, given)?;
+        let Arguments { from, to } = arguments(&self.0.name, given)?;
         let targets = [resolve_entry(workspace, from).await?, resolve_entry(workspace, to).await?];
         let [from, to] = [&targets[0], &targets[1]].map(|target| workspace.display(target));
         Ok(Box::new(Call { what: format!("{from} to {to}"), targets, workspace: workspace.clone() }))

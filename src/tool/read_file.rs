@@ -51,7 +51,7 @@ impl Tool for ReadFile {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { path, line, limit } = arguments(self.0.name, given)?;
+        let Arguments { path, line, limit } = arguments(&self.0.name, given)?;
         let target = resolve(workspace, path).await?;
         Ok(Box::new(Call {
             title: format!("Read {}", workspace.display(&target)),

@@ -45,10 +45,10 @@ impl Tool for ReadMultipleFiles {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { paths } = arguments(self.0.name, given)?;
+        let Arguments { paths } = arguments(&self.0.name, given)?;
         if paths.is_empty() || paths.len() > MAX_FILES {
             let reason = format!("paths has {} entries; 1 to {MAX_FILES} are read", paths.len());
-            return Err(ToolError::Arguments { tool: self.0.name, reason });
+            return Err(ToolError::arguments(&self.0.name, reason));
         }
         let mut targets = Vec::new();
         for path in paths {

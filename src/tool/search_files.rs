@@ -78,8 +78,8 @@ impl Tool for SearchFiles {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { pattern, path, glob, ignore_case, limit, per_file } = arguments(self.0.name, given)?;
-        let bad = |reason: String| ToolError::Arguments { tool: "search_files", reason };
+        let Arguments { pattern, path, glob, ignore_case, limit, per_file } = arguments(&self.0.name, given)?;
+        let bad = |reason: String| ToolError::arguments("search_files", reason);
         let matcher = {
             let pattern = pattern.clone();
             // Some patterns take a while to compile.
@@ -88,10 +88,7 @@ impl Tool for SearchFiles {
                     .case_insensitive(ignore_case)
                     .line_terminator(Some(b'\n'))
                     .build(&pattern)
-                    .map_err(|error| ToolError::Arguments {
-                        tool: "search_files",
-                        reason: format!("pattern: {error}"),
-                    })
+                    .map_err(|error| bad(format!("pattern: {error}")))
             })
             .await?
         };

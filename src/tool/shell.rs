@@ -101,13 +101,13 @@ impl Tool for ShellTool {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { command, cwd, timeout } = arguments(self.spec.name, given)?;
+        let Arguments { command, cwd, timeout } = arguments(&self.spec.name, given)?;
         let timeout = timeout.unwrap_or(SECONDS);
         if !(1..=MAX_SECONDS).contains(&timeout) {
             let reason = format!("timeout is {timeout}; it is a number of seconds from 1 to {MAX_SECONDS}");
-            return Err(ToolError::Arguments { tool: self.spec.name, reason });
+            return Err(ToolError::arguments(&self.spec.name, reason));
         }
-        let start = Start::new(self.spec.name, command, cwd, workspace).await?;
+        let start = Start::new(&self.spec.name, command, cwd, workspace).await?;
         let (shell, hold) = (self.shell.clone(), self.hold.clone());
         Ok(Box::new(Call { start, limit: Duration::from_secs(timeout), shell, hold }))
     }
@@ -126,12 +126,12 @@ pub struct Start {
 impl Start {
     /// Reads a command line and finds its folder, which lies in those of the session.
     pub async fn new(
-        tool: &'static str,
+        tool: &str,
         line: String,
         cwd: Option<String>,
         workspace: &Workspace,
     ) -> Result<Self, ToolError> {
-        let bad = |reason: &str| ToolError::Arguments { tool, reason: reason.to_owned() };
+        let bad = |reason: &str| ToolError::arguments(tool, reason);
         if line.trim().is_empty() || line.contains('\0') {
             return Err(bad("command is empty, or no text"));
         }

@@ -61,8 +61,8 @@ impl Tool for SwitchMode {
     }
 
     async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { plan, steps, mode } = arguments(self.0.name, given)?;
-        let bad = |reason: &str| ToolError::Arguments { tool: self.0.name, reason: reason.to_owned() };
+        let Arguments { plan, steps, mode } = arguments(&self.0.name, given)?;
+        let bad = |reason: &str| ToolError::arguments(&self.0.name, reason);
         if plan.trim().is_empty() {
             return Err(bad("plan is empty: write it out, the user decides by it"));
         }

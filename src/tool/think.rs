@@ -38,7 +38,7 @@ impl Tool for Think {
     }
 
     async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { thought } = arguments(self.0.name, given)?;
+        let Arguments { thought } = arguments(&self.0.name, given)?;
         Ok(Box::new(Call { thought }))
     }
 }

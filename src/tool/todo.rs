@@ -72,10 +72,10 @@ impl Tool for Todo {
     }
 
     async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { items } = arguments(self.0.name, given)?;
+        let Arguments { items } = arguments(&self.0.name, given)?;
         if items.len() > MAX_ITEMS {
             let reason = format!("items has {} entries; at most {MAX_ITEMS} are kept", items.len());
-            return Err(ToolError::Arguments { tool: self.0.name, reason });
+            return Err(ToolError::arguments(&self.0.name, reason));
         }
         Ok(Box::new(Call { items }))
     }

@@ -1,13 +1,19 @@
 //! The tools there are, and those of a session.
 
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
+use tokio::sync::mpsc;
+
+use super::mcp::{Means, ServerEvent, Servers};
 use super::{
     Tool, apply_patch, delete_file, directory_tree, edit_file, find_files, jobs, list_directory, move_file,
     read_file, read_multiple_files, search_files, shell, switch_mode, think, todo, write_file,
 };
+use crate::http::Http;
 use crate::permission::Effect;
 use crate::process::shell::Shell;
+use crate::server::Entry;
 use crate::workspace::Workspace;
 
 /// The tools there are, in the order in which models are told of them. Cheap to clone.
@@ -16,6 +22,10 @@ pub struct Toolset {
     tools: Arc<[Arc<dyn Tool>]>,
     /// What commands are run with; none: there are none.
     shell: Option<Shell>,
+    /// What servers are called with.
+    http: Arc<Http>,
+    /// The session's servers, whose tools may change at any time.
+    servers: Servers,
 }
 
 /// Said where a session has no read-only commands because of its folder.
@@ -35,7 +45,11 @@ const COMMAND_TOOLS: [(&str, Effect); 6] = [
 /// What each of Modegate's own tools does, whether or not a session has it.
 fn effects() -> Vec<(&'static str, Effect)> {
     let tools = Toolset::built_in();
-    tools.iter().map(|tool| (tool.spec().name, tool.spec().effect)).chain(COMMAND_TOOLS).collect()
+    let built_in = tools.iter().filter_map(|tool| match &tool.spec().name {
+        Cow::Borrowed(name) => Some((*name, tool.spec().effect)),
+        Cow::Owned(_) => None,
+    });
+    built_in.chain(COMMAND_TOOLS).collect()
 }
 
 /// What a tool of Modegate's own does; none: there is no such tool.
@@ -56,7 +70,7 @@ pub fn unknown_tool(pattern: &str) -> Option<String> {
 impl Toolset {
     /// These tools, in this order.
     pub fn new(tools: Vec<Arc<dyn Tool>>) -> Self {
-        Self { tools: tools.into(), shell: None }
+        Self { tools: tools.into(), shell: None, http: Arc::default(), servers: Servers::default() }
     }
 
     /// The built-in tools. Those that run commands come with a session's folders, see [`Self::for_session`].
@@ -102,16 +116,45 @@ impl Toolset {
         tools.push(Arc::new(jobs::List::new()));
         tools.push(Arc::new(jobs::View::new()));
         tools.push(Arc::new(jobs::Stop::new()));
-        (Self { tools: tools.into(), shell: None }, is_missing.then_some(TOO_WIDE))
+        (Self { tools: tools.into(), ..self.clone() }, is_missing.then_some(TOO_WIDE))
     }
 
-    /// The tools in order.
+    /// These tools, and those of servers, none of which is started yet. What the session is to know of them goes to `events`.
+    #[must_use]
+    pub fn with_servers(
+        self,
+        entries: Vec<Entry>,
+        workspace: &Workspace,
+        events: &mpsc::UnboundedSender<ServerEvent>,
+    ) -> Self {
+        let means = Means {
+            shell: self.shell.clone(),
+            http: Arc::clone(&self.http),
+            roots: workspace.roots().into(),
+        };
+        Self { servers: Servers::new(entries, &means, events), ..self }
+    }
+
+    /// The session's servers.
+    pub fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    /// Modegate's own tools in order.
     pub fn iter(&self) -> impl Iterator<Item = &dyn Tool> {
         self.tools.iter().map(AsRef::as_ref)
     }
 
+    /// The tools in order, those of servers last, as they are now.
+    pub fn all(&self) -> Vec<Arc<dyn Tool>> {
+        let mut all = self.tools.to_vec();
+        all.extend(self.servers.tools());
+        all
+    }
+
     /// Finds a tool by its name.
-    pub fn find(&self, name: &str) -> Option<&dyn Tool> {
-        self.iter().find(|tool| tool.spec().name == name)
+    pub fn find(&self, name: &str) -> Option<Arc<dyn Tool>> {
+        let own = self.tools.iter().find(|tool| tool.spec().name == name);
+        own.cloned().or_else(|| self.servers.tools().into_iter().find(|tool| tool.spec().name == name))
     }
 }

@@ -45,10 +45,10 @@ impl Tool for WriteFile {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { path, content } = arguments(self.0.name, given)?;
+        let Arguments { path, content } = arguments(&self.0.name, given)?;
         if content.len() as u64 > MAX_FILE {
             let reason = format!("content has {} bytes; at most {MAX_FILE} are written", content.len());
-            return Err(ToolError::Arguments { tool: self.0.name, reason });
+            return Err(ToolError::arguments(&self.0.name, reason));
         }
         let target = resolve(workspace, path).await?;
         let title = format!("Write {}", workspace.display(&target));

@@ -35,8 +35,8 @@ struct Shared {
 impl Slow {
     fn new(effect: Effect, shared: &Arc<Shared>) -> Self {
         let spec = ToolSpec {
-            name: "slow",
-            description: "Goes on until it is told to end.",
+            name: "slow".into(),
+            description: "Goes on until it is told to end.".into(),
             kind: ToolKind::Other,
             effect,
             shell: ShellUse::Off,

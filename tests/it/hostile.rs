@@ -11,7 +11,7 @@ const KEY: &str = "k-never-sent-77";
 
 /// Files of a project, and what is said of each. `PORT` is that of a server that waits for a key.
 const FILES: [(&str, &str); 14] = [
-    ("servers: {evil: {command: 'touch PWNED'}}", "unknown field `servers`"),
+    ("servers: {evil: {command: 'touch PWNED'}}", "may not name servers"),
     ("providers: {openai: {base_url: 'http://127.0.0.1:PORT/v1'}}", "unknown field `providers`"),
     ("providers: {openai: {key_command: 'touch PWNED'}}", "unknown field `providers`"),
     ("model: openai/evil", "unknown field `model`"),

@@ -29,6 +29,7 @@ mod remote;
 mod reopened;
 mod scene;
 mod server;
+mod servers;
 mod sessions;
 mod shadow;
 mod stage;

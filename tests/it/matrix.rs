@@ -172,13 +172,13 @@ async fn what_is_offered_runs_and_what_is_not_has_no_effect() {
         let (all, _) = Toolset::built_in()
             .with_shell(shell(Path::new("/nowhere"), Sandbox::Workspace))
             .for_session(&workspace);
-        let unknown = all.iter().find_map(|tool| modegate::tool::unknown_tool(tool.spec().name));
+        let unknown = all.iter().find_map(|tool| modegate::tool::unknown_tool(&tool.spec().name));
         assert_eq!(unknown, None, "a file of modes can name every tool");
         for tool in all.iter().map(modegate::tool::Tool::spec) {
-            assert_eq!(modegate::tool::effect_of(tool.name), Some(tool.effect), "{}", tool.name);
+            assert_eq!(modegate::tool::effect_of(&tool.name), Some(tool.effect), "{}", tool.name);
         }
         for mode in layers.modes.iter() {
-            for tool in all.iter().map(|tool| tool.spec().name) {
+            for tool in all.iter().map(|tool| &*tool.spec().name) {
                 let cell = force(&layers.modes, &layers.rules, &mode.mode_id(), tool).await;
                 let what = format!("{rules} {} {tool}", mode.id);
                 cells += 1;

@@ -21,6 +21,7 @@ fn shell(cwd: &Path, command: &str) -> Command {
         settings: &[],
         confinement: Confinement::Off,
         errors: Errors::Merged,
+        is_spoken_to: false,
         keeps_terminal: false,
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Dropping it while messages are unread fails the test.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -20,6 +20,7 @@ use modegate::policy::Layers;
 use modegate::process::Processes;
 use modegate::process::places::User;
 use modegate::process::shell::{Sandbox, Shell};
+use modegate::server::ServerDefinition;
 use modegate::session::Shared;
 use modegate::session::user_command::UserCommand;
 use modegate::store::{Location, Store, Sync};
@@ -56,6 +57,10 @@ pub struct Setup {
     pub tools: Toolset,
     pub parallel: usize,
     pub live: bool,
+    /// How long the first request waits for servers; none: there are none.
+    pub patience: Option<Duration>,
+    /// Servers that the user wrote, in YAML.
+    pub servers: &'static str,
     pub catalogue: Arc<Catalogue>,
     pub modes: Modes,
     pub rules: Rules,
@@ -80,6 +85,8 @@ impl Default for Setup {
             tools: Toolset::built_in(),
             parallel: 1,
             live: false,
+            patience: None,
+            servers: "",
             catalogue: Arc::new(Catalogue::offline()),
             modes: Modes::built_in(),
             rules: Rules::default(),
@@ -118,8 +125,12 @@ impl Harness {
             source: setup.source,
             parallel: setup.parallel,
             live: setup.live,
+            patience: setup.patience,
         };
         let catalogue = setup.catalogue;
+        let servers = setup.servers.replace("{dir}", &dir.path().to_string_lossy());
+        let servers: BTreeMap<String, ServerDefinition> =
+            if servers.is_empty() { BTreeMap::new() } else { serde_saphyr::from_str(&servers).unwrap() };
         let rules = Arc::new(setup.rules);
         let commands: Arc<[UserCommand]> = setup.commands.into();
         let (client, end) = client::channel();
@@ -136,6 +147,7 @@ impl Harness {
                         modes: Arc::new(modes),
                         rules,
                         commands: commands.clone(),
+                        servers: servers.clone(),
                         broken_commands: Vec::new(),
                         default_mode: None,
                         problems: Vec::new(),

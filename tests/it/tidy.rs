@@ -7,11 +7,24 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each room and the rooms of this crate that it may name. Arrows point down.
-const LAYERS: [(&str, &[&str]); 38] = [
+const LAYERS: [(&str, &[&str]); 39] = [
     ("acp", &[]),
     (
         "agent",
-        &["acp", "client", "error", "ids", "mode", "model", "permission", "session", "store", "workspace"],
+        &[
+            "acp",
+            "client",
+            "error",
+            "ids",
+            "mode",
+            "model",
+            "permission",
+            "server",
+            "session",
+            "store",
+            "tool",
+            "workspace",
+        ],
     ),
     ("audit", &["chain", "ids", "mode", "permission", "store"]),
     ("chain", &["ids"]),
@@ -30,10 +43,11 @@ const LAYERS: [(&str, &[&str]); 38] = [
     ("model", &["acp", "http", "process", "sandbox"]),
     ("model/wire", &["model"]),
     ("permission", &["mode"]),
-    ("policy", &["mode", "permission"]),
+    ("policy", &["mode", "permission", "server"]),
     ("process", &["sandbox"]),
     ("rpc", &["acp", "agent", "client", "error", "session", "transport"]),
     ("sandbox", &[]),
+    ("server", &["acp", "permission"]),
     ("session", SESSION),
     ("session/command", &["acp", "mode"]),
     ("session/user_command", &[]),
@@ -44,8 +58,8 @@ const LAYERS: [(&str, &[&str]); 38] = [
     ("session/reminder", &["acp", "mode", "model", "session"]),
     ("store", &["acp", "chain", "event", "ids", "mode", "model", "permission", "tool", "workspace"]),
     ("telemetry", &[]),
-    ("tool", &["acp", "gate", "mode", "model", "permission", "process", "workspace"]),
-    ("tool/content", &[]),
+    ("tool", TOOL),
+    ("tool/content", &["acp"]),
     ("transcript", &["transport"]),
     ("transport", &[]),
     ("workspace", &["ids", "permission"]),
@@ -91,6 +105,10 @@ const CONFIG: &[&str] = &[
     "transcript",
 ];
 
+/// What tools may name.
+const TOOL: &[&str] =
+    &["acp", "gate", "http", "ids", "mode", "model", "permission", "process", "server", "workspace"];
+
 /// What the actor's room may name.
 const SESSION: &[&str] = &[
     "acp",
@@ -105,6 +123,7 @@ const SESSION: &[&str] = &[
     "permission",
     "permission/rules",
     "policy",
+    "server",
     "store",
     "tool",
     "workspace",
@@ -149,15 +168,16 @@ const PURE: [&str; 34] = [
 ];
 
 /// Libraries and the only rooms that may name them.
-const LIBRARIES: [(&str, &[&str]); 29] = [
+const LIBRARIES: [(&str, &[&str]); 30] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless"]),
     ("jiff", &["ids", "model/remote", "session/system_prompt"]),
-    ("memchr", &["model/wire/frames"]),
+    ("memchr", &["model/wire/frames", "tool/mcp/pace"]),
+    ("rmcp", &["tool/mcp"]),
     ("reqwest", &["http"]),
     ("rpassword", &["cli/setup"]),
     ("rustls", &["http"]),
-    ("secrecy", &["http", "model", "config", "cli/setup"]),
+    ("secrecy", &["http", "model", "config", "cli/setup", "server", "tool/mcp"]),
     ("landlock", &["sandbox"]),
     ("libc", &["sandbox"]),
     ("rustix", &["sandbox/kernel", "process"]),

@@ -135,6 +135,7 @@ pub(super) fn markdown(kept: &StoredEvent, output: &mut impl Write) -> io::Resul
                 let (kind, text) = match content {
                     ToolContent::Text(text) => ("", text.clone()),
                     ToolContent::Diff { path, old, new } => ("diff", diff(path, old.as_deref(), new)),
+                    ToolContent::Block(block) => ("", kind_of(block)),
                 };
                 let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
                 let fence = "`".repeat(longest.max(2) + 1);
@@ -226,6 +227,12 @@ fn page(text: &str) -> String {
 }
 
 /// The same in one line.
+/// What a block is, where it cannot be printed.
+fn kind_of(block: &crate::acp::ContentBlock) -> String {
+    let kind = json!(block)["type"].as_str().unwrap_or("block").to_owned();
+    format!("[{kind}, which is not shown here]")
+}
+
 fn line_of(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
 }

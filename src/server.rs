@@ -1,0 +1,266 @@
+//! The MCP servers of a session: how each is reached, and what is believed of it. Pure.
+//!
+//! A user writes them under `servers:`, a client names them with a session. An entry of the user's without a command and
+//! without an address is about the client's server of that name: what is believed of it, and how it is held.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use secrecy::SecretString;
+use serde::Deserialize;
+
+use crate::acp::McpServer;
+use crate::permission::hints::{Override, Trust};
+
+/// How long a call of a server's tool may take, where its entry does not say.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// A server as a user writes it. Unknown keys are errors.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerDefinition {
+    /// The program of a server that is spoken to over its input and output.
+    pub command: Option<String>,
+    /// What the program is told.
+    pub args: Vec<String>,
+    /// What its environment has besides the usual: `PATH`, `HOME`, the locale and toolchains. `${NAME}` is a variable of
+    /// Modegate's own.
+    #[schemars(with = "BTreeMap<String, String>")]
+    pub env: BTreeMap<String, SecretString>,
+    /// Where it works. Default: the session's folder.
+    pub cwd: Option<PathBuf>,
+    /// The address of a server that is spoken to over streamable HTTP.
+    pub url: Option<String>,
+    /// What is sent to it with every request. `${NAME}` is a variable of Modegate's own.
+    #[schemars(with = "BTreeMap<String, String>")]
+    pub headers: BTreeMap<String, SecretString>,
+    /// Whether what it says of its tools is believed: true, false, or the names of those tools. Default: true.
+    pub trust_hints: Option<Trust>,
+    /// What its tools do, whatever it says: `read_only` or `changes`.
+    pub tools: BTreeMap<String, Override>,
+    /// What the kernel holds its program to. Default: off.
+    pub sandbox: Option<ServerSandbox>,
+    /// Seconds that a call may take. Default: 300.
+    pub timeout: Option<u64>,
+}
+
+/// What the kernel holds a server's program to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerSandbox {
+    /// It reads the session's folders and the system, writes nowhere but in a temporary folder of its own, and has no
+    /// network.
+    ReadOnly,
+    /// It writes the session's folders, temporary folders and caches.
+    Workspace,
+    /// It does what the user may do.
+    #[default]
+    Off,
+}
+
+/// A server of a session.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Its name, as whoever brought it wrote it.
+    pub name: String,
+    /// How it is reached.
+    pub reach: Reach,
+    /// Which of its hints are believed.
+    pub trust: Trust,
+    /// What is said of its tools.
+    pub tools: BTreeMap<String, Override>,
+    /// What the kernel holds it to.
+    pub sandbox: ServerSandbox,
+    /// How long a call may take.
+    pub timeout: Duration,
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone)]
+pub enum Reach {
+    /// It is started, and spoken to over its input and output.
+    Program {
+        /// The program, by name or path.
+        command: String,
+        /// What it is told.
+        args: Vec<String>,
+        /// What its environment has besides the usual.
+        env: Vec<(String, SecretString)>,
+        /// Where it works, if not in the session's folder.
+        cwd: Option<PathBuf>,
+    },
+    /// It is spoken to over streamable HTTP.
+    Address {
+        /// Where.
+        url: String,
+        /// What is sent with every request.
+        headers: Vec<(String, SecretString)>,
+    },
+}
+
+impl ServerDefinition {
+    /// What is wrong with it, in one sentence.
+    pub fn fault(&self) -> Option<&'static str> {
+        let is_about_program = !self.args.is_empty() || !self.env.is_empty() || self.cwd.is_some();
+        match (&self.command, &self.url) {
+            (Some(_), Some(_)) => Some("it has a `command` and a `url`; a server is reached in one way"),
+            (Some(command), None) if command.trim().is_empty() => Some("its `command` is empty"),
+            (Some(_), None) if !self.headers.is_empty() => Some("`headers` go with a `url`"),
+            (None, Some(_)) if is_about_program => Some("`args`, `env` and `cwd` go with a `command`"),
+            (None, Some(_)) if self.sandbox.is_some_and(|it| it != ServerSandbox::Off) => {
+                Some("`sandbox` goes with a `command`: what runs elsewhere cannot be held")
+            }
+            (None, Some(url)) if !url.starts_with("http://") && !url.starts_with("https://") => {
+                Some("its `url` begins with neither http:// nor https://")
+            }
+            (None, None) if is_about_program || !self.headers.is_empty() => {
+                Some("it has neither a `command` nor a `url`")
+            }
+            _ if self.timeout == Some(0) => Some("its `timeout` is 0; it is a number of seconds"),
+            _ => None,
+        }
+    }
+
+    /// How it is reached; none: it is about a server of the client's.
+    fn reach(&self) -> Option<Reach> {
+        let own = |values: &BTreeMap<String, SecretString>| {
+            values.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+        };
+        if let Some(command) = self.command.clone() {
+            let (args, env) = (self.args.clone(), own(&self.env));
+            return Some(Reach::Program { command, args, env, cwd: self.cwd.clone() });
+        }
+        Some(Reach::Address { url: self.url.clone()?, headers: own(&self.headers) })
+    }
+
+    fn entry(&self, name: &str, reach: Reach) -> Entry {
+        Entry {
+            name: name.to_owned(),
+            sandbox: match reach {
+                Reach::Program { .. } => self.sandbox.unwrap_or_default(),
+                Reach::Address { .. } => ServerSandbox::Off,
+            },
+            reach,
+            trust: self.trust_hints.clone().unwrap_or(Trust::All(true)),
+            tools: self.tools.clone(),
+            timeout: self.timeout.map_or(TIMEOUT, Duration::from_secs),
+        }
+    }
+}
+
+/// The servers of a session: the user's, and those that the client brings. What is not to be had is said, one sentence each.
+pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -> (Vec<Entry>, Vec<String>) {
+    let mut notices = Vec::new();
+    let mut entries: Vec<Entry> =
+        own.iter().filter_map(|(name, said)| Some(said.entry(name, said.reach()?))).collect();
+    let nothing = ServerDefinition::default();
+    for server in brought {
+        let (name, reach) = match server {
+            McpServer::Stdio(server) => {
+                let env = server.env.iter().map(|it| (it.name.clone(), it.value.as_str().into()));
+                let reach = Reach::Program {
+                    command: server.command.to_string_lossy().into_owned(),
+                    args: server.args.clone(),
+                    env: env.collect(),
+                    cwd: None,
+                };
+                (&server.name, reach)
+            }
+            McpServer::Http(server) => {
+                let headers = server.headers.iter().map(|it| (it.name.clone(), it.value.as_str().into()));
+                (&server.name, Reach::Address { url: server.url.clone(), headers: headers.collect() })
+            }
+            McpServer::Sse(server) => {
+                notices.push(format!(
+                    "The MCP server {:?} was not started: SSE is a transport of older times, which Modegate does not speak.",
+                    server.name
+                ));
+                continue;
+            }
+            // The schema may grow.
+            _ => {
+                notices
+                    .push("An MCP server was not started: it is reached in a way that is not known.".into());
+                continue;
+            }
+        };
+        if entries.iter().any(|entry| entry.name == *name) {
+            notices.push(format!(
+                "The MCP server {name:?} of the client was not started: there is another of this name."
+            ));
+            continue;
+        }
+        entries.push(own.get(name).unwrap_or(&nothing).entry(name, reach));
+    }
+    (entries, notices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acp::{McpServerHttp, McpServerSse, McpServerStdio};
+
+    fn own(text: &str) -> BTreeMap<String, ServerDefinition> {
+        serde_saphyr::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn what_the_user_says_holds_for_the_clients_server_of_that_name() {
+        let own =
+            own("files: {trust_hints: [read], sandbox: read_only}\nmine: {command: m, tools: {x: changes}}");
+        let brought = [
+            McpServer::Stdio(McpServerStdio::new("files", "/bin/f")),
+            McpServer::Stdio(McpServerStdio::new("mine", "/bin/other")),
+            McpServer::Http(McpServerHttp::new("far", "https://far.example")),
+            McpServer::Sse(McpServerSse::new("old", "https://old.example")),
+        ];
+        let (entries, notices) = gather(&own, &brought);
+        let seen: Vec<_> = entries.iter().map(|it| (it.name.as_str(), it.sandbox, &it.trust)).collect();
+        let all = Trust::All(true);
+        assert_eq!(
+            seen,
+            [
+                ("mine", ServerSandbox::Off, &all),
+                ("files", ServerSandbox::ReadOnly, &Trust::Of(vec!["read".into()])),
+                ("far", ServerSandbox::Off, &all),
+            ]
+        );
+        assert!(matches!(&entries[0].reach, Reach::Program { command, .. } if command == "m"));
+        assert_eq!(entries[0].tools["x"], Override::Changes);
+        assert!(notices[0].contains("\"mine\"") && notices[1].contains("SSE"), "{notices:?}");
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_said() {
+        for (text, expected) in [
+            ("{command: a, url: 'http://b'}", "in one way"),
+            ("{command: ''}", "is empty"),
+            ("{url: 'http://b', args: [x]}", "go with a `command`"),
+            ("{url: 'http://b', sandbox: read_only}", "cannot be held"),
+            ("{command: a, headers: {x: y}}", "go with a `url`"),
+            ("{url: 'ftp://b'}", "http://"),
+            ("{env: {A: b}}", "neither"),
+            ("{command: a, timeout: 0}", "`timeout` is 0"),
+        ] {
+            let definition: ServerDefinition = serde_saphyr::from_str(text).unwrap();
+            assert!(definition.fault().unwrap().contains(expected), "{text}");
+        }
+        for text in [
+            "{command: a, args: [b], env: {A: b}}",
+            "{url: 'https://b', headers: {x: y}}",
+            "{sandbox: workspace}",
+        ] {
+            let definition: ServerDefinition = serde_saphyr::from_str(text).unwrap();
+            assert_eq!(definition.fault(), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_secret_is_not_printed() {
+        let own = own("a: {command: a, env: {TOKEN: hidden-value}}");
+        let (entries, _) = gather(&own, &[]);
+        assert!(!format!("{own:?}{entries:?}").contains("hidden-value"));
+    }
+}

@@ -1,0 +1,104 @@
+//! MCP servers: their tools obey the mode as all others do. The only room that names the MCP library.
+//!
+//! A session's servers are started with its first prompt, all at once, each by a task of its own
+//! ([`server`](self::server)); a broken or slow one holds up nobody for longer than a moment, once. What their tools do is
+//! decided from their hints and their entries ([`crate::permission::hints`]) whenever they are listed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::mpsc;
+
+use super::Tool;
+use crate::server::{Entry, ServerSandbox};
+pub use connect::Means;
+use server::Server;
+pub use server::{Phase, ServerEvent};
+
+mod call;
+mod connect;
+mod handler;
+mod listing;
+mod names;
+mod pace;
+mod program;
+mod result;
+mod server;
+mod task;
+
+/// The servers of one session. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Servers(Arc<[Server]>);
+
+/// How one server stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Its name.
+    pub name: String,
+    /// How it stands.
+    pub phase: Phase,
+    /// How many tools it has.
+    pub tools: usize,
+    /// Tools that cannot be offered, and why.
+    pub left_out: Vec<String>,
+    /// What the kernel holds it to.
+    pub sandbox: ServerSandbox,
+}
+
+impl Servers {
+    /// Servers that nobody has wanted yet. What a session is to know of them goes to `events`; it is little.
+    pub fn new(entries: Vec<Entry>, means: &Means, events: &mpsc::UnboundedSender<ServerEvent>) -> Self {
+        let parts = names::of_servers(entries.iter().map(|entry| entry.name.as_str()));
+        let server = |(entry, part)| {
+            Server::new(entry, part, Means::clone(means), mpsc::UnboundedSender::clone(events))
+        };
+        Self(entries.into_iter().zip(parts).map(server).collect())
+    }
+
+    /// Starts those that do not run, but for those that have failed too often, and returns at once.
+    pub fn start(&self) {
+        for server in self.0.iter() {
+            let state = server.state();
+            // One that has ended and whose tools are known is started when one of them is called.
+            if state.phase != Phase::Ready && state.listing.len() == 0 {
+                server.start(false);
+            }
+        }
+    }
+
+    /// Waits until each has started or failed, but for none longer than `patience` since it was first started.
+    pub async fn settle(&self, patience: Duration) {
+        join_all(self.0.iter().map(|server| server.settled(patience))).await;
+    }
+
+    /// All tools that are known now, by server in the order of the entries.
+    pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
+        self.0.iter().flat_map(|server| server.state().listing.iter().collect::<Vec<_>>()).collect()
+    }
+
+    /// How they stand.
+    pub fn standing(&self) -> Vec<Standing> {
+        let standing = |server: &Server| {
+            let state = server.state();
+            Standing {
+                name: server.entry.name.clone(),
+                phase: state.phase,
+                tools: state.listing.len(),
+                left_out: state.listing.left_out.clone(),
+                sandbox: server.entry.sandbox,
+            }
+        };
+        self.0.iter().map(standing).collect()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Ends all, each in its own way.
+    pub async fn close(&self) {
+        join_all(self.0.iter().map(Server::close)).await;
+    }
+}

@@ -1,0 +1,230 @@
+//! A server's tool, and a call of it.
+//!
+//! A call was decided on by what the server said of its tool at that time. Right before it is sent that is looked at once
+//! more: a tool that does something else by now is not called, and the next call is decided anew.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use rmcp::ServiceError;
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, ClientNotification, ClientRequest, CustomNotification,
+    JsonObject, ProgressNotificationParam, RequestId, ServerResult,
+};
+use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RoleClient};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::result;
+use super::server::{Line, Server, WeakServer};
+use crate::acp::ToolKind;
+use crate::gate::Permit;
+use crate::mode::ShellUse;
+use crate::permission::{Effect, Target};
+use crate::server::Entry;
+use crate::tool::{PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec};
+use crate::workspace::Workspace;
+
+/// How long a server may take to answer a call that the mode has come to deny, before it is ended.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+type Answer = Result<ServerResult, ServiceError>;
+
+/// A tool of a server's.
+pub struct RemoteTool {
+    spec: ToolSpec,
+    /// Its name at its server.
+    name: String,
+    /// One line for people.
+    title: String,
+    server: WeakServer,
+}
+
+impl RemoteTool {
+    /// A tool by its two names: the one for models, and its server's own.
+    pub fn new(
+        (name, own_name): (String, String),
+        title: Option<String>,
+        description: String,
+        schema: Value,
+        effect: Effect,
+        entry: &Entry,
+        server: WeakServer,
+    ) -> Self {
+        let shown = title.filter(|title| !title.trim().is_empty()).unwrap_or_else(|| own_name.clone());
+        let shown: String = shown.chars().filter(|c| !c.is_control()).take(80).collect();
+        let spec = ToolSpec {
+            name: name.into(),
+            description: description.into(),
+            kind: if effect == Effect::Read { ToolKind::Read } else { ToolKind::Other },
+            effect,
+            shell: ShellUse::Off,
+            is_background: false,
+            is_exit: false,
+            schema: Arc::new(schema),
+            timeout: entry.timeout,
+        };
+        Self { spec, name: own_name, title: format!("{}: {shown}", entry.name), server }
+    }
+}
+
+#[async_trait]
+impl Tool for RemoteTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let arguments = match given {
+            Value::Null => JsonObject::new(),
+            Value::Object(members) => members,
+            _ => return Err(ToolError::arguments(&self.spec.name, "they are not an object")),
+        };
+        let server = self.server.get().ok_or_else(|| ToolError::Failed("The server is gone.".into()))?;
+        Ok(Box::new(Call {
+            title: self.title.clone(),
+            tool: self.spec.name.to_string(),
+            name: self.name.clone(),
+            effect: self.spec.effect,
+            arguments,
+            server,
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct Call {
+    title: String,
+    tool: String,
+    name: String,
+    /// What the call was decided on.
+    effect: Effect,
+    arguments: JsonObject,
+    server: Server,
+}
+
+#[async_trait]
+impl PreparedCall for Call {
+    fn title(&self) -> String {
+        self.title.clone()
+    }
+
+    fn targets(&self) -> &[Target] {
+        &[]
+    }
+
+    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        let RunContext { permit, progress, .. } = context;
+        let not_called = || ToolError::Failed("The tool was not called.".into());
+        let ready = tokio::select! {
+            biased;
+            () = permit.cancel.cancelled() => return Err(not_called()),
+            ready = self.server.ready() => ready,
+        };
+        let server = &self.server.entry.name;
+        let failed = |why: &str| ToolError::Failed(format!("The MCP server {server} cannot be used: {why}."));
+        let (line, listing) = ready.map_err(|why| failed(&why))?;
+        match listing.effect_of(&self.tool) {
+            Some(effect) if effect == self.effect => {}
+            Some(_) => {
+                return Err(ToolError::Failed(format!(
+                    "{} was not called: its server has just said that it does something else than before. Call it again, and \
+                     that is decided on anew.",
+                    self.tool
+                )));
+            }
+            None => {
+                return Err(ToolError::Failed(format!("{} is gone: its server has it no more.", self.tool)));
+            }
+        }
+        if permit.cancel.is_cancelled() {
+            return Err(not_called());
+        }
+        let Line { peer, progress: dispatcher } = line;
+        let params = CallToolRequestParams::new(self.name.clone()).with_arguments(self.arguments.clone());
+        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let sent = peer.send_request_with_option(request, PeerRequestOptions::no_options()).await;
+        let RequestHandle { mut rx, peer, id, progress_token, .. } =
+            sent.map_err(|error| failed(&said(&error)))?;
+        let mut steps = dispatcher.subscribe(progress_token).await;
+        loop {
+            tokio::select! {
+                biased;
+                () = permit.cancel.cancelled() => break,
+                answer = &mut rx => return outcome(answer.unwrap_or(Err(ServiceError::TransportClosed)), failed),
+                step = steps.next() => {
+                    if let (Some(progress), Some(step)) = (&progress, step) {
+                        // One that waits to be shown is enough; nobody may look any more.
+                        let _ = progress.try_send(ToolContent::text(&words(&step)));
+                    }
+                }
+            }
+        }
+        call_off(&peer, id).await;
+        if self.effect == Effect::Read {
+            return Err(ToolError::Failed("The call was cancelled.".into()));
+        }
+        let text = format!("The call was cancelled. Whether {server} had done it, or goes on, is not known.");
+        tokio::spawn(linger(self.server.clone(), rx, permit));
+        Err(ToolError::Failed(text))
+    }
+}
+
+/// Stays with a call that was called off. It counts as running until it is answered or its server is gone; when the mode
+/// denies it, the server has a moment, and is then ended.
+async fn linger(server: Server, mut answer: oneshot::Receiver<Answer>, permit: Permit) {
+    tokio::select! {
+        biased;
+        // The answer, or the end of the server.
+        _ = &mut answer => return,
+        () = permit.denied.cancelled() => {}
+    }
+    if tokio::time::timeout(PATIENCE, answer).await.is_ok() {
+        return;
+    }
+    if !server.end().await {
+        permit.give_back_unconfirmed();
+    }
+}
+
+async fn call_off(peer: &Peer<RoleClient>, id: RequestId) {
+    // Not by the library's own type: it would take the call for answered.
+    let params = json!({ "requestId": id, "reason": "cancelled by the user, or by the mode" });
+    let notice = CustomNotification::new("notifications/cancelled", Some(params));
+    let sent = peer.send_notification(ClientNotification::CustomNotification(notice));
+    // One that does not read does not hold up the turn. It is told, or it is gone.
+    let _ = tokio::time::timeout(PATIENCE, sent).await;
+}
+
+fn outcome(answer: Answer, failed: impl Fn(&str) -> ToolError) -> Result<ToolOutput, ToolError> {
+    match answer {
+        Ok(ServerResult::CallToolResult(answer)) => result::read(&answer),
+        Ok(_) => Err(failed("it answered with something that is no result of a tool")),
+        Err(ServiceError::McpError(error)) => {
+            let message: String = error.message.chars().take(2000).collect();
+            Err(ToolError::Failed(format!("The server answered with the error {}: {message}", error.code.0)))
+        }
+        Err(error) => Err(failed(&said(&error))),
+    }
+}
+
+/// What went wrong, in a sentence without its end.
+pub fn said(error: &ServiceError) -> String {
+    match error {
+        ServiceError::TransportClosed | ServiceError::TransportSend(_) => "it is gone".into(),
+        ServiceError::McpError(error) => {
+            let message: String = error.message.chars().take(200).collect();
+            format!("it answered with the error {}: {message}", error.code.0)
+        }
+        _ => "it did not answer as it should".into(),
+    }
+}
+
+/// How far a call is.
+fn words(step: &ProgressNotificationParam) -> String {
+    let of = step.total.map(|total| format!(" of {total}")).unwrap_or_default();
+    let message = step.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
+    format!("{}{of}{message}", step.progress)
+}

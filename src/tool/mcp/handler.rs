@@ -1,0 +1,67 @@
+//! What a server says by itself: that its tools have changed, how far a call is, what it logs, and what it wants to know.
+#![allow(
+    deprecated,
+    reason = "the servers of today ask for roots and send their logs, whatever a later version says"
+)]
+
+use std::sync::Arc;
+
+use rmcp::ErrorData;
+use rmcp::handler::client::progress::ProgressDispatcher;
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, Implementation, ListRootsResult, LoggingLevel,
+    LoggingMessageNotificationParam, ProgressNotificationParam, Root, RootsCapabilities,
+};
+use rmcp::service::{NotificationContext, RequestContext, RoleClient};
+use tokio::sync::Notify;
+
+/// Bytes of one entry of a server's log in ours.
+const ENTRY: usize = 1024;
+
+/// Listens to one server.
+#[derive(Debug, Clone)]
+pub struct Handler {
+    /// The server's name.
+    pub server: Arc<str>,
+    /// The session's folders, as addresses.
+    pub roots: Arc<[String]>,
+    /// Told when the server's tools have changed.
+    pub changed: Arc<Notify>,
+    /// How far calls are.
+    pub progress: ProgressDispatcher,
+}
+
+impl rmcp::ClientHandler for Handler {
+    fn get_info(&self) -> ClientConfig {
+        let mut capabilities = ClientCapabilities::default();
+        capabilities.roots = Some(RootsCapabilities::default());
+        let modegate = Implementation::new("modegate", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(capabilities, modegate)
+    }
+
+    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
+        Ok(ListRootsResult::new(self.roots.iter().map(Root::new).collect()))
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.changed.notify_one();
+    }
+
+    async fn on_progress(&self, progress: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        self.progress.handle_notification(progress).await;
+    }
+
+    async fn on_logging_message(
+        &self,
+        entry: LoggingMessageNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        let text: String = entry.data.to_string().chars().take(ENTRY).collect();
+        let (server, logger) = (&*self.server, entry.logger.as_deref().unwrap_or_default());
+        match entry.level {
+            LoggingLevel::Debug => tracing::trace!(server, logger, "{text}"),
+            LoggingLevel::Info | LoggingLevel::Notice => tracing::debug!(server, logger, "{text}"),
+            _ => tracing::info!(server, logger, "{text}"),
+        }
+    }
+}

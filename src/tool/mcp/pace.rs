@@ -1,0 +1,91 @@
+//! What a server writes, read no faster than is good for everybody else. One that writes more waits.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// Bytes that are read at once, and in a second after that.
+const BYTES: (f64, f64) = (16.0 * 1024.0 * 1024.0, 4.0 * 1024.0 * 1024.0);
+
+/// The same of lines.
+const LINES: (f64, f64) = (2000.0, 1000.0);
+
+/// How long a reading waits that is too fast.
+const WAIT: Duration = Duration::from_millis(20);
+
+/// A reader that keeps to a pace.
+pub struct Paced<R> {
+    reader: R,
+    bytes: f64,
+    lines: f64,
+    counted: Instant,
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl<R> Paced<R> {
+    /// Reads from `reader`. To be called inside of the runtime.
+    pub fn new(reader: R) -> Self {
+        Self { reader, bytes: BYTES.0, lines: LINES.0, counted: Instant::now(), waiting: None }
+    }
+
+    fn refill(&mut self) {
+        let now = Instant::now();
+        let seconds = now.duration_since(self.counted).as_secs_f64();
+        self.counted = now;
+        self.bytes = (self.bytes + seconds * BYTES.1).min(BYTES.0);
+        self.lines = (self.lines + seconds * LINES.1).min(LINES.0);
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Paced<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            if let Some(waiting) = &mut self.waiting {
+                ready!(waiting.as_mut().poll(cx));
+                self.waiting = None;
+            }
+            if self.bytes > 0.0 && self.lines > 0.0 {
+                break;
+            }
+            self.refill();
+            if self.bytes <= 0.0 || self.lines <= 0.0 {
+                self.waiting = Some(Box::pin(sleep(WAIT)));
+            }
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.reader).poll_read(cx, buffer))?;
+        let read = &buffer.filled()[before..];
+        #[allow(clippy::cast_precision_loss, reason = "a buffer is far smaller than that")]
+        let (bytes, lines) = (read.len() as f64, memchr::memchr_iter(b'\n', read).count() as f64);
+        self.bytes -= bytes;
+        self.lines -= lines;
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt;
+
+    /// The clock is the runtime's own and stands still but for the waits.
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_waits_and_little_does_not() {
+        let begun = Instant::now();
+        let line = "x".repeat(1000) + "\n";
+        let mut read = String::new();
+        Paced::new(line.repeat(1000).as_bytes()).read_to_string(&mut read).await.unwrap();
+        assert_eq!((read.len(), begun.elapsed()), (1_001_000, Duration::ZERO));
+        Paced::new("\n".repeat(7000).as_bytes()).read_to_string(&mut read).await.unwrap();
+        let taken = begun.elapsed();
+        assert!(taken >= Duration::from_secs(4) && taken < Duration::from_secs(6), "{taken:?}");
+    }
+}

@@ -1,0 +1,210 @@
+//! The program of a server: started through a supervisor, spoken to elsewhere, ended here.
+//!
+//! A task of its own owns the process. What the program writes as an error goes to the log, without the values of its entry's
+//! environment, and the last of it is kept to say why the program ended.
+
+use std::time::Duration;
+
+use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::{mpsc, watch};
+
+use crate::process::{Event, Exit, Process};
+
+/// Bytes of errors that are kept.
+const LAST_WORDS: usize = 2 * 1024;
+
+/// Bytes of one line in the log.
+const LINE: usize = 1024;
+
+/// Bytes of errors that go to the log. A program that floods is not worth more.
+const LOGGED: usize = 256 * 1024;
+
+/// How long a program that is told to end in its own way may take for each of two steps.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// Values this short are no secrets, and parts of words.
+const MIN_SECRET: usize = 6;
+
+/// How a program is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Its input has ended; then it is asked, then it is ended.
+    InItsOwnWay,
+    /// At once, with all that it has started.
+    Now,
+}
+
+/// How it stands.
+#[derive(Debug, Clone, Default)]
+pub struct Standing {
+    /// What it wrote last as an error.
+    pub last_words: String,
+    /// How it ended, and whether for certain.
+    pub over: Option<Over>,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Over {
+    /// One sentence, without its end.
+    pub how: String,
+    /// Nothing of it is left, for certain.
+    pub confirmed: bool,
+}
+
+/// A program that runs. With the last handle it is ended in its own way.
+#[derive(Debug, Clone)]
+pub struct Program {
+    ends: mpsc::Sender<End>,
+    standing: watch::Receiver<Standing>,
+}
+
+impl Program {
+    /// Takes charge of a process.
+    pub fn keep(server: &str, process: Process, secrets: Vec<SecretString>) -> Self {
+        let (ends, told) = mpsc::channel(2);
+        let (changed, standing) = watch::channel(Standing::default());
+        let keeper =
+            Keeper { server: server.to_owned(), process, secrets, changed, line: Vec::new(), logged: 0 };
+        tokio::spawn(keeper.run(told));
+        Self { ends, standing }
+    }
+
+    /// Ends it at once. Whether nothing of it is left, for certain.
+    pub async fn end(&self) -> bool {
+        // It may be over.
+        let _ = self.ends.send(End::Now).await;
+        self.over().await.confirmed
+    }
+
+    /// Waits until it is over; whoever no longer speaks to it lets it end in its own way.
+    pub async fn let_end(&self) -> Over {
+        let _ = self.ends.send(End::InItsOwnWay).await;
+        self.over().await
+    }
+
+    /// Waits until it is over.
+    pub async fn over(&self) -> Over {
+        let mut standing = self.standing.clone();
+        let over = standing.wait_for(|standing| standing.over.is_some()).await;
+        let over = over.ok().and_then(|standing| standing.over.clone());
+        over.unwrap_or_else(|| Over { how: "it was lost sight of".into(), confirmed: false })
+    }
+
+    /// How it stands.
+    pub fn standing(&self) -> Standing {
+        self.standing.borrow().clone()
+    }
+}
+
+struct Keeper {
+    server: String,
+    process: Process,
+    secrets: Vec<SecretString>,
+    changed: watch::Sender<Standing>,
+    /// An error that is no whole line yet.
+    line: Vec<u8>,
+    logged: usize,
+}
+
+impl Keeper {
+    async fn run(mut self, mut told: mpsc::Receiver<End>) {
+        let mut how = "it ended".to_owned();
+        let mut steps: u32 = 0;
+        let mut deadline = None;
+        let mut listens = true;
+        loop {
+            tokio::select! {
+                biased;
+                end = told.recv(), if listens => match end {
+                    Some(End::Now) => {
+                        listens = false;
+                        deadline = None;
+                        self.process.end().await;
+                    }
+                    Some(End::InItsOwnWay) | None => {
+                        listens = end.is_some();
+                        deadline.get_or_insert_with(|| tokio::time::Instant::now() + PATIENCE);
+                    }
+                },
+                () = at(deadline) => {
+                    steps += 1;
+                    if steps == 1 {
+                        self.process.ask_to_end().await;
+                        deadline = Some(tokio::time::Instant::now() + PATIENCE);
+                    } else {
+                        deadline = None;
+                        self.process.end().await;
+                    }
+                }
+                event = self.process.next() => match event {
+                    // Nobody reads it here: it goes to whoever speaks to the program.
+                    Some(Event::Output(_)) => {}
+                    Some(Event::Error(bytes)) => self.hear(&bytes),
+                    Some(Event::Exited(Exit::Status(status))) => how = format!("it ended with status {status}"),
+                    Some(Event::Exited(Exit::Signal(signal))) => how = format!("it was ended by signal {signal}"),
+                    Some(Event::Failed(reason)) => how = self.without_secrets(&reason),
+                    Some(Event::Gone { confirmed, .. }) => return self.tell_over(how, confirmed),
+                    None => return self.tell_over(how, false),
+                },
+            }
+        }
+    }
+
+    fn tell_over(&mut self, how: String, confirmed: bool) {
+        self.log_line();
+        self.changed.send_modify(|standing| standing.over = Some(Over { how, confirmed }));
+    }
+
+    fn hear(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            if *byte == b'\n' || self.line.len() >= LINE {
+                self.log_line();
+            }
+            if *byte != b'\n' {
+                self.line.push(*byte);
+            }
+        }
+    }
+
+    fn log_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        if line.is_empty() {
+            return;
+        }
+        let line = self.without_secrets(&String::from_utf8_lossy(&line));
+        if self.logged < LOGGED {
+            self.logged += line.len();
+            tracing::debug!(server = self.server, "{line}");
+        }
+        self.changed.send_if_modified(|standing| {
+            let words = &mut standing.last_words;
+            words.push_str(&line);
+            words.push('\n');
+            let mut start = words.len().saturating_sub(LAST_WORDS);
+            while !words.is_char_boundary(start) {
+                start += 1;
+            }
+            words.drain(..start);
+            // Nobody waits for words.
+            false
+        });
+    }
+
+    fn without_secrets(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for secret in self.secrets.iter().map(ExposeSecret::expose_secret) {
+            if secret.len() >= MIN_SECRET && text.contains(secret) {
+                text = text.replace(secret, "***");
+            }
+        }
+        text
+    }
+}
+
+async fn at(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

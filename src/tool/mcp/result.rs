@@ -1,0 +1,109 @@
+//! What a server's tool answers, as the model reads it and as the client shows it. Pure.
+
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+
+use super::super::{ToolContent, ToolError, ToolOutput};
+
+/// Bytes of an answer that the model reads.
+const FOR_MODEL: usize = 100 * 1024;
+
+/// Bytes of a picture or a sound, as they are sent, that the client is shown.
+const MAX_MEDIA: usize = 4 * 1024 * 1024;
+
+/// Reads an answer.
+///
+/// # Errors
+/// The server says that its tool failed: the same text, for the model to mend its call.
+pub fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
+    let is_error = result.is_error == Some(true);
+    let mut texts = Vec::new();
+    let mut content = Vec::new();
+    for block in &result.content {
+        let (text, shown) = one(block);
+        texts.push(text);
+        content.push(shown);
+    }
+    if let (true, Some(structured)) = (texts.is_empty(), &result.structured_content) {
+        let text = serde_json::to_string_pretty(structured).unwrap_or_else(|_| structured.to_string());
+        content.push(ToolContent::middle(&text));
+        texts.push(text);
+    }
+    let text =
+        if texts.is_empty() { "(The tool answered with nothing.)".to_owned() } else { texts.join("\n") };
+    let text = cut(text);
+    if is_error {
+        return Err(ToolError::Failed(text));
+    }
+    Ok(ToolOutput { text, content, ..ToolOutput::default() })
+}
+
+/// One block: its text for the model, and what is shown.
+fn one(block: &ContentBlock) -> (String, ToolContent) {
+    match block {
+        ContentBlock::Text(text) => (text.text.clone(), ToolContent::middle(&text.text)),
+        ContentBlock::Image(image) => media("picture", &image.mime_type, &image.data, block),
+        ContentBlock::Audio(audio) => media("sound", &audio.mime_type, &audio.data, block),
+        ContentBlock::Resource(resource) => match &resource.resource {
+            ResourceContents::TextResourceContents { uri, text, .. } => {
+                let text = format!("[{uri}]\n{text}");
+                let shown = ToolContent::middle(&text);
+                (text, shown)
+            }
+            ResourceContents::BlobResourceContents { uri, blob, mime_type, .. } => {
+                let kind = mime_type.as_deref().unwrap_or("of a kind that is not said");
+                let text = format!("[{uri}: {} bytes, {kind}, which are no text]", decoded(blob));
+                let shown = ToolContent::text(&text);
+                (text, shown)
+            }
+            _ => unknown(),
+        },
+        ContentBlock::ResourceLink(link) => {
+            let about = link.description.as_deref().map(|about| format!(": {about}")).unwrap_or_default();
+            let text = format!("[{} {}{about}]", link.name, link.uri);
+            let shown = ToolContent::text(&text);
+            (text, shown)
+        }
+        _ => unknown(),
+    }
+}
+
+/// Bytes that a text in Base64 stands for.
+fn decoded(base64: &str) -> usize {
+    base64.trim_end_matches('=').len() * 3 / 4
+}
+
+fn unknown() -> (String, ToolContent) {
+    let text = "[The tool answered with something of a kind that is not known here.]";
+    (text.to_owned(), ToolContent::text(text))
+}
+
+/// What is shown as it is; the model is told that it is there.
+fn media(what: &str, kind: &str, data: &str, block: &ContentBlock) -> (String, ToolContent) {
+    let size = decoded(data);
+    if data.len() > MAX_MEDIA {
+        let text = format!("[a {what}, {kind}, {size} bytes, which is too large to be shown]");
+        let shown = ToolContent::text(&text);
+        return (text, shown);
+    }
+    let text = format!("[a {what}, {kind}, {size} bytes, shown to the user and not to you]");
+    // MCP's blocks are ACP's.
+    let shown = serde_json::to_value(block).ok().and_then(|block| serde_json::from_value(block).ok());
+    let shown = shown.map_or_else(|| ToolContent::text(&text), |block| ToolContent::Block(Box::new(block)));
+    (text, shown)
+}
+
+/// Cuts what is too long in the middle, and says so.
+fn cut(text: String) -> String {
+    if text.len() <= FOR_MODEL {
+        return text;
+    }
+    let mut head = FOR_MODEL * 2 / 3;
+    while !text.is_char_boundary(head) {
+        head -= 1;
+    }
+    let mut tail = text.len() - FOR_MODEL / 3;
+    while !text.is_char_boundary(tail) {
+        tail += 1;
+    }
+    format!("{}\n[{} bytes in between were left out]\n{}", &text[..head], tail - head, &text[tail..])
+}

@@ -1,0 +1,327 @@
+//! The task that owns a server: it starts it when it is wanted, reads what its tools are, and ends it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use rmcp::Peer;
+use rmcp::model::PaginatedRequestParams;
+use rmcp::service::RoleClient;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout};
+
+use super::call;
+use super::connect::{Connection, Means, connect};
+use super::handler::Handler;
+use super::listing::{self, Listing};
+use super::program::Program;
+use super::server::{Line, Phase, ServerEvent, State, WeakServer};
+use crate::server::Entry;
+
+/// How long a server may take to start and to list its tools.
+pub const START: Duration = Duration::from_secs(30);
+
+/// How long it may take to list them again.
+const LIST: Duration = Duration::from_secs(10);
+
+/// How long it is left alone after a list: one that says all the time that its tools have changed is not asked all the time.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Starts that may fail in a row before it is not tried again by itself.
+const MAX_FAILURES: u32 = 3;
+
+/// Pages of a list, and tools in it.
+const MAX_PAGES: usize = 50;
+
+/// What a server's task is told.
+pub enum Message {
+    /// It is wanted; `again` although it failed several times.
+    Start { again: bool },
+    /// End it at once; the answer says whether nothing of it is left, for certain.
+    End(oneshot::Sender<bool>),
+    /// The session is over.
+    Close(oneshot::Sender<()>),
+}
+
+/// What the task has.
+pub struct Task {
+    entry: Arc<Entry>,
+    part: String,
+    means: Means,
+    handler: Handler,
+    events: mpsc::UnboundedSender<ServerEvent>,
+    state: watch::Sender<State>,
+    /// Starts that failed in a row.
+    failures: u32,
+    /// Why it is over, as it was said last.
+    told: Option<String>,
+    /// With which its tools find it again, without keeping it.
+    weak: mpsc::WeakSender<Message>,
+}
+
+/// Why a connection is over.
+enum Ending {
+    /// By itself, or because it does not do what it should.
+    Over(String),
+    /// It was ended.
+    Ended,
+    /// The session is over.
+    Closed(Option<oneshot::Sender<()>>),
+}
+
+impl Task {
+    /// Begins to attend to a server, which nobody has wanted yet. `part` is its part of its tools' names.
+    pub fn begin(
+        (entry, part): (Arc<Entry>, String),
+        means: Means,
+        handler: Handler,
+        events: mpsc::UnboundedSender<ServerEvent>,
+        state: watch::Sender<State>,
+        (weak, messages): (mpsc::WeakSender<Message>, mpsc::Receiver<Message>),
+    ) {
+        let task = Self { entry, part, means, handler, events, state, failures: 0, told: None, weak };
+        tokio::spawn(task.run(messages));
+    }
+
+    async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
+        while let Some(message) = messages.recv().await {
+            match message {
+                Message::Start { again } => {
+                    if self.failures >= MAX_FAILURES && !again {
+                        continue;
+                    }
+                    self.set(Phase::Starting);
+                    match self.attend(&mut messages).await {
+                        Ending::Over(why) => {
+                            self.report(&why);
+                            self.set(Phase::Over(why));
+                        }
+                        Ending::Ended => self.set(Phase::Over("it was ended".into())),
+                        Ending::Closed(reply) => {
+                            self.set(Phase::Over("the session is over".into()));
+                            if let Some(reply) = reply {
+                                // Whoever closed may have stopped waiting; so below.
+                                let _ = reply.send(());
+                            }
+                            return;
+                        }
+                    }
+                }
+                Message::End(reply) => drop(reply.send(true)),
+                Message::Close(reply) => {
+                    let _ = reply.send(());
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Says that it is over, unless that was said before and it has not worked since.
+    fn report(&mut self, why: &str) {
+        tracing::info!(server = self.entry.name, why, "a server is over");
+        if self.told.as_deref() != Some(why) {
+            let event = ServerEvent::Over { server: self.entry.name.clone(), why: why.to_owned() };
+            // The session may be over.
+            let _ = self.events.send(event);
+            self.told = Some(why.to_owned());
+        }
+    }
+
+    fn set(&mut self, phase: Phase) {
+        self.state.send_modify(|state| {
+            if phase != Phase::Ready {
+                state.line = None;
+            }
+            if phase == Phase::Starting {
+                state.began.get_or_insert_with(Instant::now);
+            }
+            state.is_stale = false;
+            state.phase = phase;
+        });
+    }
+
+    /// Starts it and stays with it to its end.
+    async fn attend(&mut self, messages: &mut mpsc::Receiver<Message>) -> Ending {
+        let mut program: Option<Program> = None;
+        let (entry, means, handler) = (Arc::clone(&self.entry), self.means.clone(), self.handler.clone());
+        let starting = async {
+            let connection = connect(&entry, &means, handler, |started| program = Some(started)).await?;
+            let listing = list(connection.running.peer(), &entry, &self.part, &self.weak_server()).await?;
+            Ok::<_, String>((connection, listing))
+        };
+        let started = tokio::select! {
+            biased;
+            ending = told(messages) => Err(ending),
+            started = timeout(START, starting) => {
+                let late = || format!("it did not answer within {} s", START.as_secs());
+                Ok(started.unwrap_or_else(|_| Err(late())))
+            }
+        };
+        match started {
+            Ok(Ok((connection, listing))) => {
+                self.failures = 0;
+                self.told = None;
+                self.publish(&connection, listing);
+                self.serve(connection, messages).await
+            }
+            Ok(Err(why)) => {
+                self.failures += 1;
+                if let Some(program) = program {
+                    program.end().await;
+                }
+                Ending::Over(why)
+            }
+            Err(told) => end(told, program.as_ref()).await,
+        }
+    }
+
+    async fn serve(&mut self, connection: Connection, messages: &mut mpsc::Receiver<Message>) -> Ending {
+        let Connection { running, program } = connection;
+        let peer = running.peer().clone();
+        let changed = Arc::clone(&self.handler.changed);
+        let mut waiting = Box::pin(running.waiting());
+        let mut asked: Option<BoxFuture<'_, Result<Listing, String>>> = None;
+        loop {
+            tokio::select! {
+                biased;
+                told = told(messages) => {
+                    // Nobody speaks to it any more: its input ends.
+                    drop(waiting);
+                    return end(told, program.as_ref()).await;
+                }
+                _ = &mut waiting => {
+                    let why = match &program {
+                        Some(program) => program.let_end().await.how,
+                        None => "it hung up".to_owned(),
+                    };
+                    return Ending::Over(why);
+                }
+                () = changed.notified(), if asked.is_none() => {
+                    self.state.send_modify(|state| state.is_stale = true);
+                    asked = Some(self.ask_again(peer.clone()).boxed());
+                }
+                listing = answer(&mut asked) => {
+                    asked = None;
+                    match listing {
+                        Ok(listing) => self.take_up(listing),
+                        Err(why) => {
+                            // What its tools do is not known any more.
+                            if let Some(program) = &program {
+                                program.end().await;
+                            }
+                            return Ending::Over(format!("it does not say what its tools are: {why}"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks for its tools again, after a pause.
+    fn ask_again(
+        &self,
+        peer: Peer<RoleClient>,
+    ) -> impl Future<Output = Result<Listing, String>> + Send + use<> {
+        let (entry, part, server) = (Arc::clone(&self.entry), self.part.clone(), self.weak_server());
+        async move {
+            tokio::time::sleep(PAUSE).await;
+            let listing = timeout(LIST, list(&peer, &entry, &part, &server)).await;
+            listing.unwrap_or_else(|_| Err("it did not answer".into()))
+        }
+    }
+
+    fn publish(&mut self, connection: &Connection, listing: Listing) {
+        let line = Line { peer: connection.running.peer().clone(), progress: self.handler.progress.clone() };
+        self.state.send_modify(|state| state.line = Some(line));
+        self.take_up(listing);
+        self.set(Phase::Ready);
+    }
+
+    /// Puts a list in the place of the one before, and says what is different.
+    fn take_up(&mut self, listing: Listing) {
+        let before = Arc::clone(&self.state.borrow().listing);
+        for (tool, from, to) in listing.differences(&before) {
+            // The session may be over.
+            let _ = self.events.send(ServerEvent::Changed { tool, from, to });
+        }
+        self.state.send_modify(|state| {
+            state.listing = Arc::new(listing);
+            state.is_stale = false;
+        });
+    }
+
+    fn weak_server(&self) -> WeakServer {
+        WeakServer {
+            entry: Arc::clone(&self.entry),
+            mailbox: self.weak.clone(),
+            state: self.state.subscribe(),
+        }
+    }
+}
+
+/// What somebody wants of a server that runs or starts: its end.
+enum Told {
+    End(oneshot::Sender<bool>),
+    Close(Option<oneshot::Sender<()>>),
+}
+
+async fn told(messages: &mut mpsc::Receiver<Message>) -> Told {
+    loop {
+        match messages.recv().await {
+            Some(Message::Start { .. }) => {}
+            Some(Message::End(reply)) => return Told::End(reply),
+            Some(Message::Close(reply)) => return Told::Close(Some(reply)),
+            None => return Told::Close(None),
+        }
+    }
+}
+
+async fn end(told: Told, program: Option<&Program>) -> Ending {
+    match told {
+        Told::End(reply) => {
+            let confirmed = match program {
+                Some(program) => program.end().await,
+                None => false,
+            };
+            // Whoever wanted it may have stopped waiting.
+            let _ = reply.send(confirmed);
+            Ending::Ended
+        }
+        Told::Close(reply) => {
+            if let Some(program) = program {
+                program.let_end().await;
+            }
+            Ending::Closed(reply)
+        }
+    }
+}
+
+/// The answer to what was asked. Pends while nothing was.
+async fn answer(asked: &mut Option<BoxFuture<'_, Result<Listing, String>>>) -> Result<Listing, String> {
+    match asked {
+        Some(asked) => asked.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Asks a server for its tools, all pages of them.
+async fn list(
+    peer: &Peer<RoleClient>,
+    entry: &Entry,
+    part: &str,
+    server: &WeakServer,
+) -> Result<Listing, String> {
+    let mut tools = Vec::new();
+    let mut cursor = None;
+    for _ in 0..MAX_PAGES {
+        let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
+        let page = peer.list_tools(params).await.map_err(|error| call::said(&error))?;
+        tools.extend(page.tools);
+        cursor = page.next_cursor;
+        if cursor.is_none() || tools.len() > listing::MAX_TOOLS {
+            break;
+        }
+    }
+    Ok(Listing::new(tools, entry, part, server))
+}

@@ -1,0 +1,388 @@
+//! MCP servers: what of their tools each mode offers and lets run, and servers that lie, flip, hang, flood and die.
+//!
+//! The servers are `tests/servers/server.sh`, which works in the session's folder.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use modegate::model::{ModelEvent, ModelStop};
+use modegate::process::shell::Sandbox;
+use modegate::tool::Toolset;
+use serde_json::{Value, json};
+
+use crate::support::{Harness, Setup, read, shell};
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/server.sh");
+
+/// A session with servers.
+struct Bench {
+    h: Harness,
+    session: String,
+    _home: tempfile::TempDir,
+}
+
+/// A server of the client's that behaves so.
+fn server(name: &str, behaviour: &str) -> Value {
+    json!({ "name": name, "command": "/bin/bash", "args": [SCRIPT, behaviour], "env": [] })
+}
+
+impl Bench {
+    async fn new(mode: &'static str, servers: Value) -> Self {
+        Self::with(Setup { mode, ..Setup::default() }, servers).await
+    }
+
+    async fn with(setup: Setup, servers: Value) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+        let patience = setup.patience.or(Some(Duration::from_secs(60)));
+        let mut h = Harness::with(Setup { tools, patience, ..setup });
+        std::fs::write(h.cwd().join("a.txt"), "content of a").unwrap();
+        h.call("initialize", json!({ "protocolVersion": 1 })).await;
+        let answer = h.call("session/new", json!({ "cwd": h.cwd(), "mcpServers": servers })).await;
+        let session = answer["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
+        while h.next().await["params"]["update"]["sessionUpdate"] != "available_commands_update" {}
+        Self { h, session, _home: home }
+    }
+
+    fn cwd(&self) -> std::path::PathBuf {
+        self.h.cwd()
+    }
+
+    fn say_call(&self, tool: &str) {
+        let id = format!("m{}", self.h.stage.requests(&self.session).len());
+        let call = ModelEvent::ToolCall { id, name: tool.into(), arguments: json!({}) };
+        self.h.stage.say(&self.session, Ok(call));
+        self.h.stage.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    }
+
+    fn say_done(&self) {
+        self.h.stage.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    }
+
+    /// Has the model make one call in a turn of its own. Returns everything but the answer, and what the model was told.
+    async fn call(&mut self, tool: &str) -> (Vec<Value>, String) {
+        let prompt = self.h.prompt(&self.session, "go").await;
+        self.say_call(tool);
+        self.say_done();
+        let mut messages = self.h.until_answer(prompt).await;
+        assert_eq!(messages.pop().unwrap()["result"]["stopReason"], "end_turn");
+        (messages, self.told())
+    }
+
+    /// A turn without a call.
+    async fn talk(&mut self) -> Vec<Value> {
+        let prompt = self.h.prompt(&self.session, "go").await;
+        self.say_done();
+        self.h.until_answer(prompt).await
+    }
+
+    fn told(&self) -> String {
+        let request = self.h.stage.requests(&self.session).pop().unwrap();
+        let results = request.messages.iter().rev().flat_map(|message| message.blocks.iter().rev());
+        let mut results = results.filter_map(|block| match block {
+            modegate::model::Block::ToolResult { text, .. } => Some(text.clone()),
+            _ => None,
+        });
+        results.next().unwrap_or_default()
+    }
+
+    /// The servers' tools in the last request.
+    fn offered(&self) -> Vec<String> {
+        let request = self.h.stage.requests(&self.session).pop().unwrap();
+        let names = request.tools.iter().map(|tool| tool.name.clone());
+        names.filter(|name| name.starts_with("mcp__")).collect()
+    }
+
+    async fn slash(&mut self, command: &str) -> String {
+        let prompt = self.h.prompt(&self.session, command).await;
+        texts(&self.h.until_answer(prompt).await)
+    }
+
+    async fn set_mode(&mut self, mode: &str) -> Value {
+        let params = json!({ "sessionId": self.session, "modeId": mode });
+        let id = self.h.request("session/set_mode", params).await;
+        let answer = self.h.until_answer(id).await.pop().unwrap();
+        answer["result"]["_meta"]["modegate/effect"].clone()
+    }
+}
+
+/// What was said to the user.
+fn texts(messages: &[Value]) -> String {
+    let texts = messages.iter().filter_map(|message| message["params"]["update"]["content"]["text"].as_str());
+    texts.collect()
+}
+
+fn status(messages: &[Value]) -> String {
+    let mut statuses = messages.iter().filter_map(|message| message["params"]["update"]["status"].as_str());
+    statuses.next_back().unwrap_or_default().to_owned()
+}
+
+async fn until(file: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !file.exists() {
+        assert!(Instant::now() < deadline, "{} is not there", file.display());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Every mode: what is offered, and what a forced call does (D20, D21, D23, D29).
+#[tokio::test]
+async fn a_mode_offers_what_its_servers_tools_are_believed_to_do_and_refuses_the_rest() {
+    for (mode, writes) in [("plan", false), ("code", true)] {
+        let mut b = Bench::new(mode, json!([server("t", "good")])).await;
+        let (_, told) = b.call("mcp__t__look").await;
+        assert!(told.contains("content of a"), "{mode}: {told}");
+        let offered = b.offered();
+        let has = |tool: &str| offered.iter().any(|name| name == tool);
+        assert!(has("mcp__t__look") && has("mcp__t__lie"), "{offered:?}");
+        assert_eq!((has("mcp__t__note"), has("mcp__t__both")), (writes, writes), "{offered:?}");
+        let (messages, told) = b.call("mcp__t__note").await;
+        assert_eq!(status(&messages), if writes { "completed" } else { "failed" });
+        assert_eq!(read(&b.cwd(), "note.txt").is_some(), writes, "{told}");
+        assert_eq!(told.contains("not available in plan mode"), !writes, "{told}");
+        b.h.end().await;
+    }
+    let mut b = Bench::new("ask", json!([server("t", "good")])).await;
+    let prompt = b.h.prompt(&b.session, "go").await;
+    b.say_call("mcp__t__note");
+    b.say_done();
+    let asked = loop {
+        let message = b.h.next().await;
+        if message["method"] == "session/request_permission" {
+            break message;
+        }
+    };
+    assert!(asked["params"]["options"][1]["name"].as_str().unwrap().contains("mcp__t__note"), "{asked}");
+    assert!(read(&b.cwd(), "note.txt").is_none());
+    let outcome = json!({ "outcome": "selected", "optionId": "allow_once" });
+    b.h.send_line(
+        &json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "outcome": outcome } }).to_string(),
+    )
+    .await;
+    b.h.until_answer(prompt).await;
+    assert!(read(&b.cwd(), "note.txt").is_some());
+    b.h.end().await;
+}
+
+/// A hint is only what a server says: the kernel holds one that lies, and without it the same call writes.
+#[tokio::test]
+async fn a_server_that_lies_writes_nothing_where_it_is_held() {
+    if !modegate::sandbox::support().read_only() {
+        return;
+    }
+    for (servers, writes, offered) in [
+        ("t: {sandbox: read_only}", false, true),
+        ("t: {sandbox: off}", true, true),
+        ("t: {trust_hints: false}", false, false),
+        ("t: {trust_hints: [look]}", false, false),
+        ("t: {tools: {lie: changes}}", false, false),
+    ] {
+        let setup = Setup { mode: "plan", servers, ..Setup::default() };
+        let mut b = Bench::with(setup, json!([server("t", "good")])).await;
+        let (_, told) = b.call("mcp__t__lie").await;
+        assert_eq!(read(&b.cwd(), "lie.txt").is_some(), writes, "{servers}: {told}");
+        assert_eq!(b.offered().contains(&"mcp__t__lie".to_owned()), offered, "{servers}");
+        let (_, told) = b.call("mcp__t__look").await;
+        let looks = !servers.contains("false");
+        assert_eq!(told.contains("content of a"), looks, "{servers}: {told}");
+        b.h.end().await;
+    }
+    // What the user says of a tool counts in the other direction, too.
+    let setup = Setup { mode: "plan", servers: "t: {tools: {note: read_only}}", ..Setup::default() };
+    let mut b = Bench::with(setup, json!([server("t", "good")])).await;
+    b.call("mcp__t__note").await;
+    assert!(read(&b.cwd(), "note.txt").is_some());
+    b.h.end().await;
+}
+
+/// A hint that flips is decided on anew before the next call, and is on the record.
+#[tokio::test]
+async fn a_hint_that_flips_counts_before_the_next_call() {
+    let mut b = Bench::new("plan", json!([server("t", "good")])).await;
+    let (_, told) = b.call("mcp__t__flip").await;
+    assert_eq!(told, "flip was called");
+    let prompt = b.h.prompt(&b.session, "go").await;
+    b.say_call("mcp__t__turn");
+    b.say_call("mcp__t__flip");
+    b.say_call("mcp__t__flip");
+    b.say_done();
+    let messages = b.h.until_answer(prompt).await;
+    assert!(
+        texts(&messages).contains("mcp__t__flip: its server now says that it may change things"),
+        "{messages:?}"
+    );
+    assert!(b.told().contains("not available in plan mode"), "{}", b.told());
+    let results = format!("{:?}", b.h.stage.requests(&b.session).pop().unwrap().messages);
+    assert_eq!(results.matches("flip was called").count(), 1, "{results}");
+    assert!(!b.offered().contains(&"mcp__t__flip".to_owned()));
+    b.h.end().await;
+}
+
+/// A slow or broken server delays nothing, breaks nothing, and is named.
+#[tokio::test]
+async fn a_server_that_is_broken_is_said_and_the_others_work() {
+    let broken = |name: &str, behaviour: &str| json!({ "name": name, "command": "/bin/bash", "args": [SCRIPT, behaviour], "env": [{ "name": "TOKEN", "value": "hidden-value" }] });
+    let servers = json!([
+        broken("gone", "gone"),
+        broken("hanging", "hang"),
+        { "name": "missing", "command": "/does/not/exist", "args": [], "env": [] },
+        { "type": "http", "name": "far", "url": "http://127.0.0.1:1/mcp?key=hidden-value", "headers": [] },
+        { "type": "sse", "name": "old", "url": "http://127.0.0.1:1/sse", "headers": [] },
+        broken("flooding", "flood"),
+        broken("torrent", "torrent"),
+        broken("garbage", "garbage"),
+        server("good", "good"),
+    ]);
+    let setup = Setup { mode: "plan", patience: Some(Duration::from_secs(3)), ..Setup::default() };
+    let mut b = Bench::with(setup, servers).await;
+    let (messages, told) = b.call("mcp__good__look").await;
+    assert!(told.contains("content of a"), "{told}");
+    let said = texts(&messages);
+    assert!(said.contains("SSE is a transport of older times"), "{said}");
+    assert!(
+        said.contains(
+            "\"gone\" cannot be used: it ended with status 4; its last words: cannot start without ***"
+        ),
+        "{said}"
+    );
+    assert!(said.contains("\"missing\" cannot be used: /does/not/exist cannot be run"), "{said}");
+    assert!(said.contains("\"far\" cannot be used: it cannot be reached"), "{said}");
+    assert!(!said.contains("hidden-value"), "{said}");
+    assert!(b.offered().contains(&"mcp__garbage__look".to_owned()));
+    let (_, told) = b.call("mcp__garbage__look").await;
+    assert!(told.contains("content of a"), "{told}");
+    let said = b.slash("/mcp").await;
+    for line in
+        ["- hanging: starting", "- flooding: starting", "- torrent: starting", "- good: ready, 9 tools"]
+    {
+        assert!(said.contains(line), "{said}");
+    }
+    let request = format!("{:?}", b.h.stage.requests(&b.session)[0].messages.last());
+    assert!(
+        request.contains("still starting; their tools come with a later request: hanging, flooding, torrent"),
+        "{request}"
+    );
+    b.h.end().await;
+}
+
+/// The mode is tightened while a call runs: its server is ended if it does not answer, and starts again when it is needed.
+#[tokio::test]
+async fn a_call_that_runs_on_is_ended_by_a_tighter_mode() {
+    let mut b =
+        Bench::with(Setup { mode: "code", live: true, ..Setup::default() }, json!([server("t", "good")]))
+            .await;
+    b.talk().await;
+    let prompt = b.h.prompt(&b.session, "go").await;
+    b.say_call("mcp__t__slow");
+    let mut progress = String::new();
+    while !progress.contains("1 of 2: half") {
+        progress = b.h.next().await.to_string();
+    }
+    until(&b.cwd().join("slow.begun")).await;
+    let begun = Instant::now();
+    let effect = b.set_mode("plan").await;
+    assert_eq!(effect["ended"].as_array().unwrap().len(), 1, "{effect}");
+    assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "it has a moment");
+    b.say_done();
+    b.h.until_answer(prompt).await;
+    assert!(b.told().contains("Stopped: the session's mode has changed"), "{}", b.told());
+    // It can be called again, which starts it.
+    let (_, told) = b.call("mcp__t__look").await;
+    assert!(told.contains("content of a"), "{told}");
+    assert_eq!(read(&b.cwd(), "started.log").unwrap().lines().count(), 2);
+    assert!(read(&b.cwd(), "slow.txt").is_none());
+    b.h.end().await;
+}
+
+/// A cancelled turn leaves its server alone, and a tighter mode after it does not.
+#[tokio::test]
+async fn what_a_cancelled_call_left_behind_ends_with_a_tighter_mode() {
+    let mut b = Bench::new("code", json!([server("t", "good")])).await;
+    let prompt = b.h.prompt(&b.session, "go").await;
+    b.say_call("mcp__t__slow");
+    until(&b.cwd().join("slow.begun")).await;
+    b.h.notify("session/cancel", json!({ "sessionId": b.session })).await;
+    let answer = b.h.until_answer(prompt).await.pop().unwrap();
+    assert_eq!(answer["result"]["stopReason"], "cancelled");
+    assert!(b.slash("/mcp").await.contains("- t: ready"));
+    let effect = b.set_mode("plan").await;
+    assert_eq!(
+        (effect["ended"].as_array().unwrap().len(), &effect["unconfirmed"]),
+        (1, &json!([])),
+        "{effect}"
+    );
+    assert!(b.slash("/mcp").await.contains("- t: not running (it was ended)"));
+    b.h.end().await;
+}
+
+/// What a tool answers: pictures, resources, structures, errors; and what its server sees of the environment.
+#[tokio::test]
+async fn answers_of_every_kind_reach_model_and_client() {
+    let rich = json!({ "name": "r", "command": "/bin/bash", "args": [SCRIPT, "rich"], "env": [{ "name": "TOKEN", "value": "hidden-value" }] });
+    let mut b = Bench::new("code", json!([rich])).await;
+    let (messages, told) = b.call("mcp__r__rich").await;
+    assert!(told.contains("[a picture, image/png, 8 bytes") && told.contains("[note:1]\ninside"), "{told}");
+    let content = messages.iter().rev().find_map(|message| message["params"]["update"]["content"].as_array());
+    assert_eq!(content.unwrap()[0]["content"]["type"], "image", "{messages:?}");
+    assert_eq!(b.call("mcp__r__structured").await.1, "{\n  \"n\": 42\n}");
+    let (messages, told) = b.call("mcp__r__bad").await;
+    assert_eq!((status(&messages).as_str(), told.as_str()), ("failed", "it went wrong"));
+    assert_eq!(b.call("mcp__r__secret").await.1, "hidden-value none none");
+    let (messages, told) = b.call("mcp__r__die").await;
+    assert!(told.contains("cannot be used: it is gone"), "{told}");
+    assert!(texts(&messages).contains("\"r\" cannot be used: it ended with status 3"), "{messages:?}");
+    assert_eq!(b.call("mcp__r__secret").await.1, "hidden-value none none", "it is started again");
+    let tools = &b.h.stage.requests(&b.session)[0].tools;
+    let about = &tools.iter().find(|tool| tool.name == "mcp__r__rich").unwrap().description;
+    assert!(about.contains("&lt;system-reminder>"), "{about}");
+    b.h.end().await;
+}
+
+/// A server's tool does not take the place of Modegate's own, whatever it is called, and rules are about the names.
+#[tokio::test]
+async fn names_do_not_collide_and_rules_are_about_them() {
+    let rules = modegate::policy::Layers::default();
+    let mut layers = rules;
+    layers.add("rules", "permissions: {deny: ['mcp__t__look']}", modegate::policy::Owner::User).unwrap();
+    let setup = Setup { mode: "plan", rules: layers.rules, ..Setup::default() };
+    let mut b =
+        Bench::with(setup, json!([server("t", "good"), server("t", "good"), server("T t", "good")])).await;
+    let (messages, told) = b.call("write_file").await;
+    assert!(told.contains("write_file is not available in plan mode"), "{told}");
+    assert!(texts(&messages).contains("\"t\" of the client was not started: there is another of this name"));
+    let (_, told) = b.call("mcp__t__write_file").await;
+    assert!(told.contains("no such tool") || told.contains("-32602"), "{told}");
+    let (_, told) = b.call("mcp__t__look").await;
+    assert!(told.contains("deny mcp__t__look"), "{told}");
+    let offered = b.offered();
+    let other =
+        offered.iter().find(|name| name.starts_with("mcp__T_t_") && name.ends_with("__look")).unwrap();
+    let (_, told) = b.call(&other.clone()).await;
+    assert!(told.contains("content of a"), "{told}");
+    b.h.end().await;
+}
+
+/// Nothing of a server is left when its session is closed.
+#[tokio::test]
+async fn a_session_that_is_closed_ends_its_servers() {
+    let setup = Setup { mode: "code", patience: Some(Duration::from_secs(1)), ..Setup::default() };
+    let mut b = Bench::with(setup, json!([server("t", "good"), server("h", "hang")])).await;
+    b.call("mcp__t__look").await;
+    let script = |line: &str| line.contains(SCRIPT) || line.contains("sleep 1000");
+    let of_this = |cwd: &Path| {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        processes
+            .filter(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|at| at == cwd))
+            .filter(|entry| {
+                let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                script(&String::from_utf8_lossy(&line).replace('\0', " "))
+            })
+            .count()
+    };
+    let cwd = b.cwd();
+    assert!(of_this(&cwd) >= 2);
+    b.h.call("session/close", json!({ "sessionId": b.session })).await;
+    assert_eq!(of_this(&cwd), 0);
+    b.h.end().await;
+}
