@@ -44,8 +44,8 @@ pub struct Policy {
     pub servers: BTreeMap<String, ServerDefinition>,
     /// The commands that users wrote.
     pub commands: Arc<[UserCommand]>,
-    /// Files of commands that cannot be used, one sentence each. They restrict nothing.
-    pub broken_commands: Vec<String>,
+    /// What the user is to be told of files that restrict nothing.
+    pub notices: Vec<String>,
     /// The mode of sessions for which none is asked, if a file says so.
     pub default_mode: Option<String>,
     /// Files that cannot be used, one sentence each.

@@ -34,6 +34,7 @@ pub mod commands;
 pub mod environment;
 pub mod policies;
 pub mod providers;
+mod servers;
 mod user_commands;
 pub mod user_file;
 
@@ -206,10 +207,14 @@ fn policy(loaded: Loaded, (commands, mut broken_commands): (Vec<UserCommand>, Ve
         commands.into_iter().partition(|command| is_taken(&command.name, &layers.modes));
     broken_commands
         .extend(taken.iter().map(|command| format!("/{} is the name of another command", command.name)));
+    let (servers, mut notices) = servers::filled_now(layers.servers);
+    if !broken_commands.is_empty() {
+        notices.push(format!("Commands that cannot be used:\n{}", broken_commands.join("\n")));
+    }
     Policy {
-        servers: layers.servers,
+        servers,
         commands: commands.into(),
-        broken_commands,
+        notices,
         modes: Arc::new(layers.modes),
         rules: Arc::new(layers.rules),
         default_mode: layers.default_mode,

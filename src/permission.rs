@@ -163,7 +163,8 @@ impl Ceilings<'_> {
 /// 1. a `deny` rule of the user's or the project's is about it;
 /// 2. a ceiling's tool list does not admit the tool;
 /// 3. a ceiling's access does not admit the effect (the table in `docs/modes.md`);
-/// 4. a ceiling's `shell` does not admit what the call needs of it; a mode with `write_paths` admits no full shell;
+/// 4. a ceiling's `shell` does not admit what the call needs of it; a mode with `write_paths` admits no full shell, and
+///    nothing of which nobody knows what it does;
 /// 5. a ceiling's `network` denies fetching;
 /// 6. a write outside the session's roots, or outside a ceiling's `write_paths`;
 /// 7. the exit tool, in a mode without an exit;
@@ -290,11 +291,14 @@ fn denied_by_nature(mode: &Mode, call: &CallFacts) -> Option<Denial> {
             if mode.shell == ShellUse::Off { "runs no commands" } else { "runs read-only commands only" };
         return deny("shell", format!("{tool} is not available: {id} mode {what}. {}", possible(mode)));
     }
-    if call.shell == ShellUse::Full && mode.write_paths.is_some() {
-        let text = format!(
-            "{tool} is not available: {id} mode says where may be written, and a command could write elsewhere."
-        );
-        return deny("shell", text);
+    if mode.write_paths.is_some() {
+        let why = format!("{tool} is not available: {id} mode says where may be written, and");
+        if call.shell == ShellUse::Full {
+            return deny("shell", format!("{why} a command could write elsewhere."));
+        }
+        if call.effect == Effect::Unknown {
+            return deny("write_paths", format!("{why} nobody knows where this writes."));
+        }
     }
     if call.effect == Effect::Network && mode.network == Network::Deny {
         return deny("network", format!("{id} mode does not allow network access. {}", possible(mode)));

@@ -42,6 +42,9 @@ pub struct ServerDefinition {
     pub tools: BTreeMap<String, Override>,
     /// What the kernel holds its program to. Default: off.
     pub sandbox: Option<ServerSandbox>,
+    /// What a program that is held to reading may read besides the session's folders, the system, and what lies beside the
+    /// paths of its command line.
+    pub read: Vec<PathBuf>,
     /// Seconds that a call may take. Default: 300.
     pub timeout: Option<u64>,
 }
@@ -73,6 +76,8 @@ pub struct Entry {
     pub tools: BTreeMap<String, Override>,
     /// What the kernel holds it to.
     pub sandbox: ServerSandbox,
+    /// What it may read besides, where it is held to reading.
+    pub read: Vec<PathBuf>,
     /// How long a call may take.
     pub timeout: Duration,
 }
@@ -118,6 +123,7 @@ impl ServerDefinition {
             (None, None) if is_about_program || !self.headers.is_empty() => {
                 Some("it has neither a `command` nor a `url`")
             }
+            _ if self.read.iter().any(|path| !path.is_absolute()) => Some("a path of `read` is not absolute"),
             _ if self.timeout == Some(0) => Some("its `timeout` is 0; it is a number of seconds"),
             _ => None,
         }
@@ -143,6 +149,7 @@ impl ServerDefinition {
                 Reach::Address { .. } => ServerSandbox::Off,
             },
             reach,
+            read: self.read.clone(),
             trust: self.trust_hints.clone().unwrap_or(Trust::All(true)),
             tools: self.tools.clone(),
             timeout: self.timeout.map_or(TIMEOUT, Duration::from_secs),
@@ -242,6 +249,7 @@ mod tests {
             ("{command: a, headers: {x: y}}", "go with a `url`"),
             ("{url: 'ftp://b'}", "http://"),
             ("{env: {A: b}}", "neither"),
+            ("{command: a, read: [b]}", "not absolute"),
             ("{command: a, timeout: 0}", "`timeout` is 0"),
         ] {
             let definition: ServerDefinition = serde_saphyr::from_str(text).unwrap();

@@ -203,9 +203,7 @@ impl Agent {
         };
         notices.extend(missing.map(str::to_owned));
         notices.extend(told_of(&policy));
-        if !policy.broken_commands.is_empty() {
-            notices.push(format!("Commands that cannot be used:\n{}\n\n", policy.broken_commands.join("\n")));
-        }
+        notices.extend(policy.notices.iter().map(|text| format!("{text}\n\n")));
         let shared = Shared {
             tools,
             modes: Arc::clone(&policy.modes),

@@ -117,6 +117,11 @@ impl Environment {
     }
 }
 
+/// A variable of the environment as it is now, if it is text: what users refer to in their files.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 /// Whether this process was started to supervise a command: its only argument says so, which no option or command does.
 #[cfg(target_os = "linux")]
 pub fn is_supervisor() -> bool {

@@ -74,6 +74,16 @@ fn writes_stay_inside_the_roots_and_the_write_paths() {
 }
 
 #[test]
+fn what_may_write_anywhere_is_not_there_where_it_is_said_what_may_be_written() {
+    let wide = mode("access: full\npermission: auto");
+    let narrow = mode("access: full\npermission: auto\nwrite_paths: ['docs/**']");
+    for (mode, expected) in [(&wide, "allow"), (&narrow, "write_paths")] {
+        assert_eq!(verdict(mode, &Grants::default(), &call(Effect::Unknown, &[])), expected);
+        assert_eq!(verdict(mode, &Grants::default(), &call(Effect::State, &[])), "allow");
+    }
+}
+
+#[test]
 fn reading_outside_the_roots_is_asked_for_in_every_mode_and_a_grant_covers_what_lies_below() {
     let code = Modes::built_in().resolve("code").unwrap().clone();
     let mut grants = Grants::default();

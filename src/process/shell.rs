@@ -57,12 +57,10 @@ impl Shell {
         processes: Processes,
         program: String,
         user: User,
-        mut environment: Vec<(OsString, OsString)>,
+        environment: Vec<(OsString, OsString)>,
         sandbox: Sandbox,
         support: Support,
     ) -> Self {
-        let (name, value) = READ_ONLY_SETTING;
-        environment.push((name.into(), value.into()));
         Self(Arc::new(Inner { processes, program, user, environment, sandbox, support }))
     }
 
@@ -121,12 +119,16 @@ impl Shell {
     /// # Errors
     /// This binary cannot be started, or `cwd` is not there.
     pub async fn start(&self, line: &str, cwd: &Path, hold: &Hold) -> io::Result<Process> {
-        let is_read_only = hold.is_read_only();
+        let environment = hold.is_read_only().then(|| {
+            let (name, value) = READ_ONLY_SETTING;
+            let own = (OsString::from(name), OsString::from(value));
+            self.0.environment.iter().cloned().chain([own]).collect()
+        });
         let command = Command {
             program: self.0.program.clone(),
             arguments: vec!["-c".into(), line.into()],
             cwd: cwd.to_owned(),
-            environment: is_read_only.then(|| self.0.environment.clone()),
+            environment,
             settings: SETTINGS,
             confinement: Confinement::clone(&hold.0),
             errors: Errors::Merged,

@@ -148,7 +148,7 @@ impl Harness {
                         rules,
                         commands: commands.clone(),
                         servers: servers.clone(),
-                        broken_commands: Vec::new(),
+                        notices: Vec::new(),
                         default_mode: None,
                         problems: Vec::new(),
                     }

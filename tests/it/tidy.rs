@@ -99,6 +99,7 @@ const CONFIG: &[&str] = &[
     "policy",
     "process",
     "sandbox",
+    "server",
     "session",
     "store",
     "tool",

@@ -57,7 +57,11 @@ pub async fn connect(
     match &entry.reach {
         Reach::Program { command, args, env, cwd } => {
             let shell = means.shell.as_ref().ok_or("there is nothing to start programs with")?;
-            let named = [command].into_iter().chain(args).map(Path::new).filter(|path| path.is_absolute());
+            let named = || {
+                let named =
+                    [command].into_iter().chain(args).map(Path::new).filter(|path| path.is_absolute());
+                named.flat_map(of_itself).chain(entry.read.iter().cloned()).collect()
+            };
             let hold = hold(entry.sandbox, shell, &means.roots, named)?;
             let cwd = folder(cwd.as_deref(), &means.roots)?;
             let command = Command {
@@ -100,28 +104,38 @@ pub async fn connect(
     }
 }
 
-/// `named` are the paths that its command line names: it can read those, and what lies beside them.
-fn hold<'a>(
+/// `besides` are paths that it can read where it is held to reading.
+fn hold(
     sandbox: ServerSandbox,
     shell: &Shell,
     roots: &[PathBuf],
-    named: impl Iterator<Item = &'a Path>,
+    besides: impl FnOnce() -> Vec<PathBuf>,
 ) -> Result<Hold, String> {
-    let beside =
-        |path: &Path| if path.is_dir() { Some(path.to_owned()) } else { Some(path.parent()?.to_owned()) };
-    match sandbox {
-        ServerSandbox::Off => Ok(Hold::none()),
-        ServerSandbox::ReadOnly => {
-            shell.reading(roots, &named.filter_map(beside).collect::<Vec<_>>()).ok_or_else(|| {
-                "it is to be held to reading, which the system cannot do here (see modegate doctor)"
-                    .to_owned()
-            })
-        }
-        ServerSandbox::Workspace => shell.held_to_workspace(roots).ok_or_else(|| {
-            "it is to be held to the session's folders, which the system cannot do here (see modegate doctor)"
-                .to_owned()
-        }),
-    }
+    let (what, hold) = match sandbox {
+        ServerSandbox::Off => return Ok(Hold::none()),
+        ServerSandbox::ReadOnly => ("reading", shell.reading(roots, &besides())),
+        ServerSandbox::Workspace => ("the session's folders", shell.held_to_workspace(roots)),
+    };
+    hold.ok_or_else(|| {
+        format!("it is to be held to {what}, which the system cannot do here (see modegate doctor)")
+    })
+}
+
+/// What a program needs to read of itself, by a path that its command line names: what lies beside it, and the package that it
+/// is a part of.
+fn of_itself(path: &Path) -> Vec<PathBuf> {
+    let mut places = vec![path.to_owned()];
+    // The last link is followed: package managers put links where programs are looked for.
+    let Ok(real) = std::fs::canonicalize(path) else { return places };
+    let is_package = |above: &&Path| {
+        above.ends_with("node_modules")
+            || above.ends_with("site-packages")
+            || above.join("pyvenv.cfg").is_file()
+    };
+    let beside = if real.is_dir() { Some(real.as_path()) } else { real.parent() };
+    places.extend(real.ancestors().filter(is_package).last().or(beside).map(Path::to_owned));
+    places.extend(path.parent().filter(|_| !path.is_dir()).map(Path::to_owned));
+    places
 }
 
 fn folder(named: Option<&Path>, roots: &[PathBuf]) -> Result<PathBuf, String> {

@@ -1,0 +1,75 @@
+//! Values of the user's servers that stand in Modegate's own environment: `${NAME}`.
+
+use std::collections::BTreeMap;
+
+use secrecy::{ExposeSecret, SecretString};
+
+use super::environment;
+use crate::server::ServerDefinition;
+
+/// The servers with what `${NAME}` stands for, and what is not to be had, one sentence each. A variable of a provider's key is
+/// none: those are taken out of the environment.
+pub fn filled(
+    servers: BTreeMap<String, ServerDefinition>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> (BTreeMap<String, ServerDefinition>, Vec<String>) {
+    let mut missing = Vec::new();
+    let mut fill = |(name, mut server): (String, ServerDefinition)| {
+        for value in server.env.values_mut().chain(server.headers.values_mut()) {
+            match fill_in(value.expose_secret(), &variable) {
+                Ok(Some(filled)) => *value = filled,
+                Ok(None) => {}
+                Err(wanted) => {
+                    missing.push(format!(
+                        "The MCP server {name:?} was not started: there is no variable {wanted}."
+                    ));
+                    return None;
+                }
+            }
+        }
+        Some((name, server))
+    };
+    let servers = servers.into_iter().filter_map(&mut fill).collect();
+    (servers, missing)
+}
+
+/// The servers with what the environment says now.
+pub fn filled_now(
+    servers: BTreeMap<String, ServerDefinition>,
+) -> (BTreeMap<String, ServerDefinition>, Vec<String>) {
+    filled(servers, environment::variable)
+}
+
+/// None: there is nothing to fill in. The error is the name of a variable that is not there.
+fn fill_in(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Option<SecretString>, String> {
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((name, behind)) = after.split_once('}') else { break };
+        filled.push_str(before);
+        filled.push_str(&variable(name).ok_or_else(|| name.to_owned())?);
+        rest = behind;
+    }
+    if filled.is_empty() && rest.len() == text.len() {
+        return Ok(None);
+    }
+    filled.push_str(rest);
+    Ok(Some(filled.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_is_filled_in_and_one_that_is_not_there_is_named() {
+        let text = "a: {command: a, env: {A: '${X}', B: 'Bearer ${X}-${Y}', C: 'as ${it', D: plain}}\nb: {url: 'http://b', headers: {K: '${Z}'}}";
+        let servers = serde_saphyr::from_str(text).unwrap();
+        let variable = |name: &str| matches!(name, "X" | "Y").then(|| format!("<{name}>"));
+        let (servers, missing) = filled(servers, variable);
+        let values: Vec<_> = servers["a"].env.values().map(ExposeSecret::expose_secret).collect();
+        assert_eq!(values, ["<X>", "Bearer <X>-<Y>", "as ${it", "plain"]);
+        assert_eq!(servers.len(), 1);
+        assert!(missing[0].contains("\"b\" was not started: there is no variable Z"), "{missing:?}");
+    }
+}
