@@ -52,6 +52,7 @@ mod reload;
 pub mod reminder;
 mod request;
 mod restore;
+mod sampling;
 mod servers;
 mod slash;
 mod switch;

@@ -34,6 +34,8 @@ pub(super) type Answer = Result<RequestPermissionResponse, ClientError>;
 pub(super) struct OpenQuestion {
     call: ToolCallId,
     facts: CallFacts,
+    /// It is a call that is to run, and not something that one wants while it runs.
+    runs: bool,
     /// What "always" would cover, in the mode in which it was asked.
     scopes: Vec<Scope>,
     mode: String,
@@ -94,19 +96,21 @@ impl Actor {
         }
     }
 
-    /// Asks the user, unless the mode has meanwhile made that unnecessary or impossible.
+    /// Asks the user, unless the mode has meanwhile made that unnecessary or impossible. What does not run is something that a
+    /// call wants while it runs.
     pub(super) async fn ask(
         &mut self,
         call: ToolCallId,
         facts: CallFacts,
         preview: &[ToolContent],
+        runs: bool,
         reply: oneshot::Sender<Authorization>,
     ) {
         let facts = self.now(&facts);
         let scopes = match self.decide(&facts) {
             Verdict::Ask(scopes) => scopes,
             // The turn may have been cancelled while it asked; so below.
-            Verdict::Allow => return drop(reply.send(self.granted(call, facts, true, Asked::No).await)),
+            Verdict::Allow => return drop(reply.send(self.granted(call, facts, runs, Asked::No).await)),
             Verdict::Deny(denial) => return drop(reply.send(self.denied(call, denial))),
         };
         let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
@@ -121,20 +125,20 @@ impl Actor {
         );
         let (id, answer) = self.client.request_permission(request);
         self.answers.push(answer.map(move |answer| (id, answer)).boxed());
-        self.questions.insert(id, OpenQuestion { call, facts, scopes, mode, reply });
+        self.questions.insert(id, OpenQuestion { call, facts, runs, scopes, mode, reply });
     }
 
     /// Takes an answer; the decision is made again, by the mode that is on now.
     pub(super) async fn answered(&mut self, number: u64, answer: Answer) {
         // A question that was closed meanwhile has no place any more: its answer is void.
         let Some(question) = self.questions.remove(&number) else { return };
-        let OpenQuestion { call, facts, scopes, mode, reply } = question;
+        let OpenQuestion { call, facts, runs, scopes, mode, reply } = question;
         let authorization = match said(answer) {
             Said::Always => {
                 self.remember(&mode, true, scopes);
-                self.decide_again(call, facts).await
+                self.decide_again(call, facts, runs).await
             }
-            Said::Once => self.decide_again(call, facts).await,
+            Said::Once => self.decide_again(call, facts, runs).await,
             Said::Never => {
                 self.remember(&mode, false, scopes);
                 Authorization::Rejected {
@@ -176,10 +180,10 @@ impl Actor {
     }
 
     /// After consent: what was asked for may run, unless it has become impossible.
-    async fn decide_again(&mut self, call: ToolCallId, facts: CallFacts) -> Authorization {
+    async fn decide_again(&mut self, call: ToolCallId, facts: CallFacts, runs: bool) -> Authorization {
         let facts = self.now(&facts);
         match self.decide(&facts) {
-            Verdict::Allow | Verdict::Ask(_) => self.granted(call, facts, true, Asked::Yes).await,
+            Verdict::Allow | Verdict::Ask(_) => self.granted(call, facts, runs, Asked::Yes).await,
             Verdict::Deny(denial) => self.denied(call, denial),
         }
     }

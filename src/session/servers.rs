@@ -32,6 +32,7 @@ impl Actor {
                 self.session.for_model.push((format!("{text} It is decided on by that."), false));
                 text
             }
+            ServerEvent::Wants(sampling) => return self.sample(sampling).await,
             ServerEvent::Over { server, why } => format!("The MCP server {server:?} cannot be used: {why}."),
         };
         let text = format!("{text}\n\n");

@@ -91,7 +91,7 @@ impl Actor {
             TurnMessage::InBand { found, reply } => self.in_band(found, reply).await,
             TurnMessage::Propose { call, proposal, reply } => self.propose(call, proposal, reply),
             TurnMessage::Ask { call, facts, preview, reply } => {
-                self.ask(call, facts, &preview, reply).await;
+                self.ask(call, facts, &preview, true, reply).await;
             }
         }
     }

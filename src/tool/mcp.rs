@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use super::Tool;
 use crate::server::{Entry, ServerSandbox};
 pub use connect::Means;
+pub use sampling::{Sampled, Sampling};
 use server::Server;
 pub use server::{Phase, ServerEvent};
 
@@ -24,6 +25,7 @@ mod names;
 mod pace;
 mod program;
 mod result;
+mod sampling;
 mod server;
 mod task;
 

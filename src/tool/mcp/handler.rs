@@ -9,11 +9,15 @@ use std::sync::Arc;
 use rmcp::ErrorData;
 use rmcp::handler::client::progress::ProgressDispatcher;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, Implementation, ListRootsResult, LoggingLevel,
-    LoggingMessageNotificationParam, ProgressNotificationParam, Root, RootsCapabilities,
+    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, Implementation,
+    ListRootsResult, LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam, Root,
+    RootsCapabilities, SamplingCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::sampling::{Sampled, Sampling};
+use super::server::ServerEvent;
 
 /// Bytes of one entry of a server's log in ours.
 const ENTRY: usize = 1024;
@@ -23,24 +27,42 @@ const ENTRY: usize = 1024;
 pub struct Handler {
     /// The server's name.
     pub server: Arc<str>,
+    /// Its part of its tools' names.
+    pub part: Arc<str>,
     /// The session's folders, as addresses.
     pub roots: Arc<[String]>,
     /// Told when the server's tools have changed.
     pub changed: Arc<Notify>,
     /// How far calls are.
     pub progress: ProgressDispatcher,
+    /// Where it is decided what a server gets.
+    pub events: mpsc::UnboundedSender<ServerEvent>,
 }
 
 impl rmcp::ClientHandler for Handler {
     fn get_info(&self) -> ClientConfig {
         let mut capabilities = ClientCapabilities::default();
         capabilities.roots = Some(RootsCapabilities::default());
+        capabilities.sampling = Some(SamplingCapability::default());
         let modegate = Implementation::new("modegate", env!("CARGO_PKG_VERSION"));
         ClientConfig::new(capabilities, modegate)
     }
 
     async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
         Ok(ListRootsResult::new(self.roots.iter().map(Root::new).collect()))
+    }
+
+    async fn create_message(
+        &self,
+        wanted: CreateMessageRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        let refused = |why: String| ErrorData::invalid_request(why, None);
+        let (reply, answer) = oneshot::channel();
+        let sampling = Sampling::read(&self.server, &self.part, wanted, reply).map_err(refused)?;
+        let gone = || refused("the session is over".into());
+        self.events.send(ServerEvent::Wants(sampling)).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?.map(Sampled::into_result).map_err(refused)
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::connect::Means;
 use super::handler::Handler;
 use super::listing::{self, Listing};
+use super::sampling::Sampling;
 use super::task::{Message, START, Task};
 use crate::permission::Effect;
 use crate::server::Entry;
@@ -58,7 +59,7 @@ pub struct Line {
 }
 
 /// What a session is to know of its servers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum ServerEvent {
     /// A tool does something else than before, as far as its server can be believed.
     Changed {
@@ -69,6 +70,8 @@ pub enum ServerEvent {
         /// What it does.
         to: Effect,
     },
+    /// A server wants the model to answer something.
+    Wants(Sampling),
     /// A server could not be started, or has ended by itself.
     Over {
         /// The server.
@@ -104,7 +107,9 @@ impl Server {
         let handler = Handler {
             server: entry.name.as_str().into(),
             roots,
+            part: part.as_str().into(),
             changed: Arc::new(Notify::new()),
+            events: events.clone(),
             progress: ProgressDispatcher::new(),
         };
         let weak = mailbox.downgrade();
