@@ -20,6 +20,7 @@ use crate::{client, rpc};
 mod audit;
 mod catalogue;
 mod doctor;
+mod memories;
 mod modes;
 mod permissions;
 mod sessions;
@@ -108,6 +109,9 @@ enum Command {
     /// List, show, export, delete sessions, change the mode of one, undo its last turn
     #[command(subcommand)]
     Sessions(sessions::Ask),
+    /// List and delete what models remember of folders
+    #[command(subcommand)]
+    Memories(memories::Ask),
     /// Check a session's record: whether it holds together, and whether what was done was allowed
     Audit(audit::Asked),
     /// Say what works here and what does not: settings, keys, store, kernel, commands
@@ -195,6 +199,7 @@ where
         Some(Command::Doctor) => return doctor::run(&flags, &environment, output).await,
         Some(Command::Modes(ask)) => return modes::run(ask, &flags, &environment, output, errors).await,
         Some(Command::Sessions(ask)) => return sessions::run(ask, &flags, environment, output).await,
+        Some(Command::Memories(ask)) => return memories::run(ask, &flags, &environment, output).await,
         Some(Command::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
         Some(Command::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),

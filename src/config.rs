@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::acp::SessionModeId;
 use crate::agent::{Policy, PolicyOf, Surroundings, Whom};
+use crate::http::outward::Outward;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
 use crate::model::catalogue::{Catalogue, OFFLINE, SCRIPTED};
@@ -22,7 +23,10 @@ use crate::session::Shared;
 use crate::session::command::is_taken;
 use crate::session::system_prompt::Sources;
 use crate::session::user_command::UserCommand;
+use crate::store::memories::Kept;
 use crate::store::{Location, Store, Sync};
+use crate::tool::fetch::Limits;
+use crate::tool::memories::Memories;
 use crate::tool::{self, Toolset};
 use crate::transcript::lockstep::Determinism;
 use environment::Environment;
@@ -84,6 +88,7 @@ pub struct Config {
     store: Location,
     sync: Sync,
     shell: Shell,
+    outward: Arc<Outward>,
 }
 
 /// What a process is made of.
@@ -109,6 +114,7 @@ impl Config {
             None => providers::load(&environment, asked.as_ref())?,
         };
         let shell = commands::shell(&environment, &file.shell.unwrap_or_default())?;
+        let outward = Arc::new(file.fetch.unwrap_or_default().to_outward()?);
         let store = location(flags.store.as_deref(), &environment)?;
         if let (Some(_), Location::File(path)) = (&flags.store, &store) {
             Store::check(path).with_context(|| format!("--store {}", path.display()))?;
@@ -146,6 +152,7 @@ impl Config {
             store,
             sync: file.store.unwrap_or_default().sync,
             shell,
+            outward,
         })
     }
 
@@ -171,19 +178,24 @@ impl Config {
             platform: format!("{} ({})", std::env::consts::OS, std::env::consts::ARCH),
         };
         let model: Arc<dyn Model> = Arc::clone(&router) as Arc<dyn Model>;
+        let source = if self.deterministic { Source::counted() } else { Source::real() };
+        let memories: Arc<dyn Memories> = Arc::new(Kept::new(store.clone(), source.clone()));
         let shared = Shared {
             modes: Arc::new(Modes::built_in()),
             rules: Arc::default(),
             commands: Arc::default(),
             max_modes: self.max_modes,
             held_to: None,
-            tools: Toolset::built_in().with_shell(self.shell),
+            tools: Toolset::built_in()
+                .with_outward(self.outward, Limits::default())
+                .with_memories(&memories)
+                .with_shell(self.shell),
             model,
             catalogue: Arc::clone(&catalogue),
             compactions: false,
             sources: Arc::new(sources),
             store,
-            source: if self.deterministic { Source::counted() } else { Source::real() },
+            source,
             parallel: if self.deterministic { 1 } else { PARALLEL },
             live: !self.deterministic,
             patience: (!self.deterministic).then_some(PATIENCE),

@@ -1,4 +1,5 @@
-//! The one HTTP client. Knows bytes, headers and time limits, not what they mean.
+//! The HTTP clients: here the one for models, in [`outward`] those for addresses that models name. Knows bytes, headers
+//! and time limits, not what they mean.
 //!
 //! It is built with the first session of a provider's model, off the main thread, because reading the system's certificates takes a while.
 //! Redirects are not followed: a key goes to the address that was configured and nowhere else. Proxies are taken from
@@ -11,6 +12,9 @@ use bytes::Bytes;
 use reqwest::header::{HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::OnceCell;
+
+pub mod outward;
+mod public;
 
 /// How long reaching a server may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -53,6 +57,9 @@ pub enum HttpError {
     /// The address, a header or the certificates are no good: asking again does not help.
     #[error("{0}")]
     Unusable(String),
+    /// The address is one that may not be reached.
+    #[error("{0}")]
+    Refused(String),
     /// The server could not be reached.
     #[error("{0}")]
     Unreachable(String),
@@ -136,6 +143,11 @@ impl Response {
         self.0.status().as_u16()
     }
 
+    /// The status code with the words that go with it: `404 Not Found`.
+    pub fn status_text(&self) -> String {
+        self.0.status().to_string()
+    }
+
     /// A header's value, if it is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.0.headers().get(name)?.to_str().ok()
@@ -165,19 +177,32 @@ impl Response {
 
 async fn build(is_local: bool) -> Result<reqwest::Client, HttpError> {
     let build = move || {
-        // Somebody else's choice would do as well.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut builder = reqwest::Client::builder()
-            .connect_timeout(CONNECT)
-            .read_timeout(SILENCE)
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent(concat!("modegate/", env!("CARGO_PKG_VERSION")))
-            .tcp_nodelay(true);
-        if is_local {
-            builder = builder.no_proxy().tls_certs_only([]);
-        }
-        builder.build().map_err(|error| HttpError::Unusable(format!("no HTTP client: {}", chain(&error))))
+        let builder = builder();
+        finish(if is_local { builder.no_proxy().tls_certs_only([]) } else { builder })
     };
+    off_thread(build).await
+}
+
+/// What all clients have in common: no redirects, no cookies, and patience that ends.
+fn builder() -> reqwest::ClientBuilder {
+    // Somebody else's choice would do as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder()
+        .connect_timeout(CONNECT)
+        .read_timeout(SILENCE)
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(concat!("modegate/", env!("CARGO_PKG_VERSION")))
+        .tcp_nodelay(true)
+}
+
+fn finish(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, HttpError> {
+    builder.build().map_err(|error| HttpError::Unusable(format!("no HTTP client: {}", chain(&error))))
+}
+
+/// Makes a client where it does not hold anybody up.
+async fn off_thread(
+    build: impl FnOnce() -> Result<reqwest::Client, HttpError> + Send + 'static,
+) -> Result<reqwest::Client, HttpError> {
     tokio::task::spawn_blocking(build)
         .await
         .unwrap_or_else(|_| Err(HttpError::Unusable("no HTTP client".into())))

@@ -3,6 +3,7 @@
 //! The request's tool list and the dispatcher both ask [`decide`], so a tool that is offered can be called and a tool
 //! that is not cannot. Verdicts are the strictest over a *list* of ceilings, which are evaluated and never merged.
 
+mod address;
 pub mod compare;
 mod grants;
 pub mod hints;
@@ -10,6 +11,7 @@ pub mod rules;
 
 use std::path::{Path, PathBuf};
 
+pub use self::address::Address;
 pub use self::grants::{Grants, Scope};
 use self::rules::Rules;
 use crate::mode::{Access, Consent, Mode, Network, ShellUse};
@@ -93,6 +95,8 @@ pub struct CallFacts {
     pub targets: Vec<Target>,
     /// What it runs; nothing when the question is about the tool as such.
     pub commands: Commands,
+    /// What it fetches; none when it fetches nothing, or when the question is about the tool as such.
+    pub address: Option<Address>,
 }
 
 impl CallFacts {
@@ -106,6 +110,7 @@ impl CallFacts {
             is_exit: false,
             targets: Vec::new(),
             commands: Commands::None,
+            address: None,
         }
     }
 }
@@ -171,8 +176,8 @@ impl Ceilings<'_> {
 /// 8. the user said "reject always" to this in this mode;
 /// 9. what remains is allowed, but asked for: what an `ask` rule is about, reads outside the roots, fetching under
 ///    `network: ask`, and every change where a ceiling's `permission` is `ask`;
-/// 10. unless the user said "allow always" to exactly this, in this mode (of a command line, to each command in it; what
-///     is more than can be said is asked for each time), or an `allow` rule is about all of it and no `ask` rule about
+/// 10. unless the user said "allow always" to exactly this, in this mode (of a command line, to each command in it; of an
+///     address, to its server; what is more than can be said is asked for each time), or an `allow` rule is about all of it and no `ask` rule about
 ///     any of it.
 pub fn decide(ceilings: &Ceilings<'_>, grants: &Grants, call: &CallFacts) -> Verdict {
     let Some(own) = ceilings.modes.first() else {
@@ -198,7 +203,10 @@ pub fn decide(ceilings: &Ceilings<'_>, grants: &Grants, call: &CallFacts) -> Ver
     let outside = !scopes.is_empty();
     let mut is_opaque = false;
     match &call.commands {
-        Commands::None if !outside => scopes.push(Scope::Tool(call.tool.clone())),
+        Commands::None if !outside => scopes.push(match &call.address {
+            Some(address) => Scope::Origin(call.tool.clone(), address.origin()),
+            None => Scope::Tool(call.tool.clone()),
+        }),
         Commands::None => {}
         Commands::Line { covered: None, .. } => is_opaque = true,
         Commands::Line { covered: Some(covered), .. } => {

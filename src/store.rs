@@ -23,6 +23,7 @@ pub mod entry;
 pub mod evidence;
 mod files;
 pub mod log;
+pub mod memories;
 mod owner;
 mod record;
 mod row;
@@ -61,8 +62,10 @@ enum Command {
     Post(Box<Row>),
     ModeChange(Box<ModeChange>, oneshot::Sender<Result<(), StoreError>>),
     Flush(oneshot::Sender<Result<(), StoreError>>),
-    /// Reads, or writes what is no row, behind all that was posted before.
+    /// Reads, or notes something, behind all that was posted before.
     Work(Work),
+    /// Writes what is no row, behind all that was posted before: into a file that is still there.
+    Write(Work),
 }
 
 /// It gets the database, or the reason why what was posted before it is not written: then it must not overtake that.
@@ -128,9 +131,25 @@ impl Store {
         &self,
         work: impl FnOnce(&mut Connection, &Owner) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
+        self.hand_over(Command::Work, work).await
+    }
+
+    /// Writes behind all that was posted before, unless the file is not there any more.
+    async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.hand_over(Command::Write, |connection, _| work(connection)).await
+    }
+
+    async fn hand_over<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(Work) -> Command,
+        work: impl FnOnce(&mut Connection, &Owner) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let (done, outcome) = oneshot::channel();
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        self.send(Command::Work(Box::new(move |database| {
+        self.send(command(Box::new(move |database| {
             let outcome = database.and_then(|(connection, owner)| {
                 work(connection, owner).map_err(|error| StoreError(error.to_string()))
             });
@@ -140,7 +159,7 @@ impl Store {
         let outcome = outcome.await;
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         let ended = |_| StoreError("there is no record".into());
-        outcome.map_err(ended)?.inspect_err(|error| tracing::error!(%error, "the record could not be read"))
+        outcome.map_err(ended)?.inspect_err(|error| tracing::error!(%error, "the record could not be used"))
     }
 
     /// Waits until everything posted before is durable.

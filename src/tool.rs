@@ -20,7 +20,7 @@ use crate::acp::{PlanEntry, ToolKind};
 use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::model::ToolOffer;
-use crate::permission::{CallFacts, Commands, Effect, Target};
+use crate::permission::{Address, CallFacts, Commands, Effect, Target};
 use crate::workspace::{Changes, FileError, Stamp, Workspace};
 pub use content::ToolContent;
 pub use job::Job;
@@ -35,11 +35,13 @@ mod command_line;
 mod delete_file;
 mod directory_tree;
 mod edit_file;
+pub mod fetch;
 mod find_files;
 pub mod job;
 mod jobs;
 mod list_directory;
 pub mod mcp;
+pub mod memories;
 mod move_file;
 mod read_file;
 mod read_multiple_files;
@@ -221,6 +223,11 @@ pub trait PreparedCall: Send + std::fmt::Debug {
         Commands::None
     }
 
+    /// What it would fetch.
+    fn address(&self) -> Option<Address> {
+        None
+    }
+
     /// The line of the first target that it is about, if it is about one.
     fn line(&self) -> Option<u32> {
         None
@@ -352,6 +359,12 @@ mod tests {
                 ("apply_patch", Effect::Edit),
                 ("move_file", Effect::Edit),
                 ("delete_file", Effect::Edit),
+                ("fetch", Effect::Network),
+                ("get_memories", Effect::Read),
+                ("search_memories", Effect::Read),
+                ("add_memory", Effect::State),
+                ("update_memory", Effect::State),
+                ("delete_memory", Effect::State),
             ]
         );
     }

@@ -225,7 +225,8 @@ async fn facts(
             .into(),
     };
     let call = found.prepare(arguments, &workspace).await?;
-    Ok(CallFacts { targets: call.targets().to_vec(), commands: call.commands(), ..facts })
+    let (commands, address) = (call.commands(), call.address());
+    Ok(CallFacts { targets: call.targets().to_vec(), commands, address, ..facts })
 }
 
 fn show_log(

@@ -216,7 +216,8 @@ fn existing(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf>
     Ok(path)
 }
 
-fn open(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
+/// Opens a record to change what is in it.
+pub(super) fn open(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
     let path = existing(flags, environment)?;
     Store::open_now(&Location::File(path.clone())).with_context(|| path.display().to_string())
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
+use crate::http::outward::{AllowedHost, Outward};
 use crate::mode::ToolList;
 use crate::model::Effort;
 use crate::model::catalogue::{Described, PROVIDERS};
@@ -35,6 +36,9 @@ pub struct UserFile {
     /// How commands are run.
     #[serde(default)]
     pub shell: Option<ShellSettings>,
+    /// What `fetch` reaches.
+    #[serde(default)]
+    pub fetch: Option<FetchSettings>,
     /// How sessions are recorded.
     #[serde(default)]
     pub store: Option<StoreSettings>,
@@ -50,6 +54,33 @@ pub struct StoreSettings {
     /// What a commit outlives: `normal` the end of the process, `full` the loss of power, too.
     #[serde(default)]
     pub sync: Sync,
+}
+
+/// What the user says of fetching.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FetchSettings {
+    /// Servers on networks that are not public, and which are reached all the same: `HOST`, `HOST:PORT`, `HOST:*`.
+    #[serde(default)]
+    pub allow_private: Vec<String>,
+    /// The proxy by which public servers are reached.
+    #[serde(default)]
+    pub proxy: Option<String>,
+}
+
+impl FetchSettings {
+    /// As the clients take it.
+    pub fn to_outward(&self) -> anyhow::Result<Outward> {
+        let hosts = self.allow_private.iter().map(|text| AllowedHost::parse(text)).collect::<Result<_, _>>();
+        let hosts = hosts.map_err(anyhow::Error::msg).context("fetch: allow_private")?;
+        if let Some(proxy) = &self.proxy
+            && !proxy.starts_with("http://")
+            && !proxy.starts_with("https://")
+        {
+            bail!("fetch: proxy does not start with http:// or https://");
+        }
+        Ok(Outward::new(hosts, self.proxy.clone()))
+    }
 }
 
 /// What the user says of commands. A path may begin with `~/`.
@@ -151,6 +182,7 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
         reasoning_effort: own.reasoning_effort.or(made.reasoning_effort),
         tool_list: own.tool_list.or(made.tool_list),
         shell: own.shell.or(made.shell),
+        fetch: own.fetch.or(made.fetch),
         providers,
     }
 }

@@ -209,7 +209,7 @@ impl Asking {
     fn unreachable(&self, error: &HttpError) -> Problem {
         let text = format!("{}: {error}", self.endpoint.host);
         match error {
-            HttpError::Unusable(_) => Problem::lasting(Failure::Other, text),
+            HttpError::Unusable(_) | HttpError::Refused(_) => Problem::lasting(Failure::Other, text),
             // A server that is not there seldom comes back within a minute.
             HttpError::Unreachable(_) if self.attempts >= UNREACHABLE => {
                 Problem::lasting(Failure::Other, text)

@@ -12,6 +12,8 @@ pub enum Scope {
     Below(String, PathBuf),
     /// Calls of a tool that run this.
     Command(String, String),
+    /// Calls of a tool that fetch from this server: scheme, name and port.
+    Origin(String, String),
 }
 
 impl std::fmt::Display for Scope {
@@ -20,6 +22,7 @@ impl std::fmt::Display for Scope {
             Self::Tool(tool) => write!(f, "{tool}"),
             Self::Below(tool, path) => write!(f, "{tool} below {}", path.display()),
             Self::Command(_, command) => write!(f, "{command}"),
+            Self::Origin(tool, origin) => write!(f, "{tool} from {origin}"),
         }
     }
 }

@@ -3,14 +3,15 @@
 //!
 //! A rule is `TOOL` or `TOOL(PATTERN)`. The tool is a glob over names. The pattern is a glob over paths for calls about
 //! files (as they lie below the session's folder, or absolute), and over the words of each command for command lines,
-//! where a `*` at the end, behind a space, also stands for nothing.
+//! where a `*` at the end, behind a space, also stands for nothing. Of an address the server is compared by itself, so
+//! that no `*` in it reaches into the path: `https://docs.rs/*`, or `*.corp` for all that is fetched from there.
 
 use globset::{GlobBuilder, GlobMatcher};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use super::{CallFacts, Commands};
+use super::{Address, CallFacts, Commands};
 use crate::mode::definition::Fault;
 
 /// Rules as they are written.
@@ -51,6 +52,16 @@ struct Pattern {
     words: GlobMatcher,
     /// The pattern without a ` *` at its end.
     bare: Option<String>,
+    /// None: it cannot be about an address.
+    address: Option<AddressPattern>,
+}
+
+#[derive(Debug, Clone)]
+struct AddressPattern {
+    scheme: GlobMatcher,
+    authority: GlobMatcher,
+    /// None: whatever the path.
+    path: Option<GlobMatcher>,
 }
 
 impl RuleTexts {
@@ -96,6 +107,7 @@ impl Rule {
                 path: glob(pattern, true)?,
                 words: glob(pattern, false)?,
                 bare: pattern.strip_suffix(" *").map(str::to_owned),
+                address: AddressPattern::parse(pattern, |part| glob(part, false))?,
             }),
         };
         Ok(Self { text: text.to_owned(), tool: glob(tool, false)?, pattern })
@@ -128,6 +140,9 @@ impl Rule {
                 about.extend(plain.iter().map(|text| pattern.covers(text)));
             }
         }
+        if let Some(address) = &call.address {
+            about.push(pattern.address.as_ref().is_some_and(|pattern| pattern.covers(address, whole)));
+        }
         if whole { !about.is_empty() && about.iter().all(|it| *it) } else { about.contains(&true) }
     }
 }
@@ -136,6 +151,37 @@ impl Pattern {
     fn covers(&self, words: &str) -> bool {
         let words = words.trim();
         self.bare.as_deref() == Some(words) || self.words.is_match(words)
+    }
+}
+
+impl AddressPattern {
+    /// Reads `SCHEME://SERVER/PATH`, of which only the server is required.
+    fn parse(
+        pattern: &str,
+        glob: impl Fn(&str) -> Result<GlobMatcher, String>,
+    ) -> Result<Option<Self>, String> {
+        let (scheme, rest) =
+            pattern.split_once("://").map_or((None, pattern), |(scheme, rest)| (Some(scheme), rest));
+        let (authority, path) = rest.find('/').map_or((rest, None), |at| (&rest[..at], Some(&rest[at..])));
+        let lower = authority.to_lowercase();
+        let parts =
+            [Some(scheme.unwrap_or("*")), Some(&*lower), path].map(|part| part.map(&glob).transpose());
+        match parts {
+            [Ok(Some(scheme)), Ok(Some(authority)), Ok(path)] => Ok(Some(Self { scheme, authority, path })),
+            // Braces around slashes are fine in a pattern over paths.
+            _ if scheme.is_none() => Ok(None),
+            parts => Err(parts.into_iter().find_map(Result::err).unwrap_or_default()),
+        }
+    }
+
+    /// To allow, a rule has to name a port that is not the scheme's own, and the path as it is asked for.
+    fn covers(&self, address: &Address, strictly: bool) -> bool {
+        let is_there = self.authority.is_match(address.authority())
+            || !strictly && self.authority.is_match(&address.host);
+        let is_path = |path: &GlobMatcher| {
+            path.is_match(&address.path) || !strictly && path.is_match(&address.plain_path)
+        };
+        self.scheme.is_match(&address.scheme) && is_there && self.path.as_ref().is_none_or(is_path)
     }
 }
 

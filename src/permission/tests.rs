@@ -250,11 +250,83 @@ fn rules_deny_first_then_ask_then_allow_and_never_lift_what_a_mode_denies() {
     check("plan", &line("shell", &["git status"], Some(&["git status"])), "access");
 }
 
+fn fetch(scheme: &str, host: &str, port: Option<u16>, path: &str, plain: &str) -> CallFacts {
+    let address = Address {
+        url: format!("{scheme}://{host}{path}"),
+        scheme: scheme.into(),
+        host: host.into(),
+        port,
+        path: path.into(),
+        plain_path: plain.into(),
+    };
+    CallFacts { address: Some(address), ..CallFacts::of_tool("fetch", Effect::Network) }
+}
+
+#[test]
+fn a_rule_about_a_server_is_not_about_what_stands_in_a_path() {
+    let of = |host: &str, path: &str| fetch("https", host, None, path, path);
+    let check = |pattern: &str, call: &CallFacts, denies: bool, allows: bool| {
+        let found = ["deny", "allow"].map(|kind| {
+            let rules = rules(&format!("{kind}: ['fetch({pattern})']"));
+            if kind == "deny" { rules.denying(call).is_some() } else { rules.allowing(call).is_some() }
+        });
+        assert_eq!(found, [denies, allows], "{pattern} {call:?}");
+    };
+    check("https://docs.rs/*", &of("docs.rs", "/a/b?c=d"), true, true);
+    check("https://docs.rs", &of("docs.rs", "/a"), true, true);
+    check("docs.rs", &of("docs.rs", "/"), true, true);
+    check("DOCS.rs/a*", &of("docs.rs", "/a"), true, true);
+    check("https://docs.rs/*", &fetch("http", "docs.rs", None, "/", "/"), false, false);
+    check("https://docs.rs/*", &of("docs.rs.evil.example", "/"), false, false);
+    check("https://docs.rs/*", &of("evil.example", "/https://docs.rs/"), false, false);
+    check("*.rs", &of("evil.example", "/x.rs"), false, false);
+    check("https://*.rs/*", &of("evil.example", "/x.rs/y"), false, false);
+    check("*", &of("evil.example", "/"), true, true);
+    // Another port is another server to allow, and the same to deny.
+    let other_port = fetch("http", "localhost", Some(8080), "/", "/");
+    check("localhost", &other_port, true, false);
+    check("localhost:8080", &other_port, true, true);
+    // Another spelling of a path is the same path to deny.
+    check("h/secret*", &fetch("https", "h", None, "/%73ecret", "/secret"), true, false);
+    // What is about files is not about addresses, and the other way round.
+    check("/etc/**", &of("etc", "/x"), false, false);
+    check("{src/a,src/b}", &of("src", "/a"), false, false);
+    assert!(
+        rules("deny: ['read_file({src/a,src/b})']")
+            .denying(&CallFacts { tool: "read_file".into(), ..call(Effect::Read, &["src/b"]) })
+            .is_some()
+    );
+}
+
+#[test]
+fn an_answer_for_a_server_is_for_its_scheme_and_port_only() {
+    let modes = Modes::built_in();
+    let ask = modes.resolve("ask").unwrap();
+    let mut grants = Grants::default();
+    let call = fetch("https", "docs.rs", None, "/a", "/a");
+    let scope = Scope::Origin("fetch".into(), "https://docs.rs".into());
+    assert_eq!(decide(&[ask], &grants, &call), Verdict::Ask(vec![scope.clone()]));
+    grants.allow("ask", scope.clone());
+    assert_eq!(verdict(ask, &grants, &fetch("https", "docs.rs", None, "/b", "/b")), "allow");
+    assert_eq!(verdict(ask, &grants, &fetch("http", "docs.rs", None, "/a", "/a")), "ask");
+    assert_eq!(verdict(ask, &grants, &fetch("https", "docs.rs", Some(8443), "/a", "/a")), "ask");
+    assert_eq!(verdict(modes.resolve("plan").unwrap(), &grants, &call), "ask", "inert in another mode");
+    grants.reject("code", scope);
+    assert_eq!(verdict(modes.resolve("code").unwrap(), &grants, &call), "rejected_always");
+    let offline = mode("access: read_only\nnetwork: deny");
+    grants.allow("m", Scope::Origin("fetch".into(), "https://docs.rs".into()));
+    assert_eq!(verdict(&offline, &grants, &call), "network", "never lifts a denial");
+}
+
 #[test]
 fn what_is_no_rule_is_said() {
-    for (text, words) in
-        [("", "names no tool"), ("shell(", "last character"), ("a b", "names no tool"), ("x([)", "unclosed")]
-    {
+    for (text, words) in [
+        ("", "names no tool"),
+        ("shell(", "last character"),
+        ("a b", "names no tool"),
+        ("x([)", "unclosed"),
+        ("x(https://{a/b,c})", "unclosed"),
+    ] {
         let error = rules::Rule::parse(text).unwrap_err();
         assert!(error.contains(words) && error.contains("TOOL(PATTERN)"), "{error}");
     }

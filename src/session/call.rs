@@ -24,9 +24,12 @@ impl Turn {
     pub(super) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
         let Announced { id, tool, .. } = call;
         let facts = tool.as_ref().map(|(spec, prepared)| match prepared {
-            Ok(call) => {
-                CallFacts { targets: call.targets().to_vec(), commands: call.commands(), ..spec.facts() }
-            }
+            Ok(call) => CallFacts {
+                targets: call.targets().to_vec(),
+                commands: call.commands(),
+                address: call.address(),
+                ..spec.facts()
+            },
             Err(_) => spec.facts(),
         });
         let fits = tool.as_ref().is_some_and(|(_, prepared)| prepared.is_ok());

@@ -161,11 +161,11 @@ struct Line {
 /// What a remembered answer covers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScopeRow {
-    /// `tool`, `below` or `command`.
+    /// `tool`, `below`, `command` or `origin`.
     pub kind: String,
     /// The tool.
     pub tool: String,
-    /// The path or the command; empty for a tool as such.
+    /// The path, the command or the server; empty for a tool as such.
     pub value: String,
 }
 
@@ -270,6 +270,7 @@ impl From<&Scope> for ScopeRow {
             Scope::Tool(tool) => ("tool", tool, String::new()),
             Scope::Below(tool, path) => ("below", tool, path.to_string_lossy().into_owned()),
             Scope::Command(tool, command) => ("command", tool, command.clone()),
+            Scope::Origin(tool, origin) => ("origin", tool, origin.clone()),
         };
         Self { kind: kind.to_owned(), tool: tool.clone(), value }
     }
@@ -283,6 +284,7 @@ impl ScopeRow {
             "tool" => Some(Scope::Tool(tool)),
             "below" => Some(Scope::Below(tool, self.value.clone().into())),
             "command" => Some(Scope::Command(tool, self.value.clone())),
+            "origin" => Some(Scope::Origin(tool, self.value.clone())),
             _ => None,
         }
     }
@@ -323,5 +325,17 @@ mod tests {
         assert_eq!(meaning(&SHELLS, "dance"), ShellUse::Full);
         let row = ScopeRow { kind: "dance".into(), tool: "t".into(), value: String::new() };
         assert_eq!(row.to_scope(), None);
+    }
+
+    #[test]
+    fn what_an_answer_covers_comes_back_as_it_was() {
+        for scope in [
+            Scope::Tool("t".into()),
+            Scope::Below("t".into(), "/a".into()),
+            Scope::Command("t".into(), "git status".into()),
+            Scope::Origin("t".into(), "https://docs.rs".into()),
+        ] {
+            assert_eq!(ScopeRow::from(&scope).to_scope(), Some(scope));
+        }
     }
 }

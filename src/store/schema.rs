@@ -23,7 +23,7 @@ pub const STILL_BUSY: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// One migration a row, in order. Never edit one that has been released: add another.
-pub(super) const MIGRATIONS: [&str; 4] = [
+pub(super) const MIGRATIONS: [&str; 5] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -138,6 +138,17 @@ pub(super) const MIGRATIONS: [&str; 4] = [
             json_extract(body, '$.cache_read') AS cache_read, json_extract(body, '$.cache_write') AS cache_write,
             json_extract(body, '$.output') AS output, at
         FROM events WHERE kind = 'usage';
+",
+    "
+    CREATE TABLE memories (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        folder TEXT NOT NULL,
+        text TEXT NOT NULL,
+        category TEXT,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL
+    );
+    CREATE INDEX memories_by_folder ON memories (folder, number);
 ",
 ];
 

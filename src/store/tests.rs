@@ -5,10 +5,13 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
+use super::memories::Kept;
 use super::*;
 use crate::acp::{MessageId, SessionId, SessionModeId};
 use crate::chain::Link;
 use crate::event::SessionEvent;
+use crate::ids::Source;
+use crate::tool::memories::{Change, Memories, Memory, MemoryError};
 
 fn session(id: &str) -> Row {
     Row::Session {
@@ -178,10 +181,12 @@ async fn a_record_of_every_earlier_version_is_brought_up_to_date_and_nothing_is_
             );
             let evidence = store.evidence(&SessionId::new("s")).await.unwrap().unwrap();
             assert_eq!((evidence.mode_changes.len(), evidence.denials.len()), (1, 1));
+            remember(&store, "kept").await.unwrap();
         }
         let version: i64 =
             Connection::open(&path).unwrap().query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
         assert_eq!(usize::try_from(version).unwrap(), schema::MIGRATIONS.len());
+        assert_eq!(count(&path, "memories"), 2);
     }
 }
 
@@ -242,4 +247,49 @@ async fn what_is_deleted_is_not_to_be_found_in_the_files() {
     assert!(is_there(), "the control");
     store.delete_session(&SessionId::new("s")).await.unwrap();
     assert!(!is_there());
+}
+
+async fn remember(store: &Store, text: &str) -> Result<Memory, MemoryError> {
+    let kept = Kept::new(store.clone(), Source::counted());
+    kept.add(Path::new("/w"), text.into(), None).await.map(|(memory, _)| memory)
+}
+
+#[tokio::test]
+async fn what_is_forgotten_is_not_to_be_found_in_the_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Location::File(dir.path().join("store.db")), Sync::Normal).unwrap();
+    let is_there = || {
+        ["store.db", "store.db-wal"].iter().any(|name| {
+            let bytes = fs::read(dir.path().join(name)).unwrap_or_default();
+            bytes.windows(15).any(|window| window == b"word nobody els")
+        })
+    };
+    let text = "a word nobody else says ".repeat(40);
+    let kept = Kept::new(store.clone(), Source::counted());
+    let change = Change { text: Some("x".repeat(text.len())), category: None };
+    for way in ["update", "delete", "command line"] {
+        let id = remember(&store, &text).await.unwrap().id;
+        assert!(is_there(), "the control");
+        match way {
+            "update" => drop(kept.update(Path::new("/w"), &id, change.clone()).await.unwrap()),
+            "delete" => drop(kept.delete(Path::new("/w"), &id).await.unwrap()),
+            _ => assert!(store.delete_memory(&id).await.unwrap()),
+        }
+        assert!(!is_there(), "{way}");
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn nothing_is_remembered_in_a_file_that_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    remember(&store, "the control").await.unwrap();
+    fs::rename(&path, dir.path().join("away.db")).unwrap();
+    let error = remember(&store, "lost").await.unwrap_err();
+    assert!(error.to_string().contains("the file is gone"), "{error}");
+    fs::rename(dir.path().join("away.db"), &path).unwrap();
+    remember(&store, "kept").await.unwrap();
+    assert_eq!(count(&path, "memories"), 2);
 }

@@ -16,6 +16,9 @@ const KEPT: usize = 10_000;
 /// Bytes of contents of files among these.
 const KEPT_CONTENTS: usize = 64 * 1024 * 1024;
 
+/// Said of a file that has no name any more.
+const GONE: &str = "the file is gone";
+
 /// Rows in one transaction.
 const BATCH: usize = 1_000;
 
@@ -68,7 +71,7 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
             let is_full = batch.work.is_some() || batch.count >= BATCH;
             next = if is_full { None } else { queue.try_recv().ok() };
         }
-        let Batch { changes, waiting, work, .. } = batch;
+        let Batch { changes, waiting, work, writes, .. } = batch;
         let outcome = match &mut database {
             Some(database) => commit(database, &kept, changes.iter().map(|(change, _)| &**change)),
             None => Err(rusqlite::Error::InvalidPath("no connection".into())),
@@ -89,6 +92,9 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
         }
         if let Some(work) = work {
             work(match (&outcome, &mut database) {
+                (Ok(_), Some(Database { file: Some(file), .. })) if writes && !file.is_there() => {
+                    Err(StoreError(GONE.into()))
+                }
                 (Ok(_), Some(Database { connection, owner, .. })) => Ok((connection, owner)),
                 (Ok(_), None) => Err(StoreError("there is no record".into())),
                 (Err(error), _) => Err(StoreError(error.to_string())),
@@ -106,6 +112,8 @@ struct Batch {
     changes: Vec<(Box<ModeChange>, Done)>,
     waiting: Vec<Done>,
     work: Option<Work>,
+    /// The work is one that writes.
+    writes: bool,
     count: usize,
 }
 
@@ -117,6 +125,7 @@ impl Batch {
             Command::ModeChange(change, done) => self.changes.push((change, done)),
             Command::Flush(done) => self.waiting.push(done),
             Command::Work(work) => self.work = Some(work),
+            Command::Write(work) => (self.work, self.writes) = (Some(work), true),
         }
     }
 }
@@ -183,7 +192,7 @@ fn commit<'a>(
     }
     if file.as_ref().is_some_and(|file| !file.is_there()) {
         // SQLite would go on in a file that has no name any more.
-        return Err(rusqlite::Error::InvalidPath("the file is gone".into()));
+        return Err(rusqlite::Error::InvalidPath(GONE.into()));
     }
     // Immediate: a transaction that turns from reading to writing would not wait for another process.
     let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

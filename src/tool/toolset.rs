@@ -5,12 +5,15 @@ use std::sync::{Arc, LazyLock};
 
 use tokio::sync::mpsc;
 
+use super::fetch::{Fetch, Limits};
 use super::mcp::{Means, ServerEvent, Servers};
+use super::memories::{self, Memories, Nowhere};
 use super::{
     Tool, apply_patch, delete_file, directory_tree, edit_file, find_files, jobs, list_directory, move_file,
     read_file, read_multiple_files, search_files, shell, switch_mode, think, todo, write_file,
 };
 use crate::http::Http;
+use crate::http::outward::Outward;
 use crate::permission::Effect;
 use crate::process::shell::Shell;
 use crate::server::Entry;
@@ -73,9 +76,11 @@ impl Toolset {
         Self { tools: tools.into(), shell: None, http: Arc::default(), servers: Servers::default() }
     }
 
-    /// The built-in tools. Those that run commands come with a session's folders, see [`Self::for_session`].
+    /// The built-in tools; `fetch` reaches what is public, and nothing is remembered. Those that run commands come with a
+    /// session's folders, see [`Self::for_session`].
     pub fn built_in() -> Self {
-        let tools: Vec<Arc<dyn Tool>> = vec![
+        let nowhere: Arc<dyn Memories> = Arc::new(Nowhere);
+        let mut tools: Vec<Arc<dyn Tool>> = vec![
             Arc::new(read_file::ReadFile::new()),
             Arc::new(read_multiple_files::ReadMultipleFiles::new()),
             Arc::new(list_directory::ListDirectory::new()),
@@ -90,8 +95,31 @@ impl Toolset {
             Arc::new(apply_patch::ApplyPatch::new()),
             Arc::new(move_file::MoveFile::new()),
             Arc::new(delete_file::DeleteFile::new()),
+            Arc::new(Fetch::new(Arc::default(), Limits::default())),
         ];
+        tools.extend(memories::tools(&nowhere));
         Self::new(tools)
+    }
+
+    /// These tools, of which `fetch` reaches what these clients reach.
+    #[must_use]
+    pub fn with_outward(self, outward: Arc<Outward>, limits: Limits) -> Self {
+        self.with(&[Arc::new(Fetch::new(outward, limits))])
+    }
+
+    /// These tools, of which those for memories are about what is kept there.
+    #[must_use]
+    pub fn with_memories(self, memories: &Arc<dyn Memories>) -> Self {
+        self.with(&memories::tools(memories))
+    }
+
+    /// These tools, others in the place of those of their names.
+    fn with(self, others: &[Arc<dyn Tool>]) -> Self {
+        let other = |tool: &Arc<dyn Tool>| {
+            others.iter().find(|other| other.spec().name == tool.spec().name).map(Arc::clone)
+        };
+        let tools = self.tools.iter().map(|tool| other(tool).unwrap_or_else(|| Arc::clone(tool))).collect();
+        Self { tools, ..self }
     }
 
     /// These tools, and commands that are run with a shell.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use modegate::acp::SessionModeId;
 use modegate::mode::Modes;
@@ -13,12 +14,16 @@ use modegate::policy::{Layers, Owner};
 use modegate::process::shell::Sandbox;
 use modegate::store::Location;
 use modegate::tool::Toolset;
+use modegate::tool::fetch::Limits;
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
+use crate::fetch::{Site, outward};
 use crate::support::{Harness, Setup, shell};
 
-/// A call of each tool that does something to the working directory, where the tool can.
-fn call_of(tool: &str) -> Value {
+/// A call of each tool that does something to the working directory, to what is remembered, or to a server, where the tool
+/// can.
+fn call_of(tool: &str, url: &str) -> Value {
     match tool {
         "read_file" | "delete_file" => json!({ "path": "docs/a.md" }),
         "read_multiple_files" => json!({ "paths": ["docs/a.md"] }),
@@ -35,19 +40,35 @@ fn call_of(tool: &str) -> Value {
         "shell" => json!({ "command": "echo x > docs/by_shell.md" }),
         "shell_read_only" => json!({ "command": "cat docs/a.md; echo x > docs/by_shell.md" }),
         "run_background_job" => json!({ "command": "echo x > docs/by_job.md" }),
-        "list_background_jobs" => json!({}),
+        "list_background_jobs" | "get_memories" => json!({}),
         "view_background_job" | "stop_background_job" => json!({ "job": "job_1" }),
+        "fetch" => json!({ "url": url }),
+        "search_memories" => json!({ "query": "old" }),
+        "add_memory" => json!({ "text": "new" }),
+        "update_memory" => json!({ "id": "mem_1", "text": "new" }),
+        "delete_memory" => json!({ "id": "mem_1" }),
         tool => panic!("{tool} has no call here yet: add one"),
     }
 }
 
-/// Tools whose call, if it runs, changes the working directory.
-const CHANGES: [&str; 7] =
-    ["write_file", "edit_file", "apply_patch", "move_file", "delete_file", "shell", "run_background_job"];
+/// Tools whose call, if it runs, changes the working directory or what is remembered.
+const CHANGES: [&str; 10] = [
+    "write_file",
+    "edit_file",
+    "apply_patch",
+    "move_file",
+    "delete_file",
+    "shell",
+    "run_background_job",
+    "add_memory",
+    "update_memory",
+    "delete_memory",
+];
 
 const RULES: [&str; 4] = [
     "",
-    "permissions: {deny: [write_file, 'shell(echo *)', 'read_file(docs/**)', shell_read_only]}",
+    "permissions: {deny: [write_file, 'shell(echo *)', 'read_file(docs/**)', shell_read_only, add_memory, \
+     'fetch(http://127.0.0.1/*)']}",
     "permissions: {ask: ['*'], deny: ['edit_*']}",
     "permissions: {allow: ['*']}",
 ];
@@ -78,6 +99,13 @@ fn contents(folder: &Path) -> BTreeMap<String, String> {
     all
 }
 
+fn memories(file: &Path) -> Vec<(String, String)> {
+    let record = Connection::open(file).unwrap();
+    let mut statement = record.prepare("SELECT number || folder, text FROM memories").unwrap();
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
 #[allow(clippy::struct_excessive_bools, reason = "each is one observation")]
 struct Cell {
     offered: bool,
@@ -86,13 +114,18 @@ struct Cell {
     denied: Option<String>,
     told: bool,
     recorded: bool,
+    fetched: bool,
 }
 
 /// Forces one call in a mode, with a client that says yes to whatever is asked.
 async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -> Cell {
     let home = tempfile::tempdir().unwrap();
     let mode: &'static str = Box::leak(mode.0.to_string().into_boxed_str());
-    let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+    let site = Site::start().await;
+    let tools = Toolset::built_in()
+        .with_outward(Arc::new(outward(&site)), Limits::default())
+        .with_shell(shell(home.path(), Sandbox::Workspace));
+    let url = site.url("/json");
     let (modes, rules) = (modes.clone(), rules.clone());
     let file = home.path().join("store.db");
     let store = Location::File(file.clone());
@@ -101,7 +134,9 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
     std::fs::create_dir(cwd.join("docs")).unwrap();
     std::fs::write(cwd.join("docs/a.md"), "old\n").unwrap();
     let session = harness.session().await;
-    let before = contents(&cwd);
+    let remembered = "INSERT INTO memories (folder, text, created_at, updated_at) VALUES (?1, 'old', 1, 1)";
+    Connection::open(&file).unwrap().execute(remembered, [cwd.to_str().unwrap()]).unwrap();
+    let before = (contents(&cwd), memories(&file));
     let prompt = harness.prompt(&session, "go").await;
     // An edit wants to know what it edits.
     harness.stage.say(
@@ -109,12 +144,12 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
         Ok(ModelEvent::ToolCall {
             id: "r".into(),
             name: "read_file".into(),
-            arguments: call_of("read_file"),
+            arguments: call_of("read_file", &url),
         }),
     );
     harness.stage.say(
         &session,
-        Ok(ModelEvent::ToolCall { id: "forced".into(), name: tool.into(), arguments: call_of(tool) }),
+        Ok(ModelEvent::ToolCall { id: "forced".into(), name: tool.into(), arguments: call_of(tool, &url) }),
     );
     for _ in 0..2 {
         harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
@@ -154,12 +189,13 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
     }
     let denied = update["_meta"]["modegate/denied"].as_str().map(str::to_owned);
     let ran = denied.is_none() && !update.is_null();
-    let changed = contents(&cwd) != before;
+    let changed = (contents(&cwd), memories(&file)) != before;
+    let fetched = site.asked() > 0;
     harness.end().await;
-    let record = rusqlite::Connection::open(file).unwrap();
+    let record = Connection::open(file).unwrap();
     let query = "SELECT count(*) FROM denials WHERE tool = ?1 AND tool_call_id = 'call_1_2' AND mode = ?2";
     let rows: i64 = record.query_row(query, [tool, mode], |row| row.get(0)).unwrap();
-    Cell { offered, ran, changed, denied, told, recorded: rows == 1 }
+    Cell { offered, ran, changed, denied, told, recorded: rows == 1, fetched }
 }
 
 #[tokio::test]
@@ -192,6 +228,7 @@ async fn what_is_offered_runs_and_what_is_not_has_no_effect() {
                 }
                 assert_eq!(cell.recorded, cell.denied.is_some(), "a row for each denial: {what}");
                 let may_change = cell.ran && CHANGES.contains(&tool);
+                assert_eq!(cell.fetched, cell.ran && tool == "fetch", "{what}");
                 assert_eq!(cell.changed, may_change, "{what}: {:?}", cell.denied);
             }
         }

@@ -23,8 +23,10 @@ use modegate::process::shell::{Sandbox, Shell};
 use modegate::server::ServerDefinition;
 use modegate::session::Shared;
 use modegate::session::user_command::UserCommand;
+use modegate::store::memories::Kept;
 use modegate::store::{Location, Store, Sync};
 use modegate::tool::Toolset;
+use modegate::tool::memories::Memories;
 use modegate::transport::{Line, Transport};
 use modegate::{client, rpc};
 use serde_json::{Value, json};
@@ -110,18 +112,20 @@ impl Harness {
         let stage = Stage::default();
         let max_modes =
             setup.max_mode.into_iter().map(|id| Arc::new(setup.modes.resolve(id).unwrap().clone()));
+        let store = Store::open(setup.store, Sync::Normal).unwrap();
+        let memories: Arc<dyn Memories> = Arc::new(Kept::new(store.clone(), setup.source.clone()));
         let shared = Shared {
             modes: Arc::new(setup.modes.clone()),
             rules: Arc::default(),
             commands: Arc::default(),
             max_modes: max_modes.collect(),
             held_to: None,
-            tools: setup.tools,
+            tools: setup.tools.with_memories(&memories),
             model: setup.model.unwrap_or_else(|| Arc::new(stage.clone())),
             catalogue: Arc::clone(&setup.catalogue),
             compactions: false,
             sources: Arc::default(),
-            store: Store::open(setup.store, Sync::Normal).unwrap(),
+            store,
             source: setup.source,
             parallel: setup.parallel,
             live: setup.live,

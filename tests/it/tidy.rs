@@ -92,6 +92,7 @@ const CLI: &[&str] = &[
 const CONFIG: &[&str] = &[
     "acp",
     "agent",
+    "http",
     "ids",
     "mode",
     "model",
@@ -131,11 +132,12 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 34] = [
+const PURE: [&str; 37] = [
     "acp",
     "audit",
     "chain",
     "event",
+    "http/public",
     "mode",
     "model/catalogue",
     "model/known",
@@ -148,6 +150,7 @@ const PURE: [&str; 34] = [
     "model/wire/ollama",
     "model/wire/responses",
     "permission",
+    "permission/address",
     "permission/compare",
     "permission/grants",
     "permission/rules",
@@ -163,13 +166,14 @@ const PURE: [&str; 34] = [
     "store/entry",
     "tool/command_line",
     "tool/content",
+    "tool/fetch/markdown",
     "workspace/node",
     "workspace/shadow/rules",
     "workspace/stamp",
 ];
 
 /// Libraries and the only rooms that may name them.
-const LIBRARIES: [(&str, &[&str]); 30] = [
+const LIBRARIES: [(&str, &[&str]); 34] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless"]),
     ("jiff", &["ids", "model/remote", "session/system_prompt"]),
@@ -189,12 +193,15 @@ const LIBRARIES: [(&str, &[&str]); 30] = [
     ("cap_std", &["workspace"]),
     ("cap_fs_ext", &["workspace"]),
     ("clap", &["main", "cli"]),
+    ("encoding_rs", &["tool/fetch/page"]),
     ("etcetera", &["config"]),
     ("globset", &["mode", "permission/rules"]),
     ("diffy", &["tool/apply_patch"]),
     ("grep_searcher", &["tool/search_files"]),
+    ("html2text", &["tool/fetch/markdown"]),
     ("ignore", &["tool/search_files", "tool/find_files", "tool/walk", "workspace/shadow"]),
     ("jsonrpsee", &["rpc", "error"]),
+    ("percent_encoding", &["tool/fetch"]),
     ("rusqlite", &["store"]),
     ("ring", &["ids", "http"]),
     (
@@ -212,6 +219,7 @@ const LIBRARIES: [(&str, &[&str]); 30] = [
     ),
     ("strsim", &["policy", "mode/definition"]),
     ("std::env", &["config"]),
+    ("url", &["http/outward", "tool/fetch"]),
 ];
 
 struct Source {

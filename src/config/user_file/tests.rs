@@ -69,3 +69,27 @@ fn how_sessions_are_recorded_is_a_setting() {
     assert_eq!(UserFile::default().store.unwrap_or_default().sync, crate::store::Sync::Normal);
     assert!(serde_saphyr::from_str::<UserFile>("store: {sync: often}\n").is_err());
 }
+
+#[test]
+fn what_fetch_reaches_besides_is_the_users_to_say_and_is_checked() {
+    let outward = |yaml: &str| {
+        let settings = file(yaml).fetch.unwrap_or_default();
+        settings.to_outward().map(|_| ()).map_err(|error| format!("{error:#}"))
+    };
+    assert_eq!(outward("model: x/y"), Ok(()));
+    assert_eq!(
+        outward("fetch: {allow_private: ['localhost:8080', 'wiki.corp', '[::1]:*'], proxy: 'http://p:1'}"),
+        Ok(())
+    );
+    let error = outward("fetch: {allow_private: ['http://wiki.corp/']}").unwrap_err();
+    assert!(error.contains("allow_private") && error.contains("HOST:PORT"), "{error}");
+    assert!(outward("fetch: {proxy: 'p:1'}").unwrap_err().contains("does not start with http"));
+    assert!(serde_saphyr::from_str::<UserFile>("fetch: {allow: [x]}").is_err(), "an unknown key");
+    // A project's file is one of modes and rules, and has no such key.
+    let project = crate::policy::Layers::default().add(
+        "p",
+        "fetch: {allow_private: [x]}",
+        crate::policy::Owner::Project,
+    );
+    assert!(project.is_err());
+}

@@ -1,0 +1,83 @@
+//! `modegate memories`: what models remember of folders, for the person at the command line.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Subcommand;
+use serde_json::json;
+
+use super::sessions::{open, open_to_read};
+use crate::config::environment::Environment;
+use crate::config::{self, Flags};
+
+/// What is to be done with memories.
+#[derive(Debug, Subcommand)]
+pub(super) enum Ask {
+    /// List what is remembered of this folder, the oldest first
+    List {
+        /// Of all folders
+        #[arg(long)]
+        all: bool,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete memories for good, of whatever folder
+    Delete {
+        /// Their ids
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
+}
+
+/// What a model wrote is shown, not obeyed by the terminal.
+fn visible(text: &str) -> String {
+    let text: String = text.chars().filter(|c| !c.is_control() || *c == '\n').collect();
+    text.replace('\n', "\n    ")
+}
+
+/// Does it.
+pub(super) async fn run(
+    ask: Ask,
+    flags: &Flags,
+    environment: &Environment,
+    mut output: impl Write,
+) -> anyhow::Result<ExitCode> {
+    match ask {
+        Ask::List { all, json } => {
+            let store = open_to_read(flags, environment)?;
+            let here = std::fs::canonicalize(config::working_folder(flags)?)?;
+            let here = (!all).then(|| here.to_string_lossy().into_owned());
+            let memories = store.memories(here).await?;
+            if memories.is_empty() && !json {
+                let where_not = if all { "" } else { " of this folder; --all lists the others" };
+                writeln!(output, "Nothing is remembered{where_not}.")?;
+            }
+            for (folder, memory) in &memories {
+                if json {
+                    let line = json!({
+                        "id": memory.id, "folder": folder, "category": memory.category, "text": memory.text,
+                        "created": memory.created, "updated": memory.updated,
+                    });
+                    writeln!(output, "{line}")?;
+                } else {
+                    let category = memory.category.as_ref().map(|it| format!("[{it}] ")).unwrap_or_default();
+                    let folder = if all { format!("{}  ", folder.display()) } else { String::new() };
+                    let text = visible(&format!("{folder}{category}{}", memory.text));
+                    writeln!(output, "{}  {}  {text}", memory.id, memory.updated)?;
+                }
+            }
+        }
+        Ask::Delete { ids } => {
+            let store = open(flags, environment)?;
+            for id in ids {
+                if !store.delete_memory(&id).await? {
+                    bail!("there is no memory {id:?}: `modegate memories list --all` lists them");
+                }
+                writeln!(output, "deleted {id}")?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

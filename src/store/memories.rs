@@ -1,0 +1,185 @@
+//! What is remembered of folders. It belongs to no session and outlives them all.
+
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
+
+use super::{Store, StoreError};
+use crate::ids::{self, Source};
+use crate::tool::memories::{Change, MAX_COUNT, Memories, Memory, MemoryError};
+
+const COLUMNS: &str = "number, text, category, created_at, updated_at";
+
+/// Said of what ends with the process, as its user wanted it.
+const IN_MEMORY: &str = "It is kept until Modegate ends, because the record is in memory only.";
+
+/// Memories in a store.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    store: Store,
+    source: Source,
+}
+
+impl Kept {
+    /// Those of a store; ids and times come from there and from `source`.
+    pub fn new(store: Store, source: Source) -> Self {
+        Self { store, source }
+    }
+
+    /// Fails where a file was asked for and is not used: what is written would be gone without a word.
+    async fn usable(&self) -> Result<(), MemoryError> {
+        // Known after the first wait; that something else could not be written is not our matter.
+        let _ = self.store.flush().await;
+        match self.store.substituted() {
+            Some(reason) => Err(MemoryError::Store(format!("the record cannot be used: {reason}"))),
+            None => Ok(()),
+        }
+    }
+
+    async fn change<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<Result<T, MemoryError>> + Send + 'static,
+    ) -> Result<T, MemoryError> {
+        self.usable().await?;
+        let outcome = self.store.write(move |connection| {
+            // Immediate: two processes must not both find the last place free.
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let done = work(&transaction)?;
+            transaction.commit()?;
+            Ok(done)
+        });
+        outcome.await?
+    }
+}
+
+impl From<StoreError> for MemoryError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error.to_string())
+    }
+}
+
+#[async_trait]
+impl Memories for Kept {
+    async fn list(&self, folder: &Path) -> Result<Vec<Memory>, MemoryError> {
+        self.usable().await?;
+        let memories = self.store.memories(Some(named(folder)?)).await?;
+        Ok(memories.into_iter().map(|(_, memory)| memory).collect())
+    }
+
+    async fn add(
+        &self,
+        folder: &Path,
+        text: String,
+        category: Option<String>,
+    ) -> Result<(Memory, Option<&'static str>), MemoryError> {
+        let (folder, at) = (named(folder)?, self.source.now_ms());
+        let memory = self
+            .change(move |connection| {
+                let sql = "SELECT count(*) FROM memories WHERE folder = ?1";
+                let count: i64 = connection.query_row(sql, [&folder], |row| row.get(0))?;
+                if usize::try_from(count).is_ok_and(|count| count >= MAX_COUNT) {
+                    return Ok(Err(MemoryError::Full));
+                }
+                let sql = format!(
+                    "INSERT INTO memories (folder, text, category, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4) \
+                     RETURNING {COLUMNS}"
+                );
+                connection.query_row(&sql, params![folder, text, category, at], read).map(Ok)
+            })
+            .await?;
+        Ok((memory, self.store.is_in_memory().then_some(IN_MEMORY)))
+    }
+
+    async fn update(&self, folder: &Path, id: &str, change: Change) -> Result<Memory, MemoryError> {
+        let (folder, at, id) = (named(folder)?, self.source.now_ms(), id.to_owned());
+        let memory = self
+            .change(move |connection| {
+                let sql = format!(
+                    "UPDATE memories SET text = coalesce(?3, text), updated_at = ?5, \
+                     category = CASE WHEN ?4 IS NULL THEN category WHEN ?4 = '' THEN NULL ELSE ?4 END \
+                     WHERE folder = ?1 AND number = ?2 RETURNING {COLUMNS}"
+                );
+                let Change { text, category } = change;
+                let values = params![folder, number(&id), text, category, at];
+                let changed = connection.query_row(&sql, values, read).optional()?;
+                Ok(changed.ok_or(MemoryError::Unknown(id)))
+            })
+            .await?;
+        self.store.overwrite().await;
+        Ok(memory)
+    }
+
+    async fn delete(&self, folder: &Path, id: &str) -> Result<Memory, MemoryError> {
+        let (folder, id) = (named(folder)?, id.to_owned());
+        let memory = self
+            .change(move |connection| {
+                let sql =
+                    format!("DELETE FROM memories WHERE folder = ?1 AND number = ?2 RETURNING {COLUMNS}");
+                let deleted = connection.query_row(&sql, params![folder, number(&id)], read).optional()?;
+                Ok(deleted.ok_or(MemoryError::Unknown(id)))
+            })
+            .await?;
+        self.store.overwrite().await;
+        Ok(memory)
+    }
+}
+
+impl Store {
+    /// What is remembered of a folder, or of all, with the folder; the oldest first.
+    pub async fn memories(&self, folder: Option<String>) -> Result<Vec<(PathBuf, Memory)>, StoreError> {
+        self.work(move |connection, _| {
+            let sql = format!(
+                "SELECT {COLUMNS}, folder FROM memories WHERE ?1 IS NULL OR folder = ?1 ORDER BY folder, number"
+            );
+            let mut statement = connection.prepare(&sql)?;
+            let rows = statement.query_map([folder], |row| {
+                let folder: String = row.get(5)?;
+                Ok((folder.into(), read(row)?))
+            })?;
+            rows.collect()
+        })
+        .await
+    }
+
+    /// Forgets a memory, whatever its folder, for good; whether there was one.
+    pub async fn delete_memory(&self, id: &str) -> Result<bool, StoreError> {
+        let number = number(id);
+        let deleted = self
+            .write(move |connection| connection.execute("DELETE FROM memories WHERE number = ?1", [number]));
+        let is_deleted = deleted.await? > 0;
+        self.overwrite().await;
+        Ok(is_deleted)
+    }
+
+    /// What was deleted is not to be found in the log of writes either. Another process may be at it: then it does this.
+    async fn overwrite(&self) {
+        let cut = self
+            .work(|connection, _| connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
+        if let Err(error) = cut.await {
+            tracing::debug!(%error, "the log of writes was not cut");
+        }
+    }
+}
+
+/// A folder as it is kept.
+fn named(folder: &Path) -> Result<String, MemoryError> {
+    let name = folder.to_str().map(str::to_owned);
+    name.ok_or_else(|| MemoryError::Store("the name of this session's folder is no text".into()))
+}
+
+/// The number in `mem_1`; of anything else, one that no memory has.
+fn number(id: &str) -> i64 {
+    id.strip_prefix("mem_").and_then(|number| number.parse().ok()).unwrap_or(-1)
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Memory> {
+    let number: i64 = row.get(0)?;
+    Ok(Memory {
+        id: format!("mem_{number}"),
+        text: row.get(1)?,
+        category: row.get(2)?,
+        created: ids::time_text(row.get(3)?),
+        updated: ids::time_text(row.get(4)?),
+    })
+}

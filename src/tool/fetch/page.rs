@@ -1,0 +1,272 @@
+//! What came from an address, as text for a model: which kind it is, in which characters it is written, and a part of it.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
+use url::Url;
+
+use super::super::{ToolError, ToolOutput};
+use super::markdown;
+
+/// Characters in one answer.
+const PAGE: usize = 30_000;
+
+/// Characters that are shown of what comes with an error.
+const OF_ERROR: usize = 2_000;
+
+/// How long reading HTML may take; what nests without end takes for ever.
+const PARSING: Duration = Duration::from_secs(3);
+
+/// Bytes in which a page may say in which characters it is written.
+const HEAD: usize = 1024;
+
+/// Types of which nothing is text, but for what says that it is XML.
+const BINARY: [&str; 5] = ["image", "audio", "video", "font", "model"];
+
+/// The same, of the other types.
+const PACKED: [&str; 8] = ["pdf", "zip", "gzip", "x-gzip", "x-tar", "x-7z-compressed", "vnd.rar", "wasm"];
+
+/// What came.
+#[derive(Debug)]
+pub struct Raw {
+    /// Where from, after redirects.
+    pub url: Url,
+    /// The status code.
+    pub status: u16,
+    /// The same with its words.
+    pub status_text: String,
+    /// As the server says it; may be empty.
+    pub content_type: String,
+    /// How long the server says that it is.
+    pub length: Option<u64>,
+    /// What was read.
+    pub bytes: Vec<u8>,
+    /// There is more, which was not read.
+    pub is_cut: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Html,
+    Text,
+    /// The content has to be looked at.
+    Unsaid,
+    Binary,
+}
+
+impl Raw {
+    /// Without what follows it: `text/html`.
+    fn media_type(&self) -> String {
+        self.content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    }
+
+    fn kind(&self) -> Kind {
+        let media = self.media_type();
+        match media.split_once('/') {
+            Some(("text", "html") | ("application", "xhtml+xml")) => Kind::Html,
+            Some(("text" | "message", _)) => Kind::Text,
+            Some((_, of)) if ["+json", "+xml", "+yaml"].iter().any(|end| of.ends_with(end)) => Kind::Text,
+            Some((of, kind)) if BINARY.contains(&of) || PACKED.contains(&kind) => Kind::Binary,
+            Some(_) | None => Kind::Unsaid,
+        }
+    }
+
+    fn is_error(&self) -> bool {
+        !(200..300).contains(&self.status)
+    }
+
+    fn binary(&self) -> ToolError {
+        let media = match self.media_type() {
+            media if media.is_empty() => "without a type".into(),
+            media => media,
+        };
+        let size = match (self.length, self.is_cut) {
+            (Some(length), _) => format!("{length} bytes"),
+            (None, false) if !self.bytes.is_empty() => format!("{} bytes", self.bytes.len()),
+            (None, true) => format!("more than {} bytes", self.bytes.len()),
+            (None, false) => "its size is not said".into(),
+        };
+        ToolError::Failed(format!("{} is no text ({media}, {size}): only text is fetched.", self.url))
+    }
+
+    /// The content as text; an error if it is none.
+    fn decode(&self) -> Result<String, ToolError> {
+        let said = charset(&self.content_type).or_else(|| {
+            let head = String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(HEAD)]).into_owned();
+            (self.kind() == Kind::Html).then(|| charset(&head)).flatten()
+        });
+        let marked = Encoding::for_bom(&self.bytes).map(|(encoding, _)| encoding);
+        let is_utf8 = match std::str::from_utf8(&self.bytes) {
+            Ok(_) => true,
+            // What was cut may end within a character.
+            Err(error) => self.is_cut && error.error_len().is_none(),
+        };
+        let encoding = marked.or(said).or(is_utf8.then_some(UTF_8));
+        let is_wide = encoding.is_some_and(|encoding| !encoding.is_ascii_compatible());
+        let is_binary = self.kind() == Kind::Binary
+            || !is_wide && self.bytes.contains(&0)
+            || encoding.is_none() && self.kind() == Kind::Unsaid;
+        if is_binary {
+            return Err(self.binary());
+        }
+        let (text, _, _) = encoding.unwrap_or(WINDOWS_1252).decode(&self.bytes);
+        Ok(text.into_owned())
+    }
+}
+
+/// What `charset=` says, in a header or in a page.
+fn charset(text: &str) -> Option<&'static Encoding> {
+    let lower = text.to_ascii_lowercase();
+    let (_, rest) = lower.split_once("charset=")?;
+    let rest = rest.trim_start_matches(['"', '\'', ' ']);
+    let end = rest.find(|c: char| c.is_whitespace() || "\"';/>".contains(c)).unwrap_or(rest.len());
+    Encoding::for_label(&rest.as_bytes()[..end])
+}
+
+/// Fails for what the server says is no text.
+pub fn check_type(raw: &Raw) -> Result<(), ToolError> {
+    if raw.kind() == Kind::Binary && !raw.is_error() { Err(raw.binary()) } else { Ok(()) }
+}
+
+/// The part of it that begins at a character, counted from 1.
+pub fn show(raw: &Raw, start: usize) -> Result<ToolOutput, ToolError> {
+    if raw.is_error() {
+        let said = raw.decode().unwrap_or_default();
+        let said: String = convert(raw, said).0.chars().take(OF_ERROR).collect();
+        return Err(ToolError::Failed(format!(
+            "{}: the server answered {}.\n{said}",
+            raw.url, raw.status_text
+        )));
+    }
+    let (text, is_too_deep) = convert(raw, raw.decode()?);
+    let mut notes = Vec::new();
+    if raw.is_cut {
+        notes.push(format!("Only the first {} bytes were read; there is more.", raw.bytes.len()));
+    }
+    if is_too_deep {
+        notes.push("The page is nested too deeply to be read whole.".into());
+    }
+    let head = format!("[{}, {}]\n\n", raw.url, raw.media_type());
+    let text = head + &part(&text, start, notes)?;
+    Ok(ToolOutput { text, ..ToolOutput::default() })
+}
+
+/// HTML as Markdown, and whether it was too much; anything else as it is.
+fn convert(raw: &Raw, text: String) -> (String, bool) {
+    if raw.kind() != Kind::Html {
+        return (text, false);
+    }
+    let mut source = Bounded { text: text.as_bytes(), end: Instant::now() + PARSING, is_late: false };
+    match markdown::from_html(&mut source, &raw.url) {
+        Ok((markdown, is_cut)) => (markdown, is_cut || source.is_late),
+        Err(error) => {
+            tracing::debug!(%error, "HTML that cannot be shown as Markdown");
+            (text, false)
+        }
+    }
+}
+
+/// Text that ends when the time is up.
+struct Bounded<'a> {
+    text: &'a [u8],
+    end: Instant,
+    is_late: bool,
+}
+
+impl Read for Bounded<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.is_late = !self.text.is_empty() && Instant::now() > self.end;
+        if self.is_late { Ok(0) } else { self.text.read(buffer) }
+    }
+}
+
+fn part(text: &str, start: usize, mut notes: Vec<String>) -> Result<String, ToolError> {
+    let total = text.chars().count();
+    if start > total.max(1) {
+        return Err(ToolError::Failed(format!(
+            "There are {total} characters; there is no character {start}."
+        )));
+    }
+    let mut part: String = text.chars().skip(start - 1).take(PAGE).collect();
+    let last = (start - 1 + PAGE).min(total);
+    if total == 0 {
+        notes.push("There is nothing there.".into());
+    } else if start > 1 || last < total {
+        let go_on = if last < total { format!(" Go on with start {}.", last + 1) } else { String::new() };
+        notes.push(format!("Characters {start}-{last} of {total}.{go_on}"));
+    }
+    for note in notes {
+        let newline = if part.is_empty() || part.ends_with('\n') { "" } else { "\n" };
+        part = format!("{part}{newline}[{note}]");
+    }
+    Ok(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(content_type: &str, bytes: &[u8]) -> Raw {
+        Raw {
+            url: Url::parse("https://x.example/a/").unwrap(),
+            status: 200,
+            status_text: "200 OK".into(),
+            content_type: content_type.into(),
+            length: None,
+            bytes: bytes.to_vec(),
+            is_cut: false,
+        }
+    }
+
+    fn shown(content_type: &str, bytes: &[u8]) -> String {
+        let shown = show(&raw(content_type, bytes), 1).map(|output| output.text);
+        let text = shown.unwrap_or_else(|error| error.to_string());
+        text.split_once("]\n\n").map_or(text.clone(), |(_, text)| text.to_owned())
+    }
+
+    #[test]
+    fn text_is_read_in_the_characters_in_which_it_is_written() {
+        assert_eq!(shown("text/plain; charset=ISO-8859-1", b"caf\xe9"), "café");
+        assert_eq!(shown("text/plain", "café".as_bytes()), "café");
+        assert_eq!(shown("text/plain", b"caf\xe9"), "café");
+        assert_eq!(shown("text/plain", b"\xff\xfea\0b\0"), "ab");
+        assert_eq!(shown("text/html", b"<meta charset='koi8-r'><p>\xd0\xd2\xc9"), "при\n");
+        assert_eq!(shown("application/json; charset=utf-8", b"{\"a\": 1}"), "{\"a\": 1}");
+        assert_eq!(shown("", b"plain"), "plain");
+        assert_eq!(shown("application/octet-stream", b"plain"), "plain");
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused_with_its_type_and_size() {
+        for (content_type, bytes, expected) in [
+            ("image/png", &b"x"[..], "image/png, 1 bytes"),
+            ("application/octet-stream", b"a\0b", "application/octet-stream, 3 bytes"),
+            ("", b"\xff\xd8\xff\xe0", "without a type, 4 bytes"),
+            ("text/plain", b"a\0b", "text/plain, 3 bytes"),
+        ] {
+            assert!(shown(content_type, bytes).contains(expected), "{content_type}");
+        }
+        assert!(
+            check_type(&raw("video/mp4", b"")).is_err() && check_type(&raw("image/svg+xml", b"")).is_ok()
+        );
+    }
+
+    #[test]
+    fn a_long_text_is_shown_in_parts_that_meet() {
+        let text = "é".repeat(PAGE + 5);
+        let first = part(&text, 1, vec![]).unwrap();
+        assert!(first.ends_with("é\n[Characters 1-30000 of 30005. Go on with start 30001.]"), "{first}");
+        assert_eq!(part(&text, PAGE + 1, vec![]).unwrap(), "ééééé\n[Characters 30001-30005 of 30005.]");
+        assert!(part(&text, PAGE + 6, vec![]).is_err());
+        assert_eq!(part("", 1, vec![]).unwrap(), "[There is nothing there.]");
+    }
+
+    #[test]
+    fn what_nests_without_end_is_given_up() {
+        let deep = "<div>".repeat(100_000);
+        let mut source = Bounded { text: deep.as_bytes(), end: Instant::now(), is_late: false };
+        let (text, _) = markdown::from_html(&mut source, &Url::parse("https://x.example/").unwrap()).unwrap();
+        assert!(source.is_late && text.trim().is_empty());
+    }
+}

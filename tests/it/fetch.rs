@@ -1,0 +1,361 @@
+//! `fetch` against servers on this machine: what is reached, what is not, how far it goes, and who decides.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use modegate::http::outward::{AllowedHost, Lookup, Outward};
+use modegate::policy::{Layers, Owner};
+use modegate::tool::Toolset;
+use modegate::tool::fetch::Limits;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+use crate::support::{PATIENCE, Setup};
+use crate::turns::{Turns, text};
+
+/// A server that answers by path and remembers what it was asked.
+pub struct Site {
+    pub port: u16,
+    /// Heads of requests.
+    heads: Arc<Mutex<Vec<String>>>,
+    /// Connections that the other side closed while it was waiting for an answer.
+    closed: mpsc::UnboundedReceiver<()>,
+    begun: mpsc::UnboundedReceiver<()>,
+}
+
+impl Site {
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let heads = Arc::<Mutex<Vec<String>>>::default();
+        let ((close, closed), (start, begun)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        let kept = Arc::clone(&heads);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&kept), start.clone(), close.clone()));
+            }
+        });
+        Self { port, heads, closed, begun }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    pub fn asked(&self) -> usize {
+        self.heads.lock().unwrap().len()
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    heads: Arc<Mutex<Vec<String>>>,
+    begin: mpsc::UnboundedSender<()>,
+    close: mpsc::UnboundedSender<()>,
+) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let Ok(byte) = stream.read_u8().await else { return };
+        head.push(byte);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let target = head.split(' ').nth(1).unwrap().to_owned();
+    heads.lock().unwrap().push(head);
+    let redirect = |to: &str| format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n");
+    let answer = |kind: &str, body: &str| {
+        format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    };
+    let text = match target.split_once("?to=") {
+        Some((_, to)) => redirect(to),
+        None => match target.as_str() {
+            "/html" => answer("text/html", "<h1>Hello</h1><a href=/next>on</a>"),
+            "/json" => answer("application/json", r#"{"a":1}"#),
+            "/picture" => answer("image/png", "x"),
+            "/missing" => "HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\nnope".into(),
+            "/loop" => redirect("/loop"),
+            "/twice" => redirect("/once"),
+            "/once" => redirect("json"),
+            "/cookie" => {
+                "HTTP/1.1 302 Found\r\nset-cookie: a=b\r\nlocation: /json\r\ncontent-length: 0\r\n\r\n".into()
+            }
+            "/endless" => "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n".into(),
+            "/silent" => String::new(),
+            _ => answer("text/plain", "said"),
+        },
+    };
+    let _ = stream.write_all(text.as_bytes()).await;
+    // Somebody may have stopped listening.
+    let _ = begin.send(());
+    if target == "/endless" {
+        while stream.write_all(&[b'x'; 1000]).await.is_ok() {}
+        let _ = close.send(());
+    } else if target == "/silent" {
+        let _ = stream.read_u8().await;
+        let _ = close.send(());
+    }
+}
+
+/// Names that lead where a test wants them to; counts how often it was asked.
+#[derive(Default)]
+struct Names(Arc<Mutex<Vec<String>>>);
+
+impl Lookup for Names {
+    fn lookup(&self, name: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
+        self.0.lock().unwrap().push(name);
+        async { Ok(vec![IpAddr::from([127, 0, 0, 1])]) }.boxed()
+    }
+}
+
+fn allowing(hosts: &[String]) -> Outward {
+    Outward::new(hosts.iter().map(|host| AllowedHost::parse(host).unwrap()).collect(), None)
+}
+
+/// What reaches a server of this machine.
+pub fn outward(site: &Site) -> Outward {
+    allowing(&[format!("127.0.0.1:{}", site.port)])
+}
+
+fn reaching(site: &Site) -> Setup {
+    with(outward(site), Limits::default())
+}
+
+fn with(outward: Outward, limits: Limits) -> Setup {
+    Setup {
+        mode: "code",
+        tools: Toolset::built_in().with_outward(Arc::new(outward), limits),
+        ..Setup::default()
+    }
+}
+
+/// Fetches, and says what the model was told.
+async fn get(turns: &mut Turns, url: &str) -> String {
+    ask(turns, url, 0).await;
+    turns.result()
+}
+
+async fn ask(turns: &mut Turns, url: &str, option: usize) -> (Vec<Value>, Value) {
+    turns.call("fetch", json!({ "url": url }), option).await
+}
+
+async fn check(turns: &mut Turns, url: &str, expected: &str) {
+    let text: String = get(turns, url).await;
+    let start: String = text.chars().take(500).collect();
+    assert!(text.contains(expected), "{url}: {start}");
+}
+
+#[tokio::test]
+async fn what_is_there_comes_as_text_and_nothing_is_sent_but_the_address() {
+    let site = Site::start().await;
+    let mut turns = Turns::new(reaching(&site)).await;
+    let page = get(&mut turns, &site.url("/html#part")).await;
+    let expected = format!("[{}, text/html]\n\n# Hello\n\n[on]({})\n", site.url("/html"), site.url("/next"));
+    assert_eq!(page, expected);
+    check(&mut turns, &site.url("/json"), "application/json]\n\n{\"a\":1}").await;
+    check(&mut turns, &site.url("/picture"), "is no text (image/png, 1 bytes)").await;
+    check(&mut turns, &site.url("/missing"), "the server answered 404 Not Found.\nnope").await;
+    check(&mut turns, &site.url("/cookie"), "{\"a\":1}").await;
+    for (url, why) in [
+        ("file:///etc/passwd", "begins with file:"),
+        ("http://u:p@127.0.0.1/", "name or password"),
+        ("/html", "no address"),
+    ] {
+        check(&mut turns, url, why).await;
+    }
+    for head in site.heads.lock().unwrap().iter() {
+        let names: Vec<_> =
+            head.lines().skip(1).filter_map(|line| line.split_once(':')).map(|it| it.0).collect();
+        assert_eq!(names, ["accept", "user-agent", "host"], "{head}");
+        assert!(head.starts_with("GET /") && !head.contains("part"), "{head}");
+    }
+    turns.harness.end().await;
+}
+
+#[tokio::test]
+async fn what_is_not_public_is_reached_only_where_the_user_allows_it() {
+    let site = Site::start().await;
+    let mut turns = Turns::new(with(allowing(&[]), Limits::default())).await;
+    let port = site.port;
+    for host in
+        ["127.0.0.1", "localhost", "localhost.", "[::ffff:127.0.0.1]", "2130706433", "0x7f.0.0.1", "0"]
+    {
+        check(&mut turns, &format!("http://{host}:{port}/json"), "only public servers").await;
+    }
+    check(&mut turns, "http://169.254.169.254/latest/meta-data/", "where clouds keep their metadata").await;
+    assert_eq!(site.asked(), 0);
+    turns.harness.end().await;
+    let mut control =
+        Turns::new(with(allowing(&["localhost:*".into(), "127.0.0.1:*".into()]), Limits::default())).await;
+    for host in ["127.0.0.1", "localhost", "localhost.", "2130706433", "0x7f.0.0.1"] {
+        check(&mut control, &format!("http://{host}:{port}/json"), "{\"a\":1}").await;
+    }
+    assert_eq!(site.asked(), 5);
+    control.harness.end().await;
+}
+
+/// The name is looked up once, by the client that connects, and what it leads to is looked at there.
+#[tokio::test]
+async fn a_name_that_leads_inward_is_refused_where_it_is_connected_to() {
+    let site = Site::start().await;
+    for (allowed, expected, asked) in
+        [(vec![], "leads to 127.0.0.1", 0), (vec!["rebind.example:*".to_owned()], "{\"a\":1}", 1)]
+    {
+        let names = Names::default();
+        let looked_up = Arc::clone(&names.0);
+        let outward = allowing(&allowed).with_lookup(Arc::new(names));
+        let mut turns = Turns::new(with(outward, Limits::default())).await;
+        check(&mut turns, &format!("http://rebind.example:{}/json", site.port), expected).await;
+        assert_eq!((site.asked(), looked_up.lock().unwrap().len()), (asked, 1));
+        turns.harness.end().await;
+    }
+}
+
+#[tokio::test]
+async fn redirects_stay_on_their_server_and_others_are_told() {
+    let site = Site::start().await;
+    let other = Site::start().await;
+    let hosts = [&site, &other].map(|site| format!("127.0.0.1:{}", site.port));
+    let mut turns = Turns::new(with(allowing(&hosts), Limits::default())).await;
+    check(&mut turns, &site.url("/twice"), &format!("[{}, application/json]", site.url("/json"))).await;
+    check(&mut turns, &site.url("/loop"), "more than 5 redirects").await;
+    let told = format!("redirects to {}, which is on another server", other.url("/json"));
+    check(&mut turns, &site.url(&format!("/x?to={}", other.url("/json"))), &told).await;
+    check(
+        &mut turns,
+        &site.url(&format!("/x?to=http://localhost:{}/json", site.port)),
+        "is on another server",
+    )
+    .await;
+    check(&mut turns, &site.url("/x?to=http://169.254.169.254/"), "is on another server").await;
+    check(&mut turns, &site.url("/x?to=file:///etc/passwd"), "begins with file:").await;
+    check(&mut turns, &site.url("/x?to=http://u:p@127.0.0.1/"), "name or password").await;
+    assert_eq!(other.asked(), 0);
+    check(&mut turns, &other.url("/json"), "{\"a\":1}").await;
+    turns.harness.end().await;
+}
+
+#[tokio::test]
+async fn what_has_no_end_is_cut_and_what_takes_too_long_is_given_up() {
+    let mut site = Site::start().await;
+    let hosts = [format!("127.0.0.1:{}", site.port)];
+    let limits = Limits { bytes: 40_000, ..Limits::default() };
+    let mut turns = Turns::new(with(allowing(&hosts), limits)).await;
+    let url = site.url("/endless");
+    check(&mut turns, &url, "[Only the first 40000 bytes were read; there is more.]").await;
+    let prompt = turns.begin("fetch", json!({ "url": url, "start": 30_001 })).await;
+    turns.finish(prompt, 0).await;
+    let rest = turns.result();
+    assert!(rest.contains("[Characters 30001-40000 of 40000.]"), "{rest}");
+    turns.harness.end().await;
+    let limits = Limits { time: Duration::from_millis(50), ..Limits::default() };
+    let mut turns = Turns::new(with(allowing(&hosts), limits)).await;
+    check(&mut turns, &site.url("/silent"), "took longer than 50ms").await;
+    check(&mut turns, &site.url("/json"), "{\"a\":1}").await;
+    for _ in 0..3 {
+        tokio::time::timeout(PATIENCE, site.closed.recv()).await.expect("the connection is closed");
+    }
+    turns.harness.end().await;
+}
+
+#[tokio::test]
+async fn a_cancel_and_a_mode_without_network_close_the_connection() {
+    let mut site = Site::start().await;
+    let layers = layers("modes: [{id: offline, name: O, description: d, extends: code, network: deny}]");
+    let modes = layers.modes.clone();
+    let mut turns = Turns::new(Setup { modes, ..reaching(&site) }).await;
+    for way in ["cancel", "mode"] {
+        let prompt = turns.begin("fetch", json!({ "url": site.url("/silent") })).await;
+        tokio::time::timeout(PATIENCE, site.begun.recv()).await.expect("it was asked");
+        let session = turns.session.clone();
+        turns.is_cancelled = way == "cancel";
+        if turns.is_cancelled {
+            turns.harness.notify("session/cancel", json!({ "sessionId": session })).await;
+        } else {
+            let params = json!({ "sessionId": session, "modeId": "offline" });
+            turns.harness.request("session/set_mode", params).await;
+        }
+        let (_, last) = turns.finish(prompt, 0).await;
+        assert_eq!(last["status"], "failed", "{way}: {last}");
+        tokio::time::timeout(PATIENCE, site.closed.recv()).await.expect("the connection is closed");
+    }
+    // The mode denies it now, and nothing is asked of the network.
+    let before = site.asked();
+    let (_, last) = ask(&mut turns, &site.url("/json"), 0).await;
+    assert_eq!((last["_meta"]["modegate/denied"].as_str(), site.asked()), (Some("network"), before));
+    turns.harness.end().await;
+}
+
+#[tokio::test]
+async fn a_question_names_the_whole_address_and_an_answer_for_good_covers_its_server() {
+    let site = Site::start().await;
+    let other = Site::start().await;
+    let hosts = [&site, &other].map(|site| format!("127.0.0.1:{}", site.port));
+    for mode in ["ask", "plan"] {
+        let mut turns = Turns::new(Setup { mode, ..with(allowing(&hosts), Limits::default()) }).await;
+        let before = site.asked();
+        let (questions, last) = ask(&mut turns, &site.url("/x?secret=1"), 2).await;
+        assert_eq!((last["status"].as_str(), site.asked()), (Some("failed"), before), "a rejection");
+        let call = &questions[0]["toolCall"];
+        assert_eq!(call["title"], format!("Fetch {}", site.url("/x?secret=1")));
+        assert_eq!(text(call), site.url("/x?secret=1"));
+        let always = format!("Always allow fetch from {} (this session, {mode} mode)", site.url(""));
+        assert_eq!(questions[0]["options"][1]["name"], always);
+        let (questions, last) = ask(&mut turns, &site.url("/json"), 1).await;
+        assert_eq!((questions.len(), last["status"].as_str()), (1, Some("completed")));
+        let (questions, last) = ask(&mut turns, &site.url("/html"), 1).await;
+        assert_eq!((questions.len(), last["status"].as_str()), (0, Some("completed")));
+        let (questions, _) = ask(&mut turns, &other.url("/json"), 1).await;
+        assert_eq!(questions.len(), 1, "another server");
+        turns.harness.end().await;
+    }
+}
+
+fn layers(text: &str) -> Layers {
+    let mut layers = Layers::default();
+    layers.add("test", text, Owner::User).unwrap();
+    layers
+}
+
+#[tokio::test]
+async fn rules_are_about_addresses() {
+    let site = Site::start().await;
+    let rules = "permissions: {deny: ['fetch(http://127.0.0.1/secret*)'], ask: ['fetch(http://127.0.0.1/ask*)'], \
+                 allow: ['fetch(http://127.0.0.1:PORT/*)']}";
+    let rules = layers(&rules.replace("PORT", &site.port.to_string())).rules;
+    let mut turns = Turns::new(Setup { mode: "ask", rules, ..reaching(&site) }).await;
+    for (path, expected, questions) in [
+        ("/secret/x", Some("deny_rule"), 0),
+        ("/%73ecret/x", Some("deny_rule"), 0),
+        ("/a/../secret", Some("deny_rule"), 0),
+        ("/ask/me", None, 1),
+        ("/other", None, 0),
+    ] {
+        let before = site.asked();
+        let (asked, last) = ask(&mut turns, &site.url(path), 0).await;
+        assert_eq!((last["_meta"]["modegate/denied"].as_str(), asked.len()), (expected, questions), "{path}");
+        assert_eq!(site.asked() - before, usize::from(expected.is_none()), "{path}");
+    }
+    turns.harness.end().await;
+}
+
+/// By a proxy, what is refused by number or name stays refused; what a name leads to is the proxy's to say.
+#[tokio::test]
+async fn a_proxy_is_asked_for_what_is_public_and_for_nothing_else() {
+    let proxy = Site::start().await;
+    let outward = Outward::new(vec![], Some(format!("http://localhost:{}", proxy.port)));
+    let names = Names::default();
+    let looked_up = Arc::clone(&names.0);
+    let mut turns = Turns::new(with(outward.with_lookup(Arc::new(names)), Limits::default())).await;
+    check(&mut turns, "http://public.example/json", "said").await;
+    assert!(proxy.heads.lock().unwrap()[0].starts_with("GET http://public.example/json "));
+    assert_eq!(*looked_up.lock().unwrap(), ["localhost"], "only the proxy's own name");
+    check(&mut turns, &format!("http://127.0.0.1:{}/json", proxy.port), "only public servers").await;
+    check(&mut turns, "http://localhost/", "only public servers").await;
+    assert_eq!(proxy.asked(), 1);
+    turns.harness.end().await;
+}

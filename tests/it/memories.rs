@@ -1,0 +1,252 @@
+//! What is remembered of a folder: by whom it is seen, what bounds it, and what happens where it cannot be kept.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use modegate::ids::Source;
+use modegate::store::Location;
+use rusqlite::Connection;
+use serde_json::json;
+
+use crate::support::Setup;
+use crate::turns::{Turns, text};
+
+fn in_file(dir: &Arc<tempfile::TempDir>, mode: &'static str) -> Setup {
+    let store = Location::File(file_of(dir));
+    Setup { mode, store, dir: Some(Arc::clone(dir)), source: Source::counted(), ..Setup::default() }
+}
+
+fn file_of(dir: &Arc<tempfile::TempDir>) -> PathBuf {
+    dir.path().join("store.db")
+}
+
+fn folder() -> Arc<tempfile::TempDir> {
+    Arc::new(tempfile::tempdir().unwrap())
+}
+
+fn rows(file: &Path) -> i64 {
+    let connection = Connection::open(file).unwrap();
+    connection.query_row("SELECT count(*) FROM memories", [], |row| row.get(0)).unwrap()
+}
+
+/// The same calls give the same answers, wherever the record is kept (D18).
+#[tokio::test]
+async fn what_is_remembered_can_be_listed_found_changed_and_forgotten() {
+    let dir = folder();
+    let at = "1970-01-01 00:00:00";
+    for (setup, until) in [
+        (in_file(&dir, "code"), ""),
+        (
+            Setup { mode: "code", ..Setup::default() },
+            " It is kept until Modegate ends, because the record is in memory only.",
+        ),
+    ] {
+        let mut turns = Turns::new(setup).await;
+        for (tool, arguments, expected) in [
+            ("get_memories", json!({}), "[There are no such memories.]".to_owned()),
+            (
+                "add_memory",
+                json!({ "text": " Tests run with `just test`. ", "category": "Build" }),
+                format!("Remembered as mem_1.{until}"),
+            ),
+            (
+                "add_memory",
+                json!({ "text": "Straße: the team says du" }),
+                format!("Remembered as mem_2.{until}"),
+            ),
+            (
+                "get_memories",
+                json!({}),
+                format!(
+                    "mem_1 [Build] ({at}): Tests run with `just test`.\nmem_2 ({at}): Straße: the team says du\n"
+                ),
+            ),
+            (
+                "get_memories",
+                json!({ "category": "build" }),
+                format!("mem_1 [Build] ({at}): Tests run with `just test`.\n"),
+            ),
+            (
+                "search_memories",
+                json!({ "query": "TESTS build" }),
+                format!("mem_1 [Build] ({at}): Tests run with `just test`.\n"),
+            ),
+            ("search_memories", json!({ "query": "nothing" }), "[There are no such memories.]".into()),
+            (
+                "update_memory",
+                json!({ "id": "mem_1", "category": "" }),
+                format!("It is now: mem_1 ({at}): Tests run with `just test`."),
+            ),
+            (
+                "update_memory",
+                json!({ "id": "mem_2", "text": "du", "category": "tone" }),
+                format!("It is now: mem_2 [tone] ({at}): du"),
+            ),
+            ("delete_memory", json!({ "id": "mem_2" }), format!("Forgotten: mem_2 [tone] ({at}): du")),
+            ("add_memory", json!({ "text": "new" }), format!("Remembered as mem_3.{until}")),
+        ] {
+            assert_eq!(turns.told(tool, arguments.clone()).await, expected, "{tool} {arguments}");
+        }
+        turns.harness.end().await;
+    }
+    assert_eq!(rows(&file_of(&dir)), 2);
+}
+
+#[tokio::test]
+async fn sessions_of_one_folder_remember_the_same_and_those_of_another_do_not() {
+    let dir = folder();
+    let mut turns = Turns::new(in_file(&dir, "code")).await;
+    turns.told("add_memory", json!({ "text": "one" })).await;
+    let first = turns.session.clone();
+    turns.session = turns.harness.session().await;
+    assert!(turns.told("get_memories", json!({})).await.contains("): one\n"), "another session");
+    // Deleting the session that made it leaves it.
+    turns.harness.call("session/delete", json!({ "sessionId": first })).await;
+    let elsewhere = dir.path().canonicalize().unwrap().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let answer = turns.harness.call("session/new", json!({ "cwd": elsewhere, "mcpServers": [] })).await;
+    turns.harness.next().await;
+    turns.session = answer["result"]["sessionId"].as_str().unwrap().to_owned();
+    assert_eq!(turns.told("get_memories", json!({})).await, "[There are no such memories.]");
+    for (tool, arguments) in [
+        ("update_memory", json!({ "id": "mem_1", "text": "x" })),
+        ("delete_memory", json!({ "id": "mem_1" })),
+    ] {
+        assert!(turns.told(tool, arguments).await.starts_with("There is no memory mem_1"), "{tool}");
+    }
+    turns.harness.end().await;
+    let mut turns = Turns::new(in_file(&dir, "plan")).await;
+    assert!(turns.told("get_memories", json!({})).await.contains("): one\n"), "another process, and in plan");
+    turns.harness.end().await;
+}
+
+#[tokio::test]
+async fn what_is_remembered_changes_only_where_the_mode_allows_it_and_the_user_sees_what() {
+    let dir = folder();
+    let mut turns = Turns::new(in_file(&dir, "plan")).await;
+    let (_, last) = turns.call("add_memory", json!({ "text": "one" }), 0).await;
+    assert_eq!(last["_meta"]["modegate/denied"], "access");
+    turns.harness.end().await;
+    assert_eq!(rows(&file_of(&dir)), 0);
+    let mut turns = Turns::new(in_file(&dir, "ask")).await;
+    let (asked, last) = turns.call("add_memory", json!({ "text": "one" }), 2).await;
+    assert_eq!((asked.len(), last["status"].as_str(), rows(&file_of(&dir))), (1, Some("failed"), 0));
+    assert_eq!(text(&asked[0]["toolCall"]), "one");
+    let (asked, last) = turns.call("add_memory", json!({ "text": "one", "category": "c" }), 0).await;
+    assert_eq!((asked.len(), last["status"].as_str(), rows(&file_of(&dir))), (1, Some("completed"), 1));
+    let (asked, _) = turns.call("update_memory", json!({ "id": "mem_1", "text": "two" }), 2).await;
+    let shown = text(&asked[0]["toolCall"]);
+    assert!(shown.starts_with("mem_1 [c] (") && shown.ends_with("): one\n\nnow: two"), "{shown}");
+    let (asked, _) = turns.call("delete_memory", json!({ "id": "mem_1" }), 0).await;
+    assert!(text(&asked[0]["toolCall"]).ends_with("): one"), "what is forgotten is shown");
+    assert_eq!(rows(&file_of(&dir)), 0);
+    turns.harness.end().await;
+}
+
+#[tokio::test]
+async fn memories_are_bounded() {
+    let dir = folder();
+    let mut turns = Turns::new(in_file(&dir, "code")).await;
+    for (tool, arguments, why) in [
+        (
+            "add_memory",
+            json!({ "text": "x".repeat(2001) }),
+            "text has 2001 characters; at most 2000 are kept",
+        ),
+        ("add_memory", json!({ "text": " " }), "text is empty"),
+        ("add_memory", json!({ "text": "x", "category": "c".repeat(61) }), "category has 61 characters"),
+        ("update_memory", json!({ "id": "mem_1" }), "give text or category"),
+        ("update_memory", json!({ "id": "1; DROP", "text": "x" }), "There is no memory 1; DROP"),
+        ("search_memories", json!({ "query": " " }), "query has no words"),
+        ("get_memories", json!({ "after": "mem_9" }), "There is no memory mem_9"),
+    ] {
+        let told = turns.told(tool, arguments).await;
+        assert!(told.contains(why), "{told}");
+    }
+    assert_eq!(rows(&file_of(&dir)), 0);
+    turns.told("add_memory", json!({ "text": "é".repeat(2000) })).await;
+    let fill = "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 200) \
+                INSERT INTO memories (folder, text, created_at, updated_at) SELECT folder, text, 1, 1 FROM n, memories";
+    assert_eq!(Connection::open(file_of(&dir)).unwrap().execute(fill, []).unwrap(), 199);
+    assert!(
+        turns
+            .told("add_memory", json!({ "text": "x" }))
+            .await
+            .contains("There are 200 memories of this folder")
+    );
+    turns.told("delete_memory", json!({ "id": "mem_1" })).await;
+    assert_eq!(turns.told("add_memory", json!({ "text": "x" })).await, "Remembered as mem_201.");
+    turns.harness.end().await;
+}
+
+/// Nothing is lost without a word: where it cannot be kept, the model is told that it is not.
+#[tokio::test]
+async fn a_record_that_cannot_be_written_is_said_and_nothing_is_remembered() {
+    let dir = folder();
+    let file = file_of(&dir);
+    let mut turns = Turns::new(in_file(&dir, "code")).await;
+    let add = json!({ "text": "one" });
+    let other = Connection::open(&file).unwrap();
+    turns.told("get_memories", json!({})).await;
+    other.execute_batch("ALTER TABLE memories RENAME TO away").unwrap();
+    for (tool, arguments) in [("add_memory", add.clone()), ("get_memories", json!({}))] {
+        let told = turns.told(tool, arguments).await;
+        assert!(told.starts_with("Memories cannot be used, and nothing was changed: "), "{told}");
+    }
+    other.execute_batch("ALTER TABLE away RENAME TO memories").unwrap();
+    assert_eq!(turns.told("add_memory", add.clone()).await, "Remembered as mem_1.");
+    turns.harness.end().await;
+    // A file that is used by nobody because it cannot be.
+    other.pragma_update(None, "user_version", 999).unwrap();
+    let mut turns = Turns::new(in_file(&dir, "code")).await;
+    for (tool, arguments) in [("add_memory", add), ("get_memories", json!({}))] {
+        let told = turns.told(tool, arguments).await;
+        assert!(told.contains("nothing was changed") && told.contains("newer version"), "{told}");
+    }
+    turns.harness.end().await;
+    assert_eq!(rows(&file), 1);
+}
+
+#[test]
+fn a_user_lists_and_deletes_what_is_remembered() {
+    let dir = folder();
+    let work = dir.path().canonicalize().unwrap().join("work");
+    std::fs::create_dir(&work).unwrap();
+    let script = [
+        json!({ "tool_call": { "id": "a", "name": "add_memory", "arguments": { "text": "one\u{1b}[2J\nline", "category": "c" } } }),
+        json!({ "stop": "done" }),
+        json!({ "text": "Done." }),
+        json!({ "stop": "done" }),
+    ];
+    let file = dir.path().join("script.jsonl");
+    std::fs::write(&file, script.map(|line| format!("{line}\n")).concat()).unwrap();
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
+            .args(arguments)
+            .args(["--store", file_of(&dir).to_str().unwrap()])
+            .current_dir(&work)
+            .env("HOME", dir.path())
+            .output()
+            .unwrap();
+        (
+            output.status.code().unwrap(),
+            String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let model = format!("scripted:{}", file.display());
+    let (code, said) = run(&["--model", &model, "--mode", "code", "-p", "go"]);
+    assert_eq!(code, 0, "{said}");
+    let (_, listed) = run(&["memories", "list"]);
+    assert!(listed.starts_with("mem_1  ") && listed.ends_with("[c] one[2J\n    line\n"), "{listed:?}");
+    let (_, listed) = run(&["memories", "list", "--all", "--json"]);
+    let line: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((line["id"].as_str(), line["folder"].as_str()), (Some("mem_1"), work.to_str()));
+    assert_eq!(run(&["memories", "delete", "mem_1"]), (0, "deleted mem_1\n".into()));
+    assert_eq!(
+        run(&["memories", "list"]).1,
+        "Nothing is remembered of this folder; --all lists the others.\n"
+    );
+    let (code, said) = run(&["memories", "delete", "mem_1"]);
+    assert!(code == 1 && said.contains("there is no memory \"mem_1\""), "{said}");
+}
