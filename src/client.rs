@@ -6,9 +6,12 @@
 //! it makes more, and everything else is bounded by the requests in flight.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -16,6 +19,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use crate::acp::{
     RequestPermissionRequest, RequestPermissionResponse, SessionId, SessionNotification, Update,
 };
+pub use request::{ClientRequest, Question};
+
+mod request;
 
 /// Streamed updates that may be on their way before the sender has to wait.
 const STREAM_ROOM: usize = 256;
@@ -45,13 +51,6 @@ pub enum Outgoing {
     },
 }
 
-/// What the agent may ask of the client.
-#[derive(Debug)]
-pub enum ClientRequest {
-    /// `session/request_permission`.
-    RequestPermission(Box<RequestPermissionRequest>),
-}
-
 /// Why a request to the client has no usable answer. None of these is ever consent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
@@ -64,6 +63,40 @@ pub enum ClientError {
     /// The answer does not have the shape that the protocol gives it.
     #[error("the client's answer is malformed: {0}")]
     Malformed(String),
+    /// The client has not said that it can do this, so it was not asked.
+    #[error("the client cannot do this")]
+    NotOffered,
+    /// The answer did not come in time, and the question was taken back.
+    #[error("the client did not answer within {} s", .0.as_secs_f64())]
+    Late(Duration),
+}
+
+/// What a client can do, each by itself, as its `initialize` said (F1, E1). Without one nobody is there: nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a capability of its own")]
+pub struct Abilities {
+    /// Somebody is there who can be asked for permission, which every client is.
+    pub answers: bool,
+    /// `fs/read_text_file`.
+    pub reads: bool,
+    /// `fs/write_text_file`.
+    pub writes: bool,
+    /// `terminal/*`.
+    pub terminals: bool,
+    /// `elicitation/create` with a form.
+    pub forms: bool,
+    /// `elicitation/create` with an address.
+    pub urls: bool,
+}
+
+/// A request that has no answer yet. Dropping it takes it back.
+#[derive(Debug)]
+pub struct Open<A> {
+    id: u64,
+    client: Client,
+    /// None once the answer is here, or nobody can give it any more.
+    answer: Option<oneshot::Receiver<Result<Value, ClientError>>>,
+    kind: PhantomData<fn() -> A>,
 }
 
 /// The sending end. Cheap to clone.
@@ -110,6 +143,17 @@ impl Client {
         (id, answer)
     }
 
+    /// Asks anything else of the client. Dropped without an answer, the question is taken back.
+    pub fn ask<Q: Question>(&self, question: Q) -> Open<Q::Answer> {
+        let (id, answer) = self.request(question.into());
+        Open { id, client: self.clone(), answer: Some(answer), kind: PhantomData }
+    }
+
+    /// Asks for something whose answer makes no difference any more.
+    pub fn tell<Q: Question>(&self, question: Q) {
+        drop(self.request(question.into()));
+    }
+
     /// Takes a request back: whatever the client still says to it is void, and its answer is [`ClientError::Gone`].
     pub fn withdraw(&self, id: u64) {
         let _ = self.outgoing.send(Outgoing::Withdraw(id));
@@ -126,5 +170,93 @@ impl Client {
         // With the client gone the reply is dropped here, and the answer is that nobody is there.
         let _ = self.outgoing.send(Outgoing::Request { id, request, reply });
         (id, answer)
+    }
+}
+
+impl<A: DeserializeOwned> Open<A> {
+    /// Waits for the answer. May be given up and asked again; after an answer nobody is there.
+    ///
+    /// # Errors
+    /// The client refuses, is gone, or says something else than what the protocol has for it.
+    pub async fn answer(&mut self) -> Result<A, ClientError> {
+        let Some(receiver) = &mut self.answer else { return Err(ClientError::Gone) };
+        let answer = receiver.await;
+        self.answer = None;
+        let answer = answer.unwrap_or(Err(ClientError::Gone))?;
+        serde_json::from_value(answer).map_err(|error| ClientError::Malformed(error.to_string()))
+    }
+
+    /// Waits for the answer, and takes the question back when it does not come in time.
+    ///
+    /// # Errors
+    /// As for [`Self::answer`], and that it is late.
+    pub async fn within(mut self, bound: Duration) -> Result<A, ClientError> {
+        tokio::time::timeout(bound, self.answer()).await.unwrap_or(Err(ClientError::Late(bound)))
+    }
+
+    /// Waits for the answer, and leaves the question standing when it does not come in time.
+    ///
+    /// # Errors
+    /// As for [`Self::within`].
+    pub async fn for_a_while(mut self, bound: Duration) -> Result<A, ClientError> {
+        let answer = tokio::time::timeout(bound, self.answer()).await;
+        self.answer = None;
+        answer.unwrap_or(Err(ClientError::Late(bound)))
+    }
+}
+
+impl<A> Drop for Open<A> {
+    fn drop(&mut self) {
+        if self.answer.is_some() {
+            self.client.withdraw(self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acp::{ReadTextFileRequest, ReadTextFileResponse};
+
+    fn read() -> ReadTextFileRequest {
+        ReadTextFileRequest::new(SessionId::new("s"), "/a")
+    }
+
+    fn reply(end: &mut ClientEnd) -> oneshot::Sender<Result<Value, ClientError>> {
+        match end.try_recv() {
+            Ok(Outgoing::Request { reply, .. }) => reply,
+            other => panic!("no request: {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_has_the_shape_of_its_question_or_is_an_error() {
+        let (client, mut end) = channel();
+        for (said, expected) in [
+            (Ok(serde_json::json!({ "content": "x" })), Ok(ReadTextFileResponse::new("x"))),
+            (Err(ClientError::Refused("no".into())), Err(ClientError::Refused("no".into()))),
+            (Ok(Value::Null), Err(ClientError::Malformed(String::new()))),
+        ] {
+            let mut open = client.ask(read());
+            reply(&mut end).send(said).unwrap();
+            match (open.answer().await, expected) {
+                (Err(ClientError::Malformed(_)), Err(ClientError::Malformed(_))) => {}
+                (answer, expected) => assert_eq!(answer, expected),
+            }
+            drop(open);
+            assert!(end.try_recv().is_err(), "what was answered is not taken back");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_question_that_is_given_up_is_taken_back_and_one_to_nobody_ends_at_once() {
+        let (client, mut end) = channel();
+        let late = client.ask(read()).within(Duration::ZERO).await;
+        assert_eq!(late, Err(ClientError::Late(Duration::ZERO)));
+        let nobody = reply(&mut end);
+        assert!(matches!(end.try_recv(), Ok(Outgoing::Withdraw(0))));
+        assert!(nobody.is_closed(), "its answer is void");
+        drop(end);
+        assert_eq!(client.ask(read()).answer().await, Err(ClientError::Gone));
     }
 }

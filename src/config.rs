@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::acp::SessionModeId;
 use crate::agent::{Policy, PolicyOf, Surroundings, Whom};
+use crate::client::Abilities;
 use crate::http::outward::Outward;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
@@ -193,6 +194,7 @@ impl Config {
             model,
             catalogue: Arc::clone(&catalogue),
             compactions: false,
+            abilities: Abilities::default(),
             sources: Arc::new(sources),
             store,
             source,

@@ -143,6 +143,12 @@ fn take<O: Write, P: Write>(view: &mut View<'_, O, P>, message: Outgoing) -> std
             let _ = reply.send(Err(ClientError::Gone));
             Ok(())
         }
+        // Nothing else was offered, and nobody is there.
+        Outgoing::Request { reply, .. } => {
+            // Whoever asked may be gone already.
+            let _ = reply.send(Err(ClientError::Gone));
+            Ok(())
+        }
         // There is no connection whose calls could be answered, and a request that was denied is not open.
         Outgoing::Answer { .. } | Outgoing::Withdraw(_) => Ok(()),
     }

@@ -15,11 +15,17 @@ use crate::sandbox::Confinement;
 #[cfg(target_os = "linux")]
 mod children;
 #[cfg(target_os = "linux")]
+mod meeting;
+#[cfg(target_os = "linux")]
 pub mod orphans;
 #[cfg(target_os = "linux")]
 mod supervised;
 #[cfg(target_os = "linux")]
 pub mod supervisor;
+#[cfg(target_os = "linux")]
+pub mod wrapper;
+#[cfg(target_os = "linux")]
+pub use meeting::Meeting;
 #[cfg(target_os = "linux")]
 pub use supervised::Process;
 
@@ -30,7 +36,7 @@ pub mod trial;
 #[cfg(any(not(target_os = "linux"), test))]
 mod plain;
 #[cfg(not(target_os = "linux"))]
-pub use plain::Process;
+pub use plain::{Meeting, Process};
 
 /// Starts processes. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -39,6 +45,17 @@ pub struct Processes {
     binary: PathBuf,
     /// Where a read-only command's own folder is made.
     scratch: PathBuf,
+}
+
+/// How a command is started by somebody else, in a terminal of theirs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invitation {
+    /// The program: this binary.
+    pub program: PathBuf,
+    /// What it is told first; what follows is for people only.
+    pub argument: &'static str,
+    /// Variables that are to be set.
+    pub settings: Vec<(String, String)>,
 }
 
 /// What is to be started.
@@ -119,6 +136,8 @@ struct Order {
     confinement: Confinement,
     /// What a read-only command may write: made for it, and taken away again.
     own_folder: Option<PathBuf>,
+    /// Where it works, where that is not where its supervisor was started.
+    cwd: Option<PathBuf>,
     keeps_terminal: bool,
 }
 

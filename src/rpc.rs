@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::acp::CancelRequestNotification;
 use crate::agent::Agent;
-use crate::client::{Client, ClientEnd, ClientError, ClientRequest, Outgoing};
+use crate::client::{Client, ClientEnd, ClientError, Outgoing};
 use crate::error::AgentError;
 use crate::transport::{Line, Transport};
 use incoming::Incoming;
@@ -269,11 +269,7 @@ impl Connection {
                     return None;
                 }
                 self.pending.insert(id, reply);
-                let ClientRequest::RequestPermission(params) = request;
-                Some(line(&Envelope {
-                    id: Some(id),
-                    ..Envelope::new("session/request_permission", &*params)
-                }))
+                Some(line(&Envelope { id: Some(id), ..Envelope::new(request.method(), &request) }))
             }
             Outgoing::Withdraw(id) => {
                 self.pending.remove(&id)?;

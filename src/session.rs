@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::acp::{Meta, PlanEntry, SessionId, SessionModeId, ToolCallId};
 use crate::chain::Head;
+use crate::client::Abilities;
 use crate::event::{Compaction, SessionEvent, ToolCallEvent};
 use crate::gate::Ended;
 use crate::ids::Source;
@@ -83,6 +84,8 @@ pub struct Shared {
     pub catalogue: Arc<Catalogue>,
     /// The client takes updates about compactions.
     pub compactions: bool,
+    /// What the client can do.
+    pub abilities: Abilities,
     /// What system prompts are made of.
     pub sources: Arc<Sources>,
     /// The record.

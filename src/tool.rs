@@ -23,18 +23,23 @@ use crate::model::ToolOffer;
 use crate::permission::{Address, CallFacts, Commands, Effect, Target};
 use crate::workspace::{Changes, FileError, Stamp, Workspace};
 pub use content::ToolContent;
+pub use editor::{Editor, Elicited};
 pub use job::Job;
 pub use shadow::SharedShadow;
 pub use switch_mode::Proposal;
+use terminal::Terminal;
 pub use toolset::{Toolset, effect_of, unknown_tool};
 
 pub mod content;
 
 mod apply_patch;
+mod ask_user;
+mod buffers;
 mod command_line;
 mod delete_file;
 mod directory_tree;
 mod edit_file;
+pub mod editor;
 pub mod fetch;
 mod find_files;
 pub mod job;
@@ -46,10 +51,12 @@ mod move_file;
 mod read_file;
 mod read_multiple_files;
 mod reading;
+mod saving;
 mod search_files;
 pub mod shadow;
 mod shell;
 mod switch_mode;
+mod terminal;
 mod text;
 mod think;
 mod todo;
@@ -188,6 +195,8 @@ pub struct RunContext {
     pub changes: mpsc::UnboundedSender<Changes>,
     /// By which what a command changes can be told; none: it is not.
     pub shadow: Option<SharedShadow>,
+    /// The way to the client.
+    pub editor: Editor,
 }
 
 /// A tool.
@@ -233,8 +242,8 @@ pub trait PreparedCall: Send + std::fmt::Debug {
         None
     }
 
-    /// What the user is shown when asked for consent. Called only when the call may be asked for.
-    async fn preview(&mut self) -> Result<Vec<ToolContent>, ToolError> {
+    /// What the user is shown when asked for consent. Called only when the call may be asked for; it may read in the editor.
+    async fn preview(&mut self, _editor: &Editor) -> Result<Vec<ToolContent>, ToolError> {
         Ok(Vec::new())
     }
 
@@ -264,7 +273,7 @@ async fn resolve_entry(workspace: &Workspace, path: String) -> Result<Target, To
     blocking(move || Ok(workspace.resolve_entry(&path)?)).await
 }
 
-/// Tools at work off the main thread. For the whole process: a deterministic run waits until there are none.
+/// Tools, and what else a session waits for, at work off the main thread. For the whole process: a deterministic run waits until there are none.
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether a tool is at work off the main thread.
@@ -273,10 +282,12 @@ pub fn is_busy() -> bool {
 }
 
 /// Counts itself while it lives.
-struct AtWork;
+#[derive(Debug)]
+pub struct AtWork;
 
 impl AtWork {
-    fn begin() -> Self {
+    /// Counts work off the main thread, until it is dropped.
+    pub fn begin() -> Self {
         AT_WORK.fetch_add(1, Ordering::AcqRel);
         Self
     }
@@ -353,6 +364,7 @@ mod tests {
                 ("search_files", Effect::Read),
                 ("think", Effect::Session),
                 ("todo", Effect::Session),
+                ("ask_user", Effect::Session),
                 ("switch_mode", Effect::Session),
                 ("write_file", Effect::Edit),
                 ("edit_file", Effect::Edit),

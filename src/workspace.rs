@@ -30,6 +30,7 @@ pub use node::{Changed, Changes, Node, compose};
 pub use restore::RestoreError;
 pub use shadow::Shadow;
 pub use stamp::Stamp;
+pub use witness::Witness;
 
 /// The folders of one session. Cheap to clone.
 #[derive(Debug, Clone)]

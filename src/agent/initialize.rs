@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use super::Agent;
 use crate::acp::{
     AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodTerminal, AuthenticateRequest,
-    AuthenticateResponse, Implementation, InitializeRequest, InitializeResponse, McpCapabilities, Meta,
-    PromptCapabilities, ProtocolVersion, SessionAdditionalDirectoriesCapabilities, SessionCapabilities,
-    SessionCloseCapabilities, SessionDeleteCapabilities, SessionForkCapabilities, SessionListCapabilities,
-    SessionResumeCapabilities,
+    AuthenticateResponse, ClientCapabilities, Implementation, InitializeRequest, InitializeResponse,
+    McpCapabilities, Meta, PromptCapabilities, ProtocolVersion, SessionAdditionalDirectoriesCapabilities,
+    SessionCapabilities, SessionCloseCapabilities, SessionDeleteCapabilities, SessionForkCapabilities,
+    SessionListCapabilities, SessionResumeCapabilities,
 };
+use crate::client::Abilities;
 use crate::error::AgentError;
 
 /// The way to authenticate that every client can show: keys come from the environment or from the user's files.
@@ -34,6 +35,7 @@ impl Agent {
         let takes_compactions =
             request.client_capabilities.session.as_ref().is_some_and(|it| it.compaction.is_some());
         self.compactions.store(takes_compactions, Ordering::Relaxed);
+        self.registry().abilities = abilities(&request.client_capabilities);
         // A prompt may have pictures if the model that new sessions have sees them.
         let catalogue = &self.shared.catalogue;
         let images = catalogue.facts(catalogue.default_model()).images;
@@ -60,6 +62,19 @@ impl Agent {
             return Err(AgentError::invalid_params(message, json!({ "validMethods": [ENVIRONMENT, SETUP] })));
         }
         self.catalogue().map(|_| AuthenticateResponse::new())
+    }
+}
+
+/// What the client can do, each by itself (F1, E1).
+fn abilities(client: &ClientCapabilities) -> Abilities {
+    let elicitation = client.elicitation.as_ref();
+    Abilities {
+        answers: true,
+        reads: client.fs.read_text_file,
+        writes: client.fs.write_text_file,
+        terminals: client.terminal,
+        forms: elicitation.is_some_and(|it| it.form.is_some()),
+        urls: elicitation.is_some_and(|it| it.url.is_some()),
     }
 }
 

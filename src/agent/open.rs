@@ -16,6 +16,7 @@ use crate::acp::{
     NewSessionRequest, NewSessionResponse, ResumeSessionRequest, ResumeSessionResponse, SessionId,
     SessionModeId,
 };
+use crate::client::Abilities;
 use crate::error::AgentError;
 use crate::mode::{DEFAULT, Mode, Modes};
 use crate::model::catalogue::Catalogue;
@@ -204,6 +205,7 @@ impl Agent {
         notices.extend(missing.map(str::to_owned));
         notices.extend(told_of(&policy));
         notices.extend(policy.notices.iter().map(|text| format!("{text}\n\n")));
+        let abilities = self.registry().abilities;
         let shared = Shared {
             tools,
             modes: Arc::clone(&policy.modes),
@@ -212,6 +214,8 @@ impl Agent {
             held_to: if policy.problems.is_empty() { None } else { most_restrictive() },
             catalogue,
             compactions: self.compactions.load(Ordering::Relaxed),
+            // A terminal is filled at the client's pace, which no replay can repeat.
+            abilities: Abilities { terminals: abilities.terminals && self.shared.live, ..abilities },
             ..self.shared.clone()
         };
         Opening { workspace, servers: reports, shared, policy, notices }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::acp::{SessionId, SessionModeId};
+use crate::client::Abilities;
 use crate::error::AgentError;
 use crate::session::SessionHandle;
 
@@ -16,6 +17,8 @@ pub(super) struct Registry {
     moving: HashSet<SessionId>,
     /// Tighter modes of sessions that were closed, which could not be recorded.
     held: HashMap<SessionId, Vec<SessionModeId>>,
+    /// What the client can do, as its last `initialize` said.
+    pub(super) abilities: Abilities,
 }
 
 /// The registry as its agent and those who move a session share it.

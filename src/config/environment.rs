@@ -128,6 +128,20 @@ pub fn is_supervisor() -> bool {
     std::env::args_os().nth(1).is_some_and(|argument| argument == crate::process::supervisor::ARGUMENT)
 }
 
+/// Whether this process was started to run a command in a terminal: where a Modegate waits for it. Takes the variable away.
+///
+/// To be called before there is a second thread.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+pub fn socket_of_terminal() -> Option<PathBuf> {
+    use crate::process::wrapper::{ARGUMENT, SOCKET};
+    std::env::args_os().nth(1).filter(|argument| argument == ARGUMENT)?;
+    let socket = std::env::var_os(SOCKET).unwrap_or_default();
+    // SAFETY: this runs first in `main`, while the process has one thread.
+    unsafe { std::env::remove_var(SOCKET) };
+    Some(socket.into())
+}
+
 fn user() -> User {
     let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     User {

@@ -14,7 +14,7 @@ use crate::mode::ToolList;
 use crate::model::Effort;
 use crate::model::catalogue::{Described, PROVIDERS};
 use crate::model::problem::redact;
-use crate::process::shell::Sandbox;
+use crate::process::shell::{Sandbox, TerminalOf};
 use crate::store::Sync;
 
 /// What the user writes.
@@ -90,6 +90,9 @@ pub struct ShellSettings {
     /// Whether the kernel holds what commands write.
     #[serde(default)]
     pub sandbox: Sandbox,
+    /// Whether commands run in terminals of the client's, where it has them.
+    #[serde(default)]
+    pub terminal: TerminalOf,
     /// What read-only commands may read besides.
     #[serde(default)]
     pub read: Vec<PathBuf>,

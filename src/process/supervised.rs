@@ -22,7 +22,8 @@ const MAX_REPORT: usize = 64 * 1024;
 /// A process and all that comes of it. Dropping it ends it, unconfirmed.
 #[derive(Debug)]
 pub struct Process {
-    supervisor: tokio::process::Child,
+    /// None where somebody else has started it.
+    supervisor: Option<tokio::process::Child>,
     control: UnixStream,
     /// Its input, until it is taken.
     input: Option<pipe::Sender>,
@@ -64,18 +65,11 @@ impl Processes {
         ours.set_nonblocking(true)?;
         let mut control = UnixStream::from_std(ours)?;
         let own_folder = self.own_folder(&confinement);
-        let order = Order { program, arguments, confinement, own_folder, keeps_terminal };
-        let order = serde_json::to_vec(&order)?;
-        let length = u32::try_from(order.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let mut line = length.to_le_bytes().to_vec();
-        line.extend(order);
-        // A supervisor that is gone already is learnt of when its reports are read.
-        if let Err(error) = control.write_all(&line).await {
-            tracing::debug!(%error, "a supervisor did not take its order");
-        }
+        let order = Order { program, arguments, confinement, own_folder, cwd: None, keeps_terminal };
+        give(&mut control, &order).await?;
         let receiver = |pipe: io::PipeReader| pipe::Receiver::from_owned_fd(pipe.into());
         Ok(Process {
-            supervisor,
+            supervisor: Some(supervisor),
             control,
             input,
             output: Some(receiver(output)?),
@@ -104,7 +98,40 @@ fn send_ahead(to: &StdStream, is_spoken_to: bool) -> io::Result<Option<pipe::Sen
     Ok(Some(pipe::Sender::from_owned_fd(to_input.into())?))
 }
 
+/// Hands a supervisor its order.
+async fn give(control: &mut UnixStream, order: &Order) -> io::Result<()> {
+    let order = serde_json::to_vec(order)?;
+    let length = u32::try_from(order.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut line = length.to_le_bytes().to_vec();
+    line.extend(order);
+    // A supervisor that is gone already is learnt of when its reports are read.
+    if let Err(error) = control.write_all(&line).await {
+        tracing::debug!(%error, "a supervisor did not take its order");
+    }
+    Ok(())
+}
+
 impl Process {
+    /// The near end of a supervisor that somebody else has started, and that has come here. Its output is theirs.
+    ///
+    /// # Errors
+    /// The order is too long.
+    pub(super) async fn of_guest(mut control: UnixStream, order: &Order) -> io::Result<Self> {
+        // A supervisor that is gone already is learnt of when its reports are read.
+        let _ = control.write_all(&[AHEAD]).await;
+        give(&mut control, order).await?;
+        Ok(Self {
+            supervisor: None,
+            control,
+            input: None,
+            output: None,
+            errors: None,
+            report: Vec::new(),
+            left_behind: None,
+            over: false,
+        })
+    }
+
     /// Its output and its input, once, if it was started to be spoken to. Its output is then no event.
     pub fn take_speech(&mut self) -> Option<Speech> {
         let (to, from) = (self.input.take()?, self.output.take()?);
@@ -126,7 +153,7 @@ impl Process {
                     return Some(event);
                 }
                 self.over = true;
-                orphans::forget(self.supervisor.id());
+                orphans::forget(self.id());
                 return Some(Event::Gone { left_behind, confirmed: true });
             }
             let mut report = [0; 1024];
@@ -151,7 +178,11 @@ impl Process {
                     // It was ended before it could say that it is done.
                     _ => {
                         self.over = true;
-                        orphans::forget(self.supervisor.id());
+                        orphans::forget(self.id());
+                        if self.supervisor.is_none() {
+                            // What it leaves behind is nobody's here.
+                            return Some(Event::Gone { left_behind: 0, confirmed: false });
+                        }
                         let ended = tokio::task::spawn_blocking(orphans::end_all).await;
                         return Some(Event::Gone { left_behind: 0, confirmed: ended.unwrap_or(false) });
                     }
@@ -172,9 +203,9 @@ impl Process {
         let _ = self.control.shutdown().await;
     }
 
-    /// The supervisor's process id, while it runs.
+    /// The supervisor's process id, while it runs here.
     pub fn id(&self) -> Option<u32> {
-        self.supervisor.id()
+        self.supervisor.as_ref().and_then(tokio::process::Child::id)
     }
 
     /// What is in the pipes already.
@@ -209,6 +240,6 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        orphans::forget(self.supervisor.id());
+        orphans::forget(self.id());
     }
 }

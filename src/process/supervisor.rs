@@ -29,19 +29,26 @@ pub const ARGUMENT: &str = "__supervise";
 
 /// Runs a command to its end and the end of all that came of it. `connection` leads to whoever ordered it.
 pub fn run(connection: OwnedFd) -> ExitCode {
-    let connection = UnixStream::from(connection);
-    match supervise(&connection) {
-        Ok(()) => ExitCode::SUCCESS,
+    match serve(&UnixStream::from(connection), None) {
+        Some(_) => ExitCode::SUCCESS,
+        None => ExitCode::FAILURE,
+    }
+}
+
+/// The same, and also the end of `starter` ends everything. Says how the command ended; none: it was not run.
+pub(super) fn serve(connection: &UnixStream, starter: Option<&UnixStream>) -> Option<Exit> {
+    match supervise(connection, starter) {
+        Ok(exit) => Some(exit),
         Err(error) => {
             // With nobody to tell there is nothing to be said.
-            let _ = report(&connection, &Report::Failed(error.to_string()));
-            let _ = report(&connection, &Report::Gone { left_behind: 0 });
-            ExitCode::FAILURE
+            let _ = report(connection, &Report::Failed(error.to_string()));
+            let _ = report(connection, &Report::Gone { left_behind: 0 });
+            None
         }
     }
 }
 
-fn supervise(connection: &UnixStream) -> io::Result<()> {
+fn supervise(connection: &UnixStream, starter: Option<&UnixStream>) -> io::Result<Exit> {
     let (order, input) = read_order(connection).map_err(|_| {
         io::Error::other("this is how Modegate starts commands; there is nothing here for people")
     })?;
@@ -49,12 +56,16 @@ fn supervise(connection: &UnixStream) -> io::Result<()> {
     if let Some(folder) = &order.own_folder {
         DirBuilder::new().mode(0o700).create(folder)?;
     }
-    let done = run_order(connection, &order, input);
+    let done = run_order(connection, starter, &order, input);
     if let Some(folder) = &order.own_folder {
         remove(folder);
     }
     match done {
-        Ok(left_behind) => report(connection, &Report::Gone { left_behind }).or(Ok(())),
+        Ok((exit, left_behind)) => {
+            // Whoever ordered it may be gone.
+            let _ = report(connection, &Report::Gone { left_behind });
+            Ok(exit)
+        }
         Err(error) => Err(error),
     }
 }
@@ -81,11 +92,16 @@ fn read_order(mut connection: &UnixStream) -> io::Result<(Order, Option<OwnedFd>
     Ok((serde_json::from_slice(&order)?, input))
 }
 
-/// Returns how many processes the command had left behind.
-fn run_order(connection: &UnixStream, order: &Order, input: Option<OwnedFd>) -> io::Result<usize> {
+/// Returns how the command ended, and how many processes it had left behind.
+fn run_order(
+    connection: &UnixStream,
+    starter: Option<&UnixStream>,
+    order: &Order,
+    input: Option<OwnedFd>,
+) -> io::Result<(Exit, usize)> {
     let signals = kernel::child_signals()?;
     let mut children = Children::open()?;
-    let epoll = waiting(connection, &signals)?;
+    let epoll = waiting(connection, starter, &signals)?;
     let (mut problem, tell_problem) = io::pipe()?;
     let child = match kernel::fork()? {
         Fork::Child => become_command(order, input, tell_problem),
@@ -98,8 +114,9 @@ fn run_order(connection: &UnixStream, order: &Order, input: Option<OwnedFd>) -> 
         end_all(&mut children, child);
         return Err(io::Error::other(text));
     }
-    watch(&epoll, connection, &signals, child);
-    Ok(end_all(&mut children, child))
+    let exit = watch(&epoll, connection, &signals, child);
+    let left_behind = end_all(&mut children, child);
+    Ok((exit.unwrap_or(Exit::Signal(Signal::KILL.as_raw())), left_behind))
 }
 
 /// Confines this process and becomes the command; or says why not, and ends.
@@ -107,6 +124,9 @@ fn become_command(order: &Order, input: Option<OwnedFd>, mut tell_problem: io::P
     let problem = prepare(order).err().unwrap_or_else(|| {
         let mut command = Command::new(&order.program);
         command.args(&order.arguments).stdin(input.map_or_else(Stdio::null, Stdio::from));
+        if let Some(cwd) = &order.cwd {
+            command.current_dir(cwd);
+        }
         if let Some(folder) = &order.own_folder {
             command.env("TMPDIR", folder);
         }
@@ -136,20 +156,26 @@ fn prepare(order: &Order) -> Result<(), String> {
 /// What there is to wait for.
 const TOLD: u64 = 0;
 const DIED: u64 = 1;
+const LEFT: u64 = 2;
 
 /// What is waited on: not `poll`, which a command could make impossible by a limit on descriptors.
-fn waiting(connection: &UnixStream, signals: &OwnedFd) -> io::Result<OwnedFd> {
+fn waiting(connection: &UnixStream, starter: Option<&UnixStream>, signals: &OwnedFd) -> io::Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, connection, epoll::EventData::new_u64(TOLD), epoll::EventFlags::IN)?;
     epoll::add(&epoll, signals, epoll::EventData::new_u64(DIED), epoll::EventFlags::IN)?;
+    if let Some(starter) = starter {
+        // It says nothing: only its end is of interest.
+        epoll::add(&epoll, starter, epoll::EventData::new_u64(LEFT), epoll::EventFlags::IN)?;
+    }
     Ok(epoll)
 }
 
-/// Waits until the command is over or is to end. Adopted children that end are buried on the way.
-fn watch(epoll: &OwnedFd, connection: &UnixStream, signals: &OwnedFd, child: Pid) {
+/// Waits until the command is over, and says how it ended, or until it is to end. Adopted children that end are buried on the
+/// way.
+fn watch(epoll: &OwnedFd, connection: &UnixStream, signals: &OwnedFd, child: Pid) -> Option<Exit> {
     loop {
         let mut ready =
-            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(TOLD) }; 2];
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(TOLD) }; 3];
         // Interrupted, nothing is ready, and everything is looked at again.
         let count = epoll::wait(epoll, &mut ready[..], None).unwrap_or(0);
         let is_ready = |what| ready[..count].iter().any(|event| event.data.u64() == what);
@@ -158,9 +184,10 @@ fn watch(epoll: &OwnedFd, connection: &UnixStream, signals: &OwnedFd, child: Pid
             let _ = rustix::io::read(signals, &mut [0; 1024]);
             while let Ok(Some((pid, status))) = process::wait(WaitOptions::NOHANG) {
                 if pid == child {
+                    let exit = exit(status.as_raw());
                     // Whoever ordered it may be gone.
-                    let _ = report(connection, &Report::Exited(exit(status.as_raw())));
-                    return;
+                    let _ = report(connection, &Report::Exited(exit));
+                    return Some(exit);
                 }
             }
         }
@@ -172,8 +199,11 @@ fn watch(epoll: &OwnedFd, connection: &UnixStream, signals: &OwnedFd, child: Pid
                     let _ = process::kill_process_group(child, Signal::TERM);
                 }
                 Ok(1) => {}
-                _ => return,
+                _ => return None,
             }
+        }
+        if is_ready(LEFT) {
+            return None;
         }
     }
 }

@@ -27,8 +27,8 @@ use crate::client::Client;
 use crate::error::AgentError;
 use crate::gate::Gate;
 use crate::store::Row;
-use crate::tool::SharedShadow;
 use crate::tool::mcp::ServerEvent;
+use crate::tool::{Editor, SharedShadow};
 use crate::workspace::Changes;
 
 /// Prompts that may wait behind the running one.
@@ -38,6 +38,8 @@ pub(super) struct Actor {
     pub(super) session: Session,
     pub(super) shared: Shared,
     pub(super) client: Client,
+    /// By which tools reach the client.
+    pub(super) editor: Editor,
     /// What is running, by permit.
     pub(super) gate: Gate,
     /// Questions to the user that are open, by the id of the request to the client.
@@ -162,10 +164,12 @@ impl Actor {
         client: Client,
         servers: mpsc::UnboundedReceiver<ServerEvent>,
     ) -> Self {
+        let editor = Editor::new(client.clone(), session.id.clone(), shared.abilities);
         Self {
             session,
             shared,
             client,
+            editor,
             gate: Gate::default(),
             questions: HashMap::new(),
             answers: FuturesUnordered::new(),

@@ -47,12 +47,12 @@ impl Turn {
             (Err(error), _) => return self.failed(id, error.to_string()).await,
         };
         if matches!(answer, Authorization::Ask) {
-            let preview =
-                match within(prepared.preview(), &self.cancel, &CancellationToken::new(), spec.timeout).await
-                {
-                    Ok(preview) => preview,
-                    Err(error) => return self.failed(id, error.to_string()).await,
-                };
+            let editor = self.editor.for_call(&id);
+            let preview = prepared.preview(&editor);
+            let preview = match within(preview, &self.cancel, &CancellationToken::new(), spec.timeout).await {
+                Ok(preview) => preview,
+                Err(error) => return self.failed(id, error.to_string()).await,
+            };
             answer =
                 self.ask_actor(|reply| TurnMessage::Ask { call: id.clone(), facts, preview, reply }).await?;
         }
@@ -65,7 +65,8 @@ impl Turn {
             Authorization::Granted { permit, known, jobs, shadow } => {
                 let (changes, told) = mpsc::unbounded_channel();
                 let kept = tokio::spawn(keep(self.number, told, self.changes.clone()));
-                let context = RunContext { permit, known, jobs, progress: None, changes, shadow };
+                let editor = self.editor.for_call(&id);
+                let context = RunContext { permit, known, jobs, progress: None, changes, shadow, editor };
                 self.carry_out(id, &spec, prepared, context, kept).await
             }
             answer => self.refused(id, answer).await,

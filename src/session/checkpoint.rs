@@ -18,7 +18,7 @@ use crate::permission::{self, CallFacts, Effect, Target};
 use crate::store::Row;
 use crate::store::checkpoint::{Checkpoint, Found};
 use crate::store::entry::Entry;
-use crate::tool::SharedShadow;
+use crate::tool::{AtWork, SharedShadow};
 use crate::workspace::{Changes, Node, RestoreError, Shadow, Workspace, compose};
 
 /// Who undoes.
@@ -124,6 +124,8 @@ impl Actor {
         }
         let workspace = self.session.workspace.clone();
         let turn = checkpoint.turn;
+        // A deterministic run waits for it.
+        let _at_work = AtWork::begin();
         let done = tokio::task::spawn_blocking(move || put_back(&workspace, checkpoint)).await;
         let outcome = done.map_err(|error| {
             tracing::error!(%error, "undoing panicked");

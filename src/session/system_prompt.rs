@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::history::neutralise;
+use crate::tool::AtWork;
 
 /// The file in which people write down what agents should know.
 const FILE: &str = "AGENTS.md";
@@ -56,6 +57,8 @@ struct Place {
 /// Makes the prompt for sessions in a directory; `now` is in milliseconds since 1970.
 pub async fn make(sources: &Sources, cwd: &Path, now: i64) -> Arc<str> {
     let (user_file, folder) = (sources.user_file.clone(), cwd.to_owned());
+    // A deterministic run waits for it.
+    let _at_work = AtWork::begin();
     let looking = tokio::task::spawn_blocking(move || look(user_file.as_deref(), &folder));
     let place = if let Ok(Ok(place)) = tokio::time::timeout(PATIENCE, looking).await {
         place

@@ -19,7 +19,7 @@ use crate::acp::{MessageId, StopReason, ToolCallId, ToolKind};
 use crate::client::Client;
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, Model, ModelError, ModelEvent, ModelId, ModelStop, Reply, Seal};
-use crate::tool::{Location, PreparedCall, SharedShadow, ToolError, ToolSpec, Toolset};
+use crate::tool::{Editor, Location, PreparedCall, SharedShadow, ToolError, ToolSpec, Toolset};
 use crate::workspace::Workspace;
 
 /// What a turn is made of.
@@ -39,6 +39,8 @@ pub(super) struct Turn {
     pub(super) cancel: CancellationToken,
     /// Where room is asked for before there is more to send.
     pub(super) client: Client,
+    /// By which tools reach the client.
+    pub(super) editor: Editor,
     pub(super) actor: mpsc::Sender<TurnMessage>,
     /// Where what calls change is told.
     pub(super) changes: mpsc::UnboundedSender<Change>,

@@ -52,6 +52,7 @@ impl Actor {
             patience: self.shared.patience.unwrap_or_default(),
             cancel: cancel.clone(),
             client: self.client.clone(),
+            editor: self.editor.clone(),
             actor: to_actor,
             changes: self.changes.0.clone(),
             jobs,

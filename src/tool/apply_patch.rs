@@ -5,12 +5,14 @@ use diffy::patch_set::{FileOperation, ParseOptions, PatchKind, PatchSet};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
-use super::shadow::report;
+use super::buffers::Buffers;
+use super::saving::{Planned, Planning, change_text};
 use super::text::{TextFile, check_unchanged, encode};
 use super::{
-    PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments, blocking,
-    effect, resolve_entry,
+    Editor, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+    blocking, resolve_entry,
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -106,7 +108,7 @@ struct Call {
 /// What the patch would do.
 #[derive(Default)]
 struct Plan {
-    changes: Vec<Change>,
+    changes: Vec<Planning>,
     diffs: Vec<ToolContent>,
     /// The first target of each file before and its content after.
     before: Vec<Stamp>,
@@ -124,41 +126,42 @@ impl PreparedCall for Call {
         &self.targets
     }
 
-    async fn preview(&mut self) -> Result<Vec<ToolContent>, ToolError> {
+    async fn preview(&mut self, editor: &Editor) -> Result<Vec<ToolContent>, ToolError> {
         let call = self.clone();
-        let plan = blocking(move || call.plan()).await?;
+        let buffers = Buffers::of(editor, &self.targets, &CancellationToken::new()).await?;
+        let plan = blocking(move || call.plan(&buffers)).await?;
         self.shown = Some(plan.before);
         Ok(plan.diffs)
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let RunContext { permit, known, changes, .. } = context;
-        effect(permit, move |cancel| {
-            let plan = self.plan()?;
+        let (targets, workspace) = (self.targets.clone(), self.workspace.clone());
+        change_text(context, &targets, workspace, move |buffers, known| {
+            let plan = self.plan(buffers)?;
             for (number, (file, before)) in self.files.iter().zip(&plan.before).enumerate() {
                 let name = self.workspace.display(&self.targets[file.at]);
                 let known = known.get(file.at).copied().flatten();
                 let shown = self.shown.as_ref().and_then(|shown| shown.get(number)).copied();
                 check_unchanged(&name, *before, known, shown)?;
             }
-            report(&changes, self.workspace.apply(&plan.changes, cancel)?);
             let text = format!("Applied the patch to {} files.", self.files.len());
-            Ok(ToolOutput { text, content: plan.diffs, seen: plan.seen, ..ToolOutput::default() })
+            let output = ToolOutput { text, content: plan.diffs, seen: plan.seen, ..ToolOutput::default() };
+            Ok(Planned { changes: plan.changes, output })
         })
         .await
     }
 }
 
 impl Call {
-    fn plan(&self) -> Result<Plan, ToolError> {
+    fn plan(&self, buffers: &Buffers) -> Result<Plan, ToolError> {
         let mut plan = Plan::default();
         for file in &self.files {
-            self.plan_file(file, &mut plan)?;
+            self.plan_file(file, buffers, &mut plan)?;
         }
         Ok(plan)
     }
 
-    fn plan_file(&self, file: &File, plan: &mut Plan) -> Result<(), ToolError> {
+    fn plan_file(&self, file: &File, buffers: &Buffers, plan: &mut Plan) -> Result<(), ToolError> {
         let target = self.targets[file.at].clone();
         let name = self.workspace.display(&target);
         if let Operation::Create(_) = file.operation {
@@ -168,10 +171,10 @@ impl Call {
             let new = patched(&name, "", &file.patch)?;
             plan.before.push(Stamp::Absent);
             plan.show(&target, None, &new, self.files.len());
-            plan.write(target, None, new.into_bytes());
+            plan.write(target, None, new.into_bytes(), None);
             return Ok(());
         }
-        let old = TextFile::read(&target)?;
+        let old = buffers.read_to_change(&target)?;
         if old.lossy {
             return Err(ToolError::Failed(format!("{name} is not UTF-8 and is not patched as text.")));
         }
@@ -197,12 +200,12 @@ impl Call {
                     )));
                 }
                 plan.show(&to, Some(&old.text), &new, self.files.len());
-                plan.write(to, Some(&target), bytes);
+                plan.write(to, Some(&target), bytes, Some(&old));
                 plan.remove(target);
             }
             Operation::Modify(_) | Operation::Create(_) => {
                 plan.show(&target, Some(&old.text), &new, self.files.len());
-                plan.write(target, None, bytes);
+                plan.write(target, None, bytes, Some(&old));
             }
         }
         Ok(())
@@ -214,15 +217,18 @@ impl Plan {
         self.diffs.push(ToolContent::diff(&target.path, old, new, files));
     }
 
-    /// `like`: the new file gets the mode bits of this one.
-    fn write(&mut self, target: Target, like: Option<&Target>, content: Vec<u8>) {
+    /// `like`: the new file gets the mode bits of this one. `old`: what stood there before.
+    fn write(&mut self, target: Target, like: Option<&Target>, content: Vec<u8>, old: Option<&TextFile>) {
         self.seen.push((target.path.clone(), Stamp::of(&content)));
-        self.changes.push(Change::Write { target, content, like: like.cloned() });
+        let before = old.map(|old| encode(old.bom, &old.text));
+        let unsaved = old.is_some_and(|old| old.unsaved);
+        let change = Change::Write { target, content, like: like.cloned() };
+        self.changes.push(Planning { change, before, unsaved });
     }
 
     fn remove(&mut self, target: Target) {
         self.seen.push((target.path.clone(), Stamp::Absent));
-        self.changes.push(Change::Remove { target });
+        self.changes.push(Planning { change: Change::Remove { target }, before: None, unsaved: false });
     }
 }
 

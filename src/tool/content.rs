@@ -36,9 +36,24 @@ pub enum ToolContent {
     },
     /// Anything else that the protocol can show: a picture, a sound.
     Block(Box<ContentBlock>),
+    /// A terminal of the client's. It means something only to the client that has it, and only now.
+    Terminal {
+        /// The client's id for it.
+        id: String,
+        /// What is shown where there is no such terminal.
+        shown: Box<ToolContent>,
+    },
 }
 
 impl ToolContent {
+    /// What is shown where there are no terminals of that client.
+    pub fn lasting(&self) -> &Self {
+        match self {
+            Self::Terminal { shown, .. } => shown.lasting(),
+            Self::Text(_) | Self::Diff { .. } | Self::Block(_) => self,
+        }
+    }
+
     /// Text, cut if it is too long.
     pub fn text(text: &str) -> Self {
         Self::Text(clip(text, TEXT).into_owned())
@@ -123,7 +138,7 @@ mod tests {
         let large = "line\n".repeat(20_000);
         let text = |content| match content {
             ToolContent::Text(text) => text,
-            ToolContent::Diff { .. } | ToolContent::Block(_) => panic!("not text"),
+            _ => panic!("not text"),
         };
         let hunks = text(ToolContent::diff(Path::new("/a"), Some(&large), &format!("{large}end\n"), 1));
         assert!(hunks.starts_with("--- /a\n+++ /a\n@@ ") && hunks.ends_with("+end\n"), "{hunks}");

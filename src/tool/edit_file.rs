@@ -4,12 +4,14 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
-use super::shadow::report;
+use super::buffers::Buffers;
+use super::saving::{Planned, Planning, change_text};
 use super::text::{MAX_FILE, TextFile, check_unchanged, encode};
 use super::{
-    PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments, blocking,
-    effect, resolve,
+    Editor, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+    blocking, resolve,
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -78,30 +80,30 @@ impl PreparedCall for Call {
         &self.targets
     }
 
-    async fn preview(&mut self) -> Result<Vec<ToolContent>, ToolError> {
+    async fn preview(&mut self, editor: &Editor) -> Result<Vec<ToolContent>, ToolError> {
         let call = self.clone();
-        let plan = blocking(move || call.plan()).await?;
+        let buffers = Buffers::of(editor, &self.targets, &CancellationToken::new()).await?;
+        let plan = blocking(move || call.plan(&buffers)).await?;
         self.shown = Some(plan.before);
         Ok(vec![plan.diff])
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let RunContext { permit, known, changes, .. } = context;
-        effect(permit, move |cancel| {
-            let plan = self.plan()?;
+        let (targets, workspace) = (self.targets.clone(), self.workspace.clone());
+        change_text(context, &targets, workspace, move |buffers, known| {
+            let plan = self.plan(buffers)?;
             let name = &self.name;
-            let known = known.first().copied().flatten();
-            check_unchanged(name, plan.before, known, self.shown)?;
-            let stamp = Stamp::of(&plan.bytes);
-            let change = Change::Write { target: self.targets[0].clone(), content: plan.bytes, like: None };
-            report(&changes, self.workspace.apply(&[change], cancel)?);
+            check_unchanged(name, plan.before, known.first().copied().flatten(), self.shown)?;
             let times = if plan.count == 1 { "once".into() } else { format!("{} times", plan.count) };
-            Ok(ToolOutput {
+            let output = ToolOutput {
                 text: format!("Edited {name}: replaced {times}."),
                 content: vec![plan.diff],
-                seen: vec![(self.targets[0].path.clone(), stamp)],
+                seen: vec![(self.targets[0].path.clone(), Stamp::of(&plan.bytes))],
                 ..ToolOutput::default()
-            })
+            };
+            let change = Change::Write { target: self.targets[0].clone(), content: plan.bytes, like: None };
+            let planning = Planning { change, before: Some(plan.old), unsaved: plan.unsaved };
+            Ok(Planned { changes: vec![planning], output })
         })
         .await
     }
@@ -110,14 +112,18 @@ impl PreparedCall for Call {
 /// What the edit would do.
 struct Plan {
     before: Stamp,
+    /// What stood there.
+    old: Vec<u8>,
+    /// The editor had changes that were not saved.
+    unsaved: bool,
     bytes: Vec<u8>,
     count: usize,
     diff: ToolContent,
 }
 
 impl Call {
-    fn plan(&self) -> Result<Plan, ToolError> {
-        let file = TextFile::read(&self.targets[0])?;
+    fn plan(&self, buffers: &Buffers) -> Result<Plan, ToolError> {
+        let file = buffers.read_to_change(&self.targets[0])?;
         if file.lossy {
             return Err(ToolError::Failed(format!("{} is not UTF-8 and is not edited as text.", self.name)));
         }
@@ -125,7 +131,8 @@ impl Call {
             .map_err(|reason| ToolError::Failed(format!("{}: {reason}", self.name)))?;
         let bytes = encode(file.bom, &new);
         let diff = ToolContent::diff(&self.targets[0].path, Some(&file.text), &new, 1);
-        Ok(Plan { before: file.stamp, bytes, count, diff })
+        let old = encode(file.bom, &file.text);
+        Ok(Plan { before: file.stamp, old, unsaved: file.unsaved, bytes, count, diff })
     }
 }
 

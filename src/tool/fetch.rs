@@ -14,7 +14,8 @@ use serde_json::Value;
 use url::Url;
 
 use super::{
-    AtWork, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments, blocking,
+    AtWork, Editor, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+    blocking,
 };
 use crate::acp::ToolKind;
 use crate::http::Response;
@@ -153,7 +154,7 @@ impl PreparedCall for Call {
         })
     }
 
-    async fn preview(&mut self) -> Result<Vec<ToolContent>, ToolError> {
+    async fn preview(&mut self, _: &Editor) -> Result<Vec<ToolContent>, ToolError> {
         Ok(vec![ToolContent::text(self.url.as_str())])
     }
 

@@ -8,12 +8,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::Terminal;
 use crate::gate::Permit;
 use crate::process::{Event, Exit, Process};
 
 /// Bytes of output that are kept from the start, and from the end.
 const HEAD: usize = 12 * 1024;
 const TAIL: usize = 24 * 1024;
+
+/// Bytes of output that are kept in all.
+pub const KEPT: usize = HEAD + TAIL;
 
 /// How long a command that was asked to end may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -94,19 +98,22 @@ pub enum Why {
     Time(Duration),
     /// It was stopped by name.
     Stopped,
+    /// It was ended by somebody else: in its terminal, or its supervisor died.
+    Elsewhere,
 }
 
 impl Job {
     /// Takes charge of a process. `limit` is how long it may run.
     pub fn begin(
         (id, line, notes): (String, String, Notes),
-        process: Process,
+        process: impl Into<Running>,
         permit: Permit,
         limit: Option<Duration>,
     ) -> Self {
+        let Running { process, terminal } = process.into();
         let (mailbox, messages) = mpsc::channel(MAILBOX);
         let (count, changes) = watch::channel(Happened::default());
-        let task = Task { process, messages, changed: count, output: Output::default(), end: None };
+        let task = Task { process, terminal, messages, changed: count, output: Output::default(), end: None };
         tokio::spawn(task.run(notes, permit, limit));
         Self { id, line, mailbox, changes }
     }
@@ -152,8 +159,24 @@ impl Job {
     }
 }
 
+/// A process that has begun, and the terminal of the client's in which it runs, if it does.
+#[derive(Debug)]
+pub struct Running {
+    /// The process.
+    pub process: Process,
+    /// Where its output is.
+    pub terminal: Option<Terminal>,
+}
+
+impl From<Process> for Running {
+    fn from(process: Process) -> Self {
+        Self { process, terminal: None }
+    }
+}
+
 struct Task {
     process: Process,
+    terminal: Option<Terminal>,
     messages: mpsc::Receiver<Message>,
     changed: watch::Sender<Happened>,
     output: Output,
@@ -213,6 +236,13 @@ impl Task {
                 },
             }
             self.changed.send_modify(|happened| happened.count += 1);
+        }
+        if end.exit.is_none() && end.why.is_none() && end.failure.is_none() {
+            end.why = Some(Why::Elsewhere);
+        }
+        if let Some(terminal) = self.terminal.take() {
+            // Before the permit goes: what is answered then holds for the terminal, too.
+            self.output.push(terminal.close(end.is_own()).await.as_bytes());
         }
         if end.confirmed {
             drop(permit);
@@ -313,6 +343,7 @@ impl End {
                 parts.push(format!("It was stopped: it took longer than {} s.", limit.as_secs_f64()));
             }
             Some(Why::Stopped) => parts.push("It was stopped as asked.".into()),
+            Some(Why::Elsewhere) => parts.push("It was ended by somebody else.".into()),
             None => {}
         }
         match self.exit {

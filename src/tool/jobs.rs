@@ -8,7 +8,9 @@ use serde_json::Value;
 use super::job::Notes;
 use super::shadow::take_up;
 use super::shell::Start;
-use super::{Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments};
+use super::{
+    Editor, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+};
 use crate::acp::ToolKind;
 use crate::mode::ShellUse;
 use crate::permission::{Commands, Effect, Target};
@@ -82,7 +84,7 @@ impl PreparedCall for RunCall {
         self.start.commands()
     }
 
-    async fn preview(&mut self) -> Result<Vec<ToolContent>, ToolError> {
+    async fn preview(&mut self, _: &Editor) -> Result<Vec<ToolContent>, ToolError> {
         Ok(self.start.preview())
     }
 

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::text::TextFile;
+use super::buffers::Buffers;
 use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -92,13 +92,18 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        let buffers = Buffers::of(&context.editor, &self.targets, &context.permit.cancel).await?;
         effect(context.permit, move |_| {
             let [target] = self.targets;
-            let file = TextFile::read(&target)?;
+            let file = buffers.read(&target)?;
             let limit = self.limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES);
             let mut text = excerpt(&file.text, self.line.unwrap_or(1).max(1), limit)?;
             if file.lossy {
                 text.push_str("\n[The file is not UTF-8: what could not be read shows as \u{fffd}.]");
+            }
+            if let Some(note) = buffers.note(&target) {
+                text.push('\n');
+                text.push_str(&note);
             }
             Ok(ToolOutput { text, seen: vec![(target.path, file.stamp)], ..ToolOutput::default() })
         })

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::text::TextFile;
+use super::buffers::Buffers;
 use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -76,11 +76,12 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        let buffers = Buffers::of(&context.editor, &self.targets, &context.permit.cancel).await?;
         effect(context.permit, move |_| {
             let mut output = ToolOutput::default();
             for target in &self.targets {
                 let name = self.workspace.display(target);
-                let text = match TextFile::read(target) {
+                let text = match buffers.read(target) {
                     Ok(file) if output.text.len() + file.text.len() > MAX_BYTES => {
                         "[Left out: the answer would be too long. Read this file by itself.]".to_owned()
                     }
@@ -91,7 +92,8 @@ impl PreparedCall for Call {
                     Err(error) => format!("[{error}]"),
                 };
                 let newline = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
-                for part in ["=== ", &name, " ===\n", &text, newline] {
+                let note = buffers.note(target).map(|note| note + "\n").unwrap_or_default();
+                for part in ["=== ", &name, " ===\n", &text, newline, &note] {
                     output.text.push_str(part);
                 }
             }

@@ -89,6 +89,10 @@ pub(super) fn report(to: &mpsc::UnboundedSender<Changes>, changes: Changes) {
     }
 }
 
+/// Said of a command that may not begin any more.
+pub(super) const NOT_RUN: &str =
+    "It was not run: its turn was cancelled, or the mode does not allow it any more.";
+
 /// Takes up, before a command begins, what others have changed.
 ///
 /// # Errors
@@ -100,8 +104,7 @@ pub(super) async fn take_up(shadow: &SharedShadow, permit: &Permit) -> Result<()
         () = shadow.take_up(&permit.cancel) => {}
     }
     if permit.cancel.is_cancelled() {
-        let why = "It was not run: its turn was cancelled, or the mode does not allow it any more.";
-        return Err(ToolError::Failed(why.into()));
+        return Err(ToolError::Failed(NOT_RUN.into()));
     }
     Ok(())
 }

@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments};
+use super::{
+    Editor, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::workspace::Workspace;
@@ -90,7 +92,7 @@ impl PreparedCall for Call {
         Some(&self.0)
     }
 
-    async fn preview(&mut self) -> Result<Vec<ToolContent>, ToolError> {
+    async fn preview(&mut self, _: &Editor) -> Result<Vec<ToolContent>, ToolError> {
         Ok(vec![ToolContent::text(&self.0.plan)])
     }
 

@@ -9,7 +9,11 @@ use crate::workspace::{self, FileError, Stamp};
 /// The largest file that is read whole, in bytes.
 pub const MAX_FILE: u64 = 10 * 1024 * 1024;
 
-const BOM: &str = "\u{feff}";
+/// Bytes that are looked at to tell text from anything else.
+const LOOK: usize = 8192;
+
+/// UTF-8's byte order mark.
+pub const BOM: &str = "\u{feff}";
 
 /// The content of a text file, taken apart so that it can be put together again as it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +24,9 @@ pub struct TextFile {
     pub text: String,
     /// Bytes that are not UTF-8 were replaced: the text must not be written back.
     pub lossy: bool,
-    /// Of the file's bytes.
+    /// The editor has changes that are not saved: the text is the editor's.
+    pub unsaved: bool,
+    /// Of the file's bytes, or of what they would be.
     pub stamp: Stamp,
 }
 
@@ -48,7 +54,7 @@ impl TextFile {
         if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
             return Err("UTF-16 text, which is not supported");
         }
-        if bytes.iter().take(8192).any(|byte| *byte == 0) {
+        if bytes.iter().take(LOOK).any(|byte| *byte == 0) {
             return Err("a binary file");
         }
         let (text, lossy) = match String::from_utf8(bytes) {
@@ -56,9 +62,22 @@ impl TextFile {
             Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), true),
         };
         match text.strip_prefix(BOM) {
-            Some(rest) => Ok(Self { bom: true, text: rest.to_owned(), lossy, stamp }),
-            None => Ok(Self { bom: false, text, lossy, stamp }),
+            Some(rest) => Ok(Self { bom: true, text: rest.to_owned(), lossy, unsaved: false, stamp }),
+            None => Ok(Self { bom: false, text, lossy, unsaved: false, stamp }),
         }
+    }
+
+    /// This file as an editor shows it. Editors hide byte order marks and carriage returns, and some do not: what differs in
+    /// nothing else is what is saved, and what does is put as the saved file has it.
+    #[must_use]
+    pub fn shown_as(self, shown: &str) -> Self {
+        let shown = shown.strip_prefix(BOM).unwrap_or(shown);
+        if self.lossy || self.text.replace("\r\n", "\n") == shown.replace("\r\n", "\n") {
+            return self;
+        }
+        let text = self.with_endings(shown);
+        let stamp = Stamp::of(&encode(self.bom, &text));
+        Self { text, unsaved: true, stamp, ..self }
     }
 
     /// Another text with this file's line endings, if they are CRLF throughout.
@@ -71,6 +90,14 @@ impl TextFile {
         let newlines = self.text.matches('\n').count();
         newlines > 0 && self.text.matches("\r\n").count() == newlines
     }
+}
+
+/// Whether a regular file stands there that looks like text.
+pub fn is_text(target: &Target) -> bool {
+    let Ok(mut open) = workspace::open(target) else { return false };
+    let mut head = Vec::new();
+    let read = open.file.by_ref().take(LOOK as u64).read_to_end(&mut head);
+    read.is_ok() && open.metadata.len() <= MAX_FILE && TextFile::decode(head).is_ok()
 }
 
 /// Text with a byte order mark, if there is to be one.
@@ -112,6 +139,19 @@ mod tests {
         assert_eq!(encode(file.bom, &file.with_endings("x\ny\n")), "\u{feff}x\r\ny\r\n".as_bytes());
         let file = TextFile::decode("a\r\nb\n".into()).unwrap();
         assert_eq!(file.with_endings("x\ny"), "x\ny");
+    }
+
+    #[test]
+    fn what_an_editor_shows_is_the_saved_file_unless_it_says_something_else() {
+        let saved = TextFile::decode("\u{feff}a\r\nb\r\n".into()).unwrap();
+        for same in ["a\nb\n", "a\r\nb\r\n", "\u{feff}a\r\nb\r\n"] {
+            assert_eq!(saved.clone().shown_as(same), saved);
+        }
+        let shown = saved.shown_as("a\nc\n");
+        assert_eq!((shown.bom, shown.text.as_str(), shown.unsaved), (true, "a\r\nc\r\n", true));
+        assert_eq!(shown.stamp, Stamp::of("\u{feff}a\r\nc\r\n".as_bytes()));
+        let lossy = TextFile::decode(b"caf\xe9".to_vec()).unwrap();
+        assert_eq!(lossy.clone().shown_as("cafe"), lossy);
     }
 
     #[test]

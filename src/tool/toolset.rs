@@ -9,8 +9,8 @@ use super::fetch::{Fetch, Limits};
 use super::mcp::{Means, ServerEvent, Servers};
 use super::memories::{self, Memories, Nowhere};
 use super::{
-    Tool, apply_patch, delete_file, directory_tree, edit_file, find_files, jobs, list_directory, move_file,
-    read_file, read_multiple_files, search_files, shell, switch_mode, think, todo, write_file,
+    Tool, apply_patch, ask_user, delete_file, directory_tree, edit_file, find_files, jobs, list_directory,
+    move_file, read_file, read_multiple_files, search_files, shell, switch_mode, think, todo, write_file,
 };
 use crate::http::Http;
 use crate::http::outward::Outward;
@@ -89,6 +89,7 @@ impl Toolset {
             Arc::new(search_files::SearchFiles::new()),
             Arc::new(think::Think::new()),
             Arc::new(todo::Todo::new()),
+            Arc::new(ask_user::AskUser::new()),
             Arc::new(switch_mode::SwitchMode::new()),
             Arc::new(write_file::WriteFile::new()),
             Arc::new(edit_file::EditFile::new()),

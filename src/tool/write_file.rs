@@ -4,12 +4,14 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
-use super::shadow::report;
-use super::text::{MAX_FILE, TextFile, check_unchanged, encode};
+use super::buffers::Buffers;
+use super::saving::{Planned, Planning, change_text};
+use super::text::{MAX_FILE, check_unchanged, encode};
 use super::{
-    PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments, blocking,
-    effect, resolve,
+    Editor, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+    blocking, resolve,
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -76,31 +78,31 @@ impl PreparedCall for Call {
         &self.targets
     }
 
-    async fn preview(&mut self) -> Result<Vec<ToolContent>, ToolError> {
+    async fn preview(&mut self, editor: &Editor) -> Result<Vec<ToolContent>, ToolError> {
         let call = self.clone();
-        let plan = blocking(move || call.plan()).await?;
+        let buffers = Buffers::of(editor, &self.targets, &CancellationToken::new()).await?;
+        let plan = blocking(move || call.plan(&buffers)).await?;
         self.shown = Some(plan.before);
         Ok(vec![plan.diff])
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let RunContext { permit, known, changes, .. } = context;
-        effect(permit, move |cancel| {
-            let plan = self.plan()?;
+        let (targets, workspace) = (self.targets.clone(), self.workspace.clone());
+        change_text(context, &targets, workspace, move |buffers, known| {
+            let plan = self.plan(buffers)?;
             let [target] = &self.targets;
-            let known = known.first().copied().flatten();
             let name = self.workspace.display(target);
-            check_unchanged(&name, plan.before, known, self.shown)?;
-            let (stamp, length) = (Stamp::of(&plan.bytes), plan.bytes.len());
-            let change = Change::Write { target: target.clone(), content: plan.bytes, like: None };
-            report(&changes, self.workspace.apply(&[change], cancel)?);
+            check_unchanged(&name, plan.before, known.first().copied().flatten(), self.shown)?;
             let done = if plan.before == Stamp::Absent { "Created" } else { "Replaced" };
-            Ok(ToolOutput {
-                text: format!("{done} {name} ({length} bytes)."),
+            let output = ToolOutput {
+                text: format!("{done} {name} ({} bytes).", plan.bytes.len()),
                 content: vec![plan.diff],
-                seen: vec![(target.path.clone(), stamp)],
+                seen: vec![(target.path.clone(), Stamp::of(&plan.bytes))],
                 ..ToolOutput::default()
-            })
+            };
+            let change = Change::Write { target: target.clone(), content: plan.bytes, like: None };
+            let planning = Planning { change, before: plan.old, unsaved: plan.unsaved };
+            Ok(Planned { changes: vec![planning], output })
         })
         .await
     }
@@ -109,18 +111,23 @@ impl PreparedCall for Call {
 /// What writing would do.
 struct Plan {
     before: Stamp,
+    /// What stood there, if anything did.
+    old: Option<Vec<u8>>,
+    /// The editor had changes that were not saved.
+    unsaved: bool,
     bytes: Vec<u8>,
     diff: ToolContent,
 }
 
 impl Call {
-    fn plan(&self) -> Result<Plan, ToolError> {
+    fn plan(&self, buffers: &Buffers) -> Result<Plan, ToolError> {
         let path = self.targets[0].path.clone();
         if !path.exists() {
             let diff = ToolContent::diff(&path, None, &self.content, 1);
-            return Ok(Plan { before: Stamp::Absent, bytes: self.content.clone().into_bytes(), diff });
+            let bytes = self.content.clone().into_bytes();
+            return Ok(Plan { before: Stamp::Absent, old: None, unsaved: false, bytes, diff });
         }
-        let old = TextFile::read(&self.targets[0])?;
+        let old = buffers.read_to_change(&self.targets[0])?;
         if old.lossy {
             let name = self.workspace.display(&self.targets[0]);
             return Err(ToolError::Failed(format!("{name} is not UTF-8 and is not replaced as text.")));
@@ -128,6 +135,8 @@ impl Call {
         // The mark is put back below; models that copy it would double it.
         let new = old.with_endings(self.content.trim_start_matches('\u{feff}'));
         let bytes = encode(old.bom, &new);
-        Ok(Plan { before: old.stamp, bytes, diff: ToolContent::diff(&path, Some(&old.text), &new, 1) })
+        let diff = ToolContent::diff(&path, Some(&old.text), &new, 1);
+        let (before, unsaved) = (old.stamp, old.unsaved);
+        Ok(Plan { before, old: Some(encode(old.bom, &old.text)), unsaved, bytes, diff })
     }
 }

@@ -71,6 +71,20 @@ impl Workspace {
         }
         Ok(witness.after())
     }
+
+    /// Makes way for somebody else who is to write a file: looks whether it could be written here, and makes the folders that
+    /// are missing. What it returns says later what has changed.
+    ///
+    /// # Errors
+    /// As for [`Self::apply`]: it could not be written here either.
+    pub fn make_way(&self, target: &Target) -> Result<Witness, FileError> {
+        let change = Change::Write { target: target.clone(), content: Vec::new(), like: None };
+        let witness = Witness::before(self, &[change]);
+        let (dir, name) = open(target, true)?;
+        let kind = Kind::Write { temporary: unused_name("tmp"), done: false };
+        Step { dir, name, target: target.clone(), kind, backup: None }.look(false)?;
+        Ok(witness)
+    }
 }
 
 /// A change that is prepared: what it needs is on the disk, under names that are removed again when it is dropped.

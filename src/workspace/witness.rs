@@ -18,16 +18,18 @@ const MAX_ENTRIES: usize = 1000;
 const MAX_BYTES: u64 = 32 * 1024 * 1024;
 
 /// What stood at the paths of a list of changes.
-pub(super) struct Witness<'a> {
-    workspace: &'a Workspace,
+#[derive(Debug)]
+pub struct Witness {
+    workspace: Workspace,
     before: BTreeMap<PathBuf, (Target, Found)>,
     uncovered: Vec<String>,
 }
 
-impl<'a> Witness<'a> {
+impl Witness {
     /// Looks at everything that the changes are about. They have not been made yet.
-    pub(super) fn before(workspace: &'a Workspace, changes: &[Change]) -> Self {
-        let mut witness = Self { workspace, before: BTreeMap::new(), uncovered: Vec::new() };
+    pub(super) fn before(workspace: &Workspace, changes: &[Change]) -> Self {
+        let mut witness =
+            Self { workspace: workspace.clone(), before: BTreeMap::new(), uncovered: Vec::new() };
         for change in changes {
             match change {
                 Change::Write { target, .. } => witness.watch_created(target, vec![target.clone()]),
@@ -47,7 +49,7 @@ impl<'a> Witness<'a> {
     }
 
     /// Looks again, now that the changes have been made.
-    pub(super) fn after(mut self) -> Changes {
+    pub fn after(mut self) -> Changes {
         let mut changes = Changes::default();
         let mut kept = HashSet::new();
         for (path, (target, found)) in std::mem::take(&mut self.before) {

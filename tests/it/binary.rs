@@ -59,6 +59,22 @@ fn headless_plan_names_file_and_line_and_changes_nothing() {
 }
 
 #[test]
+fn headless_nobody_can_be_asked_which_is_no_denial() {
+    let dir = repository();
+    let script = dir.path().join("script.jsonl");
+    let questions = json!([{ "question": "Which?", "choices": ["a"] }]);
+    let call =
+        json!({ "tool_call": { "id": "1", "name": "ask_user", "arguments": { "questions": questions } } });
+    fs::write(&script, format!("{call}\n{{\"stop\":\"done\"}}\n{{\"text\":\"a\"}}\n{{\"stop\":\"done\"}}\n"))
+        .unwrap();
+    let model = format!("scripted:{}", script.display());
+    let arguments = ["--store", "memory", "--model", &model, "--output", "stream-json", "-p", "go"];
+    let (code, answer, progress) = run(dir.path(), &arguments);
+    assert_eq!(code, 0, "{progress}");
+    assert!(answer.contains("Nobody can be asked here. Go on with your best guess"), "{answer}");
+}
+
+#[test]
 fn exit_codes_tell_how_it_ended() {
     let dir = repository();
     let script = dir.path().join("script.jsonl");

@@ -32,6 +32,7 @@ fn call_of(tool: &str, url: &str) -> Value {
         "search_files" => json!({ "pattern": "old" }),
         "think" => json!({ "thought": "x" }),
         "todo" => json!({ "items": [{ "content": "x" }] }),
+        "ask_user" => json!({ "questions": [{ "question": "x?", "choices": ["y"] }] }),
         "switch_mode" => json!({ "plan": "1. x" }),
         "write_file" => json!({ "path": "docs/new.md", "content": "x" }),
         "edit_file" => json!({ "path": "docs/a.md", "old_text": "old", "new_text": "new" }),

@@ -7,7 +7,7 @@ use modegate::acp::ToolCallId;
 use modegate::gate::Gate;
 use modegate::permission::{CallFacts, Effect};
 use modegate::process::shell::Sandbox;
-use modegate::tool::{RunContext, SharedShadow, ToolError, ToolOutput, Toolset};
+use modegate::tool::{Editor, RunContext, SharedShadow, ToolError, ToolOutput, Toolset};
 use modegate::workspace::{Changes, Node, Shadow, Workspace};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -55,6 +55,7 @@ impl Bench {
             progress: None,
             changes,
             shadow: Some(self.shadow.clone()),
+            editor: Editor::nobody(),
         };
         (call.run(context).await, told)
     }
@@ -110,7 +111,8 @@ async fn a_command_that_nobody_waits_for_is_ended_and_told_of() {
     let permit = Gate::default().admit(ToolCallId::new("c"), facts, 1, &bench.cancel);
     let (changes, receiver) = mpsc::unbounded_channel();
     let shadow = Some(bench.shadow.clone());
-    let context = RunContext { permit, known: vec![], jobs: vec![], progress: None, changes, shadow };
+    let editor = Editor::nobody();
+    let context = RunContext { permit, known: vec![], jobs: vec![], progress: None, changes, shadow, editor };
     tokio::select! {
         done = call.run(context) => panic!("{done:?}"),
         () = wait => {}

@@ -11,6 +11,7 @@ use agent_client_protocol_schema::v1 as schema;
 use jsonschema::Validator;
 use modegate::acp::SessionModeId;
 use modegate::agent::{Agent, Policy, Surroundings};
+use modegate::client::Abilities;
 use modegate::ids::Source;
 use modegate::mode::Modes;
 use modegate::model::Model;
@@ -124,6 +125,7 @@ impl Harness {
             model: setup.model.unwrap_or_else(|| Arc::new(stage.clone())),
             catalogue: Arc::clone(&setup.catalogue),
             compactions: false,
+            abilities: Abilities::default(),
             sources: Arc::default(),
             store,
             source: setup.source,
@@ -343,6 +345,14 @@ fn validate(what: &str, value: &Value) {
         HashMap::from([
             ("session/update", make(schemars::schema_for!(schema::SessionNotification))),
             ("session/request_permission", make(schemars::schema_for!(schema::RequestPermissionRequest))),
+            ("fs/read_text_file", make(schemars::schema_for!(schema::ReadTextFileRequest))),
+            ("fs/write_text_file", make(schemars::schema_for!(schema::WriteTextFileRequest))),
+            ("terminal/create", make(schemars::schema_for!(schema::CreateTerminalRequest))),
+            ("terminal/output", make(schemars::schema_for!(schema::TerminalOutputRequest))),
+            ("terminal/wait_for_exit", make(schemars::schema_for!(schema::WaitForTerminalExitRequest))),
+            ("terminal/kill", make(schemars::schema_for!(schema::KillTerminalRequest))),
+            ("terminal/release", make(schemars::schema_for!(schema::ReleaseTerminalRequest))),
+            ("elicitation/create", make(schemars::schema_for!(schema::CreateElicitationRequest))),
             ("$/cancel_request", make(schemars::schema_for!(schema::CancelRequestNotification))),
             ("answer to initialize", make(schemars::schema_for!(schema::InitializeResponse))),
             ("answer to authenticate", make(schemars::schema_for!(schema::AuthenticateResponse))),

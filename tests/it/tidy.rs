@@ -93,6 +93,7 @@ const CONFIG: &[&str] = &[
     "acp",
     "agent",
     "http",
+    "client",
     "ids",
     "mode",
     "model",

@@ -93,3 +93,11 @@ fn what_fetch_reaches_besides_is_the_users_to_say_and_is_checked() {
     );
     assert!(project.is_err());
 }
+
+#[test]
+fn where_commands_run_is_a_setting_and_the_clients_terminals_are_the_default() {
+    let terminal = |yaml: &str| file(yaml).shell.unwrap_or_default().terminal;
+    assert_eq!(terminal("shell: {terminal: own}"), TerminalOf::Own);
+    assert_eq!(terminal("shell: {sandbox: off}"), TerminalOf::Client);
+    assert_eq!(terminal("{}"), TerminalOf::Client);
+}

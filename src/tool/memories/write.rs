@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::{
-    AtWork, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+    AtWork, Editor, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
 };
 use super::{Change, MAX_CATEGORY, MAX_TEXT, Memories, Memory, MemoryError, line};
 use crate::acp::ToolKind;
@@ -237,7 +237,7 @@ impl PreparedCall for Call {
         &[]
     }
 
-    async fn preview(&mut self) -> Result<Vec<ToolContent>, ToolError> {
+    async fn preview(&mut self, _: &Editor) -> Result<Vec<ToolContent>, ToolError> {
         let category = |category: &Option<String>| match category {
             Some(category) => format!("[{category}] "),
             None => String::new(),

@@ -1,0 +1,209 @@
+//! `ask_user`: questions to the person at the client, with choices or in their own words.
+//!
+//! It changes nothing and is leave for nothing: it works in every mode, and an answer is text for the model. Whoever cannot
+//! be asked is said to the model, which then goes on with its best guess.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::editor::{Chosen, Editor, Elicited};
+use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments};
+use crate::acp::{ElicitationContentValue, ElicitationSchema, EnumOption, StringPropertySchema, ToolKind};
+use crate::client::ClientError;
+use crate::permission::{Effect, Target};
+use crate::workspace::Workspace;
+
+/// How long a person may take.
+const TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+/// Questions of one call, choices of one question, and characters of each.
+const MAX_QUESTIONS: usize = 5;
+const MAX_CHOICES: usize = 10;
+const MAX_QUESTION: usize = 2000;
+const MAX_CHOICE: usize = 200;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// The questions, at most 5; they are asked one after the other.
+    questions: Vec<Question>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    /// One question, complete in itself.
+    question: String,
+    /// Answers to choose from, at most 10. Without any, the user answers in their own words, which not every client can take.
+    #[serde(default)]
+    choices: Vec<String>,
+}
+
+/// The tool.
+pub struct AskUser(ToolSpec);
+
+impl AskUser {
+    pub fn new() -> Self {
+        let what = "Ask the user what only the user can know or decide, and wait for the answer. Give choices where you can. An \
+                    answer is no permission: calls that need one are asked for by themselves. Never ask for passwords or keys.";
+        let spec = ToolSpec::new::<Arguments>("ask_user", ToolKind::Other, Effect::Session, what);
+        Self(ToolSpec { timeout: TIMEOUT, ..spec })
+    }
+}
+
+#[async_trait]
+impl Tool for AskUser {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let Arguments { questions } = arguments(&self.0.name, given)?;
+        match questions.iter().find_map(unfit).or_else(|| too_many(&questions)) {
+            Some(reason) => Err(ToolError::arguments(&self.0.name, reason)),
+            None => Ok(Box::new(Call { questions })),
+        }
+    }
+}
+
+fn too_many(questions: &[Question]) -> Option<String> {
+    let count = questions.len();
+    (!(1..=MAX_QUESTIONS).contains(&count))
+        .then(|| format!("questions has {count} entries; 1 to {MAX_QUESTIONS} are asked"))
+}
+
+/// What is wrong with a question.
+fn unfit(question: &Question) -> Option<String> {
+    let Question { question, choices } = question;
+    let is_bad = |text: &str, most| text.trim().is_empty() || text.chars().count() > most;
+    if is_bad(question, MAX_QUESTION) {
+        return Some(format!("question is empty, or longer than {MAX_QUESTION} characters"));
+    }
+    if choices.len() > MAX_CHOICES || choices.iter().any(|choice| is_bad(choice, MAX_CHOICE)) {
+        return Some(format!(
+            "choices has more than {MAX_CHOICES} entries, or one that is empty or too long"
+        ));
+    }
+    let is_double = |(at, choice)| choices[..at].contains(choice);
+    choices.iter().enumerate().any(is_double).then(|| "choices has an entry twice".into())
+}
+
+#[derive(Debug)]
+struct Call {
+    questions: Vec<Question>,
+}
+
+#[async_trait]
+impl PreparedCall for Call {
+    fn title(&self) -> String {
+        let more = if self.questions.len() > 1 {
+            format!(" (1 of {})", self.questions.len())
+        } else {
+            String::new()
+        };
+        format!("Ask: {}{more}", self.questions[0].question)
+    }
+
+    fn targets(&self) -> &[Target] {
+        &[]
+    }
+
+    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        let RunContext { permit, editor, .. } = context;
+        let mut text = String::new();
+        for question in &self.questions {
+            let answer = tokio::select! {
+                biased;
+                () = permit.cancel.cancelled() => {
+                    return Err(ToolError::Failed(format!("{text}The question was taken back: its turn was cancelled.")));
+                }
+                answer = question.ask(&editor) => answer,
+            };
+            if self.questions.len() > 1 {
+                text.push_str(&question.question);
+                text.push('\n');
+            }
+            text.push_str(&answer);
+            text.push('\n');
+        }
+        Ok(ToolOutput { text: text.trim_end().to_owned(), ..ToolOutput::default() })
+    }
+}
+
+/// The fields of the form.
+const CHOICE: &str = "choice";
+const WORDS: &str = "words";
+
+impl Question {
+    /// Asks it, and says in one sentence what came of it.
+    async fn ask(&self, editor: &Editor) -> String {
+        let _turn = editor.turn_to_ask().await;
+        if editor.can().forms {
+            return match editor.elicit(&self.question, self.form()).await {
+                Ok(Elicited::Accepted(content)) => self.read(&content),
+                Ok(Elicited::Declined) => said("The user does not want to answer"),
+                Ok(Elicited::Cancelled) => said("The user closed the question without an answer"),
+                Err(error) => not_asked(&error),
+            };
+        }
+        if self.choices.is_empty() && editor.can().answers {
+            return said("This client can ask only with choices, and there are none");
+        }
+        match editor.choose(&self.question, &self.choices).await {
+            Ok(Chosen::This(at)) => format!("The user answered: {}", self.choices[at]),
+            Ok(Chosen::None) => said("The user wants none of these"),
+            Ok(Chosen::Cancelled) => said("The user closed the question without an answer"),
+            Ok(Chosen::Unknown) => {
+                said("The client answered with a choice that was not offered, which is no answer")
+            }
+            Err(error) => not_asked(&error),
+        }
+    }
+
+    fn form(&self) -> ElicitationSchema {
+        let words = StringPropertySchema::new();
+        if self.choices.is_empty() {
+            return ElicitationSchema::new().property(WORDS, words.title("Answer".to_owned()), true);
+        }
+        let options = self.choices.iter().map(|choice| EnumOption::new(choice.clone(), choice.clone()));
+        let choice =
+            StringPropertySchema::new().title("Answer".to_owned()).one_of(options.collect::<Vec<_>>());
+        let words = words.title("Or in your own words".to_owned());
+        ElicitationSchema::new().property(CHOICE, choice, false).property(WORDS, words, false)
+    }
+
+    /// What a form says. Own words count more than a choice.
+    fn read(&self, content: &std::collections::BTreeMap<String, ElicitationContentValue>) -> String {
+        let field = |name: &str| match content.get(name) {
+            Some(ElicitationContentValue::String(text)) => Some(text.trim()).filter(|text| !text.is_empty()),
+            _ => None,
+        };
+        match (field(WORDS), field(CHOICE)) {
+            (Some(words), None) => format!("The user answered: {words}"),
+            (Some(words), Some(choice)) => format!("The user answered: {words} (and chose: {choice})"),
+            (None, Some(choice)) if self.choices.iter().any(|offered| offered == choice) => {
+                format!("The user answered: {choice}")
+            }
+            (None, Some(_)) => {
+                said("The client answered with a choice that was not offered, which is no answer")
+            }
+            (None, None) => said("The user sent no answer"),
+        }
+    }
+}
+
+/// A question without an answer.
+fn said(what: &str) -> String {
+    format!("{what}. Go on with your best guess, and say what you assumed.")
+}
+
+fn not_asked(error: &ClientError) -> String {
+    match error {
+        ClientError::NotOffered | ClientError::Gone => said("Nobody can be asked here"),
+        error => said(&format!("The user could not be asked: {error}")),
+    }
+}

@@ -1,0 +1,335 @@
+//! The way from a tool to the client: an editor that shows files, terminals, and a person who can be asked. All the
+//! protocol's wording for it is here.
+//!
+//! Each thing is asked only of a client that said it can do it, and nothing here decides: a call that may not run does
+//! not get as far as this, and no answer is leave for anything.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::acp::{
+    CreateElicitationRequest, CreateTerminalRequest, ElicitationAction, ElicitationContentValue,
+    ElicitationFormMode, ElicitationMode, ElicitationSchema, ElicitationSessionScope, ElicitationUrlMode,
+    KillTerminalRequest, PermissionOption, PermissionOptionKind, ReadTextFileRequest, ReleaseTerminalRequest,
+    RequestPermissionOutcome, RequestPermissionRequest, SessionId, SessionUpdate, Terminal, TerminalId,
+    TerminalOutputRequest, TerminalOutputResponse, ToolCallContent, ToolCallId, ToolCallUpdate,
+    ToolCallUpdateFields, ToolKind, WaitForTerminalExitRequest, WaitForTerminalExitResponse,
+    WriteTextFileRequest, WriteTextFileResponse,
+};
+use crate::client::{self, Abilities, Client, ClientError, Open};
+
+/// How long a client may take to say what it shows of a file.
+const READ: Duration = Duration::from_secs(10);
+
+/// The way to the client of one session. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Editor {
+    client: Client,
+    session: SessionId,
+    /// The call for which it is used.
+    call: ToolCallId,
+    can: Abilities,
+    /// One question to the user at a time.
+    asking: Arc<Semaphore>,
+}
+
+/// What the client shows of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    /// This text, saved or not.
+    Text(String),
+    /// It knows nothing of the file, or was not asked.
+    Nothing,
+    /// Whether it shows something else than what is saved is not known; why.
+    Untold(ClientError),
+}
+
+/// What came of a request for information.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Elicited {
+    /// The user answered; with an address there is no content.
+    Accepted(BTreeMap<String, ElicitationContentValue>),
+    /// The user does not want to say.
+    Declined,
+    /// The user closed it without a decision.
+    Cancelled,
+}
+
+impl Editor {
+    /// The way to the client of a session. It is used for a call only; see [`Self::for_call`].
+    pub fn new(client: Client, session: SessionId, can: Abilities) -> Self {
+        Self { client, session, call: ToolCallId::new(""), can, asking: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// Where nobody is.
+    pub fn nobody() -> Self {
+        let (client, _) = client::channel();
+        Self::new(client, SessionId::new(""), Abilities::default())
+    }
+
+    /// The same, for one call.
+    #[must_use]
+    pub fn for_call(&self, call: &ToolCallId) -> Self {
+        Self { call: call.clone(), ..self.clone() }
+    }
+
+    /// What the client can do.
+    pub fn can(&self) -> Abilities {
+        self.can
+    }
+
+    /// What the client shows of a file, whole (`fs/read_text_file`). A client that refuses does not know the file.
+    pub async fn shown(&self, path: &Path) -> Shown {
+        if !self.can.reads {
+            return Shown::Nothing;
+        }
+        let request = ReadTextFileRequest::new(self.session.clone(), path);
+        match self.client.ask(request).within(READ).await {
+            Ok(answer) => Shown::Text(answer.content),
+            Err(ClientError::Refused(why)) => {
+                tracing::debug!(why, path = %path.display(), "the client does not show a file");
+                Shown::Nothing
+            }
+            Err(error) => Shown::Untold(error),
+        }
+    }
+
+    /// Has the client write a file (`fs/write_text_file`). Its path is resolved: absolute, without links. Dropping the
+    /// answer asks the client not to, which may be too late.
+    ///
+    /// # Errors
+    /// The client has not said that it writes files.
+    pub fn write(
+        &self,
+        path: &Path,
+        content: String,
+    ) -> Result<Open<Option<WriteTextFileResponse>>, ClientError> {
+        if !self.can.writes {
+            return Err(ClientError::NotOffered);
+        }
+        Ok(self.client.ask(WriteTextFileRequest::new(self.session.clone(), path, content)))
+    }
+
+    /// Has the client run something in a terminal (`terminal/create`). The answer must be waited for, however long: a
+    /// terminal that nobody knows of is not released.
+    ///
+    /// # Errors
+    /// The client refuses, has no terminals, or is gone.
+    pub(super) async fn create_terminal(
+        &self,
+        fill: impl FnOnce(CreateTerminalRequest) -> CreateTerminalRequest,
+        program: &Path,
+    ) -> Result<TerminalId, ClientError> {
+        if !self.can.terminals {
+            return Err(ClientError::NotOffered);
+        }
+        let request = CreateTerminalRequest::new(self.session.clone(), program.display().to_string());
+        Ok(self.client.ask(fill(request)).answer().await?.terminal_id)
+    }
+
+    /// Shows a terminal in the call. Before it is released: then the client goes on showing what was in it.
+    pub(super) fn embed(&self, terminal: &TerminalId) {
+        let content: ToolCallContent = ToolCallContent::Terminal(Terminal::new(terminal.clone()));
+        let fields = ToolCallUpdateFields::new().content(vec![content]);
+        let update = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(self.call.clone(), fields));
+        self.client.update(self.session.clone(), update.into(), None);
+    }
+
+    /// Asks for the end of what runs in a terminal (`terminal/wait_for_exit`).
+    pub(super) fn terminal_exit(&self, terminal: &TerminalId) -> Open<WaitForTerminalExitResponse> {
+        self.client.ask(WaitForTerminalExitRequest::new(self.session.clone(), terminal.clone()))
+    }
+
+    /// What stands in a terminal (`terminal/output`).
+    pub(super) async fn terminal_output(
+        &self,
+        terminal: &TerminalId,
+        bound: Duration,
+    ) -> Result<TerminalOutputResponse, ClientError> {
+        self.client
+            .ask(TerminalOutputRequest::new(self.session.clone(), terminal.clone()))
+            .within(bound)
+            .await
+    }
+
+    /// Ends what runs in a terminal (`terminal/kill`). That the client is late does not take it back.
+    pub(super) async fn kill_terminal(
+        &self,
+        terminal: &TerminalId,
+        bound: Duration,
+    ) -> Result<(), ClientError> {
+        let request = KillTerminalRequest::new(self.session.clone(), terminal.clone());
+        self.client.ask(request).for_a_while(bound).await.map(|_| ())
+    }
+
+    /// Gives a terminal back, which ends what runs in it (`terminal/release`). That the client is late does not take it
+    /// back.
+    pub(super) async fn release_terminal(
+        &self,
+        terminal: &TerminalId,
+        bound: Duration,
+    ) -> Result<(), ClientError> {
+        let request = ReleaseTerminalRequest::new(self.session.clone(), terminal.clone());
+        self.client.ask(request).for_a_while(bound).await.map(|_| ())
+    }
+
+    /// Gives a terminal back without waiting.
+    pub(super) fn let_go_of_terminal(&self, terminal: &TerminalId) {
+        self.client.tell(ReleaseTerminalRequest::new(self.session.clone(), terminal.clone()));
+    }
+
+    /// Waits until no other call of the session has a question open to the user.
+    pub async fn turn_to_ask(&self) -> OwnedSemaphorePermit {
+        Arc::clone(&self.asking).acquire_owned().await.expect("the semaphore is never closed")
+    }
+
+    /// Has the user fill in a form (`elicitation/create`, E1). The schema is flat. Dropping the future takes it back.
+    ///
+    /// # Errors
+    /// The client has no forms, refuses, or is gone.
+    pub async fn elicit(&self, message: &str, schema: ElicitationSchema) -> Result<Elicited, ClientError> {
+        if !self.can.forms {
+            return Err(ClientError::NotOffered);
+        }
+        self.elicited(ElicitationFormMode::new(self.scope(), schema).into(), message).await
+    }
+
+    /// Has the user visit an address (`elicitation/create`, E1). `id` is unique. Dropping the future takes it back.
+    ///
+    /// # Errors
+    /// The client opens no addresses, refuses, or is gone.
+    pub async fn elicit_at(&self, message: &str, id: &str, url: &str) -> Result<Elicited, ClientError> {
+        if !self.can.urls {
+            return Err(ClientError::NotOffered);
+        }
+        self.elicited(ElicitationUrlMode::new(self.scope(), id.to_owned(), url).into(), message).await
+    }
+
+    /// Has the user choose (`session/request_permission`): which of the choices, or none of them. It is a question like any
+    /// other: never remembered, and consent to nothing. Dropping the future takes it back.
+    ///
+    /// # Errors
+    /// The client refuses, is gone, chooses what was not offered, or the question was cancelled.
+    pub async fn choose(&self, question: &str, choices: &[String]) -> Result<Chosen, ClientError> {
+        if !self.can.answers {
+            return Err(ClientError::NotOffered);
+        }
+        let ids = (1..).map(|number| format!("choice_{number}"));
+        let mut options: Vec<_> = ids
+            .zip(choices)
+            .map(|(id, choice)| PermissionOption::new(id, choice.clone(), PermissionOptionKind::AllowOnce))
+            .collect();
+        options.push(PermissionOption::new(NONE, "None of these", PermissionOptionKind::RejectOnce));
+        let fields = ToolCallUpdateFields::new()
+            .title(question.to_owned())
+            .kind(ToolKind::Other)
+            .content(vec![ToolCallContent::from(question.to_owned())]);
+        let call = ToolCallUpdate::new(self.call.clone(), fields);
+        let offered = options.iter().map(|option| option.option_id.0.to_string()).collect::<Vec<_>>();
+        let request = RequestPermissionRequest::new(self.session.clone(), call, options);
+        Ok(match self.client.ask(request).answer().await?.outcome {
+            RequestPermissionOutcome::Selected(selected) => {
+                match offered.iter().position(|id| *id == *selected.option_id.0) {
+                    Some(at) if at < choices.len() => Chosen::This(at),
+                    Some(_) => Chosen::None,
+                    None => Chosen::Unknown,
+                }
+            }
+            // Cancelled, and whatever later versions of the protocol may add.
+            _ => Chosen::Cancelled,
+        })
+    }
+
+    async fn elicited(&self, mode: ElicitationMode, message: &str) -> Result<Elicited, ClientError> {
+        let request = CreateElicitationRequest::new(mode, message);
+        match self.client.ask(request).answer().await?.action {
+            ElicitationAction::Accept(accept) => Ok(Elicited::Accepted(accept.content.unwrap_or_default())),
+            ElicitationAction::Decline => Ok(Elicited::Declined),
+            ElicitationAction::Cancel => Ok(Elicited::Cancelled),
+            // What a later version may add is not understood, and no answer.
+            _ => Err(ClientError::Malformed("its action is not known".into())),
+        }
+    }
+
+    fn scope(&self) -> ElicitationSessionScope {
+        let call = Some(&self.call).filter(|call| !call.0.is_empty()).cloned();
+        ElicitationSessionScope::new(self.session.clone()).tool_call_id(call)
+    }
+}
+
+/// The option that is always there.
+const NONE: &str = "none";
+
+/// What a user chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chosen {
+    /// The choice with this number, counted from 0.
+    This(usize),
+    /// None of them.
+    None,
+    /// The question was closed.
+    Cancelled,
+    /// Something that was not offered.
+    Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::client::{ClientEnd, Outgoing};
+
+    fn editor(can: Abilities) -> (Editor, ClientEnd) {
+        let (client, end) = client::channel();
+        (Editor::new(client, SessionId::new("s"), can).for_call(&ToolCallId::new("c")), end)
+    }
+
+    /// Answers the next request, and returns it.
+    async fn answer(end: &mut ClientEnd, result: Value) -> Value {
+        let Some(Outgoing::Request { request, reply, .. }) = end.recv().await else { panic!("no request") };
+        reply.send(Ok(result)).unwrap();
+        serde_json::to_value(request).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_a_client_has_not_offered_is_not_asked_each_by_itself() {
+        let abilities = [
+            Abilities { forms: true, ..Abilities::default() },
+            Abilities { urls: true, ..Abilities::default() },
+            Abilities::default(),
+        ];
+        for can in abilities {
+            let (editor, mut end) = editor(can);
+            let refused = Err(ClientError::NotOffered);
+            if !can.forms {
+                assert_eq!(editor.elicit("m", ElicitationSchema::new()).await, refused);
+            }
+            if !can.urls {
+                assert_eq!(editor.elicit_at("m", "1", "https://a").await, refused);
+            }
+            assert_eq!(editor.write(Path::new("/a"), String::new()).unwrap_err(), ClientError::NotOffered);
+            assert_eq!(editor.shown(Path::new("/a")).await, Shown::Nothing);
+            assert_eq!(editor.choose("q", &[]).await, Err(ClientError::NotOffered));
+            assert!(end.try_recv().is_err(), "nothing was sent: {can:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_is_visited_by_its_own_id_and_has_no_content() {
+        let (editor, mut end) = editor(Abilities { urls: true, ..Abilities::default() });
+        let visit = editor.elicit_at("Sign in", "e1", "https://example.com");
+        let (said, asked) = tokio::join!(visit, answer(&mut end, json!({ "action": "accept" })));
+        assert_eq!(said, Ok(Elicited::Accepted(BTreeMap::new())));
+        let expected = json!({ "mode": "url", "sessionId": "s", "toolCallId": "c", "elicitationId": "e1",
+            "url": "https://example.com", "message": "Sign in" });
+        assert_eq!(asked, expected);
+        let visit = editor.elicit_at("Sign in", "e2", "https://example.com");
+        let (said, _) = tokio::join!(visit, answer(&mut end, json!({ "action": "later" })));
+        assert!(matches!(said, Err(ClientError::Malformed(_))), "{said:?}");
+    }
+}

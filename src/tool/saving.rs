@@ -1,0 +1,254 @@
+//! How a tool that changes text carries its changes out: through the editor where it takes writes, else on the disk.
+//!
+//! What the editor is asked to write is never written behind its back. A write that was sent is waited for by a task of its
+//! own, which keeps the permit: whoever began it may stop waiting, and what nobody vouches for is named.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::buffers::Buffers;
+use super::shadow::report;
+use super::{Editor, RunContext, ToolError, ToolOutput, blocking, effect};
+use crate::client::ClientError;
+use crate::gate::Permit;
+use crate::permission::Target;
+use crate::workspace::{Change, Changes, Stamp, Workspace};
+
+/// How long an editor may take to write a file.
+const WRITE: Duration = Duration::from_secs(30);
+
+/// How long it may take once the write is not wanted any more. Less than a mode change waits, so that there is time to say so.
+const PATIENCE: Duration = Duration::from_millis(1800);
+
+/// What a call is about to do.
+pub struct Planned {
+    /// The changes, in order.
+    pub changes: Vec<Planning>,
+    /// What it comes to if they are made.
+    pub output: ToolOutput,
+}
+
+/// One change.
+#[derive(Debug, Clone)]
+pub struct Planning {
+    /// What is to be done.
+    pub change: Change,
+    /// What stood there; none: nothing.
+    pub before: Option<Vec<u8>>,
+    /// The editor had changes that were not saved.
+    pub unsaved: bool,
+}
+
+/// Plans a call by what the editor shows, and carries the plan out. `plan` is handed what the model last saw of each target.
+///
+/// # Errors
+/// It cannot be planned, or not be carried out: then the text says what is changed all the same, if anything is.
+pub async fn change_text(
+    context: RunContext,
+    targets: &[Target],
+    workspace: Workspace,
+    plan: impl FnOnce(&Buffers, &[Option<Stamp>]) -> Result<Planned, ToolError> + Send + 'static,
+) -> Result<ToolOutput, ToolError> {
+    let RunContext { permit, known, changes: told, editor, .. } = context;
+    let buffers = Buffers::of(&editor, targets, &permit.cancel).await?;
+    if !editor.can().writes {
+        return effect(permit, move |cancel| {
+            let Planned { changes, output } = plan(&buffers, &known)?;
+            let uncovered: Vec<String> = changes.iter().filter_map(|it| unsaved(&workspace, it)).collect();
+            let list: Vec<Change> = changes.into_iter().map(|planning| planning.change).collect();
+            let mut done = workspace.apply(&list, cancel)?;
+            done.uncovered.extend(uncovered);
+            report(&told, done);
+            Ok(output)
+        })
+        .await;
+    }
+    // Nothing is changed while it is planned.
+    let (planned, buffers) = blocking(move || {
+        let planned = plan(&buffers, &known)?;
+        Ok((planned, buffers))
+    })
+    .await?;
+    let Planned { changes, output } = planned;
+    let saving = Saving { editor, workspace, buffers, told, done: Vec::new() };
+    match tokio::spawn(saving.run(permit, changes)).await {
+        Ok(saved) => saved.map(|()| output),
+        Err(error) => {
+            tracing::error!(%error, "saving panicked");
+            Err(ToolError::Failed("the tool failed unexpectedly".into()))
+        }
+    }
+}
+
+/// Changes on their way.
+struct Saving {
+    editor: Editor,
+    workspace: Workspace,
+    buffers: Buffers,
+    told: mpsc::UnboundedSender<Changes>,
+    /// What was written.
+    done: Vec<Planning>,
+}
+
+/// Why a write through the editor is not done.
+enum Trouble {
+    /// It was not sent, or the editor refused it.
+    NotDone(String),
+    /// Nobody can say whether it was done, or will be.
+    Unconfirmed(String),
+}
+
+impl Saving {
+    async fn run(mut self, permit: Permit, list: Vec<Planning>) -> Result<(), ToolError> {
+        let (sent, rest): (Vec<_>, Vec<_>) = list.into_iter().partition(|planning| is_sent(&planning.change));
+        for planning in sent {
+            match self.send(&permit, &planning).await {
+                Ok(()) => self.done.push(planning),
+                Err(Trouble::NotDone(why)) => return Err(self.take_back(permit, why).await),
+                Err(Trouble::Unconfirmed(why)) => {
+                    let changed = self.names();
+                    permit.give_back_unconfirmed();
+                    return Err(failed(&why, &changed));
+                }
+            }
+        }
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let list: Vec<Change> = rest.into_iter().map(|planning| planning.change).collect();
+        let (workspace, cancel) = (self.workspace.clone(), permit.cancel.clone());
+        let applied = blocking(move || Ok(workspace.apply(&list, &cancel)?)).await;
+        match applied {
+            Ok(done) => {
+                report(&self.told, done);
+                Ok(())
+            }
+            Err(error) => Err(self.take_back(permit, error.to_string()).await),
+        }
+    }
+
+    /// Has the editor write one file, and tells what that changed on the disk.
+    async fn send(&self, permit: &Permit, planning: &Planning) -> Result<(), Trouble> {
+        let Change::Write { target, content, .. } = planning.change.clone() else {
+            return Err(Trouble::NotDone("it is no write".into()));
+        };
+        let name = self.workspace.display(&target);
+        let text = String::from_utf8(content.clone()).map_err(|_| not_done(&name, &"it is not UTF-8"))?;
+        let text = self.buffers.for_editor(&target, &text);
+        let (workspace, place) = (self.workspace.clone(), target.clone());
+        let witness = blocking(move || Ok(workspace.make_way(&place)?)).await;
+        let witness = witness.map_err(|error| Trouble::NotDone(error.to_string()))?;
+        if permit.cancel.is_cancelled() {
+            return Err(Trouble::NotDone(format!("{name}: stopped before it was written")));
+        }
+        let mut open = self.editor.write(&target.path, text).map_err(|error| not_done(&name, &error))?;
+        let answer = tokio::select! {
+            biased;
+            answer = open.answer() => answer,
+            () = permit.cancel.cancelled() => {
+                tokio::time::timeout(PATIENCE, open.answer()).await.unwrap_or(Err(ClientError::Late(PATIENCE)))
+            }
+            () = tokio::time::sleep(WRITE) => Err(ClientError::Late(WRITE)),
+        };
+        drop(open);
+        let (answered, refused) = match answer {
+            Ok(_) => (true, None),
+            Err(ClientError::Refused(why)) => (true, Some(Trouble::NotDone(refusal(&name, &why)))),
+            Err(error) => {
+                let why = format!(
+                    "{name}: the editor was asked to write it, and whether it did is not known: {error}"
+                );
+                (false, Some(Trouble::Unconfirmed(why)))
+            }
+        };
+        let uncovered = unsaved(&self.workspace, planning);
+        let looked = blocking(move || Ok((witness.after(), holds(&target, &content)))).await;
+        if let Ok((mut done, is_saved)) = looked {
+            done.uncovered.extend(uncovered.filter(|_| !done.changed.is_empty()));
+            if !answered {
+                done.uncovered.push(format!(
+                    "{name}: the editor was asked to write it and did not say whether it did: what it still writes cannot be undone."
+                ));
+            } else if refused.is_none() && !is_saved {
+                done.uncovered.push(format!(
+                    "{name}: the editor has taken a change and saved none, or another: what it saves later is undone there."
+                ));
+            }
+            report(&self.told, done);
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Puts back what was written, if that may still be done, and says how it ended.
+    async fn take_back(mut self, permit: Permit, why: String) -> ToolError {
+        while let Some(planning) = self.done.pop() {
+            let Change::Write { target, .. } = &planning.change else { continue };
+            let change = match &planning.before {
+                Some(content) => {
+                    Change::Write { target: target.clone(), content: content.clone(), like: None }
+                }
+                None => Change::Remove { target: target.clone() },
+            };
+            let back = Planning { change, before: None, unsaved: false };
+            let undone = if is_sent(&back.change) {
+                self.send(&permit, &back).await.is_ok()
+            } else {
+                let (workspace, cancel) = (self.workspace.clone(), permit.cancel.clone());
+                let undone = blocking(move || Ok(workspace.apply(&[back.change], &cancel)?)).await;
+                undone.map(|changes| report(&self.told, changes)).is_ok()
+            };
+            if !undone {
+                self.done.push(planning);
+                break;
+            }
+        }
+        failed(&why, &self.names())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let name = |planning: &Planning| match &planning.change {
+            Change::Write { target, .. } | Change::Remove { target } => self.workspace.display(target),
+            Change::Rename { from, .. } => self.workspace.display(from),
+        };
+        self.done.iter().map(name).collect()
+    }
+}
+
+/// What goes through the editor: the content of a file under its own name. What a file is called is the disk's.
+fn is_sent(change: &Change) -> bool {
+    matches!(change, Change::Write { like: None, .. })
+}
+
+/// Whether exactly this stands on the disk.
+fn holds(target: &Target, content: &[u8]) -> bool {
+    super::text::TextFile::read(target).is_ok_and(|file| file.stamp == Stamp::of(content))
+}
+
+/// What undoing does not bring back.
+fn unsaved(workspace: &Workspace, planning: &Planning) -> Option<String> {
+    let Change::Write { target, .. } = &planning.change else { return None };
+    let name = workspace.display(target);
+    planning
+        .unsaved
+        .then(|| format!("{name} had changes in the editor that were not saved: undoing puts back what was."))
+}
+
+fn refusal(name: &str, why: &str) -> String {
+    // A client's error is JSON; its message is what a person would read.
+    let message = serde_json::from_str::<serde_json::Value>(why).ok();
+    let message = message.as_ref().and_then(|error| error["message"].as_str()).unwrap_or(why);
+    format!("{name}: the editor refused to write it: {message}")
+}
+
+fn not_done(name: &str, why: &dyn std::fmt::Display) -> Trouble {
+    Trouble::NotDone(format!("{name}: {why}"))
+}
+
+fn failed(why: &str, changed: &[String]) -> ToolError {
+    let why = why.trim_end_matches('.');
+    ToolError::Failed(match changed {
+        [] => format!("{why}."),
+        changed => format!("{why}. Changed all the same: {}.", changed.join(", ")),
+    })
+}

@@ -1,0 +1,275 @@
+//! Files through the editor: what is not saved is seen, what is written is written there, and what may not be is not sent.
+
+use serde_json::{Value, json};
+
+use crate::guest::{Guest, all};
+
+fn can(reads: bool, writes: bool) -> Value {
+    json!({ "fs": { "readTextFile": reads, "writeTextFile": writes } })
+}
+
+fn edit(old: &str, new: &str) -> Value {
+    json!({ "path": "a.txt", "old_text": old, "new_text": new })
+}
+
+async fn undo(guest: &mut Guest) -> String {
+    let prompt = guest.harness.prompt(&guest.session, "/undo").await;
+    let messages = guest.until_answer(prompt).await;
+    let said = messages.iter().filter_map(|message| message["params"]["update"]["content"]["text"].as_str());
+    said.collect()
+}
+
+#[tokio::test]
+async fn what_is_not_saved_is_read_and_edited_and_the_editor_writes_it() {
+    let mut guest = Guest::new("code", all()).await;
+    guest.file("a.txt", "one\ntwo\n", Some("one\nTWO\n"));
+    assert_eq!(guest.call("read_file", json!({ "path": "a.txt" })).await, "one\nTWO\n");
+    assert_eq!(guest.call("edit_file", edit("TWO", "2")).await, "Edited a.txt: replaced once.");
+    assert_eq!(guest.call("edit_file", edit("one", "1")).await, "Edited a.txt: replaced once.");
+    assert_eq!(guest.saved("a.txt").as_deref(), Some("1\n2\n"));
+    let told = guest.call("read_multiple_files", json!({ "paths": ["a.txt"] })).await;
+    assert_eq!(told, "=== a.txt ===\n1\n2\n");
+    let writes: Vec<_> = guest.asked.iter().filter(|(method, _)| method == "fs/write_text_file").collect();
+    assert_eq!(writes.len(), 2);
+    assert_eq!(writes[0].1["path"], json!(guest.path("a.txt")));
+    assert_eq!(writes[0].1["content"], "one\n2\n");
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn without_the_capability_nothing_is_asked_and_the_disk_is_what_there_is() {
+    let mut guest = Guest::new("code", json!({})).await;
+    guest.file("a.txt", "one\n", Some("unsaved\n"));
+    assert_eq!(guest.call("read_file", json!({ "path": "a.txt" })).await, "one\n");
+    assert_eq!(guest.call("edit_file", edit("one", "1")).await, "Edited a.txt: replaced once.");
+    assert_eq!((guest.saved("a.txt").as_deref(), guest.methods().len()), (Some("1\n"), 0));
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn each_capability_counts_by_itself() {
+    let mut guest = Guest::new("code", can(true, false)).await;
+    guest.file("a.txt", "one\r\ntwo\r\n", Some("one\nTWO\n"));
+    assert_eq!(guest.call("read_file", json!({ "path": "a.txt" })).await, "one\r\nTWO\r\n");
+    guest.call("edit_file", edit("one", "1")).await;
+    assert_eq!(guest.saved("a.txt").as_deref(), Some("1\r\nTWO\r\n"), "what was seen, as the file has it");
+    assert_eq!(guest.count("fs/write_text_file"), 0);
+    let undone = undo(&mut guest).await;
+    assert!(undone.contains("not saved"), "{undone}");
+    assert_eq!(guest.saved("a.txt").as_deref(), Some("one\r\ntwo\r\n"));
+    guest.end().await;
+
+    let mut guest = Guest::new("code", can(false, true)).await;
+    guest.file("a.txt", "one\n", Some("unsaved\n"));
+    guest.call("edit_file", edit("one", "1")).await;
+    assert_eq!(guest.methods(), ["fs/write_text_file"]);
+    assert_eq!(guest.saved("a.txt").as_deref(), Some("1\n"));
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn a_denied_call_never_reaches_the_client() {
+    let mut guest = Guest::new("plan", all()).await;
+    guest.file("a.txt", "one\n", Some("one\n"));
+    for (tool, arguments) in [
+        ("write_file", json!({ "path": "a.txt", "content": "x" })),
+        ("edit_file", edit("one", "1")),
+        ("apply_patch", json!({ "patch": "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+1\n" })),
+    ] {
+        guest.call(tool, arguments).await;
+        assert_eq!(guest.methods(), [""; 0], "{tool}");
+    }
+    guest.set_mode("ask").await;
+    let no = json!({ "outcome": { "outcome": "selected", "optionId": "reject_once" } });
+    guest.answer_oddly("session/request_permission", no);
+    guest.call("edit_file", edit("one", "1")).await;
+    assert_eq!(
+        guest.methods(),
+        ["fs/read_text_file", "session/request_permission"],
+        "only the preview reads"
+    );
+    guest.call("edit_file", edit("one", "1")).await;
+    assert_eq!(guest.count("fs/write_text_file"), 1, "the control");
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn the_preview_shows_what_is_not_saved_and_a_change_after_it_is_noticed() {
+    let mut guest = Guest::new("ask", all()).await;
+    guest.file("a.txt", "one\n", Some("ONE\n"));
+    guest.answer_oddly("session/request_permission", Value::Null);
+    let prompt = guest.begin(&[("edit_file", edit("ONE", "1"))]).await;
+    let asked = guest.until(|message| message["method"] == "session/request_permission").await.pop().unwrap();
+    assert_eq!(asked["params"]["toolCall"]["content"][0]["oldText"], "ONE\n");
+    guest.file("a.txt", "one\n", Some("ONE and more\n"));
+    let yes = json!({ "outcome": { "outcome": "selected", "optionId": "allow_once" } });
+    let yes = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": yes });
+    guest.harness.send_line(&yes.to_string()).await;
+    guest.until_answer(prompt).await;
+    assert!(guest.told().contains("has changed while the user was asked"), "{}", guest.told());
+    assert_eq!(guest.count("fs/write_text_file"), 0);
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn what_the_editor_refuses_to_write_is_not_written_behind_its_back() {
+    let mut guest = Guest::new("code", all()).await;
+    guest.file("a.txt", "one\n", None);
+    guest.answer_oddly("fs/write_text_file", json!("the buffer is locked"));
+    let told = guest.call("edit_file", edit("one", "1")).await;
+    assert_eq!(told, "a.txt: the editor refused to write it: the buffer is locked.");
+    assert_eq!(guest.saved("a.txt").as_deref(), Some("one\n"));
+    assert_eq!(
+        guest.call("edit_file", edit("one", "1")).await,
+        "Edited a.txt: replaced once.",
+        "the control"
+    );
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn a_patch_of_which_a_part_is_refused_is_taken_back() {
+    let mut guest = Guest::new("code", all()).await;
+    guest.file("a.txt", "one\n", None);
+    guest.file("b.txt", "two\n", None);
+    guest.file("c.txt", "three\n", None);
+    let patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+1\n--- a/c.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-three\n\
+                 --- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+x\n--- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-two\n+2\n";
+    let names = ["a.txt", "b.txt", "c.txt", "new.txt"];
+    let saved = |guest: &Guest| names.map(|name| guest.saved(name).unwrap_or_default());
+    guest.locked.push(guest.path("b.txt"));
+    let told = guest.call("apply_patch", json!({ "patch": patch })).await;
+    assert_eq!(told, "b.txt: the editor refused to write it: locked.");
+    assert_eq!(guest.count("fs/write_text_file"), 4, "two were made, and the one that was not new put back");
+    assert_eq!(saved(&guest), ["one\n", "two\n", "three\n", ""]);
+    assert!(guest.saved("new.txt").is_none());
+    guest.locked.clear();
+    let told = guest.call("apply_patch", json!({ "patch": patch })).await;
+    assert_eq!(told, "Applied the patch to 4 files.");
+    assert_eq!(saved(&guest), ["1\n", "2\n", "", "x\n"], "the control");
+    undo(&mut guest).await;
+    assert_eq!(saved(&guest), ["one\n", "two\n", "three\n", ""], "undone on the disk");
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn a_write_that_was_sent_is_waited_for_when_the_mode_is_tightened_and_named_if_it_is_not_confirmed() {
+    for answers in [true, false] {
+        let mut guest = Guest::new("code", all()).await;
+        guest.file("a.txt", "one\n", None);
+        guest.answer_oddly("fs/write_text_file", Value::Null);
+        let prompt = guest.begin(&[("edit_file", edit("one", "1"))]).await;
+        let sent = guest.until(|message| message["method"] == "fs/write_text_file").await.pop().unwrap();
+        let params = json!({ "sessionId": guest.session, "modeId": "plan" });
+        let change = guest.harness.request("session/set_mode", params).await;
+        let answer = json!({ "jsonrpc": "2.0", "id": sent["id"], "result": {} }).to_string();
+        if answers {
+            guest.harness.send_line(&answer).await;
+        }
+        let messages = guest.until_answer(change).await;
+        let effect = &messages.last().unwrap()["result"]["_meta"]["modegate/effect"];
+        let (ended, unconfirmed) = (&effect["ended"], &effect["unconfirmed"]);
+        if answers {
+            // It may have been over before the change came to it.
+            assert!(*ended == json!(["call_1_1"]) || *ended == json!([]), "{ended}");
+            assert_eq!(*unconfirmed, json!([]));
+        } else {
+            assert_eq!((ended, unconfirmed), (&json!([]), &json!(["call_1_1"])));
+            // Late: it is void, and the call stays what it was.
+            guest.harness.send_line(&answer).await;
+        }
+        guest.until_answer(prompt).await;
+        if !answers {
+            assert!(guest.told().contains("whether it did is not known"), "{}", guest.told());
+            assert_eq!(guest.count("$/cancel_request"), 1);
+            guest.set_mode("code").await;
+            let (_, effect) = guest.set_mode("plan").await;
+            assert_eq!(effect["unconfirmed"], json!(["call_1_1"]), "and named again");
+        }
+        guest.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_does_not_wait_for_an_editor_that_does_not_answer() {
+    let mut guest = Guest::new("code", all()).await;
+    guest.file("a.txt", "one\n", None);
+    guest.answer_oddly("fs/read_text_file", Value::Null);
+    let prompt = guest.begin(&[("read_file", json!({ "path": "a.txt" }))]).await;
+    guest.until(|message| message["method"] == "fs/read_text_file").await;
+    guest.cancel().await;
+    let messages = guest.until_answer(prompt).await;
+    assert_eq!(messages.last().unwrap()["result"]["stopReason"], "cancelled");
+    assert_eq!(guest.count("$/cancel_request"), 1, "the question is taken back");
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_is_said_and_nothing_is_edited_on_it() {
+    let mut guest = Guest::new("code", all()).await;
+    guest.file("a.txt", "one\n", None);
+    for _ in 0..2 {
+        guest.answer_oddly("fs/read_text_file", json!({ "text": "x" }));
+    }
+    let told = guest.call("read_file", json!({ "path": "a.txt" })).await;
+    assert!(told.starts_with("one\n\n[This is what is saved: the editor did not say"), "{told}");
+    let told = guest.call("edit_file", edit("one", "1")).await;
+    assert!(told.contains("did not say what it shows") && told.ends_with("Nothing is changed."), "{told}");
+    assert_eq!((guest.count("fs/write_text_file"), guest.saved("a.txt").as_deref()), (0, Some("one\n")));
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn what_is_no_text_and_what_the_editor_does_not_know_is_read_from_the_disk() {
+    let mut guest = Guest::new("code", all()).await;
+    std::fs::write(guest.path("binary"), b"a\0b").unwrap();
+    assert!(guest.call("read_file", json!({ "path": "binary" })).await.contains("is a binary file"));
+    assert_eq!(guest.methods(), [""; 0], "the editor is not asked");
+    guest.file("a.txt", "one\n", None);
+    assert_eq!(guest.call("read_file", json!({ "path": "a.txt" })).await, "one\n");
+    assert_eq!(guest.methods(), ["fs/read_text_file"]);
+    guest.call("delete_file", json!({ "path": "a.txt" })).await;
+    guest.buffers.insert(guest.path("a.txt"), "still shown\n".into());
+    let told = guest.call("read_file", json!({ "path": "a.txt" })).await;
+    assert!(told.contains("there is no such file"), "{told}");
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn new_files_get_their_folders_and_links_are_followed_before_anything_is_sent() {
+    let mut guest = Guest::new("code", all()).await;
+    let told = guest.call("write_file", json!({ "path": "deep/er/n.txt", "content": "x\n" })).await;
+    assert_eq!(told, "Created deep/er/n.txt (2 bytes).");
+    guest.file("a.txt", "one\n", None);
+    std::os::unix::fs::symlink("a.txt", guest.path("link")).unwrap();
+    guest.call("write_file", json!({ "path": "link", "content": "two\n" })).await;
+    assert_eq!(guest.asked.last().unwrap().1["path"], json!(guest.path("a.txt")));
+    assert_eq!(guest.saved("link").as_deref(), Some("two\n"));
+    undo(&mut guest).await;
+    assert_eq!(guest.saved("a.txt").as_deref(), Some("one\n"));
+    let outside = tempfile::tempdir().unwrap();
+    let sent = guest.count("fs/write_text_file");
+    let path = outside.path().join("x");
+    guest.call("write_file", json!({ "path": path, "content": "x" })).await;
+    assert_eq!((guest.count("fs/write_text_file"), path.exists()), (sent, false));
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn what_an_editor_takes_and_does_not_save_is_named_when_it_is_undone() {
+    let mut guest = Guest::new("code", all()).await;
+    guest.file("a.txt", "one\n", None);
+    guest.saves = false;
+    assert_eq!(guest.call("edit_file", edit("one", "1")).await, "Edited a.txt: replaced once.");
+    assert_eq!(guest.saved("a.txt").as_deref(), Some("one\n"));
+    assert_eq!(
+        guest.call("read_file", json!({ "path": "a.txt" })).await,
+        "1\n",
+        "it is what the editor shows"
+    );
+    let prompt = guest.begin(&[("edit_file", edit("1", "2"))]).await;
+    guest.until_answer(prompt).await;
+    let undone = undo(&mut guest).await;
+    assert!(undone.contains("a.txt: the editor has taken a change"), "{undone}");
+    guest.end().await;
+}

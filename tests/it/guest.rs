@@ -1,0 +1,339 @@
+//! A client that has files, terminals and forms, or some of them: it shows buffers that are not saved, writes, and runs what it
+//! is asked to. What it was asked for is kept in order.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+
+use modegate::model::{Block, ModelEvent, ModelStop};
+use modegate::process::shell::{Sandbox, TerminalOf};
+use modegate::store::Location;
+use modegate::tool::Toolset;
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+use tokio::sync::{mpsc, watch};
+
+use crate::support::{Harness, Setup, shell};
+
+/// The client, and the agent at its other end.
+pub struct Guest {
+    pub harness: Harness,
+    pub session: String,
+    /// What it shows of files, by absolute paths; of others it knows nothing.
+    pub buffers: HashMap<PathBuf, String>,
+    /// Methods in the order in which they were asked, with what they were about.
+    pub asked: Vec<(String, Value)>,
+    /// How a method is answered, if not as usual: with this result, or this error (a string), or never (null). Once each.
+    pub odd: HashMap<&'static str, VecDeque<Value>>,
+    /// Files that it refuses to write.
+    pub locked: Vec<PathBuf>,
+    /// Writing a file saves it.
+    pub saves: bool,
+    terminals: HashMap<String, Terminal>,
+    lines: (mpsc::UnboundedSender<String>, mpsc::UnboundedReceiver<String>),
+    /// The home of commands, and the record.
+    _home: tempfile::TempDir,
+}
+
+struct Terminal {
+    kill: mpsc::UnboundedSender<()>,
+    output: Arc<Mutex<Vec<u8>>>,
+    over: watch::Receiver<Option<i32>>,
+}
+
+pub fn all() -> Value {
+    json!({ "fs": { "readTextFile": true, "writeTextFile": true }, "terminal": true,
+        "elicitation": { "form": {}, "url": {} } })
+}
+
+impl Guest {
+    /// A client with these capabilities, and a session in a mode.
+    pub async fn new(mode: &'static str, capabilities: Value) -> Self {
+        Self::with(mode, capabilities, Sandbox::Workspace, TerminalOf::Client).await
+    }
+
+    pub async fn with(
+        mode: &'static str,
+        capabilities: Value,
+        sandbox: Sandbox,
+        terminal: TerminalOf,
+    ) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let shell = shell(home.path(), sandbox).in_terminal_of(terminal);
+        let tools = Toolset::built_in().with_shell(shell);
+        let store = Location::File(home.path().join("store.db"));
+        let mut harness = Harness::with(Setup { mode, tools, store, live: true, ..Setup::default() });
+        let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
+        harness.call("initialize", params).await;
+        let session = harness.session().await;
+        Self {
+            harness,
+            session,
+            buffers: HashMap::new(),
+            asked: Vec::new(),
+            odd: HashMap::new(),
+            locked: Vec::new(),
+            saves: true,
+            terminals: HashMap::new(),
+            lines: mpsc::unbounded_channel(),
+            _home: home,
+        }
+    }
+
+    /// A file in the working directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.harness.cwd().join(name)
+    }
+
+    /// A file as it is saved and, if that is something else, as it is shown.
+    pub fn file(&mut self, name: &str, saved: &str, shown: Option<&str>) {
+        std::fs::write(self.path(name), saved).unwrap();
+        if let Some(shown) = shown {
+            self.buffers.insert(self.path(name), shown.into());
+        }
+    }
+
+    pub fn saved(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.path(name)).ok()
+    }
+
+    /// The methods that it was asked.
+    pub fn methods(&self) -> Vec<&str> {
+        self.asked.iter().map(|(method, _)| method.as_str()).collect()
+    }
+
+    /// How many of them were this one.
+    pub fn count(&self, method: &str) -> usize {
+        self.methods().iter().filter(|asked| **asked == method).count()
+    }
+
+    pub fn answer_oddly(&mut self, method: &'static str, answer: Value) {
+        self.odd.entry(method).or_default().push_back(answer);
+    }
+
+    /// Has the model make calls, all in one reply, and end; returns the prompt's id.
+    pub async fn begin(&mut self, calls: &[(&str, Value)]) -> i64 {
+        let prompt = self.harness.prompt(&self.session, "go").await;
+        for (number, (tool, arguments)) in calls.iter().enumerate() {
+            let id = format!("m{}_{number}", self.harness.stage.requests(&self.session).len());
+            let call = ModelEvent::ToolCall { id, name: (*tool).into(), arguments: arguments.clone() };
+            self.harness.stage.say(&self.session, Ok(call));
+        }
+        for _ in 0..2 {
+            self.harness.stage.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        }
+        prompt
+    }
+
+    /// Has the model make one call, and returns what it was told.
+    pub async fn call(&mut self, tool: &str, arguments: Value) -> String {
+        let prompt = self.begin(&[(tool, arguments)]).await;
+        self.until_answer(prompt).await;
+        self.told()
+    }
+
+    /// The last result that the model was told.
+    pub fn told(&self) -> String {
+        let request = self.harness.stage.requests(&self.session).pop().unwrap();
+        let mut blocks = request.messages.iter().rev().flat_map(|message| message.blocks.iter().rev());
+        let told = blocks.find_map(|block| match block {
+            Block::ToolResult { text, .. } => Some(text.clone()),
+            _ => None,
+        });
+        told.unwrap_or_default()
+    }
+
+    /// Answers what it is asked, up to and including the answer to a request of its own; returns what it was sent.
+    pub async fn until_answer(&mut self, id: i64) -> Vec<Value> {
+        self.until(|message| message["id"] == id && message.get("method").is_none()).await
+    }
+
+    /// Answers what it is asked until a message has come.
+    pub async fn until(&mut self, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
+        let mut messages = Vec::new();
+        loop {
+            tokio::select! {
+                message = self.harness.next() => {
+                    self.answer(&message).await;
+                    messages.push(message);
+                    if is_last(messages.last().unwrap()) {
+                        return messages;
+                    }
+                }
+                Some(line) = self.lines.1.recv() => self.harness.send_line(&line).await,
+            }
+        }
+    }
+
+    /// Answers until something stands on the disk.
+    pub async fn until_there(&mut self, name: &str) {
+        let path = self.path(name);
+        let begun = std::time::Instant::now();
+        while !path.exists() {
+            assert!(begun.elapsed() < crate::support::PATIENCE, "{} did not come", path.display());
+            let soon = std::time::Duration::from_millis(2);
+            tokio::select! {
+                message = self.harness.next_within(soon) => if let Some(message) = message {
+                    self.answer(&message).await;
+                },
+                Some(line) = self.lines.1.recv() => self.harness.send_line(&line).await,
+            }
+        }
+    }
+
+    pub async fn set_mode(&mut self, mode: &str) -> (Vec<Value>, Value) {
+        let params = json!({ "sessionId": self.session, "modeId": mode });
+        let id = self.harness.request("session/set_mode", params).await;
+        let messages = self.until_answer(id).await;
+        let effect = messages.last().unwrap()["result"]["_meta"]["modegate/effect"].clone();
+        (messages, effect)
+    }
+
+    pub async fn cancel(&mut self) {
+        self.harness.notify("session/cancel", json!({ "sessionId": self.session })).await;
+    }
+
+    pub async fn end(self) {
+        self.harness.end().await;
+    }
+
+    /// Ends what runs in a terminal, as its user can.
+    pub fn close_terminal(&self) {
+        for terminal in self.terminals.values() {
+            terminal.kill.send(()).unwrap();
+        }
+    }
+
+    /// Terminals that were not released.
+    pub fn open_terminals(&self) -> usize {
+        self.terminals.len()
+    }
+
+    async fn answer(&mut self, message: &Value) {
+        let (Some(method), Some(id)) = (message["method"].as_str(), message.get("id")) else {
+            if message["method"] == "$/cancel_request" {
+                self.asked.push(("$/cancel_request".into(), message["params"].clone()));
+            }
+            return;
+        };
+        let params = message["params"].clone();
+        self.asked.push((method.to_owned(), params.clone()));
+        let odd = self.odd.iter_mut().find(|(odd, _)| **odd == method);
+        let result = match odd.and_then(|(_, answers)| answers.pop_front()) {
+            Some(Value::Null) => return,
+            Some(Value::String(error)) => Err(error),
+            Some(result) => Ok(result),
+            None => match self.result(method, &params, id) {
+                Some(result) => result,
+                None => return,
+            },
+        };
+        let line = answer_line(id, &result);
+        self.harness.send_line(&line).await;
+    }
+
+    fn result(&mut self, method: &str, params: &Value, id: &Value) -> Option<Result<Value, String>> {
+        let terminal = params["terminalId"].as_str().and_then(|id| self.terminals.get(id));
+        Some(match method {
+            "fs/read_text_file" => {
+                let path = PathBuf::from(params["path"].as_str().unwrap());
+                self.buffers.get(&path).map(|text| json!({ "content": text })).ok_or("unknown".into())
+            }
+            "fs/write_text_file" => {
+                let path = PathBuf::from(params["path"].as_str().unwrap());
+                let content = params["content"].as_str().unwrap();
+                if self.locked.contains(&path) {
+                    return Some(Err("locked".into()));
+                }
+                if self.saves {
+                    std::fs::write(&path, content).unwrap();
+                }
+                self.buffers.insert(path, content.to_owned());
+                Ok(json!({}))
+            }
+            "terminal/create" => {
+                let id = format!("term_{}", self.count("terminal/create"));
+                self.terminals.insert(id.clone(), spawn(params));
+                Ok(json!({ "terminalId": id }))
+            }
+            "terminal/wait_for_exit" => {
+                let (mut over, lines, id) = (terminal?.over.clone(), self.lines.0.clone(), id.clone());
+                tokio::spawn(async move {
+                    let code = over.wait_for(Option::is_some).await.ok().and_then(|code| *code);
+                    // The test may be over.
+                    let _ =
+                        lines.send(answer_line(&id, &Ok(json!({ "exitCode": code.filter(|it| *it >= 0) }))));
+                });
+                return None;
+            }
+            "terminal/output" => {
+                let output = String::from_utf8(terminal?.output.lock().unwrap().clone()).unwrap();
+                Ok(json!({ "output": output, "truncated": false }))
+            }
+            "terminal/kill" => {
+                // It may be over.
+                let _ = terminal?.kill.send(());
+                Ok(json!({}))
+            }
+            "terminal/release" => {
+                let released = self.terminals.remove(params["terminalId"].as_str().unwrap());
+                assert!(released.is_some(), "released twice");
+                Ok(json!({}))
+            }
+            "session/request_permission" => {
+                let option = &params["options"][0]["optionId"];
+                Ok(json!({ "outcome": { "outcome": "selected", "optionId": option } }))
+            }
+            "elicitation/create" => Ok(json!({ "action": "decline" })),
+            method => panic!("{method} is not answered here"),
+        })
+    }
+}
+
+fn answer_line(id: &Value, result: &Result<Value, String>) -> String {
+    let answer = match result {
+        Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+        Err(error) => json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32002, "message": error } }),
+    };
+    answer.to_string()
+}
+
+/// Runs what a terminal is made for, as a program of its own whose end is known when all it wrote is.
+fn spawn(params: &Value) -> Terminal {
+    let strings = |name: &str| params[name].as_array().cloned().unwrap_or_default();
+    let mut command = tokio::process::Command::new(params["command"].as_str().unwrap());
+    command.args(strings("args").iter().map(|argument| argument.as_str().unwrap()));
+    command
+        .envs(strings("env").iter().map(|it| (it["name"].as_str().unwrap(), it["value"].as_str().unwrap())));
+    // An editor's own environment may have it.
+    command.env("OPENAI_API_KEY", "sk-secret");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+    let mut child = command.spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let output = Arc::new(Mutex::new(Vec::new()));
+    let (kill, mut killed) = mpsc::unbounded_channel();
+    let (ended, over) = watch::channel(None);
+    let written = Arc::clone(&output);
+    tokio::spawn(async move {
+        let read = async {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = stdout.read(&mut buffer).await {
+                written.lock().unwrap().extend_from_slice(&buffer[..count]);
+            }
+        };
+        let wait = async {
+            let status = tokio::select! {
+                status = child.wait() => status.unwrap(),
+                Some(()) = killed.recv() => {
+                    child.start_kill().unwrap();
+                    child.wait().await.unwrap()
+                }
+            };
+            status.code().unwrap_or(-1)
+        };
+        let ((), code) = tokio::join!(read, wait);
+        ended.send_replace(Some(code));
+    });
+    Terminal { kill, output, over }
+}

@@ -1,0 +1,133 @@
+//! Questions to the user: by a form, by choices, or by nobody; and that no answer is more than text.
+
+use serde_json::{Value, json};
+
+use crate::guest::{Guest, all};
+
+const GUESS: &str = "Go on with your best guess, and say what you assumed.";
+
+fn ask(choices: &[&str]) -> Value {
+    json!({ "questions": [{ "question": "Which one?", "choices": choices }] })
+}
+
+#[tokio::test]
+async fn a_form_takes_a_choice_or_own_words() {
+    let mut guest = Guest::new("plan", all()).await;
+    for (answer, told) in [
+        (json!({ "action": "accept", "content": { "choice": "b" } }), "The user answered: b".to_owned()),
+        (json!({ "action": "accept", "content": { "words": " c " } }), "The user answered: c".into()),
+        (
+            json!({ "action": "accept", "content": { "choice": "z" } }),
+            format!("The client answered with a choice that was not offered, which is no answer. {GUESS}"),
+        ),
+        (json!({ "action": "accept" }), format!("The user sent no answer. {GUESS}")),
+        (json!({ "action": "decline" }), format!("The user does not want to answer. {GUESS}")),
+        (json!({ "action": "cancel" }), format!("The user closed the question without an answer. {GUESS}")),
+        (
+            json!("no"),
+            format!(
+                "The user could not be asked: the client answered with an error: \
+                 {{\"code\":-32002,\"message\":\"no\"}}. {GUESS}"
+            ),
+        ),
+    ] {
+        guest.answer_oddly("elicitation/create", answer);
+        assert_eq!(guest.call("ask_user", ask(&["a", "b"])).await, told);
+    }
+    let form = &guest.asked[0].1;
+    assert_eq!((&form["mode"], &form["message"]), (&json!("form"), &json!("Which one?")));
+    assert_eq!(form["toolCallId"], "call_1_1");
+    assert_eq!(form["requestedSchema"]["properties"]["choice"]["oneOf"][1]["const"], "b");
+    guest.answer_oddly("elicitation/create", json!({ "action": "accept", "content": { "words": "x" } }));
+    assert_eq!(guest.call("ask_user", ask(&[])).await, "The user answered: x");
+    assert_eq!(guest.asked.last().unwrap().1["requestedSchema"]["required"], json!(["words"]));
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn without_forms_it_is_a_choice_that_is_never_remembered_and_no_consent() {
+    let mut guest = Guest::new("ask", json!({ "elicitation": { "url": {} } })).await;
+    let chosen = |id: &str| json!({ "outcome": { "outcome": "selected", "optionId": id } });
+    for (answer, told) in [
+        (chosen("choice_2"), "The user answered: b".to_owned()),
+        (chosen("none"), format!("The user wants none of these. {GUESS}")),
+        (
+            chosen("allow_always"),
+            format!("The client answered with a choice that was not offered, which is no answer. {GUESS}"),
+        ),
+        (
+            json!({ "outcome": { "outcome": "cancelled" } }),
+            format!("The user closed the question without an answer. {GUESS}"),
+        ),
+    ] {
+        guest.answer_oddly("session/request_permission", answer);
+        assert_eq!(guest.call("ask_user", ask(&["a", "b"])).await, told);
+    }
+    let kinds: Vec<_> = guest.asked[0].1["options"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|option| (option["name"].as_str().unwrap(), option["kind"].as_str().unwrap()))
+        .collect();
+    assert_eq!(kinds, [("a", "allow_once"), ("b", "allow_once"), ("None of these", "reject_once")]);
+    assert_eq!(guest.count("session/request_permission"), 4, "each is asked anew");
+    let no = chosen("reject_once");
+    guest.answer_oddly("session/request_permission", no);
+    guest.call("write_file", json!({ "path": "a.txt", "content": "x" })).await;
+    assert_eq!(guest.count("session/request_permission"), 5, "a choice was leave for nothing");
+    assert_eq!(guest.saved("a.txt"), None);
+    let told = guest.call("ask_user", ask(&[])).await;
+    assert_eq!(told, format!("This client can ask only with choices, and there are none. {GUESS}"));
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn a_cancel_takes_the_question_back_and_a_late_answer_is_void() {
+    for (capabilities, method) in [(all(), "elicitation/create"), (json!({}), "session/request_permission")] {
+        let mut guest = Guest::new("code", capabilities).await;
+        guest.answer_oddly(method, Value::Null);
+        let prompt = guest.begin(&[("ask_user", ask(&["a"]))]).await;
+        let asked = guest.until(|message| message["method"] == method).await.pop().unwrap();
+        guest.cancel().await;
+        let messages = guest.until_answer(prompt).await;
+        assert_eq!(messages.last().unwrap()["result"]["stopReason"], "cancelled");
+        assert_eq!(guest.count("$/cancel_request"), 1);
+        let late =
+            json!({ "outcome": { "outcome": "selected", "optionId": "choice_1" }, "action": "accept" });
+        let late = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": late });
+        guest.harness.send_line(&late.to_string()).await;
+        guest.call("think", json!({ "thought": "x" })).await;
+        let told = format!("{:?}", guest.harness.stage.requests(&guest.session).pop().unwrap().messages);
+        assert!(!told.contains("The user answered"), "{told}");
+        guest.end().await;
+    }
+}
+
+#[tokio::test]
+async fn questions_are_asked_one_after_the_other() {
+    let mut guest = Guest::new("code", all()).await;
+    let two = json!({ "questions": [{ "question": "First?" }, { "question": "Second?" }] });
+    for words in ["1", "2"] {
+        guest
+            .answer_oddly("elicitation/create", json!({ "action": "accept", "content": { "words": words } }));
+    }
+    let told = guest.call("ask_user", two).await;
+    assert_eq!(told, "First?\nThe user answered: 1\nSecond?\nThe user answered: 2");
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn arguments_that_make_no_question_are_named() {
+    let mut guest = Guest::new("code", all()).await;
+    for arguments in [
+        json!({ "questions": [] }),
+        ask(&["a", "a"]),
+        ask(&[""]),
+        json!({ "questions": [{ "question": " " }] }),
+    ] {
+        let told = guest.call("ask_user", arguments).await;
+        assert!(told.starts_with("The arguments do not fit ask_user"), "{told}");
+    }
+    assert_eq!(guest.methods(), [""; 0]);
+    guest.end().await;
+}
