@@ -48,6 +48,7 @@ mod handle;
 pub mod history;
 pub mod mode_switch;
 pub mod options;
+mod question;
 mod record;
 mod reload;
 pub mod reminder;

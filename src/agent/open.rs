@@ -191,6 +191,7 @@ impl Agent {
         let policy = (self.surroundings.policy)(workspace.cwd());
         let (tools, missing) = self.shared.tools.for_session(&workspace);
         let (entries, not_to_be_had) = server::gather(&policy.servers, servers);
+        let abilities = self.registry().abilities;
         let (events, reports) = mpsc::unbounded_channel();
         let mut notices: Vec<String> = catalogue.ambiguity().into_iter().collect();
         notices.extend(not_to_be_had.into_iter().map(|text| format!("{text}\n\n")));
@@ -200,12 +201,11 @@ impl Agent {
             notices.push(not_started(&entries));
             tools
         } else {
-            tools.with_servers(entries, &workspace, &events)
+            tools.with_servers(entries, &workspace, abilities, &events)
         };
         notices.extend(missing.map(str::to_owned));
         notices.extend(told_of(&policy));
         notices.extend(policy.notices.iter().map(|text| format!("{text}\n\n")));
-        let abilities = self.registry().abilities;
         let shared = Shared {
             tools,
             modes: Arc::clone(&policy.modes),

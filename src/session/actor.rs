@@ -75,8 +75,8 @@ pub(super) struct Actor {
     place: Option<BoxFuture<'static, OwnedSemaphorePermit>>,
     /// The turn that began something in the background last.
     pub(super) jobs_begun_in: Option<u64>,
-    /// The last turn in which servers had the model answer, and how often.
-    pub(super) sampled: (u64, u32),
+    /// The last turn in which servers wanted something of the model or the user, and how often.
+    pub(super) wanted: (u64, u32),
     /// What the session's servers report.
     servers: mpsc::UnboundedReceiver<ServerEvent>,
 }
@@ -188,7 +188,7 @@ impl Actor {
             showings: VecDeque::new(),
             place: None,
             jobs_begun_in: None,
-            sampled: (0, 0),
+            wanted: (0, 0),
             servers,
         }
     }

@@ -19,7 +19,7 @@ use crate::permission::{CallFacts, Effect};
 use crate::tool::ToolContent;
 use crate::tool::mcp::{Sampled, Sampling};
 
-/// Answers that servers get in one turn.
+/// What servers may want in one turn.
 const IN_A_TURN: u32 = 20;
 
 /// Bytes of an answer.
@@ -34,15 +34,10 @@ impl Actor {
         let Sampling { part, server, system, messages, reply } = sampling;
         // The server may be gone by the time it is answered; so below.
         let refuse = |reply: oneshot::Sender<_>, why: &str| drop(reply.send(Err(why.to_owned())));
-        let Some(call) = self.running_call(&part) else {
-            return refuse(reply, "the model is asked only while one of the server's tools is called");
+        let call = match self.call_that_wants(&part) {
+            Ok(call) => call,
+            Err(why) => return refuse(reply, why),
         };
-        let (turn, count) = self.sampled;
-        let count = if turn == self.session.turns { count } else { 0 };
-        if count >= IN_A_TURN {
-            return refuse(reply, "the model has been asked too often in this turn");
-        }
-        self.sampled = (self.session.turns, count + 1);
         let facts = CallFacts::of_tool(format!("mcp_sampling__{part}"), Effect::Network);
         let (authorized, authorization) = oneshot::channel();
         match self.authorize(call.clone(), Some(facts.clone()), false).await {
@@ -90,11 +85,19 @@ impl Actor {
         });
     }
 
-    /// The call that runs at a server; of several the first by its id.
-    fn running_call(&self, part: &str) -> Option<ToolCallId> {
+    /// The call that runs at a server which wants something; of several the first by its id. Counts what servers want.
+    pub(super) fn call_that_wants(&mut self, part: &str) -> Result<ToolCallId, &'static str> {
         let prefix = format!("mcp__{part}__");
         let calls = self.session.open_calls.values().filter(|call| call.name.starts_with(&prefix));
-        calls.map(|call| call.id.clone()).min_by(|a, b| a.0.cmp(&b.0))
+        let call = calls.map(|call| call.id.clone()).min_by(|a, b| a.0.cmp(&b.0));
+        let call = call.ok_or("that is heard only while one of the server's tools is called")?;
+        let (turn, count) = self.wanted;
+        let count = if turn == self.session.turns { count } else { 0 };
+        if count >= IN_A_TURN {
+            return Err("servers have wanted too much in this turn");
+        }
+        self.wanted = (self.session.turns, count + 1);
+        Ok(call)
     }
 }
 

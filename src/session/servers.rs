@@ -33,6 +33,7 @@ impl Actor {
                 text
             }
             ServerEvent::Wants(sampling) => return self.sample(sampling).await,
+            ServerEvent::Asks(question) => return self.question(question).await,
             ServerEvent::Over { server, why } => format!("The MCP server {server:?} cannot be used: {why}."),
         };
         let text = format!("{text}\n\n");

@@ -12,6 +12,7 @@ use super::{
     Tool, apply_patch, ask_user, delete_file, directory_tree, edit_file, find_files, jobs, list_directory,
     move_file, read_file, read_multiple_files, search_files, shell, switch_mode, think, todo, write_file,
 };
+use crate::client::Abilities;
 use crate::http::Http;
 use crate::http::outward::Outward;
 use crate::permission::Effect;
@@ -154,11 +155,13 @@ impl Toolset {
         self,
         entries: Vec<Entry>,
         workspace: &Workspace,
+        can: Abilities,
         events: &mpsc::UnboundedSender<ServerEvent>,
     ) -> Self {
         let means = Means {
             shell: self.shell.clone(),
             http: Arc::clone(&self.http),
+            can,
             roots: workspace.roots().into(),
         };
         Self { servers: Servers::new(entries, &means, events), ..self }

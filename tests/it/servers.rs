@@ -32,12 +32,16 @@ impl Bench {
     }
 
     async fn with(setup: Setup, servers: Value) -> Self {
+        Self::for_client(setup, &json!({}), servers).await
+    }
+
+    async fn for_client(setup: Setup, capabilities: &Value, servers: Value) -> Self {
         let home = tempfile::tempdir().unwrap();
         let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
         let patience = setup.patience.or(Some(Duration::from_secs(60)));
         let mut h = Harness::with(Setup { tools, patience, ..setup });
         std::fs::write(h.cwd().join("a.txt"), "content of a").unwrap();
-        h.call("initialize", json!({ "protocolVersion": 1 })).await;
+        h.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": capabilities })).await;
         let answer = h.call("session/new", json!({ "cwd": h.cwd(), "mcpServers": servers })).await;
         let session = answer["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
         while h.next().await["params"]["update"]["sessionUpdate"] != "available_commands_update" {}
@@ -436,4 +440,50 @@ async fn a_server_that_wants_the_model_to_answer_is_decided_on() {
     let (_, told) = b.call("mcp__r__sample").await;
     assert!(told.contains("plan mode does not allow network access"), "{told}");
     b.h.end().await;
+}
+
+/// A server's question reaches the user as the server's, where the client has forms, and no rule denies it.
+#[tokio::test]
+async fn a_server_asks_the_user_through_the_client() {
+    let forms = json!({ "elicitation": { "form": {} } });
+    for (capabilities, rules, expected) in [
+        (forms.clone(), "", Ok("colour:blue")),
+        (
+            forms,
+            "permissions: {deny: ['mcp_elicitation__*']}",
+            Err("The rule deny mcp_elicitation__* does not allow this"),
+        ),
+        (json!({}), "", Err("cannot")),
+    ] {
+        let mut layers = modegate::policy::Layers::default();
+        layers.add("rules", rules, modegate::policy::Owner::User).unwrap();
+        let setup = Setup { mode: "plan", rules: layers.rules, ..Setup::default() };
+        let mut b = Bench::for_client(setup, &capabilities, json!([server("r", "rich")])).await;
+        let prompt = b.h.prompt(&b.session, "go").await;
+        b.say_call("mcp__r__elicit");
+        b.say_done();
+        if expected.is_ok() {
+            let asked = loop {
+                let message = b.h.next().await;
+                if message["method"] == "elicitation/create" {
+                    break message;
+                }
+            };
+            assert_eq!(asked["params"]["message"], "The MCP server \"r\" asks: Which colour?");
+            assert_eq!(asked["params"]["toolCallId"], "call_1_1");
+            assert_eq!(
+                asked["params"]["requestedSchema"]["properties"]["colour"]["enum"],
+                json!(["red", "blue"])
+            );
+            let answer = json!({ "action": "accept", "content": { "colour": "blue" } });
+            b.h.send_line(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": answer }).to_string())
+                .await;
+        }
+        b.h.until_answer(prompt).await;
+        let (Ok(text) | Err(text)) = expected;
+        assert!(b.told().contains(text), "{rules}: {}", b.told());
+        let begun = read(&b.cwd(), "begun.json").unwrap();
+        assert_eq!(begun.contains("elicitation"), capabilities != json!({}), "{begun}");
+        b.h.end().await;
+    }
 }

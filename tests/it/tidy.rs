@@ -109,8 +109,19 @@ const CONFIG: &[&str] = &[
 ];
 
 /// What tools may name.
-const TOOL: &[&str] =
-    &["acp", "gate", "http", "ids", "mode", "model", "permission", "process", "server", "workspace"];
+const TOOL: &[&str] = &[
+    "acp",
+    "client",
+    "gate",
+    "http",
+    "ids",
+    "mode",
+    "model",
+    "permission",
+    "process",
+    "server",
+    "workspace",
+];
 
 /// What the actor's room may name.
 const SESSION: &[&str] = &[

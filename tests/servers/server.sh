@@ -41,6 +41,11 @@ call() {
         IFS= read -r line
         text "it said: $(tr -d '\n\"\\' <<<"$line")"
         ;;
+    elicit)
+        say '{"jsonrpc":"2.0","id":78,"method":"elicitation/create","params":{"mode":"form","message":"Which colour?","requestedSchema":{"type":"object","properties":{"colour":{"type":"string","enum":["red","blue"]}},"required":["colour"]}}}'
+        IFS= read -r line
+        text "it said: $(tr -d '\n\"\\' <<<"$line")"
+        ;;
     secret) text "${TOKEN:-none} ${ANTHROPIC_API_KEY:-none} ${CARGO_MANIFEST_DIR:-none}" ;;
     die)
         echo "the last words of $TOKEN" >&2
@@ -50,7 +55,7 @@ call() {
     esac
 }
 rich_tools() {
-    say '{"jsonrpc":"2.0","id":'"$id"',"result":{"tools":['"$(tool rich),$(tool structured),$(tool bad),$(tool secret),$(tool die),$(tool sample '{"readOnlyHint":true}')"']}}'
+    say '{"jsonrpc":"2.0","id":'"$id"',"result":{"tools":['"$(tool rich),$(tool structured),$(tool bad),$(tool secret),$(tool die),$(tool elicit '{"readOnlyHint":true}'),$(tool sample '{"readOnlyHint":true}')"']}}'
 }
 case $behaviour in
 hang) exec sleep 1000 ;;
@@ -68,6 +73,7 @@ while IFS= read -r line; do
     case $method in
     initialize)
         echo started >>started.log 2>/dev/null
+        echo "$line" 2>/dev/null >begun.json
         answer '{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"test","version":"1"}}'
         ;;
     tools/list) if [[ $behaviour == rich ]]; then rich_tools; elif [[ $behaviour != mute ]]; then tools; fi ;;

@@ -15,6 +15,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::handler::Handler;
 use super::pace::Paced;
 use super::program::Program;
+use crate::client::Abilities;
 use crate::http::Http;
 use crate::process::shell::{Hold, Shell};
 use crate::process::{Command, Errors};
@@ -32,6 +33,8 @@ pub struct Means {
     pub shell: Option<Shell>,
     /// What calls addresses.
     pub http: Arc<Http>,
+    /// What the client can do for servers.
+    pub can: Abilities,
     /// The session's folders, the working directory first.
     pub roots: Arc<[PathBuf]>,
 }

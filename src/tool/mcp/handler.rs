@@ -9,15 +9,18 @@ use std::sync::Arc;
 use rmcp::ErrorData;
 use rmcp::handler::client::progress::ProgressDispatcher;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, Implementation,
-    ListRootsResult, LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam, Root,
-    RootsCapabilities, SamplingCapability,
+    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
+    ElicitResult, ElicitationCapability, FormElicitationCapability, Implementation, ListRootsResult,
+    LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam, Root, RootsCapabilities,
+    SamplingCapability, UrlElicitationCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use super::question::{self, Question};
 use super::sampling::{Sampled, Sampling};
 use super::server::ServerEvent;
+use crate::client::Abilities;
 
 /// Bytes of one entry of a server's log in ours.
 const ENTRY: usize = 1024;
@@ -35,6 +38,8 @@ pub struct Handler {
     pub changed: Arc<Notify>,
     /// How far calls are.
     pub progress: ProgressDispatcher,
+    /// What the client can do for servers.
+    pub can: Abilities,
     /// Where it is decided what a server gets.
     pub events: mpsc::UnboundedSender<ServerEvent>,
 }
@@ -44,6 +49,13 @@ impl rmcp::ClientHandler for Handler {
         let mut capabilities = ClientCapabilities::default();
         capabilities.roots = Some(RootsCapabilities::default());
         capabilities.sampling = Some(SamplingCapability::default());
+        let Abilities { forms, urls, .. } = self.can;
+        if forms || urls {
+            let mut elicitation = ElicitationCapability::default();
+            elicitation.form = forms.then(FormElicitationCapability::default);
+            elicitation.url = urls.then(UrlElicitationCapability::default);
+            capabilities.elicitation = Some(elicitation);
+        }
         let modegate = Implementation::new("modegate", env!("CARGO_PKG_VERSION"));
         ClientConfig::new(capabilities, modegate)
     }
@@ -63,6 +75,19 @@ impl rmcp::ClientHandler for Handler {
         let gone = || refused("the session is over".into());
         self.events.send(ServerEvent::Wants(sampling)).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?.map(Sampled::into_result).map_err(refused)
+    }
+
+    async fn create_elicitation(
+        &self,
+        wanted: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let refused = |why: String| ErrorData::invalid_request(why, None);
+        let (reply, answer) = oneshot::channel();
+        let question = Question::read(&self.server, &self.part, wanted, reply).map_err(refused)?;
+        let gone = || refused("the session is over".into());
+        self.events.send(ServerEvent::Asks(question)).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?.map(question::into_result).map_err(refused)
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

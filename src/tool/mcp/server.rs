@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::connect::Means;
 use super::handler::Handler;
 use super::listing::{self, Listing};
+use super::question::Question;
 use super::sampling::Sampling;
 use super::task::{Message, START, Task};
 use crate::permission::Effect;
@@ -72,6 +73,8 @@ pub enum ServerEvent {
     },
     /// A server wants the model to answer something.
     Wants(Sampling),
+    /// A server wants to ask the user something.
+    Asks(Question),
     /// A server could not be started, or has ended by itself.
     Over {
         /// The server.
@@ -110,6 +113,7 @@ impl Server {
             part: part.as_str().into(),
             changed: Arc::new(Notify::new()),
             events: events.clone(),
+            can: means.can,
             progress: ProgressDispatcher::new(),
         };
         let weak = mailbox.downgrade();

@@ -1,0 +1,94 @@
+//! What a server wants to ask the user (`elicitation/create`), and the answer, in MCP's words and in ACP's, which are nearly the same.
+
+use rmcp::model::{ElicitRequestParams, ElicitResult, ElicitationAction};
+use tokio::sync::oneshot;
+
+use crate::acp::ElicitationSchema;
+use crate::client::ClientError;
+use crate::tool::editor::{Editor, Elicited};
+
+/// Characters of what a server asks.
+const MAX_MESSAGE: usize = 2000;
+
+/// A server wants to ask the user.
+#[derive(Debug)]
+pub struct Question {
+    /// The server's part of its tools' names.
+    pub part: String,
+    /// What the user is shown.
+    pub message: String,
+    /// How the user answers.
+    pub form: Form,
+    /// Where the answer goes; an error is a sentence.
+    pub reply: oneshot::Sender<Result<Elicited, String>>,
+}
+
+/// How a user answers a server.
+#[derive(Debug)]
+pub enum Form {
+    /// By filling in a form.
+    Fields(Box<ElicitationSchema>),
+    /// By visiting an address.
+    Address {
+        /// Where.
+        url: String,
+        /// Unique.
+        id: String,
+    },
+}
+
+impl Question {
+    /// Reads what a server wants to ask.
+    ///
+    /// # Errors
+    /// Its form is none that a client of ours can show; one sentence.
+    pub fn read(
+        server: &str,
+        part: &str,
+        wanted: ElicitRequestParams,
+        reply: oneshot::Sender<Result<Elicited, String>>,
+    ) -> Result<Self, String> {
+        let (message, form) = match wanted {
+            ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
+                let schema = serde_json::to_value(requested_schema).and_then(serde_json::from_value);
+                let schema = schema.map_err(|error| format!("the form cannot be shown: {error}"))?;
+                (message, Form::Fields(Box::new(schema)))
+            }
+            ElicitRequestParams::UrlElicitationParams { message, url, elicitation_id: id, .. } => {
+                (message, Form::Address { url, id })
+            }
+            _ => return Err("that is a way of asking that is not known".into()),
+        };
+        let message: String = message.chars().take(MAX_MESSAGE).collect();
+        let message = format!("The MCP server {server:?} asks: {message}");
+        Ok(Self { part: part.to_owned(), message, form, reply })
+    }
+
+    /// Asks the user.
+    ///
+    /// # Errors
+    /// The client cannot, or is gone.
+    pub async fn put(editor: &Editor, message: &str, form: Form) -> Result<Elicited, ClientError> {
+        // One question at a time.
+        let _turn = editor.turn_to_ask().await;
+        match form {
+            Form::Fields(schema) => editor.elicit(message, *schema).await,
+            Form::Address { url, id } => editor.elicit_at(message, &id, &url).await,
+        }
+    }
+}
+
+/// An answer, as MCP has it.
+pub fn into_result(elicited: Elicited) -> ElicitResult {
+    match elicited {
+        Elicited::Accepted(content) => {
+            let result = ElicitResult::new(ElicitationAction::Accept);
+            match serde_json::to_value(content) {
+                Ok(content) => result.with_content(content),
+                Err(_) => result,
+            }
+        }
+        Elicited::Declined => ElicitResult::new(ElicitationAction::Decline),
+        Elicited::Cancelled => ElicitResult::new(ElicitationAction::Cancel),
+    }
+}
