@@ -43,6 +43,7 @@ mod sturdy;
 mod support;
 mod terminals;
 mod tidy;
+mod tools_page;
 mod transcripts;
 mod trouble;
 mod turns;
