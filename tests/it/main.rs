@@ -35,6 +35,7 @@ mod reopened;
 mod scene;
 mod server;
 mod servers;
+mod servers_http;
 mod sessions;
 mod shadow;
 mod stage;

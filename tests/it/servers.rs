@@ -15,9 +15,9 @@ use crate::support::{Harness, Setup, read, shell};
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/server.sh");
 
 /// A session with servers.
-struct Bench {
-    h: Harness,
-    session: String,
+pub struct Bench {
+    pub h: Harness,
+    pub session: String,
     _home: tempfile::TempDir,
 }
 
@@ -31,7 +31,7 @@ impl Bench {
         Self::with(Setup { mode, ..Setup::default() }, servers).await
     }
 
-    async fn with(setup: Setup, servers: Value) -> Self {
+    pub async fn with(setup: Setup, servers: Value) -> Self {
         Self::for_client(setup, &json!({}), servers).await
     }
 
@@ -52,19 +52,19 @@ impl Bench {
         self.h.cwd()
     }
 
-    fn say_call(&self, tool: &str) {
+    pub fn say_call(&self, tool: &str) {
         let id = format!("m{}", self.h.stage.requests(&self.session).len());
         let call = ModelEvent::ToolCall { id, name: tool.into(), arguments: json!({}) };
         self.h.stage.say(&self.session, Ok(call));
         self.h.stage.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
 
-    fn say_done(&self) {
+    pub fn say_done(&self) {
         self.h.stage.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
 
     /// Has the model make one call in a turn of its own. Returns everything but the answer, and what the model was told.
-    async fn call(&mut self, tool: &str) -> (Vec<Value>, String) {
+    pub async fn call(&mut self, tool: &str) -> (Vec<Value>, String) {
         let prompt = self.h.prompt(&self.session, "go").await;
         self.say_call(tool);
         self.say_done();
@@ -97,12 +97,12 @@ impl Bench {
         names.filter(|name| name.starts_with("mcp__")).collect()
     }
 
-    async fn slash(&mut self, command: &str) -> String {
+    pub async fn slash(&mut self, command: &str) -> String {
         let prompt = self.h.prompt(&self.session, command).await;
         texts(&self.h.until_answer(prompt).await)
     }
 
-    async fn set_mode(&mut self, mode: &str) -> Value {
+    pub async fn set_mode(&mut self, mode: &str) -> Value {
         let params = json!({ "sessionId": self.session, "modeId": mode });
         let id = self.h.request("session/set_mode", params).await;
         let answer = self.h.until_answer(id).await.pop().unwrap();

@@ -1,0 +1,115 @@
+//! An MCP server behind an address: what is sent to it, what it may do, and that its calls cannot be ended from here.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+
+use crate::servers::Bench;
+use crate::support::Setup;
+
+/// What the server was sent: the head and the body of each request.
+#[derive(Default)]
+struct Seen {
+    requests: Mutex<Vec<(String, Value)>>,
+    slow: Notify,
+}
+
+/// A server on the loopback. It answers with JSON, and never to a call of `slow`.
+async fn serve() -> (String, Arc<Seen>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp?key=hidden-value", listener.local_addr().unwrap());
+    let seen = Arc::new(Seen::default());
+    let all = Arc::clone(&seen);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(attend(stream, Arc::clone(&all)));
+        }
+    });
+    (url, seen)
+}
+
+async fn attend(mut stream: TcpStream, seen: Arc<Seen>) {
+    let mut bytes = Vec::new();
+    loop {
+        let end = loop {
+            if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+                break end + 4;
+            }
+            if stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+                return;
+            }
+        };
+        let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
+        while bytes.len() < end + length.unwrap_or(0) {
+            stream.read_buf(&mut bytes).await.unwrap();
+        }
+        let rest = bytes.split_off(end + length.unwrap_or(0));
+        let body: Value = serde_json::from_slice(&bytes[end..]).unwrap_or_default();
+        bytes = rest;
+        seen.requests.lock().unwrap().push((head.clone(), body.clone()));
+        let id = &body["id"];
+        let result = match body["method"].as_str() {
+            Some("initialize") => {
+                json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} }, "serverInfo": { "name": "far", "version": "1" } })
+            }
+            Some("tools/list") => json!({ "tools": [
+                { "name": "look", "inputSchema": { "type": "object" }, "annotations": { "readOnlyHint": true } },
+                { "name": "slow", "inputSchema": { "type": "object" } },
+            ] }),
+            Some("tools/call") if body["params"]["name"] == "slow" => {
+                seen.slow.notify_one();
+                std::future::pending().await
+            }
+            Some("tools/call") => json!({ "content": [{ "type": "text", "text": "seen from afar" }] }),
+            _ => Value::Null,
+        };
+        let (status, text) = match (head.starts_with("post"), result.is_null()) {
+            (true, false) => ("200 OK", json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()),
+            (true, true) => ("202 Accepted", String::new()),
+            _ => ("405 Method Not Allowed", String::new()),
+        };
+        let answer = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{text}",
+            text.len()
+        );
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_behind_an_address_is_called_and_its_running_call_is_named() {
+    let (url, seen) = serve().await;
+    let far = json!([{ "type": "http", "name": "far", "url": url, "headers": [{ "name": "X-Key", "value": "hidden-too" }] }]);
+    let mut b = Bench::with(Setup { mode: "code", ..Setup::default() }, far).await;
+    let (_, told) = b.call("mcp__far__look").await;
+    assert_eq!(told, "seen from afar");
+    let prompt = b.h.prompt(&b.session, "go").await;
+    b.say_call("mcp__far__slow");
+    seen.slow.notified().await;
+    let effect = b.set_mode("plan").await;
+    assert_eq!((&effect["ended"], &effect["unconfirmed"]), (&json!([]), &json!(["call_2_1"])), "{effect}");
+    b.say_done();
+    let answer = b.h.until_answer(prompt).await.pop().unwrap();
+    assert_eq!(answer["result"]["stopReason"], "end_turn");
+    // It is not called in plan; the other is.
+    let (_, told) = b.call("mcp__far__slow").await;
+    assert!(told.contains("not available in plan mode"), "{told}");
+    let (_, told) = b.call("mcp__far__look").await;
+    assert_eq!(told, "seen from afar");
+    let requests = std::mem::take(&mut *seen.requests.lock().unwrap());
+    assert!(requests.iter().all(|(head, _)| head.contains("x-key: hidden-too")));
+    let count = |method: &str, tool: &str| {
+        let is_it =
+            |body: &Value| body["method"] == method && (tool.is_empty() || body["params"]["name"] == tool);
+        requests.iter().filter(|(_, body)| is_it(body)).count()
+    };
+    assert_eq!((count("tools/call", "slow"), count("tools/call", "look")), (1, 2));
+    assert_eq!(count("notifications/cancelled", ""), 1);
+    let said = b.slash("/mcp").await;
+    assert!(said.contains("- far: ready, 2 tools") && !said.contains("hidden"), "{said}");
+    b.h.end().await;
+}
