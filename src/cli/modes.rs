@@ -13,7 +13,7 @@ use crate::config::environment::Environment;
 use crate::config::policies::{self, Loaded, Policies};
 use crate::config::{self, Flags};
 use crate::mode::Modes;
-use crate::permission::{self, CallFacts, Ceilings};
+use crate::permission::{self, CallFacts, Ceilings, Effect};
 use crate::policy::{Layers, ModeFile, Owner};
 use crate::store::log;
 use crate::tool::{Toolset, unknown_tool};
@@ -128,6 +128,14 @@ pub(super) async fn run(
             let ceilings = Ceilings { modes: all, rules: vec![rules] };
             let facts = facts(environment, &cwd, &tool, arguments.as_deref()).await?;
             writeln!(output, "{tool}: {}", permission::explain(&ceilings, &facts))?;
+            if tool.starts_with("mcp__") {
+                let read = CallFacts::of_tool(tool, Effect::Read);
+                writeln!(
+                    output,
+                    "If its server is believed to only read: {}",
+                    permission::explain(&ceilings, &read)
+                )?;
+            }
         }
         Ask::Check { .. } | Ask::Schema | Ask::Log { .. } | Ask::Import { .. } | Ask::Export { .. } => {
             unreachable!("answered above")
@@ -184,9 +192,10 @@ fn check(loaded: &Loaded, mut output: impl Write) -> anyhow::Result<ExitCode> {
     }
     writeln!(
         output,
-        "{} modes, {} rules: fine",
+        "{} modes, {} rules, {} servers: fine",
         loaded.layers.modes.iter().count(),
-        loaded.layers.rules.iter().count()
+        loaded.layers.rules.iter().count(),
+        loaded.layers.servers.len()
     )?;
     Ok(ExitCode::SUCCESS)
 }
@@ -203,6 +212,10 @@ async fn facts(
     tool: &str,
     arguments: Option<&str>,
 ) -> anyhow::Result<CallFacts> {
+    if tool.starts_with("mcp__") {
+        // Nobody asks its server here: it is taken for one that is not believed to read.
+        return Ok(CallFacts::of_tool(tool, Effect::Unknown));
+    }
     let workspace = Workspace::new(cwd, &[])?;
     let shell = config::commands::shell(environment, &config::user_file::ShellSettings::default())?;
     let (tools, _) = Toolset::built_in().with_shell(shell).for_session(&workspace);

@@ -132,7 +132,10 @@ fn the_documented_schema_and_seed_load_in_a_plain_connection_and_can_be_imported
     let begins = "# Written by `modegate modes import`.\nmodes:\n  - id: docs\n    name: \"Docs\"\n";
     assert!(file.starts_with(begins), "{file}");
     let after = self::home(&file);
-    assert_eq!(modes(after.path(), &["check"]), (0, "7 modes, 0 rules: fine\n".into(), String::new()));
+    assert_eq!(
+        modes(after.path(), &["check"]),
+        (0, "7 modes, 0 rules, 0 servers: fine\n".into(), String::new())
+    );
     // The seed's definition is written as ours are, so that it is exported unchanged.
     let definition = rows(home.path())
         .into_iter()
@@ -171,6 +174,8 @@ modes:
     assert_eq!(file, expected);
     let after = self::home(&file);
     let explained = |mode: &str, tool: &str| modes(after.path(), &["explain", mode, tool]).1;
+    let server = explained("plan", "mcp__x__y");
+    assert!(server.contains("denied by access") && server.contains("only read: allowed in plan"), "{server}");
     assert!(explained("chat", "read_file").contains("allow"), "{}", explained("chat", "read_file"));
     assert!(explained("all", "write_file").contains("ask"), "{}", explained("all", "write_file"));
     for (mode, tool) in [("none", "think"), ("chat", "write_file"), ("plan", "write_file")] {

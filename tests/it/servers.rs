@@ -367,27 +367,41 @@ async fn names_do_not_collide_and_rules_are_about_them() {
     b.h.end().await;
 }
 
+/// The test server's processes that work in a folder.
+fn working_in(cwd: &Path) -> usize {
+    let is_servers = |entry: &std::fs::DirEntry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        line.contains(SCRIPT) || line.contains("sleep 1000") || line.contains("deaf.txt")
+    };
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let there = all.filter(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|at| at == cwd));
+    there.filter(is_servers).count()
+}
+
+/// A server that ends in the middle of a call is gone when the call is over, with what it left behind.
+#[tokio::test]
+async fn a_server_that_ends_leaves_nothing_that_works_on() {
+    let mut b = Bench::new("code", json!([server("r", "rich")])).await;
+    let (_, told) = b.call("mcp__r__deaf").await;
+    assert!(told.contains("cannot be used: it is gone"), "{told}");
+    assert!(read(&b.cwd(), "deaf.txt").is_some(), "it did begin");
+    assert_eq!(working_in(&b.cwd()), 0);
+    let said = b.slash("/undo").await;
+    assert!(said.contains("What the MCP server r did when mcp__r__deaf was called is not known"), "{said}");
+    b.h.end().await;
+}
+
 /// Nothing of a server is left when its session is closed.
 #[tokio::test]
 async fn a_session_that_is_closed_ends_its_servers() {
     let setup = Setup { mode: "code", patience: Some(Duration::from_secs(1)), ..Setup::default() };
     let mut b = Bench::with(setup, json!([server("t", "good"), server("h", "hang")])).await;
     b.call("mcp__t__look").await;
-    let script = |line: &str| line.contains(SCRIPT) || line.contains("sleep 1000");
-    let of_this = |cwd: &Path| {
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        processes
-            .filter(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|at| at == cwd))
-            .filter(|entry| {
-                let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-                script(&String::from_utf8_lossy(&line).replace('\0', " "))
-            })
-            .count()
-    };
     let cwd = b.cwd();
-    assert!(of_this(&cwd) >= 2);
+    assert!(working_in(&cwd) >= 2);
     b.h.call("session/close", json!({ "sessionId": b.session })).await;
-    assert_eq!(of_this(&cwd), 0);
+    assert_eq!(working_in(&cwd), 0);
     b.h.end().await;
 }
 

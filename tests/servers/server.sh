@@ -47,6 +47,12 @@ call() {
         text "it said: $(tr -d '\n\"\\' <<<"$line")"
         ;;
     secret) text "${TOKEN:-none} ${ANTHROPIC_API_KEY:-none} ${CARGO_MANIFEST_DIR:-none}" ;;
+    deaf)
+        # It ends, and leaves something behind that works on.
+        setsid bash -c 'trap "" TERM HUP; while :; do echo >>deaf.txt && sleep 0.01; done' &
+        until [[ -e deaf.txt ]]; do :; done
+        exit 5
+        ;;
     die)
         echo "the last words of $TOKEN" >&2
         exit 3
@@ -55,7 +61,7 @@ call() {
     esac
 }
 rich_tools() {
-    say '{"jsonrpc":"2.0","id":'"$id"',"result":{"tools":['"$(tool rich),$(tool structured),$(tool bad),$(tool secret),$(tool die),$(tool elicit '{"readOnlyHint":true}'),$(tool sample '{"readOnlyHint":true}')"']}}'
+    say '{"jsonrpc":"2.0","id":'"$id"',"result":{"tools":['"$(tool rich),$(tool structured),$(tool bad),$(tool secret),$(tool deaf),$(tool die),$(tool elicit '{"readOnlyHint":true}'),$(tool sample '{"readOnlyHint":true}')"']}}'
 }
 case $behaviour in
 hang) exec sleep 1000 ;;

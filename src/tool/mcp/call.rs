@@ -23,9 +23,9 @@ use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::permission::{Effect, Target};
-use crate::server::Entry;
+use crate::server::{Entry, Reach};
 use crate::tool::{PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec};
-use crate::workspace::Workspace;
+use crate::workspace::{Changes, Workspace};
 
 /// How long a server may take to answer a call that the mode has come to deny, before it is ended.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -116,7 +116,7 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let RunContext { permit, progress, .. } = context;
+        let RunContext { permit, progress, changes, .. } = context;
         let not_called = || ToolError::Failed("The tool was not called.".into());
         let ready = tokio::select! {
             biased;
@@ -148,12 +148,22 @@ impl PreparedCall for Call {
         let sent = peer.send_request_with_option(request, PeerRequestOptions::no_options()).await;
         let RequestHandle { mut rx, peer, id, progress_token, .. } =
             sent.map_err(|error| failed(&said(&error)))?;
+        if self.effect != Effect::Read {
+            let why = format!("What the MCP server {server} did when {} was called is not known.", self.tool);
+            // Nobody may keep a record.
+            let _ = changes.send(Changes { uncovered: vec![why], ..Changes::default() });
+        }
         let mut steps = dispatcher.subscribe(progress_token).await;
         loop {
             tokio::select! {
                 biased;
                 () = permit.cancel.cancelled() => break,
-                answer = &mut rx => return outcome(answer.unwrap_or(Err(ServiceError::TransportClosed)), failed),
+                answer = &mut rx => {
+                    if self.effect != Effect::Read && !is_answer(&answer, &self.server) && !self.server.gone().await {
+                        permit.give_back_unconfirmed();
+                    }
+                    return outcome(answer.unwrap_or(Err(ServiceError::TransportClosed)), failed);
+                }
                 step = steps.next() => {
                     if let (Some(progress), Some(step)) = (&progress, step) {
                         // One that waits to be shown is enough; nobody may look any more.
@@ -175,17 +185,29 @@ impl PreparedCall for Call {
 /// Stays with a call that was called off. It counts as running until it is answered or its server is gone; when the mode
 /// denies it, the server has a moment, and is then ended.
 async fn linger(server: Server, mut answer: oneshot::Receiver<Answer>, permit: Permit) {
-    tokio::select! {
+    let answered = tokio::select! {
         biased;
-        // The answer, or the end of the server.
-        _ = &mut answer => return,
-        () = permit.denied.cancelled() => {}
-    }
-    if tokio::time::timeout(PATIENCE, answer).await.is_ok() {
-        return;
-    }
-    if !server.end().await {
+        answer = &mut answer => Some(answer),
+        () = permit.denied.cancelled() => tokio::time::timeout(PATIENCE, answer).await.ok(),
+    };
+    let is_over = match answered {
+        Some(answer) if is_answer(&answer, &server) => true,
+        // It hung up: what it was doing may go on until its program is gone.
+        Some(_) => server.gone().await,
+        None => server.end().await,
+    };
+    if !is_over {
         permit.give_back_unconfirmed();
+    }
+}
+
+/// Whether a server has said something to a call, and not only gone away. A request that did not get through to an address is
+/// as good as answered; the server goes on.
+fn is_answer(answer: &Result<Answer, oneshot::error::RecvError>, server: &Server) -> bool {
+    match answer {
+        Ok(Ok(_) | Err(ServiceError::McpError(_) | ServiceError::UnexpectedResponse)) => true,
+        Ok(Err(ServiceError::TransportSend(_))) => matches!(server.entry.reach, Reach::Address { .. }),
+        _ => false,
     }
 }
 

@@ -34,6 +34,8 @@ pub struct State {
     pub line: Option<Line>,
     /// When it was first started.
     pub began: Option<Instant>,
+    /// What ran last may not be gone: nobody vouches for it.
+    pub is_unsure: bool,
 }
 
 /// How a server stands.
@@ -172,6 +174,14 @@ impl Server {
                 return Err("it does not answer".into());
             }
         }
+    }
+
+    /// Waits until it does not run any more. Whether nothing of it is left, for certain; of an address that is never so.
+    pub async fn gone(&self) -> bool {
+        let mut state = self.state.clone();
+        // An error means that its task is gone, and its program with it.
+        let _ = state.wait_for(|state| state.line.is_none()).await;
+        self.mailbox.is_closed() || !self.state.borrow().is_unsure
     }
 
     /// Ends it at once. Whether nothing of it is left, for certain. It is started again when it is wanted.

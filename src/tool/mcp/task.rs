@@ -56,6 +56,8 @@ pub struct Task {
     failures: u32,
     /// Why it is over, as it was said last.
     told: Option<String>,
+    /// Its last program may not be gone: nobody vouches for it.
+    is_unsure: bool,
     /// With which its tools find it again, without keeping it.
     weak: mpsc::WeakSender<Message>,
 }
@@ -80,7 +82,18 @@ impl Task {
         state: watch::Sender<State>,
         (weak, messages): (mpsc::WeakSender<Message>, mpsc::Receiver<Message>),
     ) {
-        let task = Self { entry, part, means, handler, events, state, failures: 0, told: None, weak };
+        let task = Self {
+            entry,
+            part,
+            means,
+            handler,
+            events,
+            state,
+            failures: 0,
+            told: None,
+            is_unsure: false,
+            weak,
+        };
         tokio::spawn(task.run(messages));
     }
 
@@ -108,7 +121,7 @@ impl Task {
                         }
                     }
                 }
-                Message::End(reply) => drop(reply.send(true)),
+                Message::End(reply) => drop(reply.send(!self.is_unsure)),
                 Message::Close(reply) => {
                     let _ = reply.send(());
                     return;
@@ -137,6 +150,7 @@ impl Task {
                 state.began.get_or_insert_with(Instant::now);
             }
             state.is_stale = false;
+            state.is_unsure = self.is_unsure;
             state.phase = phase;
         });
     }
@@ -168,11 +182,11 @@ impl Task {
             Ok(Err(why)) => {
                 self.failures += 1;
                 if let Some(program) = program {
-                    program.end().await;
+                    self.is_unsure |= !program.end().await;
                 }
                 Ending::Over(why)
             }
-            Err(told) => end(told, program.as_ref()).await,
+            Err(told) => self.end(told, program.as_ref()).await,
         }
     }
 
@@ -188,14 +202,16 @@ impl Task {
                 told = told(messages) => {
                     // Nobody speaks to it any more: its input ends.
                     drop(waiting);
-                    return end(told, program.as_ref()).await;
+                    return self.end(told, program.as_ref()).await;
                 }
                 _ = &mut waiting => {
-                    let why = match &program {
-                        Some(program) => program.let_end().await.how,
-                        None => "it hung up".to_owned(),
+                    let Some(program) = &program else {
+                        self.is_unsure = true;
+                        return Ending::Over("it hung up".into());
                     };
-                    return Ending::Over(why);
+                    let over = program.let_end().await;
+                    self.is_unsure |= !over.confirmed;
+                    return Ending::Over(over.how);
                 }
                 () = changed.notified(), if asked.is_none() => {
                     self.state.send_modify(|state| state.is_stale = true);
@@ -207,13 +223,34 @@ impl Task {
                         Ok(listing) => self.take_up(listing),
                         Err(why) => {
                             // What its tools do is not known any more.
-                            if let Some(program) = &program {
-                                program.end().await;
-                            }
+                            self.is_unsure |= match &program {
+                                Some(program) => !program.end().await,
+                                None => true,
+                            };
                             return Ending::Over(format!("it does not say what its tools are: {why}"));
                         }
                     }
                 }
+            }
+        }
+    }
+
+    async fn end(&mut self, told: Told, program: Option<&Program>) -> Ending {
+        match told {
+            Told::End(reply) => {
+                self.is_unsure |= match program {
+                    Some(program) => !program.end().await,
+                    None => true,
+                };
+                // Whoever wanted it may have stopped waiting.
+                let _ = reply.send(!self.is_unsure);
+                Ending::Ended
+            }
+            Told::Close(reply) => {
+                if let Some(program) = program {
+                    program.let_end().await;
+                }
+                Ending::Closed(reply)
             }
         }
     }
@@ -273,26 +310,6 @@ async fn told(messages: &mut mpsc::Receiver<Message>) -> Told {
             Some(Message::End(reply)) => return Told::End(reply),
             Some(Message::Close(reply)) => return Told::Close(Some(reply)),
             None => return Told::Close(None),
-        }
-    }
-}
-
-async fn end(told: Told, program: Option<&Program>) -> Ending {
-    match told {
-        Told::End(reply) => {
-            let confirmed = match program {
-                Some(program) => program.end().await,
-                None => false,
-            };
-            // Whoever wanted it may have stopped waiting.
-            let _ = reply.send(confirmed);
-            Ending::Ended
-        }
-        Told::Close(reply) => {
-            if let Some(program) = program {
-                program.let_end().await;
-            }
-            Ending::Closed(reply)
         }
     }
 }
