@@ -8,7 +8,8 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use crate::acp::{
-    ContentBlock, MessageId, PlanEntry, SessionModeId, StopReason, ToolCallId, ToolCallStatus, ToolKind,
+    ContentBlock, ImageContent, MessageId, PlanEntry, SessionModeId, StopReason, ToolCallId, ToolCallStatus,
+    ToolKind,
 };
 use crate::model::{Effort, ModelId, Seal, Usage};
 use crate::tool::{Location, ToolContent};
@@ -193,6 +194,17 @@ pub struct ToolCallUpdateEvent {
 }
 
 impl ToolCallUpdateEvent {
+    /// The pictures that the call came to.
+    pub fn pictures(&self) -> impl Iterator<Item = &ImageContent> {
+        self.content.iter().flatten().filter_map(|content| match content {
+            ToolContent::Block(block) => match &**block {
+                ContentBlock::Image(image) => Some(image),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
     /// A call that has begun.
     pub fn begun(id: ToolCallId) -> Self {
         Self { id, status: ToolCallStatus::InProgress, content: None, result: None, denied: None }

@@ -149,6 +149,9 @@ pub(super) const NO_IMAGE: &str = "[a picture that this model cannot see]";
 /// there, and some templates refuse a user message after a tool's.
 pub(super) const CUT_OFF: &str = "[interrupted]";
 
+/// The same where what follows is a tool's: pictures, which its result cannot hold.
+pub(super) const PICTURES: &str = "[pictures of the result]";
+
 /// The body of a request as bytes.
 pub(super) fn to_bytes(body: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(body).expect("a body has string keys and no failing parts")

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::acp::{ContentBlock, EmbeddedResourceResource, ToolCallId};
+use crate::acp::{ContentBlock, EmbeddedResourceResource, ImageContent, ToolCallId};
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Block, Image, Message, Role};
 
@@ -27,6 +27,7 @@ struct OpenCall {
     model_id: String,
     name: String,
     result: Option<(String, bool)>,
+    pictures: Vec<Image>,
 }
 
 impl History {
@@ -115,7 +116,12 @@ impl History {
             },
         );
         self.index.insert(call.id.clone(), self.open.len());
-        self.open.push(OpenCall { model_id: call.model_id.clone(), name: call.name.clone(), result: None });
+        self.open.push(OpenCall {
+            model_id: call.model_id.clone(),
+            name: call.name.clone(),
+            result: None,
+            pictures: Vec::new(),
+        });
     }
 
     fn update(&mut self, update: &ToolCallUpdateEvent) {
@@ -123,16 +129,26 @@ impl History {
         let Some(open) = self.index.get(&update.id).and_then(|at| self.open.get_mut(*at)) else { return };
         let is_error = update.status == crate::acp::ToolCallStatus::Failed;
         open.result = Some((neutralise(result).into_owned(), is_error));
+        let fits = |image: &&ImageContent| {
+            PICTURES.contains(&image.mime_type.as_str()) && image.data.len() <= MAX_PICTURE
+        };
+        open.pictures = update.pictures().filter(fits).take(MAX_OF_A_CALL).map(picture).collect();
     }
 
     /// Puts the results of the last calls into a message. Every call has one: a model rejects a call without.
     fn close_calls(&mut self) {
         self.index.clear();
+        let mut pictures = Vec::new();
         for call in std::mem::take(&mut self.open) {
             let (text, is_error) =
                 call.result.unwrap_or_else(|| ("The call was not carried out.".into(), true));
             let result = Block::ToolResult { id: call.model_id, name: call.name, text, is_error };
             self.append(Role::User, result);
+            pictures.extend(call.pictures);
+        }
+        // Behind all results: providers want these first.
+        for picture in pictures {
+            self.append(Role::User, Block::Image(picture));
         }
     }
 
@@ -187,6 +203,13 @@ pub const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/
 /// Bytes of a picture in base64 that every provider takes.
 pub const MAX_PICTURE: usize = 5 * 1024 * 1024;
 
+/// Pictures of one call that the model gets.
+const MAX_OF_A_CALL: usize = 4;
+
+fn picture(image: &ImageContent) -> Image {
+    Image { mime_type: image.mime_type.as_str().into(), data: image.data.as_str().into() }
+}
+
 /// A block of a prompt as the model gets it. Blocks that were not advertised do not get this far.
 fn prompt_block(block: &ContentBlock) -> Block {
     let text = |text: &str| Block::Text(neutralise(text).into_owned());
@@ -195,10 +218,7 @@ fn prompt_block(block: &ContentBlock) -> Block {
         ContentBlock::ResourceLink(link) => {
             text(&format!("[{}]({})", link.title.as_ref().unwrap_or(&link.name), link.uri))
         }
-        ContentBlock::Image(image) => Block::Image(Image {
-            mime_type: image.mime_type.as_str().into(),
-            data: image.data.as_str().into(),
-        }),
+        ContentBlock::Image(image) => Block::Image(picture(image)),
         ContentBlock::Resource(embedded) => match &embedded.resource {
             EmbeddedResourceResource::TextResourceContents(resource) => {
                 text(&format!("<resource uri=\"{}\">\n{}\n</resource>", resource.uri, resource.text))

@@ -130,7 +130,11 @@ fn request(model: &ModelId) -> ModelRequest {
         messages: vec![
             block(
                 Role::User,
-                vec![Block::Text("What is this?".into()), Block::Image(image), Block::Text(String::new())],
+                vec![
+                    Block::Text("What is this?".into()),
+                    Block::Image(image.clone()),
+                    Block::Text(String::new()),
+                ],
             ),
             block(
                 Role::Assistant,
@@ -161,6 +165,11 @@ fn request(model: &ModelId) -> ModelRequest {
                 ],
             ),
             block(Role::User, vec![Block::Text("And now?".into())]),
+            block(Role::Assistant, vec![call("call_4", "mcp__x__draw", json!({}))]),
+            block(
+                Role::User,
+                vec![result("call_4", "mcp__x__draw", "[a picture]", false), Block::Image(image.clone())],
+            ),
             block(Role::Assistant, vec![call("call_3", "write_file", json!({ "path": "b.txt" }))]),
             block(
                 Role::User,

@@ -326,9 +326,15 @@ async fn answers_of_every_kind_reach_model_and_client() {
     let rich = json!({ "name": "r", "command": "/bin/bash", "args": [SCRIPT, "rich"], "env": [{ "name": "TOKEN", "value": "hidden-value" }] });
     let mut b = Bench::new("code", json!([rich])).await;
     let (messages, told) = b.call("mcp__r__rich").await;
-    assert!(told.contains("[a picture, image/png, 8 bytes") && told.contains("[note:1]\ninside"), "{told}");
+    assert!(
+        told.contains("[a picture, image/png, 8 bytes, which follows") && told.contains("[note:1]\ninside"),
+        "{told}"
+    );
     let content = messages.iter().rev().find_map(|message| message["params"]["update"]["content"].as_array());
     assert_eq!(content.unwrap()[0]["content"]["type"], "image", "{messages:?}");
+    let last = b.h.stage.requests(&b.session).pop().unwrap().messages.pop().unwrap();
+    let is_picture = |block: &modegate::model::Block| matches!(block, modegate::model::Block::Image(it) if &*it.mime_type == "image/png");
+    assert_eq!(last.blocks.iter().position(is_picture), Some(1), "behind the result: {last:?}");
     assert_eq!(b.call("mcp__r__structured").await.1, "{\n  \"n\": 42\n}");
     let (messages, told) = b.call("mcp__r__bad").await;
     assert_eq!((status(&messages).as_str(), told.as_str()), ("failed", "it went wrong"));

@@ -10,7 +10,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Ask, CUT_OFF, Decode, NO_IMAGE, Wire, as_object, blocks, call_id, parse, result_text, to_bytes};
+use super::{
+    Ask, CUT_OFF, Decode, NO_IMAGE, PICTURES, Wire, as_object, blocks, call_id, parse, result_text, to_bytes,
+};
 use crate::model::problem::{NEEDS_THOUGHTS, Problem};
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
 
@@ -224,15 +226,23 @@ fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<Said<'a>> {
 fn user<'a>(message: &'a Message, ask: &Ask<'a>, said: &mut Vec<Said<'a>>) {
     let mut text = Cow::Borrowed("");
     let mut images = Vec::new();
+    let mut between = CUT_OFF;
     for block in blocks(message) {
         match block {
-            Block::Text(more) => append(&mut text, more, "\n\n"),
+            Block::Text(more) => {
+                between = CUT_OFF;
+                append(&mut text, more, "\n\n");
+            }
             Block::Image(image) if ask.facts.images => {
                 let url = format!("data:{};base64,{}", image.mime_type, image.data);
                 images.push(json!({ "type": "image_url", "image_url": { "url": url } }));
             }
-            Block::Image(_) => append(&mut text, NO_IMAGE, "\n\n"),
+            Block::Image(_) => match said.last_mut() {
+                Some(Said::Tool { content, .. }) if text.is_empty() => append(content, NO_IMAGE, "\n\n"),
+                _ => append(&mut text, NO_IMAGE, "\n\n"),
+            },
             Block::ToolResult { id, text, is_error, .. } => {
+                between = PICTURES;
                 said.push(Said::Tool { tool_call_id: call_id(id), content: result_text(text, *is_error) });
             }
             Block::Reminder(reminder) => match said.last_mut() {
@@ -256,7 +266,7 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, said: &mut Vec<Said<'a>>) {
         Content::Parts(images)
     };
     if matches!(said.last(), Some(Said::Tool { .. } | Said::User { .. })) {
-        let content = Some(Cow::Borrowed(CUT_OFF));
+        let content = Some(Cow::Borrowed(between));
         let (reasoning_content, reasoning_details) = (None, None);
         said.push(Said::Assistant { content, reasoning_content, reasoning_details, tool_calls: Vec::new() });
     }

@@ -129,6 +129,7 @@ fn assistant(message: &Message) -> Option<Said<'_>> {
 
 fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<Said<'a>>) {
     let mut said = Said { role: "user", ..Said::default() };
+    let mut between = super::CUT_OFF;
     let append = |text: &mut Cow<'a, str>, more: &str| {
         let text = text.to_mut();
         text.push_str(if text.is_empty() { "" } else { "\n\n" });
@@ -136,16 +137,25 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<Said<'a>>) {
     };
     for block in blocks(message) {
         match block {
-            Block::Text(text) => append(&mut said.content, text),
+            Block::Text(text) => {
+                between = super::CUT_OFF;
+                append(&mut said.content, text);
+            }
             Block::Image(image) if ask.facts.images => said.images.push(&image.data),
-            Block::Image(_) => append(&mut said.content, super::NO_IMAGE),
-            Block::ToolResult { id, name, text, is_error } => messages.push(Said {
-                role: "tool",
-                content: result_text(text, *is_error),
-                tool_name: Some(name),
-                tool_call_id: Some(call_id(id)),
-                ..Said::default()
-            }),
+            Block::Image(_) => match messages.last_mut().filter(|last| last.role == "tool") {
+                Some(last) if said.content.is_empty() => append(&mut last.content, super::NO_IMAGE),
+                _ => append(&mut said.content, super::NO_IMAGE),
+            },
+            Block::ToolResult { id, name, text, is_error } => {
+                between = super::PICTURES;
+                messages.push(Said {
+                    role: "tool",
+                    content: result_text(text, *is_error),
+                    tool_name: Some(name),
+                    tool_call_id: Some(call_id(id)),
+                    ..Said::default()
+                });
+            }
             // Some templates know no user message after a tool's.
             Block::Reminder(reminder) => match messages.last_mut().filter(|last| last.role == "tool") {
                 Some(last) if said.content.is_empty() && said.images.is_empty() => {
@@ -158,11 +168,7 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<Said<'a>>) {
     }
     if !said.content.is_empty() || !said.images.is_empty() {
         if messages.last().is_some_and(|last| matches!(last.role, "tool" | "user")) {
-            messages.push(Said {
-                role: "assistant",
-                content: Cow::Borrowed(super::CUT_OFF),
-                ..Said::default()
-            });
+            messages.push(Said { role: "assistant", content: Cow::Borrowed(between), ..Said::default() });
         }
         messages.push(said);
     }

@@ -41,8 +41,12 @@ pub fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
 fn one(block: &ContentBlock) -> (String, ToolContent) {
     match block {
         ContentBlock::Text(text) => (text.text.clone(), ToolContent::middle(&text.text)),
-        ContentBlock::Image(image) => media("picture", &image.mime_type, &image.data, block),
-        ContentBlock::Audio(audio) => media("sound", &audio.mime_type, &audio.data, block),
+        ContentBlock::Image(image) => {
+            media("picture", &image.mime_type, &image.data, block, "which follows, if you see pictures")
+        }
+        ContentBlock::Audio(audio) => {
+            media("sound", &audio.mime_type, &audio.data, block, "played to the user and not to you")
+        }
         ContentBlock::Resource(resource) => match &resource.resource {
             ResourceContents::TextResourceContents { uri, text, .. } => {
                 let text = format!("[{uri}]\n{text}");
@@ -77,15 +81,15 @@ fn unknown() -> (String, ToolContent) {
     (text.to_owned(), ToolContent::text(text))
 }
 
-/// What is shown as it is; the model is told that it is there.
-fn media(what: &str, kind: &str, data: &str, block: &ContentBlock) -> (String, ToolContent) {
+/// What is shown as it is; the model is told that it is there, and gets pictures of the usual kinds.
+fn media(what: &str, kind: &str, data: &str, block: &ContentBlock, how: &str) -> (String, ToolContent) {
     let size = decoded(data);
     if data.len() > MAX_MEDIA {
         let text = format!("[a {what}, {kind}, {size} bytes, which is too large to be shown]");
         let shown = ToolContent::text(&text);
         return (text, shown);
     }
-    let text = format!("[a {what}, {kind}, {size} bytes, shown to the user and not to you]");
+    let text = format!("[a {what}, {kind}, {size} bytes, {how}]");
     // MCP's blocks are ACP's.
     let shown = serde_json::to_value(block).ok().and_then(|block| serde_json::from_value(block).ok());
     let shown = shown.map_or_else(|| ToolContent::text(&text), |block| ToolContent::Block(Box::new(block)));
