@@ -72,4 +72,17 @@ mod tests {
         assert_eq!(servers.len(), 1);
         assert!(missing[0].contains("\"b\" was not started: there is no variable Z"), "{missing:?}");
     }
+
+    /// A proof of a defect: it fails.
+    #[test]
+    fn a_server_without_its_variable_does_not_give_its_place_to_one_that_is_not_held() {
+        use crate::acp::{McpServer, McpServerStdio};
+        use crate::server::{ServerSandbox, gather};
+        let text = "files: {command: mine, env: {A: '${NONE}'}, sandbox: read_only, trust_hints: false}";
+        let (own, missing) = filled(serde_saphyr::from_str(text).unwrap(), |_| None);
+        assert_eq!(missing.len(), 1);
+        let (entries, _) = gather(&own, &[McpServer::Stdio(McpServerStdio::new("files", "/bin/theirs"))]);
+        let held: Vec<_> = entries.iter().map(|it| (&it.sandbox, &it.trust)).collect();
+        assert!(entries.iter().all(|it| it.sandbox == ServerSandbox::ReadOnly), "{held:?}");
+    }
 }

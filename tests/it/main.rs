@@ -25,6 +25,7 @@ mod matrix;
 mod memories;
 mod plays;
 mod prefix;
+mod proofs_mcp;
 mod process;
 mod providers;
 mod questions;

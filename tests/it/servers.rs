@@ -27,7 +27,7 @@ fn server(name: &str, behaviour: &str) -> Value {
 }
 
 impl Bench {
-    async fn new(mode: &'static str, servers: Value) -> Self {
+    pub async fn new(mode: &'static str, servers: Value) -> Self {
         Self::with(Setup { mode, ..Setup::default() }, servers).await
     }
 
@@ -35,7 +35,7 @@ impl Bench {
         Self::for_client(setup, &json!({}), servers).await
     }
 
-    async fn for_client(setup: Setup, capabilities: &Value, servers: Value) -> Self {
+    pub async fn for_client(setup: Setup, capabilities: &Value, servers: Value) -> Self {
         let home = tempfile::tempdir().unwrap();
         let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
         let patience = setup.patience.or(Some(Duration::from_secs(60)));
@@ -48,7 +48,7 @@ impl Bench {
         Self { h, session, _home: home }
     }
 
-    fn cwd(&self) -> std::path::PathBuf {
+    pub fn cwd(&self) -> std::path::PathBuf {
         self.h.cwd()
     }
 
@@ -74,13 +74,13 @@ impl Bench {
     }
 
     /// A turn without a call.
-    async fn talk(&mut self) -> Vec<Value> {
+    pub async fn talk(&mut self) -> Vec<Value> {
         let prompt = self.h.prompt(&self.session, "go").await;
         self.say_done();
         self.h.until_answer(prompt).await
     }
 
-    fn told(&self) -> String {
+    pub fn told(&self) -> String {
         let request = self.h.stage.requests(&self.session).pop().unwrap();
         let results = request.messages.iter().rev().flat_map(|message| message.blocks.iter().rev());
         let mut results = results.filter_map(|block| match block {
@@ -91,7 +91,7 @@ impl Bench {
     }
 
     /// The servers' tools in the last request.
-    fn offered(&self) -> Vec<String> {
+    pub fn offered(&self) -> Vec<String> {
         let request = self.h.stage.requests(&self.session).pop().unwrap();
         let names = request.tools.iter().map(|tool| tool.name.clone());
         names.filter(|name| name.starts_with("mcp__")).collect()
@@ -111,17 +111,17 @@ impl Bench {
 }
 
 /// What was said to the user.
-fn texts(messages: &[Value]) -> String {
+pub fn texts(messages: &[Value]) -> String {
     let texts = messages.iter().filter_map(|message| message["params"]["update"]["content"]["text"].as_str());
     texts.collect()
 }
 
-fn status(messages: &[Value]) -> String {
+pub fn status(messages: &[Value]) -> String {
     let mut statuses = messages.iter().filter_map(|message| message["params"]["update"]["status"].as_str());
     statuses.next_back().unwrap_or_default().to_owned()
 }
 
-async fn until(file: &Path) {
+pub async fn until(file: &Path) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !file.exists() {
         assert!(Instant::now() < deadline, "{} is not there", file.display());

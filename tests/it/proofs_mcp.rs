@@ -1,0 +1,478 @@
+//! Proofs of defects in what is done with MCP servers. Each fails.
+
+use std::time::Duration;
+
+use modegate::policy::{Layers, Owner};
+use serde_json::{Value, json};
+
+use crate::servers::{Bench, texts, until};
+use crate::support::{Setup, read};
+
+const ODD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/odd.py");
+const ODD_HTTP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/odd_http.py");
+
+fn odd(behaviour: &[&str]) -> Value {
+    let mut args = vec![ODD];
+    args.extend(behaviour);
+    json!([{ "name": "t", "command": "/usr/bin/python3", "args": args, "env": [] }])
+}
+
+/// A server behind an address, which ends with this.
+struct Far(std::process::Child, tempfile::TempDir, Value);
+
+impl Far {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let port = dir.path().join("port");
+        let child = std::process::Command::new("/usr/bin/python3").arg(ODD_HTTP).arg(&port).spawn().unwrap();
+        until(&port).await;
+        let port = std::fs::read_to_string(port).unwrap();
+        let servers =
+            json!([{ "type": "http", "name": "h", "url": format!("http://127.0.0.1:{port}/mcp"), "headers": [] }]);
+        Self(child, dir, servers)
+    }
+
+    /// Waits until a tool was called so often.
+    async fn called(&self, tool: &str, times: usize) {
+        let file = self.1.path().join(format!("port.{tool}"));
+        for _ in 0..1000 {
+            if std::fs::read_to_string(&file).is_ok_and(|text| text.lines().count() >= times) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{tool} was not called");
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+async fn aba(mode: &'static str) {
+    let mut b = Bench::new(mode, odd(&["aba"])).await;
+    let prompt = b.h.prompt(&b.session, "go").await;
+    for (id, name) in [("1", "mcp__t__turn"), ("2", "mcp__t__flip")] {
+        let call = modegate::model::ModelEvent::ToolCall { id: id.into(), name: name.into(), arguments: json!({}) };
+        b.h.stage.say(&b.session, Ok(call));
+    }
+    b.say_done();
+    b.say_done();
+    let messages = b.h.until_answer(prompt).await;
+    println!("{}\n{}", b.told(), texts(&messages));
+    assert!(read(&b.cwd(), "flip.txt").is_none(), "called without consent in {mode}, as a tool of unknown effect");
+}
+
+#[tokio::test]
+async fn a_tool_that_changes_things_is_called_in_plan_after_two_flips() {
+    aba("plan").await;
+}
+
+#[tokio::test]
+async fn a_tool_that_changes_things_is_not_asked_for_after_two_flips() {
+    aba("ask").await;
+}
+
+async fn strict(servers: Value, tool: &str, mode: &'static str, to: &str) -> (Bench, Value) {
+    let mut layers = Layers::default();
+    layers.add("m", "modes: [{id: strict, extends: plan, tools: {deny: ['mcp__*']}}]", Owner::User).unwrap();
+    let setup = Setup { mode, modes: layers.modes, ..Setup::default() };
+    let mut b = Bench::with(setup, servers).await;
+    let prompt = b.h.prompt(&b.session, "go").await;
+    b.say_call(tool);
+    until(&b.cwd().join("slow.begun")).await;
+    let effect = b.set_mode(to).await;
+    b.say_done();
+    b.h.until_answer(prompt).await;
+    (b, effect)
+}
+
+#[tokio::test]
+async fn a_hinted_call_that_a_mode_denies_is_said_to_have_ended_and_goes_on() {
+    let (b, effect) = strict(odd(&["plain"]), "mcp__t__slow", "code", "strict").await;
+    println!("{effect}");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let is_named = effect["unconfirmed"].as_array().is_some_and(|calls| calls.len() == 1);
+    assert!(read(&b.cwd(), "slow.txt").is_none() || is_named, "{effect}");
+}
+
+#[tokio::test]
+async fn a_call_whose_tool_flipped_while_it_ran_is_not_called_off() {
+    let (b, effect) = strict(odd(&["flipping"]), "mcp__t__slow", "code", "plan").await;
+    println!("{effect}");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(read(&b.cwd(), "slow.txt").is_none(), "{effect}");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_read_is_not_ended_in_time() {
+    let mut b = Bench::new("code", odd(&["deaf"])).await;
+    b.talk().await;
+    let prompt = b.h.prompt(&b.session, "go").await;
+    let arguments = json!({ "x": "x".repeat(200_000) });
+    let call = modegate::model::ModelEvent::ToolCall { id: "1".into(), name: "mcp__t__change".into(), arguments };
+    b.h.stage.say(&b.session, Ok(call));
+    b.say_done();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let effect = b.set_mode("plan").await;
+    b.say_done();
+    b.h.until_answer(prompt).await;
+    assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
+}
+
+#[tokio::test]
+async fn a_second_call_behind_an_address_is_said_to_have_ended() {
+    let far = Far::new().await;
+    let mut b = Bench::new("code", far.2.clone()).await;
+    for turn in 1..=2 {
+        let prompt = b.h.prompt(&b.session, "go").await;
+        b.say_call("mcp__h__slow");
+        far.called("slow", turn).await;
+        b.h.notify("session/cancel", json!({ "sessionId": b.session })).await;
+        b.h.until_answer(prompt).await;
+    }
+    let effect = b.set_mode("plan").await;
+    assert_eq!(effect["unconfirmed"].as_array().unwrap().len(), 2, "{effect}");
+}
+
+#[tokio::test]
+async fn a_call_whose_connection_broke_is_not_named() {
+    let far = Far::new().await;
+    let mut b = Bench::new("code", far.2.clone()).await;
+    let (_, told) = b.call("mcp__h__drop").await;
+    let effect = b.set_mode("plan").await;
+    assert_eq!(effect["unconfirmed"].as_array().unwrap().len(), 1, "{effect} {told}");
+}
+
+#[tokio::test]
+async fn a_message_over_http_is_longer_than_16_mib() {
+    let far = Far::new().await;
+    let mut b = Bench::new("code", far.2.clone()).await;
+    let (_, told) = b.call("mcp__h__big").await;
+    println!("{}", &told[..told.len().min(300)]);
+    println!("{}", b.slash("/mcp").await);
+    assert!(!told.contains("bytes in between were left out"));
+}
+
+#[tokio::test]
+async fn two_tools_of_a_server_have_one_name() {
+    let mark = &modegate::ids::hash("get.issue")[..6];
+    let other = format!("get_issue_{mark}");
+    let mut b = Bench::new("code", odd(&["same", "get.issue", &other])).await;
+    b.talk().await;
+    let offered = b.offered();
+    let distinct: std::collections::HashSet<_> = offered.iter().collect();
+    assert_eq!(distinct.len(), offered.len(), "{offered:?}");
+}
+
+#[tokio::test]
+async fn two_servers_have_one_part() {
+    let mark = &modegate::ids::hash("git hub")[..6];
+    let one = |name: &str| json!({ "name": name, "command": "/usr/bin/python3", "args": [ODD, "plain"], "env": [] });
+    let mut b = Bench::new("code", json!([one("git hub"), one(&format!("git_hub_{mark}"))])).await;
+    b.talk().await;
+    let offered = b.offered();
+    let distinct: std::collections::HashSet<_> = offered.iter().collect();
+    assert_eq!(distinct.len(), offered.len(), "{offered:?}");
+}
+
+#[tokio::test]
+async fn flips_without_end_fill_the_record_and_the_reminder() {
+    let mut b = Bench::new("plan", odd(&["storm"])).await;
+    b.talk().await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let messages = b.talk().await;
+    let notices = texts(&messages).matches("its server now says").count();
+    let request = format!("{:?}", b.h.stage.requests(&b.session).pop().unwrap().messages.last());
+    println!("{notices} notices, a reminder of {} bytes", request.len());
+    assert!(notices < 100 && request.len() < 50_000, "{notices} notices, a reminder of {} bytes", request.len());
+}
+
+async fn last_words(behaviour: &str, token: &str) -> String {
+    let servers = json!([{ "name": "t", "command": "/usr/bin/python3", "args": [ODD, behaviour], "env": [{ "name": "TOKEN", "value": token }] }]);
+    let mut b = Bench::new("plan", servers).await;
+    texts(&b.talk().await)
+}
+
+#[tokio::test]
+async fn a_secret_across_the_end_of_a_piece_is_said() {
+    let said = last_words("boundary", "hidden-value").await;
+    assert!(!said.contains("en-value"), "{said}");
+}
+
+#[tokio::test]
+async fn a_secret_of_several_lines_is_said() {
+    let said = last_words("lines", "-----BEGIN KEY-----\nMIIhidden-value").await;
+    assert!(!said.contains("hidden-value"), "{said}");
+}
+
+#[tokio::test]
+async fn a_name_of_a_tool_says_something_in_the_list_of_servers() {
+    let mut b = Bench::new("plan", odd(&["spoof"])).await;
+    b.talk().await;
+    let said = b.slash("/mcp").await;
+    assert_eq!(said.lines().filter(|line| line.starts_with("- t: ")).count(), 1, "{said}");
+}
+
+#[tokio::test]
+async fn schemas_are_of_any_kind_and_of_any_size_together() {
+    let mut b = Bench::new("plan", odd(&["schemas"])).await;
+    b.talk().await;
+    let request = b.h.stage.requests(&b.session).pop().unwrap();
+    let size: usize = request.tools.iter().map(|tool| tool.schema.to_string().len()).sum();
+    let schema = |name: &str| request.tools.iter().find(|tool| tool.name == name).map(|tool| tool.schema.clone());
+    let text = schema("mcp__t__b").unwrap()["properties"]["p"]["description"].to_string();
+    println!("{size} bytes of schemas; {text}; {:?}", schema("mcp__t__a"));
+    assert!(!text.contains("<\\n/system-reminder"), "not neutralised: {text}");
+    assert!(schema("mcp__t__a").is_none_or(|schema| schema["type"] == "object"));
+    assert!(size < 1 << 20, "{size} bytes of schemas");
+}
+
+#[tokio::test]
+async fn a_question_of_a_call_that_is_over_stays() {
+    let mut b =
+        Bench::for_client(Setup { mode: "code", ..Setup::default() }, &json!({ "elicitation": { "form": {} } }), odd(&["plain"]))
+            .await;
+    let (messages, told) = b.call("mcp__t__ask").await;
+    assert!(told.contains("I do not wait"), "{told}");
+    let asked = messages.iter().filter(|message| message["method"] == "elicitation/create").count();
+    assert_eq!(asked, 1);
+    // The turn is over. The next one's question is never shown, because the first is still open.
+    let mut later = Vec::new();
+    while let Some(message) = b.h.next_within(Duration::from_secs(1)).await {
+        later.push(message);
+    }
+    let (messages, _) = b.call("mcp__t__ask").await;
+    later.extend(messages);
+    assert!(later.iter().any(|message| message["method"] == "$/cancel_request" || message["method"] == "elicitation/create"), "{later:?}");
+}
+
+#[tokio::test]
+async fn the_environment_of_an_entry_reaches_the_supervisor() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, library) = (dir.path().join("a.c"), dir.path().join("a.so"));
+    let trace = dir.path().join("trace");
+    let code = format!("#include <fcntl.h>\n__attribute__((constructor)) static void f(void) {{ creat(\"{}\", 0600); }}\n", trace.display());
+    std::fs::write(&source, code).unwrap();
+    let built = std::process::Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    assert!(built.unwrap().success());
+    let servers = json!([{ "name": "t", "command": "/usr/bin/python3", "args": [ODD, "plain"], "env": [{ "name": "LD_PRELOAD", "value": library }] }]);
+    let setup = Setup { mode: "plan", servers: "t: {sandbox: read_only}", ..Setup::default() };
+    let mut b = Bench::with(setup, servers).await;
+    b.call("mcp__t__look").await;
+    println!("{}", b.slash("/mcp").await);
+    assert!(!trace.exists(), "code of the entry ran outside of its hold");
+}
+
+async fn long(tool: &str) -> String {
+    let forms = json!({ "elicitation": { "form": {} } });
+    let mut b = Bench::for_client(Setup { mode: "code", ..Setup::default() }, &forms, odd(&["long"])).await;
+    // The harness fails where a line is longer than 60 KiB.
+    if tool == "mcp" {
+        b.talk().await;
+        return b.slash("/mcp").await;
+    }
+    b.call(&format!("mcp__t__{tool}")).await.1
+}
+
+#[tokio::test]
+async fn a_picture_makes_a_line_that_clients_do_not_read() {
+    long("picture").await;
+}
+
+#[tokio::test]
+async fn many_texts_make_a_line_that_clients_do_not_read() {
+    long("blocks").await;
+}
+
+#[tokio::test]
+async fn a_long_error_makes_a_line_that_clients_do_not_read() {
+    long("error").await;
+}
+
+#[tokio::test]
+async fn a_form_makes_a_line_that_clients_do_not_read() {
+    long("form").await;
+}
+
+#[tokio::test]
+async fn a_long_name_makes_a_line_that_clients_do_not_read() {
+    long("mcp").await;
+}
+
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// To be run alone.
+#[tokio::test]
+async fn a_server_that_asks_and_does_not_read_fills_the_memory() {
+    let mut b = Bench::new("plan", odd(&["pings"])).await;
+    b.talk().await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let before = resident();
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 16 << 20, "{grown} bytes more in 8 s");
+}
+
+#[tokio::test]
+async fn a_question_of_a_server_that_is_left_open_keeps_the_models_from_being_asked() {
+    let forms = json!({ "elicitation": { "form": {} } });
+    let mut b = Bench::for_client(Setup { mode: "code", ..Setup::default() }, &forms, odd(&["plain"])).await;
+    b.call("mcp__t__ask").await;
+    let _ = b.h.prompt(&b.session, "go").await;
+    let arguments = json!({ "questions": [{ "question": "Which?", "choices": ["a", "b"] }] });
+    let call = modegate::model::ModelEvent::ToolCall { id: "q".into(), name: "ask_user".into(), arguments };
+    b.h.stage.say(&b.session, Ok(call));
+    b.say_done();
+    let mut seen = Vec::new();
+    while let Some(message) = b.h.next_within(Duration::from_secs(3)).await {
+        seen.push(message.to_string());
+    }
+    assert!(seen.iter().any(|message| message.contains("Which?") && message.contains("elicitation/create")), "{seen:#?}");
+}
+
+#[tokio::test]
+async fn a_program_that_is_held_reads_all_beside_its_script() {
+    // As one that lies in ~/.config. (The home folder itself is too wide, and is left out.)
+    let home = tempfile::tempdir().unwrap();
+    let script = home.path().join("server.py");
+    std::fs::copy(ODD, &script).unwrap();
+    std::fs::create_dir(home.path().join(".ssh")).unwrap();
+    let key = home.path().join(".ssh/id");
+    std::fs::write(&key, "the-private-key").unwrap();
+    let text = format!("t: {{command: /usr/bin/python3, args: ['{}', peeks, '{}'], cwd: /, sandbox: read_only}}", script.display(), key.strip_prefix("/").unwrap().display());
+    let setup = Setup { mode: "plan", servers: Box::leak(text.into_boxed_str()), ..Setup::default() };
+    let mut b = Bench::with(setup, json!([])).await;
+    let said = texts(&b.talk().await);
+    assert!(said.contains("cannot be used") && !said.contains("the-private-key"), "{said}");
+}
+
+#[tokio::test]
+async fn a_server_whose_connection_ends_works_on_after_a_mode_change_was_answered() {
+    let mut b = Bench::new("code", odd(&["plain"])).await;
+    let (_, told) = b.call("mcp__t__quit").await;
+    let effect = b.set_mode("plan").await;
+    let before = read(&b.cwd(), "quit.txt").is_some();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let after = read(&b.cwd(), "quit.txt").is_some();
+    assert!(before || !after || effect["unconfirmed"] != json!([]), "{effect} {told}");
+}
+
+#[tokio::test]
+async fn a_server_is_heard_while_its_call_waits_for_leave() {
+    let forms = json!({ "elicitation": { "form": {} } });
+    let mut b = Bench::for_client(Setup { mode: "ask", ..Setup::default() }, &forms, odd(&["begs"])).await;
+    b.h.prompt(&b.session, "go").await;
+    b.say_call("mcp__t__change");
+    let mut seen = Vec::new();
+    while let Some(message) = b.h.next_within(Duration::from_secs(2)).await {
+        seen.push(message["method"].as_str().unwrap_or_default().to_owned());
+    }
+    assert!(seen.contains(&"session/request_permission".to_owned()));
+    assert!(!seen.contains(&"elicitation/create".to_owned()), "the server's tool does not run, and it is heard: {seen:?}");
+}
+
+#[tokio::test]
+async fn a_server_is_heard_by_a_call_that_plan_denies() {
+    let forms = json!({ "elicitation": { "form": {} } });
+    let mut b = Bench::for_client(Setup { mode: "plan", ..Setup::default() }, &forms, odd(&["begs"])).await;
+    let mut heard = false;
+    for _ in 0..20 {
+        let (messages, told) = b.call("mcp__t__change").await;
+        assert!(told.contains("not available"), "{told}");
+        heard |= messages.iter().any(|message| message["method"] == "elicitation/create");
+    }
+    while let Some(message) = b.h.next_within(Duration::from_millis(300)).await {
+        heard |= message["method"] == "elicitation/create";
+    }
+    assert!(!heard);
+}
+
+#[tokio::test]
+async fn the_model_is_asked_for_a_call_that_is_over_and_with_what_was_not_shown() {
+    let mut b = Bench::new("ask", odd(&["plain"])).await;
+    let prompt = b.h.prompt(&b.session, "go").await;
+    b.say_call("mcp__t__sample");
+    let (mut sampling, mut is_over) = (None, false);
+    while sampling.is_none() || !is_over {
+        let message = b.h.next().await;
+        let text = message.to_string();
+        is_over |= text.contains("I do not wait");
+        if message["method"] != "session/request_permission" {
+            continue;
+        }
+        if text.contains("wants the model to answer") {
+            println!("{text}");
+            sampling = Some((message["id"].clone(), text));
+        } else {
+            let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "allow_once" } });
+            b.h.send_line(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome }).to_string()).await;
+        }
+    }
+    let (id, shown) = sampling.unwrap();
+    let before = b.h.stage.requests(&b.session).len();
+    let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "allow_once" } });
+    b.h.send_line(&json!({ "jsonrpc": "2.0", "id": id, "result": outcome }).to_string()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let requests = b.h.stage.requests(&b.session);
+    let sampled = requests[before..].iter().find(|request| request.tools.is_empty()).cloned();
+    for _ in 0..3 {
+        b.say_done();
+    }
+    b.h.until_answer(prompt).await;
+    if let Some(sampled) = sampled {
+        let sent = format!("{} {:?}", sampled.system, sampled.messages);
+        panic!("the model is asked; not shown, and sent: {} {}", sent.contains("unseen-system") && !shown.contains("unseen-system"), sent.contains("unseen-message") && !shown.contains("unseen-message"));
+    }
+}
+
+#[tokio::test]
+async fn a_question_of_a_call_that_a_mode_ended_stays() {
+    let forms = json!({ "elicitation": { "form": {} } });
+    let mut b = Bench::for_client(Setup { mode: "code", ..Setup::default() }, &forms, odd(&["plain"])).await;
+    let prompt = b.h.prompt(&b.session, "go").await;
+    b.say_call("mcp__t__waits");
+    while b.h.next().await["method"] != "elicitation/create" {}
+    let id = b.h.request("session/set_mode", json!({ "sessionId": b.session, "modeId": "plan" })).await;
+    let mut messages = b.h.until_answer(id).await;
+    b.say_done();
+    messages.extend(b.h.until_answer(prompt).await);
+    while let Some(message) = b.h.next_within(Duration::from_secs(1)).await {
+        messages.push(message);
+    }
+    assert!(messages.iter().any(|message| message["method"] == "$/cancel_request"), "not withdrawn");
+}
+
+#[tokio::test]
+async fn servers_of_a_resumed_session_that_is_active_are_dropped_in_silence() {
+    let mut b = Bench::new("code", odd(&["plain"])).await;
+    let other = json!([{ "name": "other", "command": "/usr/bin/python3", "args": [ODD, "plain"], "env": [] }]);
+    let params = json!({ "sessionId": b.session, "cwd": b.cwd(), "mcpServers": other });
+    let id = b.h.request("session/resume", params).await;
+    let mut said = texts(&b.h.until_answer(id).await);
+    said += &texts(&b.talk().await);
+    said += &b.slash("/mcp").await;
+    assert!(said.contains("other"), "{said}");
+}
+
+#[tokio::test]
+async fn what_comes_over_http_comes_at_any_pace() {
+    let far = Far::new().await;
+    let mut b = Bench::new("code", far.2.clone()).await;
+    let (_, told) = b.call("mcp__h__stream").await;
+    let count: usize = std::fs::read_to_string(far.1.path().join("port.count")).unwrap().parse().unwrap();
+    assert!(count < 2000 + 3 * 1000 + 10_000, "{count} messages in 3 s: {told}");
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_before_it_answers_can_be_used() {
+    let mut b = Bench::new("plan", odd(&["early"])).await;
+    let (messages, told) = b.call("mcp__t__look").await;
+    assert_eq!(told, "x", "{}", texts(&messages));
+}
