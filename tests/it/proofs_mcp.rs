@@ -476,3 +476,48 @@ async fn a_server_that_speaks_before_it_answers_can_be_used() {
     let (messages, told) = b.call("mcp__t__look").await;
     assert_eq!(told, "x", "{}", texts(&messages));
 }
+
+fn left(cwd: &std::path::Path) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let here = processes.filter(|it| std::fs::read_link(it.path().join("cwd")).is_ok_and(|at| at == cwd));
+    here.filter(|it| String::from_utf8_lossy(&std::fs::read(it.path().join("cmdline")).unwrap_or_default()).contains(ODD)).count()
+}
+
+/// Sound: these hold.
+#[tokio::test]
+async fn nothing_is_left_of_servers_that_fork_twice_or_flood_and_a_close_is_quick() {
+    for behaviour in ["forks", "pings", "deaf", "storm"] {
+        let mut b = Bench::new("plan", odd(&[behaviour])).await;
+        b.talk().await;
+        let cwd = b.cwd();
+        assert!(left(&cwd) >= 1);
+        let begun = std::time::Instant::now();
+        let id = b.h.request("session/close", json!({ "sessionId": b.session })).await;
+        b.h.until_answer(id).await;
+        let taken = begun.elapsed();
+        println!("{behaviour}: {taken:?}");
+        assert!(left(&cwd) == 0 && taken < Duration::from_secs(3), "{behaviour}: {taken:?}");
+        let mut b = Bench::new("plan", odd(&[behaviour])).await;
+        b.talk().await;
+        let cwd = b.cwd();
+        b.h.end().await;
+        assert_eq!(left(&cwd), 0, "{behaviour}: the client left");
+    }
+}
+
+#[tokio::test]
+async fn a_close_while_servers_start_leaves_nothing() {
+    for _ in 0..20 {
+        let mut b = Bench::with(Setup { mode: "plan", patience: Some(Duration::ZERO), ..Setup::default() }, odd(&["forks"])).await;
+        let prompt = b.h.prompt(&b.session, "go").await;
+        let cwd = b.cwd();
+        let id = b.h.request("session/close", json!({ "sessionId": b.session })).await;
+        b.say_done();
+        let messages = b.h.until_answer(id).await;
+        if !messages.iter().any(|message| message["id"] == prompt) {
+            b.h.until_answer(prompt).await;
+        }
+        assert_eq!(left(&cwd), 0);
+        b.h.end().await;
+    }
+}

@@ -80,6 +80,14 @@ def call(id, name):
         time.sleep(0.3)
         return text(id, "I do not wait")
     text(id, "x")
+if how == "forks":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for fd in range(3): os.close(fd)
+            time.sleep(300)
+        os._exit(0)
 if how == "peeks":
     sys.stderr.write(open(sys.argv[2]).read() + "\n"); sys.exit(4)
 if how == "boundary":
