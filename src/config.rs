@@ -221,7 +221,7 @@ fn policy(loaded: Loaded, (commands, mut broken_commands): (Vec<UserCommand>, Ve
         commands.into_iter().partition(|command| is_taken(&command.name, &layers.modes));
     broken_commands
         .extend(taken.iter().map(|command| format!("/{} is the name of another command", command.name)));
-    let (servers, mut notices) = servers::filled_now(layers.servers);
+    let (servers, mut notices) = (servers::filled_now(layers.servers), Vec::new());
     if !broken_commands.is_empty() {
         notices.push(format!("Commands that cannot be used:\n{}", broken_commands.join("\n")));
     }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::sync::oneshot::{self, error::TryRecvError};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::acp::ToolCallId;
 use crate::permission::{CallFacts, Effect};
@@ -20,7 +20,30 @@ pub struct Permit {
     pub cancel: CancellationToken,
     /// Cancelled when a mode denies the effect, or its session is over: what was called off and may go on elsewhere has to end.
     pub denied: CancellationToken,
+    /// What the effect was decided to be.
+    pub effect: Effect,
     over: oneshot::Sender<Lost>,
+    /// Tells that it was given back.
+    _given_back: DropGuard,
+}
+
+/// An effect that runs, for what it wants while it does.
+#[derive(Debug, Clone)]
+pub struct Active {
+    /// Its call.
+    pub call: ToolCallId,
+    cancel: CancellationToken,
+    given_back: CancellationToken,
+}
+
+impl Active {
+    /// Waits until it is over, or is to end.
+    pub async fn over(&self) {
+        tokio::select! {
+            () = self.cancel.cancelled() => {}
+            () = self.given_back.cancelled() => {}
+        }
+    }
 }
 
 /// Nobody can say whether the effect is over.
@@ -42,6 +65,7 @@ struct Running {
     turn: u64,
     cancel: CancellationToken,
     denied: CancellationToken,
+    given_back: CancellationToken,
     over: oneshot::Receiver<Lost>,
     is_lost: bool,
 }
@@ -74,9 +98,10 @@ impl Gate {
         cancel: &CancellationToken,
     ) -> Permit {
         self.forget_what_is_over();
-        let (given_back, over) = oneshot::channel();
+        let (to_gate, over) = oneshot::channel();
         let cancel = if facts.is_background { self.session.child_token() } else { cancel.child_token() };
-        let denied = CancellationToken::new();
+        let (denied, given_back) = (CancellationToken::new(), CancellationToken::new());
+        let effect = facts.effect;
         self.next += 1;
         self.running.insert(
             self.next,
@@ -86,11 +111,23 @@ impl Gate {
                 turn,
                 cancel: cancel.clone(),
                 denied: denied.clone(),
+                given_back: given_back.clone(),
                 over,
                 is_lost: false,
             },
         );
-        Permit { cancel, denied, over: given_back }
+        Permit { cancel, denied, effect, over: to_gate, _given_back: given_back.drop_guard() }
+    }
+
+    /// The first of the effects that run, are not called off, and are meant.
+    pub fn active(&mut self, is_meant: impl Fn(&CallFacts) -> bool) -> Option<Active> {
+        self.forget_what_is_over();
+        let running =
+            self.running.values().filter(|running| !running.is_lost && !running.cancel.is_cancelled());
+        let first =
+            running.filter(|running| is_meant(&running.facts)).min_by_key(|running| &running.call_id.0)?;
+        let Running { call_id, cancel, given_back, .. } = first;
+        Some(Active { call: call_id.clone(), cancel: cancel.clone(), given_back: given_back.clone() })
     }
 
     fn forget_what_is_over(&mut self) {
@@ -112,7 +149,7 @@ impl Gate {
     /// Ends every running effect that a turn began, and waits at most `bound` for each to be over. A server's call that was
     /// called off is left to its server, until a mode denies it.
     pub async fn end_turn(&mut self, turn: u64, bound: Duration) -> Ended {
-        let is_elsewhere = |running: &Running| running.facts.effect == Effect::Unknown;
+        let is_elsewhere = |running: &Running| running.facts.is_servers();
         self.end_those(|running| running.turn == turn && !is_elsewhere(running), bound).await
     }
 

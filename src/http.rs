@@ -131,7 +131,10 @@ pub fn headers(
 fn is_local(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else { return false };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let host = match host.split_once(']') {
+        Some((number, _)) => number,
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
     let is_number =
         host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
     is_number || host.eq_ignore_ascii_case("localhost")
@@ -255,8 +258,13 @@ mod tests {
 
     #[test]
     fn only_this_machine_is_local() {
-        for url in ["http://127.0.0.1:8080/v1", "http://localhost/v1", "http://[::1]:1/x", "http://127.1.2.3"]
-        {
+        for url in [
+            "http://127.0.0.1:8080/v1",
+            "http://localhost/v1",
+            "http://[::1]:1/x",
+            "http://[::1]/",
+            "http://127.1.2.3",
+        ] {
             assert!(is_local(url), "{url}");
         }
         for url in [

@@ -100,6 +100,11 @@ pub struct CallFacts {
 }
 
 impl CallFacts {
+    /// Whether it is a call of a server's tool, by the name.
+    pub fn is_servers(&self) -> bool {
+        self.tool.starts_with("mcp__")
+    }
+
     /// The facts of a tool as such: what is known of a call before its arguments are.
     pub fn of_tool(tool: impl Into<String>, effect: Effect) -> Self {
         Self {

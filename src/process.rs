@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
@@ -71,6 +72,8 @@ pub struct Command {
     pub environment: Option<Vec<(OsString, OsString)>>,
     /// Variables that are set besides.
     pub settings: &'static [(&'static str, &'static str)],
+    /// Variables that the command alone gets, once it is held: they may be somebody else's.
+    pub own: Vec<(String, SecretString)>,
     /// What it may touch.
     pub confinement: Confinement,
     /// Where its errors go.
@@ -139,6 +142,8 @@ struct Order {
     /// Where it works, where that is not where its supervisor was started.
     cwd: Option<PathBuf>,
     keeps_terminal: bool,
+    /// Variables that the command alone gets.
+    own: Vec<(String, String)>,
 }
 
 /// What the supervisor reports, one line each.

@@ -47,6 +47,12 @@ pub struct ServerDefinition {
     pub read: Vec<PathBuf>,
     /// Seconds that a call may take. Default: 300.
     pub timeout: Option<u64>,
+    /// Whether the server is told of the session's folders when it asks. Default: true.
+    pub roots: Option<bool>,
+    /// A variable that its values name and that is not there: nothing of this name is started.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub missing: Option<String>,
 }
 
 /// What the kernel holds a server's program to.
@@ -80,6 +86,8 @@ pub struct Entry {
     pub read: Vec<PathBuf>,
     /// How long a call may take.
     pub timeout: Duration,
+    /// Whether it is told of the session's folders.
+    pub roots: bool,
 }
 
 /// How a server is reached.
@@ -153,6 +161,7 @@ impl ServerDefinition {
             trust: self.trust_hints.clone().unwrap_or(Trust::All(true)),
             tools: self.tools.clone(),
             timeout: self.timeout.map_or(TIMEOUT, Duration::from_secs),
+            roots: self.roots.unwrap_or(true),
         }
     }
 }
@@ -160,8 +169,15 @@ impl ServerDefinition {
 /// The servers of a session: the user's, and those that the client brings. What is not to be had is said, one sentence each.
 pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -> (Vec<Entry>, Vec<String>) {
     let mut notices = Vec::new();
+    for (name, said) in own {
+        if let Some(variable) = &said.missing {
+            notices
+                .push(format!("The MCP server {name:?} was not started: there is no variable {variable}."));
+        }
+    }
+    let usable = || own.iter().filter(|(_, said)| said.missing.is_none());
     let mut entries: Vec<Entry> =
-        own.iter().filter_map(|(name, said)| Some(said.entry(name, said.reach()?))).collect();
+        usable().filter_map(|(name, said)| Some(said.entry(name, said.reach()?))).collect();
     let nothing = ServerDefinition::default();
     for server in brought {
         let (name, reach) = match server {
@@ -193,7 +209,9 @@ pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -
                 continue;
             }
         };
-        if entries.iter().any(|entry| entry.name == *name) {
+        // Also where the user's own is not to be had: it would be held as the user wants, and this one not.
+        let is_taken = own.get(name).is_some_and(|said| said.missing.is_some());
+        if is_taken || entries.iter().any(|entry| entry.name == *name) {
             notices.push(format!(
                 "The MCP server {name:?} of the client was not started: there is another of this name."
             ));

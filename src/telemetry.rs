@@ -22,7 +22,7 @@ pub fn start(level: Option<&str>) -> WorkerGuard {
     let (writer, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(WAITING).finish(std::io::stderr());
     // What servers say stands in the library's own entries, and contents are not for the log.
-    let targets = Targets::new().with_default(filter).with_target("rmcp", filter.min(LevelFilter::ERROR));
+    let targets = Targets::new().with_default(filter).with_target("rmcp", LevelFilter::OFF);
     let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
     tracing_subscriber::registry().with(lines.with_filter(targets)).init();
     if let (Some(level), Some(Err(_))) = (level, parsed) {

@@ -7,36 +7,28 @@ use secrecy::{ExposeSecret, SecretString};
 use super::environment;
 use crate::server::ServerDefinition;
 
-/// The servers with what `${NAME}` stands for, and what is not to be had, one sentence each. A variable of a provider's key is
+/// The servers with what `${NAME}` stands for; those of which something is not there say so. A variable of a provider's key is
 /// none: those are taken out of the environment.
 pub fn filled(
-    servers: BTreeMap<String, ServerDefinition>,
+    mut servers: BTreeMap<String, ServerDefinition>,
     variable: impl Fn(&str) -> Option<String>,
-) -> (BTreeMap<String, ServerDefinition>, Vec<String>) {
-    let mut missing = Vec::new();
-    let mut fill = |(name, mut server): (String, ServerDefinition)| {
+) -> BTreeMap<String, ServerDefinition> {
+    for server in servers.values_mut() {
+        let mut missing = None;
         for value in server.env.values_mut().chain(server.headers.values_mut()) {
             match fill_in(value.expose_secret(), &variable) {
                 Ok(Some(filled)) => *value = filled,
                 Ok(None) => {}
-                Err(wanted) => {
-                    missing.push(format!(
-                        "The MCP server {name:?} was not started: there is no variable {wanted}."
-                    ));
-                    return None;
-                }
+                Err(wanted) => missing = Some(wanted),
             }
         }
-        Some((name, server))
-    };
-    let servers = servers.into_iter().filter_map(&mut fill).collect();
-    (servers, missing)
+        server.missing = missing;
+    }
+    servers
 }
 
 /// The servers with what the environment says now.
-pub fn filled_now(
-    servers: BTreeMap<String, ServerDefinition>,
-) -> (BTreeMap<String, ServerDefinition>, Vec<String>) {
+pub fn filled_now(servers: BTreeMap<String, ServerDefinition>) -> BTreeMap<String, ServerDefinition> {
     filled(servers, environment::variable)
 }
 
@@ -66,23 +58,20 @@ mod tests {
         let text = "a: {command: a, env: {A: '${X}', B: 'Bearer ${X}-${Y}', C: 'as ${it', D: plain}}\nb: {url: 'http://b', headers: {K: '${Z}'}}";
         let servers = serde_saphyr::from_str(text).unwrap();
         let variable = |name: &str| matches!(name, "X" | "Y").then(|| format!("<{name}>"));
-        let (servers, missing) = filled(servers, variable);
+        let servers = filled(servers, variable);
         let values: Vec<_> = servers["a"].env.values().map(ExposeSecret::expose_secret).collect();
         assert_eq!(values, ["<X>", "Bearer <X>-<Y>", "as ${it", "plain"]);
-        assert_eq!(servers.len(), 1);
-        assert!(missing[0].contains("\"b\" was not started: there is no variable Z"), "{missing:?}");
+        assert_eq!((&servers["a"].missing, servers["b"].missing.as_deref()), (&None, Some("Z")));
     }
 
-    /// A proof of a defect: it fails.
     #[test]
     fn a_server_without_its_variable_does_not_give_its_place_to_one_that_is_not_held() {
         use crate::acp::{McpServer, McpServerStdio};
-        use crate::server::{ServerSandbox, gather};
+        use crate::server::gather;
         let text = "files: {command: mine, env: {A: '${NONE}'}, sandbox: read_only, trust_hints: false}";
-        let (own, missing) = filled(serde_saphyr::from_str(text).unwrap(), |_| None);
-        assert_eq!(missing.len(), 1);
-        let (entries, _) = gather(&own, &[McpServer::Stdio(McpServerStdio::new("files", "/bin/theirs"))]);
-        let held: Vec<_> = entries.iter().map(|it| (&it.sandbox, &it.trust)).collect();
-        assert!(entries.iter().all(|it| it.sandbox == ServerSandbox::ReadOnly), "{held:?}");
+        let own = filled(serde_saphyr::from_str(text).unwrap(), |_| None);
+        let (entries, notices) =
+            gather(&own, &[McpServer::Stdio(McpServerStdio::new("files", "/bin/theirs"))]);
+        assert_eq!((entries.len(), notices.len()), (0, 2), "{notices:?}");
     }
 }

@@ -58,6 +58,7 @@ async fn run(command: &str, processes: &Processes) -> Result<SecretString, Strin
         confinement: Confinement::Off,
         errors: Errors::Apart,
         is_spoken_to: false,
+        own: Vec::new(),
         keeps_terminal: true,
     };
     let started = processes.start(command).await;

@@ -32,7 +32,8 @@ impl Processes {
         std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
         let own_folder = self.own_folder(&confinement);
         let cwd = Some(cwd);
-        let order = Order { program, arguments, confinement, own_folder, cwd, keeps_terminal };
+        let order =
+            Order { program, arguments, confinement, own_folder, cwd, keeps_terminal, own: Vec::new() };
         match UnixListener::bind(folder.join(NAME)) {
             Ok(listener) => Ok(Meeting { folder, listener, order, program: binary, settings }),
             Err(error) => {

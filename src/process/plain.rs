@@ -8,6 +8,7 @@ use std::io;
 use std::process::Stdio;
 use std::time::Duration;
 
+use secrecy::ExposeSecret;
 use tokio::process::{Child, ChildStderr, ChildStdout};
 
 use super::{Command, Errors, Event, Exit, Processes, Speech, read};
@@ -47,6 +48,7 @@ impl Processes {
             start.env_clear().envs(environment);
         }
         start.envs(command.settings.iter().copied());
+        start.envs(command.own.iter().map(|(name, value)| (name, value.expose_secret())));
         let input = if command.is_spoken_to { Stdio::piped() } else { Stdio::null() };
         start.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = start.spawn()?;
@@ -162,6 +164,7 @@ mod tests {
             confinement: Confinement::Off,
             errors,
             is_spoken_to: false,
+            own: Vec::new(),
             keeps_terminal: false,
         };
         let processes = Processes::new("unused".into(), "unused".into());

@@ -176,6 +176,7 @@ impl Shell {
             confinement: Confinement::clone(&hold.0),
             errors: Errors::Merged,
             is_spoken_to: false,
+            own: Vec::new(),
             keeps_terminal: false,
         }
     }

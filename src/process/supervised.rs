@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::process::Stdio;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use secrecy::ExposeSecret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
@@ -44,6 +45,8 @@ impl Processes {
     pub async fn start(&self, command: Command) -> io::Result<Process> {
         let Command { program, arguments, cwd, environment, settings, confinement, errors, .. } = command;
         let keeps_terminal = command.keeps_terminal;
+        let own = command.own.iter();
+        let own = own.map(|(name, value)| (name.clone(), value.expose_secret().to_owned())).collect();
         let (ours, theirs) = StdStream::pair()?;
         let (output, to_output) = io::pipe()?;
         let (errors, to_errors) = match errors {
@@ -65,7 +68,7 @@ impl Processes {
         ours.set_nonblocking(true)?;
         let mut control = UnixStream::from_std(ours)?;
         let own_folder = self.own_folder(&confinement);
-        let order = Order { program, arguments, confinement, own_folder, cwd: None, keeps_terminal };
+        let order = Order { program, arguments, confinement, own_folder, cwd: None, keeps_terminal, own };
         give(&mut control, &order).await?;
         let receiver = |pipe: io::PipeReader| pipe::Receiver::from_owned_fd(pipe.into());
         Ok(Process {

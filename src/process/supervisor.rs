@@ -124,6 +124,7 @@ fn become_command(order: &Order, input: Option<OwnedFd>, mut tell_problem: io::P
     let problem = prepare(order).err().unwrap_or_else(|| {
         let mut command = Command::new(&order.program);
         command.args(&order.arguments).stdin(input.map_or_else(Stdio::null, Stdio::from));
+        command.envs(order.own.iter().map(|(name, value)| (name, value)));
         if let Some(cwd) = &order.cwd {
             command.current_dir(cwd);
         }

@@ -10,7 +10,6 @@ use tokio::sync::oneshot;
 
 use super::actor::Actor;
 use super::encoder;
-use super::servers::is_servers;
 use super::turn_message::Authorization;
 use crate::acp::{
     PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
@@ -92,6 +91,9 @@ impl Actor {
         match self.decide(&facts) {
             Verdict::Allow => self.granted(call, facts, fits, Asked::No).await,
             Verdict::Ask(_) => Authorization::Ask,
+            Verdict::Deny(denial) if !fits && !facts.is_servers() && facts.tool.starts_with("mcp_") => {
+                self.denied_wish(call, facts.tool, denial)
+            }
             Verdict::Deny(denial) => self.denied(call, denial),
         }
     }
@@ -154,6 +156,17 @@ impl Actor {
         };
         // The turn may have been cancelled meanwhile.
         let _ = reply.send(authorization);
+    }
+
+    /// Closes the questions about what a call wants that is over.
+    pub(super) fn close_wishes(&mut self, call: &ToolCallId) {
+        let void: Vec<u64> =
+            self.questions.iter().filter(|(_, it)| !it.runs && it.call == *call).map(|(id, _)| *id).collect();
+        for number in void {
+            self.client.withdraw(number);
+            // Dropped, it is answered as cancelled.
+            self.questions.remove(&number);
+        }
     }
 
     /// Closes the open questions whose call `is_void`, and says which calls they were about.
@@ -254,12 +267,14 @@ impl Actor {
         }
         let cancel = turn.cancel.clone();
         let known = facts.targets.iter().map(|target| self.session.seen.get(&target.path).copied()).collect();
-        self.denials = DenialCount::default();
+        if runs {
+            self.denials = DenialCount::default();
+        }
         let jobs = self.session.jobs.clone();
         let shadow = if runs { self.shadow(facts.shell).await } else { None };
         let runs = runs && !facts.is_exit;
         // What a server says of its tool is only what it says: its calls are on the record whatever that is.
-        if runs && (facts.effect.is_change() || is_servers(&facts.tool)) {
+        if runs && (facts.effect.is_change() || facts.is_servers()) {
             self.record_leave(&call, &facts, asked).await;
         }
         let permit = self.gate.admit(call.clone(), facts, self.session.turns, &cancel);
@@ -271,10 +286,25 @@ impl Actor {
     }
 
     fn denied(&mut self, call: ToolCallId, denial: Denial) -> Authorization {
-        let Denial { rule, message } = denial;
         let announced = self.session.open_calls.get(&call);
         let tool = announced.map(|call| call.name.clone()).unwrap_or_default();
-        let too_often = announced.is_some_and(|call| self.denials.add(call, rule));
+        let too_often = announced.is_some_and(|call| self.denials.add(call, denial.rule));
+        self.record_denial(call, tool, denial, too_often)
+    }
+
+    /// The same of something that a call wants while it runs: the call itself is not denied.
+    fn denied_wish(&mut self, call: ToolCallId, wish: String, denial: Denial) -> Authorization {
+        self.record_denial(call, wish, denial, false)
+    }
+
+    fn record_denial(
+        &mut self,
+        call: ToolCallId,
+        tool: String,
+        denial: Denial,
+        too_often: bool,
+    ) -> Authorization {
+        let Denial { rule, message } = denial;
         tracing::info!(session = %self.session.id, mode = %self.session.mode, tool, rule, "denied a call");
         let (turn, at) = (self.session.turns, self.shared.source.now_ms());
         let mode = self.session.mode.clone();

@@ -96,7 +96,7 @@ impl Turn {
         mut context: RunContext,
         kept: JoinHandle<()>,
     ) -> Result<After, TurnError> {
-        let cancel = context.permit.cancel.clone();
+        let (cancel, denied) = (context.permit.cancel.clone(), context.permit.denied.clone());
         // One that waits is enough: a newer one says all that it said.
         let (progress, shown) = mpsc::channel(1);
         context.progress = self.live.then_some(progress);
@@ -110,7 +110,7 @@ impl Turn {
                 self.finish(id, output).await?;
                 Ok(After::GoOn)
             }
-            Err(error) if cancel.is_cancelled() && !self.cancel.is_cancelled() => {
+            Err(error) if denied.is_cancelled() && !self.cancel.is_cancelled() => {
                 let why = "Stopped: the session's mode has changed and does not allow this call.";
                 self.failed(id, format!("{error}\n{why}")).await
             }
@@ -194,7 +194,9 @@ async fn within<T>(
         () = tokio::time::sleep(timeout) => {
             on_timeout.cancel();
             let ended = tokio::time::timeout(GRACE, run).await.is_ok();
-            return Err(late(if ended { "took too long and was stopped" } else { "took too long and may still be running" }));
+            let seconds = timeout.as_secs();
+            let how = if ended { "was stopped" } else { "may still be running" };
+            return Err(late(&format!("took longer than {seconds} s and {how}")));
         }
     }
     tokio::time::timeout(GRACE, run)

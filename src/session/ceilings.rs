@@ -68,9 +68,14 @@ impl Actor {
         let (shared, grants) = (self.shared.clone(), self.session.grants.clone());
         let ids: Vec<SessionModeId> = self.session.modes().cloned().collect();
         let ceilings = shared.ceilings(ids.iter());
-        let is_denied =
-            |facts: &CallFacts| matches!(permission::decide(&ceilings, &grants, facts), Verdict::Deny(_));
-        let closed = self.close_questions(is_denied);
+        // What a server has said of its tool since then counts, and what it said then, too.
+        let tools = shared.tools.clone();
+        let is_denied = move |facts: &CallFacts| {
+            let is =
+                |facts: &CallFacts| matches!(permission::decide(&ceilings, &grants, facts), Verdict::Deny(_));
+            is(facts) || is(&super::servers::now(&tools, facts))
+        };
+        let closed = self.close_questions(&is_denied);
         (closed, self.gate.end(is_denied, BOUND).await)
     }
 }

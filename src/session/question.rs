@@ -1,8 +1,6 @@
 //! A server that wants to ask the user something: decided on like a call, and put to the user as the server's question. It is
 //! a question of the call that is running at that server.
 
-use tokio::sync::oneshot;
-
 use super::actor::Actor;
 use super::turn_message::Authorization;
 use crate::permission::{CallFacts, Effect};
@@ -11,30 +9,28 @@ use crate::tool::mcp::Question;
 impl Actor {
     /// Decides whether a server may ask, and if so asks.
     pub(super) async fn question(&mut self, question: Question) {
-        let Question { part, message, form, reply } = question;
+        let Question { part, message, form, mut reply } = question;
         // The server may be gone by the time it is answered; so below.
-        let refuse = |reply: oneshot::Sender<_>, why: &str| drop(reply.send(Err(why.to_owned())));
-        let call = match self.call_that_wants(&part) {
-            Ok(call) => call,
-            Err(why) => return refuse(reply, why),
+        let active = match self.call_that_wants(&part) {
+            Ok(active) => active,
+            Err(why) => return drop(reply.send(Err(why.to_owned()))),
         };
         let facts = CallFacts::of_tool(format!("mcp_elicitation__{part}"), Effect::Session);
-        let Some(cancel) = self.turn.as_ref().map(|turn| turn.cancel.clone()) else {
-            return refuse(reply, "no turn is running");
-        };
-        match self.authorize(call.clone(), Some(facts.clone()), false).await {
+        match self.authorize(active.call.clone(), Some(facts), false).await {
             // A rule that has it asked for is met by asking.
             Authorization::Granted { .. } | Authorization::Ask => {}
             Authorization::Denied { message, .. } | Authorization::Rejected { message, .. } => {
-                return refuse(reply, &message);
+                return drop(reply.send(Err(message)));
             }
-            Authorization::Cancelled => return refuse(reply, "it was cancelled"),
+            Authorization::Cancelled => return drop(reply.send(Err("it was cancelled".into()))),
         }
-        let editor = self.editor.for_call(&call);
-        let permit = self.gate.admit(call, facts, self.session.turns, &cancel);
+        let editor = self.editor.for_call(&active.call);
         tokio::spawn(async move {
             let answer = tokio::select! {
-                () = permit.cancel.cancelled() => Err("it was cancelled".to_owned()),
+                biased;
+                () = active.over() => Err("the call is over".to_owned()),
+                // The server does not want it any more.
+                () = reply.closed() => return,
                 answer = Question::put(&editor, &message, form) => answer.map_err(|error| error.to_string()),
             };
             let _ = reply.send(answer);

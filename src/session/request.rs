@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::AskedUnder;
 use super::actor::Actor;
 use super::history::neutralise;
@@ -122,11 +124,20 @@ fn offer(spec: &ToolSpec) -> ToolOffer {
     let mut offer = spec.to_offer();
     if let Cow::Owned(_) = spec.name {
         offer.description = neutralise(&offer.description).into_owned();
-        let schema = offer.schema.to_string();
-        if let Cow::Owned(schema) = neutralise(&schema) {
-            // What is put in the place of the tag needs no escape, so it is JSON still.
-            offer.schema = serde_json::from_str(&schema).unwrap_or_default();
-        }
+        offer.schema = harmless(offer.schema);
     }
     offer
+}
+
+/// A schema in whose texts nothing looks like a reminder's tag.
+fn harmless(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(neutralise(&text).into_owned()),
+        Value::Array(values) => values.into_iter().map(harmless).collect(),
+        Value::Object(members) => {
+            let member = |(name, value): (String, Value)| (neutralise(&name).into_owned(), harmless(value));
+            Value::Object(members.into_iter().map(member).collect())
+        }
+        value => value,
+    }
 }

@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 use super::actor::Actor;
 use super::history::neutralise;
 use super::turn_message::Authorization;
-use crate::acp::ToolCallId;
-use crate::model::{Block, Message, Model, ModelEvent, ModelRequest, ModelStop};
+use crate::gate::Active;
+use crate::model::{Block, Message, Model, ModelEvent, ModelRequest, ModelStop, Role};
 use crate::permission::{CallFacts, Effect};
 use crate::tool::ToolContent;
 use crate::tool::mcp::{Sampled, Sampling};
@@ -29,29 +29,29 @@ const MAX_ANSWER: usize = 256 * 1024;
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Actor {
-    /// Decides whether a server gets its answer, and if so has the model give it.
+    /// Decides whether a server gets its answer, and if so has the model give it. It ends with the call that it belongs to.
     pub(super) async fn sample(&mut self, sampling: Sampling) {
-        let Sampling { part, server, system, messages, reply } = sampling;
-        // The server may be gone by the time it is answered; so below.
-        let refuse = |reply: oneshot::Sender<_>, why: &str| drop(reply.send(Err(why.to_owned())));
-        let call = match self.call_that_wants(&part) {
-            Ok(call) => call,
-            Err(why) => return refuse(reply, why),
+        let Sampling { part, server, system, messages, mut reply } = sampling;
+        let active = match self.call_that_wants(&part) {
+            Ok(active) => active,
+            // The server may be gone by the time it is answered; so below.
+            Err(why) => return drop(reply.send(Err(why.to_owned()))),
         };
+        let call = active.call.clone();
         let facts = CallFacts::of_tool(format!("mcp_sampling__{part}"), Effect::Network);
         let (authorized, authorization) = oneshot::channel();
         match self.authorize(call.clone(), Some(facts.clone()), false).await {
             Authorization::Ask => {
-                let asked = messages.last().map(|(_, text)| text.as_str()).unwrap_or_default();
-                let preview = ToolContent::text(&format!(
-                    "The MCP server {server:?} wants the model to answer this, and will see the answer:\n\n{asked}"
-                ));
-                self.ask(call, facts, &[preview], false, authorized).await;
+                let preview = ToolContent::text(&shown(&server, &system, &messages));
+                self.ask(call.clone(), facts, &[preview], false, authorized).await;
             }
             decided => drop(authorized.send(decided)),
         }
         let ordinal = self.session.requests;
         self.session.requests += 1;
+        let say = |(role, text): (Role, String)| {
+            Arc::new(Message { role, blocks: vec![Block::Text(neutralise(&text).into_owned())] })
+        };
         let request = ModelRequest {
             session: self.session.id.clone(),
             ordinal,
@@ -60,45 +60,63 @@ impl Actor {
             system: neutralise(&system).into(),
             tools: Arc::default(),
             allowed: None,
-            messages: messages
-                .into_iter()
-                .map(|(role, text)| {
-                    Arc::new(Message { role, blocks: vec![Block::Text(neutralise(&text).into_owned())] })
-                })
-                .collect(),
+            messages: messages.into_iter().map(say).collect(),
         };
         let model = Arc::clone(&self.shared.model);
         tokio::spawn(async move {
-            let answer = match authorization.await {
-                Ok(Authorization::Granted { permit, .. }) => tokio::select! {
-                    () = permit.cancel.cancelled() => Err("the call was cancelled".to_owned()),
-                    answer = tokio::time::timeout(TIMEOUT, answer(&*model, request)) => {
-                        answer.unwrap_or_else(|_| Err("the model took too long".to_owned()))
+            let work = async {
+                match authorization.await {
+                    // The call's own permit counts; this one was to be had.
+                    Ok(Authorization::Granted { .. }) => {
+                        let answer = tokio::time::timeout(TIMEOUT, answer(&*model, request)).await;
+                        answer.unwrap_or_else(|_| Err("the model took too long".into()))
                     }
-                },
-                Ok(Authorization::Denied { message, .. } | Authorization::Rejected { message, .. }) => {
-                    Err(message)
+                    Ok(Authorization::Denied { message, .. } | Authorization::Rejected { message, .. }) => {
+                        Err(message)
+                    }
+                    Ok(Authorization::Ask | Authorization::Cancelled) | Err(_) => {
+                        Err("it was cancelled".into())
+                    }
                 }
-                Ok(Authorization::Ask | Authorization::Cancelled) | Err(_) => Err("it was cancelled".into()),
+            };
+            let answer = tokio::select! {
+                biased;
+                () = active.over() => Err("the call is over".into()),
+                // The server does not want it any more.
+                () = reply.closed() => return,
+                answer = work => answer,
             };
             let _ = reply.send(answer);
         });
     }
 
-    /// The call that runs at a server which wants something; of several the first by its id. Counts what servers want.
-    pub(super) fn call_that_wants(&mut self, part: &str) -> Result<ToolCallId, &'static str> {
+    /// The call that runs at a server which wants something. Counts what servers want.
+    pub(super) fn call_that_wants(&mut self, part: &str) -> Result<Active, &'static str> {
         let prefix = format!("mcp__{part}__");
-        let calls = self.session.open_calls.values().filter(|call| call.name.starts_with(&prefix));
-        let call = calls.map(|call| call.id.clone()).min_by(|a, b| a.0.cmp(&b.0));
-        let call = call.ok_or("that is heard only while one of the server's tools is called")?;
+        let active = self.gate.active(|facts| facts.tool.starts_with(&prefix));
+        let active = active.ok_or("that is heard only while one of the server's tools is called")?;
         let (turn, count) = self.wanted;
         let count = if turn == self.session.turns { count } else { 0 };
         if count >= IN_A_TURN {
             return Err("servers have wanted too much in this turn");
         }
         self.wanted = (self.session.turns, count + 1);
-        Ok(call)
+        Ok(active)
     }
+}
+
+/// All that would be sent, for whoever is asked.
+fn shown(server: &str, system: &str, messages: &[(Role, String)]) -> String {
+    let mut text =
+        format!("The MCP server {server:?} wants the model to answer this, and will see the answer:\n");
+    if !system.trim().is_empty() {
+        text = format!("{text}\nSystem: {system}\n");
+    }
+    for (role, said) in messages {
+        let who = if *role == Role::User { "User" } else { "Model" };
+        text = format!("{text}\n{who}: {said}\n");
+    }
+    text
 }
 
 /// Has the model answer, in text.

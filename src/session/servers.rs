@@ -7,38 +7,54 @@ use crate::event::SessionEvent;
 use crate::permission::{CallFacts, Effect};
 use crate::server::ServerSandbox;
 use crate::store::entry::{self, Entry};
-use crate::tool::mcp::{Phase, ServerEvent, Standing};
+use crate::tool::Toolset;
+use crate::tool::mcp::{Phase, ServerEvent, Standing, plain};
+
+/// Characters of why a server is over.
+const MAX_WHY: usize = 500;
+
+/// Names in one sentence.
+const MAX_NAMES: usize = 8;
+
+/// What the model, or the user, is told of servers before a turn.
+const MAX_TOLD: usize = 20;
 
 impl Actor {
     /// The facts of a call as they are now: what a server says of its tool may have changed since they were first read. Of a
     /// tool that is gone, the worst is taken.
     pub(super) fn now(&self, facts: &CallFacts) -> CallFacts {
-        if !is_servers(&facts.tool) {
-            return facts.clone();
-        }
-        let tool = self.shared.tools.find(&facts.tool);
-        CallFacts { effect: tool.map_or(Effect::Unknown, |tool| tool.spec().effect), ..facts.clone() }
+        now(&self.shared.tools, facts)
     }
 
     /// Takes note of what a server reports.
     pub(super) async fn server_event(&mut self, event: ServerEvent) {
         let text = match event {
-            ServerEvent::Changed { tool, from, to } => {
+            ServerEvent::Changed(changed) => {
                 let (turn, at) = (self.session.turns, self.shared.source.now_ms());
-                let (was, is) = (entry::effect(from), entry::effect(to));
-                self.chain(&Entry::Hint { turn, tool: tool.clone(), from: was, to: is, at });
-                let does = if to == Effect::Read { "only reads" } else { "may change things" };
-                let text = format!("{tool}: its server now says that it {does}.");
-                self.session.for_model.push((format!("{text} It is decided on by that."), false));
+                for (tool, from, to) in &changed {
+                    let (from, to) = (entry::effect(*from), entry::effect(*to));
+                    self.chain(&Entry::Hint { turn, tool: tool.clone(), from, to, at });
+                }
+                let text = changes(&changed);
+                // One that goes on for ever is not told for ever.
+                if self.session.for_model.len() < MAX_TOLD {
+                    self.session.for_model.push((format!("{text} They are decided on by that."), false));
+                }
                 text
             }
+            ServerEvent::Note(text) => text,
             ServerEvent::Wants(sampling) => return self.sample(sampling).await,
             ServerEvent::Asks(question) => return self.question(question).await,
-            ServerEvent::Over { server, why } => format!("The MCP server {server:?} cannot be used: {why}."),
+            ServerEvent::Over { server, why } => {
+                format!("The MCP server {server:?} cannot be used: {}.", plain(&why, MAX_WHY))
+            }
         };
         let text = format!("{text}\n\n");
         if self.turn.is_none() {
-            return self.session.notices.push(text);
+            if self.session.notices.len() < MAX_TOLD {
+                self.session.notices.push(text);
+            }
+            return;
         }
         self.session.server_notices += 1;
         let message_id =
@@ -65,30 +81,60 @@ impl Actor {
     }
 }
 
-/// Whether a tool is a server's, by its name.
-pub(super) fn is_servers(tool: &str) -> bool {
-    tool.starts_with("mcp__")
+/// The facts of a call as they are now.
+pub(super) fn now(tools: &Toolset, facts: &CallFacts) -> CallFacts {
+    if !facts.is_servers() {
+        return facts.clone();
+    }
+    let tool = tools.find(&facts.tool);
+    CallFacts { effect: tool.map_or(Effect::Unknown, |tool| tool.spec().effect), ..facts.clone() }
+}
+
+/// What servers say of their tools now.
+fn changes(changed: &[(String, Effect, Effect)]) -> String {
+    let mut text = String::new();
+    for (to, does) in [(Effect::Unknown, "may change things"), (Effect::Read, "only read")] {
+        let names: Vec<&str> =
+            changed.iter().filter(|(_, _, it)| *it == to).map(|(tool, ..)| tool.as_str()).collect();
+        let Some(more) = names.len().checked_sub(MAX_NAMES).or((!names.is_empty()).then_some(0)) else {
+            continue;
+        };
+        let shown = names[..names.len().min(MAX_NAMES)].join(", ");
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let space = if text.is_empty() { "" } else { " " };
+        text = format!("{text}{space}Their server now says that these {does}: {shown}{more}.");
+    }
+    text
 }
 
 fn line(standing: &Standing) -> String {
-    let Standing { name, phase, tools, left_out, sandbox } = standing;
+    let Standing { name, phase, tools, notes, sandbox } = standing;
+    let count = tools.len();
     let phase = match phase {
         Phase::Idle => "not started yet: that comes with the first prompt".to_owned(),
         Phase::Starting => "starting".to_owned(),
-        Phase::Ready => format!("ready, {tools} tools"),
-        Phase::Over(why) if *tools > 0 => {
-            format!("not running ({why}); it is started again when one of its {tools} tools is called")
+        Phase::Ready => format!("ready, {count} tools"),
+        Phase::Over(why) if count > 0 => {
+            let why = plain(why, MAX_WHY);
+            format!("not running ({why}); it is started again when one of its {count} tools is called")
         }
-        Phase::Over(why) => format!("cannot be used: {why}"),
+        Phase::Over(why) => format!("cannot be used: {}", plain(why, MAX_WHY)),
     };
     let held = match sandbox {
         ServerSandbox::ReadOnly => "; held to reading",
         ServerSandbox::Workspace => "; held to the session's folders",
         ServerSandbox::Off => "",
     };
-    let mut text = format!("- {name}: {phase}{held}\n");
-    for tool in left_out {
-        text = format!("{text}  - left out: {tool}\n");
+    let mut text = format!("- {}: {phase}{held}\n", plain(name, 60));
+    for (effect, what) in [(Effect::Read, "believed to read"), (Effect::Unknown, "may change things")] {
+        let names: Vec<&str> =
+            tools.iter().filter(|(_, it)| *it == effect).map(|(name, _)| name.as_str()).collect();
+        if !names.is_empty() {
+            text = format!("{text}  - {what}: {}\n", names.join(", "));
+        }
+    }
+    for note in notes {
+        text = format!("{text}  - {note}\n");
     }
     text
 }

@@ -92,9 +92,14 @@ pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
         // What changed between the turns is not this one's.
         shadow.take_up(&turn.cancel).await;
     }
-    tokio::select! {
-        () = turn.cancel.cancelled() => {}
-        () = turn.tools.servers().settle(turn.patience) => {}
+    let late = tokio::select! {
+        () = turn.cancel.cancelled() => Vec::new(),
+        late = turn.tools.servers().settle(turn.patience) => late,
+    };
+    if !late.is_empty() {
+        let text = format!("Still starting: {}. Their tools come later (/mcp).\n\n", late.join(", "));
+        let message_id = MessageId::new(format!("msg_{}_late", turn.number));
+        turn.post_event(SessionEvent::Notice { message_id, text }).await?;
     }
     let outcome = if turn.compacts { turn.compact().await } else { take_steps(&turn).await };
     let begun = turn.ask_actor(|reply| TurnMessage::Jobs { reply }).await?;

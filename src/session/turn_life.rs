@@ -63,7 +63,14 @@ impl Actor {
 
     pub(super) async fn turn_message(&mut self, message: TurnMessage) {
         match message {
-            TurnMessage::Event(event, room) => self.record(event, room).await,
+            TurnMessage::Event(event, room) => {
+                if let SessionEvent::ToolCallUpdate(update) = &event
+                    && update.result.is_some()
+                {
+                    self.close_wishes(&update.id);
+                }
+                self.record(event, room).await;
+            }
             TurnMessage::Progress { id, content, room } => {
                 self.client.update(self.session.id.clone(), encoder::progress(id, &content), room);
             }
@@ -73,6 +80,7 @@ impl Actor {
                     self.jobs_begun_in = Some(self.session.turns);
                 }
                 self.session.jobs.extend(job);
+                self.close_wishes(&update.id);
                 self.record(SessionEvent::ToolCallUpdate(update), room).await;
             }
             TurnMessage::NextRequest { made, reply } => {

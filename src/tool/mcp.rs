@@ -11,8 +11,10 @@ use futures_util::future::join_all;
 use tokio::sync::mpsc;
 
 use super::Tool;
+use crate::permission::Effect;
 use crate::server::{Entry, ServerSandbox};
 pub use connect::Means;
+pub use listing::plain;
 pub use question::Question;
 pub use sampling::{Sampled, Sampling};
 use server::Server;
@@ -28,6 +30,7 @@ mod program;
 mod question;
 mod result;
 mod sampling;
+mod secrets;
 mod server;
 mod task;
 
@@ -42,10 +45,10 @@ pub struct Standing {
     pub name: String,
     /// How it stands.
     pub phase: Phase,
-    /// How many tools it has.
-    pub tools: usize,
-    /// Tools that cannot be offered, and why.
-    pub left_out: Vec<String>,
+    /// Its tools by the names under which models call them, and what they do as far as it is believed.
+    pub tools: Vec<(String, Effect)>,
+    /// What is to be known besides.
+    pub notes: Vec<String>,
     /// What the kernel holds it to.
     pub sandbox: ServerSandbox,
 }
@@ -65,15 +68,18 @@ impl Servers {
         for server in self.0.iter() {
             let state = server.state();
             // One that has ended and whose tools are known is started when one of them is called.
-            if state.phase != Phase::Ready && state.listing.len() == 0 {
+            if state.phase != Phase::Ready && state.listing.is_empty() {
                 server.start(false);
             }
         }
     }
 
-    /// Waits until each has started or failed, but for none longer than `patience` since it was first started.
-    pub async fn settle(&self, patience: Duration) {
-        join_all(self.0.iter().map(|server| server.settled(patience))).await;
+    /// Waits until each has started or failed, but for none longer than `patience` since it was first started. Those that this
+    /// was too short for, the first time.
+    pub async fn settle(&self, patience: Duration) -> Vec<String> {
+        let all = join_all(self.0.iter().map(|server| server.settled(patience))).await;
+        let late = self.0.iter().zip(all).filter(|(_, is_late)| *is_late);
+        late.map(|(server, _)| server.entry.name.clone()).collect()
     }
 
     /// All tools that are known now, by server in the order of the entries.
@@ -88,8 +94,8 @@ impl Servers {
             Standing {
                 name: server.entry.name.clone(),
                 phase: state.phase,
-                tools: state.listing.len(),
-                left_out: state.listing.left_out.clone(),
+                tools: state.listing.names(),
+                notes: state.listing.notes.clone(),
                 sandbox: server.entry.sandbox,
             }
         };

@@ -64,7 +64,7 @@ pub fn effect_of(name: &str) -> Option<Effect> {
 
 /// Whether a pattern over names can be about a tool of Modegate's own, or about a server's; else the nearest name.
 pub fn unknown_tool(pattern: &str) -> Option<String> {
-    if pattern.contains(['*', '?', '[', '{']) || pattern.starts_with("mcp__") {
+    if pattern.contains(['*', '?', '[', '{']) || pattern.starts_with("mcp_") {
         return None;
     }
     let names: Vec<&str> = effects().into_iter().map(|(name, _)| name).collect();

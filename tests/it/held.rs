@@ -99,6 +99,7 @@ async fn free(scene: &Scene, line: &str) -> String {
         confinement: Confinement::Off,
         errors: Errors::Merged,
         is_spoken_to: false,
+        own: Vec::new(),
         keeps_terminal: false,
     };
     let processes = Processes::new(PathBuf::from(env!("CARGO_BIN_EXE_modegate")), std::env::temp_dir());

@@ -22,6 +22,7 @@ fn shell(cwd: &Path, command: &str) -> Command {
         confinement: Confinement::Off,
         errors: Errors::Merged,
         is_spoken_to: false,
+        own: Vec::new(),
         keeps_terminal: false,
     }
 }

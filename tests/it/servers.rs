@@ -212,7 +212,7 @@ async fn a_hint_that_flips_counts_before_the_next_call() {
     b.say_done();
     let messages = b.h.until_answer(prompt).await;
     assert!(
-        texts(&messages).contains("mcp__t__flip: its server now says that it may change things"),
+        texts(&messages).contains("Their server now says that these may change things: mcp__t__flip."),
         "{messages:?}"
     );
     assert!(b.told().contains("not available in plan mode"), "{}", b.told());
@@ -295,7 +295,7 @@ async fn a_call_that_runs_on_is_ended_by_a_tighter_mode() {
     let (_, told) = b.call("mcp__t__look").await;
     assert!(told.contains("content of a"), "{told}");
     assert_eq!(read(&b.cwd(), "started.log").unwrap().lines().count(), 2);
-    assert!(read(&b.cwd(), "slow.txt").is_none());
+    assert_eq!(working_in(&b.cwd()), 1, "the new one");
     b.h.end().await;
 }
 

@@ -194,7 +194,7 @@ const LIBRARIES: [(&str, &[&str]); 34] = [
     ("reqwest", &["http"]),
     ("rpassword", &["cli/setup"]),
     ("rustls", &["http"]),
-    ("secrecy", &["http", "model", "config", "cli/setup", "server", "tool/mcp"]),
+    ("secrecy", &["http", "model", "config", "cli/setup", "process", "server", "tool/mcp"]),
     ("landlock", &["sandbox"]),
     ("libc", &["sandbox"]),
     ("rustix", &["sandbox/kernel", "process"]),

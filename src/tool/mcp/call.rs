@@ -17,13 +17,14 @@ use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RoleClient};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use super::listing::plain;
 use super::result;
 use super::server::{Line, Server, WeakServer};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::permission::{Effect, Target};
-use crate::server::{Entry, Reach};
+use crate::server::Entry;
 use crate::tool::{PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec};
 use crate::workspace::{Changes, Workspace};
 
@@ -54,7 +55,7 @@ impl RemoteTool {
         server: WeakServer,
     ) -> Self {
         let shown = title.filter(|title| !title.trim().is_empty()).unwrap_or_else(|| own_name.clone());
-        let shown: String = shown.chars().filter(|c| !c.is_control()).take(80).collect();
+        let (shown, server_name) = (plain(&shown, 80), plain(&entry.name, 60));
         let spec = ToolSpec {
             name: name.into(),
             description: description.into(),
@@ -66,7 +67,12 @@ impl RemoteTool {
             schema: Arc::new(schema),
             timeout: entry.timeout,
         };
-        Self { spec, name: own_name, title: format!("{}: {shown}", entry.name), server }
+        Self { spec, name: own_name, title: format!("{server_name}: {shown}"), server }
+    }
+
+    /// Its name at its server.
+    pub fn own_name(&self) -> &str {
+        &self.name
     }
 }
 
@@ -87,7 +93,6 @@ impl Tool for RemoteTool {
             title: self.title.clone(),
             tool: self.spec.name.to_string(),
             name: self.name.clone(),
-            effect: self.spec.effect,
             arguments,
             server,
         }))
@@ -99,8 +104,6 @@ struct Call {
     title: String,
     tool: String,
     name: String,
-    /// What the call was decided on.
-    effect: Effect,
     arguments: JsonObject,
     server: Server,
 }
@@ -127,7 +130,7 @@ impl PreparedCall for Call {
         let failed = |why: &str| ToolError::Failed(format!("The MCP server {server} cannot be used: {why}."));
         let (line, listing) = ready.map_err(|why| failed(&why))?;
         match listing.effect_of(&self.tool) {
-            Some(effect) if effect == self.effect => {}
+            Some(effect) if effect == permit.effect => {}
             Some(_) => {
                 return Err(ToolError::Failed(format!(
                     "{} was not called: its server has just said that it does something else than before. Call it again, and \
@@ -148,7 +151,7 @@ impl PreparedCall for Call {
         let sent = peer.send_request_with_option(request, PeerRequestOptions::no_options()).await;
         let RequestHandle { mut rx, peer, id, progress_token, .. } =
             sent.map_err(|error| failed(&said(&error)))?;
-        if self.effect != Effect::Read {
+        if permit.effect != Effect::Read {
             let why = format!("What the MCP server {server} did when {} was called is not known.", self.tool);
             // Nobody may keep a record.
             let _ = changes.send(Changes { uncovered: vec![why], ..Changes::default() });
@@ -159,7 +162,7 @@ impl PreparedCall for Call {
                 biased;
                 () = permit.cancel.cancelled() => break,
                 answer = &mut rx => {
-                    if self.effect != Effect::Read && !is_answer(&answer, &self.server) && !self.server.gone().await {
+                    if !is_answer(&answer) && !self.server.gone().await {
                         permit.give_back_unconfirmed();
                     }
                     return outcome(answer.unwrap_or(Err(ServiceError::TransportClosed)), failed);
@@ -172,26 +175,33 @@ impl PreparedCall for Call {
                 }
             }
         }
-        call_off(&peer, id).await;
-        if self.effect == Effect::Read {
-            return Err(ToolError::Failed("The call was cancelled.".into()));
-        }
-        let text = format!("The call was cancelled. Whether {server} had done it, or goes on, is not known.");
-        tokio::spawn(linger(self.server.clone(), rx, permit));
+        let text = if permit.denied.is_cancelled() {
+            "The call was called off.".to_owned()
+        } else {
+            format!("The call was called off. Whether {server} had done it, or goes on, is not known.")
+        };
+        tokio::spawn(linger(self.server.clone(), (peer, id), rx, permit));
         Err(ToolError::Failed(text))
     }
 }
 
 /// Stays with a call that was called off. It counts as running until it is answered or its server is gone; when the mode
 /// denies it, the server has a moment, and is then ended.
-async fn linger(server: Server, mut answer: oneshot::Receiver<Answer>, permit: Permit) {
+async fn linger(
+    server: Server,
+    (peer, id): (Peer<RoleClient>, RequestId),
+    mut answer: oneshot::Receiver<Answer>,
+    permit: Permit,
+) {
+    // Beside the waiting: one that does not read does not hear it either.
+    tokio::spawn(call_off(peer, id));
     let answered = tokio::select! {
         biased;
         answer = &mut answer => Some(answer),
         () = permit.denied.cancelled() => tokio::time::timeout(PATIENCE, answer).await.ok(),
     };
     let is_over = match answered {
-        Some(answer) if is_answer(&answer, &server) => true,
+        Some(answer) if is_answer(&answer) => true,
         // It hung up: what it was doing may go on until its program is gone.
         Some(_) => server.gone().await,
         None => server.end().await,
@@ -201,22 +211,17 @@ async fn linger(server: Server, mut answer: oneshot::Receiver<Answer>, permit: P
     }
 }
 
-/// Whether a server has said something to a call, and not only gone away. A request that did not get through to an address is
-/// as good as answered; the server goes on.
-fn is_answer(answer: &Result<Answer, oneshot::error::RecvError>, server: &Server) -> bool {
-    match answer {
-        Ok(Ok(_) | Err(ServiceError::McpError(_) | ServiceError::UnexpectedResponse)) => true,
-        Ok(Err(ServiceError::TransportSend(_))) => matches!(server.entry.reach, Reach::Address { .. }),
-        _ => false,
-    }
+/// Whether a server has said something to a call, and not only gone away.
+fn is_answer(answer: &Result<Answer, oneshot::error::RecvError>) -> bool {
+    matches!(answer, Ok(Ok(_) | Err(ServiceError::McpError(_) | ServiceError::UnexpectedResponse)))
 }
 
-async fn call_off(peer: &Peer<RoleClient>, id: RequestId) {
+async fn call_off(peer: Peer<RoleClient>, id: RequestId) {
     // Not by the library's own type: it would take the call for answered.
     let params = json!({ "requestId": id, "reason": "cancelled by the user, or by the mode" });
     let notice = CustomNotification::new("notifications/cancelled", Some(params));
     let sent = peer.send_notification(ClientNotification::CustomNotification(notice));
-    // One that does not read does not hold up the turn. It is told, or it is gone.
+    // It is told, or it is gone, or it does not read.
     let _ = tokio::time::timeout(PATIENCE, sent).await;
 }
 

@@ -2,18 +2,19 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::service::{RoleClient, RunningService};
 use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::common::client_side_sse::ExponentialBackoff;
 use rmcp::transport::streamable_http_client::{
     StreamableHttpClientTransport, StreamableHttpClientTransportConfig, StreamableHttpError,
 };
 use rmcp::transport::worker::WorkerQuitReason;
 use rmcp::{ServiceExt, service::ClientInitializeError};
-use secrecy::{ExposeSecret, SecretString};
 
 use super::handler::Handler;
-use super::pace::Paced;
+use super::pace::{Heard, Hearing, Paced};
 use super::program::Program;
 use crate::client::Abilities;
 use crate::http::Http;
@@ -25,6 +26,14 @@ use crate::server::{Entry, Reach, ServerSandbox};
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
 type HttpFailure = StreamableHttpError<crate::http::LibraryError>;
+
+/// How long the last of what a program writes may take to arrive.
+const MOMENT: Duration = Duration::from_millis(100);
+
+const HUNG_UP: &str = "it hung up before it had answered";
+
+/// Times that a stream of a server behind an address is taken up again.
+const RESUMES: usize = 3;
 
 /// What servers are reached with.
 #[derive(Clone)]
@@ -45,6 +54,8 @@ pub struct Connection {
     pub running: RunningService<RoleClient, Handler>,
     /// Its program, if it has one.
     pub program: Option<Program>,
+    /// Whether it reads what it is sent.
+    pub hearing: Hearing,
 }
 
 /// Reaches a server. `started` is told of its program before it answers.
@@ -67,42 +78,62 @@ pub async fn connect(
             };
             let hold = hold(entry.sandbox, shell, &means.roots, named)?;
             let cwd = folder(cwd.as_deref(), &means.roots)?;
+            // The usual, and nothing else of Modegate's own, where keys are.
             let command = Command {
                 program: command.clone(),
                 arguments: args.clone(),
                 cwd,
-                environment: Some(environment(shell, env)),
+                environment: Some(shell.environment().to_vec()),
                 settings: &[],
                 confinement: hold.confinement().clone(),
                 errors: Errors::Apart,
                 is_spoken_to: true,
+                own: env.clone(),
                 keeps_terminal: false,
             };
             let process = shell.processes().start(command).await;
             let mut process = process.map_err(|error| format!("it cannot be started: {error}"))?;
             let speech = process.take_speech().ok_or("it cannot be spoken to")?;
-            let secrets = env.iter().map(|(_, value)| value.clone()).collect();
-            let program = Program::keep(&entry.name, process, secrets);
+            let program = Program::keep(&entry.name, process, handler.secrets.clone());
             started(program.clone());
-            let transport = AsyncRwTransport::new_client(Paced::new(speech.from), speech.to);
+            let hearing = Hearing::default();
+            let (from, to) =
+                (Paced::new(speech.from, hearing.clone()), Heard::new(speech.to, hearing.clone()));
+            let transport = AsyncRwTransport::new_client(from, to);
             let serving = handler.serve(transport.with_max_line_length(MAX_MESSAGE));
+            let mut serving = std::pin::pin!(serving);
             let running = tokio::select! {
-                running = serving => running.map_err(|error| said(&error)),
-                over = program.over() => Err(over.how),
+                biased;
+                running = &mut serving => running.map_err(|error| said(&error)),
+                // What it said last may still be on its way.
+                over = program.over() => match tokio::time::timeout(MOMENT, serving).await {
+                    Ok(Err(error @ ClientInitializeError::JsonRpcError(_))) => Err(said(&error)),
+                    _ => Err(over.how),
+                },
             };
             match running {
-                Ok(running) => Ok(Connection { running, program: Some(program) }),
-                Err(why) => Err(with_last_words(&why, &program).await),
+                Ok(running) => Ok(Connection { running, program: Some(program), hearing }),
+                Err(why) => {
+                    // It may be about to say why.
+                    let over = tokio::time::timeout(MOMENT, program.over()).await;
+                    let hung_up = why == HUNG_UP;
+                    let why = over.ok().filter(|_| hung_up).map_or(why, |over| over.how);
+                    Err(with_last_words(&why, &program))
+                }
             }
         }
         Reach::Address { url, headers } => {
             let unusable = |error: crate::http::HttpError| error.to_string();
             let client = means.http.client_for(url).await.map_err(unusable)?;
             let headers = crate::http::headers(headers).map_err(unusable)?;
-            let config = StreamableHttpClientTransportConfig::with_uri(url.as_str()).custom_headers(headers);
+            let mut config =
+                StreamableHttpClientTransportConfig::with_uri(url.as_str()).custom_headers(headers);
+            let mut resumes = ExponentialBackoff::default();
+            resumes.max_times = Some(RESUMES);
+            config.retry_config = Arc::new(resumes);
             let transport = StreamableHttpClientTransport::with_client(client, config);
             let running = handler.serve(transport).await.map_err(|error| said(&error))?;
-            Ok(Connection { running, program: None })
+            Ok(Connection { running, program: None, hearing: Hearing::default() })
         }
     }
 }
@@ -124,20 +155,19 @@ fn hold(
     })
 }
 
-/// What a program needs to read of itself, by a path that its command line names: what lies beside it, and the package that it
-/// is a part of.
+/// What a program needs to read of itself, by a path that its command line names: that, and the package that it is a part of.
 fn of_itself(path: &Path) -> Vec<PathBuf> {
     let mut places = vec![path.to_owned()];
     // The last link is followed: package managers put links where programs are looked for.
     let Ok(real) = std::fs::canonicalize(path) else { return places };
-    let is_package = |above: &&Path| {
-        above.ends_with("node_modules")
-            || above.ends_with("site-packages")
-            || above.join("pyvenv.cfg").is_file()
-    };
-    let beside = if real.is_dir() { Some(real.as_path()) } else { real.parent() };
-    places.extend(real.ancestors().filter(is_package).last().or(beside).map(Path::to_owned));
-    places.extend(path.parent().filter(|_| !path.is_dir()).map(Path::to_owned));
+    let is_store = |above: &&Path| above.ends_with("node_modules") || above.ends_with("site-packages");
+    let has = |above: &Path, name: &str| above.join(name).is_file();
+    let is_package =
+        |above: &&Path| ["package.json", "pyproject.toml", "pyvenv.cfg"].iter().any(|name| has(above, name));
+    let package =
+        real.ancestors().filter(is_store).last().or_else(|| real.ancestors().skip(1).find(is_package));
+    places.extend(package.map(Path::to_owned));
+    places.push(real.clone());
     places
 }
 
@@ -147,19 +177,10 @@ fn folder(named: Option<&Path>, roots: &[PathBuf]) -> Result<PathBuf, String> {
     if folder.is_dir() { Ok(folder) } else { Err(format!("its cwd {} is not a directory", folder.display())) }
 }
 
-/// The usual, and what the entry says: nothing else of Modegate's own environment, where keys are.
-fn environment(
-    shell: &Shell,
-    env: &[(String, SecretString)],
-) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
-    let own = env.iter().map(|(name, value)| (name.into(), value.expose_secret().into()));
-    shell.environment().iter().cloned().chain(own).collect()
-}
-
 /// What was wrong, without what the server sent.
 fn said(error: &ClientInitializeError) -> String {
     match error {
-        ClientInitializeError::ConnectionClosed(_) => "it hung up before it had answered".into(),
+        ClientInitializeError::ConnectionClosed(_) => HUNG_UP.into(),
         ClientInitializeError::JsonRpcError(error) => {
             let message: String = error.message.chars().take(200).collect();
             format!("it answered with the error {}: {message}", error.code.0)
@@ -185,13 +206,11 @@ fn said(error: &ClientInitializeError) -> String {
     }
 }
 
-async fn with_last_words(why: &str, program: &Program) -> String {
-    // It may be about to say why.
-    let over = tokio::time::timeout(std::time::Duration::from_millis(100), program.over()).await;
-    let why = over.map_or_else(|_| why.to_owned(), |over| over.how);
+/// Why a program is over, with the last line of what it wrote as an error.
+pub fn with_last_words(why: &str, program: &Program) -> String {
     let words = program.standing().last_words;
     match words.trim().lines().next_back() {
         Some(line) => format!("{why}; its last words: {line}"),
-        None => why,
+        None => why.to_owned(),
     }
 }

@@ -17,8 +17,10 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use super::listing::plain;
 use super::question::{self, Question};
 use super::sampling::{Sampled, Sampling};
+use super::secrets::Secrets;
 use super::server::ServerEvent;
 use crate::client::Abilities;
 
@@ -32,8 +34,10 @@ pub struct Handler {
     pub server: Arc<str>,
     /// Its part of its tools' names.
     pub part: Arc<str>,
-    /// The session's folders, as addresses.
-    pub roots: Arc<[String]>,
+    /// What is taken out of what it logs.
+    pub secrets: Secrets,
+    /// The session's folders, as addresses; none: it is not told.
+    pub roots: Option<Arc<[String]>>,
     /// Told when the server's tools have changed.
     pub changed: Arc<Notify>,
     /// How far calls are.
@@ -47,7 +51,7 @@ pub struct Handler {
 impl rmcp::ClientHandler for Handler {
     fn get_info(&self) -> ClientConfig {
         let mut capabilities = ClientCapabilities::default();
-        capabilities.roots = Some(RootsCapabilities::default());
+        capabilities.roots = self.roots.as_ref().map(|_| RootsCapabilities::default());
         capabilities.sampling = Some(SamplingCapability::default());
         let Abilities { forms, urls, .. } = self.can;
         if forms || urls {
@@ -61,33 +65,41 @@ impl rmcp::ClientHandler for Handler {
     }
 
     async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
-        Ok(ListRootsResult::new(self.roots.iter().map(Root::new).collect()))
+        Ok(ListRootsResult::new(self.roots.iter().flat_map(|roots| roots.iter()).map(Root::new).collect()))
     }
 
     async fn create_message(
         &self,
         wanted: CreateMessageRequestParams,
-        _: RequestContext<RoleClient>,
+        context: RequestContext<RoleClient>,
     ) -> Result<CreateMessageResult, ErrorData> {
         let refused = |why: String| ErrorData::invalid_request(why, None);
         let (reply, answer) = oneshot::channel();
         let sampling = Sampling::read(&self.server, &self.part, wanted, reply).map_err(refused)?;
         let gone = || refused("the session is over".into());
         self.events.send(ServerEvent::Wants(sampling)).map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?.map(Sampled::into_result).map_err(refused)
+        let answer = tokio::select! {
+            () = context.ct.cancelled() => return Err(refused("it was cancelled".into())),
+            answer = answer => answer.map_err(|_| gone())?,
+        };
+        answer.map(Sampled::into_result).map_err(refused)
     }
 
     async fn create_elicitation(
         &self,
         wanted: ElicitRequestParams,
-        _: RequestContext<RoleClient>,
+        context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
         let refused = |why: String| ErrorData::invalid_request(why, None);
         let (reply, answer) = oneshot::channel();
         let question = Question::read(&self.server, &self.part, wanted, reply).map_err(refused)?;
         let gone = || refused("the session is over".into());
         self.events.send(ServerEvent::Asks(question)).map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?.map(question::into_result).map_err(refused)
+        let answer = tokio::select! {
+            () = context.ct.cancelled() => return Err(refused("it was cancelled".into())),
+            answer = answer => answer.map_err(|_| gone())?,
+        };
+        answer.map(question::into_result).map_err(refused)
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
@@ -103,8 +115,9 @@ impl rmcp::ClientHandler for Handler {
         entry: LoggingMessageNotificationParam,
         _: NotificationContext<RoleClient>,
     ) {
-        let text: String = entry.data.to_string().chars().take(ENTRY).collect();
-        let (server, logger) = (&*self.server, entry.logger.as_deref().unwrap_or_default());
+        let text = plain(&self.secrets.take_out(&entry.data.to_string()), ENTRY);
+        let logger = plain(&self.secrets.take_out(entry.logger.as_deref().unwrap_or_default()), 100);
+        let server = &*self.server;
         match entry.level {
             LoggingLevel::Debug => tracing::trace!(server, logger, "{text}"),
             LoggingLevel::Info | LoggingLevel::Notice => tracing::debug!(server, logger, "{text}"),

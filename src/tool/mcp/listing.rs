@@ -10,7 +10,7 @@ use super::call::RemoteTool;
 use super::names;
 use super::server::WeakServer;
 use crate::permission::Effect;
-use crate::permission::hints::{self, Hints};
+use crate::permission::hints::{self, Hints, Trust};
 use crate::server::Entry;
 use crate::tool::Tool;
 
@@ -20,39 +20,45 @@ pub const MAX_TOOLS: usize = 500;
 /// Characters of a description.
 const MAX_DESCRIPTION: usize = 4000;
 
-/// Bytes of a schema.
+/// Bytes of a schema, and of all of one server.
 const MAX_SCHEMA: usize = 64 * 1024;
+const MAX_LIST: usize = 1024 * 1024;
+
+/// Notes of one server.
+const MAX_NOTES: usize = 20;
 
 /// The tools of a server, in its own order.
 #[derive(Default)]
 pub struct Listing {
     tools: Vec<Arc<RemoteTool>>,
-    /// Tools that cannot be offered, and why.
-    pub left_out: Vec<String>,
+    /// What is to be known of it besides: tools that cannot be offered, and why.
+    pub notes: Vec<String>,
+    /// Those notes that are about the user's own entry.
+    pub slips: Vec<String>,
 }
 
 impl Listing {
     /// Reads what a server says.
     pub fn new(said: Vec<rmcp::model::Tool>, entry: &Entry, part: &str, server: &WeakServer) -> Self {
         let mut listing = Self::default();
-        let mut seen = HashSet::new();
+        let (mut seen, mut room) = (HashSet::new(), MAX_LIST);
         for tool in said {
-            let reason = if listing.tools.len() >= MAX_TOOLS {
-                Some("there are more than 500")
-            } else if !seen.insert(tool.name.clone()) {
-                Some("it is there twice")
-            } else {
-                None
-            };
             let schema = Value::Object((*tool.input_schema).clone());
-            let is_large = schema.to_string().len() > MAX_SCHEMA;
-            if let Some(reason) = reason.or_else(|| is_large.then_some("its schema is larger than 64 KiB")) {
-                listing.left_out.push(format!("{}: {reason}", tool.name));
-                if listing.tools.len() >= MAX_TOOLS {
-                    break;
-                }
+            let size = schema.to_string().len();
+            let name = names::of_tool(part, &tool.name);
+            let reason = match size {
+                _ if listing.tools.len() >= MAX_TOOLS => "there are more than 500",
+                _ if !seen.insert(name.clone()) => "it is there twice",
+                _ if schema["type"] != "object" => "its schema is none of an object",
+                MAX_SCHEMA.. => "its schema is larger than 64 KiB",
+                _ if size > room => "the schemas of its server are larger than 1 MiB together",
+                _ => "",
+            };
+            if !reason.is_empty() {
+                listing.leave_out(&format!("left out: {}: {reason}", tool.name));
                 continue;
             }
+            room -= size;
             let annotations = tool.annotations.as_ref();
             let hints = Hints {
                 read_only: annotations.and_then(|it| it.read_only_hint),
@@ -63,7 +69,6 @@ impl Listing {
             let title = tool.title.clone().or_else(|| annotations.and_then(|it| it.title.clone()));
             let about: String =
                 tool.description.as_deref().unwrap_or_default().chars().take(MAX_DESCRIPTION).collect();
-            let name = names::of_tool(part, &tool.name);
             listing.tools.push(Arc::new(RemoteTool::new(
                 (name, tool.name.into_owned()),
                 title,
@@ -74,7 +79,29 @@ impl Listing {
                 server.clone(),
             )));
         }
+        listing.check_names(entry);
         listing
+    }
+
+    /// What the user's entry says of tools that are not there: a slip of the pen may have left one believed.
+    fn check_names(&mut self, entry: &Entry) {
+        let believed = match &entry.trust {
+            Trust::Of(names) => names.as_slice(),
+            Trust::All(_) => &[],
+        };
+        for name in entry.tools.keys().chain(believed) {
+            if !self.tools.iter().any(|tool| tool.own_name() == name) {
+                let text = format!("your entry names the tool {name:?}, which it does not have");
+                self.leave_out(&text);
+                self.slips.push(text);
+            }
+        }
+    }
+
+    fn leave_out(&mut self, text: &str) {
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push(plain(text, 200));
+        }
     }
 
     /// The tools.
@@ -82,9 +109,14 @@ impl Listing {
         self.tools.iter().map(|tool| Arc::clone(tool) as Arc<dyn Tool>)
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.tools.len()
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+    }
+
+    /// The names by which models call them, and what they do.
+    pub fn names(&self) -> Vec<(String, Effect)> {
+        self.tools.iter().map(|tool| (tool.spec().name.to_string(), tool.spec().effect)).collect()
     }
 
     /// What a tool does, by the name under which models call it.
@@ -101,6 +133,15 @@ impl Listing {
         };
         self.tools.iter().filter_map(changed).collect()
     }
+}
+
+/// A text of a server's on one line, without what a reader could not see or a terminal would obey, and not too long.
+pub fn plain(text: &str, most: usize) -> String {
+    let is_seen = |c: &char| {
+        !c.is_control()
+            && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    };
+    text.chars().map(|c| if c == '\n' { ' ' } else { c }).filter(is_seen).take(most).collect()
 }
 
 /// A folder as an address.

@@ -24,7 +24,7 @@ pub fn of_servers<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
             plain = plain.replace("__", "_");
         }
         let plain = plain.trim_matches('_');
-        let is_changed = plain != name || plain.is_empty() || plain.len() > MAX_SERVER;
+        let is_changed = plain != name || plain.is_empty() || plain.len() > MAX_SERVER || looks_marked(plain);
         let part = if is_changed { marked(plain, name, MAX_SERVER) } else { plain.to_owned() };
         parts.push(part);
     }
@@ -35,7 +35,7 @@ pub fn of_servers<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
 pub fn of_tool(server: &str, tool: &str) -> String {
     let room = MAX - "mcp____".len() - server.len();
     let plain = plain(tool);
-    let is_changed = plain != tool || plain.is_empty() || plain.len() > room;
+    let is_changed = plain != tool || plain.is_empty() || plain.len() > room || looks_marked(&plain);
     let part = if is_changed { marked(&plain, tool, room) } else { plain };
     format!("mcp__{server}__{part}")
 }
@@ -44,6 +44,12 @@ pub fn of_tool(server: &str, tool: &str) -> String {
 fn plain(name: &str) -> String {
     let keep = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
     name.chars().map(keep).collect()
+}
+
+/// Whether a name ends as one with a mark does: it gets one of its own, so that it cannot be taken for another's.
+fn looks_marked(plain: &str) -> bool {
+    let mark = plain.rsplit('_').next().unwrap_or_default().trim_start_matches('x');
+    mark.len() == MARK && mark.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
 fn marked(plain: &str, name: &str, room: usize) -> String {
@@ -60,8 +66,20 @@ mod tests {
 
     #[test]
     fn names_are_what_providers_take_and_no_two_are_the_same() {
-        let servers =
-            ["github", "git hub", "git_hub", "a__b", "a", "", "日本", &"long".repeat(20), "-", "a_", "_a"];
+        let servers = [
+            "github",
+            "git hub",
+            "git_hub",
+            "a__b",
+            "a",
+            "",
+            "日本",
+            &"long".repeat(20),
+            "-",
+            "a_",
+            "_a",
+            "git_hub_b5ff3e",
+        ];
         let tools = ["get", "get.issue", "get_issue", "b__c", "c", "", "читать", &"tool".repeat(40), "__"];
         let mut seen = std::collections::HashSet::new();
         for server in of_servers(servers.into_iter()) {

@@ -2,11 +2,14 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::CancellationToken;
 
 /// Bytes that are read at once, and in a second after that.
 const BYTES: (f64, f64) = (16.0 * 1024.0 * 1024.0, 4.0 * 1024.0 * 1024.0);
@@ -17,9 +20,28 @@ const LINES: (f64, f64) = (2000.0, 1000.0);
 /// How long a reading waits that is too fast.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// A reader that keeps to a pace.
+/// Bytes that are read from a server that does not read what it is sent.
+const UNHEARD: usize = 16 * 1024 * 1024;
+
+/// Whether a server reads.
+#[derive(Debug, Clone, Default)]
+pub struct Hearing {
+    is_held_up: Arc<AtomicBool>,
+    deaf: CancellationToken,
+}
+
+impl Hearing {
+    /// Waits until it is clear that it does not.
+    pub async fn deaf(&self) {
+        self.deaf.cancelled().await;
+    }
+}
+
+/// A reader that keeps to a pace, and reads no more when the server does not read in its turn: what it asks for would pile up.
 pub struct Paced<R> {
     reader: R,
+    hearing: Hearing,
+    unheard: usize,
     bytes: f64,
     lines: f64,
     counted: Instant,
@@ -28,8 +50,16 @@ pub struct Paced<R> {
 
 impl<R> Paced<R> {
     /// Reads from `reader`. To be called inside of the runtime.
-    pub fn new(reader: R) -> Self {
-        Self { reader, bytes: BYTES.0, lines: LINES.0, counted: Instant::now(), waiting: None }
+    pub fn new(reader: R, hearing: Hearing) -> Self {
+        Self {
+            reader,
+            hearing,
+            unheard: 0,
+            bytes: BYTES.0,
+            lines: LINES.0,
+            counted: Instant::now(),
+            waiting: None,
+        }
     }
 
     fn refill(&mut self) {
@@ -65,9 +95,49 @@ impl<R: AsyncRead + Unpin> AsyncRead for Paced<R> {
         let read = &buffer.filled()[before..];
         #[allow(clippy::cast_precision_loss, reason = "a buffer is far smaller than that")]
         let (bytes, lines) = (read.len() as f64, memchr::memchr_iter(b'\n', read).count() as f64);
+        let read = read.len();
+        self.unheard = if self.hearing.is_held_up.load(Ordering::Relaxed) { self.unheard + read } else { 0 };
+        if self.unheard > UNHEARD {
+            self.hearing.deaf.cancel();
+            return Poll::Pending;
+        }
         self.bytes -= bytes;
         self.lines -= lines;
         Poll::Ready(Ok(()))
+    }
+}
+
+/// A writer that notes whether it is held up.
+pub struct Heard<W> {
+    writer: W,
+    hearing: Hearing,
+}
+
+impl<W> Heard<W> {
+    /// Writes to `writer`.
+    pub fn new(writer: W, hearing: Hearing) -> Self {
+        Self { writer, hearing }
+    }
+
+    fn note<T>(&self, done: Poll<T>) -> Poll<T> {
+        self.hearing.is_held_up.store(done.is_pending(), Ordering::Relaxed);
+        done
+    }
+}
+
+impl<W: AsyncWrite + Unpin> AsyncWrite for Heard<W> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let done = Pin::new(&mut self.writer).poll_write(cx, bytes);
+        self.note(done)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let done = Pin::new(&mut self.writer).poll_flush(cx);
+        self.note(done)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.writer).poll_shutdown(cx)
     }
 }
 
@@ -82,9 +152,9 @@ mod tests {
         let begun = Instant::now();
         let line = "x".repeat(1000) + "\n";
         let mut read = String::new();
-        Paced::new(line.repeat(1000).as_bytes()).read_to_string(&mut read).await.unwrap();
+        Paced::new(line.repeat(1000).as_bytes(), Hearing::default()).read_to_string(&mut read).await.unwrap();
         assert_eq!((read.len(), begun.elapsed()), (1_001_000, Duration::ZERO));
-        Paced::new("\n".repeat(7000).as_bytes()).read_to_string(&mut read).await.unwrap();
+        Paced::new("\n".repeat(7000).as_bytes(), Hearing::default()).read_to_string(&mut read).await.unwrap();
         let taken = begun.elapsed();
         assert!(taken >= Duration::from_secs(4) && taken < Duration::from_secs(6), "{taken:?}");
     }

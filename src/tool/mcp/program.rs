@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{mpsc, watch};
 
+use super::secrets::Secrets;
 use crate::process::{Event, Exit, Process};
 
 /// Bytes of errors that are kept.
@@ -21,9 +21,6 @@ const LOGGED: usize = 256 * 1024;
 
 /// How long a program that is told to end in its own way may take for each of two steps.
 const PATIENCE: Duration = Duration::from_millis(400);
-
-/// Values this short are no secrets, and parts of words.
-const MIN_SECRET: usize = 6;
 
 /// How a program is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +58,7 @@ pub struct Program {
 
 impl Program {
     /// Takes charge of a process.
-    pub fn keep(server: &str, process: Process, secrets: Vec<SecretString>) -> Self {
+    pub fn keep(server: &str, process: Process, secrets: Secrets) -> Self {
         let (ends, told) = mpsc::channel(2);
         let (changed, standing) = watch::channel(Standing::default());
         let keeper =
@@ -100,7 +97,7 @@ impl Program {
 struct Keeper {
     server: String,
     process: Process,
-    secrets: Vec<SecretString>,
+    secrets: Secrets,
     changed: watch::Sender<Standing>,
     /// An error that is no whole line yet.
     line: Vec<u8>,
@@ -143,7 +140,7 @@ impl Keeper {
                     Some(Event::Error(bytes)) => self.hear(&bytes),
                     Some(Event::Exited(Exit::Status(status))) => how = format!("it ended with status {status}"),
                     Some(Event::Exited(Exit::Signal(signal))) => how = format!("it was ended by signal {signal}"),
-                    Some(Event::Failed(reason)) => how = self.without_secrets(&reason),
+                    Some(Event::Failed(reason)) => how = self.secrets.take_out(&reason),
                     Some(Event::Gone { confirmed, .. }) => return self.tell_over(how, confirmed),
                     None => return self.tell_over(how, false),
                 },
@@ -158,10 +155,9 @@ impl Keeper {
 
     fn hear(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            if *byte == b'\n' || self.line.len() >= LINE {
+            if *byte == b'\n' {
                 self.log_line();
-            }
-            if *byte != b'\n' {
+            } else if self.line.len() < LINE + self.secrets.longest() {
                 self.line.push(*byte);
             }
         }
@@ -172,7 +168,9 @@ impl Keeper {
         if line.is_empty() {
             return;
         }
-        let line = self.without_secrets(&String::from_utf8_lossy(&line));
+        // Cut only once nothing secret is in it.
+        let line = self.secrets.take_out(&String::from_utf8_lossy(&line));
+        let line: String = line.chars().take(LINE).collect();
         if self.logged < LOGGED {
             self.logged += line.len();
             tracing::debug!(server = self.server, "{line}");
@@ -189,16 +187,6 @@ impl Keeper {
             // Nobody waits for words.
             false
         });
-    }
-
-    fn without_secrets(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for secret in self.secrets.iter().map(ExposeSecret::expose_secret) {
-            if secret.len() >= MIN_SECRET && text.contains(secret) {
-                text = text.replace(secret, "***");
-            }
-        }
-        text
     }
 }
 

@@ -10,6 +10,9 @@ use crate::tool::editor::{Editor, Elicited};
 /// Characters of what a server asks.
 const MAX_MESSAGE: usize = 2000;
 
+/// Bytes of a form: with what is around it, it fits into a line that every client reads.
+const MAX_FORM: usize = 32 * 1024;
+
 /// A server wants to ask the user.
 #[derive(Debug)]
 pub struct Question {
@@ -50,11 +53,18 @@ impl Question {
     ) -> Result<Self, String> {
         let (message, form) = match wanted {
             ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
-                let schema = serde_json::to_value(requested_schema).and_then(serde_json::from_value);
+                let schema = serde_json::to_value(requested_schema);
+                if schema.as_ref().is_ok_and(|schema| schema.to_string().len() > MAX_FORM) {
+                    return Err("the form is larger than 32 KiB".into());
+                }
+                let schema = schema.and_then(serde_json::from_value);
                 let schema = schema.map_err(|error| format!("the form cannot be shown: {error}"))?;
                 (message, Form::Fields(Box::new(schema)))
             }
             ElicitRequestParams::UrlElicitationParams { message, url, elicitation_id: id, .. } => {
+                if !url.starts_with("https://") && !url.starts_with("http://") {
+                    return Err("the address begins with neither https:// nor http://".into());
+                }
                 (message, Form::Address { url, id })
             }
             _ => return Err("that is a way of asking that is not known".into()),

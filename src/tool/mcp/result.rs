@@ -2,12 +2,13 @@
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 
+use super::super::content;
 use super::super::{ToolContent, ToolError, ToolOutput};
 
 /// Bytes of an answer that the model reads.
 const FOR_MODEL: usize = 100 * 1024;
 
-/// Bytes of a picture or a sound, as they are sent, that the client is shown.
+/// Bytes of the pictures and sounds of an answer, as they are sent, that the client is shown. Each goes whole.
 const MAX_MEDIA: usize = 4 * 1024 * 1024;
 
 /// Reads an answer.
@@ -17,15 +18,25 @@ const MAX_MEDIA: usize = 4 * 1024 * 1024;
 pub fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
     let is_error = result.is_error == Some(true);
     let mut texts = Vec::new();
-    let mut content = Vec::new();
+    let mut shown_all = Vec::new();
+    let (mut room, mut media) = (content::TEXT, MAX_MEDIA);
     for block in &result.content {
-        let (text, shown) = one(block);
+        let (text, shown) = one(block, &mut media);
         texts.push(text);
-        content.push(shown);
+        match shown {
+            // What does not fit into a line that every client reads is for the model alone.
+            ToolContent::Text(shown) if room > 0 => {
+                let fits = &shown[..content::fitting(&shown, room)];
+                room = room.saturating_sub(fits.len().max(1) * 2);
+                shown_all.push(ToolContent::Text(fits.to_owned()));
+            }
+            ToolContent::Text(_) => {}
+            shown => shown_all.push(shown),
+        }
     }
     if let (true, Some(structured)) = (texts.is_empty(), &result.structured_content) {
         let text = serde_json::to_string_pretty(structured).unwrap_or_else(|_| structured.to_string());
-        content.push(ToolContent::middle(&text));
+        shown_all.push(ToolContent::middle(&text));
         texts.push(text);
     }
     let text =
@@ -34,18 +45,18 @@ pub fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
     if is_error {
         return Err(ToolError::Failed(text));
     }
-    Ok(ToolOutput { text, content, ..ToolOutput::default() })
+    Ok(ToolOutput { text, content: shown_all, ..ToolOutput::default() })
 }
 
 /// One block: its text for the model, and what is shown.
-fn one(block: &ContentBlock) -> (String, ToolContent) {
+fn one(block: &ContentBlock, room: &mut usize) -> (String, ToolContent) {
     match block {
         ContentBlock::Text(text) => (text.text.clone(), ToolContent::middle(&text.text)),
         ContentBlock::Image(image) => {
-            media("picture", &image.mime_type, &image.data, block, "which follows, if you see pictures")
+            media("picture", &image.mime_type, &image.data, block, "which follows, if you see pictures", room)
         }
         ContentBlock::Audio(audio) => {
-            media("sound", &audio.mime_type, &audio.data, block, "played to the user and not to you")
+            media("sound", &audio.mime_type, &audio.data, block, "played to the user and not to you", room)
         }
         ContentBlock::Resource(resource) => match &resource.resource {
             ResourceContents::TextResourceContents { uri, text, .. } => {
@@ -82,14 +93,22 @@ fn unknown() -> (String, ToolContent) {
 }
 
 /// What is shown as it is; the model is told that it is there, and gets pictures of the usual kinds.
-fn media(what: &str, kind: &str, data: &str, block: &ContentBlock, how: &str) -> (String, ToolContent) {
+fn media(
+    what: &str,
+    kind: &str,
+    data: &str,
+    block: &ContentBlock,
+    how: &str,
+    room: &mut usize,
+) -> (String, ToolContent) {
     let size = decoded(data);
-    if data.len() > MAX_MEDIA {
+    if data.len() > *room {
         let text = format!("[a {what}, {kind}, {size} bytes, which is too large to be shown]");
         let shown = ToolContent::text(&text);
         return (text, shown);
     }
     let text = format!("[a {what}, {kind}, {size} bytes, {how}]");
+    *room -= data.len();
     // MCP's blocks are ACP's.
     let shown = serde_json::to_value(block).ok().and_then(|block| serde_json::from_value(block).ok());
     let shown = shown.map_or_else(|| ToolContent::text(&text), |block| ToolContent::Block(Box::new(block)));

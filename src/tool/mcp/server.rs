@@ -17,9 +17,10 @@ use super::handler::Handler;
 use super::listing::{self, Listing};
 use super::question::Question;
 use super::sampling::Sampling;
+use super::secrets::Secrets;
 use super::task::{Message, START, Task};
 use crate::permission::Effect;
-use crate::server::Entry;
+use crate::server::{Entry, Reach};
 
 /// What a server has come to.
 #[derive(Clone, Default)]
@@ -64,15 +65,11 @@ pub struct Line {
 /// What a session is to know of its servers.
 #[derive(Debug)]
 pub enum ServerEvent {
-    /// A tool does something else than before, as far as its server can be believed.
-    Changed {
-        /// The tool, as models call it.
-        tool: String,
-        /// What it did.
-        from: Effect,
-        /// What it does.
-        to: Effect,
-    },
+    /// Tools do something else than before, as far as their server can be believed: each as models call it, what it did, and
+    /// what it does.
+    Changed(Vec<(String, Effect, Effect)>),
+    /// The user is to be told this.
+    Note(String),
     /// A server wants the model to answer something.
     Wants(Sampling),
     /// A server wants to ask the user something.
@@ -109,10 +106,12 @@ impl Server {
         let entry = Arc::new(entry);
         let server = Self { entry: Arc::clone(&entry), mailbox: mailbox.clone(), state: seen };
         let roots = means.roots.iter().map(|root| listing::address(root)).collect();
+        let roots = entry.roots.then_some(roots);
         let handler = Handler {
             server: entry.name.as_str().into(),
             roots,
             part: part.as_str().into(),
+            secrets: secrets(&entry.reach),
             changed: Arc::new(Notify::new()),
             events: events.clone(),
             can: means.can,
@@ -134,13 +133,15 @@ impl Server {
         self.state.borrow().clone()
     }
 
-    /// Waits until it has started or failed, but not for longer than `patience` since it was first started.
-    pub async fn settled(&self, patience: Duration) {
+    /// Waits until it has started or failed, but not for longer than `patience` since it was first started. Whether that was
+    /// waited for in vain.
+    pub async fn settled(&self, patience: Duration) -> bool {
         let mut state = self.state.clone();
         let began = state.borrow().began.unwrap_or_else(Instant::now);
         let is_settled = |state: &State| !matches!(state.phase, Phase::Idle | Phase::Starting);
         // An error means that it is gone, which is settled, too. One that is late comes with a later request.
-        let _ = timeout_at(began + patience, state.wait_for(is_settled)).await;
+        let deadline = began + patience;
+        Instant::now() < deadline && timeout_at(deadline, state.wait_for(is_settled)).await.is_err()
     }
 
     /// Waits until it can be called and its tools are known as they are now, starting it if need be.
@@ -178,6 +179,9 @@ impl Server {
 
     /// Waits until it does not run any more. Whether nothing of it is left, for certain; of an address that is never so.
     pub async fn gone(&self) -> bool {
+        if matches!(self.entry.reach, Reach::Address { .. }) {
+            return false;
+        }
         let mut state = self.state.clone();
         // An error means that its task is gone, and its program with it.
         let _ = state.wait_for(|state| state.line.is_none()).await;
@@ -201,6 +205,12 @@ impl Server {
             let _ = closed.await;
         }
     }
+}
+
+/// What of an entry nobody is to see.
+fn secrets(reach: &Reach) -> Secrets {
+    let (Reach::Program { env: values, .. } | Reach::Address { headers: values, .. }) = reach;
+    Secrets::new(values.iter().map(|(_, value)| value))
 }
 
 /// A server that is not kept by whoever knows it.

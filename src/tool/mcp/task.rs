@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
 use super::call;
-use super::connect::{Connection, Means, connect};
+use super::connect::{Connection, Means, connect, with_last_words};
 use super::handler::Handler;
 use super::listing::{self, Listing};
 use super::program::Program;
@@ -25,8 +25,11 @@ pub const START: Duration = Duration::from_secs(30);
 /// How long it may take to list them again.
 const LIST: Duration = Duration::from_secs(10);
 
-/// How long it is left alone after a list: one that says all the time that its tools have changed is not asked all the time.
-const PAUSE: Duration = Duration::from_millis(200);
+/// How long it is left alone after a list: twice as long each time that it says again within [`QUIET`] that its tools have
+/// changed. Until it was asked, none of them is called.
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST: u32 = 7;
+const QUIET: Duration = Duration::from_secs(60);
 
 /// Starts that may fail in a row before it is not tried again by itself.
 const MAX_FAILURES: u32 = 3;
@@ -105,7 +108,7 @@ impl Task {
                         continue;
                     }
                     self.set(Phase::Starting);
-                    match self.attend(&mut messages).await {
+                    match Box::pin(self.attend(&mut messages)).await {
                         Ending::Over(why) => {
                             self.report(&why);
                             self.set(Phase::Over(why));
@@ -160,7 +163,8 @@ impl Task {
         let mut program: Option<Program> = None;
         let (entry, means, handler) = (Arc::clone(&self.entry), self.means.clone(), self.handler.clone());
         let starting = async {
-            let connection = connect(&entry, &means, handler, |started| program = Some(started)).await?;
+            let connection =
+                Box::pin(connect(&entry, &means, handler, |started| program = Some(started))).await?;
             let listing = list(connection.running.peer(), &entry, &self.part, &self.weak_server()).await?;
             Ok::<_, String>((connection, listing))
         };
@@ -191,10 +195,12 @@ impl Task {
     }
 
     async fn serve(&mut self, connection: Connection, messages: &mut mpsc::Receiver<Message>) -> Ending {
-        let Connection { running, program } = connection;
+        let Connection { running, program, hearing } = connection;
         let peer = running.peer().clone();
         let changed = Arc::clone(&self.handler.changed);
         let mut waiting = Box::pin(running.waiting());
+        // When it was asked last, and how often in a row.
+        let mut lists = (Instant::now(), 0);
         let mut asked: Option<BoxFuture<'_, Result<Listing, String>>> = None;
         loop {
             tokio::select! {
@@ -204,6 +210,13 @@ impl Task {
                     drop(waiting);
                     return self.end(told, program.as_ref()).await;
                 }
+                () = hearing.deaf() => {
+                    self.is_unsure |= match &program {
+                        Some(program) => !program.end().await,
+                        None => true,
+                    };
+                    return Ending::Over("it does not read what it is sent".into());
+                }
                 _ = &mut waiting => {
                     let Some(program) = &program else {
                         self.is_unsure = true;
@@ -211,11 +224,13 @@ impl Task {
                     };
                     let over = program.let_end().await;
                     self.is_unsure |= !over.confirmed;
-                    return Ending::Over(over.how);
+                    return Ending::Over(with_last_words(&over.how, program));
                 }
                 () = changed.notified(), if asked.is_none() => {
                     self.state.send_modify(|state| state.is_stale = true);
-                    asked = Some(self.ask_again(peer.clone()).boxed());
+                    let is_quiet = lists.0.elapsed() > QUIET;
+                    lists = (Instant::now(), if is_quiet { 0 } else { (lists.1 + 1).min(LONGEST) });
+                    asked = Some(self.ask_again(peer.clone(), PAUSE * 2u32.pow(lists.1)).boxed());
                 }
                 listing = answer(&mut asked) => {
                     asked = None;
@@ -259,10 +274,11 @@ impl Task {
     fn ask_again(
         &self,
         peer: Peer<RoleClient>,
+        pause: Duration,
     ) -> impl Future<Output = Result<Listing, String>> + Send + use<> {
         let (entry, part, server) = (Arc::clone(&self.entry), self.part.clone(), self.weak_server());
         async move {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause).await;
             let listing = timeout(LIST, list(&peer, &entry, &part, &server)).await;
             listing.unwrap_or_else(|_| Err("it did not answer".into()))
         }
@@ -278,9 +294,13 @@ impl Task {
     /// Puts a list in the place of the one before, and says what is different.
     fn take_up(&mut self, listing: Listing) {
         let before = Arc::clone(&self.state.borrow().listing);
-        for (tool, from, to) in listing.differences(&before) {
-            // The session may be over.
-            let _ = self.events.send(ServerEvent::Changed { tool, from, to });
+        let changed = listing.differences(&before);
+        // The session may be over; so below.
+        if !changed.is_empty() {
+            let _ = self.events.send(ServerEvent::Changed(changed));
+        }
+        for slip in listing.slips.iter().filter(|slip| !before.slips.contains(slip)) {
+            let _ = self.events.send(ServerEvent::Note(format!("MCP server {:?}: {slip}.", self.entry.name)));
         }
         self.state.send_modify(|state| {
             state.listing = Arc::new(listing);
