@@ -258,7 +258,7 @@ impl Audit<'_> {
                 self.found(format!("turn {turn}: {id} ({tool}) was denied, and is shown to have run"));
             }
         }
-        let unseen = "prompts, answers and results are not in the chain, nor are calls that only read";
+        let unseen = "prompts, answers and results are not in the chain, nor are calls of Modegate's own tools that only read";
         self.report.notes.push(unseen.into());
     }
 }
