@@ -4,6 +4,7 @@
 //! that is not cannot. Verdicts are the strictest over a *list* of ceilings, which are evaluated and never merged.
 
 mod address;
+mod address_pattern;
 pub mod compare;
 mod grants;
 pub mod hints;
@@ -11,7 +12,7 @@ pub mod rules;
 
 use std::path::{Path, PathBuf};
 
-pub use self::address::Address;
+pub use self::address::{Address, plain};
 pub use self::grants::{Grants, Scope};
 use self::rules::Rules;
 use crate::mode::{Access, Consent, Mode, Network, ShellUse};

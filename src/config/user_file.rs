@@ -57,7 +57,7 @@ pub struct StoreSettings {
 }
 
 /// What the user says of fetching.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FetchSettings {
     /// Servers on networks that are not public, and which are reached all the same: `HOST`, `HOST:PORT`, `HOST:*`.
@@ -66,6 +66,13 @@ pub struct FetchSettings {
     /// The proxy by which public servers are reached.
     #[serde(default)]
     pub proxy: Option<String>,
+}
+
+impl std::fmt::Debug for FetchSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // A proxy's address may have a password in it.
+        f.debug_struct("FetchSettings").field("allow_private", &self.allow_private).finish_non_exhaustive()
+    }
 }
 
 impl FetchSettings {

@@ -4,14 +4,15 @@
 //! A rule is `TOOL` or `TOOL(PATTERN)`. The tool is a glob over names. The pattern is a glob over paths for calls about
 //! files (as they lie below the session's folder, or absolute), and over the words of each command for command lines,
 //! where a `*` at the end, behind a space, also stands for nothing. Of an address the server is compared by itself, so
-//! that no `*` in it reaches into the path: `https://docs.rs/*`, or `*.corp` for all that is fetched from there.
+//! that no `*` in it reaches into the path (`address_pattern`): `https://docs.rs/*`, or `*.corp` for all that is fetched from there.
 
 use globset::{GlobBuilder, GlobMatcher};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use super::{Address, CallFacts, Commands};
+use super::address_pattern::AddressPattern;
+use super::{CallFacts, Commands};
 use crate::mode::definition::Fault;
 
 /// Rules as they are written.
@@ -56,14 +57,6 @@ struct Pattern {
     address: Option<AddressPattern>,
 }
 
-#[derive(Debug, Clone)]
-struct AddressPattern {
-    scheme: GlobMatcher,
-    authority: GlobMatcher,
-    /// None: whatever the path.
-    path: Option<GlobMatcher>,
-}
-
 impl RuleTexts {
     /// Reads the rules. Only a user's may allow.
     pub fn compile(&self, may_allow: bool) -> Result<Rules, Fault> {
@@ -101,13 +94,21 @@ impl Rule {
             let glob = GlobBuilder::new(pattern).literal_separator(separates).build();
             glob.map(|glob| glob.compile_matcher()).map_err(|error| invalid(&error.to_string()))
         };
+        // A rule about files or commands is about no address; one about fetching that could never be about any is a mistake.
+        let address = match pattern {
+            None | Some("" | "*") => None,
+            Some(pattern) => match AddressPattern::parse(pattern) {
+                Err(reason) if tool == "fetch" => return Err(invalid(&reason)),
+                read => read.ok(),
+            },
+        };
         let pattern = match pattern {
             None | Some("" | "*") => None,
             Some(pattern) => Some(Pattern {
                 path: glob(pattern, true)?,
                 words: glob(pattern, false)?,
                 bare: pattern.strip_suffix(" *").map(str::to_owned),
-                address: AddressPattern::parse(pattern, |part| glob(part, false))?,
+                address,
             }),
         };
         Ok(Self { text: text.to_owned(), tool: glob(tool, false)?, pattern })
@@ -151,37 +152,6 @@ impl Pattern {
     fn covers(&self, words: &str) -> bool {
         let words = words.trim();
         self.bare.as_deref() == Some(words) || self.words.is_match(words)
-    }
-}
-
-impl AddressPattern {
-    /// Reads `SCHEME://SERVER/PATH`, of which only the server is required.
-    fn parse(
-        pattern: &str,
-        glob: impl Fn(&str) -> Result<GlobMatcher, String>,
-    ) -> Result<Option<Self>, String> {
-        let (scheme, rest) =
-            pattern.split_once("://").map_or((None, pattern), |(scheme, rest)| (Some(scheme), rest));
-        let (authority, path) = rest.find('/').map_or((rest, None), |at| (&rest[..at], Some(&rest[at..])));
-        let lower = authority.to_lowercase();
-        let parts =
-            [Some(scheme.unwrap_or("*")), Some(&*lower), path].map(|part| part.map(&glob).transpose());
-        match parts {
-            [Ok(Some(scheme)), Ok(Some(authority)), Ok(path)] => Ok(Some(Self { scheme, authority, path })),
-            // Braces around slashes are fine in a pattern over paths.
-            _ if scheme.is_none() => Ok(None),
-            parts => Err(parts.into_iter().find_map(Result::err).unwrap_or_default()),
-        }
-    }
-
-    /// To allow, a rule has to name a port that is not the scheme's own, and the path as it is asked for.
-    fn covers(&self, address: &Address, strictly: bool) -> bool {
-        let is_there = self.authority.is_match(address.authority())
-            || !strictly && self.authority.is_match(&address.host);
-        let is_path = |path: &GlobMatcher| {
-            path.is_match(&address.path) || !strictly && path.is_match(&address.plain_path)
-        };
-        self.scheme.is_match(&address.scheme) && is_there && self.path.as_ref().is_none_or(is_path)
     }
 }
 

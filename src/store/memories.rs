@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
+use tokio_util::sync::CancellationToken;
 
 use super::{Store, StoreError};
 use crate::ids::{self, Source};
@@ -39,10 +40,15 @@ impl Kept {
 
     async fn change<T: Send + 'static>(
         &self,
+        cancel: CancellationToken,
         work: impl FnOnce(&Connection) -> rusqlite::Result<Result<T, MemoryError>> + Send + 'static,
     ) -> Result<T, MemoryError> {
         self.usable().await?;
         let outcome = self.store.write(move |connection| {
+            // It may have waited for long, and the mode may deny it by now.
+            if cancel.is_cancelled() {
+                return Ok(Err(MemoryError::Cancelled));
+            }
             // Immediate: two processes must not both find the last place free.
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let done = work(&transaction)?;
@@ -72,10 +78,11 @@ impl Memories for Kept {
         folder: &Path,
         text: String,
         category: Option<String>,
+        cancel: CancellationToken,
     ) -> Result<(Memory, Option<&'static str>), MemoryError> {
         let (folder, at) = (named(folder)?, self.source.now_ms());
         let memory = self
-            .change(move |connection| {
+            .change(cancel, move |connection| {
                 let sql = "SELECT count(*) FROM memories WHERE folder = ?1";
                 let count: i64 = connection.query_row(sql, [&folder], |row| row.get(0))?;
                 if usize::try_from(count).is_ok_and(|count| count >= MAX_COUNT) {
@@ -91,10 +98,16 @@ impl Memories for Kept {
         Ok((memory, self.store.is_in_memory().then_some(IN_MEMORY)))
     }
 
-    async fn update(&self, folder: &Path, id: &str, change: Change) -> Result<Memory, MemoryError> {
+    async fn update(
+        &self,
+        folder: &Path,
+        id: &str,
+        change: Change,
+        cancel: CancellationToken,
+    ) -> Result<Memory, MemoryError> {
         let (folder, at, id) = (named(folder)?, self.source.now_ms(), id.to_owned());
         let memory = self
-            .change(move |connection| {
+            .change(cancel, move |connection| {
                 let sql = format!(
                     "UPDATE memories SET text = coalesce(?3, text), updated_at = ?5, \
                      category = CASE WHEN ?4 IS NULL THEN category WHEN ?4 = '' THEN NULL ELSE ?4 END \
@@ -110,10 +123,15 @@ impl Memories for Kept {
         Ok(memory)
     }
 
-    async fn delete(&self, folder: &Path, id: &str) -> Result<Memory, MemoryError> {
+    async fn delete(
+        &self,
+        folder: &Path,
+        id: &str,
+        cancel: CancellationToken,
+    ) -> Result<Memory, MemoryError> {
         let (folder, id) = (named(folder)?, id.to_owned());
         let memory = self
-            .change(move |connection| {
+            .change(cancel, move |connection| {
                 let sql =
                     format!("DELETE FROM memories WHERE folder = ?1 AND number = ?2 RETURNING {COLUMNS}");
                 let deleted = connection.query_row(&sql, params![folder, number(&id)], read).optional()?;
@@ -154,10 +172,13 @@ impl Store {
 
     /// What was deleted is not to be found in the log of writes either. Another process may be at it: then it does this.
     async fn overwrite(&self) {
-        let cut = self
-            .work(|connection, _| connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
-        if let Err(error) = cut.await {
-            tracing::debug!(%error, "the log of writes was not cut");
+        let cut = self.work(|connection, _| {
+            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>("busy"))
+        });
+        match cut.await {
+            Ok(false) => {}
+            Ok(true) => tracing::info!("the log of writes is in use and was not cut"),
+            Err(error) => tracing::info!(%error, "the log of writes was not cut"),
         }
     }
 }

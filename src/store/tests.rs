@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use rusqlite::Connection;
+use tokio_util::sync::CancellationToken;
 
 use super::memories::Kept;
 use super::*;
@@ -251,7 +252,7 @@ async fn what_is_deleted_is_not_to_be_found_in_the_files() {
 
 async fn remember(store: &Store, text: &str) -> Result<Memory, MemoryError> {
     let kept = Kept::new(store.clone(), Source::counted());
-    kept.add(Path::new("/w"), text.into(), None).await.map(|(memory, _)| memory)
+    kept.add(Path::new("/w"), text.into(), None, CancellationToken::new()).await.map(|(memory, _)| memory)
 }
 
 #[tokio::test]
@@ -271,12 +272,32 @@ async fn what_is_forgotten_is_not_to_be_found_in_the_files() {
         let id = remember(&store, &text).await.unwrap().id;
         assert!(is_there(), "the control");
         match way {
-            "update" => drop(kept.update(Path::new("/w"), &id, change.clone()).await.unwrap()),
-            "delete" => drop(kept.delete(Path::new("/w"), &id).await.unwrap()),
+            "update" => drop(
+                kept.update(Path::new("/w"), &id, change.clone(), CancellationToken::new()).await.unwrap(),
+            ),
+            "delete" => drop(kept.delete(Path::new("/w"), &id, CancellationToken::new()).await.unwrap()),
             _ => assert!(store.delete_memory(&id).await.unwrap()),
         }
         assert!(!is_there(), "{way}");
     }
+}
+
+#[tokio::test]
+async fn what_was_cancelled_before_its_turn_came_changes_no_memory() {
+    let store = Store::open(Location::Memory, Sync::Normal).unwrap();
+    let kept = Kept::new(store.clone(), Source::counted());
+    let id = remember(&store, "the control").await.unwrap().id;
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let (folder, change) = (Path::new("/w"), Change { text: Some("x".into()), category: None });
+    let added = kept.add(folder, "one".into(), None, cancel.clone()).await.map(|(memory, _)| memory);
+    let updated = kept.update(folder, &id, change, cancel.clone()).await;
+    let deleted = kept.delete(folder, &id, cancel).await;
+    for outcome in [added, updated, deleted] {
+        assert_eq!(outcome.unwrap_err(), MemoryError::Cancelled);
+    }
+    let texts: Vec<_> = kept.list(folder).await.unwrap().into_iter().map(|memory| memory.text).collect();
+    assert_eq!(texts, ["the control"]);
 }
 
 #[cfg(unix)]

@@ -62,7 +62,10 @@ impl Tool for AskUser {
     }
 
     async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { questions } = arguments(&self.0.name, given)?;
+        let Arguments { mut questions } = arguments(&self.0.name, given)?;
+        for choice in questions.iter_mut().flat_map(|question| &mut question.choices) {
+            *choice = choice.trim().to_owned();
+        }
         match questions.iter().find_map(unfit).or_else(|| too_many(&questions)) {
             Some(reason) => Err(ToolError::arguments(&self.0.name, reason)),
             None => Ok(Box::new(Call { questions })),
@@ -182,13 +185,13 @@ impl Question {
             Some(ElicitationContentValue::String(text)) => Some(text.trim()).filter(|text| !text.is_empty()),
             _ => None,
         };
-        match (field(WORDS), field(CHOICE)) {
+        let chosen = field(CHOICE);
+        let offered = chosen.filter(|choice| self.choices.iter().any(|offered| offered == choice));
+        match (field(WORDS), offered) {
             (Some(words), None) => format!("The user answered: {words}"),
             (Some(words), Some(choice)) => format!("The user answered: {words} (and chose: {choice})"),
-            (None, Some(choice)) if self.choices.iter().any(|offered| offered == choice) => {
-                format!("The user answered: {choice}")
-            }
-            (None, Some(_)) => {
+            (None, Some(choice)) => format!("The user answered: {choice}"),
+            (None, None) if chosen.is_some() => {
                 said("The client answered with a choice that was not offered, which is no answer")
             }
             (None, None) => said("The user sent no answer"),

@@ -1,13 +1,12 @@
 //! `fetch`: what is at an address of the network, as text.
 //!
-//! The decision is about the address that was asked for. A redirect stays within its server; one that leads elsewhere is
-//! told to the model, which can ask for that address, and then it is decided on by itself.
+//! The decision is about the address that was asked for. Redirects are not followed: where one leads is told to the model,
+//! which can ask for that address, and then it is decided on by itself.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use percent_encoding::percent_decode_str;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,7 +19,7 @@ use super::{
 use crate::acp::ToolKind;
 use crate::http::Response;
 use crate::http::outward::{Outward, host_of};
-use crate::permission::{Address, Effect, Target};
+use crate::permission::{Address, Effect, Target, plain};
 use crate::workspace::Workspace;
 
 mod markdown;
@@ -34,15 +33,13 @@ const MAX_URL: usize = 8000;
 pub struct Limits {
     /// Bytes that are read of an answer.
     pub bytes: usize,
-    /// How long all of it may take, redirects included.
+    /// How long all of it may take.
     pub time: Duration,
-    /// Redirects that are followed.
-    pub redirects: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: 5 * 1024 * 1024, time: Duration::from_secs(30), redirects: 5 }
+        Self { bytes: 5 * 1024 * 1024, time: Duration::from_secs(30) }
     }
 }
 
@@ -149,7 +146,7 @@ impl PreparedCall for Call {
             scheme: url.scheme().to_owned(),
             host: host_of(url)?,
             port: url.port(),
-            plain_path: percent_decode_str(&path).decode_utf8_lossy().into_owned(),
+            plain_path: plain(&path),
             path,
         })
     }
@@ -161,9 +158,10 @@ impl PreparedCall for Call {
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let _at_work = AtWork::begin();
         let (permit, start) = (context.permit, self.start);
+        let cancel = permit.cancel.clone();
         let got = tokio::select! {
             biased;
-            () = permit.cancel.cancelled() => Err(ToolError::Failed("The call was stopped before all was there.".into())),
+            () = permit.cancel.cancelled() => Err(stopped()),
             got = tokio::time::timeout(self.limits.time, self.get()) => got.unwrap_or_else(|_| {
                 Err(ToolError::Failed(format!("{} took longer than {:?}.", self.url, self.limits.time)))
             }),
@@ -171,11 +169,15 @@ impl PreparedCall for Call {
         // The connection is closed: nothing is done on the network any more.
         drop(permit);
         match got? {
-            Got::Page(raw) => blocking(move || page::show(&raw, start)).await,
+            Got::Page(raw) => tokio::select! {
+                biased;
+                // What reads the page comes to its end by itself, and touches nothing.
+                () = cancel.cancelled() => Err(stopped()),
+                shown = blocking(move || page::show(&raw, start)) => shown,
+            },
             Got::Elsewhere(url) => {
                 let text = format!(
-                    "{} redirects to {url}, which is on another server: nothing was fetched from there. Call fetch with \
-                     that address if you need it.",
+                    "{} redirects to {url}: nothing was fetched from there. Call fetch with that address if you need it.",
                     self.url
                 );
                 Ok(ToolOutput { text, ..ToolOutput::default() })
@@ -186,22 +188,14 @@ impl PreparedCall for Call {
 
 impl Call {
     async fn get(&self) -> Result<Got, ToolError> {
-        let failed = |url: &Url, why: &dyn std::fmt::Display| ToolError::Failed(format!("{url}: {why}"));
-        let mut url = self.url.clone();
-        for _ in 0..=self.limits.redirects {
-            let response = self.outward.get(&url).await.map_err(|error| failed(&url, &error))?;
-            let Some(target) = redirect(&response) else {
-                return self.read(url, response).await.map(Got::Page);
-            };
-            let next =
-                url.join(target).map_err(|error| format!("it redirects to what is no address: {error}"));
-            let next = next.and_then(usable).map_err(|why| failed(&url, &why))?;
-            if !is_same_server(&url, &next) {
-                return Ok(Got::Elsewhere(next));
-            }
-            url = next;
-        }
-        Err(failed(&self.url, &format!("more than {} redirects", self.limits.redirects)))
+        let url = &self.url;
+        let failed = |why: &dyn std::fmt::Display| ToolError::Failed(format!("{url}: {why}"));
+        let response = self.outward.get(url).await.map_err(|error| failed(&error))?;
+        let Some(target) = redirect(&response) else {
+            return self.read(url.clone(), response).await.map(Got::Page);
+        };
+        let next = url.join(target).map_err(|error| format!("it redirects to what is no address: {error}"));
+        next.and_then(usable).map(Got::Elsewhere).map_err(|why| failed(&why))
     }
 
     async fn read(&self, url: Url, mut response: Response) -> Result<page::Raw, ToolError> {
@@ -240,15 +234,10 @@ impl Call {
     }
 }
 
-fn redirect(response: &Response) -> Option<&str> {
-    if matches!(response.status(), 301 | 302 | 303 | 307 | 308) { response.header("location") } else { None }
+fn stopped() -> ToolError {
+    ToolError::Failed("The call was stopped before all was there.".into())
 }
 
-/// Whether a redirect stays where it was decided on: the same server, or its encrypted form.
-fn is_same_server(from: &Url, to: &Url) -> bool {
-    let is_upgrade =
-        from.scheme() == "http" && to.scheme() == "https" && from.port().is_none() && to.port().is_none();
-    from.host_str() == to.host_str()
-        && (from.scheme() == to.scheme() && from.port_or_known_default() == to.port_or_known_default()
-            || is_upgrade)
+fn redirect(response: &Response) -> Option<&str> {
+    if matches!(response.status(), 301 | 302 | 303 | 307 | 308) { response.header("location") } else { None }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
 
 use super::{Tool, ToolError};
 
@@ -22,6 +23,9 @@ pub const MAX_COUNT: usize = 200;
 
 /// Characters of all memories in one answer.
 const PAGE: usize = 30_000;
+
+/// What ends a line, to one reader or another.
+const LINE_ENDS: [char; 7] = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
 
 /// Something that is remembered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +60,9 @@ pub enum MemoryError {
     /// There are as many as there may be.
     #[error("There are {MAX_COUNT} memories of this folder, which is the most: delete or merge some first.")]
     Full,
+    /// It was begun and may not go on.
+    #[error("The call was cancelled; nothing was changed.")]
+    Cancelled,
     /// They cannot be read or written.
     #[error("Memories cannot be used, and nothing was changed: {0}")]
     Store(String),
@@ -67,7 +74,8 @@ impl From<MemoryError> for ToolError {
     }
 }
 
-/// Who keeps memories. A folder is that of a session: the first of its folders, without links.
+/// Who keeps memories. A folder is that of a session: the first of its folders, without links. What changes one looks whether
+/// it is cancelled right before it does, and not later.
 #[async_trait]
 pub trait Memories: Send + Sync {
     /// All of a folder, the oldest first.
@@ -79,13 +87,21 @@ pub trait Memories: Send + Sync {
         folder: &Path,
         text: String,
         category: Option<String>,
+        cancel: CancellationToken,
     ) -> Result<(Memory, Option<&'static str>), MemoryError>;
 
     /// Changes one; returns it as it is now.
-    async fn update(&self, folder: &Path, id: &str, change: Change) -> Result<Memory, MemoryError>;
+    async fn update(
+        &self,
+        folder: &Path,
+        id: &str,
+        change: Change,
+        cancel: CancellationToken,
+    ) -> Result<Memory, MemoryError>;
 
     /// Deletes one for good; returns what it was.
-    async fn delete(&self, folder: &Path, id: &str) -> Result<Memory, MemoryError>;
+    async fn delete(&self, folder: &Path, id: &str, cancel: CancellationToken)
+    -> Result<Memory, MemoryError>;
 }
 
 /// Where there is no store.
@@ -108,15 +124,22 @@ impl Memories for Nowhere {
         _: &Path,
         _: String,
         _: Option<String>,
+        _: CancellationToken,
     ) -> Result<(Memory, Option<&'static str>), MemoryError> {
         Self::nothing()
     }
 
-    async fn update(&self, _: &Path, _: &str, _: Change) -> Result<Memory, MemoryError> {
+    async fn update(
+        &self,
+        _: &Path,
+        _: &str,
+        _: Change,
+        _: CancellationToken,
+    ) -> Result<Memory, MemoryError> {
         Self::nothing()
     }
 
-    async fn delete(&self, _: &Path, _: &str) -> Result<Memory, MemoryError> {
+    async fn delete(&self, _: &Path, _: &str, _: CancellationToken) -> Result<Memory, MemoryError> {
         Self::nothing()
     }
 }
@@ -133,11 +156,13 @@ pub fn tools(memories: &Arc<dyn Memories>) -> Vec<Arc<dyn Tool>> {
     ]
 }
 
-/// A memory as a model reads it.
+/// A memory as a model reads it: whatever it says, only its first line begins at the margin.
 fn line(memory: &Memory) -> String {
     let Memory { id, text, category, created, updated } = memory;
     let category = category.as_ref().map(|category| format!(" [{category}]")).unwrap_or_default();
     let changed = if updated == created { String::new() } else { format!(", changed {updated}") };
+    let text = text.split(LINE_ENDS).collect::<Vec<_>>().join("\n    ");
+    let category = category.replace(LINE_ENDS, " ");
     format!("{id}{category} ({created}{changed}): {text}\n")
 }
 

@@ -65,8 +65,9 @@ impl SearchFiles {
             "search_files",
             ToolKind::Search,
             Effect::Read,
-            "Search the content of files for a regular expression. Answers with path:line: text. Files that git \
-             ignores, hidden files and binary files are left out.",
+            "Search the content of files, as it is saved, for a regular expression. Answers with path:line: text. Files \
+             that git ignores, hidden files and binary files are left out. What the user has not saved yet is not \
+             found; read_file shows it.",
         ))
     }
 }

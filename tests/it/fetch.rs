@@ -78,8 +78,6 @@ async fn serve(
             "/json" => answer("application/json", r#"{"a":1}"#),
             "/picture" => answer("image/png", "x"),
             "/missing" => "HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\nnope".into(),
-            "/loop" => redirect("/loop"),
-            "/twice" => redirect("/once"),
             "/once" => redirect("json"),
             "/cookie" => {
                 "HTTP/1.1 302 Found\r\nset-cookie: a=b\r\nlocation: /json\r\ncontent-length: 0\r\n\r\n".into()
@@ -159,7 +157,8 @@ async fn what_is_there_comes_as_text_and_nothing_is_sent_but_the_address() {
     check(&mut turns, &site.url("/json"), "application/json]\n\n{\"a\":1}").await;
     check(&mut turns, &site.url("/picture"), "is no text (image/png, 1 bytes)").await;
     check(&mut turns, &site.url("/missing"), "the server answered 404 Not Found.\nnope").await;
-    check(&mut turns, &site.url("/cookie"), "{\"a\":1}").await;
+    check(&mut turns, &site.url("/cookie"), "redirects to").await;
+    check(&mut turns, &site.url("/json"), "{\"a\":1}").await;
     for (url, why) in [
         ("file:///etc/passwd", "begins with file:"),
         ("http://u:p@127.0.0.1/", "name or password"),
@@ -216,27 +215,39 @@ async fn a_name_that_leads_inward_is_refused_where_it_is_connected_to() {
 }
 
 #[tokio::test]
-async fn redirects_stay_on_their_server_and_others_are_told() {
+async fn redirects_are_told_and_not_followed() {
     let site = Site::start().await;
     let other = Site::start().await;
     let hosts = [&site, &other].map(|site| format!("127.0.0.1:{}", site.port));
     let mut turns = Turns::new(with(allowing(&hosts), Limits::default())).await;
-    check(&mut turns, &site.url("/twice"), &format!("[{}, application/json]", site.url("/json"))).await;
-    check(&mut turns, &site.url("/loop"), "more than 5 redirects").await;
-    let told = format!("redirects to {}, which is on another server", other.url("/json"));
+    check(&mut turns, &site.url("/once"), &format!("redirects to {}:", site.url("/json"))).await;
+    let told = format!("redirects to {}:", other.url("/json"));
     check(&mut turns, &site.url(&format!("/x?to={}", other.url("/json"))), &told).await;
-    check(
-        &mut turns,
-        &site.url(&format!("/x?to=http://localhost:{}/json", site.port)),
-        "is on another server",
-    )
-    .await;
-    check(&mut turns, &site.url("/x?to=http://169.254.169.254/"), "is on another server").await;
+    for target in [&site.url("/x"), "http://localhost/json", "https://127.0.0.1/", "http://169.254.169.254/"]
+    {
+        let told = format!("redirects to {target}: nothing was fetched from there");
+        check(&mut turns, &site.url(&format!("/x?to={target}")), &told).await;
+    }
     check(&mut turns, &site.url("/x?to=file:///etc/passwd"), "begins with file:").await;
     check(&mut turns, &site.url("/x?to=http://u:p@127.0.0.1/"), "name or password").await;
-    assert_eq!(other.asked(), 0);
+    assert_eq!((site.asked(), other.asked()), (8, 0), "each is asked once");
     check(&mut turns, &other.url("/json"), "{\"a\":1}").await;
     turns.harness.end().await;
+}
+
+/// What a redirect leads to is a call of its own, on the same server, too.
+#[tokio::test]
+async fn a_deny_rule_holds_for_what_a_redirect_leads_to() {
+    let site = Site::start().await;
+    let tools = Toolset::built_in().with_outward(Arc::new(outward(&site)), Limits::default());
+    let rules = layers("permissions: {deny: ['fetch(http://127.0.0.1/json*)']}").rules;
+    let mut turns = Turns::new(Setup { mode: "code", tools, rules, ..Setup::default() }).await;
+    let (_, last) = turns.call("fetch", json!({ "url": site.url("/json") }), 0).await;
+    assert_eq!(last["_meta"]["modegate/denied"], "deny_rule", "the control");
+    turns.call("fetch", json!({ "url": site.url("/once") }), 0).await;
+    let told = turns.result();
+    turns.harness.end().await;
+    assert!(!told.contains("{\"a\":1}"), "{told}");
 }
 
 #[tokio::test]
@@ -341,6 +352,82 @@ async fn rules_are_about_addresses() {
         assert_eq!(site.asked() - before, usize::from(expected.is_none()), "{path}");
     }
     turns.harness.end().await;
+}
+
+/// Which rule denied an address, and what was said, with one rule in a spelling that a user would write.
+async fn denied(rule: &str, url: &str) -> (String, String) {
+    let tools = Toolset::built_in().with_outward(Arc::new(Outward::default()), Limits::default());
+    let rules = layers(&format!("permissions: {{deny: ['{rule}']}}")).rules;
+    let mut turns = Turns::new(Setup { mode: "ask", tools, rules, ..Setup::default() }).await;
+    let (_, last) = turns.call("fetch", json!({ "url": url }), 2).await;
+    let rule = last["_meta"]["modegate/denied"].as_str().unwrap_or("not denied").to_owned();
+    let told = turns.result();
+    turns.harness.end().await;
+    (rule, told)
+}
+
+#[tokio::test]
+async fn a_deny_rule_may_name_the_usual_port() {
+    assert_eq!(
+        denied("fetch(https://x.invalid/*)", "https://x.invalid/a").await.0,
+        "deny_rule",
+        "the control"
+    );
+    assert_eq!(denied("fetch(https://x.invalid:443/*)", "https://x.invalid/a").await.0, "deny_rule");
+}
+
+#[tokio::test]
+async fn a_deny_rule_may_name_a_server_in_other_letters() {
+    assert_eq!(denied("fetch(https://bücher.invalid/*)", "https://bücher.invalid/a").await.0, "deny_rule");
+}
+
+#[tokio::test]
+async fn a_deny_rule_may_end_its_server_with_a_dot() {
+    assert_eq!(denied("fetch(https://x.invalid./*)", "https://x.invalid./a").await.0, "deny_rule");
+}
+
+#[tokio::test]
+async fn a_deny_rule_may_have_its_scheme_in_capitals() {
+    assert_eq!(denied("fetch(HTTPS://x.invalid/*)", "https://x.invalid/a").await.0, "deny_rule");
+}
+
+#[tokio::test]
+async fn a_deny_rule_may_name_an_ipv6_number() {
+    assert_eq!(
+        denied("fetch(http://[2606:4700::1111]/*)", "http://[2606:4700::1111]/a").await.0,
+        "deny_rule"
+    );
+}
+
+#[tokio::test]
+async fn a_deny_rule_reaches_through_two_slashes() {
+    assert_eq!(
+        denied("fetch(https://x.invalid/secret/*)", "https://x.invalid//secret/a").await.0,
+        "deny_rule"
+    );
+}
+
+/// A path that a server takes for another: `..%2f` is no step up to an address and is one to many servers.
+#[tokio::test]
+async fn rules_see_through_slashes_that_are_written_as_numbers() {
+    let found = denied("fetch(https://x.invalid/secret/*)", "https://x.invalid/a/..%2fsecret/b").await.0;
+    assert_eq!(found, "deny_rule");
+}
+
+#[tokio::test]
+async fn an_allow_rule_does_not_reach_up() {
+    let site = Site::start().await;
+    let tools = Toolset::built_in().with_outward(Arc::new(outward(&site)), Limits::default());
+    let text = format!("permissions: {{allow: ['fetch(http://127.0.0.1:{}/open/*)']}}", site.port);
+    let rules = layers(&text).rules;
+    let mut turns = Turns::new(Setup { mode: "ask", tools, rules, ..Setup::default() }).await;
+    let (asked, _) = turns.call("fetch", json!({ "url": site.url("/open/x") }), 2).await;
+    assert_eq!(asked.len(), 0, "the control");
+    let (asked, _) = turns.call("fetch", json!({ "url": site.url("/open/../secret") }), 2).await;
+    assert_eq!(asked.len(), 1, "the control");
+    let (asked, _) = turns.call("fetch", json!({ "url": site.url("/open/..%2fsecret") }), 2).await;
+    turns.harness.end().await;
+    assert_eq!(asked.len(), 1);
 }
 
 /// By a proxy, what is refused by number or name stays refused; what a name leads to is the proxy's to say.

@@ -61,6 +61,15 @@ impl Guest {
     ) -> Self {
         let home = tempfile::tempdir().unwrap();
         let shell = shell(home.path(), sandbox).in_terminal_of(terminal);
+        Self::with_shell(mode, capabilities, shell, home).await
+    }
+
+    pub async fn with_shell(
+        mode: &'static str,
+        capabilities: Value,
+        shell: modegate::process::shell::Shell,
+        home: tempfile::TempDir,
+    ) -> Self {
         let tools = Toolset::built_in().with_shell(shell);
         let store = Location::File(home.path().join("store.db"));
         let mut harness = Harness::with(Setup { mode, tools, store, live: true, ..Setup::default() });

@@ -122,6 +122,7 @@ async fn arguments_that_make_no_question_are_named() {
     for arguments in [
         json!({ "questions": [] }),
         ask(&["a", "a"]),
+        ask(&["a", "a "]),
         ask(&[""]),
         json!({ "questions": [{ "question": " " }] }),
     ] {
@@ -130,4 +131,25 @@ async fn arguments_that_make_no_question_are_named() {
     }
     assert_eq!(guest.methods(), [""; 0]);
     guest.end().await;
+}
+
+#[tokio::test]
+async fn a_choice_with_space_around_it_is_taken_from_a_form() {
+    let mut guest = Guest::new("plan", all()).await;
+    guest.answer_oddly("elicitation/create", json!({ "action": "accept", "content": { "choice": "b " } }));
+    let ask = json!({ "questions": [{ "question": "Which?", "choices": ["a", "b "] }] });
+    let told = guest.call("ask_user", ask).await;
+    guest.end().await;
+    assert!(told.starts_with("The user answered: b"), "{told}");
+}
+
+#[tokio::test]
+async fn a_choice_that_was_not_offered_is_no_answer_beside_words_either() {
+    let mut guest = Guest::new("plan", all()).await;
+    let content = json!({ "choice": "z", "words": "go on" });
+    guest.answer_oddly("elicitation/create", json!({ "action": "accept", "content": content }));
+    let ask = json!({ "questions": [{ "question": "Which?", "choices": ["a", "b"] }] });
+    let told = guest.call("ask_user", ask).await;
+    guest.end().await;
+    assert!(!told.contains('z'), "{told}");
 }

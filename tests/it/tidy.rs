@@ -144,7 +144,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 37] = [
+const PURE: [&str; 38] = [
     "acp",
     "audit",
     "chain",
@@ -163,6 +163,7 @@ const PURE: [&str; 37] = [
     "model/wire/responses",
     "permission",
     "permission/address",
+    "permission/address_pattern",
     "permission/compare",
     "permission/grants",
     "permission/rules",
@@ -207,13 +208,13 @@ const LIBRARIES: [(&str, &[&str]); 34] = [
     ("clap", &["main", "cli"]),
     ("encoding_rs", &["tool/fetch/page"]),
     ("etcetera", &["config"]),
-    ("globset", &["mode", "permission/rules"]),
+    ("globset", &["mode", "permission/rules", "permission/address_pattern"]),
     ("diffy", &["tool/apply_patch"]),
     ("grep_searcher", &["tool/search_files"]),
     ("html2text", &["tool/fetch/markdown"]),
     ("ignore", &["tool/search_files", "tool/find_files", "tool/walk", "workspace/shadow"]),
     ("jsonrpsee", &["rpc", "error"]),
-    ("percent_encoding", &["tool/fetch"]),
+    ("percent_encoding", &["permission/address", "permission/address_pattern"]),
     ("rusqlite", &["store"]),
     ("ring", &["ids", "http"]),
     (
@@ -231,7 +232,7 @@ const LIBRARIES: [(&str, &[&str]); 34] = [
     ),
     ("strsim", &["policy", "mode/definition"]),
     ("std::env", &["config"]),
-    ("url", &["http/outward", "tool/fetch"]),
+    ("url", &["http/outward", "permission/address_pattern", "tool/fetch"]),
 ];
 
 struct Source {

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::rc::Rc;
 
 use html2text::render::{TaggedLine, TextDecorator};
-use html2text::{RcDom, config};
+use html2text::{Element, Handle, RcDom, config};
 use url::Url;
 
 /// Columns; longer lines are broken.
@@ -13,8 +13,11 @@ const WIDTH: usize = 160;
 /// How deep elements are nested in what is shown. Pages that people write stay far below.
 const DEPTH: usize = 100;
 
-/// All elements and texts of a page, each as often as it is deep, are at most this many: a few seconds of work.
-const WORK: usize = 10_000_000;
+/// All elements and texts of a page, each as often as it is deep, are at most this many: a second or two of work.
+const WORK: usize = 2_000_000;
+
+/// The highest number with which a list begins; a higher one counts from 1.
+const MAX_START: i64 = 1_000_000_000;
 
 /// What a piece of text is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -67,6 +70,7 @@ fn cut(dom: &RcDom) -> bool {
     for depth in 1..=DEPTH {
         let next: Vec<_> = level.iter().flat_map(|node| node.children.borrow().clone()).collect();
         work += next.len() * depth;
+        next.iter().for_each(tame);
         if work > WORK {
             break;
         }
@@ -76,6 +80,15 @@ fn cut(dom: &RcDom) -> bool {
         let left_out = std::mem::take(&mut *node.children.borrow_mut());
         is_cut || !left_out.is_empty()
     })
+}
+
+/// Takes out the number with which a list begins, where counting on from there would have no end.
+fn tame(node: &Handle) {
+    if let Element { attrs, .. } = &node.data {
+        let is_low =
+            |text: &str| text.parse().is_ok_and(|start: i64| (-MAX_START..=MAX_START).contains(&start));
+        attrs.borrow_mut().retain(|attribute| &*attribute.name.local != "start" || is_low(&attribute.value));
+    }
 }
 
 fn is_preformatted(line: &TaggedLine<Vec<Mark>>) -> bool {

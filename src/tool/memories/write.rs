@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use super::super::{
     AtWork, Editor, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
@@ -194,20 +195,20 @@ impl Call {
     }
 
     /// What is to be told to the model, and to whoever undoes the turn.
-    async fn carry_out(self) -> Result<(String, String), MemoryError> {
+    async fn carry_out(self, cancel: CancellationToken) -> Result<(String, String), MemoryError> {
         let Self { memories, folder, wish } = self;
         Ok(match wish {
             Wish::Add { text, category } => {
-                let (memory, until) = memories.add(&folder, text, category).await?;
+                let (memory, until) = memories.add(&folder, text, category, cancel).await?;
                 let until = until.map(|until| format!(" {until}")).unwrap_or_default();
                 (format!("Remembered as {}.{until}", memory.id), format!("{} was remembered", memory.id))
             }
             Wish::Update { id, change } => {
-                let memory = memories.update(&folder, &id, change).await?;
+                let memory = memories.update(&folder, &id, change, cancel).await?;
                 (format!("It is now: {}", line(&memory).trim_end()), format!("The memory {id} was changed"))
             }
             Wish::Delete { id } => {
-                let memory = memories.delete(&folder, &id).await?;
+                let memory = memories.delete(&folder, &id, cancel).await?;
                 (format!("Forgotten: {}", line(&memory).trim_end()), format!("The memory {id} was deleted"))
             }
         })
@@ -255,11 +256,8 @@ impl PreparedCall for Call {
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let RunContext { permit, changes, .. } = context;
-        if permit.cancel.is_cancelled() {
-            return Err(ToolError::Failed("The call was cancelled; nothing was changed.".into()));
-        }
         let text = to_the_end(async move {
-            let done = self.carry_out().await;
+            let done = self.carry_out(permit.cancel.clone()).await;
             if let Ok((_, what)) = &done {
                 let uncovered = vec![format!("{what}, which undoing leaves as it is.")];
                 // The session may be over.

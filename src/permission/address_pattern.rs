@@ -1,0 +1,200 @@
+//! What a rule says of addresses: `SCHEME://SERVER:PORT/PATH`, of which only the server is required. Pure.
+//!
+//! An address comes in one form, so a rule is brought into the same when it is read: letters in lower case, names in ASCII,
+//! numbers as they are usually written, no dot at the end. What has no such form is no rule, for it would never hold.
+
+use globset::{GlobBuilder, GlobMatcher};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use url::Url;
+
+use super::Address;
+use super::address::decode;
+
+/// What stands for more than itself.
+const WILD: [char; 4] = ['*', '?', '[', '{'];
+
+/// What is not sent as it is, besides letters beyond ASCII.
+const UNSENT: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
+
+/// What a rule says of addresses.
+#[derive(Debug, Clone)]
+pub struct AddressPattern {
+    scheme: GlobMatcher,
+    server: Server,
+    /// None: whatever the port to deny, and the scheme's own to allow.
+    port: Option<GlobMatcher>,
+    /// None: whatever the path.
+    path: Option<PathPattern>,
+}
+
+#[derive(Debug, Clone)]
+enum Server {
+    This(String),
+    Like(GlobMatcher),
+}
+
+#[derive(Debug, Clone)]
+struct PathPattern {
+    /// Of paths as they are sent.
+    sent: GlobMatcher,
+    /// Of plain paths.
+    plain: GlobMatcher,
+}
+
+impl AddressPattern {
+    /// Reads it. The error says what is wrong.
+    pub fn parse(pattern: &str) -> Result<Self, String> {
+        let (scheme, rest) = pattern.split_once("://").unwrap_or(("*", pattern));
+        let (authority, path) = rest.find('/').map_or((rest, None), |at| (&rest[..at], Some(&rest[at..])));
+        let scheme = glob(&scheme.to_lowercase())?;
+        if !["http", "https"].iter().any(|known| scheme.is_match(known)) {
+            return Err("its scheme is neither http nor https".into());
+        }
+        let (name, port) = split(authority);
+        let port = port.map(port_pattern).transpose()?;
+        Ok(Self { scheme, server: server(name)?, port, path: path.map(path_pattern).transpose()? })
+    }
+
+    /// To allow, a rule has to name a port that is not the scheme's own, and be about the path both as it is sent and as
+    /// servers may take it.
+    pub fn covers(&self, address: &Address, strictly: bool) -> bool {
+        let is_server = match &self.server {
+            Server::This(name) => *name == address.host,
+            Server::Like(glob) => glob.is_match(&address.host),
+        };
+        let is_port = match &self.port {
+            Some(port) => port.is_match(address.real_port().to_string()),
+            None => !strictly || address.port.is_none(),
+        };
+        let is_path = |path: &PathPattern| {
+            let (sent, plain) = (path.sent.is_match(&address.path), path.plain.is_match(&address.plain_path));
+            if strictly { sent && plain } else { sent || plain }
+        };
+        self.scheme.is_match(&address.scheme)
+            && is_server
+            && is_port
+            && self.path.as_ref().is_none_or(is_path)
+    }
+}
+
+fn glob(pattern: &str) -> Result<GlobMatcher, String> {
+    let glob = GlobBuilder::new(pattern).literal_separator(false).build();
+    glob.map(|glob| glob.compile_matcher()).map_err(|error| error.to_string())
+}
+
+/// The server and the port. Colons in brackets are a number's own.
+fn split(authority: &str) -> (&str, Option<&str>) {
+    match authority.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => (name, Some(port)),
+        _ => (authority, None),
+    }
+}
+
+fn server(name: &str) -> Result<Server, String> {
+    let name = name.trim_end_matches('.');
+    if name.is_empty() {
+        return Err("it names no server".into());
+    }
+    if name.contains(['@', '#', '\\']) || name.contains(char::is_whitespace) {
+        return Err(format!("{name:?} is no server"));
+    }
+    let is_number = name.starts_with('[') && name.contains(':') && !name.contains(['*', '?', '{']);
+    if !is_number && name.contains(WILD) {
+        if !name.is_ascii() {
+            return Err(format!(
+                "{name:?} has a wildcard beside letters beyond ASCII: write them as they are looked up (xn--…)"
+            ));
+        }
+        return glob(&name.to_ascii_lowercase()).map(Server::Like);
+    }
+    let url =
+        Url::parse(&format!("http://{name}/")).map_err(|error| format!("{name:?} is no server: {error}"))?;
+    let host = url.host_str().map(|host| host.trim_end_matches('.')).filter(|host| !host.is_empty());
+    host.map(|host| Server::This(host.to_owned())).ok_or_else(|| format!("{name:?} is no server"))
+}
+
+fn port_pattern(port: &str) -> Result<GlobMatcher, String> {
+    if port.contains(WILD) {
+        return glob(port);
+    }
+    let number: u16 = port.parse().map_err(|_| format!("{port:?} is no port"))?;
+    glob(&number.to_string())
+}
+
+fn path_pattern(path: &str) -> Result<PathPattern, String> {
+    let sent = utf8_percent_encode(path, UNSENT).to_string();
+    // A sign that means something here does so only as it was written.
+    let plain = glob(&decode(path)).or_else(|_| glob(path))?;
+    Ok(PathPattern { sent: glob(&sent)?, plain })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn covers(pattern: &str, url: &str, strictly: bool) -> bool {
+        let url = Url::parse(url).unwrap();
+        let path = url[url::Position::BeforePath..].to_owned();
+        let address = Address {
+            url: url.to_string(),
+            scheme: url.scheme().into(),
+            host: url.host_str().unwrap().into(),
+            port: url.port(),
+            plain_path: super::super::address::plain(&path),
+            path,
+        };
+        AddressPattern::parse(pattern).unwrap().covers(&address, strictly)
+    }
+
+    #[test]
+    fn a_server_may_be_written_as_people_write_it() {
+        for (pattern, url) in [
+            ("https://x.example:443/*", "https://x.example/a"),
+            ("x.example:443", "https://x.example/a"),
+            ("x.example:443", "http://x.example:443/a"),
+            ("*.example:443/*", "https://x.example/a"),
+            ("HTTPS://X.Example./*", "https://x.example/a"),
+            ("bücher.example", "https://xn--bcher-kva.example/"),
+            ("[2606:4700:0::1111]", "http://[2606:4700::1111]/a"),
+            ("http://[::1]:8080/*", "http://[::1]:8080/a"),
+            ("0x7f.1", "http://127.0.0.1/"),
+            ("x.example:*", "https://x.example:8443/"),
+            ("x.example:*", "https://x.example/"),
+            ("[xy].example", "https://x.example/"),
+            ("{x,y}.example", "https://y.example/"),
+            ("x.example/café/*", "https://x.example/caf%C3%A9/a"),
+            ("x.example/caf%C3%A9/*", "https://x.example/café/a"),
+        ] {
+            assert!(covers(pattern, url, false) && covers(pattern, url, true), "{pattern} {url}");
+        }
+        for (pattern, url) in [
+            ("https://x.example:443/*", "https://x.example:8443/a"),
+            ("x.example:443", "http://x.example/a"),
+            ("[2606:4700::1111]", "http://[2606:4700::1112]/"),
+            ("x.example/a/*", "https://x.example/b/"),
+        ] {
+            assert!(!covers(pattern, url, false) && !covers(pattern, url, true), "{pattern} {url}");
+        }
+        assert!(covers("x.example", "https://x.example:8443/", false));
+        assert!(!covers("x.example", "https://x.example:8443/", true));
+    }
+
+    #[test]
+    fn what_could_be_about_no_address_is_no_pattern() {
+        for (pattern, why) in [
+            ("", "no server"),
+            ("/etc/**", "no server"),
+            ("ftp://x/*", "neither http nor https"),
+            ("https://u@x/*", "no server"),
+            ("https://x y/*", "no server"),
+            ("https://x:port/*", "no port"),
+            ("https://x:99999/*", "no port"),
+            ("https://[::g]/*", "no server"),
+            ("*.bücher.example", "xn--"),
+            ("{src/a,src/b}", ""),
+        ] {
+            let reason = AddressPattern::parse(pattern).unwrap_err();
+            assert!(reason.contains(why), "{pattern}: {reason}");
+        }
+    }
+}
