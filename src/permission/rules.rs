@@ -94,11 +94,16 @@ impl Rule {
             let glob = GlobBuilder::new(pattern).literal_separator(separates).build();
             glob.map(|glob| glob.compile_matcher()).map_err(|error| invalid(&error.to_string()))
         };
+        let tool_glob = glob(tool, false)?;
         // A rule about files or commands is about no address; one about fetching that could never be about any is a mistake.
+        let is_address = |pattern: &str| {
+            let is_written = ["http://", "https://"].iter().any(|scheme| pattern.starts_with(scheme));
+            tool == "fetch" || is_written && tool_glob.is_match("fetch")
+        };
         let address = match pattern {
             None | Some("" | "*") => None,
             Some(pattern) => match AddressPattern::parse(pattern) {
-                Err(reason) if tool == "fetch" => return Err(invalid(&reason)),
+                Err(reason) if is_address(pattern) => return Err(invalid(&reason)),
                 read => read.ok(),
             },
         };
@@ -111,7 +116,7 @@ impl Rule {
                 address,
             }),
         };
-        Ok(Self { text: text.to_owned(), tool: glob(tool, false)?, pattern })
+        Ok(Self { text: text.to_owned(), tool: tool_glob, pattern })
     }
 
     /// Whether the rule is for a tool. What is said of `shell` holds for commands in the background, too, unless it allows.

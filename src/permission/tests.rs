@@ -329,7 +329,9 @@ fn what_is_no_rule_is_said() {
         ("shell(", "last character"),
         ("a b", "names no tool"),
         ("x([)", "unclosed"),
-        ("x(https://{a/b,c})", "unclosed"),
+        ("fetch(https://{a/b,c})", "unclosed"),
+        ("*(https://x:port/*)", "no port"),
+        ("fetch(ftp://x)", "neither http nor https"),
     ] {
         let error = rules::Rule::parse(text).unwrap_err();
         assert!(error.contains(words) && error.contains("TOOL(PATTERN)"), "{error}");
