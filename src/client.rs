@@ -60,6 +60,9 @@ pub enum ClientError {
     /// The client answered with an error.
     #[error("the client answered with an error: {0}")]
     Refused(String),
+    /// The client answered that it does not know what it was asked about.
+    #[error("the client answered with an error: {0}")]
+    NotFound(String),
     /// The answer does not have the shape that the protocol gives it.
     #[error("the client's answer is malformed: {0}")]
     Malformed(String),
@@ -69,6 +72,15 @@ pub enum ClientError {
     /// The answer did not come in time, and the question was taken back.
     #[error("the client did not answer within {} s", .0.as_secs_f64())]
     Late(Duration),
+}
+
+impl ClientError {
+    /// Why, for people: of an error of the client's the message, which is in JSON.
+    pub fn reason(&self) -> String {
+        let (Self::Refused(said) | Self::NotFound(said)) = self else { return self.to_string() };
+        let error: Option<Value> = serde_json::from_str(said).ok();
+        error.as_ref().and_then(|error| error["message"].as_str()).unwrap_or(said).to_owned()
+    }
 }
 
 /// What a client can do, each by itself, as its `initialize` said (F1, E1). Without one nobody is there: nothing.
@@ -235,6 +247,7 @@ mod tests {
         for (said, expected) in [
             (Ok(serde_json::json!({ "content": "x" })), Ok(ReadTextFileResponse::new("x"))),
             (Err(ClientError::Refused("no".into())), Err(ClientError::Refused("no".into()))),
+            (Err(ClientError::NotFound("no".into())), Err(ClientError::NotFound("no".into()))),
             (Ok(Value::Null), Err(ClientError::Malformed(String::new()))),
         ] {
             let mut open = client.ask(read());

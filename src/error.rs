@@ -131,3 +131,8 @@ impl From<AgentError> for ErrorObjectOwned {
         ErrorObjectOwned::owned(error.code(), shorten(&error.to_string()), error.data())
     }
 }
+/// Whether an error of the client's, as JSON, says that it does not know what it was asked about: resource not found (-32002).
+pub fn says_not_found(error: &str) -> bool {
+    let error: Option<Value> = serde_json::from_str(error).ok();
+    error.is_some_and(|error| error["code"] == -32002)
+}

@@ -18,10 +18,10 @@ fn main() -> ExitCode {
         return supervise();
     }
     #[cfg(target_os = "linux")]
-    if let Some(socket) = environment::socket_of_terminal() {
+    if let Some((socket, token)) = environment::summons_of_terminal() {
         // The command sees the environment of its terminal, less what no command sees.
         drop(Environment::take());
-        return modegate::process::wrapper::run(&socket).unwrap_or_else(|error| {
+        return modegate::process::wrapper::run(&socket, &token).unwrap_or_else(|error| {
             // With stderr gone there is nobody to tell.
             let _ = writeln!(std::io::stderr(), "modegate: {error}");
             ExitCode::FAILURE

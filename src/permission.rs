@@ -98,6 +98,8 @@ pub struct CallFacts {
     pub commands: Commands,
     /// What it fetches; none when it fetches nothing, or when the question is about the tool as such.
     pub address: Option<Address>,
+    /// What the arguments of a server's tool name, as far as that can be told: rules that deny or ask look at it.
+    pub mentions: Vec<PathBuf>,
 }
 
 impl CallFacts {
@@ -117,6 +119,7 @@ impl CallFacts {
             targets: Vec::new(),
             commands: Commands::None,
             address: None,
+            mentions: Vec::new(),
         }
     }
 }

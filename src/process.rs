@@ -24,6 +24,8 @@ mod supervised;
 #[cfg(target_os = "linux")]
 pub mod supervisor;
 #[cfg(target_os = "linux")]
+mod token;
+#[cfg(target_os = "linux")]
 pub mod wrapper;
 #[cfg(target_os = "linux")]
 pub use meeting::Meeting;

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::acp::CancelRequestNotification;
 use crate::agent::Agent;
 use crate::client::{Client, ClientEnd, ClientError, Outgoing};
-use crate::error::AgentError;
+use crate::error::{AgentError, says_not_found};
 use crate::transport::{Line, Transport};
 use incoming::Incoming;
 
@@ -240,6 +240,7 @@ impl Connection {
             Ok(result) => {
                 serde_json::from_str(result.get()).map_err(|error| ClientError::Malformed(error.to_string()))
             }
+            Err(error) if says_not_found(error.get()) => Err(ClientError::NotFound(error.get().to_owned())),
             Err(error) => Err(ClientError::Refused(error.get().to_owned())),
         };
         // Whoever asked may have lost interest meanwhile; the answer is void then.

@@ -51,6 +51,7 @@ mod move_file;
 mod read_file;
 mod read_multiple_files;
 mod reading;
+mod saved;
 mod saving;
 mod search_files;
 pub mod shadow;
@@ -221,6 +222,11 @@ pub trait PreparedCall: Send + std::fmt::Debug {
 
     /// What it would touch.
     fn targets(&self) -> &[Target];
+
+    /// What its arguments name, where nobody knows what it touches.
+    fn mentions(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
 
     /// What it proposes, if it is the session that carries it out.
     fn proposal(&self) -> Option<&Proposal> {

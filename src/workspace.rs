@@ -23,6 +23,7 @@ mod node;
 mod restore;
 mod shadow;
 mod stamp;
+mod way;
 mod witness;
 
 pub use change::Change;
@@ -30,7 +31,8 @@ pub use node::{Changed, Changes, Node, compose};
 pub use restore::RestoreError;
 pub use shadow::Shadow;
 pub use stamp::Stamp;
-pub use witness::Witness;
+pub use way::Way;
+use witness::Witness;
 
 /// The folders of one session. Cheap to clone.
 #[derive(Debug, Clone)]

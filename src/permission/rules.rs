@@ -146,6 +146,10 @@ impl Rule {
                 about.extend(plain.iter().map(|text| pattern.covers(text)));
             }
         }
+        if !whole {
+            // A mention is no proof: it can keep a call away, and never lets one through.
+            about.extend(call.mentions.iter().map(|path| is_path(path)));
+        }
         if let Some(address) = &call.address {
             about.push(pattern.address.as_ref().is_some_and(|pattern| pattern.covers(address, whole)));
         }

@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
+use super::token::{Says, Token};
 use super::{AHEAD, ASK_TO_END, Command, Errors, Event, Order, Processes, Report, Speech, orphans, read};
 
 /// Bytes that are read at once.
@@ -26,6 +27,8 @@ pub struct Process {
     /// None where somebody else has started it.
     supervisor: Option<tokio::process::Child>,
     control: UnixStream,
+    /// What its reports are signed with, where somebody else has started it.
+    token: Option<Token>,
     /// Its input, until it is taken.
     input: Option<pipe::Sender>,
     output: Option<pipe::Receiver>,
@@ -69,11 +72,12 @@ impl Processes {
         let mut control = UnixStream::from_std(ours)?;
         let own_folder = self.own_folder(&confinement);
         let order = Order { program, arguments, confinement, own_folder, cwd: None, keeps_terminal, own };
-        give(&mut control, &order).await?;
+        give(&mut control, &order, None).await?;
         let receiver = |pipe: io::PipeReader| pipe::Receiver::from_owned_fd(pipe.into());
         Ok(Process {
             supervisor: Some(supervisor),
             control,
+            token: None,
             input,
             output: Some(receiver(output)?),
             errors: errors.map(receiver).transpose()?,
@@ -102,8 +106,12 @@ fn send_ahead(to: &StdStream, is_spoken_to: bool) -> io::Result<Option<pipe::Sen
 }
 
 /// Hands a supervisor its order.
-async fn give(control: &mut UnixStream, order: &Order) -> io::Result<()> {
+async fn give(control: &mut UnixStream, order: &Order, token: Option<&Token>) -> io::Result<()> {
     let order = serde_json::to_vec(order)?;
+    let order = match token {
+        Some(token) => token.seal(Says::Order, &order),
+        None => order,
+    };
     let length = u32::try_from(order.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut line = length.to_le_bytes().to_vec();
     line.extend(order);
@@ -119,13 +127,14 @@ impl Process {
     ///
     /// # Errors
     /// The order is too long.
-    pub(super) async fn of_guest(mut control: UnixStream, order: &Order) -> io::Result<Self> {
+    pub(super) async fn of_guest(mut control: UnixStream, order: &Order, token: Token) -> io::Result<Self> {
         // A supervisor that is gone already is learnt of when its reports are read.
         let _ = control.write_all(&[AHEAD]).await;
-        give(&mut control, order).await?;
+        give(&mut control, order, Some(&token)).await?;
         Ok(Self {
             supervisor: None,
             control,
+            token: Some(token),
             input: None,
             output: None,
             errors: None,
@@ -229,7 +238,11 @@ impl Process {
     fn take_report(&mut self) -> Option<Event> {
         let end = self.report.iter().position(|byte| *byte == b'\n')?;
         let line: Vec<u8> = self.report.drain(..=end).collect();
-        match serde_json::from_slice(&line) {
+        let report = match &self.token {
+            Some(token) => token.unseal(Says::Report, line.trim_ascii_end()),
+            None => Some(&line[..]),
+        };
+        match serde_json::from_slice(report.unwrap_or_default()) {
             Ok(Report::Failed(reason)) => Some(Event::Failed(reason)),
             Ok(Report::Exited(exit)) => Some(Event::Exited(exit)),
             Ok(Report::Gone { left_behind }) => {

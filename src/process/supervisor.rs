@@ -20,6 +20,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::{self, Pid, Signal, WaitOptions};
 
 use super::children::{self, Children};
+use super::token::{Says, Token};
 use super::{AHEAD, ASK_TO_END, Exit, Order, Report};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, Confinement};
@@ -29,79 +30,104 @@ pub const ARGUMENT: &str = "__supervise";
 
 /// Runs a command to its end and the end of all that came of it. `connection` leads to whoever ordered it.
 pub fn run(connection: OwnedFd) -> ExitCode {
-    match serve(&UnixStream::from(connection), None) {
+    match serve(&Line { connection: connection.into(), token: None }, None) {
         Some(_) => ExitCode::SUCCESS,
         None => ExitCode::FAILURE,
     }
 }
 
+/// The way to whoever ordered the command.
+pub(super) struct Line {
+    /// Where orders come from and reports go.
+    pub(super) connection: UnixStream,
+    /// What both are signed with, where the connection is not from the other end's own hand.
+    pub(super) token: Option<Token>,
+}
+
 /// The same, and also the end of `starter` ends everything. Says how the command ended; none: it was not run.
-pub(super) fn serve(connection: &UnixStream, starter: Option<&UnixStream>) -> Option<Exit> {
-    match supervise(connection, starter) {
+pub(super) fn serve(line: &Line, starter: Option<&UnixStream>) -> Option<Exit> {
+    match supervise(line, starter) {
         Ok(exit) => Some(exit),
         Err(error) => {
             // With nobody to tell there is nothing to be said.
-            let _ = report(connection, &Report::Failed(error.to_string()));
-            let _ = report(connection, &Report::Gone { left_behind: 0 });
+            let _ = line.report(&Report::Failed(error.to_string()));
+            let _ = line.report(&Report::Gone { left_behind: 0 });
             None
         }
     }
 }
 
-fn supervise(connection: &UnixStream, starter: Option<&UnixStream>) -> io::Result<Exit> {
-    let (order, input) = read_order(connection).map_err(|_| {
+impl Line {
+    /// An order, and the command's input if it has one: a byte that the input comes with, how many bytes the order has, and
+    /// these.
+    fn read_order(&self) -> io::Result<(Order, Option<OwnedFd>)> {
+        let mut connection = &self.connection;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let mut ahead = [0];
+        let bytes = &mut [io::IoSliceMut::new(&mut ahead)];
+        let received = recvmsg(connection, bytes, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
+        if received.bytes != 1 || ahead != [AHEAD] {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let input = beside.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut handed) => handed.next(),
+            _ => None,
+        });
+        let mut length = [0; 4];
+        connection.read_exact(&mut length)?;
+        let mut sealed = Vec::new();
+        connection.take(u32::from_le_bytes(length).into()).read_to_end(&mut sealed)?;
+        let order = match &self.token {
+            Some(token) => token.unseal(Says::Order, &sealed).ok_or(io::ErrorKind::PermissionDenied)?,
+            None => &sealed,
+        };
+        Ok((serde_json::from_slice(order)?, input))
+    }
+
+    fn report(&self, report: &Report) -> io::Result<()> {
+        let text = serde_json::to_vec(report)?;
+        let mut line = match &self.token {
+            Some(token) => token.seal(Says::Report, &text),
+            None => text,
+        };
+        line.push(b'\n');
+        (&self.connection).write_all(&line)
+    }
+}
+
+fn supervise(line: &Line, starter: Option<&UnixStream>) -> io::Result<Exit> {
+    let (order, input) = line.read_order().map_err(|_| {
         io::Error::other("this is how Modegate starts commands; there is nothing here for people")
     })?;
     process::set_child_subreaper(Some(process::getpid()))?;
     if let Some(folder) = &order.own_folder {
         DirBuilder::new().mode(0o700).create(folder)?;
     }
-    let done = run_order(connection, starter, &order, input);
+    let done = run_order(line, starter, &order, input);
     if let Some(folder) = &order.own_folder {
         remove(folder);
     }
     match done {
         Ok((exit, left_behind)) => {
             // Whoever ordered it may be gone.
-            let _ = report(connection, &Report::Gone { left_behind });
+            let _ = line.report(&Report::Gone { left_behind });
             Ok(exit)
         }
         Err(error) => Err(error),
     }
 }
 
-/// An order, and the command's input if it has one: a byte that the input comes with, how many bytes the order has, and
-/// these.
-fn read_order(mut connection: &UnixStream) -> io::Result<(Order, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut beside = RecvAncillaryBuffer::new(&mut space);
-    let mut ahead = [0];
-    let bytes = &mut [io::IoSliceMut::new(&mut ahead)];
-    let received = recvmsg(connection, bytes, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
-    if received.bytes != 1 || ahead != [AHEAD] {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let input = beside.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut handed) => handed.next(),
-        _ => None,
-    });
-    let mut length = [0; 4];
-    connection.read_exact(&mut length)?;
-    let mut order = Vec::new();
-    connection.take(u32::from_le_bytes(length).into()).read_to_end(&mut order)?;
-    Ok((serde_json::from_slice(&order)?, input))
-}
-
 /// Returns how the command ended, and how many processes it had left behind.
 fn run_order(
-    connection: &UnixStream,
+    line: &Line,
     starter: Option<&UnixStream>,
     order: &Order,
     input: Option<OwnedFd>,
 ) -> io::Result<(Exit, usize)> {
     let signals = kernel::child_signals()?;
     let mut children = Children::open()?;
-    let epoll = waiting(connection, starter, &signals)?;
+    let epoll = waiting(&line.connection, starter, &signals)?;
     let (mut problem, tell_problem) = io::pipe()?;
     let child = match kernel::fork()? {
         Fork::Child => become_command(order, input, tell_problem),
@@ -114,7 +140,7 @@ fn run_order(
         end_all(&mut children, child);
         return Err(io::Error::other(text));
     }
-    let exit = watch(&epoll, connection, &signals, child);
+    let exit = watch(&epoll, line, &signals, child);
     let left_behind = end_all(&mut children, child);
     Ok((exit.unwrap_or(Exit::Signal(Signal::KILL.as_raw())), left_behind))
 }
@@ -173,7 +199,7 @@ fn waiting(connection: &UnixStream, starter: Option<&UnixStream>, signals: &Owne
 
 /// Waits until the command is over, and says how it ended, or until it is to end. Adopted children that end are buried on the
 /// way.
-fn watch(epoll: &OwnedFd, connection: &UnixStream, signals: &OwnedFd, child: Pid) -> Option<Exit> {
+fn watch(epoll: &OwnedFd, line: &Line, signals: &OwnedFd, child: Pid) -> Option<Exit> {
     loop {
         let mut ready =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(TOLD) }; 3];
@@ -187,14 +213,14 @@ fn watch(epoll: &OwnedFd, connection: &UnixStream, signals: &OwnedFd, child: Pid
                 if pid == child {
                     let exit = exit(status.as_raw());
                     // Whoever ordered it may be gone.
-                    let _ = report(connection, &Report::Exited(exit));
+                    let _ = line.report(&Report::Exited(exit));
                     return Some(exit);
                 }
             }
         }
         if is_ready(TOLD) {
             let mut byte = [0];
-            match (&mut &*connection).read(&mut byte) {
+            match (&line.connection).read(&mut byte) {
                 Ok(1) if byte[0] == ASK_TO_END => {
                     // It may just have ended.
                     let _ = process::kill_process_group(child, Signal::TERM);
@@ -242,12 +268,6 @@ fn end_all(children: &mut Children, command: Pid) -> usize {
 /// Takes note of every child that is dead.
 fn bury() {
     while let Ok(Some(_)) = process::wait(WaitOptions::NOHANG) {}
-}
-
-fn report(mut connection: &UnixStream, report: &Report) -> io::Result<()> {
-    let mut line = serde_json::to_vec(report)?;
-    line.push(b'\n');
-    connection.write_all(&line)
 }
 
 /// Removes a folder and what is in it, also what the command has made unreadable. What stays is said.

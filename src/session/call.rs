@@ -28,6 +28,7 @@ impl Turn {
                 targets: call.targets().to_vec(),
                 commands: call.commands(),
                 address: call.address(),
+                mentions: call.mentions(),
                 ..spec.facts()
             },
             Err(_) => spec.facts(),

@@ -128,7 +128,7 @@ impl PreparedCall for Call {
 
     async fn preview(&mut self, editor: &Editor) -> Result<Vec<ToolContent>, ToolError> {
         let call = self.clone();
-        let buffers = Buffers::of(editor, &self.targets, &CancellationToken::new()).await?;
+        let buffers = Buffers::to_change(editor, &self.targets, &CancellationToken::new()).await?;
         let plan = blocking(move || call.plan(&buffers)).await?;
         self.shown = Some(plan.before);
         Ok(plan.diffs)
@@ -168,6 +168,7 @@ impl Call {
             if target.path.exists() {
                 return Err(ToolError::Failed(format!("{name} exists already; the patch would create it.")));
             }
+            buffers.check_new(&target)?;
             let new = patched(&name, "", &file.patch)?;
             plan.before.push(Stamp::Absent);
             plan.show(&target, None, &new, self.files.len());
@@ -199,6 +200,7 @@ impl Call {
                         "{taken} exists already; the patch would move {name} there."
                     )));
                 }
+                buffers.check_new(&to)?;
                 plan.show(&to, Some(&old.text), &new, self.files.len());
                 plan.write(to, Some(&target), bytes, Some(&old));
                 plan.remove(target);

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::content::visible;
 use super::editor::{Chosen, Editor, Elicited};
 use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments};
 use crate::acp::{ElicitationContentValue, ElicitationSchema, EnumOption, StringPropertySchema, ToolKind};
@@ -108,7 +109,7 @@ impl PreparedCall for Call {
         } else {
             String::new()
         };
-        format!("Ask: {}{more}", self.questions[0].question)
+        format!("Ask: {}{more}", visible(&self.questions[0].question))
     }
 
     fn targets(&self) -> &[Target] {
@@ -146,7 +147,7 @@ impl Question {
     async fn ask(&self, editor: &Editor) -> String {
         let _turn = editor.turn_to_ask().await;
         if editor.can().forms {
-            return match editor.elicit(&self.question, self.form()).await {
+            return match editor.elicit(&visible(&self.question), self.form()).await {
                 Ok(Elicited::Accepted(content)) => self.read(&content),
                 Ok(Elicited::Declined) => said("The user does not want to answer"),
                 Ok(Elicited::Cancelled) => said("The user closed the question without an answer"),
@@ -156,7 +157,8 @@ impl Question {
         if self.choices.is_empty() && editor.can().answers {
             return said("This client can ask only with choices, and there are none");
         }
-        match editor.choose(&self.question, &self.choices).await {
+        let choices: Vec<_> = self.choices.iter().map(|choice| visible(choice)).collect();
+        match editor.choose(&visible(&self.question), &choices).await {
             Ok(Chosen::This(at)) => format!("The user answered: {}", self.choices[at]),
             Ok(Chosen::None) => said("The user wants none of these"),
             Ok(Chosen::Cancelled) => said("The user closed the question without an answer"),
@@ -172,7 +174,7 @@ impl Question {
         if self.choices.is_empty() {
             return ElicitationSchema::new().property(WORDS, words.title("Answer".to_owned()), true);
         }
-        let options = self.choices.iter().map(|choice| EnumOption::new(choice.clone(), choice.clone()));
+        let options = self.choices.iter().map(|choice| EnumOption::new(choice.clone(), visible(choice)));
         let choice =
             StringPropertySchema::new().title("Answer".to_owned()).one_of(options.collect::<Vec<_>>());
         let words = words.title("Or in your own words".to_owned());

@@ -8,13 +8,18 @@ use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
 use super::editor::{Editor, Shown};
+use super::saved::Saved;
 use super::text::{BOM, MAX_FILE, TextFile, is_text};
 use super::{ToolError, blocking};
 use crate::permission::Target;
+use crate::workspace::Stamp;
 
 /// What the editor showed of a call's files when the call began.
 #[derive(Debug, Default)]
-pub struct Buffers(HashMap<PathBuf, Shown>);
+pub struct Buffers {
+    shown: HashMap<PathBuf, Shown>,
+    saved: Saved,
+}
 
 impl Buffers {
     /// Asks the editor for every target that is a text file. Not for one that is not there: editors go on showing what was
@@ -27,15 +32,38 @@ impl Buffers {
         targets: &[Target],
         cancel: &CancellationToken,
     ) -> Result<Self, ToolError> {
+        Self::ask(editor, targets, cancel, is_text).await
+    }
+
+    /// The same for files that are to be changed: also for those that are not there, which the editor may show all the same and
+    /// never have saved.
+    ///
+    /// # Errors
+    /// As for [`Self::of`].
+    pub async fn to_change(
+        editor: &Editor,
+        targets: &[Target],
+        cancel: &CancellationToken,
+    ) -> Result<Self, ToolError> {
+        Self::ask(editor, targets, cancel, |target| is_text(target) || is_new(target)).await
+    }
+
+    async fn ask(
+        editor: &Editor,
+        targets: &[Target],
+        cancel: &CancellationToken,
+        is_asked: impl Fn(&Target) -> bool + Send + 'static,
+    ) -> Result<Self, ToolError> {
         if !editor.can().reads {
             return Ok(Self::default());
         }
         let targets = targets.to_vec();
-        let asked = blocking(move || Ok(targets.into_iter().filter(is_text).collect::<Vec<_>>())).await?;
+        let asked = blocking(move || Ok(targets.into_iter().filter(is_asked).collect::<Vec<_>>())).await?;
         let ask = async |target: Target| (editor.shown(&target.path).await, target.path);
         tokio::select! {
             shown = join_all(asked.into_iter().map(ask)) => {
-                Ok(Self(shown.into_iter().map(|(shown, path)| (path, shown)).collect()))
+                let shown = shown.into_iter().map(|(shown, path)| (path, shown)).collect();
+                Ok(Self { shown, saved: editor.saved().clone() })
             }
             () = cancel.cancelled() => Ok(Self::default()),
         }
@@ -47,7 +75,7 @@ impl Buffers {
     /// It is nowhere, or no text.
     pub fn read(&self, target: &Target) -> Result<TextFile, ToolError> {
         let saved = TextFile::read(target)?;
-        let Some(Shown::Text(shown)) = self.0.get(&target.path) else { return Ok(saved) };
+        let Some(Shown::Text(shown)) = self.shown.get(&target.path) else { return Ok(saved) };
         if shown.len() as u64 > MAX_FILE {
             let path = target.path.display();
             let length = shown.len();
@@ -55,7 +83,11 @@ impl Buffers {
                 "{path} has {length} bytes in the editor; at most {MAX_FILE} are read."
             )));
         }
-        Ok(saved.shown_as(shown))
+        let file = saved.shown_as(shown);
+        if !file.unsaved {
+            self.saved.note(&target.path, &file.text);
+        }
+        Ok(file)
     }
 
     /// Reads a file that is to be changed.
@@ -63,18 +95,51 @@ impl Buffers {
     /// # Errors
     /// As for [`Self::read`]; and whether the editor has unsaved changes is not known, which would be lost.
     pub fn read_to_change(&self, target: &Target) -> Result<TextFile, ToolError> {
-        if let Some(Shown::Untold(why)) = self.0.get(&target.path) {
-            let path = target.path.display();
-            return Err(ToolError::Failed(format!(
-                "{path}: the editor did not say what it shows of it ({why}). Nothing is changed."
-            )));
-        }
+        self.check_told(target)?;
         self.read(target)
+    }
+
+    /// Makes sure that the editor has no text under the name of a file that is to be made: it would be lost. What it still shows
+    /// of a file that was deleted does not count.
+    ///
+    /// # Errors
+    /// It has one, or whether it has is not known.
+    pub fn check_new(&self, target: &Target) -> Result<(), ToolError> {
+        self.check_told(target)?;
+        match self.shown.get(&target.path) {
+            Some(Shown::Text(shown)) if !shown.is_empty() && !self.saved.is(&target.path, shown) => {
+                let path = target.path.display();
+                Err(ToolError::Failed(format!(
+                    "{path} is not on the disk, but the editor shows a text of that name that is not saved. The user can save \
+                     it or close it. Nothing is changed."
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What there is of a file that may be new.
+    ///
+    /// # Errors
+    /// As for [`Self::read_to_change`] and [`Self::check_new`].
+    pub fn stamp(&self, target: &Target) -> Result<Stamp, ToolError> {
+        if is_new(target) {
+            return self.check_new(target).map(|()| Stamp::Absent);
+        }
+        self.read_to_change(target).map(|file| file.stamp)
+    }
+
+    fn check_told(&self, target: &Target) -> Result<(), ToolError> {
+        let Some(Shown::Untold(why)) = self.shown.get(&target.path) else { return Ok(()) };
+        let path = target.path.display();
+        Err(ToolError::Failed(format!(
+            "{path}: the editor did not say what it shows of it ({why}). Nothing is changed."
+        )))
     }
 
     /// What the model is told of a file that it reads, beside its text.
     pub fn note(&self, target: &Target) -> Option<String> {
-        match self.0.get(&target.path) {
+        match self.shown.get(&target.path) {
             Some(Shown::Untold(why)) => {
                 Some(format!("[This is what is saved: the editor did not say what it shows ({why}).]"))
             }
@@ -84,9 +149,15 @@ impl Buffers {
 
     /// A content as the editor takes it: without the byte order mark, where the editor hides it.
     pub fn for_editor(&self, target: &Target, content: &str) -> String {
-        match self.0.get(&target.path) {
-            Some(Shown::Text(shown)) if !shown.starts_with(BOM) => content.trim_start_matches(BOM).to_owned(),
+        match self.shown.get(&target.path) {
+            Some(Shown::Text(shown)) if !shown.is_empty() && !shown.starts_with(BOM) => {
+                content.trim_start_matches(BOM).to_owned()
+            }
             _ => content.to_owned(),
         }
     }
+}
+
+fn is_new(target: &Target) -> bool {
+    target.path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }

@@ -82,7 +82,7 @@ impl PreparedCall for Call {
 
     async fn preview(&mut self, editor: &Editor) -> Result<Vec<ToolContent>, ToolError> {
         let call = self.clone();
-        let buffers = Buffers::of(editor, &self.targets, &CancellationToken::new()).await?;
+        let buffers = Buffers::to_change(editor, &self.targets, &CancellationToken::new()).await?;
         let plan = blocking(move || call.plan(&buffers)).await?;
         self.shown = Some(plan.before);
         Ok(vec![plan.diff])

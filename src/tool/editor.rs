@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::saved::Saved;
 use crate::acp::{
     CreateElicitationRequest, CreateTerminalRequest, ElicitationAction, ElicitationContentValue,
     ElicitationFormMode, ElicitationMode, ElicitationSchema, ElicitationSessionScope, ElicitationUrlMode,
@@ -35,6 +36,8 @@ pub struct Editor {
     can: Abilities,
     /// One question to the user at a time.
     asking: Arc<Semaphore>,
+    /// What was saved of the files that it was asked for.
+    saved: Saved,
 }
 
 /// What the client shows of a file.
@@ -62,7 +65,8 @@ pub enum Elicited {
 impl Editor {
     /// The way to the client of a session. It is used for a call only; see [`Self::for_call`].
     pub fn new(client: Client, session: SessionId, can: Abilities) -> Self {
-        Self { client, session, call: ToolCallId::new(""), can, asking: Arc::new(Semaphore::new(1)) }
+        let asking = Arc::new(Semaphore::new(1));
+        Self { client, session, call: ToolCallId::new(""), can, asking, saved: Saved::default() }
     }
 
     /// Where nobody is.
@@ -82,7 +86,13 @@ impl Editor {
         self.can
     }
 
-    /// What the client shows of a file, whole (`fs/read_text_file`). A client that refuses does not know the file.
+    /// What was saved of the session's files when they were last seen here.
+    pub fn saved(&self) -> &Saved {
+        &self.saved
+    }
+
+    /// What the client shows of a file, whole (`fs/read_text_file`). Only the error "resource not found" (-32002) says
+    /// that the client does not know the file; any other says nothing about it.
     pub async fn shown(&self, path: &Path) -> Shown {
         if !self.can.reads {
             return Shown::Nothing;
@@ -90,8 +100,8 @@ impl Editor {
         let request = ReadTextFileRequest::new(self.session.clone(), path);
         match self.client.ask(request).within(READ).await {
             Ok(answer) => Shown::Text(answer.content),
-            Err(ClientError::Refused(why)) => {
-                tracing::debug!(why, path = %path.display(), "the client does not show a file");
+            Err(ClientError::NotFound(why)) => {
+                tracing::debug!(why, path = %path.display(), "the client does not know a file");
                 Shown::Nothing
             }
             Err(error) => Shown::Untold(error),

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::Terminal;
+use super::terminal::Left;
 use crate::gate::Permit;
 use crate::process::{Event, Exit, Process};
 
@@ -242,7 +243,8 @@ impl Task {
         }
         if let Some(terminal) = self.terminal.take() {
             // Before the permit goes: what is answered then holds for the terminal, too.
-            self.output.push(terminal.close(end.is_own()).await.as_bytes());
+            let text = terminal.close(end.left(), &permit.cancel).await;
+            self.output.push(text.as_bytes());
         }
         if end.confirmed {
             drop(permit);
@@ -328,6 +330,15 @@ impl End {
     /// Whether the command ran to an end of its own.
     pub fn is_own(&self) -> bool {
         self.why.is_none() && self.failure.is_none() && self.confirmed
+    }
+
+    /// What is left of the command.
+    fn left(&self) -> Left {
+        match (self.is_own(), self.confirmed) {
+            (true, _) => Left::Over,
+            (false, true) => Left::Ended,
+            (false, false) => Left::Unknown,
+        }
     }
 
     fn describe(&self, was_silent: bool) -> String {

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
 use super::shadow::report;
@@ -51,7 +52,7 @@ pub async fn change_text(
     plan: impl FnOnce(&Buffers, &[Option<Stamp>]) -> Result<Planned, ToolError> + Send + 'static,
 ) -> Result<ToolOutput, ToolError> {
     let RunContext { permit, known, changes: told, editor, .. } = context;
-    let buffers = Buffers::of(&editor, targets, &permit.cancel).await?;
+    let buffers = Buffers::to_change(&editor, targets, &permit.cancel).await?;
     if !editor.can().writes {
         return effect(permit, move |cancel| {
             let Planned { changes, output } = plan(&buffers, &known)?;
@@ -136,13 +137,70 @@ impl Saving {
         let name = self.workspace.display(&target);
         let text = String::from_utf8(content.clone()).map_err(|_| not_done(&name, &"it is not UTF-8"))?;
         let text = self.buffers.for_editor(&target, &text);
+        self.check(permit, planning, &target, &name).await?;
         let (workspace, place) = (self.workspace.clone(), target.clone());
-        let witness = blocking(move || Ok(workspace.make_way(&place)?)).await;
-        let witness = witness.map_err(|error| Trouble::NotDone(error.to_string()))?;
-        if permit.cancel.is_cancelled() {
-            return Err(Trouble::NotDone(format!("{name}: stopped before it was written")));
+        let way = blocking(move || Ok(workspace.make_way(&place)?)).await;
+        let way = way.map_err(|error| Trouble::NotDone(error.to_string()))?;
+        let written = self.write(permit, &target, &name, text).await;
+        let (is_done, is_known) = (written.is_ok(), !matches!(written, Err(Trouble::Unconfirmed(_))));
+        let uncovered = unsaved(&self.workspace, planning);
+        let saved = self.editor.saved().clone();
+        let looked = blocking(move || {
+            if !is_done && is_known {
+                way.take_back();
+            }
+            let is_saved = holds(&target, &content);
+            if is_saved {
+                saved.note(&target.path, &String::from_utf8_lossy(&content));
+            }
+            Ok((way.after(), is_saved))
+        });
+        if let Ok((mut done, is_saved)) = looked.await {
+            done.uncovered.extend(uncovered.filter(|_| !done.changed.is_empty()));
+            if !is_known {
+                done.uncovered.push(format!(
+                    "{name}: the editor was asked to write it and did not say whether it did: what it still writes cannot be undone."
+                ));
+            } else if is_done && !is_saved {
+                done.uncovered.push(format!(
+                    "{name}: the editor has taken a change and saved none, or another: what it saves later is undone there."
+                ));
+            }
+            report(&self.told, done);
         }
-        let mut open = self.editor.write(&target.path, text).map_err(|error| not_done(&name, &error))?;
+        written
+    }
+
+    /// Makes sure that a file still is what the change was planned on: while another one was written, the user may have typed.
+    async fn check(
+        &self,
+        permit: &Permit,
+        planning: &Planning,
+        target: &Target,
+        name: &str,
+    ) -> Result<(), Trouble> {
+        let stopped = || not_done(name, &"stopped before it was written");
+        if permit.cancel.is_cancelled() {
+            return Err(stopped());
+        }
+        let before = planning.before.as_deref().map_or(Stamp::Absent, Stamp::of);
+        let found = stamp(&self.editor, target, &permit.cancel).await;
+        // Cancelled, what was found is not what the editor shows.
+        if permit.cancel.is_cancelled() {
+            return Err(stopped());
+        }
+        match found.map_err(|error| Trouble::NotDone(error.to_string()))? {
+            found if found == before => Ok(()),
+            _ => Err(not_done(name, &"it has changed since the call began. Read it again")),
+        }
+    }
+
+    /// Asks the editor for the write, and waits for its answer.
+    async fn write(&self, permit: &Permit, target: &Target, name: &str, text: String) -> Result<(), Trouble> {
+        if permit.cancel.is_cancelled() {
+            return Err(not_done(name, &"stopped before it was written"));
+        }
+        let mut open = self.editor.write(&target.path, text).map_err(|error| not_done(name, &error))?;
         let answer = tokio::select! {
             biased;
             answer = open.answer() => answer,
@@ -151,52 +209,29 @@ impl Saving {
             }
             () = tokio::time::sleep(WRITE) => Err(ClientError::Late(WRITE)),
         };
-        drop(open);
-        let (answered, refused) = match answer {
-            Ok(_) => (true, None),
-            Err(ClientError::Refused(why)) => (true, Some(Trouble::NotDone(refusal(&name, &why)))),
-            Err(error) => {
-                let why = format!(
-                    "{name}: the editor was asked to write it, and whether it did is not known: {error}"
-                );
-                (false, Some(Trouble::Unconfirmed(why)))
+        match answer {
+            Ok(_) => Ok(()),
+            Err(error @ (ClientError::Refused(_) | ClientError::NotFound(_))) => {
+                Err(not_done(name, &format!("the editor refused to write it: {}", error.reason())))
             }
-        };
-        let uncovered = unsaved(&self.workspace, planning);
-        let looked = blocking(move || Ok((witness.after(), holds(&target, &content)))).await;
-        if let Ok((mut done, is_saved)) = looked {
-            done.uncovered.extend(uncovered.filter(|_| !done.changed.is_empty()));
-            if !answered {
-                done.uncovered.push(format!(
-                    "{name}: the editor was asked to write it and did not say whether it did: what it still writes cannot be undone."
-                ));
-            } else if refused.is_none() && !is_saved {
-                done.uncovered.push(format!(
-                    "{name}: the editor has taken a change and saved none, or another: what it saves later is undone there."
-                ));
-            }
-            report(&self.told, done);
+            Err(error) => Err(Trouble::Unconfirmed(format!(
+                "{name}: the editor was asked to write it, and whether it did is not known: {error}"
+            ))),
         }
-        refused.map_or(Ok(()), Err)
     }
 
-    /// Puts back what was written, if that may still be done, and says how it ended.
+    /// Puts back what was written, if that may still be done and it still is what was written, and says how it ended.
     async fn take_back(mut self, permit: Permit, why: String) -> ToolError {
         while let Some(planning) = self.done.pop() {
-            let Change::Write { target, .. } = &planning.change else { continue };
-            let change = match &planning.before {
-                Some(content) => {
-                    Change::Write { target: target.clone(), content: content.clone(), like: None }
+            let Change::Write { target, content, .. } = &planning.change else { continue };
+            let written = Some(content.clone());
+            let undone = match &planning.before {
+                Some(before) => {
+                    let change =
+                        Change::Write { target: target.clone(), content: before.clone(), like: None };
+                    self.send(&permit, &Planning { change, before: written, unsaved: false }).await.is_ok()
                 }
-                None => Change::Remove { target: target.clone() },
-            };
-            let back = Planning { change, before: None, unsaved: false };
-            let undone = if is_sent(&back.change) {
-                self.send(&permit, &back).await.is_ok()
-            } else {
-                let (workspace, cancel) = (self.workspace.clone(), permit.cancel.clone());
-                let undone = blocking(move || Ok(workspace.apply(&[back.change], &cancel)?)).await;
-                undone.map(|changes| report(&self.told, changes)).is_ok()
+                None => self.remove(&permit, target, content).await,
             };
             if !undone {
                 self.done.push(planning);
@@ -206,6 +241,18 @@ impl Saving {
         failed(&why, &self.names())
     }
 
+    /// Removes a file that was new. Says whether it is gone.
+    async fn remove(&self, permit: &Permit, target: &Target, content: &[u8]) -> bool {
+        let found = stamp(&self.editor, target, &permit.cancel).await;
+        if !found.is_ok_and(|found| found == Stamp::of(content)) {
+            return false;
+        }
+        let (workspace, cancel) = (self.workspace.clone(), permit.cancel.clone());
+        let change = Change::Remove { target: target.clone() };
+        let removed = blocking(move || Ok(workspace.apply(&[change], &cancel)?)).await;
+        removed.map(|changes| report(&self.told, changes)).is_ok()
+    }
+
     fn names(&self) -> Vec<String> {
         let name = |planning: &Planning| match &planning.change {
             Change::Write { target, .. } | Change::Remove { target } => self.workspace.display(target),
@@ -213,6 +260,13 @@ impl Saving {
         };
         self.done.iter().map(name).collect()
     }
+}
+
+/// What there is of a file now: as the editor shows it, else on the disk.
+async fn stamp(editor: &Editor, target: &Target, cancel: &CancellationToken) -> Result<Stamp, ToolError> {
+    let buffers = Buffers::to_change(editor, std::slice::from_ref(target), cancel).await?;
+    let target = target.clone();
+    blocking(move || buffers.stamp(&target)).await
 }
 
 /// What goes through the editor: the content of a file under its own name. What a file is called is the disk's.
@@ -232,13 +286,6 @@ fn unsaved(workspace: &Workspace, planning: &Planning) -> Option<String> {
     planning
         .unsaved
         .then(|| format!("{name} had changes in the editor that were not saved: undoing puts back what was."))
-}
-
-fn refusal(name: &str, why: &str) -> String {
-    // A client's error is JSON; its message is what a person would read.
-    let message = serde_json::from_str::<serde_json::Value>(why).ok();
-    let message = message.as_ref().and_then(|error| error["message"].as_str()).unwrap_or(why);
-    format!("{name}: the editor refused to write it: {message}")
 }
 
 fn not_done(name: &str, why: &dyn std::fmt::Display) -> Trouble {

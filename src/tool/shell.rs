@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::command_line::CommandLine;
-use super::content::fitting;
+use super::content::{fitting, visible};
 use super::job::{KEPT, Notes, Running};
 use super::shadow::{NOT_RUN, take_up, tell};
 use super::terminal::{Elsewhere, Terminal};
@@ -184,7 +184,7 @@ impl Start {
     /// Starts it in a terminal of the client's, where it has them and that is wanted; none: it is to be started here.
     ///
     /// # Errors
-    /// It may not run any more.
+    /// It may not run any more, or the client did not make a terminal for it.
     async fn in_terminal(
         &self,
         editor: &Editor,
@@ -199,6 +199,10 @@ impl Start {
         match Terminal::open(editor, meeting, self.line.trim(), KEPT, cancel).await {
             Ok((terminal, process)) => Ok(Some(Running { process, terminal: Some(terminal) })),
             Err(Elsewhere::Cancelled) => Err(ToolError::Failed(NOT_RUN.into())),
+            Err(Elsewhere::Refused(why)) => Err(ToolError::Failed(format!(
+                "The client did not make a terminal for it: {}. The command was not run.",
+                why.trim_end_matches('.')
+            ))),
             Err(Elsewhere::Unusable(why)) => {
                 tracing::warn!(why, "a command does not run in the client's terminal");
                 Ok(None)
@@ -291,20 +295,6 @@ impl PreparedCall for Call {
             }
         }
     }
-}
-
-/// The text with what a person could not see made visible: control characters, and those that turn the direction of
-/// text or have no width.
-fn visible(text: &str) -> String {
-    let is_unseen = |c: char| {
-        (c.is_control() && c != '\n' && c != '\t')
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-    };
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_unseen(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
-    }
-    shown
 }
 
 /// Shows what a command has written so far, at its pace, for ever.

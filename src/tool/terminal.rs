@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Editor;
-use super::content::clip;
+use super::content::{clip, visible};
 use crate::acp::{EnvVariable, TerminalId, WaitForTerminalExitResponse};
 use crate::client::{ClientError, Open};
 use crate::process::{Invitation, Meeting, Process};
@@ -36,12 +36,26 @@ pub struct Terminal {
     is_released: bool,
 }
 
+/// What is left of a command when its terminal is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing: it came to its own end.
+    Over,
+    /// Nothing: it was ended. Its terminal is killed, should the client think otherwise.
+    Ended,
+    /// Nobody vouches for it: its supervisor was killed.
+    Unknown,
+}
+
 /// Why a command does not run in a terminal.
 #[derive(Debug)]
 pub enum Elsewhere {
     /// It may not run any more.
     Cancelled,
-    /// The client cannot start it. Nothing has been run.
+    /// The client, or its user, did not make the terminal. Nothing has been run, and nothing is to be.
+    Refused(String),
+    /// There is a terminal, and this binary does not run in it, as where the client is on another machine. Nothing has been
+    /// run.
     Unusable(String),
 }
 
@@ -59,19 +73,18 @@ impl Terminal {
     ) -> Result<(Self, Process), Elsewhere> {
         let open = async {
             let terminal = Self::create(editor, meeting.invitation(), line, output).await;
-            let mut terminal = terminal.map_err(|error| Elsewhere::Unusable(error.to_string()))?;
+            let mut terminal = terminal.map_err(|error| Elsewhere::Refused(error.reason()))?;
             let process = tokio::select! {
                 process = meeting.arrived() => process.map_err(|error| error.to_string()),
-                _ = terminal.exited() => Err("it ended before it came here".to_owned()),
+                () = terminal.is_over() => Err("it ended before it came here".to_owned()),
+                () = tokio::time::sleep(START) => Err("it was not started in time".to_owned()),
             };
             Ok((terminal, process.map_err(Elsewhere::Unusable)?))
         };
         let (terminal, process) = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(Elsewhere::Cancelled),
-            opened = tokio::time::timeout(START, open) => {
-                opened.unwrap_or_else(|_| Err(Elsewhere::Unusable("it was not started in time".into())))?
-            }
+            opened = open => opened?,
         };
         editor.embed(&terminal.id);
         Ok((terminal, process))
@@ -86,7 +99,7 @@ impl Terminal {
         output: usize,
     ) -> Result<Self, ClientError> {
         let Invitation { program, argument, settings } = invitation;
-        let arguments = vec![argument.to_owned(), clip(line, SHOWN).into_owned()];
+        let arguments = vec![argument.to_owned(), clip(&visible(line), SHOWN).into_owned()];
         let settings: Vec<_> =
             settings.into_iter().map(|(name, value)| EnvVariable::new(name, value)).collect();
         let editor = editor.clone();
@@ -97,8 +110,9 @@ impl Terminal {
             let id = editor.create_terminal(fill, &program).await?;
             Ok(Self { editor, id, exit: None, is_released: false })
         };
+        let created = tokio::time::timeout(START, tokio::spawn(create)).await;
         // A task that is lost with the runtime is lost with the connection.
-        tokio::spawn(create).await.unwrap_or(Err(ClientError::Gone))
+        created.map_or(Err(ClientError::Late(START)), |created| created.unwrap_or(Err(ClientError::Gone)))
     }
 
     /// Waits until what was started in it is over. May be given up and asked again.
@@ -107,25 +121,59 @@ impl Terminal {
         exit.answer().await.map(|_| ())
     }
 
+    /// Waits until the client says that what was started in it is over.
+    async fn is_over(&mut self) {
+        if let Err(error) = self.exited().await {
+            tracing::debug!(%error, "a client does not say how a terminal ended");
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Its id.
     pub fn id(&self) -> &TerminalId {
         &self.id
     }
 
-    /// Takes what was written and releases it. `ended`: the command came to its own end; else it is killed first, should its
-    /// supervisor not have been able to. What could not be had is said in the text.
-    pub async fn close(mut self, ended: bool) -> String {
-        let bound = if ended { CLOSE } else { SOON };
-        if !ended && let Err(error) = self.editor.kill_terminal(&self.id, bound).await {
+    /// Takes what was written and releases it. What could not be had is said in the text. It hurries once `cancel` is
+    /// cancelled: a mode change may wait.
+    pub async fn close(mut self, left: Left, cancel: &CancellationToken) -> String {
+        let bound = if left == Left::Over { CLOSE } else { SOON };
+        let hurry = async || {
+            tokio::select! {
+                () = tokio::time::sleep(bound) => bound,
+                () = async { cancel.cancelled().await; tokio::time::sleep(SOON).await } => SOON,
+            }
+        };
+        if left == Left::Unknown {
+            // Whoever was started there ends what is left, unless it is killed before it has.
+            let _ = tokio::time::timeout(SOON, self.exited()).await;
+        }
+        if left != Left::Over
+            && let Err(error) = self.editor.kill_terminal(&self.id, bound).await
+        {
             tracing::debug!(%error, "a terminal was not killed");
         }
         // What it wrote last may still be on its way to the client.
-        let exit = tokio::time::timeout(bound, self.exited()).await;
-        let trouble = exit.unwrap_or(Err(ClientError::Late(bound))).err();
-        let output = self.editor.terminal_output(&self.id, bound).await;
+        let trouble = tokio::select! {
+            exit = self.exited() => exit.err(),
+            bound = hurry() => Some(ClientError::Late(bound)),
+        };
+        let output = tokio::select! {
+            output = self.editor.terminal_output(&self.id, CLOSE) => output,
+            bound = hurry() => Err(ClientError::Late(bound)),
+        };
         self.is_released = true;
-        if let Err(error) = self.editor.release_terminal(&self.id, bound).await {
-            tracing::warn!(%error, "the client has not said that it released a terminal");
+        let (editor, id) = (self.editor.clone(), self.id.clone());
+        // In a task of its own, which goes on: that the client is late does not take it back.
+        let release = tokio::spawn(async move {
+            if let Err(error) = editor.release_terminal(&id, CLOSE).await {
+                tracing::warn!(%error, "the client has not said that it released a terminal");
+            }
+        });
+        tokio::select! {
+            // It does not panic; what is lost with the runtime is lost with the connection.
+            _ = release => {}
+            _ = hurry() => {}
         }
         match output {
             Ok(output) => {

@@ -92,12 +92,9 @@ impl TextFile {
     }
 }
 
-/// Whether a regular file stands there that looks like text.
+/// Whether a regular file stands there that is text, in UTF-8.
 pub fn is_text(target: &Target) -> bool {
-    let Ok(mut open) = workspace::open(target) else { return false };
-    let mut head = Vec::new();
-    let read = open.file.by_ref().take(LOOK as u64).read_to_end(&mut head);
-    read.is_ok() && open.metadata.len() <= MAX_FILE && TextFile::decode(head).is_ok()
+    TextFile::read(target).is_ok_and(|file| !file.lossy)
 }
 
 /// Text with a byte order mark, if there is to be one.

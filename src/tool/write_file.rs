@@ -80,7 +80,7 @@ impl PreparedCall for Call {
 
     async fn preview(&mut self, editor: &Editor) -> Result<Vec<ToolContent>, ToolError> {
         let call = self.clone();
-        let buffers = Buffers::of(editor, &self.targets, &CancellationToken::new()).await?;
+        let buffers = Buffers::to_change(editor, &self.targets, &CancellationToken::new()).await?;
         let plan = blocking(move || call.plan(&buffers)).await?;
         self.shown = Some(plan.before);
         Ok(vec![plan.diff])
@@ -123,6 +123,7 @@ impl Call {
     fn plan(&self, buffers: &Buffers) -> Result<Plan, ToolError> {
         let path = self.targets[0].path.clone();
         if !path.exists() {
+            buffers.check_new(&self.targets[0])?;
             let diff = ToolContent::diff(&path, None, &self.content, 1);
             let bytes = self.content.clone().into_bytes();
             return Ok(Plan { before: Stamp::Absent, old: None, unsaved: false, bytes, diff });

@@ -10,7 +10,7 @@ use cap_std::fs::{Dir, OpenOptions, Permissions};
 use tokio_util::sync::CancellationToken;
 
 use super::witness::Witness;
-use super::{Changes, FileError, Workspace, open_parent};
+use super::{Changes, FileError, Way, Workspace, open_parent};
 use crate::permission::Target;
 
 /// One change to the file tree.
@@ -73,17 +73,17 @@ impl Workspace {
     }
 
     /// Makes way for somebody else who is to write a file: looks whether it could be written here, and makes the folders that
-    /// are missing. What it returns says later what has changed.
+    /// are missing. What it returns says later what has changed, or takes the folders back.
     ///
     /// # Errors
     /// As for [`Self::apply`]: it could not be written here either.
-    pub fn make_way(&self, target: &Target) -> Result<Witness, FileError> {
+    pub fn make_way(&self, target: &Target) -> Result<Way, FileError> {
         let change = Change::Write { target: target.clone(), content: Vec::new(), like: None };
-        let witness = Witness::before(self, &[change]);
-        let (dir, name) = open(target, true)?;
+        let way = Way::to(target, Witness::before(self, &[change]));
+        let (dir, name) = open(target, true).inspect_err(|_| way.take_back())?;
         let kind = Kind::Write { temporary: unused_name("tmp"), done: false };
         Step { dir, name, target: target.clone(), kind, backup: None }.look(false)?;
-        Ok(witness)
+        Ok(way)
     }
 }
 

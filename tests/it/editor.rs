@@ -273,3 +273,135 @@ async fn what_an_editor_takes_and_does_not_save_is_named_when_it_is_undone() {
     assert!(undone.contains("a.txt: the editor has taken a change"), "{undone}");
     guest.end().await;
 }
+
+#[tokio::test]
+async fn a_client_that_fails_to_read_is_not_one_that_does_not_know_the_file() {
+    let mut guest = Guest::new("code", all()).await;
+    guest.file("a.txt", "one\n", Some("one\nand an hour of work\n"));
+    let prompt = {
+        guest.answer_oddly("fs/read_text_file", Value::Null);
+        guest.begin(&[("edit_file", json!({ "path": "a.txt", "old_text": "one", "new_text": "1" }))]).await
+    };
+    let read = guest.until(|message| message["method"] == "fs/read_text_file").await.pop().unwrap();
+    let line = json!({ "jsonrpc": "2.0", "id": read["id"], "error": { "code": -32603, "message": "busy" } });
+    guest.harness.send_line(&line.to_string()).await;
+    guest.until_answer(prompt).await;
+    assert!(guest.told().ends_with("Nothing is changed."), "{}", guest.told());
+    let shown = guest.buffers[&guest.path("a.txt")].clone();
+    assert!(shown.contains("an hour of work"), "{shown}");
+    guest.buffers.clear();
+    assert_eq!(
+        guest.call("edit_file", edit("one", "1")).await,
+        "Edited a.txt: replaced once.",
+        "the control"
+    );
+    std::fs::write(guest.path("old"), b"caf\xe9").unwrap();
+    let asked = guest.count("fs/read_text_file");
+    guest.call("read_file", json!({ "path": "old" })).await;
+    assert_eq!(guest.count("fs/read_text_file"), asked, "what is no text is not asked for");
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn what_is_typed_while_another_file_is_written_is_not_lost() {
+    let mut guest = Guest::new("code", all()).await;
+    guest.file("a.txt", "one\n", Some("one\n"));
+    guest.file("b.txt", "two\n", Some("two\n"));
+    guest.answer_oddly("fs/write_text_file", Value::Null);
+    let patch =
+        "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+1\n--- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-two\n+2\n";
+    let prompt = guest.begin(&[("apply_patch", json!({ "patch": patch }))]).await;
+    let write = guest.until(|message| message["method"] == "fs/write_text_file").await.pop().unwrap();
+    // The editor takes its time (a formatter, a question of its own), and the user types.
+    guest.file("b.txt", "two\n", Some("two\nand an hour of work\n"));
+    let line = json!({ "jsonrpc": "2.0", "id": write["id"], "result": {} });
+    guest.harness.send_line(&line.to_string()).await;
+    guest.until_answer(prompt).await;
+    let shown = guest.buffers[&guest.path("b.txt")].clone();
+    guest.end().await;
+    assert!(shown.contains("an hour of work"), "{shown}");
+}
+
+#[tokio::test]
+async fn what_is_typed_before_a_patch_is_taken_back_is_not_lost() {
+    let mut guest = Guest::new("code", all()).await;
+    guest.file("a.txt", "one\n", Some("one\n"));
+    guest.file("b.txt", "two\n", Some("two\n"));
+    let patch =
+        "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+1\n--- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-two\n+2\n";
+    guest.answer_oddly("fs/write_text_file", json!({}));
+    guest.answer_oddly("fs/write_text_file", Value::Null);
+    let prompt = guest.begin(&[("apply_patch", json!({ "patch": patch }))]).await;
+    guest.until(|message| message["method"] == "fs/write_text_file").await;
+    let write = guest.until(|message| message["method"] == "fs/write_text_file").await.pop().unwrap();
+    assert_eq!(write["params"]["path"], json!(guest.path("b.txt")));
+    guest.file("a.txt", "1\n", Some("1\nand an hour of work\n"));
+    let line =
+        json!({ "jsonrpc": "2.0", "id": write["id"], "error": { "code": -32603, "message": "locked" } });
+    guest.harness.send_line(&line.to_string()).await;
+    guest.until_answer(prompt).await;
+    let shown = guest.buffers[&guest.path("a.txt")].clone();
+    guest.end().await;
+    assert!(shown.contains("an hour of work"), "{shown}");
+}
+
+#[tokio::test]
+async fn no_folder_is_made_after_the_mode_denies_it() {
+    let mut guest = Guest::new("code", all()).await;
+    guest.answer_oddly("fs/write_text_file", Value::Null);
+    let patch = "--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+x\n--- /dev/null\n+++ b/new/deep/b.txt\n@@ -0,0 +1 @@\n+x\n";
+    let prompt = guest.begin(&[("apply_patch", json!({ "patch": patch }))]).await;
+    let write = guest.until(|message| message["method"] == "fs/write_text_file").await.pop().unwrap();
+    assert!(!guest.path("new").exists(), "the control");
+    let params = json!({ "sessionId": guest.session, "modeId": "plan" });
+    let id = guest.harness.request("session/set_mode", params).await;
+    // The mode is recorded and the permit cancelled by then; the writer waits 1.8 s.
+    tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+    let line = json!({ "jsonrpc": "2.0", "id": write["id"], "result": {} });
+    guest.harness.send_line(&line.to_string()).await;
+    let (mut answered, mut ended) = (false, false);
+    guest
+        .until(|message| {
+            let is = |wanted: i64| message["id"] == wanted && message.get("method").is_none();
+            is(id) || is(prompt)
+        })
+        .await
+        .iter()
+        .for_each(|message| {
+            answered |= message["id"] == id && message.get("method").is_none();
+            ended |= message["id"] == prompt && message.get("method").is_none();
+        });
+    let rest = if answered { prompt } else { id };
+    guest.until_answer(rest).await;
+    let made = guest.path("new/deep").exists();
+    guest.end().await;
+    assert!(!made, "new/deep was made in plan mode");
+}
+
+#[tokio::test]
+async fn what_the_editor_refuses_leaves_no_folder() {
+    let mut guest = Guest::new("code", all()).await;
+    guest.answer_oddly("fs/write_text_file", json!("locked"));
+    let told = guest.call("write_file", json!({ "path": "new/deep/a.txt", "content": "x" })).await;
+    let made = guest.path("new").exists();
+    guest.end().await;
+    assert!(!made, "{told}");
+}
+
+#[tokio::test]
+async fn a_buffer_that_was_never_saved_is_not_overwritten() {
+    let mut guest = Guest::new("code", all()).await;
+    guest.buffers.insert(guest.path("new.txt"), "an hour of work\n".into());
+    let write = json!({ "path": "new.txt", "content": "x\n" });
+    let told = guest.call("write_file", write.clone()).await;
+    assert!(told.contains("a text of that name that is not saved"), "{told}");
+    let shown = guest.buffers[&guest.path("new.txt")].clone();
+    assert!(shown.contains("an hour"), "{shown}");
+    guest.buffers.clear();
+    let created = "Created new.txt (2 bytes).";
+    assert_eq!(guest.call("write_file", write.clone()).await, created, "the control");
+    std::fs::remove_file(guest.path("new.txt")).unwrap();
+    assert_eq!(guest.buffers[&guest.path("new.txt")], "x\n", "what was deleted is still shown");
+    assert_eq!(guest.call("write_file", write).await, created);
+    guest.end().await;
+}

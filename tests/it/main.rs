@@ -27,7 +27,6 @@ mod memories;
 mod plays;
 mod prefix;
 mod process;
-mod proofs_client;
 mod providers;
 mod questions;
 mod record;

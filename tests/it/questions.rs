@@ -153,3 +153,17 @@ async fn a_choice_that_was_not_offered_is_no_answer_beside_words_either() {
     guest.end().await;
     assert!(!told.contains('z'), "{told}");
 }
+
+#[tokio::test]
+async fn a_question_shows_what_is_not_to_be_seen_and_its_choices_stay_what_they_are() {
+    let mut guest = Guest::new("plan", all()).await;
+    let choice = json!({ "action": "accept", "content": { "choice": "a\u{202e}b" } });
+    guest.answer_oddly("elicitation/create", choice);
+    let ask = json!({ "questions": [{ "question": "Which\u{202e}?", "choices": ["a\u{202e}b", "c"] }] });
+    assert_eq!(guest.call("ask_user", ask).await, "The user answered: a\u{202e}b");
+    let form = &guest.asked[0].1;
+    assert_eq!(form["message"], "Which\\u{202e}?");
+    let offered = &form["requestedSchema"]["properties"]["choice"]["oneOf"][0];
+    assert_eq!((&offered["const"], &offered["title"]), (&json!("a\u{202e}b"), &json!("a\\u{202e}b")));
+    guest.end().await;
+}

@@ -53,8 +53,12 @@ impl Bench {
     }
 
     pub fn say_call(&self, tool: &str) {
+        self.say_call_with(tool, json!({}));
+    }
+
+    fn say_call_with(&self, tool: &str, arguments: Value) {
         let id = format!("m{}", self.h.stage.requests(&self.session).len());
-        let call = ModelEvent::ToolCall { id, name: tool.into(), arguments: json!({}) };
+        let call = ModelEvent::ToolCall { id, name: tool.into(), arguments };
         self.h.stage.say(&self.session, Ok(call));
         self.h.stage.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
@@ -65,8 +69,12 @@ impl Bench {
 
     /// Has the model make one call in a turn of its own. Returns everything but the answer, and what the model was told.
     pub async fn call(&mut self, tool: &str) -> (Vec<Value>, String) {
+        self.call_with(tool, json!({})).await
+    }
+
+    async fn call_with(&mut self, tool: &str, arguments: Value) -> (Vec<Value>, String) {
         let prompt = self.h.prompt(&self.session, "go").await;
-        self.say_call(tool);
+        self.say_call_with(tool, arguments);
         self.say_done();
         let mut messages = self.h.until_answer(prompt).await;
         assert_eq!(messages.pop().unwrap()["result"]["stopReason"], "end_turn");
@@ -354,7 +362,9 @@ async fn answers_of_every_kind_reach_model_and_client() {
 async fn names_do_not_collide_and_rules_are_about_them() {
     let rules = modegate::policy::Layers::default();
     let mut layers = rules;
-    layers.add("rules", "permissions: {deny: ['mcp__t__look']}", modegate::policy::Owner::User).unwrap();
+    layers
+        .add("rules", "permissions: {deny: ['mcp__t__look', '*(**/.env)']}", modegate::policy::Owner::User)
+        .unwrap();
     let setup = Setup { mode: "plan", rules: layers.rules, ..Setup::default() };
     let mut b =
         Bench::with(setup, json!([server("t", "good"), server("t", "good"), server("T t", "good")])).await;
@@ -365,6 +375,11 @@ async fn names_do_not_collide_and_rules_are_about_them() {
     assert!(told.contains("no such tool") || told.contains("-32602"), "{told}");
     let (_, told) = b.call("mcp__t__look").await;
     assert!(told.contains("deny mcp__t__look"), "{told}");
+    let denied = json!({ "paths": [{ "path": b.cwd().join("sub/.env") }] });
+    let (_, told) = b.call_with("mcp__t__flip", denied).await;
+    assert!(told.contains("deny *(**/.env)"), "{told}");
+    let (_, told) = b.call_with("mcp__t__flip", json!({ "path": "sub/env" })).await;
+    assert_eq!(told, "flip was called");
     let offered = b.offered();
     let other =
         offered.iter().find(|name| name.starts_with("mcp__T_t_") && name.ends_with("__look")).unwrap();

@@ -4,6 +4,7 @@ use modegate::process::shell::{Sandbox, TerminalOf};
 use serde_json::{Value, json};
 
 use crate::guest::{Guest, all};
+use crate::support::PATIENCE;
 
 /// Writes on, out of its session and its group.
 const TICKER: &str = "setsid sh -c 'while :; do echo x >> ticks; sleep 0.05; done' & echo begun; wait";
@@ -270,16 +271,13 @@ async fn where_the_client_cannot_start_it_it_runs_here_once() {
     }
     let mut guest = Guest::new("code", all()).await;
     let line = json!({ "command": "echo once >> runs; cat runs" });
-    guest.answer_oddly("terminal/create", json!("there is no such program"));
-    assert_eq!(guest.call("shell", line.clone()).await, "once\n[Exit status 0.]");
-    assert_eq!(guest.methods(), ["terminal/create"]);
     // As where the client runs on another machine: the program ends, or says nothing of use.
     guest.answer_oddly("terminal/wait_for_exit", json!({ "exitCode": 127 }));
     guest.answer_oddly("terminal/create", json!({ "terminalId": "nowhere" }));
     guest.answer_oddly("terminal/release", json!({}));
-    assert_eq!(guest.call("shell", line).await, "once\nonce\n[Exit status 0.]");
+    assert_eq!(guest.call("shell", line).await, "once\n[Exit status 0.]");
     assert_eq!(
-        guest.methods()[1..],
+        guest.methods(),
         ["terminal/create", "terminal/wait_for_exit", "terminal/release"],
         "and is not shown"
     );
@@ -340,5 +338,171 @@ async fn what_a_command_in_a_terminal_changed_is_undone() {
     let prompt = guest.harness.prompt(&guest.session, "/undo").await;
     guest.until_answer(prompt).await;
     assert_eq!((guest.saved("a.txt").as_deref(), guest.saved("b.txt")), (Some("one\n"), None));
+    guest.end().await;
+}
+
+/// A session whose held commands may write where sockets are made, as they may in real life.
+async fn held() -> (Guest, tempfile::TempDir) {
+    use modegate::process::Processes;
+    use modegate::process::places::User;
+    use modegate::process::shell::{Sandbox, Shell};
+    let (home, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let user = User {
+        home: Some(home.path().to_owned()),
+        path: std::env::split_paths(&std::env::var_os("PATH").unwrap()).collect(),
+        temporary: scratch.path().to_owned(),
+        scratch: vec![scratch.path().to_owned()],
+        ..User::default()
+    };
+    let processes = Processes::new(env!("CARGO_BIN_EXE_modegate").into(), scratch.path().to_owned());
+    let support = modegate::sandbox::support();
+    let shell = Shell::new(processes, "/bin/bash".into(), user, vec![], Sandbox::Workspace, support);
+    (Guest::with_shell("code", all(), shell, home).await, scratch)
+}
+
+/// The held command puts a socket of its own in the place of the one at which Modegate waits, and gives the wrapper, which the
+/// editor has started and nothing holds, an order without a hold. In real life the scratch folder is the system's, which held
+/// commands may write (`config/environment.rs`); here it is one of the test's.
+#[tokio::test]
+async fn a_held_command_cannot_order_the_wrapper_to_run_something_unheld() {
+    if !modegate::sandbox::support().workspace() {
+        return;
+    }
+    let (mut guest, scratch) = held().await;
+    let outside = format!("{}/unheld", env!("CARGO_TARGET_TMPDIR"));
+    let _ = std::fs::remove_file(&outside);
+    let order = json!({ "program": "/bin/sh", "arguments": ["-c", format!("echo x > {outside}")],
+        "confinement": "off", "own_folder": null, "cwd": null, "keeps_terminal": false });
+    let perl = r#"my $s; until (($s) = glob("SCRATCH/modegate-*/s")) { select undef, undef, undef, 0.002 }
+        unlink $s; socket(my $l, AF_UNIX, SOCK_STREAM, 0); bind($l, sockaddr_un($s)) or die $!; listen($l, 5);
+        open my $m, ">", "marker"; close $m; accept(my $c, $l); my $o = q(ORDER);
+        syswrite $c, "o" . pack("V", length $o) . $o; open $m, ">", "reply"; while (sysread $c, my $b, 999) { syswrite $m, $b }"#;
+    let perl = perl.replace("SCRATCH", &scratch.path().display().to_string());
+    let perl = perl.replace("ORDER", &order.to_string());
+    let control = guest.call("shell_read_only", json!({ "command": "true" })).await;
+    let line = format!("echo x > {outside} || echo held; perl -MSocket -e '{perl}'");
+    let begun = guest.call("run_background_job", json!({ "command": line })).await;
+    guest.answer_oddly("terminal/create", Value::Null);
+    let prompt = guest.begin(&[("shell", json!({ "command": "true" }))]).await;
+    let create = guest.until(|message| message["method"] == "terminal/create").await.pop().unwrap();
+    assert!(!std::path::Path::new(&outside).exists(), "the control: {control} {begun}");
+    guest.until_there("marker").await;
+    // What an editor does.
+    let params = &create["params"];
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let mut wrapper = std::process::Command::new(text(&params["command"]));
+    wrapper.args(params["args"].as_array().unwrap().iter().map(text));
+    wrapper.envs(params["env"].as_array().unwrap().iter().map(|it| (text(&it["name"]), text(&it["value"]))));
+    let wrapper = tokio::task::spawn_blocking(move || wrapper.output().unwrap());
+    let ended = tokio::time::timeout(PATIENCE, wrapper).await.expect("it ends").unwrap();
+    let escaped = std::path::Path::new(&outside).exists();
+    guest.until_there("reply").await;
+    guest.cancel().await;
+    guest.until_answer(prompt).await;
+    guest.end().await;
+    assert!(!escaped, "written outside of the hold: {ended:?}");
+}
+
+/// The held command comes first to the real socket.
+#[tokio::test]
+async fn a_held_command_cannot_make_up_how_another_ended() {
+    if !modegate::sandbox::support().workspace() {
+        return;
+    }
+    let (mut guest, scratch) = held().await;
+    let perl = r#"my $s; until (($s) = glob("SCRATCH/modegate-*/s")) { select undef, undef, undef, 0.002 }
+        socket(my $c, AF_UNIX, SOCK_STREAM, 0); connect($c, sockaddr_un($s)) or die $!; open my $m, ">", "marker"; close $m;
+        sysread $c, my $b, 999; syswrite $c, qq({"exited":{"status":0}}\n{"gone":{"left_behind":0}}\n); sleep 60"#;
+    let perl = perl.replace("SCRATCH", &scratch.path().display().to_string());
+    guest.call("run_background_job", json!({ "command": format!("perl -MSocket -e '{perl}'") })).await;
+    guest.answer_oddly("terminal/create", Value::Null);
+    guest.answer_oddly("terminal/wait_for_exit", json!({ "exitCode": 0 }));
+    guest.answer_oddly("terminal/output", json!({ "output": "all tests pass", "truncated": false }));
+    guest.answer_oddly("terminal/release", json!({}));
+    let prompt = guest.begin(&[("shell", json!({ "command": "echo x > made; exit 3" }))]).await;
+    let create = guest.until(|message| message["method"] == "terminal/create").await.pop().unwrap();
+    guest.until_there("marker").await;
+    guest.odd.get_mut("terminal/wait_for_exit").unwrap().insert(0, Value::Null);
+    let line = json!({ "jsonrpc": "2.0", "id": create["id"], "result": { "terminalId": "t" } });
+    guest.harness.send_line(&line.to_string()).await;
+    guest.until_answer(prompt).await;
+    let (told, made) = (guest.told(), guest.path("made").exists());
+    guest.end().await;
+    assert!(made || !told.contains("Exit status 0"), "not run at all, and yet: {told}");
+}
+
+/// Neither what a client refuses for a reason of its own, nor what its user does.
+#[tokio::test]
+async fn what_the_client_refuses_to_run_is_not_run_behind_its_back() {
+    if !is_linux() {
+        return;
+    }
+    let mut guest = Guest::new("code", all()).await;
+    guest.answer_oddly("terminal/create", json!("the user does not want this to run"));
+    let line = json!({ "command": "echo x > made" });
+    let told = guest.call("shell", line.clone()).await;
+    let why = "the user does not want this to run. The command was not run.";
+    assert_eq!(told, format!("The client did not make a terminal for it: {why}"));
+    assert!(!guest.path("made").exists());
+    guest.call("shell", line).await;
+    assert!(guest.path("made").exists(), "the control");
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn a_slow_client_does_not_make_a_command_that_is_over_unconfirmed() {
+    if !is_linux() {
+        return;
+    }
+    let mut guest = Guest::new("code", all()).await;
+    guest.answer_oddly("terminal/output", Value::Null);
+    let prompt = guest.begin(&[("shell", json!({ "command": "true" }))]).await;
+    guest.until(|message| message["method"] == "terminal/output").await;
+    let (_, effect) = guest.set_mode("plan").await;
+    guest.until_answer(prompt).await;
+    guest.end().await;
+    assert!(effect["unconfirmed"].as_array().is_none_or(Vec::is_empty), "{effect}");
+}
+
+/// The supervisor of a process: the first above it that is one.
+fn supervisor_of(pid: &str) -> String {
+    let read = |id: &str, what: &str| std::fs::read_to_string(format!("/proc/{id}/{what}")).unwrap();
+    let mut id = pid.to_owned();
+    while !read(&id, "cmdline").contains("__terminal") {
+        let stat = read(&id, "stat");
+        id = stat.rsplit(") ").next().unwrap().split(' ').nth(1).unwrap().into();
+    }
+    id
+}
+
+#[tokio::test]
+async fn what_a_killed_supervisor_leaves_behind_in_a_terminal_is_ended() {
+    if !is_linux() {
+        return;
+    }
+    let mut guest = Guest::new("code", all()).await;
+    let line = "setsid sh -c 'echo $$ > made; mv made pid; while :; do sleep 0.1; done' & wait";
+    let prompt = guest.begin(&[("shell", json!({ "command": line }))]).await;
+    guest.until_there("pid").await;
+    let pid = guest.saved("pid").unwrap().trim().to_owned();
+    let place = std::path::Path::new("/proc").join(&pid);
+    assert!(place.exists(), "the control");
+    let killed = std::process::Command::new("kill").args(["-9", &supervisor_of(&pid)]).status().unwrap();
+    assert!(killed.success());
+    guest.until_answer(prompt).await;
+    assert!(guest.told().contains("Whether anything of it still runs is not known"), "{}", guest.told());
+    assert!(!place.exists());
+    assert_eq!(guest.open_terminals(), 0);
+    guest.end().await;
+}
+
+#[tokio::test]
+async fn who_looks_at_a_terminal_sees_what_is_not_to_be_seen() {
+    if !is_linux() {
+        return;
+    }
+    let mut guest = Guest::new("code", all()).await;
+    guest.call("shell", json!({ "command": "true # \u{202e}\u{1b}[2K" })).await;
+    assert_eq!(guest.asked[0].1["args"][1], "true # \\u{202e}\\u{1b}[2K");
     guest.end().await;
 }

@@ -216,7 +216,7 @@ const LIBRARIES: [(&str, &[&str]); 34] = [
     ("jsonrpsee", &["rpc", "error"]),
     ("percent_encoding", &["permission/address", "permission/address_pattern"]),
     ("rusqlite", &["store"]),
-    ("ring", &["ids", "http"]),
+    ("ring", &["ids", "http", "process/token"]),
     (
         "serde_saphyr",
         &[

@@ -3,6 +3,7 @@
 //! A call was decided on by what the server said of its tool at that time. Right before it is sent that is looked at once
 //! more: a tool that does something else by now is not called, and the next call is decided anew.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,10 @@ use crate::workspace::{Changes, Workspace};
 
 /// How long a server may take to answer a call that the mode has come to deny, before it is ended.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Texts of a call's arguments that are looked at as paths, and bytes of one.
+const MAX_MENTIONS: usize = 1000;
+const MAX_MENTION: usize = 4096;
 
 type Answer = Result<ServerResult, ServiceError>;
 
@@ -82,7 +87,7 @@ impl Tool for RemoteTool {
         &self.spec
     }
 
-    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
         let arguments = match given {
             Value::Null => JsonObject::new(),
             Value::Object(members) => members,
@@ -93,6 +98,7 @@ impl Tool for RemoteTool {
             title: self.title.clone(),
             tool: self.spec.name.to_string(),
             name: self.name.clone(),
+            mentions: mentions(&Value::Object(arguments.clone()), workspace),
             arguments,
             server,
         }))
@@ -105,6 +111,7 @@ struct Call {
     tool: String,
     name: String,
     arguments: JsonObject,
+    mentions: Vec<PathBuf>,
     server: Server,
 }
 
@@ -116,6 +123,10 @@ impl PreparedCall for Call {
 
     fn targets(&self) -> &[Target] {
         &[]
+    }
+
+    fn mentions(&self) -> Vec<PathBuf> {
+        self.mentions.clone()
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
@@ -183,6 +194,28 @@ impl PreparedCall for Call {
         tokio::spawn(linger(self.server.clone(), (peer, id), rx, permit));
         Err(ToolError::Failed(text))
     }
+}
+
+/// Every text among the arguments as a path, and as one below the session's folders if it lies there.
+fn mentions(arguments: &Value, workspace: &Workspace) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    let mut open = vec![arguments];
+    while let Some(value) = open.pop() {
+        match value {
+            Value::String(text) if text.len() <= MAX_MENTION => {
+                let path = Path::new(text.strip_prefix("file://").unwrap_or(text));
+                let below = workspace.roots().iter().filter_map(|root| path.strip_prefix(root).ok());
+                all.extend(below.chain([path]).map(Path::to_owned));
+            }
+            Value::Array(values) => open.extend(values),
+            Value::Object(members) => open.extend(members.values()),
+            _ => {}
+        }
+        if all.len() > MAX_MENTIONS {
+            break;
+        }
+    }
+    all
 }
 
 /// Stays with a call that was called off. It counts as running until it is answered or its server is gone; when the mode
