@@ -247,9 +247,19 @@ async fn a_server_that_is_broken_is_said_and_the_others_work() {
     ]);
     let setup = Setup { mode: "plan", patience: Some(Duration::from_secs(3)), ..Setup::default() };
     let mut b = Bench::with(setup, servers).await;
-    let (messages, told) = b.call("mcp__good__look").await;
+    let mut said = texts(&b.talk().await);
+    // On a busy machine they take longer; what they come to is then told with a later turn.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let is_there = |offered: &[String], name: &str| offered.iter().any(|tool| tool == name);
+    while !["gone", "missing", "far"].iter().all(|name| said.contains(&format!("\"{name}\" cannot")))
+        || !["mcp__good__look", "mcp__garbage__look"].iter().all(|tool| is_there(&b.offered(), tool))
+    {
+        assert!(Instant::now() < deadline, "{said}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        said += &texts(&b.talk().await);
+    }
+    let (_, told) = b.call("mcp__good__look").await;
     assert!(told.contains("content of a"), "{told}");
-    let said = texts(&messages);
     assert!(said.contains("SSE is a transport of older times"), "{said}");
     assert!(
         said.contains(
@@ -260,7 +270,6 @@ async fn a_server_that_is_broken_is_said_and_the_others_work() {
     assert!(said.contains("\"missing\" cannot be used: /does/not/exist cannot be run"), "{said}");
     assert!(said.contains("\"far\" cannot be used: it cannot be reached"), "{said}");
     assert!(!said.contains("hidden-value"), "{said}");
-    assert!(b.offered().contains(&"mcp__garbage__look".to_owned()));
     let (_, told) = b.call("mcp__garbage__look").await;
     assert!(told.contains("content of a"), "{told}");
     let said = b.slash("/mcp").await;
@@ -270,10 +279,8 @@ async fn a_server_that_is_broken_is_said_and_the_others_work() {
         assert!(said.contains(line), "{said}");
     }
     let request = format!("{:?}", b.h.stage.requests(&b.session)[0].messages.last());
-    assert!(
-        request.contains("still starting; their tools come with a later request: hanging, flooding, torrent"),
-        "{request}"
-    );
+    assert!(request.contains("still starting; their tools come with a later request:"), "{request}");
+    assert!(request.contains("hanging, flooding, torrent"), "{request}");
     b.h.end().await;
 }
 
