@@ -64,9 +64,7 @@ impl Actor {
 
     /// What the model is to know of servers that are not there yet.
     pub(super) fn servers_starting(&self) -> Option<String> {
-        let standing = self.shared.tools.servers().standing();
-        let late: Vec<String> =
-            standing.into_iter().filter(|it| it.phase == Phase::Starting).map(|it| it.name).collect();
+        let late = self.shared.tools.servers().starting();
         let text = "These MCP servers are still starting; their tools come with a later request:";
         (!late.is_empty()).then(|| format!("{text} {}.", late.join(", ")))
     }

@@ -102,6 +102,12 @@ impl Servers {
         self.0.iter().map(standing).collect()
     }
 
+    /// Those that are being started.
+    pub fn starting(&self) -> Vec<&str> {
+        let starting = self.0.iter().filter(|server| server.state().phase == Phase::Starting);
+        starting.map(|server| server.entry.name.as_str()).collect()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -260,6 +260,7 @@ async fn a_server_that_is_broken_is_said_and_the_others_work() {
     }
     let (_, told) = b.call("mcp__good__look").await;
     assert!(told.contains("content of a"), "{told}");
+    assert!(said.contains("Still starting: hanging, flooding, torrent. Their tools come later"), "{said}");
     assert!(said.contains("SSE is a transport of older times"), "{said}");
     assert!(
         said.contains(
