@@ -132,15 +132,17 @@ fn encoded_char(c: char) -> usize {
 /// The text with what a person could not see made visible: control characters, and those that turn the direction of
 /// text or have no width.
 pub fn visible(text: &str) -> String {
-    let is_unseen = |c: char| {
-        (c.is_control() && c != '\n' && c != '\t')
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-    };
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_unseen(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+        if is_unseen(c) && c != '\n' && c != '\t' { shown.extend(c.escape_unicode()) } else { shown.push(c) }
     }
     shown
+}
+
+/// Whether a person could not see a character, or would see others in another order because of it.
+pub fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 #[cfg(test)]

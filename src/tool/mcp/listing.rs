@@ -13,6 +13,7 @@ use crate::permission::Effect;
 use crate::permission::hints::{self, Hints, Trust};
 use crate::server::Entry;
 use crate::tool::Tool;
+use crate::tool::content::is_unseen;
 
 /// Tools of one server.
 pub const MAX_TOOLS: usize = 500;
@@ -137,11 +138,8 @@ impl Listing {
 
 /// A text of a server's on one line, without what a reader could not see or a terminal would obey, and not too long.
 pub fn plain(text: &str, most: usize) -> String {
-    let is_seen = |c: &char| {
-        !c.is_control()
-            && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-    };
-    text.chars().map(|c| if c == '\n' { ' ' } else { c }).filter(is_seen).take(most).collect()
+    let line = text.chars().map(|c| if c == '\n' { ' ' } else { c });
+    line.filter(|c| !is_unseen(*c)).take(most).collect()
 }
 
 /// A folder as an address.
