@@ -19,7 +19,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::listing::plain;
 use super::question::{self, Question};
-use super::sampling::{Sampled, Sampling};
+use super::sampling::Sampling;
 use super::secrets::Secrets;
 use super::server::ServerEvent;
 use crate::client::Abilities;
@@ -48,6 +48,28 @@ pub struct Handler {
     pub events: mpsc::UnboundedSender<ServerEvent>,
 }
 
+impl Handler {
+    /// Puts to the session what the server wants, and waits for what it gets, or until the server does not want it any more.
+    async fn decided<T>(
+        &self,
+        wish: ServerEvent,
+        answer: oneshot::Receiver<Result<T, String>>,
+        context: &RequestContext<RoleClient>,
+    ) -> Result<T, ErrorData> {
+        let gone = || refused("the session is over".into());
+        self.events.send(wish).map_err(|_| gone())?;
+        tokio::select! {
+            () = context.ct.cancelled() => Err(refused("it was cancelled".into())),
+            answer = answer => answer.map_err(|_| gone())?.map_err(refused),
+        }
+    }
+}
+
+/// A server does not get what it wants; why.
+fn refused(why: String) -> ErrorData {
+    ErrorData::invalid_request(why, None)
+}
+
 impl rmcp::ClientHandler for Handler {
     fn get_info(&self) -> ClientConfig {
         let mut capabilities = ClientCapabilities::default();
@@ -73,16 +95,10 @@ impl rmcp::ClientHandler for Handler {
         wanted: CreateMessageRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<CreateMessageResult, ErrorData> {
-        let refused = |why: String| ErrorData::invalid_request(why, None);
         let (reply, answer) = oneshot::channel();
         let sampling = Sampling::read(&self.server, &self.part, wanted, reply).map_err(refused)?;
-        let gone = || refused("the session is over".into());
-        self.events.send(ServerEvent::Wants(sampling)).map_err(|_| gone())?;
-        let answer = tokio::select! {
-            () = context.ct.cancelled() => return Err(refused("it was cancelled".into())),
-            answer = answer => answer.map_err(|_| gone())?,
-        };
-        answer.map(Sampled::into_result).map_err(refused)
+        let answer = self.decided(ServerEvent::Wants(sampling), answer, &context);
+        Ok(answer.await?.into_result())
     }
 
     async fn create_elicitation(
@@ -90,16 +106,10 @@ impl rmcp::ClientHandler for Handler {
         wanted: ElicitRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        let refused = |why: String| ErrorData::invalid_request(why, None);
         let (reply, answer) = oneshot::channel();
         let question = Question::read(&self.server, &self.part, wanted, reply).map_err(refused)?;
-        let gone = || refused("the session is over".into());
-        self.events.send(ServerEvent::Asks(question)).map_err(|_| gone())?;
-        let answer = tokio::select! {
-            () = context.ct.cancelled() => return Err(refused("it was cancelled".into())),
-            answer = answer => answer.map_err(|_| gone())?,
-        };
-        answer.map(question::into_result).map_err(refused)
+        let answer = self.decided(ServerEvent::Asks(question), answer, &context);
+        Ok(question::into_result(answer.await?))
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

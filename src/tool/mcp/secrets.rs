@@ -31,7 +31,7 @@ impl Secrets {
     /// A text without them.
     pub fn take_out(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        for secret in self.0.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty()) {
+        for secret in self.0.iter().map(ExposeSecret::expose_secret) {
             if text.contains(secret) {
                 text = text.replace(secret, "***");
             }

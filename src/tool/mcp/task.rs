@@ -211,10 +211,7 @@ impl Task {
                     return self.end(told, program.as_ref()).await;
                 }
                 () = hearing.deaf() => {
-                    self.is_unsure |= match &program {
-                        Some(program) => !program.end().await,
-                        None => true,
-                    };
+                    self.put_down(program.as_ref()).await;
                     return Ending::Over("it does not read what it is sent".into());
                 }
                 _ = &mut waiting => {
@@ -238,10 +235,7 @@ impl Task {
                         Ok(listing) => self.take_up(listing),
                         Err(why) => {
                             // What its tools do is not known any more.
-                            self.is_unsure |= match &program {
-                                Some(program) => !program.end().await,
-                                None => true,
-                            };
+                            self.put_down(program.as_ref()).await;
                             return Ending::Over(format!("it does not say what its tools are: {why}"));
                         }
                     }
@@ -250,13 +244,18 @@ impl Task {
         }
     }
 
+    /// Ends what there is to end; what runs elsewhere is not known to have ended.
+    async fn put_down(&mut self, program: Option<&Program>) {
+        self.is_unsure |= match program {
+            Some(program) => !program.end().await,
+            None => true,
+        };
+    }
+
     async fn end(&mut self, told: Told, program: Option<&Program>) -> Ending {
         match told {
             Told::End(reply) => {
-                self.is_unsure |= match program {
-                    Some(program) => !program.end().await,
-                    None => true,
-                };
+                self.put_down(program).await;
                 // Whoever wanted it may have stopped waiting.
                 let _ = reply.send(!self.is_unsure);
                 Ending::Ended
