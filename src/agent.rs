@@ -18,6 +18,7 @@ use crate::error::AgentError;
 use crate::mode::Modes;
 use crate::model::catalogue::Catalogue;
 use crate::permission::rules::Rules;
+use crate::roster::Agents;
 use crate::server::ServerDefinition;
 use crate::session::user_command::UserCommand;
 use crate::session::{Definitions, SessionHandle, Shared};
@@ -40,6 +41,8 @@ pub struct Policy {
     pub modes: Arc<Modes>,
     /// The rules.
     pub rules: Arc<Rules>,
+    /// The agents.
+    pub agents: Arc<Agents>,
     /// The servers that the user wrote, by name.
     pub servers: BTreeMap<String, ServerDefinition>,
     /// The commands that users wrote.
@@ -62,6 +65,15 @@ pub struct Surroundings {
     pub binary: Option<PathBuf>,
 }
 
+/// What the command line says of sessions for which nothing else is asked.
+#[derive(Debug, Clone, Default)]
+pub struct First {
+    /// Their mode.
+    pub mode: Option<SessionModeId>,
+    /// Their agent.
+    pub agent: Option<String>,
+}
+
 /// How long sessions may take to stop when the agent is closed.
 const CLOSE: Duration = Duration::from_secs(3);
 
@@ -70,8 +82,7 @@ pub struct Agent {
     shared: Shared,
     surroundings: Surroundings,
     client: Client,
-    /// The mode of a session for which none is asked, if the command line says so.
-    default_mode: Option<SessionModeId>,
+    first: First,
     registry: SharedRegistry,
     /// The client takes updates about compactions.
     compactions: AtomicBool,
@@ -79,17 +90,12 @@ pub struct Agent {
 
 impl Agent {
     /// An agent without sessions.
-    pub fn new(
-        shared: Shared,
-        surroundings: Surroundings,
-        client: Client,
-        default_mode: Option<SessionModeId>,
-    ) -> Self {
+    pub fn new(shared: Shared, surroundings: Surroundings, client: Client, first: First) -> Self {
         Self {
             shared,
             surroundings,
             client,
-            default_mode,
+            first,
             registry: SharedRegistry::default(),
             compactions: AtomicBool::new(false),
         }
@@ -140,7 +146,12 @@ impl Agent {
             return Err(AgentError::invalid_params(message, json!({ "problems": policy.problems })));
         }
         session
-            .reload(Definitions { modes: policy.modes, rules: policy.rules, commands: policy.commands })
+            .reload(Definitions {
+                modes: policy.modes,
+                rules: policy.rules,
+                agents: policy.agents,
+                commands: policy.commands,
+            })
             .await
     }
 

@@ -5,12 +5,12 @@
 //! and what it cannot is said in `docs/security.md`.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::chain::{self, Head};
 use crate::ids::hash;
-use crate::mode::Mode;
 use crate::mode::definition::ModeDefinition;
-use crate::permission::rules::{RuleTexts, Rules};
+use crate::permission::rules::RuleTexts;
 use crate::permission::{self, Ceilings, Effect, Grants, Verdict};
 use crate::store::entry::{Consent, Entry};
 use crate::store::evidence::{Evidence, ShownCall};
@@ -83,13 +83,7 @@ struct Audit<'a> {
     /// The denials in the chain.
     denied: Vec<(String, String)>,
     /// What calls were decided under, by the hash of its text.
-    parsed: HashMap<String, Result<Under, String>>,
-}
-
-/// What a call was decided under.
-struct Under {
-    modes: Vec<Mode>,
-    rules: Vec<Rules>,
+    parsed: HashMap<String, Result<Ceilings, String>>,
 }
 
 impl Audit<'_> {
@@ -159,7 +153,7 @@ impl Audit<'_> {
                 None => self.found(format!("entry {number}: an answer that covers nothing known")),
             },
             Entry::Call { .. } => self.call(number, entry),
-            Entry::Undo { .. } | Entry::Hint { .. } => {}
+            Entry::Undo { .. } | Entry::Hint { .. } | Entry::Delegate { .. } | Entry::Agent { .. } => {}
         }
     }
 
@@ -179,14 +173,13 @@ impl Audit<'_> {
         }
         let verdict = match &self.parsed[under] {
             Err(reason) => Err(reason.clone()),
-            Ok(Under { modes, rules }) => {
-                let ceilings = Ceilings { modes: modes.iter().collect(), rules: rules.iter().collect() };
+            Ok(ceilings) => {
                 let facts = facts.to_call(&self.evidence.session.cwd);
                 let none = Grants::default();
                 let remembered = if *consent == Consent::Remembered { &self.grants } else { &none };
                 Ok((
-                    permission::decide(&ceilings, remembered, &facts),
-                    modes.first().map(|mode| mode.id.clone()),
+                    permission::decide(ceilings, remembered, &facts),
+                    ceilings.modes.first().map(|mode| mode.id.clone()),
                 ))
             }
         };
@@ -264,8 +257,8 @@ impl Audit<'_> {
 }
 
 /// Reads what a call was decided under.
-fn parse(text: &str) -> Result<Under, String> {
-    let mut under = Under { modes: Vec::new(), rules: Vec::new() };
+fn parse(text: &str) -> Result<Ceilings, String> {
+    let mut under = Ceilings { modes: Vec::new(), rules: Vec::new() };
     let mut document = String::new();
     for line in text.lines().chain(["---"]) {
         if line != "---" {
@@ -279,11 +272,11 @@ fn parse(text: &str) -> Result<Under, String> {
                 permissions: RuleTexts,
             }
             let read: Document = serde_saphyr::from_str(&document).map_err(|error| error.to_string())?;
-            under.rules.push(read.permissions.compile(true).map_err(|fault| fault.text)?);
+            under.rules.push(Arc::new(read.permissions.compile(true).map_err(|fault| fault.text)?));
         } else {
             let read: ModeDefinition =
                 serde_saphyr::from_str(&document).map_err(|error| error.to_string())?;
-            under.modes.push(read.complete(None).map_err(|fault| fault.text)?);
+            under.modes.push(Arc::new(read.complete(None).map_err(|fault| fault.text)?));
         }
         document.clear();
     }

@@ -41,6 +41,9 @@ pub struct Cli {
     /// The mode of new sessions, or of the one that goes on: ask, plan, code or one of your own [default: ask]
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
+    /// The agent of new sessions: general, explore or one of your own [default: general]
+    #[arg(long, value_name = "AGENT")]
+    agent: Option<String>,
     /// No session can do more than this mode, whatever it is set to
     #[arg(long, value_name = "MODE")]
     max_mode: Option<String>,
@@ -188,6 +191,7 @@ where
     }
     let flags = Flags {
         mode: cli.mode.take(),
+        agent: cli.agent.take(),
         max_mode: cli.max_mode.take(),
         model: cli.model.take(),
         store: cli.store.take(),
@@ -288,12 +292,12 @@ where
     if let Some(path) = &cli.record {
         transport = record::start(transport, path).with_context(|| format!("--record {}", path.display()))?;
     }
-    let (mode, grace) = (config.mode.clone(), config.eof_grace);
+    let (first, grace) = (config.first.clone(), config.eof_grace);
     let Parts { shared, surroundings, determinism } = config.into_parts().context("starting the record")?;
     if cli.lockstep || determinism.is_some() || input_kind == InputKind::File {
         transport = lockstep::start(transport, determinism);
     }
-    let agent = Arc::new(Agent::new(shared, surroundings, client.clone(), mode));
+    let agent = Arc::new(Agent::new(shared, surroundings, client.clone(), first));
     rpc::serve(transport, agent, (client, end), grace, stop).await;
     Ok(ExitCode::SUCCESS)
 }
@@ -315,7 +319,7 @@ async fn run_headless<O: Write, E: Write>(
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
     let (client, end) = client::channel();
-    let (cwd, mode) = (config.cwd.clone(), config.mode.clone());
+    let (cwd, first) = (config.cwd.clone(), config.first.clone());
     let Parts { mut shared, surroundings, .. } = config.into_parts().context("starting the record")?;
     shared.patience = shared.patience.map(|_| crate::config::PATIENCE_ALONE);
     let kept = match which {
@@ -323,8 +327,8 @@ async fn run_headless<O: Write, E: Write>(
         Which::Newest => Some(sessions::newest(&shared.store, cwd.clone()).await?),
         Which::Kept(part) => Some(sessions::find(&shared.store, &part).await?.id),
     };
-    let wanted_mode = mode.clone();
-    let agent = Agent::new(shared, surroundings, client, mode);
+    let wanted_mode = first.mode.clone();
+    let agent = Agent::new(shared, surroundings, client, first);
     let format = match output_format {
         Output::Text => Format::Text,
         Output::Json => Format::Json,

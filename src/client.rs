@@ -176,12 +176,17 @@ impl Client {
         let _ = self.outgoing.send(Outgoing::Answer { call, json });
     }
 
-    fn request(&self, request: ClientRequest) -> (u64, oneshot::Receiver<Result<Value, ClientError>>) {
+    /// Asks what somebody else asks, who gets the answer. Returns the request's id.
+    pub fn forward(&self, request: ClientRequest, reply: oneshot::Sender<Result<Value, ClientError>>) -> u64 {
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
-        let (reply, answer) = oneshot::channel();
         // With the client gone the reply is dropped here, and the answer is that nobody is there.
         let _ = self.outgoing.send(Outgoing::Request { id, request, reply });
-        (id, answer)
+        id
+    }
+
+    fn request(&self, request: ClientRequest) -> (u64, oneshot::Receiver<Result<Value, ClientError>>) {
+        let (reply, answer) = oneshot::channel();
+        (self.forward(request, reply), answer)
     }
 }
 

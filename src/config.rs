@@ -8,8 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use tokio::sync::mpsc;
 
-use crate::acp::SessionModeId;
-use crate::agent::{Policy, PolicyOf, Surroundings, Whom};
+use crate::agent::{First, Policy, PolicyOf, Surroundings, Whom};
 use crate::client::Abilities;
 use crate::http::outward::Outward;
 use crate::ids::Source;
@@ -21,6 +20,7 @@ use crate::model::scripted::{Pauses, Scripted};
 use crate::model::{Model, ModelId};
 use crate::process::shell::Shell;
 use crate::session::Shared;
+use crate::session::children::STILL;
 use crate::session::command::is_taken;
 use crate::session::system_prompt::Sources;
 use crate::session::user_command::UserCommand;
@@ -57,6 +57,8 @@ pub const PATIENCE_ALONE: Duration = Duration::from_secs(10);
 pub struct Flags {
     /// The mode of new sessions.
     pub mode: Option<String>,
+    /// The agent of new sessions.
+    pub agent: Option<String>,
     /// What no session can do more than.
     pub max_mode: Option<String>,
     /// Who answers.
@@ -73,8 +75,8 @@ pub struct Flags {
 
 /// What was asked for, checked and ready for use.
 pub struct Config {
-    /// The mode of new sessions, if the command line says so.
-    pub mode: Option<SessionModeId>,
+    /// What the command line says of new sessions.
+    pub first: First,
     /// Where a headless prompt works: the current directory.
     pub cwd: PathBuf,
     /// How long turns may go on after the end of the input.
@@ -131,8 +133,11 @@ impl Config {
             })
         };
         let (mode, max_mode) = (named(&flags.mode, "--mode")?, named(&flags.max_mode, "--max-mode")?);
+        let agent =
+            flags.agent.as_deref().map(|id| loaded.layers.agents.resolve(id).map(|agent| agent.id.clone()));
+        let agent = agent.transpose().context("--agent")?;
         let max_modes = match &max_mode {
-            Some(id) => loaded.layers.modes.ceilings(&id.0)?.into_iter().cloned().map(Arc::new).collect(),
+            Some(id) => loaded.layers.modes.ceilings(&id.0)?,
             None => Vec::new(),
         };
         if !cwd.is_dir() {
@@ -140,7 +145,7 @@ impl Config {
         }
         let deterministic = flags.deterministic;
         Ok(Self {
-            mode,
+            first: First { mode, agent },
             cwd,
             eof_grace,
             deterministic,
@@ -184,6 +189,8 @@ impl Config {
         let shared = Shared {
             modes: Arc::new(Modes::built_in()),
             rules: Arc::default(),
+            agents: Arc::default(),
+            still: STILL,
             commands: Arc::default(),
             max_modes: self.max_modes,
             held_to: None,
@@ -231,6 +238,7 @@ fn policy(loaded: Loaded, (commands, mut broken_commands): (Vec<UserCommand>, Ve
         notices,
         modes: Arc::new(layers.modes),
         rules: Arc::new(layers.rules),
+        agents: Arc::new(layers.agents),
         default_mode: layers.default_mode,
         problems: problems.iter().map(ToString::to_string).collect(),
     }

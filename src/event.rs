@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use crate::acp::{
-    ContentBlock, ImageContent, MessageId, PlanEntry, SessionModeId, StopReason, ToolCallId, ToolCallStatus,
-    ToolKind,
+    ContentBlock, ImageContent, MessageId, PlanEntry, SessionModeId, SessionUpdate, StopReason, ToolCallId,
+    ToolCallStatus, ToolKind,
 };
 use crate::model::{Effort, ModelId, Seal, Usage};
 use crate::tool::{Location, ToolContent};
@@ -97,6 +97,16 @@ pub enum SessionEvent {
         model: ModelId,
         /// How long it is to think.
         effort: Effort,
+    },
+    /// Another agent goes on from now on.
+    AgentChange {
+        /// Its id.
+        agent: String,
+    },
+    /// Another agent, which works for a call of this session, showed this. The model never sees it.
+    Relayed {
+        /// As the client sees it.
+        update: Box<SessionUpdate>,
     },
     /// An older part of the conversation is being replaced by a summary, to make room.
     Compaction {
@@ -237,6 +247,8 @@ impl SessionEvent {
             | Self::Usage(_)
             | Self::Compaction { .. }
             | Self::Undone { .. }
+            | Self::AgentChange { .. }
+            | Self::Relayed { .. }
             | Self::Stop { .. } => None,
         }
     }

@@ -31,6 +31,7 @@ pub mod model;
 pub mod permission;
 pub mod policy;
 pub mod process;
+pub mod roster;
 pub mod rpc;
 pub mod sandbox;
 pub mod server;

@@ -5,7 +5,7 @@
 //! [`crate::permission`], and nothing can allow what a mode denies.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use schemars::JsonSchema;
@@ -120,6 +120,8 @@ pub struct Mode {
     pub description: String,
     /// Goes into the reminder while the mode is on.
     pub prompt: String,
+    /// What agents are told instead that work for another.
+    pub subagent_prompt: Option<String>,
     /// The ceiling on effects.
     pub access: Access,
     /// Whether allowed changes are asked for.
@@ -154,6 +156,16 @@ impl Mode {
     /// The id as the protocol carries it.
     pub fn mode_id(&self) -> SessionModeId {
         SessionModeId::new(self.id.as_str())
+    }
+
+    /// What agents are told that work for another. A prompt may speak of presenting a plan and leaving the mode, where there is
+    /// an exit, and is then none for them.
+    pub fn prompt_for_subagents(&self) -> &str {
+        match &self.subagent_prompt {
+            Some(prompt) => prompt,
+            None if self.exits_to.is_some() => "",
+            None => &self.prompt,
+        }
     }
 
     /// Whether a reminder stands in every request of this mode.
@@ -225,7 +237,7 @@ impl<'de> Deserialize<'de> for Globs {
 
 /// The modes there are, in the order in which people see them.
 #[derive(Debug, Clone)]
-pub struct Modes(Vec<Mode>);
+pub struct Modes(Vec<Arc<Mode>>);
 
 /// The id that is meant: lower case, and what an alias stands for.
 pub fn canonical(id: &str) -> String {
@@ -254,7 +266,7 @@ impl Modes {
         let mode = |text| {
             let definition: definition::ModeDefinition =
                 serde_saphyr::from_str(text).expect("the built-in modes are valid, as a test shows");
-            definition.complete(None).expect("the built-in modes are valid, as a test shows")
+            Arc::new(definition.complete(None).expect("the built-in modes are valid, as a test shows"))
         };
         Self(BUILT_IN.map(mode).into())
     }
@@ -262,16 +274,17 @@ impl Modes {
     /// Takes a mode in the place of the one with its id, or adds it behind the others.
     pub fn put(&mut self, mode: Mode) {
         match self.0.iter_mut().find(|known| known.id == mode.id) {
-            Some(known) => *known = mode,
-            None => self.0.push(mode),
+            Some(known) => *known = Arc::new(mode),
+            None => self.0.push(Arc::new(mode)),
         }
     }
 
     /// A mode and those under which it is evaluated, its own first.
-    pub fn ceilings(&self, id: &str) -> Result<Vec<&Mode>, UnknownMode> {
-        let mut modes = vec![self.resolve(id)?];
+    pub fn ceilings(&self, id: &str) -> Result<Vec<Arc<Mode>>, UnknownMode> {
+        let mut modes = vec![Arc::clone(self.find(id)?)];
         while let Some(under) = modes.last().and_then(|mode| mode.under.as_deref()) {
-            modes.push(self.resolve(under)?);
+            let under = Arc::clone(self.find(under)?);
+            modes.push(under);
         }
         Ok(modes)
     }
@@ -279,11 +292,7 @@ impl Modes {
     /// The mode that can do least: what is taken where the one that was meant is not known. A read-only one.
     pub fn most_restrictive(&self) -> &Mode {
         let is_safe = |mode: &&Mode| mode.access == Access::ReadOnly;
-        self.resolve("plan")
-            .ok()
-            .filter(is_safe)
-            .or_else(|| self.0.iter().find(is_safe))
-            .unwrap_or(&self.0[0])
+        self.resolve("plan").ok().filter(is_safe).or_else(|| self.iter().find(is_safe)).unwrap_or(&self.0[0])
     }
 
     /// The mode of a session that was stored: nothing reads as the default, one that is no longer there as the most
@@ -303,23 +312,27 @@ impl Modes {
 
     /// Which tools requests show in modes that do not say so themselves.
     pub fn set_default_tool_list(&mut self, list: ToolList) {
-        for mode in &mut self.0 {
+        for mode in self.iter_mut() {
             mode.tool_list = mode.tool_list.or(Some(list));
         }
     }
 
     /// The modes in order, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Mode> {
-        self.0.iter_mut()
+        self.0.iter_mut().map(Arc::make_mut)
     }
 
     /// The modes in order.
     pub fn iter(&self) -> impl Iterator<Item = &Mode> {
-        self.0.iter()
+        self.0.iter().map(AsRef::as_ref)
     }
 
     /// Finds a mode by its id or an alias, whatever the case (D5, G2, A4).
     pub fn resolve(&self, id: &str) -> Result<&Mode, UnknownMode> {
+        self.find(id).map(AsRef::as_ref)
+    }
+
+    fn find(&self, id: &str) -> Result<&Arc<Mode>, UnknownMode> {
         let canonical = canonical(id);
         self.0.iter().find(|mode| mode.id == canonical).ok_or_else(|| UnknownMode {
             asked: id.to_owned(),

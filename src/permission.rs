@@ -11,6 +11,7 @@ pub mod hints;
 pub mod rules;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub use self::address::{Address, plain};
 pub use self::grants::{Grants, Scope};
@@ -148,14 +149,14 @@ pub struct Denial {
 /// What a decision is made under: modes, which are evaluated one by one and never merged, the first of which is the
 /// session's own, and the rules that the user wrote.
 #[derive(Debug, Clone)]
-pub struct Ceilings<'a> {
+pub struct Ceilings {
     /// The session's own mode, those under which it is evaluated, those of its ancestors, and what else holds.
-    pub modes: Vec<&'a Mode>,
+    pub modes: Vec<Arc<Mode>>,
     /// The sets of rules that hold.
-    pub rules: Vec<&'a Rules>,
+    pub rules: Vec<Arc<Rules>>,
 }
 
-impl Ceilings<'_> {
+impl Ceilings {
     fn denying(&self, call: &CallFacts) -> Option<&rules::Rule> {
         self.rules.iter().find_map(|rules| rules.denying(call))
     }
@@ -188,7 +189,7 @@ impl Ceilings<'_> {
 /// 10. unless the user said "allow always" to exactly this, in this mode (of a command line, to each command in it; of an
 ///     address, to its server; what is more than can be said is asked for each time), or an `allow` rule is about all of it and no `ask` rule about
 ///     any of it.
-pub fn decide(ceilings: &Ceilings<'_>, grants: &Grants, call: &CallFacts) -> Verdict {
+pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict {
     let Some(own) = ceilings.modes.first() else {
         return Verdict::Deny(Denial {
             rule: "no_mode",
@@ -243,7 +244,7 @@ pub fn decide(ceilings: &Ceilings<'_>, grants: &Grants, call: &CallFacts) -> Ver
 }
 
 /// Why a call is decided as it is, in one sentence: for people who ask `modegate modes explain`.
-pub fn explain(ceilings: &Ceilings<'_>, call: &CallFacts) -> String {
+pub fn explain(ceilings: &Ceilings, call: &CallFacts) -> String {
     let mode = ceilings.modes.first().map_or("no mode", |mode| mode.id.as_str());
     match decide(ceilings, &Grants::default(), call) {
         Verdict::Deny(denial) => format!("denied by {}: {}", denial.rule, denial.message),
@@ -267,7 +268,7 @@ pub fn explain(ceilings: &Ceilings<'_>, call: &CallFacts) -> String {
 }
 
 /// Whether a tool is there at all: what [`decide`] does not deny before its arguments are known.
-pub fn is_available(ceilings: &Ceilings<'_>, grants: &Grants, tool: &CallFacts) -> bool {
+pub fn is_available(ceilings: &Ceilings, grants: &Grants, tool: &CallFacts) -> bool {
     !matches!(decide(ceilings, grants, tool), Verdict::Deny(_))
 }
 

@@ -13,6 +13,7 @@ use crate::mode::definition::{Fault, ModeDefinition};
 use crate::mode::{DEFAULT, InBand, Mode, Modes, canonical};
 use crate::permission::compare;
 use crate::permission::rules::{RuleTexts, Rules};
+use crate::roster::{AgentDefinition, Agents, Origin};
 use crate::server::ServerDefinition;
 
 /// A file of modes and rules, as a user writes it.
@@ -23,6 +24,8 @@ pub struct ModeFile {
     pub modes: Vec<ModeDefinition>,
     /// What is denied, asked for and allowed besides what modes say. A project's file may only deny and ask.
     pub permissions: RuleTexts,
+    /// Agents, each with an id of its own.
+    pub agents: Vec<AgentDefinition>,
     /// MCP servers, by name. A project's file may not name any.
     #[schemars(with = "BTreeMap<String, ServerDefinition>")]
     pub servers: BTreeMap<String, Spanned<ServerDefinition>>,
@@ -61,6 +64,8 @@ pub struct Layers {
     pub modes: Modes,
     /// The rules.
     pub rules: Rules,
+    /// The agents.
+    pub agents: Agents,
     /// MCP servers, by name.
     pub servers: BTreeMap<String, ServerDefinition>,
     /// The mode of sessions for which none was asked, if a file says so.
@@ -73,6 +78,7 @@ impl Default for Layers {
         Self {
             modes: Modes::built_in(),
             rules: Rules::default(),
+            agents: Agents::default(),
             servers: BTreeMap::new(),
             default_mode: None,
         }
@@ -107,9 +113,13 @@ impl Layers {
             }
             None => self.default_mode.clone(),
         };
+        let mut agents = self.agents.clone();
+        let origin = if owner == Owner::User { Origin::User } else { Origin::Project };
+        agents.add(&file.agents, origin).map_err(fault)?;
         let servers = servers(file.servers, owner).map_err(fault)?;
         self.servers.extend(servers);
         self.modes = modes;
+        self.agents = agents;
         self.rules.extend(rules);
         self.default_mode = default_mode;
         Ok(())

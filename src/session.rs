@@ -18,8 +18,9 @@ use crate::ids::Source;
 use crate::mode::{Mode, Modes};
 use crate::model::Model;
 use crate::model::catalogue::Catalogue;
-use crate::permission::Grants;
 use crate::permission::rules::Rules;
+use crate::permission::{Ceilings, Grants};
+use crate::roster::{AgentSpec, Agents};
 use crate::store::Store;
 use crate::store::sessions::StoredSession;
 use crate::tool::{Job, Toolset};
@@ -28,6 +29,7 @@ pub use handle::{Closed, PromptEnd, SessionHandle, Undone, View};
 
 use compaction::Fill;
 use history::History;
+use lineage::Lineage;
 use options::Choice;
 use reminder::Transition;
 use system_prompt::Sources;
@@ -39,17 +41,23 @@ mod call;
 mod ceilings;
 mod change_mode;
 mod checkpoint;
+mod child;
+pub mod children;
 mod choose;
 pub mod command;
 mod compact;
 pub mod compaction;
 pub mod encoder;
+mod errand;
+mod hand_over;
 mod handle;
 pub mod history;
+pub mod lineage;
 pub mod mode_switch;
 pub mod options;
 mod question;
 mod record;
+mod relay;
 mod reload;
 pub mod reminder;
 mod request;
@@ -71,6 +79,10 @@ pub struct Shared {
     pub modes: Arc<Modes>,
     /// The user's rules.
     pub rules: Arc<Rules>,
+    /// The agents there are.
+    pub agents: Arc<Agents>,
+    /// How long a session at work for another may be without a sign of life.
+    pub still: Duration,
     /// The commands that users wrote.
     pub commands: Arc<[UserCommand]>,
     /// No session can do more than these modes, as they were when the process began: what `--max-mode` says.
@@ -108,6 +120,10 @@ pub struct Session {
     id: SessionId,
     /// Its folders.
     workspace: Workspace,
+    /// Which agent it is.
+    agent: Arc<AgentSpec>,
+    /// Where it stands among sessions.
+    lineage: Lineage,
     /// The mode that is on.
     mode: SessionModeId,
     /// Who answers, and how long it is to think.
@@ -119,7 +135,7 @@ pub struct Session {
     /// Tighter modes that were asked for and could not be recorded: what they deny stays denied until a change can be.
     held: Vec<SessionModeId>,
     /// What held when the model was last asked: its calls may do no more than that allowed.
-    asked_under: Option<AskedUnder>,
+    asked_under: Option<Ceilings>,
     /// A mode change that the model has still to be told of.
     transition: Option<PendingTransition>,
     /// What happened and has not been handed to the store yet.
@@ -180,6 +196,8 @@ pub struct Definitions {
     pub modes: Arc<Modes>,
     /// The rules.
     pub rules: Arc<Rules>,
+    /// The agents.
+    pub agents: Arc<Agents>,
     /// The commands that users wrote.
     pub commands: Arc<[UserCommand]>,
 }
@@ -198,6 +216,12 @@ pub struct Start {
     pub held: Vec<SessionModeId>,
     /// Whether it goes on from somewhere.
     pub origin: Origin,
+    /// Which agent it is.
+    pub agent: Arc<AgentSpec>,
+    /// Where it stands among sessions.
+    pub lineage: Lineage,
+    /// Who answers, where that is not the one that everybody begins with.
+    pub chosen: Option<Choice>,
 }
 
 /// Where a session comes from.
@@ -208,14 +232,6 @@ pub enum Origin {
     Kept(Box<StoredSession>),
     /// It is the copy of another, which is kept as this.
     Copy(Box<StoredSession>),
-}
-
-/// What held when the model was asked, by the definitions of that moment.
-struct AskedUnder {
-    modes: Arc<Modes>,
-    rules: Arc<Rules>,
-    /// The session's mode, and those that were held.
-    ids: Vec<SessionModeId>,
 }
 
 /// A mode change on its way to the model.
@@ -268,7 +284,7 @@ pub fn valid_modes(modes: &Modes) -> Value {
 
 impl Session {
     fn new(start: Start, active: Choice, chosen: Choice) -> Self {
-        let Start { id, workspace, mode, notices, held, origin: _ } = start;
+        let Start { id, workspace, mode, notices, held, agent, lineage, .. } = start;
         Self {
             head: Head::start(&id.0),
             told: 0,
@@ -276,6 +292,8 @@ impl Session {
             answered: 0,
             id,
             workspace,
+            agent,
+            lineage,
             mode,
             active,
             chosen,

@@ -24,12 +24,14 @@ use crate::permission::{Address, CallFacts, Commands, Effect, Target};
 use crate::workspace::{Changes, FileError, Stamp, Workspace};
 pub use content::ToolContent;
 pub use editor::{Editor, Elicited};
+pub use errand::Errand;
 pub use job::Job;
 pub use shadow::SharedShadow;
 pub use switch_mode::Proposal;
 use terminal::Terminal;
 pub use toolset::{Toolset, effect_of, unknown_tool};
 
+pub mod background;
 pub mod content;
 
 mod apply_patch;
@@ -40,6 +42,7 @@ mod delete_file;
 mod directory_tree;
 mod edit_file;
 pub mod editor;
+pub mod errand;
 pub mod fetch;
 mod find_files;
 pub mod job;
@@ -190,6 +193,8 @@ pub struct RunContext {
     pub known: Vec<Option<Stamp>>,
     /// The session's background jobs, in the order in which they were begun.
     pub jobs: Vec<Job>,
+    /// The agents that work in the background, in the order in which they were begun.
+    pub agents: Vec<background::BackgroundAgent>,
     /// Where it shows what it has come to so far; none where nobody looks.
     pub progress: Option<mpsc::Sender<ToolContent>>,
     /// Where it tells what it has changed, however it ends and whoever still waits. Unbounded: it tells once.
@@ -230,6 +235,11 @@ pub trait PreparedCall: Send + std::fmt::Debug {
 
     /// What it proposes, if it is the session that carries it out.
     fn proposal(&self) -> Option<&Proposal> {
+        None
+    }
+
+    /// What the session itself carries out for it, if that is all of it.
+    fn errand(&self) -> Option<&Errand> {
         None
     }
 

@@ -93,7 +93,7 @@ impl Agent {
             Err(OpenError::Busy) => Err(AgentError::InvalidRequest(
                 "the session is open in another process: close it there first".into(),
             )),
-            Err(OpenError::Unknown | OpenError::Store(_)) => Err(AgentError::Record),
+            Err(OpenError::Unknown | OpenError::Below(_) | OpenError::Store(_)) => Err(AgentError::Record),
         }
     }
 }

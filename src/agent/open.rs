@@ -20,7 +20,9 @@ use crate::client::Abilities;
 use crate::error::AgentError;
 use crate::mode::{DEFAULT, Mode, Modes};
 use crate::model::catalogue::Catalogue;
+use crate::roster::AgentSpec;
 use crate::server::{self, Entry};
+use crate::session::lineage::Lineage;
 use crate::session::options::Choice;
 use crate::session::{Origin, SessionHandle, Shared, Start, View, head_meta, options, valid_modes};
 use crate::store::Row;
@@ -30,6 +32,9 @@ use crate::workspace::Workspace;
 
 /// The key in `session/new`'s `_meta` that chooses the first mode.
 const MODE_META: &str = "modegate/mode";
+
+/// The key in `session/new`'s `_meta` that chooses the agent.
+const AGENT_META: &str = "modegate/agent";
 
 /// What a request says of the folders and servers of a session.
 struct Wanted<'a> {
@@ -45,6 +50,15 @@ struct Opening {
     shared: Shared,
     policy: Policy,
     notices: Vec<String>,
+}
+
+impl Opening {
+    /// The agent of this id; one that is not there any more only reads, and the user is told.
+    fn agent(&mut self, id: Option<&str>) -> Arc<AgentSpec> {
+        let (agent, doubt) = self.shared.agents.stored(id);
+        self.notices.extend(doubt);
+        agent
+    }
 }
 
 impl Agent {
@@ -63,12 +77,13 @@ impl Agent {
             opening.shared.held_to = most_restrictive();
         }
         opening.notices.extend(doubt);
+        let agent = self.first_agent(&mut opening, request.meta.as_ref())?;
         let id = self.shared.source.session_id();
-        let Shared { modes, catalogue, .. } = &opening.shared;
-        let choice = options::entering(modes, catalogue, &mode, &Choice::of(catalogue));
-        let options = options::config_options(modes, &mode, catalogue, &choice);
+        let Shared { modes, catalogue, agents, .. } = &opening.shared;
+        let choice = options::entering(modes, catalogue, &mode, &agent, &Choice::of(catalogue));
+        let options = options::config_options(modes, &mode, catalogue, &choice, (agents, &agent));
         let modes = options::mode_state(modes, &mode);
-        self.start(id.clone(), mode, Origin::New, opening);
+        self.start(id.clone(), mode, agent, Origin::New, opening);
         Ok(NewSessionResponse::new(id).modes(modes).config_options(options))
     }
 
@@ -113,7 +128,7 @@ impl Agent {
     ) -> Result<ForkSessionResponse, AgentError> {
         let ForkSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
         let workspace = workspace(cwd, additional_directories)?;
-        let opening = self.prepare(workspace, mcp_servers, self.catalogue()?);
+        let mut opening = self.prepare(workspace, mcp_servers, self.catalogue()?);
         // What happened so far is on the record before it is copied.
         let is_held = match self.session(session_id) {
             Ok(active) => active.look().await?.is_held,
@@ -128,7 +143,8 @@ impl Agent {
         let kept = kept.map_err(|error| self.not_open(session_id, &error))?;
         let transit = Transit::begin(&self.registry, &id)?;
         let mode = opening.shared.modes.stored(kept.mode.as_deref()).0.mode_id();
-        let handle = self.start(id.clone(), mode, Origin::Copy(Box::new(kept)), opening);
+        let agent = opening.agent(kept.agent.as_deref());
+        let handle = self.start(id.clone(), mode, agent, Origin::Copy(Box::new(kept)), opening);
         let View { modes, options, head, .. } = transit.unless_lost(handle.look().await)?;
         Ok(ForkSessionResponse::new(id).modes(modes).config_options(options).meta(head_meta(&head)))
     }
@@ -172,15 +188,24 @@ impl Agent {
     }
 
     /// Starts a session that this process has opened.
-    fn start_kept(&self, kept: StoredSession, opening: Opening) -> SessionHandle {
+    fn start_kept(&self, kept: StoredSession, mut opening: Opening) -> SessionHandle {
         let mode = opening.shared.modes.stored(kept.mode.as_deref()).0.mode_id();
-        self.start(kept.id.clone(), mode, Origin::Kept(Box::new(kept)), opening)
+        let agent = opening.agent(kept.agent.as_deref());
+        self.start(kept.id.clone(), mode, agent, Origin::Kept(Box::new(kept)), opening)
     }
 
-    fn start(&self, id: SessionId, mode: SessionModeId, origin: Origin, opening: Opening) -> SessionHandle {
+    fn start(
+        &self,
+        id: SessionId,
+        mode: SessionModeId,
+        agent: Arc<AgentSpec>,
+        origin: Origin,
+        opening: Opening,
+    ) -> SessionHandle {
         let Opening { workspace, servers, shared, notices, policy: _ } = opening;
         let held = self.registry().held(&id);
-        let start = Start { id: id.clone(), workspace, mode, notices, held, origin };
+        let (lineage, chosen) = (Lineage::default(), None);
+        let start = Start { id: id.clone(), workspace, mode, notices, held, origin, agent, lineage, chosen };
         let handle = SessionHandle::start(start, servers, shared, self.client.clone());
         self.registry().add(id, handle.clone());
         handle
@@ -190,6 +215,7 @@ impl Agent {
     fn prepare(&self, workspace: Workspace, servers: &[McpServer], catalogue: Arc<Catalogue>) -> Opening {
         let policy = (self.surroundings.policy)(workspace.cwd());
         let (tools, missing) = self.shared.tools.for_session(&workspace);
+        let tools = tools.with_agents(&policy.agents);
         let (entries, not_to_be_had) = server::gather(&policy.servers, servers);
         let abilities = self.registry().abilities;
         let (events, reports) = mpsc::unbounded_channel();
@@ -210,6 +236,7 @@ impl Agent {
             tools,
             modes: Arc::clone(&policy.modes),
             rules: Arc::clone(&policy.rules),
+            agents: Arc::clone(&policy.agents),
             commands: Arc::clone(&policy.commands),
             held_to: if policy.problems.is_empty() { None } else { most_restrictive() },
             catalogue,
@@ -221,6 +248,28 @@ impl Agent {
         Opening { workspace, servers: reports, shared, policy, notices }
     }
 
+    /// Which agent a new session is.
+    ///
+    /// # Errors
+    /// The one in `_meta` is unknown.
+    fn first_agent(&self, opening: &mut Opening, meta: Option<&Meta>) -> Result<Arc<AgentSpec>, AgentError> {
+        let agents = Arc::clone(&opening.shared.agents);
+        let Some(asked) = meta.and_then(|meta| meta.get(AGENT_META)) else {
+            // It was there when it was asked for.
+            return Ok(opening.agent(self.first.agent.as_deref()));
+        };
+        let valid =
+            || json!({ "validAgents": agents.iter().map(|agent| agent.id.as_str()).collect::<Vec<_>>() });
+        let Value::String(asked) = asked else {
+            let message = format!("_meta[{AGENT_META:?}] is the id of an agent");
+            return Err(AgentError::invalid_params(message, valid()));
+        };
+        match agents.resolve(asked) {
+            Ok(agent) => Ok(Arc::clone(agent)),
+            Err(unknown) => Err(AgentError::invalid_params(unknown.to_string(), valid())),
+        }
+    }
+
     fn first_mode(
         &self,
         shared: &Shared,
@@ -229,7 +278,7 @@ impl Agent {
     ) -> Result<(SessionModeId, Option<String>), AgentError> {
         let modes = &shared.modes;
         let Some(asked) = meta.and_then(|meta| meta.get(MODE_META)) else {
-            let asked = self.default_mode.as_ref().map(|mode| mode.0.to_string());
+            let asked = self.first.mode.as_ref().map(|mode| mode.0.to_string());
             let asked = asked.or_else(|| policy.default_mode.clone()).unwrap_or_else(|| DEFAULT.to_owned());
             return Ok(match modes.resolve(&asked) {
                 Ok(mode) => (mode.mode_id(), None),
@@ -258,6 +307,9 @@ impl Agent {
             (OpenError::Busy, _) => AgentError::InvalidRequest(
                 "the session is open in another process: close it there, or end that process".into(),
             ),
+            (OpenError::Below(parent), _) => {
+                AgentError::invalid_params(error.to_string(), json!({ "sessionId": parent }))
+            }
             (OpenError::Store(_), _) => AgentError::Unreadable,
         }
     }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
@@ -125,7 +126,7 @@ pub(super) async fn run(
                 // As sessions are held while a file cannot be used.
                 all.extend(built_in.ceilings("plan")?);
             }
-            let ceilings = Ceilings { modes: all, rules: vec![rules] };
+            let ceilings = Ceilings { modes: all, rules: vec![Arc::new(rules.clone())] };
             let facts = facts(environment, &cwd, &tool, arguments.as_deref()).await?;
             writeln!(output, "{tool}: {}", permission::explain(&ceilings, &facts))?;
             if tool.starts_with("mcp__") {

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use clap::{Subcommand, ValueEnum};
 
 use crate::acp::{SessionId, SessionModeId};
-use crate::agent::Agent;
+use crate::agent::{Agent, First};
 use crate::client;
 use crate::config::environment::Environment;
 use crate::config::{self, Config, Flags, Parts};
@@ -298,7 +298,7 @@ impl Kept {
         let id = find(&shared.store, part).await?.id;
         // Nobody is there to be told.
         let (client, _end) = client::channel();
-        let agent = Agent::new(shared, surroundings, client, None);
+        let agent = Agent::new(shared, surroundings, client, First::default());
         let session = agent.open_kept(&id).await?;
         Ok(Self { id, session, agent })
     }

@@ -7,8 +7,8 @@ use crate::acp::{
     CreateElicitationRequest, CreateElicitationResponse, CreateTerminalRequest, CreateTerminalResponse,
     KillTerminalRequest, KillTerminalResponse, ReadTextFileRequest, ReadTextFileResponse,
     ReleaseTerminalRequest, ReleaseTerminalResponse, RequestPermissionRequest, RequestPermissionResponse,
-    TerminalOutputRequest, TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse,
-    WriteTextFileRequest, WriteTextFileResponse,
+    SessionId, TerminalOutputRequest, TerminalOutputResponse, WaitForTerminalExitRequest,
+    WaitForTerminalExitResponse, WriteTextFileRequest, WriteTextFileResponse,
 };
 
 /// A request to the client. On the wire it is its parameters; see [`Self::method`].
@@ -36,6 +36,25 @@ pub enum ClientRequest {
 }
 
 impl ClientRequest {
+    /// The same request about another session.
+    #[must_use]
+    pub fn of_session(mut self, session: &SessionId) -> Self {
+        let session = session.clone();
+        match &mut self {
+            Self::RequestPermission(request) => request.session_id = session,
+            Self::ReadTextFile(request) => request.session_id = session,
+            Self::WriteTextFile(request) => request.session_id = session,
+            Self::CreateTerminal(request) => request.session_id = session,
+            Self::TerminalOutput(request) => request.session_id = session,
+            Self::WaitForTerminalExit(request) => request.session_id = session,
+            Self::KillTerminal(request) => request.session_id = session,
+            Self::ReleaseTerminal(request) => request.session_id = session,
+            // Nobody who works for another asks the person but for permission.
+            Self::CreateElicitation(_) => {}
+        }
+        self
+    }
+
     /// The method by which it goes.
     pub fn method(&self) -> &'static str {
         match self {

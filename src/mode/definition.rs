@@ -31,6 +31,9 @@ pub struct ModeDefinition {
     pub extends: Option<Spanned<String>>,
     /// Goes into the reminder while the mode is on, after a guardrail that no author can drop.
     pub prompt: Option<String>,
+    /// What agents are told instead that work for another: they present no plan, ask nobody and switch nothing. Default: the
+    /// prompt, unless the mode has an exit.
+    pub subagent_prompt: Option<String>,
     /// What its calls may touch at most. Required, unless the mode extends another.
     pub access: Option<Access>,
     /// Whether changes are asked for. Default: ask.
@@ -99,6 +102,11 @@ impl ModeDefinition {
             name: self.name.clone().unwrap_or_else(|| id.clone()),
             description: own(&self.description, |base| &base.description).unwrap_or_default(),
             prompt: own(&self.prompt, |base| &base.prompt).unwrap_or_default(),
+            // What was written for another prompt, or for another access, does not fit.
+            subagent_prompt: self.subagent_prompt.clone().or_else(|| {
+                let base = base.filter(|_| self.prompt.is_none() && self.access.is_none());
+                base.and_then(|base| base.subagent_prompt.clone())
+            }),
             access,
             permission: self.permission.or(base.map(|base| base.permission)).unwrap_or(Consent::Ask),
             shell: self.shell.or(base.map(|base| inherited(base.shell, is_whole))).unwrap_or_default(),
@@ -128,15 +136,7 @@ impl ModeDefinition {
 
     fn check_id(&self) -> Result<(), Fault> {
         let id = &self.id.value;
-        let is_plain =
-            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
-        if !id.starts_with(|c: char| c.is_ascii_lowercase()) || !id.bytes().all(is_plain) || id.len() > MAX_ID
-        {
-            let text = format!(
-                "{id:?} is no id: lower-case letters, digits, - and _, beginning with a letter, at most {MAX_ID}"
-            );
-            return Err(Fault::at(&self.id, text));
-        }
+        check_id(&self.id)?;
         if ["reject", "reject_with_feedback"].contains(&id.as_str()) {
             return Err(Fault::at(&self.id, format!("{id:?} is what a rejection is called")));
         }
@@ -163,6 +163,20 @@ impl ModeDefinition {
         }
         Ok(())
     }
+}
+
+/// Whether an id is one.
+pub fn check_id(said: &Spanned<String>) -> Result<(), Fault> {
+    let id = &said.value;
+    let is_plain =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+    if !id.starts_with(|c: char| c.is_ascii_lowercase()) || !id.bytes().all(is_plain) || id.len() > MAX_ID {
+        let text = format!(
+            "{id:?} is no id: lower-case letters, digits, - and _, beginning with a letter, at most {MAX_ID}"
+        );
+        return Err(Fault::at(said, text));
+    }
+    Ok(())
 }
 
 /// What is left of a shell that is inherited: where not everything may be changed, its commands only read.

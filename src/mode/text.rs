@@ -53,21 +53,29 @@ impl Mode {
         let tail = self.reminder_position == ReminderPosition::Tail;
         put("reminder_position", if tail { "tail" } else { "before_prompt" });
         text.push_str(&prompt(&self.prompt));
+        if let Some(words) = &self.subagent_prompt {
+            text.push_str(&block("subagent_prompt", words));
+        }
         text
     }
 }
 
 /// The key `prompt` with its value, as people write it; nothing for a blank one.
 pub fn prompt(words: &str) -> String {
+    block("prompt", words)
+}
+
+/// A key with a text of several lines; nothing for a blank one.
+fn block(key: &str, words: &str) -> String {
     if words.trim().is_empty() {
         return String::new();
     }
     // A block's indentation is that of its first line, and it has no escapes.
     if words.starts_with(char::is_whitespace) || words.contains(|c| c != '\n' && c != '\t' && is_escaped(c)) {
-        return format!("prompt: {}\n", quoted(words));
+        return format!("{key}: {}\n", quoted(words));
     }
     let lines = words.trim_end().lines().map(|line| format!("  {line}\n"));
-    format!("prompt: |\n{}", lines.collect::<String>())
+    format!("{key}: |\n{}", lines.collect::<String>())
 }
 
 /// An id, in quotes where YAML has a meaning of its own for it.

@@ -12,6 +12,9 @@
 //! {"fail": "the provider is overloaded"}
 //! ```
 //!
+//! `{"for": "TEXT"}` begins the replies for sessions whose first message has this text in it, as those have that work for
+//! another: what stands before is for all others.
+//!
 //! `stop` (`done`, `max_tokens`, `refusal`) or `fail` ends a reply. A session's first request gets the first reply, its
 //! second the second, and so on; a request beyond the last one fails, unless the script ends with `{"loop": true}`, after
 //! which it begins again. `{"repeat": N, "text": "x"}` is N chunks.
@@ -26,16 +29,24 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Model, ModelError, ModelEvent, ModelRequest, ModelStop, Reply, Usage as Tokens};
+use super::{Block, Message, Model, ModelError, ModelEvent, ModelRequest, ModelStop, Reply, Usage as Tokens};
 
 /// Replies in the order in which a session gets them.
 #[derive(Debug, Clone)]
 pub struct Scripted {
-    replies: Arc<[Vec<Line>]>,
-    /// After the last reply comes the first.
-    loops: bool,
+    parts: Arc<[Part]>,
     /// Who ends pauses instead of the clock.
     pauses: Option<Pauses>,
+}
+
+/// The replies for some sessions.
+#[derive(Debug, Default)]
+struct Part {
+    /// What their first message has in it; nothing: they are for all others.
+    text: String,
+    replies: Vec<Vec<Line>>,
+    /// After the last reply comes the first.
+    loops: bool,
 }
 
 /// Where pauses are handed to, each to be ended by whoever takes it.
@@ -51,6 +62,8 @@ pub struct ScriptError {
     reason: String,
 }
 
+const NO_END: &str = "the last reply has no end: add {\"stop\": \"done\"}";
+
 /// One line of a script.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
@@ -63,6 +76,7 @@ enum Word {
     Stop(Stop),
     Fail(String),
     Loop(bool),
+    For(String),
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -98,34 +112,40 @@ struct Line {
 impl Scripted {
     /// Reads a script; errors name the line.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
-        let mut replies = Vec::new();
+        let mut parts = vec![Part::default()];
         let mut reply = Vec::new();
-        let mut loops = false;
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
             let wrong = |reason| ScriptError { line: number + 1, reason };
-            if loops {
+            let line = parse_line(line).map_err(wrong)?;
+            if let Word::For(text) = line.word {
+                if !reply.is_empty() {
+                    return Err(wrong(NO_END.into()));
+                }
+                parts.push(Part { text, ..Part::default() });
+                continue;
+            }
+            let Some(part) = parts.last_mut() else { continue };
+            if part.loops {
                 return Err(wrong("nothing follows loop".into()));
             }
-            let line = parse_line(line).map_err(wrong)?;
             if let Word::Loop(on) = line.word {
-                loops = on;
+                part.loops = on;
                 continue;
             }
             let ends = matches!(line.word, Word::Stop(_) | Word::Fail(_));
             reply.push(line);
             if ends {
-                replies.push(std::mem::take(&mut reply));
+                part.replies.push(std::mem::take(&mut reply));
             }
         }
         if !reply.is_empty() {
-            let reason = "the last reply has no end: add {\"stop\": \"done\"}".into();
-            return Err(ScriptError { line: text.lines().count(), reason });
+            return Err(ScriptError { line: text.lines().count(), reason: NO_END.into() });
         }
-        Ok(Self { replies: replies.into(), loops, pauses: None })
+        Ok(Self { parts: parts.into(), pauses: None })
     }
 
     /// Lets somebody else than the clock end its pauses.
@@ -156,7 +176,7 @@ fn to_event(word: Word) -> Option<Result<ModelEvent, ModelError>> {
     Some(Ok(match word {
         Word::Text(text) => ModelEvent::Text(text),
         Word::Thought(text) => ModelEvent::Thought(text),
-        Word::DelayMs(_) | Word::Loop(_) => return None,
+        Word::DelayMs(_) | Word::Loop(_) | Word::For(_) => return None,
         Word::ToolCall(Call { id, name, arguments }) => ModelEvent::ToolCall { id, name, arguments },
         Word::Usage(Usage { used, size }) => ModelEvent::Usage(Tokens { used, size, ..Tokens::default() }),
         Word::Stop(Stop::Done) => ModelEvent::Stop(ModelStop::Done),
@@ -164,6 +184,15 @@ fn to_event(word: Word) -> Option<Result<ModelEvent, ModelError>> {
         Word::Stop(Stop::Refusal) => ModelEvent::Stop(ModelStop::Refusal),
         Word::Fail(text) => return Some(Err(ModelError::new(text))),
     }))
+}
+
+/// The first text of a message.
+fn first_text(message: &Message) -> &str {
+    let text = message.blocks.iter().find_map(|block| match block {
+        Block::Text(text) => Some(text.as_str()),
+        _ => None,
+    });
+    text.unwrap_or_default()
 }
 
 /// Waits for the clock, or for whoever ends pauses instead of it.
@@ -180,13 +209,16 @@ async fn pause(delay: u64, pauses: Option<&Pauses>) {
 
 impl Model for Scripted {
     fn reply(&self, request: ModelRequest) -> Reply {
+        let first = request.messages.first().map(|message| first_text(message)).unwrap_or_default();
+        let is_meant = |part: &&Part| !part.text.is_empty() && first.contains(&part.text);
+        let part = self.parts.iter().find(is_meant).unwrap_or(&self.parts[0]);
         let mut at = usize::try_from(request.ordinal).unwrap_or(usize::MAX);
-        if self.loops && !self.replies.is_empty() {
-            at %= self.replies.len();
+        if part.loops && !part.replies.is_empty() {
+            at %= part.replies.len();
         }
-        let Some(reply) = self.replies.get(at) else {
+        let Some(reply) = part.replies.get(at) else {
             let text =
-                format!("the script has {} replies, and this is request {}", self.replies.len(), at + 1);
+                format!("the script has {} replies, and this is request {}", part.replies.len(), at + 1);
             return stream::once(async { Err(ModelError::new(text)) }).boxed();
         };
         let lines: VecDeque<Line> = reply.iter().cloned().collect();
@@ -216,7 +248,8 @@ mod tests {
     use super::*;
 
     fn check(script: &str, expected: &str) {
-        let outcome = Scripted::parse(script).map(|script| script.replies.len().to_string());
+        let outcome = Scripted::parse(script)
+            .map(|script| script.parts.iter().map(|part| part.replies.len()).sum::<usize>().to_string());
         assert_eq!(outcome.unwrap_or_else(|error| error.to_string()), expected);
     }
 
@@ -227,6 +260,11 @@ mod tests {
         check("{\"text\":\"x\"}", "line 1: the last reply has no end: add {\"stop\": \"done\"}");
         check("{\"stop\":\"done\"}\n{\"loop\":true}", "1");
         check("{\"loop\":true}\n{\"stop\":\"done\"}", "line 2: nothing follows loop");
+        check("{\"stop\":\"done\"}\n{\"loop\":true}\n{\"for\":\"x\"}\n{\"stop\":\"done\"}", "2");
+        check(
+            "{\"text\":\"x\"}\n{\"for\":\"x\"}",
+            "line 2: the last reply has no end: add {\"stop\": \"done\"}",
+        );
         check("{\"repeat\":-1,\"text\":\"x\"}", "line 1: repeat is a whole number");
         assert!(
             Scripted::parse("\n{\"txet\":\"x\"}")

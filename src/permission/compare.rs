@@ -1,10 +1,13 @@
 //! What modes come to together, and whether some allow more than others. Pure.
 
+use std::borrow::Borrow;
+
 use super::{CallFacts, Effect, denied_by_nature, must_ask};
 use crate::mode::{Access, Consent, Mode, ShellUse};
 
 /// What modes come to together, in a few words for a person who is to choose.
-pub fn nature_of(modes: &[&Mode]) -> String {
+pub fn nature_of(modes: &[impl Borrow<Mode>]) -> String {
+    let modes: Vec<&Mode> = modes.iter().map(Borrow::borrow).collect();
     let access = modes.iter().map(|mode| mode.access).min().unwrap_or(Access::ReadOnly);
     let shell = modes.iter().map(|mode| mode.shell).min().unwrap_or_default();
     let how = if modes.iter().any(|mode| mode.permission == Consent::Ask) {
@@ -22,7 +25,9 @@ pub fn nature_of(modes: &[&Mode]) -> String {
 
 /// Whether something is possible, or need not be asked for, under the first list of modes that is not so under the second.
 /// Lists of tools and paths are not compared by what they match: each that held has to hold still.
-pub fn allows_more(new: &[&Mode], old: &[&Mode]) -> bool {
+pub fn allows_more(new: &[impl Borrow<Mode>], old: &[impl Borrow<Mode>]) -> bool {
+    let new: Vec<&Mode> = new.iter().map(Borrow::borrow).collect();
+    let old: Vec<&Mode> = old.iter().map(Borrow::borrow).collect();
     type Tools<'a> = (Option<&'a [String]>, &'a [String]);
     fn tools(mode: &Mode) -> Tools<'_> {
         (mode.tools.allow.as_ref().map(|globs| globs.patterns.as_slice()), &mode.tools.deny.patterns)
@@ -43,7 +48,7 @@ pub fn allows_more(new: &[&Mode], old: &[&Mode]) -> bool {
         CallFacts { shell: ShellUse::ReadOnly, ..CallFacts::of_tool("", Effect::Read) },
         CallFacts { shell: ShellUse::Full, ..CallFacts::of_tool("", Effect::Execute) },
     ];
-    let looser = |probe: &CallFacts| strictness(new, probe) < strictness(old, probe);
+    let looser = |probe: &CallFacts| strictness(&new, probe) < strictness(&old, probe);
     lost_tools || (edits && lost_paths) || probes.iter().any(looser)
 }
 

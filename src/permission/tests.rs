@@ -28,7 +28,8 @@ fn rules(yaml: &str) -> Rules {
 
 /// Decides without rules.
 fn decide(modes: &[&Mode], grants: &Grants, call: &CallFacts) -> Verdict {
-    super::decide(&Ceilings { modes: modes.to_vec(), rules: vec![&Rules::default()] }, grants, call)
+    let modes = modes.iter().map(|mode| Arc::new((*mode).clone())).collect();
+    super::decide(&Ceilings { modes, rules: vec![Arc::default()] }, grants, call)
 }
 
 fn call(effect: Effect, targets: &[&str]) -> CallFacts {
@@ -207,11 +208,11 @@ fn line(tool: &str, texts: &[&str], covered: Option<&[&str]>) -> CallFacts {
 #[test]
 fn rules_deny_first_then_ask_then_allow_and_never_lift_what_a_mode_denies() {
     let modes = Modes::built_in();
-    let rules = rules(
+    let rules = Arc::new(rules(
         "deny: ['read_file(**/.env)', 'shell(rm *)', 'mcp__*']\nask: ['shell(git push *)', write_file]\nallow: ['shell(git *)', 'tool(/opt/**)', write_file, 'shell(make)']",
-    );
+    ));
     let check = |mode: &str, call: &CallFacts, expected: &str| {
-        let ceilings = Ceilings { modes: vec![modes.resolve(mode).unwrap()], rules: vec![&rules] };
+        let ceilings = Ceilings { modes: modes.ceilings(mode).unwrap(), rules: vec![Arc::clone(&rules)] };
         let found = match super::decide(&ceilings, &Grants::default(), call) {
             Verdict::Allow => "allow",
             Verdict::Ask(_) => "ask",

@@ -4,17 +4,19 @@
 //! session, so whatever a turn wants to do is decided by the mode that is on when it asks.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::authorize::{Answer, DenialCount, OpenQuestion};
 use super::change_mode::BOUND;
 use super::checkpoint::Undoer;
+use super::children::Children;
 use super::handle::{Closed, Mail, Prompt, PromptEnd, SessionCommand};
 use super::request::Offers;
 use super::restore::{Showing, room_to_show};
@@ -26,6 +28,7 @@ use crate::acp::StopReason;
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::gate::Gate;
+use crate::permission::Ceilings;
 use crate::store::Row;
 use crate::tool::mcp::ServerEvent;
 use crate::tool::{Editor, SharedShadow};
@@ -77,6 +80,10 @@ pub(super) struct Actor {
     pub(super) jobs_begun_in: Option<u64>,
     /// The last turn in which servers wanted something of the model or the user, and how often.
     pub(super) wanted: (u64, u32),
+    /// The sessions that work for this one.
+    pub(super) children: Children,
+    /// What this session holds those below it to.
+    pub(super) standing: watch::Sender<Arc<Ceilings>>,
     /// What the session's servers report.
     servers: mpsc::UnboundedReceiver<ServerEvent>,
 }
@@ -127,6 +134,8 @@ pub(super) async fn run(
                     actor.answered(number, answer).await;
                 }
             }
+            // What was shown by others for a call comes before its end.
+            Some(report) = actor.children.reports.1.recv() => actor.report(report).await,
             // What a call changed is kept before it is over.
             Some((turn, changes)) = actor.changes.1.recv() => actor.keep_changes(turn, changes),
             message = next_message(&mut actor.turn) => match message {
@@ -165,6 +174,7 @@ impl Actor {
         servers: mpsc::UnboundedReceiver<ServerEvent>,
     ) -> Self {
         let editor = Editor::new(client.clone(), session.id.clone(), shared.abilities);
+        let (standing, _) = watch::channel(Arc::new(shared.ceilings(session.modes())));
         Self {
             session,
             shared,
@@ -189,6 +199,8 @@ impl Actor {
             place: None,
             jobs_begun_in: None,
             wanted: (0, 0),
+            children: Children::default(),
+            standing,
             servers,
         }
     }
@@ -233,6 +245,15 @@ impl Actor {
             SessionCommand::Undo { turn, reply } => {
                 let undone = self.undo(turn, Undoer::CommandLine).await;
                 let _ = reply.send(undone);
+            }
+            SessionCommand::Tighten(reply) => {
+                let (_, ended) = self.end_what_is_denied().await;
+                // The session above may be over.
+                let _ = reply.send(ended);
+            }
+            SessionCommand::SetAgent { agent, reply } => {
+                // The client may have gone; the agent has changed all the same.
+                let _ = reply.send(self.set_agent(&agent).await);
             }
             SessionCommand::Close(_) => unreachable!("the loop takes it"),
         }
@@ -330,7 +351,10 @@ impl Actor {
                 "what a session began could not be confirmed to have ended"
             );
         }
-        self.shared.tools.servers().close().await;
+        if self.session.lineage.parent.is_none() {
+            // Those of a session below are its parent's.
+            self.shared.tools.servers().close().await;
+        }
         self.keep_last_changes().await;
         self.save().await;
         self.release().await;

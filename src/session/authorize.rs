@@ -270,7 +270,7 @@ impl Actor {
         if runs {
             self.denials = DenialCount::default();
         }
-        let jobs = self.session.jobs.clone();
+        let (jobs, agents) = (self.session.jobs.clone(), self.children.background.clone());
         let shadow = if runs { self.shadow(facts.shell).await } else { None };
         let runs = runs && !facts.is_exit;
         // What a server says of its tool is only what it says: its calls are on the record whatever that is.
@@ -282,7 +282,7 @@ impl Actor {
             // Said together with the leave: no mode change comes between the two.
             self.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::begun(call)), None).await;
         }
-        Authorization::Granted { permit, known, jobs, shadow }
+        Authorization::Granted { permit, known, jobs, agents, shadow }
     }
 
     fn denied(&mut self, call: ToolCallId, denial: Denial) -> Authorization {

@@ -63,11 +63,19 @@ impl Turn {
                 drop(permit);
                 self.propose(id, prepared.proposal().cloned()).await
             }
-            Authorization::Granted { permit, known, jobs, shadow } => {
+            Authorization::Granted { permit, .. } if prepared.errand().is_some() => {
+                let errand = prepared.errand().cloned();
+                match errand {
+                    Some(errand) => self.run_errand(id, errand, permit).await,
+                    None => self.failed(id, "There is nothing to be done.".into()).await,
+                }
+            }
+            Authorization::Granted { permit, known, jobs, agents, shadow } => {
                 let (changes, told) = mpsc::unbounded_channel();
                 let kept = tokio::spawn(keep(self.number, told, self.changes.clone()));
                 let editor = self.editor.for_call(&id);
-                let context = RunContext { permit, known, jobs, progress: None, changes, shadow, editor };
+                let context =
+                    RunContext { permit, known, jobs, agents, progress: None, changes, shadow, editor };
                 self.carry_out(id, &spec, prepared, context, kept).await
             }
             answer => self.refused(id, answer).await,
@@ -128,7 +136,7 @@ impl Turn {
         Ok(())
     }
 
-    async fn finish(&self, id: ToolCallId, output: ToolOutput) -> Result<(), TurnError> {
+    pub(super) async fn finish(&self, id: ToolCallId, output: ToolOutput) -> Result<(), TurnError> {
         let ToolOutput { text, content, seen, plan, job } = output;
         if let Some(entries) = plan {
             self.post_event(SessionEvent::Plan { entries }).await?;
@@ -145,7 +153,7 @@ impl Turn {
         self.post(TurnMessage::Finished { update, seen, job, room }).await
     }
 
-    async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {
+    pub(super) async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {
         let update = ToolCallUpdateEvent::failed(id, text);
         self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
         Ok(After::GoOn)

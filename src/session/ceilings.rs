@@ -1,5 +1,7 @@
 //! What calls are decided under: one list of ceilings, asked of when tools are offered, when calls are dispatched, and when
-//! what runs has to end.
+//! what runs has to end. It has the ceilings of the session itself, and those of every session above it as they are now.
+
+use std::sync::Arc;
 
 use super::actor::Actor;
 use super::change_mode::BOUND;
@@ -12,13 +14,13 @@ use crate::permission::{self, CallFacts, Ceilings, Verdict};
 impl Shared {
     /// The ceilings of a session in the first of these modes, which is held to the others, too. One that is not known leaves
     /// none, and then nothing is allowed.
-    fn ceilings<'a>(&'a self, ids: impl Iterator<Item = &'a SessionModeId>) -> Ceilings<'a> {
+    pub(super) fn ceilings<'a>(&self, ids: impl Iterator<Item = &'a SessionModeId>) -> Ceilings {
         let all = ids.map(|id| self.modes.ceilings(&id.0)).collect::<Result<Vec<_>, _>>();
         let mut modes = all.map(|all| all.concat()).unwrap_or_default();
         if !modes.is_empty() {
-            modes.extend(self.max_modes.iter().chain(&self.held_to).map(AsRef::as_ref));
+            modes.extend(self.max_modes.iter().chain(&self.held_to).cloned());
         }
-        Ceilings { modes, rules: vec![&self.rules] }
+        Ceilings { modes, rules: vec![Arc::clone(&self.rules)] }
     }
 }
 
@@ -30,19 +32,23 @@ impl Session {
 }
 
 impl Actor {
-    /// The ceilings of this session, its own mode first.
-    pub(super) fn ceilings(&self) -> Ceilings<'_> {
-        self.shared.ceilings(self.session.modes())
+    /// The ceilings of this session, its own mode first: its modes, its agent's limit, and what holds above it.
+    pub(super) fn ceilings(&self) -> Ceilings {
+        let mut ceilings = self.shared.ceilings(self.session.modes());
+        if !ceilings.modes.is_empty() {
+            ceilings.modes.extend(self.session.agent.limits.iter().cloned());
+        }
+        self.session.lineage.add_to(&mut ceilings);
+        ceilings
     }
 
     /// The ceilings of a call: those of the session, and what held when the model was asked. Loosening takes effect with
     /// the next request.
-    pub(super) fn call_ceilings(&self) -> Ceilings<'_> {
+    pub(super) fn call_ceilings(&self) -> Ceilings {
         let mut ceilings = self.ceilings();
         if let (false, Some(asked)) = (ceilings.modes.is_empty(), &self.session.asked_under) {
-            let then = asked.ids.iter().filter_map(|id| asked.modes.ceilings(&id.0).ok());
-            ceilings.modes.extend(then.flatten());
-            ceilings.rules.push(&asked.rules);
+            ceilings.modes.extend(asked.modes.iter().cloned());
+            ceilings.rules.extend(asked.rules.iter().cloned());
         }
         ceilings
     }
@@ -63,19 +69,25 @@ impl Actor {
         (ids::hash(&text), text)
     }
 
-    /// Closes the questions about calls that are denied from now on, and ends such calls where they run.
+    /// Closes the questions about calls that are denied from now on, and ends such calls where they run: here, and in every
+    /// session below this one, which decides by what holds here from the first line on (D40-D44).
     pub(super) async fn end_what_is_denied(&mut self) -> (Vec<ToolCallId>, Ended) {
-        let (shared, grants) = (self.shared.clone(), self.session.grants.clone());
-        let ids: Vec<SessionModeId> = self.session.modes().cloned().collect();
-        let ceilings = shared.ceilings(ids.iter());
+        self.standing.send_replace(Arc::new(self.shared.ceilings(self.session.modes())));
+        let (ceilings, grants) = (self.ceilings(), self.session.grants.clone());
         // What a server has said of its tool since then counts, and what it said then, too.
-        let tools = shared.tools.clone();
+        let tools = self.shared.tools.clone();
         let is_denied = move |facts: &CallFacts| {
             let is =
                 |facts: &CallFacts| matches!(permission::decide(&ceilings, &grants, facts), Verdict::Deny(_));
             is(facts) || is(&super::servers::now(&tools, facts))
         };
         let closed = self.close_questions(&is_denied);
-        (closed, self.gate.end(is_denied, BOUND).await)
+        let below = self.tighten_children();
+        let (mut ended, below) = tokio::join!(self.gate.end(is_denied, BOUND), below);
+        for (confirmed, unconfirmed) in below {
+            ended.confirmed.extend(confirmed);
+            ended.unconfirmed.extend(unconfirmed);
+        }
+        (closed, ended)
     }
 }

@@ -4,6 +4,7 @@
 //! fits; tell the client; and only then does the caller answer. A record that fails fails the change; if it was to
 //! tighten, what the new mode denies is denied all the same until a change can be recorded.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::actor::Actor;
@@ -31,7 +32,7 @@ impl Actor {
     ) -> Result<Option<ModeEffect>, AgentError> {
         let why = why.into();
         let keeps_hold = why.keeps_hold;
-        let modes = std::sync::Arc::clone(&self.shared.modes);
+        let modes = Arc::clone(&self.shared.modes);
         let new = modes
             .resolve(&mode.0)
             .map_err(|unknown| AgentError::invalid_params(unknown.to_string(), valid_modes(&modes)))?;
@@ -83,8 +84,8 @@ impl Actor {
     fn is_tighter(&self, old: &str, new: &str) -> bool {
         let ceilings = |id| self.shared.modes.ceilings(id).unwrap_or_default();
         let (old, new) = (ceilings(old), ceilings(new));
-        let strictness = |modes: &[&Mode], facts: &CallFacts| {
-            let ceilings = Ceilings { modes: modes.to_vec(), rules: vec![&self.shared.rules] };
+        let strictness = |modes: &[Arc<Mode>], facts: &CallFacts| {
+            let ceilings = Ceilings { modes: modes.to_vec(), rules: vec![Arc::clone(&self.shared.rules)] };
             match permission::decide(&ceilings, &Grants::default(), facts) {
                 Verdict::Allow => 0,
                 Verdict::Ask(_) => 1,

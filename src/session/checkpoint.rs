@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use super::actor::Actor;
 use super::change_mode::BOUND;
 use super::handle::Undone;
+use super::lineage::Parent;
 use crate::acp::ToolCallId;
 use crate::error::AgentError;
 use crate::event::{SessionEvent, ToolCallEvent};
@@ -33,6 +34,11 @@ pub(super) enum Undoer {
 impl Actor {
     /// Keeps what a turn changed.
     pub(super) fn keep_changes(&mut self, turn: u64, changes: Changes) {
+        if let Some(Parent { turn, changes: of_parent, .. }) = &self.session.lineage.parent {
+            // It is what the turn above has changed, which may be over.
+            let _ = of_parent.send((*turn, changes));
+            return;
+        }
         let session = self.session.id.clone();
         self.shared.store.post(Row::Changes { session, turn, changes });
     }
@@ -69,7 +75,16 @@ impl Actor {
         };
         let (turn, uncovered) = (self.session.turns, vec![text.to_owned()]);
         self.keep_changes(turn, Changes { uncovered, ..Changes::default() });
+        self.shared_shadow().await
+    }
+
+    /// The copies, which those below share.
+    pub(super) async fn shared_shadow(&mut self) -> Option<SharedShadow> {
+        if let Some(parent) = &self.session.lineage.parent {
+            return parent.shadow.clone();
+        }
         if self.shadow.is_none()
+            && !self.shared.store.is_in_memory()
             && let Some(folder) = self.shared.store.private_folder().await
         {
             let folder = folder.join(&*self.session.id.0);

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::Shared;
 use super::actor::Actor;
 use super::handle::Wish;
 use super::history::{MAX_PICTURE, PICTURES};
 use super::options::{self, Choice};
+use super::{Session, Shared};
 use crate::acp::{ContentBlock, ImageContent, SessionConfigOption};
 use crate::error::AgentError;
 use crate::event::SessionEvent;
@@ -53,16 +53,18 @@ impl Actor {
     /// Lets the model of the mode that is on now answer, or else the one that the user chose.
     pub(super) fn choice_of_mode(&self) -> Choice {
         let Shared { modes, catalogue, .. } = &self.shared;
-        options::entering(modes, catalogue, &self.session.mode, &self.session.chosen)
+        let Session { mode, agent, chosen, .. } = &self.session;
+        options::entering(modes, catalogue, mode, agent, chosen)
     }
 
     /// The config options as they are now.
     pub(super) fn options(&self) -> Vec<SessionConfigOption> {
-        let Shared { modes, catalogue, .. } = &self.shared;
-        options::config_options(modes, &self.session.mode, catalogue, &self.session.active)
+        let Shared { modes, catalogue, agents, .. } = &self.shared;
+        let Session { mode, agent, active, .. } = &self.session;
+        options::config_options(modes, mode, catalogue, active, (agents, agent))
     }
 
-    async fn activate(&mut self, choice: Choice) {
+    pub(super) async fn activate(&mut self, choice: Choice) {
         if choice == self.session.active {
             return;
         }

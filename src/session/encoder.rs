@@ -89,7 +89,8 @@ pub fn encode(
             let meta = Meta::from_iter([(SWITCH_META.to_owned(), body)]);
             send(SessionUpdate::SessionInfoUpdate(SessionInfoUpdate::new().meta(meta)).into());
         }
-        SessionEvent::ModelChange { .. } => {
+        SessionEvent::Relayed { update } => send(Update::Schema(update.clone())),
+        SessionEvent::ModelChange { .. } | SessionEvent::AgentChange { .. } => {
             send(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options())).into());
         }
         SessionEvent::Compaction { id, stage } if compactions => {

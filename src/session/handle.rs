@@ -20,6 +20,7 @@ use crate::acp::{
 use crate::chain::Head;
 use crate::client::Client;
 use crate::error::AgentError;
+use crate::gate::Ended;
 use crate::model::Effort;
 use crate::store::ModeSource;
 use crate::tool::mcp::ServerEvent;
@@ -54,6 +55,14 @@ pub(super) enum SessionCommand {
     Reload {
         definitions: Definitions,
         reply: oneshot::Sender<Result<Value, AgentError>>,
+    },
+    /// What holds above has changed: end what is denied from now on, and say what has ended.
+    Tighten(oneshot::Sender<Ended>),
+    /// Another agent goes on.
+    SetAgent {
+        agent: String,
+        /// The config options as they are then.
+        reply: oneshot::Sender<Result<Vec<SessionConfigOption>, AgentError>>,
     },
     /// Say when what has happened so far is on the record, or cannot be.
     Recorded(oneshot::Sender<()>),
@@ -160,6 +169,8 @@ impl std::fmt::Debug for SessionCommand {
             Self::Show(_) => "Show",
             Self::Undo { .. } => "Undo",
             Self::Close(_) => "Close",
+            Self::Tighten(_) => "Tighten",
+            Self::SetAgent { .. } => "SetAgent",
         })
     }
 }
@@ -175,8 +186,8 @@ impl SessionHandle {
     ) -> Self {
         // Bounded by the slots; the calls in flight bound the rest.
         let (commands, mailbox) = mpsc::unbounded_channel();
-        let chosen = Choice::of(&shared.catalogue);
-        let active = options::entering(&shared.modes, &shared.catalogue, &start.mode, &chosen);
+        let chosen = start.chosen.take().unwrap_or_else(|| Choice::of(&shared.catalogue));
+        let active = options::entering(&shared.modes, &shared.catalogue, &start.mode, &start.agent, &chosen);
         shared.model.prepare(&active.model);
         let folders = start.workspace.clone();
         let origin = std::mem::replace(&mut start.origin, Origin::New);
@@ -279,12 +290,20 @@ impl SessionHandle {
                     Effort::parse(&effort).ok_or_else(|| choose::unknown_effort(&effort, &Effort::ALL))?;
                 (None, self.choose(Wish::Effort(effort)).await?, None)
             }
-            (options::MODE_OPTION | options::MODEL_OPTION | options::EFFORT_OPTION, None) => {
+            (options::AGENT_OPTION, Some(agent)) => {
+                let (reply, answer) = oneshot::channel();
+                self.post(SessionCommand::SetAgent { agent: agent.to_string(), reply })?;
+                (None, answer.await.unwrap_or(Err(AgentError::SessionDied))?, None)
+            }
+            (
+                options::MODE_OPTION | options::MODEL_OPTION | options::EFFORT_OPTION | options::AGENT_OPTION,
+                None,
+            ) => {
                 let message = format!("the option {:?} takes the id of a value", &*option.0);
                 return Err(AgentError::invalid_params(message, json!({ "expected": "a string" })));
             }
             (unknown, _) => {
-                let valid = json!({ "validOptions": [options::MODE_OPTION, options::MODEL_OPTION, options::EFFORT_OPTION] });
+                let valid = json!({ "validOptions": options::ALL });
                 return Err(AgentError::invalid_params(format!("unknown config option {unknown:?}"), valid));
             }
         };
@@ -339,9 +358,12 @@ impl SessionHandle {
     }
 
     /// Posts without waiting: the order of arrival is the order of the calls.
-    fn post(&self, command: SessionCommand) -> Result<(), AgentError> {
+    pub(super) fn post(&self, command: SessionCommand) -> Result<(), AgentError> {
         let slot = match command {
-            SessionCommand::Cancel | SessionCommand::TakeBack | SessionCommand::Close(_) => None,
+            SessionCommand::Cancel
+            | SessionCommand::TakeBack
+            | SessionCommand::Tighten(_)
+            | SessionCommand::Close(_) => None,
             SessionCommand::Prompt(_)
             | SessionCommand::Greet(_)
             | SessionCommand::SetMode { .. }
@@ -350,6 +372,7 @@ impl SessionHandle {
             | SessionCommand::Look(_)
             | SessionCommand::Show(_)
             | SessionCommand::Undo { .. }
+            | SessionCommand::SetAgent { .. }
             | SessionCommand::Choose { .. } => {
                 Some(Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
                     let text = "too many requests wait for this session: wait for some answers first";

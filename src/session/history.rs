@@ -70,6 +70,8 @@ impl History {
             | SessionEvent::ModeChange { .. }
             | SessionEvent::ToolCallBegun { .. }
             | SessionEvent::ModelChange { .. }
+            | SessionEvent::AgentChange { .. }
+            | SessionEvent::Relayed { .. }
             | SessionEvent::Switch { .. }
             | SessionEvent::Compaction { .. }
             | SessionEvent::Usage(_)

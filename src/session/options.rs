@@ -10,12 +10,19 @@ use crate::acp::{
 use crate::mode::{Mode, Modes};
 use crate::model::catalogue::Catalogue;
 use crate::model::{Effort, ModelId};
+use crate::roster::{self, AgentSpec, Agents};
 
 /// The id of the config option that holds the mode.
 pub const MODE_OPTION: &str = "mode";
 
 /// The id of the config option that holds the model.
 pub const MODEL_OPTION: &str = "model";
+
+/// The id of the config option that holds which agent goes on.
+pub const AGENT_OPTION: &str = "agent";
+
+/// The ids of all of them.
+pub const ALL: [&str; 4] = [MODE_OPTION, MODEL_OPTION, EFFORT_OPTION, AGENT_OPTION];
 
 /// The id of the config option that holds how long the model is to think.
 pub const EFFORT_OPTION: &str = "reasoning_effort";
@@ -36,17 +43,26 @@ impl Choice {
     }
 }
 
-/// Who answers in a mode: its own model and thinking, where it names them and they can be had.
-pub fn entering(modes: &Modes, catalogue: &Catalogue, mode: &SessionModeId, chosen: &Choice) -> Choice {
+/// Who answers in a mode: its own model and thinking, or the agent's, where they are named and can be had.
+pub fn entering(
+    modes: &Modes,
+    catalogue: &Catalogue,
+    mode: &SessionModeId,
+    agent: &AgentSpec,
+    chosen: &Choice,
+) -> Choice {
     let mut choice = chosen.clone();
-    let Ok(mode) = modes.resolve(&mode.0) else { return choice };
-    if let Some(model) = &mode.model {
-        match catalogue.resolve(model) {
-            Ok(found) => choice.model = found,
-            Err(error) => tracing::warn!(mode = mode.id, %error, "the mode's model cannot be used"),
+    let mode = modes.resolve(&mode.0).ok();
+    for (whose, model) in
+        [(&agent.id, &agent.model)].into_iter().chain(mode.map(|mode| (&mode.id, &mode.model)))
+    {
+        match model.as_deref().map(|model| catalogue.resolve(model)) {
+            Some(Ok(found)) => choice.model = found,
+            Some(Err(error)) => tracing::warn!(whose, %error, "its model cannot be used"),
+            None => {}
         }
     }
-    choice.effort = mode.thinking.unwrap_or(choice.effort);
+    choice.effort = mode.and_then(|mode| mode.thinking).or(agent.thinking).unwrap_or(choice.effort);
     choice
 }
 
@@ -64,6 +80,7 @@ pub fn config_options(
     mode: &SessionModeId,
     catalogue: &Catalogue,
     choice: &Choice,
+    agents: (&Agents, &AgentSpec),
 ) -> Vec<SessionConfigOption> {
     let value = |mode: &Mode| {
         SessionConfigSelectOption::new(mode.id.clone(), mode.name.as_str())
@@ -75,7 +92,25 @@ pub fn config_options(
         .category(SessionConfigOptionCategory::Mode);
     let mut options = vec![option, model_option(catalogue, choice)];
     options.extend(effort_option(catalogue, choice));
+    options.extend(agent_option(agents.0, agents.1));
     options
+}
+
+/// Where somebody has written agents, or the session's is none that everybody has.
+fn agent_option(agents: &Agents, current: &AgentSpec) -> Option<SessionConfigOption> {
+    if !agents.has_own() && current.id == roster::DEFAULT {
+        return None;
+    }
+    let value = |agent: &AgentSpec| {
+        SessionConfigSelectOption::new(agent.id.clone(), agent.name.as_str())
+            .description(agent.description.clone())
+    };
+    let mut values: Vec<_> = agents.iter().map(|agent| value(agent)).collect();
+    if agents.resolve(&current.id).is_err() {
+        values.push(value(current));
+    }
+    let option = SessionConfigOption::select(AGENT_OPTION, "Agent", current.id.clone(), values);
+    Some(option.description("Who works: its prompt and what it is limited to".to_owned()))
 }
 
 fn model_option(catalogue: &Catalogue, choice: &Choice) -> SessionConfigOption {

@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::actor::Actor;
 use super::encoder;
-use crate::acp::{ContentBlock, MessageId, SessionModeId};
+use crate::acp::{ContentBlock, MessageId, SessionModeId, SessionUpdate};
 use crate::chain::{Head, Link};
 use crate::event::SessionEvent;
 use crate::store::entry::Entry;
@@ -22,8 +22,11 @@ impl Actor {
     pub(super) fn record_start(&mut self) {
         let mode = self.session.mode.clone();
         let (cwd, directories) = self.folders();
+        let parent = self.session.lineage.parent.as_ref().map(|parent| parent.session.clone());
         self.shared.store.post(Row::Session {
             id: self.session.id.clone(),
+            parent,
+            agent: self.session.agent.id.clone(),
             cwd,
             directories,
             mode: mode.clone(),
@@ -106,12 +109,14 @@ impl Actor {
     /// Takes up an event: what came before it is durable before the client sees it (invariant 14).
     pub(super) async fn record(&mut self, event: SessionEvent, room: Option<OwnedSemaphorePermit>) {
         let begins = match &event {
+            SessionEvent::Relayed { update } => matches!(**update, SessionUpdate::ToolCall(_)),
             SessionEvent::ToolCallUpdate(_)
             | SessionEvent::Plan { .. }
             | SessionEvent::Title { .. }
             | SessionEvent::Usage(_)
             | SessionEvent::Sealed { .. }
             | SessionEvent::ModelChange { .. }
+            | SessionEvent::AgentChange { .. }
             | SessionEvent::Switch { .. }
             | SessionEvent::Undone { .. }
             | SessionEvent::ModeChange { .. } => false,

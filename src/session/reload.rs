@@ -14,7 +14,7 @@ use crate::store::{ModeSource, Why};
 impl Actor {
     /// Takes them. A mode that is on and no longer there is left for the most restrictive one.
     pub(super) async fn reload(&mut self, definitions: Definitions) -> Result<Value, AgentError> {
-        let Definitions { modes, rules, commands } = definitions;
+        let Definitions { modes, rules, agents, commands } = definitions;
         let current = self.session.mode.clone();
         let was = self.text_of(&current);
         let is_gone = modes.resolve(&current.0).is_err();
@@ -23,6 +23,7 @@ impl Actor {
             (Arc::clone(&self.shared.modes), Arc::clone(&self.shared.rules), self.shared.held_to.take());
         self.shared.modes = modes;
         self.shared.rules = rules;
+        self.take_agents(agents);
         // What was asked was asked of other modes.
         self.close_switches();
         if is_gone {

@@ -22,12 +22,22 @@ pub struct Transition {
     pub unconfirmed: usize,
 }
 
+/// Who reads a reminder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// An agent that speaks with the user.
+    Agent,
+    /// One that works for another: it presents no plan, asks nobody, and switches nothing.
+    Subagent,
+}
+
 /// The reminder for a request, if there is to be one: in every request of a restricted mode, and after a switch.
 ///
 /// `notes` are sentences that the model is to know once; `available` are the names of the tools that the request offers,
 /// `modes` the ids of the modes there are.
 pub fn compose(
     mode: &Mode,
+    reader: Reader,
     transition: Option<&Transition>,
     notes: &[&str],
     available: &[&str],
@@ -53,7 +63,11 @@ pub fn compose(
     }
     if mode.has_standing_reminder() {
         line(&mut text, format_args!("{}", guardrail(mode)));
-        line(&mut text, format_args!("{}", mode.prompt.trim()));
+        let prompt = match reader {
+            Reader::Agent => mode.prompt.as_str(),
+            Reader::Subagent => mode.prompt_for_subagents(),
+        };
+        line(&mut text, format_args!("{}", prompt.trim()));
         let tools = if available.is_empty() { "none".into() } else { available.join(", ") };
         line(
             &mut text,
@@ -63,7 +77,7 @@ pub fn compose(
             ),
         );
     }
-    if mode.in_band_switch == InBand::Instruct {
+    if reader == Reader::Agent && mode.in_band_switch == InBand::Instruct {
         instruct(&mut text, mode, modes);
     }
     text.push_str("</system-reminder>");

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::AskedUnder;
 use super::actor::Actor;
 use super::history::neutralise;
-use super::reminder;
-use super::system_prompt;
+use super::reminder::{self, Reader};
+use super::system_prompt::{self, Role};
 use super::turn_message::Next;
 use crate::mode::{InBand, Mode, ToolList};
 use crate::model::{ModelRequest, ToolOffer};
@@ -47,9 +46,7 @@ impl Actor {
         if let Some(summary) = self.summary_if_due() {
             return Some(Next::Summarise(summary));
         }
-        let ids = self.session.modes().cloned().collect();
-        let rules = Arc::clone(&self.shared.rules);
-        self.session.asked_under = Some(AskedUnder { modes: Arc::clone(&modes), rules, ids });
+        self.session.asked_under = Some(self.ceilings());
         self.offer_tools(mode);
         let starting = self.servers_starting();
         let transition = self.session.transition.as_mut().map(|pending| {
@@ -63,9 +60,13 @@ impl Actor {
             notes.push(text.as_str());
         }
         let known: Vec<&str> = modes.iter().map(|mode| mode.id.as_str()).collect();
-        let reminder = mode.and_then(|mode| reminder::compose(mode, transition, &notes, &names, &known));
+        let is_child = self.session.lineage.parent.is_some();
+        let reminder = mode.and_then(|mode| {
+            let reads = if is_child { Reader::Subagent } else { Reader::Agent };
+            reminder::compose(mode, reads, transition, &notes, &names, &known)
+        });
         let position = mode.map(|mode| mode.reminder_position).unwrap_or_default();
-        let reads_switches = mode.is_some_and(|mode| mode.in_band_switch != InBand::Off);
+        let reads_switches = !is_child && mode.is_some_and(|mode| mode.in_band_switch != InBand::Off);
         let ordinal = self.session.requests;
         self.session.requests += 1;
         let is_masked = self.offers.shown.len() != self.offers.available.len();
@@ -88,7 +89,8 @@ impl Actor {
             return;
         }
         let now = self.shared.source.now_ms();
-        let text = system_prompt::make(&self.shared.sources, self.session.workspace.cwd(), now).await;
+        let role = Role { agent: &self.session.agent, is_child: self.session.lineage.parent.is_some() };
+        let text = system_prompt::make(&self.shared.sources, self.session.workspace.cwd(), now, &role).await;
         self.shared
             .store
             .post(Row::SystemPrompt { session: self.session.id.clone(), text: Arc::clone(&text) });

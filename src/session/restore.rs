@@ -9,13 +9,13 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::Origin;
 use super::actor::Actor;
 use super::checkpoint;
 use super::encoder;
 use super::handle::View;
 use super::options::{self, Choice};
 use super::reminder::Transition;
+use super::{Origin, Shared};
 use crate::acp::{MessageId, SessionModeId};
 use crate::client::Client;
 use crate::error::AgentError;
@@ -198,8 +198,13 @@ impl Actor {
     pub(super) async fn begin_to_show(&mut self, reply: oneshot::Sender<Result<View, AgentError>>) {
         self.save().await;
         let mode = self.session.first_mode.clone().unwrap_or_else(|| self.session.mode.clone());
-        let choice =
-            options::entering(&self.shared.modes, &self.shared.catalogue, &mode, &self.session.chosen);
+        let choice = options::entering(
+            &self.shared.modes,
+            &self.shared.catalogue,
+            &mode,
+            &self.session.agent,
+            &self.session.chosen,
+        );
         self.showings.push_back(Showing {
             page: VecDeque::new(),
             from: 0,
@@ -237,7 +242,8 @@ impl Actor {
         match event {
             SessionEvent::ModeChange { to, .. } => {
                 then.mode = to.clone();
-                then.choice = options::entering(&shared.modes, &shared.catalogue, to, &session.chosen);
+                let Shared { modes, catalogue, .. } = shared;
+                then.choice = options::entering(modes, catalogue, to, &session.agent, &session.chosen);
             }
             SessionEvent::ModelChange { model, effort } => {
                 then.choice = Choice { model: model.clone(), effort: *effort };
@@ -248,7 +254,10 @@ impl Actor {
         encoder::encode_again(
             event,
             shared.compactions,
-            || options::config_options(&shared.modes, &then.mode, &shared.catalogue, &then.choice),
+            || {
+                let Shared { modes, catalogue, agents, .. } = shared;
+                options::config_options(modes, &then.mode, catalogue, &then.choice, (agents, &session.agent))
+            },
             |update| self.client.update(session.id.clone(), update, room.take()),
         );
     }

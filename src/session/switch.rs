@@ -3,6 +3,8 @@
 //!
 //! Rejections are counted: the third in a turn ends it. What came of a switch is told to the client and to the model.
 
+use std::sync::Arc;
+
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
@@ -122,7 +124,7 @@ impl Actor {
                 return None;
             }
         };
-        let modes = std::sync::Arc::clone(&self.shared.modes);
+        let modes = Arc::clone(&self.shared.modes);
         let wanted = switch.new_mode.clone().unwrap_or_else(|| mode.0.to_string());
         let target = match modes.resolve(&wanted) {
             Ok(target) => target.mode_id(),
@@ -138,7 +140,8 @@ impl Actor {
         }
         let ceilings = |id: &SessionModeId| modes.ceilings(&id.0).unwrap_or_default();
         // A tighter mode that could not be recorded holds, too; and what is remembered may weigh differently there.
-        let now: Vec<&Mode> = std::iter::once(&mode).chain(&self.session.held).flat_map(&ceilings).collect();
+        let now: Vec<Arc<Mode>> =
+            std::iter::once(&mode).chain(&self.session.held).flat_map(&ceilings).collect();
         if compare::allows_more(&ceilings(&target), &now) || self.session.grants.favour(&target.0, &mode.0) {
             return Some((target, switch));
         }
@@ -345,7 +348,7 @@ impl Actor {
 }
 
 /// Whether nothing is asked where things are changed.
-fn is_unasked(modes: &[&Mode]) -> bool {
+fn is_unasked(modes: &[Arc<Mode>]) -> bool {
     modes.iter().all(|mode| mode.permission == Consent::Auto && mode.access != Access::ReadOnly)
 }
 

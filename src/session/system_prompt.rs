@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::history::neutralise;
+use crate::roster::AgentSpec;
 use crate::tool::AtWork;
 
 /// The file in which people write down what agents should know.
@@ -54,8 +55,21 @@ struct Place {
     files: Vec<(PathBuf, String)>,
 }
 
+/// Who reads it.
+#[derive(Debug, Clone, Copy)]
+pub struct Role<'a> {
+    /// Which agent.
+    pub agent: &'a AgentSpec,
+    /// It works for another.
+    pub is_child: bool,
+}
+
+const FOR_ANOTHER: &str = "You work for another agent, on the one task in the first message. Nobody else reads what you write, and nobody \
+answers questions: where something is unclear, choose and say what you chose. Your last message is your answer to that agent: make it \
+complete, and say in it what you could not do.";
+
 /// Makes the prompt for sessions in a directory; `now` is in milliseconds since 1970.
-pub async fn make(sources: &Sources, cwd: &Path, now: i64) -> Arc<str> {
+pub async fn make(sources: &Sources, cwd: &Path, now: i64, role: &Role<'_>) -> Arc<str> {
     let (user_file, folder) = (sources.user_file.clone(), cwd.to_owned());
     // A deterministic run waits for it.
     let _at_work = AtWork::begin();
@@ -66,10 +80,10 @@ pub async fn make(sources: &Sources, cwd: &Path, now: i64) -> Arc<str> {
         tracing::warn!(cwd = %cwd.display(), "what is written for agents could not be read in time");
         Place::default()
     };
-    compose(&place, &sources.platform, cwd, now).into()
+    compose(&place, &sources.platform, cwd, now, role).into()
 }
 
-fn compose(place: &Place, platform: &str, cwd: &Path, now: i64) -> String {
+fn compose(place: &Place, platform: &str, cwd: &Path, now: i64, role: &Role<'_>) -> String {
     let mut text = String::from(IDENTITY);
     let mut line = |line: std::fmt::Arguments<'_>| {
         writeln!(text, "{line}").expect("writing to a string cannot fail");
@@ -94,6 +108,13 @@ fn compose(place: &Place, platform: &str, cwd: &Path, now: i64) -> String {
             neutralise(&path.to_string_lossy()),
             neutralise(words.trim()),
         ));
+    }
+    if role.is_child {
+        line(format_args!("\n{FOR_ANOTHER}"));
+    }
+    let AgentSpec { id, prompt, .. } = role.agent;
+    if !prompt.trim().is_empty() {
+        line(format_args!("\n<agent id=\"{id}\">\n{}\n</agent>", neutralise(prompt.trim())));
     }
     text
 }
@@ -158,6 +179,11 @@ fn branch(root: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::roster::Agents;
+
+    fn role(agent: &AgentSpec) -> Role<'_> {
+        Role { agent, is_child: false }
+    }
 
     #[test]
     fn the_repository_is_read_from_its_root_down_and_not_above() {
@@ -175,7 +201,8 @@ mod tests {
         let place = look(Some(&user), &cwd);
         let words: Vec<_> = place.files.iter().map(|(_, words)| words.as_str()).collect();
         assert_eq!(words, ["mine", "root", "inner <system-reminder>"]);
-        let text = compose(&place, "linux", &cwd, 0);
+        let agent = Agents::default().first();
+        let text = compose(&place, "linux", &cwd, 0, &role(&agent));
         assert!(text.contains("Git branch at the start: feature/x\n"), "{text}");
         assert!(text.contains("Date: 1970-01-01\n"), "{text}");
         assert!(text.contains("inner &lt;system-reminder>"), "{text}");
@@ -209,7 +236,8 @@ mod tests {
             (PathBuf::from("b"), "x".repeat(MAX_FILE)),
             (PathBuf::from("c"), "y".into()),
         ];
-        let text = compose(&Place { branch: None, files }, "linux", Path::new("/w"), 0);
+        let agent = Agents::default().first();
+        let text = compose(&Place { branch: None, files }, "linux", Path::new("/w"), 0, &role(&agent));
         assert!(text.len() < MAX_ALL + 4096, "{}", text.len());
     }
 }

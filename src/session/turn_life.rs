@@ -99,6 +99,9 @@ impl Actor {
             }
             TurnMessage::InBand { found, reply } => self.in_band(found, reply).await,
             TurnMessage::Propose { call, proposal, reply } => self.propose(call, proposal, reply),
+            TurnMessage::Errand { call, errand, reply } => {
+                let _ = reply.send(self.begin_errand(call, errand).await);
+            }
             TurnMessage::Ask { call, facts, preview, reply } => {
                 self.ask(call, facts, &preview, true, reply).await;
             }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::children::Begun;
 use super::compact::{Summarised, Summary};
 use super::mode_switch::Found;
 use crate::acp::ToolCallId;
@@ -11,7 +12,8 @@ use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::gate::Permit;
 use crate::model::ModelRequest;
 use crate::permission::CallFacts;
-use crate::tool::{Job, Proposal, SharedShadow, ToolContent};
+use crate::tool::background::BackgroundAgent;
+use crate::tool::{Errand, Job, Proposal, SharedShadow, ToolContent};
 use crate::workspace::Stamp;
 
 /// What a turn tells or asks the actor.
@@ -48,6 +50,8 @@ pub(super) enum TurnMessage {
     InBand { found: Found, reply: oneshot::Sender<Option<&'static str>> },
     /// The model presents its plan and wants to leave the mode.
     Propose { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
+    /// Set about what the session itself carries out for a call.
+    Errand { call: ToolCallId, errand: Errand, reply: oneshot::Sender<Begun> },
     /// Ask the user whether this call may run.
     Ask {
         call: ToolCallId,
@@ -68,7 +72,13 @@ pub(super) enum Next {
 /// Whether a call may run.
 pub(super) enum Authorization {
     /// Run it; the content of its targets as the model last saw it, and the jobs there are.
-    Granted { permit: Permit, known: Vec<Option<Stamp>>, jobs: Vec<Job>, shadow: Option<SharedShadow> },
+    Granted {
+        permit: Permit,
+        known: Vec<Option<Stamp>>,
+        jobs: Vec<Job>,
+        agents: Vec<BackgroundAgent>,
+        shadow: Option<SharedShadow>,
+    },
     /// The user has to be asked.
     Ask,
     /// The user said no, or could not be asked. The text is for the model; too often in a row ends the turn.

@@ -61,6 +61,8 @@ pub fn write(event: &SessionEvent) -> (&'static str, Value) {
         SessionEvent::ModelChange { model, effort } => {
             ("model_change", json!({ "model": model.as_str(), "effort": effort.as_str() }))
         }
+        SessionEvent::AgentChange { agent } => ("agent_change", json!({ "agent": agent })),
+        SessionEvent::Relayed { update } => ("relayed", json!({ "update": update })),
         SessionEvent::Usage(Usage { used, size, cache_read, cache_write, output }) => (
             "usage",
             json!({
@@ -166,6 +168,8 @@ pub fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
             let effort = Effort::parse(&effort).ok_or_else(|| format!("there is no effort {effort:?}"))?;
             SessionEvent::ModelChange { model: body.model("model")?, effort }
         }
+        "agent_change" => SessionEvent::AgentChange { agent: body.take("agent")? },
+        "relayed" => SessionEvent::Relayed { update: body.take("update")? },
         "usage" => SessionEvent::Usage(Usage {
             used: body.take("used")?,
             size: body.take("size")?,
@@ -218,6 +222,9 @@ fn read_content(map: Map<String, Value>) -> Result<ToolContent, String> {
     let mut body = Body(map);
     if let Some(text) = body.take("text")? {
         return Ok(ToolContent::Text(text));
+    }
+    if let Some(block) = body.take("block")? {
+        return Ok(ToolContent::Block(block));
     }
     Ok(ToolContent::Diff {
         path: body.take::<String>("path")?.into(),

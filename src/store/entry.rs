@@ -104,6 +104,30 @@ pub enum Entry {
         /// Milliseconds since 1970.
         at: i64,
     },
+    /// Another session was begun to work for a call.
+    Delegate {
+        /// The turn.
+        turn: u64,
+        /// The call.
+        call: String,
+        /// The other session.
+        session: String,
+        /// Which agent it is.
+        agent: String,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
+    /// Another agent goes on.
+    Agent {
+        /// The turn.
+        turn: u64,
+        /// The agent before.
+        from: String,
+        /// The agent from now on.
+        to: String,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
     /// The user had the files of a turn put back.
     Undo {
         /// The turn that was undone.

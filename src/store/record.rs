@@ -20,6 +20,10 @@ pub enum Row {
         cwd: PathBuf,
         /// Its other folders.
         directories: Vec<PathBuf>,
+        /// The session that it works for; none: a client began it.
+        parent: Option<SessionId>,
+        /// Which agent it is.
+        agent: String,
         /// The mode it began in.
         mode: SessionModeId,
         /// Milliseconds since 1970.
@@ -35,6 +39,13 @@ pub enum Row {
         directories: Vec<PathBuf>,
         /// What was allowed once and for all was allowed elsewhere.
         is_elsewhere: bool,
+    },
+    /// Another agent goes on.
+    Agent {
+        /// The session.
+        session: SessionId,
+        /// The agent.
+        agent: String,
     },
     /// The user chose who answers.
     Chosen {

@@ -14,11 +14,20 @@ use crate::event::SessionEvent;
 /// Writes a row. The same row twice is written once.
 pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Result<()> {
     match row {
-        Row::Session { id, cwd, directories, mode, at } => execute(
+        Row::Session { id, cwd, directories, parent, agent, mode, at } => execute(
             connection,
-            "INSERT OR IGNORE INTO sessions (id, cwd, directories, mode, created_at, updated_at, owner) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)",
-            params![&*id.0, cwd.to_string_lossy(), list(directories), &*mode.0, at, owner.id],
+            "INSERT OR IGNORE INTO sessions (id, cwd, directories, mode, created_at, updated_at, owner, parent, agent) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8)",
+            params![
+                &*id.0,
+                cwd.to_string_lossy(),
+                list(directories),
+                &*mode.0,
+                at,
+                owner.id,
+                parent.as_ref().map(|parent| parent.0.to_string()),
+                agent
+            ],
         ),
         Row::Folders { session, cwd, directories, is_elsewhere } => {
             if *is_elsewhere {
@@ -29,6 +38,9 @@ pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Re
                 "UPDATE sessions SET cwd = ?2, directories = ?3 WHERE id = ?1",
                 params![&*session.0, cwd.to_string_lossy(), list(directories)],
             )
+        }
+        Row::Agent { session, agent } => {
+            execute(connection, "UPDATE sessions SET agent = ?2 WHERE id = ?1", params![&*session.0, agent])
         }
         Row::Chosen { session, model, effort } => execute(
             connection,

@@ -23,7 +23,7 @@ pub const STILL_BUSY: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// One migration a row, in order. Never edit one that has been released: add another.
-pub(super) const MIGRATIONS: [&str; 5] = [
+pub(super) const MIGRATIONS: [&str; 6] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -149,6 +149,11 @@ pub(super) const MIGRATIONS: [&str; 5] = [
         updated_at INTEGER NOT NULL
     );
     CREATE INDEX memories_by_folder ON memories (folder, number);
+",
+    "
+    ALTER TABLE sessions ADD COLUMN parent TEXT REFERENCES sessions(id) ON DELETE CASCADE;
+    ALTER TABLE sessions ADD COLUMN agent TEXT;
+    CREATE INDEX sessions_by_parent ON sessions (parent);
 ",
 ];
 

@@ -44,6 +44,10 @@ pub struct StoredSession {
     pub is_chained: bool,
     /// The session that it was copied from, if it was.
     pub forked_from: Option<String>,
+    /// The session that it works for, if a client did not begin it.
+    pub parent: Option<SessionId>,
+    /// Which agent it is; nothing in records of old.
+    pub agent: Option<String>,
 }
 
 /// An event as it is kept.
@@ -92,6 +96,9 @@ pub enum OpenError {
     /// Another process has it open.
     #[error("the session is open in another process")]
     Busy,
+    /// It worked for this one, and is not to be had by itself: what held above it would be lost.
+    #[error("the session worked for {0}: open that one")]
+    Below(SessionId),
     /// The record cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -100,7 +107,7 @@ pub enum OpenError {
 const COLUMNS: &str = "id, cwd, directories, mode, title, created_at, updated_at, system_prompt, model, effort, owner, \
     (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE session_id = sessions.id), \
     coalesce((SELECT turn FROM events WHERE session_id = sessions.id ORDER BY seq DESC LIMIT 1), 0), \
-    (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained, forked_from";
+    (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained, forked_from, parent, agent";
 
 impl Store {
     /// A session, whoever has it open.
@@ -115,6 +122,9 @@ impl Store {
         let open = move |connection: &mut Connection, owner: &Owner| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let Some(session) = find(&transaction, owner, &id)? else { return Ok(Err(OpenError::Unknown)) };
+            if let Some(parent) = session.parent {
+                return Ok(Err(OpenError::Below(parent)));
+            }
             if session.is_open_elsewhere {
                 return Ok(Err(OpenError::Busy));
             }
@@ -133,7 +143,7 @@ impl Store {
             let active = serde_json::json!(listing.active).to_string();
             let sql = format!(
                 "SELECT {COLUMNS} FROM sessions WHERE (updated_at < ?1 OR (updated_at = ?1 AND id < ?2)) \
-                 AND (?3 IS NULL OR cwd = ?3) AND (EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id) \
+                 AND (?3 IS NULL OR cwd = ?3) AND parent IS NULL AND (EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id) \
                  OR id IN (SELECT value FROM json_each(?4))) ORDER BY updated_at DESC, id DESC LIMIT ?5"
             );
             let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
@@ -252,10 +262,13 @@ impl Store {
         let (id, new) = (id.clone(), new.clone());
         let fork = move |connection: &mut Connection, owner: &Owner| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            if let Some(parent) = find(&transaction, owner, &id)?.and_then(|session| session.parent) {
+                return Ok(Err(OpenError::Below(parent)));
+            }
             let copied = transaction.execute(
                 "INSERT INTO sessions (id, cwd, mode, title, created_at, updated_at, system_prompt, owner, directories, \
-                 model, effort, forked_from) SELECT ?2, cwd, mode, title, ?3, ?3, system_prompt, ?4, directories, model, \
-                 effort, id FROM sessions WHERE id = ?1",
+                 model, effort, forked_from, agent) SELECT ?2, cwd, mode, title, ?3, ?3, system_prompt, ?4, directories, model, \
+                 effort, id, agent FROM sessions WHERE id = ?1",
                 params![&*id.0, &*new.0, at, owner.id],
             )?;
             if copied == 0 {
@@ -354,6 +367,8 @@ fn read(row: &rusqlite::Row<'_>, connection: &Connection, owner: &Owner) -> rusq
         head,
         is_chained: row.get(14)?,
         forked_from: row.get(15)?,
+        parent: row.get::<_, Option<String>>(16)?.map(SessionId::new),
+        agent: row.get(17)?,
         is_open_elsewhere: owned_by.is_some_and(|owned_by| owner.is_other(&owned_by)),
         id,
     })

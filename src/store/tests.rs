@@ -16,6 +16,8 @@ use crate::tool::memories::{Change, Memories, Memory, MemoryError};
 
 fn session(id: &str) -> Row {
     Row::Session {
+        parent: None,
+        agent: "general".into(),
         id: SessionId::new(id),
         cwd: "/w".into(),
         directories: vec![],

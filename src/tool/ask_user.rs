@@ -18,6 +18,9 @@ use crate::client::ClientError;
 use crate::permission::{Effect, Target};
 use crate::workspace::Workspace;
 
+/// The tool's name.
+pub const NAME: &str = "ask_user";
+
 /// How long a person may take.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
@@ -51,7 +54,7 @@ impl AskUser {
     pub fn new() -> Self {
         let what = "Ask the user what only the user can know or decide, and wait for the answer. Give choices where you can. An \
                     answer is no permission: calls that need one are asked for by themselves. Never ask for passwords or keys.";
-        let spec = ToolSpec::new::<Arguments>("ask_user", ToolKind::Other, Effect::Session, what);
+        let spec = ToolSpec::new::<Arguments>(NAME, ToolKind::Other, Effect::Session, what);
         Self(ToolSpec { timeout: TIMEOUT, ..spec })
     }
 }

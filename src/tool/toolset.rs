@@ -5,18 +5,21 @@ use std::sync::{Arc, LazyLock};
 
 use tokio::sync::mpsc;
 
+use super::errand::{Delegate, Handoff};
 use super::fetch::{Fetch, Limits};
 use super::mcp::{Means, ServerEvent, Servers};
 use super::memories::{self, Memories, Nowhere};
 use super::{
-    Tool, apply_patch, ask_user, delete_file, directory_tree, edit_file, find_files, jobs, list_directory,
-    move_file, read_file, read_multiple_files, search_files, shell, switch_mode, think, todo, write_file,
+    Tool, apply_patch, ask_user, background, delete_file, directory_tree, edit_file, find_files, jobs,
+    list_directory, move_file, read_file, read_multiple_files, search_files, shell, switch_mode, think, todo,
+    write_file,
 };
 use crate::client::Abilities;
 use crate::http::Http;
 use crate::http::outward::Outward;
 use crate::permission::Effect;
 use crate::process::shell::Shell;
+use crate::roster::Agents;
 use crate::server::Entry;
 use crate::workspace::Workspace;
 
@@ -46,6 +49,17 @@ const COMMAND_TOOLS: [(&str, Effect); 6] = [
     ("stop_background_job", Effect::Session),
 ];
 
+/// The tools by which other agents work, and what they do.
+const DELEGATION_TOOLS: [(&str, Effect); 7] = [
+    ("delegate", Effect::Delegate),
+    ("delegate_background", Effect::Delegate),
+    ("list_background_agents", Effect::Session),
+    ("view_background_agent", Effect::Session),
+    ("stop_background_agent", Effect::Session),
+    ("handoff", Effect::Delegate),
+    ("run_skill", Effect::Delegate),
+];
+
 /// What each of Modegate's own tools does, whether or not a session has it.
 fn effects() -> Vec<(&'static str, Effect)> {
     let tools = Toolset::built_in();
@@ -53,7 +67,7 @@ fn effects() -> Vec<(&'static str, Effect)> {
         Cow::Borrowed(name) => Some((*name, tool.spec().effect)),
         Cow::Owned(_) => None,
     });
-    built_in.chain(COMMAND_TOOLS).collect()
+    built_in.chain(COMMAND_TOOLS).chain(DELEGATION_TOOLS).collect()
 }
 
 /// What a tool of Modegate's own does; none: there is no such tool.
@@ -170,6 +184,37 @@ impl Toolset {
     /// The session's servers.
     pub fn servers(&self) -> &Servers {
         &self.servers
+    }
+
+    /// These tools, and those by which these agents work.
+    #[must_use]
+    pub fn with_agents(self, agents: &Agents) -> Self {
+        let is_other =
+            |tool: &&Arc<dyn Tool>| DELEGATION_TOOLS.iter().all(|(name, _)| *name != tool.spec().name);
+        let mut tools: Vec<Arc<dyn Tool>> = self.tools.iter().filter(is_other).cloned().collect();
+        for delegate in Delegate::new(agents) {
+            tools.push(Arc::new(delegate));
+        }
+        tools.push(Arc::new(background::List::new()));
+        tools.push(Arc::new(background::View::new()));
+        tools.push(Arc::new(background::Stop::new()));
+        if agents.has_own() {
+            tools.push(Arc::new(Handoff::new(agents)));
+        }
+        Self { tools: tools.into(), ..self }
+    }
+
+    /// The tools of a session that works for another, so many steps down: it asks nobody and leaves no mode, and at the end of
+    /// the line it lets nobody work.
+    #[must_use]
+    pub fn for_child(&self, may_delegate: bool) -> Self {
+        let is_there = |tool: &&Arc<dyn Tool>| {
+            let spec = tool.spec();
+            let lets_work =
+                DELEGATION_TOOLS.iter().any(|(name, _)| *name == spec.name && spec.name != "handoff");
+            !spec.is_exit && spec.name != ask_user::NAME && (may_delegate || !lets_work)
+        };
+        Self { tools: self.tools.iter().filter(is_there).cloned().collect(), ..self.clone() }
     }
 
     /// Modegate's own tools in order.

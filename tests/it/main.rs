@@ -7,6 +7,7 @@ mod binary;
 mod catalogue;
 mod choice;
 mod commands;
+mod delegation;
 mod editor;
 mod effects;
 mod escapes;

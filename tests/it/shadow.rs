@@ -51,6 +51,7 @@ impl Bench {
         let context = RunContext {
             permit,
             known: vec![],
+            agents: vec![],
             jobs: vec![],
             progress: None,
             changes,
@@ -112,7 +113,16 @@ async fn a_command_that_nobody_waits_for_is_ended_and_told_of() {
     let (changes, receiver) = mpsc::unbounded_channel();
     let shadow = Some(bench.shadow.clone());
     let editor = Editor::nobody();
-    let context = RunContext { permit, known: vec![], jobs: vec![], progress: None, changes, shadow, editor };
+    let context = RunContext {
+        permit,
+        known: vec![],
+        jobs: vec![],
+        agents: vec![],
+        progress: None,
+        changes,
+        shadow,
+        editor,
+    };
     tokio::select! {
         done = call.run(context) => panic!("{done:?}"),
         () = wait => {}

@@ -10,7 +10,7 @@ use std::time::Duration;
 use agent_client_protocol_schema::v1 as schema;
 use jsonschema::Validator;
 use modegate::acp::SessionModeId;
-use modegate::agent::{Agent, Policy, Surroundings};
+use modegate::agent::{Agent, First, Policy, Surroundings};
 use modegate::client::Abilities;
 use modegate::ids::Source;
 use modegate::mode::Modes;
@@ -21,6 +21,7 @@ use modegate::policy::Layers;
 use modegate::process::Processes;
 use modegate::process::places::User;
 use modegate::process::shell::{Sandbox, Shell};
+use modegate::roster::{Agents, Origin};
 use modegate::server::ServerDefinition;
 use modegate::session::Shared;
 use modegate::session::user_command::UserCommand;
@@ -62,6 +63,10 @@ pub struct Setup {
     pub live: bool,
     /// How long the first request waits for servers; none: there are none.
     pub patience: Option<Duration>,
+    /// How long an agent that works for another may be without a sign of life.
+    pub still: Duration,
+    /// Agents that the user wrote, in YAML.
+    pub agents: &'static str,
     /// Servers that the user wrote, in YAML.
     pub servers: &'static str,
     pub catalogue: Arc<Catalogue>,
@@ -89,6 +94,8 @@ impl Default for Setup {
             parallel: 1,
             live: false,
             patience: None,
+            still: modegate::session::children::STILL,
+            agents: "",
             servers: "",
             catalogue: Arc::new(Catalogue::offline()),
             modes: Modes::built_in(),
@@ -118,6 +125,8 @@ impl Harness {
         let shared = Shared {
             modes: Arc::new(setup.modes.clone()),
             rules: Arc::default(),
+            agents: Arc::default(),
+            still: setup.still,
             commands: Arc::default(),
             max_modes: max_modes.collect(),
             held_to: None,
@@ -139,6 +148,11 @@ impl Harness {
             if servers.is_empty() { BTreeMap::new() } else { serde_saphyr::from_str(&servers).unwrap() };
         let rules = Arc::new(setup.rules);
         let commands: Arc<[UserCommand]> = setup.commands.into();
+        let mut agents = Agents::default();
+        if !setup.agents.is_empty() {
+            agents.add(&serde_saphyr::from_str::<Vec<_>>(setup.agents).unwrap(), Origin::User).unwrap();
+        }
+        let agents = Arc::new(agents);
         let (client, end) = client::channel();
         let agent = Arc::new(Agent::new(
             shared,
@@ -154,6 +168,7 @@ impl Harness {
                         rules,
                         commands: commands.clone(),
                         servers: servers.clone(),
+                        agents: Arc::clone(&agents),
                         notices: Vec::new(),
                         default_mode: None,
                         problems: Vec::new(),
@@ -163,7 +178,7 @@ impl Harness {
                 binary: None,
             },
             client.clone(),
-            Some(SessionModeId::new(setup.mode)),
+            First { mode: Some(SessionModeId::new(setup.mode)), agent: None },
         ));
         let (to_agent, incoming) = mpsc::channel(64);
         let (outgoing, from_agent) = mpsc::channel(256);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each room and the rooms of this crate that it may name. Arrows point down.
-const LAYERS: [(&str, &[&str]); 39] = [
+const LAYERS: [(&str, &[&str]); 40] = [
     ("acp", &[]),
     (
         "agent",
@@ -19,6 +19,7 @@ const LAYERS: [(&str, &[&str]); 39] = [
             "mode",
             "model",
             "permission",
+            "roster",
             "server",
             "session",
             "store",
@@ -43,8 +44,9 @@ const LAYERS: [(&str, &[&str]); 39] = [
     ("model", &["acp", "http", "process", "sandbox"]),
     ("model/wire", &["model"]),
     ("permission", &["mode"]),
-    ("policy", &["mode", "permission", "server"]),
+    ("policy", &["mode", "permission", "roster", "server"]),
     ("process", &["sandbox"]),
+    ("roster", &["mode", "model"]),
     ("rpc", &["acp", "agent", "client", "error", "session", "transport"]),
     ("sandbox", &[]),
     ("server", &["acp", "permission"]),
@@ -53,7 +55,7 @@ const LAYERS: [(&str, &[&str]); 39] = [
     ("session/user_command", &[]),
     ("session/compaction", &["acp", "model"]),
     ("session/encoder", &["acp", "event", "model", "tool"]),
-    ("session/options", &["acp", "mode", "model"]),
+    ("session/options", &["acp", "mode", "model", "roster"]),
     ("session/history", &["acp", "event", "model"]),
     ("session/reminder", &["acp", "mode", "model", "session"]),
     ("store", &["acp", "chain", "event", "ids", "mode", "model", "permission", "tool", "workspace"]),
@@ -100,6 +102,7 @@ const CONFIG: &[&str] = &[
     "permission",
     "policy",
     "process",
+    "roster",
     "sandbox",
     "server",
     "session",
@@ -119,6 +122,7 @@ const TOOL: &[&str] = &[
     "model",
     "permission",
     "process",
+    "roster",
     "server",
     "workspace",
 ];
@@ -137,6 +141,7 @@ const SESSION: &[&str] = &[
     "permission",
     "permission/rules",
     "policy",
+    "roster",
     "server",
     "store",
     "tool",
@@ -144,7 +149,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 38] = [
+const PURE: [&str; 39] = [
     "acp",
     "audit",
     "chain",
@@ -168,6 +173,7 @@ const PURE: [&str; 38] = [
     "permission/grants",
     "permission/rules",
     "policy",
+    "roster",
     "rpc/incoming",
     "session/command",
     "session/compaction",
@@ -224,6 +230,7 @@ const LIBRARIES: [(&str, &[&str]); 34] = [
             "mode",
             "permission/rules",
             "policy",
+            "roster",
             "config",
             "cli/permissions",
             "session/mode_switch",

@@ -226,6 +226,8 @@ async fn a_long_session_is_loaded_without_being_in_memory_twice() {
     let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
     let id = SessionId::new("long");
     let row = Row::Session {
+        parent: None,
+        agent: "general".into(),
         id: id.clone(),
         cwd: work.clone(),
         directories: vec![],

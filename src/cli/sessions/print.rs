@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use crate::acp::{ContentBlock, ToolCallStatus};
+use crate::acp::{ContentBlock, SessionUpdate, ToolCallStatus};
 use crate::config::time_text;
 use crate::event::{Compaction, SessionEvent};
 use crate::headless::printable;
@@ -81,6 +81,8 @@ pub(super) fn brief(kept: &StoredEvent, output: &mut impl Write) -> io::Result<(
         }
         SessionEvent::ModeChange { from, to, .. } => ("mode", format!("{from} -> {to}")),
         SessionEvent::ModelChange { model, .. } => ("model", model.to_string()),
+        SessionEvent::AgentChange { agent } => ("agent", agent.clone()),
+        SessionEvent::Relayed { update } => ("of an agent", relayed(update)),
         SessionEvent::Undone { turn, files } => ("undone", format!("turn {turn}: {}", files.join(", "))),
         SessionEvent::Compaction { stage: Compaction::Done { .. }, .. } => {
             ("modegate", "The older part was summarised.".into())
@@ -156,6 +158,11 @@ pub(super) fn markdown(kept: &StoredEvent, output: &mut impl Write) -> io::Resul
         }
         SessionEvent::ModeChange { from, to, .. } => writeln!(output, "*Mode: {from} → {to}*\n"),
         SessionEvent::ModelChange { model, .. } => writeln!(output, "*Model: {model}*\n"),
+        SessionEvent::AgentChange { agent } => writeln!(output, "*Agent: {agent}*\n"),
+        SessionEvent::Relayed { update } => match relayed(update) {
+            text if text.is_empty() => Ok(()),
+            text => writeln!(output, "> {text}\n"),
+        },
         SessionEvent::Compaction { stage: Compaction::Done { summary, .. }, .. } => {
             writeln!(output, "*The older part was summarised:*\n\n{}\n", summary.trim_end())
         }
@@ -236,4 +243,15 @@ fn kind_of(block: &crate::acp::ContentBlock) -> String {
 
 fn line_of(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
+}
+/// What another agent showed, on one line; nothing where that says nothing by itself.
+fn relayed(update: &SessionUpdate) -> String {
+    match update {
+        SessionUpdate::ToolCall(call) => call.title.clone(),
+        SessionUpdate::ToolCallUpdate(update) => match update.fields.status {
+            Some(ToolCallStatus::Failed) => format!("{}: failed", update.tool_call_id),
+            _ => String::new(),
+        },
+        _ => String::new(),
+    }
 }

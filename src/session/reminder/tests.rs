@@ -14,7 +14,7 @@ fn switch(from: &str, to: &str) -> Transition {
 
 fn reminder(mode: &str, transition: Option<&Transition>) -> Option<String> {
     let modes = Modes::built_in();
-    compose(modes.resolve(mode).unwrap(), transition, &[], &["read_file", "search_files"], &[])
+    compose(modes.resolve(mode).unwrap(), Reader::Agent, transition, &[], &["read_file", "search_files"], &[])
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn the_plan_reminder_says_what_the_sources_want_it_to_say() {
 fn an_author_cannot_drop_the_guardrail() {
     let mut mode = Modes::built_in().resolve("plan").unwrap().clone();
     mode.prompt = "   ".into();
-    let text = compose(&mode, None, &[], &[], &[]).unwrap();
+    let text = compose(&mode, Reader::Agent, None, &[], &[], &[]).unwrap();
     assert!(text.contains("calls that would change anything are refused"));
     assert!(text.contains("Tools available now: none."));
 }
@@ -157,7 +157,7 @@ proptest! {
             for event in events(step, number) {
                 history.push(&event);
             }
-            let request = splice(history.messages(), compose(mode, transition.as_ref(), &[], &["read_file"], &[]), ReminderPosition::Tail);
+            let request = splice(history.messages(), compose(mode, Reader::Agent, transition.as_ref(), &[], &["read_file"], &[]), ReminderPosition::Tail);
             let (stable, reminders) = stable_blocks(&request);
             prop_assert_eq!(reminders, usize::from(mode.has_standing_reminder() || transition.is_some()));
             prop_assert!(stable.starts_with(&before), "{:?} does not begin with {:?}", stable, before);
@@ -183,7 +183,7 @@ proptest! {
 fn a_mode_that_instructs_says_how_a_switch_is_written() {
     let mut mode = Modes::built_in().resolve("code").unwrap().clone();
     mode.in_band_switch = InBand::Instruct;
-    let text = compose(&mode, None, &[], &["read_file"], &["ask", "plan", "code"]).unwrap();
+    let text = compose(&mode, Reader::Agent, None, &[], &["read_file"], &["ask", "plan", "code"]).unwrap();
     for part in [
         "The mode is code.",
         "mode_switch:\n  analysis: |",
@@ -195,8 +195,9 @@ fn a_mode_that_instructs_says_how_a_switch_is_written() {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");
     }
     mode.in_band_switch = InBand::Parse;
-    assert_eq!(compose(&mode, None, &[], &["read_file"], &[]), None);
-    let told = compose(&mode, None, &["The block was not applied."], &["read_file"], &[]).unwrap();
+    assert_eq!(compose(&mode, Reader::Agent, None, &[], &["read_file"], &[]), None);
+    let told =
+        compose(&mode, Reader::Agent, None, &["The block was not applied."], &["read_file"], &[]).unwrap();
     assert!(told.contains("The block was not applied."));
 }
 

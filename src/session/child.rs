@@ -1,0 +1,133 @@
+//! Another session at work for a call of this one: from its prompt to its answer. What it shows meanwhile is passed on by its
+//! [`super::relay`]; what came of it is said as it is, and what failed is never said to have been done.
+
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::SessionHandle;
+use super::relay::{Life, Report, Said};
+use crate::acp::{ContentBlock, StopReason, ToolCallId};
+use crate::tool::background::Finished;
+
+/// How long one may take to end that is to.
+const CLOSE: Duration = Duration::from_secs(3);
+
+/// A session that is about to work.
+pub(super) struct Child {
+    /// The call that it works for.
+    pub call: ToolCallId,
+    /// Which agent.
+    pub agent: String,
+    /// The session.
+    pub handle: SessionHandle,
+    /// What it is told.
+    pub task: Vec<ContentBlock>,
+    /// Who passes on what it shows.
+    pub relay: JoinHandle<Said>,
+    /// Cancelled, its relay waits for nobody.
+    pub hurry: CancellationToken,
+    /// Its signs of life.
+    pub life: watch::Receiver<Life>,
+    /// How long it may be without any.
+    pub still: Duration,
+    /// Where its end is told.
+    pub to: mpsc::Sender<Report>,
+    /// Its place among those at work.
+    pub place: OwnedSemaphorePermit,
+}
+
+impl Child {
+    /// Lets it work until it has answered, or is to end; then nothing of it goes on. A `note` is made of its end.
+    pub async fn work(
+        self,
+        cancel: CancellationToken,
+        note: impl FnOnce(&Finished) -> Option<String>,
+    ) -> Finished {
+        let Self { call, agent, handle, task, relay, hurry, mut life, still, to, place } = self;
+        let outcome = {
+            let token = cancel.child_token();
+            let _ended = token.clone().drop_guard();
+            let turn = handle.prompt(task, token);
+            tokio::select! {
+                biased;
+                end = turn => Some(end.map(|end| end.reason)),
+                () = no_life(&mut life, still) => None,
+            }
+        };
+        hurry.cancel();
+        let is_closed = tokio::time::timeout(CLOSE, handle.close()).await.is_ok();
+        drop(handle);
+        let said = match tokio::time::timeout(CLOSE, relay).await {
+            Ok(Ok(said)) => said,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "what an agent showed was not passed on to its end");
+                Said::default()
+            }
+            Err(_) => Said::default(),
+        };
+        drop(place);
+        let mut finished = match outcome {
+            Some(Ok(StopReason::EndTurn)) if said.is_stopped => {
+                failed(&said, "was stopped, because the same call was refused again and again")
+            }
+            Some(Ok(StopReason::EndTurn)) if said.text.trim().is_empty() => {
+                failed(&said, "ended without an answer")
+            }
+            Some(Ok(StopReason::EndTurn)) => {
+                Finished { text: said.text.clone(), has_failed: false, plan: said.plan.clone() }
+            }
+            Some(Ok(StopReason::MaxTokens)) => failed(&said, "ran out of tokens before it was done"),
+            Some(Ok(StopReason::MaxTurnRequests)) => {
+                failed(&said, "made as many requests as the mode allows, and was not done")
+            }
+            Some(Ok(StopReason::Refusal)) => failed(&said, "refused the task"),
+            Some(Ok(StopReason::Cancelled)) => failed(&said, "was stopped before it was done"),
+            Some(Ok(_)) => failed(&said, "ended for a reason that is not known"),
+            Some(Err(error)) => failed(&said, &format!("failed: {error}")),
+            None => failed(&said, &format!("did nothing for {} s and was stopped", still.as_secs_f64())),
+        };
+        if !is_closed {
+            finished.text =
+                format!("{}\nIt has not ended yet: what it began may still go on.", finished.text);
+            finished.has_failed = true;
+        }
+        if finished.has_failed {
+            finished.text = format!("The agent {agent} {}", finished.text);
+        }
+        let note = note(&finished);
+        // The session above may be over.
+        let _ = to.send(Report::Over { call, note }).await;
+        finished
+    }
+}
+
+/// What is said of one that did not do what it was to do.
+fn failed(said: &Said, how: &str) -> Finished {
+    let last = said.text.trim();
+    let text = if last.is_empty() { format!("{how}.") } else { format!("{how}. It said last:\n{last}") };
+    Finished { text, has_failed: true, plan: said.plan.clone() }
+}
+
+/// Ends when there was no sign of life for so long, but for a person who is asked.
+async fn no_life(life: &mut watch::Receiver<Life>, still: Duration) {
+    loop {
+        let Life { at, waits } = *life.borrow_and_update();
+        let changed = life.changed();
+        let changed = if waits {
+            changed.await
+        } else {
+            match tokio::time::timeout_at(at.max(Instant::now() - still) + still, changed).await {
+                Ok(changed) => changed,
+                Err(_) => return,
+            }
+        };
+        if changed.is_err() {
+            // Its relay is over, and so will be its turn.
+            return std::future::pending().await;
+        }
+    }
+}

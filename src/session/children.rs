@@ -1,0 +1,259 @@
+//! The sessions that work for calls of this one: beginning them, hearing of them, and holding them to what holds here.
+//!
+//! A child is a session like any other: the same actor and the same turns. What differs is who its client is (a
+//! [`super::relay`]), and that it decides under the ceilings of everybody above it, too ([`super::lineage`]).
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::actor::Actor;
+use super::change_mode::BOUND;
+use super::child::Child;
+use super::encoder;
+use super::handle::SessionCommand;
+use super::lineage::{MAX_AT_WORK, MAX_DEPTH, Parent};
+use super::relay::{Life, Relay, Report, below};
+use super::{Origin, SessionHandle, Shared, Start};
+use crate::acp::{ContentBlock, ToolCallId};
+use crate::client::{self, Abilities};
+use crate::event::SessionEvent;
+use crate::roster::AgentSpec;
+use crate::store::entry::Entry;
+use crate::tool::Errand;
+use crate::tool::background::{BackgroundAgent, Finished, Standing};
+
+/// How long a session may be without a sign of life, unless a person is asked.
+pub const STILL: Duration = Duration::from_secs(600);
+
+/// Reports that wait. Small, so that a client that does not read slows everybody down.
+const REPORTS: usize = 64;
+
+/// What came of an errand so far.
+pub(super) enum Begun {
+    /// It cannot be done; for the model.
+    Refused(String),
+    /// It is done; for the model.
+    Done(String),
+    /// Somebody works on it.
+    Child(Box<Child>),
+    /// Somebody works on it in the background; for the model.
+    Background(Box<Child>, BackgroundAgent, watch::Sender<Standing>),
+}
+
+/// The sessions at work for this one.
+pub(super) struct Children {
+    at_work: HashMap<ToolCallId, SessionHandle>,
+    /// What they ask of the client, by their call and their number.
+    asked: HashMap<(ToolCallId, u64), u64>,
+    /// What they report.
+    pub reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
+    /// Those in the background, in order; also what is over.
+    pub background: Vec<BackgroundAgent>,
+}
+
+impl Default for Children {
+    fn default() -> Self {
+        Self {
+            at_work: HashMap::new(),
+            asked: HashMap::new(),
+            reports: mpsc::channel(REPORTS),
+            background: Vec::new(),
+        }
+    }
+}
+
+impl Actor {
+    /// Sets about an errand.
+    pub(super) async fn begin_errand(&mut self, call: ToolCallId, errand: Errand) -> Begun {
+        let (agent, task, is_background) = match errand {
+            Errand::Handoff { agent } => {
+                return match self.hand_over(&agent).await {
+                    Ok(text) => Begun::Done(text),
+                    Err(text) => Begun::Refused(text),
+                };
+            }
+            Errand::Delegate { agent, task, is_background } => {
+                let agent = match agent.as_deref().map(|id| self.shared.agents.resolve(id).cloned()) {
+                    None => Arc::clone(&self.session.agent),
+                    Some(Ok(agent)) => agent,
+                    Some(Err(unknown)) => {
+                        return Begun::Refused(format!("There is no such agent: {unknown}."));
+                    }
+                };
+                (agent, task, is_background)
+            }
+            Errand::Skill { skill, .. } => {
+                return Begun::Refused(format!("There is no skill {skill:?}."));
+            }
+        };
+        let title = self.session.open_calls.get(&call).map(|call| call.title.clone()).unwrap_or_default();
+        let (tell, standing) = watch::channel(Standing::default());
+        let child = match self.begin_child(call, &agent, task, tell.clone()).await {
+            Ok(child) => Box::new(child),
+            Err(text) => return Begun::Refused(text),
+        };
+        if !is_background {
+            return Begun::Child(child);
+        }
+        let id = format!("agent_{}", self.children.background.len() + 1);
+        let stop = CancellationToken::new();
+        let background = BackgroundAgent { id, agent: agent.id.clone(), title, standing, stop };
+        self.children.background.push(background.clone());
+        Begun::Background(child, background, tell)
+    }
+
+    /// Begins a session that works on a task for a call.
+    async fn begin_child(
+        &mut self,
+        call: ToolCallId,
+        agent: &Arc<AgentSpec>,
+        task: String,
+        standing: watch::Sender<Standing>,
+    ) -> Result<Child, String> {
+        let Ok(place) = Arc::clone(&self.session.lineage.places).try_acquire_owned() else {
+            return Err(format!("{MAX_AT_WORK} agents are at work already: wait until one has finished."));
+        };
+        let shadow = self.shared_shadow().await;
+        let parent = Parent {
+            session: self.session.id.clone(),
+            turn: self.session.turns,
+            changes: self.changes.0.clone(),
+            shadow,
+        };
+        let lineage = self.session.lineage.below(self.standing.subscribe(), parent);
+        let id = self.shared.source.session_id();
+        let start = Start {
+            id: id.clone(),
+            workspace: self.session.workspace.clone(),
+            mode: self.session.mode.clone(),
+            notices: Vec::new(),
+            held: Vec::new(),
+            origin: Origin::New,
+            agent: Arc::clone(agent),
+            lineage,
+            chosen: Some(self.session.chosen.clone()),
+        };
+        let (turn, at) = (self.session.turns, self.shared.source.now_ms());
+        let entry = Entry::Delegate {
+            turn,
+            call: call.to_string(),
+            session: id.to_string(),
+            agent: agent.id.clone(),
+            at,
+        };
+        self.chain(&entry);
+        let abilities = Abilities { forms: false, urls: false, ..self.shared.abilities };
+        let shared = Shared {
+            tools: self.shared.tools.for_child(start.lineage.depth() < MAX_DEPTH),
+            abilities,
+            held_to: self.shared.held_to.clone(),
+            ..self.shared.clone()
+        };
+        let (client, end) = client::channel();
+        // Its servers are those of this session, which hears of them.
+        let (_, servers) = mpsc::unbounded_channel();
+        let still = self.shared.still;
+        let handle = SessionHandle::start(start, servers, shared, client);
+        self.children.at_work.insert(call.clone(), handle.clone());
+        let (life, lives) = watch::channel(Life { at: Instant::now(), waits: false });
+        let hurry = CancellationToken::new();
+        let to = self.children.reports.0.clone();
+        let relay = Relay {
+            call: call.clone(),
+            agent: agent.id.clone(),
+            to: to.clone(),
+            client: self.client.clone(),
+            cancel: hurry.clone(),
+            live: self.shared.live,
+            life,
+            standing,
+        };
+        let relay = tokio::spawn(relay.run(end));
+        let task = vec![ContentBlock::from(task)];
+        Ok(Child { call, agent: agent.id.clone(), handle, task, relay, hurry, life: lives, still, to, place })
+    }
+
+    /// Takes what a session below reports.
+    pub(super) async fn report(&mut self, report: Report) {
+        match report {
+            Report::Update { update, lasts: true, room } => {
+                self.record(SessionEvent::Relayed { update: Box::new(update) }, room).await;
+            }
+            Report::Update { update, lasts: false, room } => {
+                self.client.update(self.session.id.clone(), update.into(), room);
+            }
+            Report::Progress { call, content, room } => {
+                // One in the background shows what it says where it is looked for.
+                if self.session.open_calls.contains_key(&call) {
+                    self.client.update(self.session.id.clone(), encoder::progress(call, &content), room);
+                }
+            }
+            Report::Request { call, number, request, reply } => {
+                let id = self.client.forward(request.of_session(&self.session.id), reply);
+                self.children.asked.insert((call, number), id);
+            }
+            Report::Withdraw { call, number } => {
+                if let Some(id) = self.children.asked.remove(&(call, number)) {
+                    self.client.withdraw(id);
+                }
+            }
+            Report::Over { call, note } => {
+                self.children.at_work.remove(&call);
+                self.children.asked.retain(|(of, _), _| *of != call);
+                if let Some(note) = note {
+                    if self.turn.is_none() {
+                        self.session.notices.push(format!("{note}\n\n"));
+                    }
+                    self.session.for_model.push((note, false));
+                }
+            }
+        }
+    }
+
+    /// Has every session below end what is denied from now on. Says what ended, and what could not be confirmed to have.
+    pub(super) fn tighten_children(
+        &self,
+    ) -> impl Future<Output = Vec<(Vec<ToolCallId>, Vec<ToolCallId>)>> + use<> {
+        let asked: Vec<_> = self
+            .children
+            .at_work
+            .iter()
+            .map(|(call, handle)| {
+                let (reply, answer) = oneshot::channel();
+                // One that is over does nothing any more.
+                let is_there = handle.post(SessionCommand::Tighten(reply)).is_ok();
+                (call.clone(), is_there.then_some(answer))
+            })
+            .collect();
+        async move {
+            let deadline = Instant::now() + BOUND + BOUND / 4;
+            let mut all = Vec::new();
+            for (call, answer) in asked {
+                let Some(answer) = answer else { continue };
+                let under = |ids: Vec<ToolCallId>| ids.iter().map(|id| below(&call, id)).collect();
+                match tokio::time::timeout_at(deadline, answer).await {
+                    Ok(Ok(ended)) => all.push((under(ended.confirmed), under(ended.unconfirmed))),
+                    // It was closed meanwhile, and waits for what it ends.
+                    Ok(Err(_)) => {}
+                    Err(_) => all.push((Vec::new(), vec![call])),
+                }
+            }
+            all
+        }
+    }
+}
+
+impl Begun {
+    /// What is noted when one in the background has finished.
+    pub(super) fn note(background: &BackgroundAgent, finished: &Finished) -> String {
+        let BackgroundAgent { id, agent, title, .. } = background;
+        let how = if finished.has_failed { "failed" } else { "has finished" };
+        format!("The background agent {id} ({agent}) {how}: {title}. view_background_agent has its answer.")
+    }
+}

@@ -1,0 +1,78 @@
+//! What a session has from those above it: their ceilings, as they are now, and its place in the tree.
+//!
+//! Ceilings are watched, not copied: when an ancestor's mode changes, every session below decides by it from that moment on,
+//! before anybody has told it (D40-D44).
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use super::actor::Change;
+use crate::acp::SessionId;
+use crate::permission::Ceilings;
+use crate::tool::SharedShadow;
+
+/// Sessions that may stand below one another.
+pub(super) const MAX_DEPTH: usize = 3;
+
+/// Sessions that may be at work below one that a client opened.
+pub(super) const MAX_AT_WORK: usize = 16;
+
+/// Where a session stands. That of one that a client opened has nothing above it.
+#[derive(Debug, Clone)]
+pub struct Lineage {
+    /// What each session above holds those below it to, the outermost first.
+    above: Vec<watch::Receiver<Arc<Ceilings>>>,
+    /// Who began it; none: a client.
+    pub(super) parent: Option<Parent>,
+    /// Places for sessions at work in the whole tree.
+    pub(super) places: Arc<Semaphore>,
+}
+
+/// The call for which a session works.
+#[derive(Debug, Clone)]
+pub(super) struct Parent {
+    /// The session that began it.
+    pub session: SessionId,
+    /// In this turn of it.
+    pub turn: u64,
+    /// Where what it changes is told: it is what that turn has changed.
+    pub changes: mpsc::UnboundedSender<Change>,
+    /// By which what commands change is told; none: it is not.
+    pub shadow: Option<SharedShadow>,
+}
+
+impl Default for Lineage {
+    fn default() -> Self {
+        Self { above: Vec::new(), parent: None, places: Arc::new(Semaphore::new(MAX_AT_WORK)) }
+    }
+}
+
+impl Lineage {
+    /// That of a session below this one.
+    pub(super) fn below(&self, own: watch::Receiver<Arc<Ceilings>>, parent: Parent) -> Self {
+        let mut above = self.above.clone();
+        above.push(own);
+        Self { above, parent: Some(parent), places: Arc::clone(&self.places) }
+    }
+
+    /// How many sessions stand above.
+    pub(super) fn depth(&self) -> usize {
+        self.above.len()
+    }
+
+    /// Adds what holds above. Where an ancestor's mode is not known there is no mode, and nothing is allowed.
+    pub(super) fn add_to(&self, ceilings: &mut Ceilings) {
+        for above in &self.above {
+            let above = Arc::clone(&above.borrow());
+            if above.modes.is_empty() {
+                ceilings.modes.clear();
+                return;
+            }
+            if !ceilings.modes.is_empty() {
+                ceilings.modes.extend(above.modes.iter().cloned());
+            }
+            ceilings.rules.extend(above.rules.iter().cloned());
+        }
+    }
+}

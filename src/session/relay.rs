@@ -1,0 +1,289 @@
+//! What a session shows that works for a call of another: passed on to the one above, under that call.
+//!
+//! Its calls keep their ids behind that of the call above, so they are unique and the same in every replay; its plan and its
+//! words stand in the call above; what it asks of the client is asked there. Nothing is decided here.
+
+use std::fmt::Write;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::encoder::NOTICE_META;
+use super::turn::REFUSED_AGAIN;
+use crate::acp::{
+    ContentBlock, ContentChunk, MessageId, Meta, Plan, PlanEntryStatus, SessionUpdate, ToolCallId,
+    ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, Update,
+};
+use crate::client::{Client, ClientEnd, ClientError, ClientRequest, Outgoing};
+use crate::tool::ToolContent;
+use crate::tool::background::Standing;
+use crate::tool::content::clip;
+
+/// Names, in the `_meta` of a tool call, the call for which another agent makes it.
+pub const PARENT_META: &str = "modegate/parent";
+
+/// Bytes of an answer.
+const ANSWER: usize = 48 * 1024;
+
+/// Bytes of new text before it is shown.
+const STEP: usize = 400;
+
+/// Bytes of text that are shown while it works.
+const SHOWN: usize = 4 * 1024;
+
+/// What is passed on.
+pub(super) enum Report {
+    /// The client is shown this; what does not last is not kept.
+    Update { update: SessionUpdate, lasts: bool, room: Option<OwnedSemaphorePermit> },
+    /// The call above shows this now.
+    Progress { call: ToolCallId, content: ToolContent, room: Option<OwnedSemaphorePermit> },
+    /// The client is asked this.
+    Request {
+        call: ToolCallId,
+        number: u64,
+        request: ClientRequest,
+        reply: oneshot::Sender<Result<Value, ClientError>>,
+    },
+    /// It need not answer any more.
+    Withdraw { call: ToolCallId, number: u64 },
+    /// Nothing more comes for this call; if it was in the background, this is said of it.
+    Over { call: ToolCallId, note: Option<String> },
+}
+
+/// The last sign of life.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Life {
+    pub at: Instant,
+    /// It waits for the client.
+    pub waits: bool,
+}
+
+/// What was said.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Said {
+    id: Option<MessageId>,
+    /// The last message.
+    pub text: String,
+    /// It was stopped because the same call was refused again and again.
+    pub is_stopped: bool,
+    pub plan: String,
+}
+
+impl Said {
+    /// What a person is shown of it so far.
+    pub fn so_far(&self) -> String {
+        let mut start = self.text.len().saturating_sub(SHOWN);
+        while !self.text.is_char_boundary(start) {
+            start += 1;
+        }
+        let space = if self.plan.is_empty() || self.text.is_empty() { "" } else { "\n" };
+        format!("{}{space}{}", self.plan, &self.text[start..])
+    }
+
+    fn hear(&mut self, chunk: &ContentChunk) {
+        let ContentBlock::Text(text) = &chunk.content else { return };
+        if chunk.meta.as_ref().is_some_and(|meta| meta.contains_key(NOTICE_META)) {
+            self.is_stopped = text.text == REFUSED_AGAIN;
+            return;
+        }
+        if self.id != chunk.message_id {
+            self.id.clone_from(&chunk.message_id);
+            self.text.clear();
+        }
+        if self.text.len() < ANSWER {
+            self.text.push_str(&text.text);
+            if self.text.len() > ANSWER {
+                self.text = clip(&self.text, ANSWER).into_owned();
+            }
+        }
+    }
+
+    fn plan(&mut self, plan: &Plan) {
+        self.plan.clear();
+        for entry in &plan.entries {
+            let mark = if entry.status == PlanEntryStatus::Completed { 'x' } else { ' ' };
+            writeln!(self.plan, "- [{mark}] {}", entry.content).expect("writing to a string cannot fail");
+        }
+    }
+}
+
+type Answered = (oneshot::Sender<Result<Value, ClientError>>, Result<Value, ClientError>);
+
+/// The client of the session that works.
+pub(super) struct Relay {
+    /// The call above.
+    pub call: ToolCallId,
+    /// Which agent works.
+    pub agent: String,
+    /// Where everything goes.
+    pub to: mpsc::Sender<Report>,
+    /// Whose room it takes.
+    pub client: Client,
+    /// Cancelled, nothing waits for room.
+    pub cancel: CancellationToken,
+    /// What it does is shown while it does.
+    pub live: bool,
+    /// Where signs of life are noted.
+    pub life: watch::Sender<Life>,
+    /// Where what it has said so far can be seen.
+    pub standing: watch::Sender<Standing>,
+}
+
+impl Relay {
+    /// Passes everything on until there is nothing any more. Says what was said.
+    pub async fn run(self, mut end: ClientEnd) -> Said {
+        let mut said = Said::default();
+        let (mut shown, mut open) = (0, Vec::new());
+        let mut answers: FuturesUnordered<BoxFuture<'static, Answered>> = FuturesUnordered::new();
+        loop {
+            let message = tokio::select! {
+                biased;
+                Some((reply, answer)) = answers.next() => {
+                    // Whoever asked may have stopped waiting.
+                    let _ = reply.send(answer);
+                    self.life.send_replace(Life { at: Instant::now(), waits: !answers.is_empty() });
+                    continue;
+                }
+                message = end.recv() => message,
+            };
+            let Some(message) = message else { break };
+            let passed = match message {
+                Outgoing::Update(notification, room) => {
+                    let passed = self.update(notification.update, &mut said, &mut shown, &mut open).await;
+                    drop(room);
+                    passed
+                }
+                Outgoing::Request { id, request, reply } => {
+                    let (answered, answer) = oneshot::channel();
+                    let wait = async move { (reply, answer.await.unwrap_or(Err(ClientError::Gone))) };
+                    answers.push(Box::pin(wait));
+                    let request = request.below(&self.call, &self.agent);
+                    let call = self.call.clone();
+                    self.pass(Report::Request { call, number: id, request, reply: answered }).await
+                }
+                Outgoing::Withdraw(number) => {
+                    self.pass(Report::Withdraw { call: self.call.clone(), number }).await
+                }
+                // Nobody calls it by a connection.
+                Outgoing::Answer { .. } => true,
+            };
+            self.life.send_replace(Life { at: Instant::now(), waits: !answers.is_empty() });
+            if !passed {
+                break;
+            }
+        }
+        for id in open {
+            let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Failed);
+            let update = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields));
+            // The session above may be over.
+            self.pass(Report::Update { update, lasts: true, room: None }).await;
+        }
+        said
+    }
+
+    /// Whether somebody is there to take it.
+    async fn pass(&self, report: Report) -> bool {
+        self.to.send(report).await.is_ok()
+    }
+
+    async fn room(&self) -> Option<OwnedSemaphorePermit> {
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => None,
+            room = self.client.room() => Some(room),
+        }
+    }
+
+    async fn update(
+        &self,
+        update: Update,
+        said: &mut Said,
+        shown: &mut usize,
+        open: &mut Vec<ToolCallId>,
+    ) -> bool {
+        // Modes and options are those of the session above.
+        let Update::Schema(update) = update else { return true };
+        let (update, lasts) = match *update {
+            SessionUpdate::AgentMessageChunk(chunk) => {
+                let before = said.text.len();
+                said.hear(&chunk);
+                *shown = if said.text.len() < before { 0 } else { *shown };
+                return self.show(said, shown, STEP).await;
+            }
+            SessionUpdate::Plan(plan) => {
+                said.plan(&plan);
+                return self.show(said, shown, 0).await;
+            }
+            SessionUpdate::ToolCall(mut call) => {
+                call.tool_call_id = below(&self.call, &call.tool_call_id);
+                call.title = titled(&self.agent, &call.title);
+                call.meta = Some(self.under(call.meta));
+                open.push(call.tool_call_id.clone());
+                (SessionUpdate::ToolCall(call), true)
+            }
+            SessionUpdate::ToolCallUpdate(mut update) => {
+                update.tool_call_id = below(&self.call, &update.tool_call_id);
+                update.fields.title = update.fields.title.map(|title| titled(&self.agent, &title));
+                update.meta = Some(self.under(update.meta));
+                let is_over =
+                    matches!(update.fields.status, Some(ToolCallStatus::Completed | ToolCallStatus::Failed));
+                if is_over {
+                    open.retain(|id| *id != update.tool_call_id);
+                }
+                let lasts = update.fields.status.is_some() || update.fields.title.is_some();
+                (SessionUpdate::ToolCallUpdate(update), lasts)
+            }
+            // What it thinks, and how full its context is, is its own.
+            _ => return true,
+        };
+        let room = self.room().await;
+        self.pass(Report::Update { update, lasts, room }).await
+    }
+
+    /// Shows what it has said so far, once there is enough that is new.
+    async fn show(&self, said: &Said, shown: &mut usize, step: usize) -> bool {
+        if !self.live || said.text.len() < *shown + step {
+            return true;
+        }
+        *shown = said.text.len();
+        let so_far = said.so_far();
+        let content = ToolContent::text(&so_far);
+        self.standing.send_modify(|standing| standing.said = so_far);
+        let room = self.room().await;
+        self.pass(Report::Progress { call: self.call.clone(), content, room }).await
+    }
+
+    fn under(&self, meta: Option<Meta>) -> Meta {
+        let mut meta = meta.unwrap_or_default();
+        // Further down, whoever is nearest is named already.
+        meta.entry(PARENT_META).or_insert_with(|| Value::from(&*self.call.0));
+        meta
+    }
+}
+
+/// The id of a call that is made for another.
+pub(super) fn below(call: &ToolCallId, id: &ToolCallId) -> ToolCallId {
+    ToolCallId::new(format!("{call}/{id}"))
+}
+
+/// A title that says who does it.
+fn titled(agent: &str, title: &str) -> String {
+    format!("{agent}: {title}")
+}
+
+impl ClientRequest {
+    /// The request as the session above makes it, under one of its calls.
+    fn below(mut self, call: &ToolCallId, agent: &str) -> Self {
+        if let Self::RequestPermission(request) = &mut self {
+            let shown = &mut request.tool_call;
+            shown.tool_call_id = below(call, &shown.tool_call_id);
+            shown.fields.title = shown.fields.title.take().map(|title| titled(agent, &title));
+        }
+        self
+    }
+}

@@ -1,0 +1,230 @@
+//! Agents that work in the background: how each stands, what it has said, and ending it. Who they are and what they do is the
+//! session's (`session/children`).
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments};
+use crate::acp::ToolKind;
+use crate::permission::{Effect, Target};
+use crate::workspace::Workspace;
+
+/// Seconds that a look may wait.
+const MAX_WAIT: u64 = 100;
+
+/// An agent at work. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct BackgroundAgent {
+    /// `agent_1` is the session's first.
+    pub id: String,
+    /// Which agent.
+    pub agent: String,
+    /// What it does, on one line.
+    pub title: String,
+    /// How it stands.
+    pub standing: watch::Receiver<Standing>,
+    /// Cancelled, it is ended.
+    pub stop: CancellationToken,
+}
+
+/// How an agent stands.
+#[derive(Debug, Clone, Default)]
+pub struct Standing {
+    /// What it has said last.
+    pub said: String,
+    /// What came of it, once it is over.
+    pub end: Option<Finished>,
+}
+
+/// What came of an agent's work.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Finished {
+    /// For the model.
+    pub text: String,
+    /// It did not do what it was to do.
+    pub has_failed: bool,
+    /// Its list of tasks as it was last, for people; empty where it had none.
+    pub plan: String,
+}
+
+impl BackgroundAgent {
+    fn describe(&self) -> String {
+        let Self { id, agent, title, standing, .. } = self;
+        let state = match &standing.borrow().end {
+            None => "at work",
+            Some(Finished { has_failed: true, .. }) => "failed",
+            Some(Finished { has_failed: false, .. }) => "finished",
+        };
+        format!("{id} ({agent}): {title} [{state}]")
+    }
+
+    fn look(&self) -> String {
+        let standing = self.standing.borrow();
+        match &standing.end {
+            Some(Finished { text, has_failed, .. }) => {
+                let state = if *has_failed { "It failed." } else { "It has finished." };
+                format!("[{state}]\n{text}")
+            }
+            None if standing.said.is_empty() => "[At work. It has said nothing yet.]".into(),
+            None => format!("{}\n[At work.]", standing.said),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NoArguments {}
+
+/// `list_background_agents`.
+pub struct List(ToolSpec);
+
+impl List {
+    /// The tool.
+    pub fn new() -> Self {
+        let what = "List the agents that work in the background, and how each stands.";
+        Self(ToolSpec::new::<NoArguments>("list_background_agents", ToolKind::Read, Effect::Session, what))
+    }
+}
+
+#[async_trait]
+impl Tool for List {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let NoArguments {} = arguments(&self.0.name, given)?;
+        Ok(Box::new(About::List))
+    }
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ViewArguments {
+    /// The agent's id: `agent_1`.
+    agent: String,
+    /// Wait so many seconds for it to finish, at most 100. Default: 0.
+    #[serde(default)]
+    wait: u64,
+}
+
+/// `view_background_agent`.
+pub struct View(ToolSpec);
+
+impl View {
+    /// The tool.
+    pub fn new() -> Self {
+        let what = "Show what an agent in the background has answered, or has said so far.";
+        Self(ToolSpec::new::<ViewArguments>("view_background_agent", ToolKind::Read, Effect::Session, what))
+    }
+}
+
+#[async_trait]
+impl Tool for View {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let ViewArguments { agent, wait } = arguments(&self.0.name, given)?;
+        if wait > MAX_WAIT {
+            return Err(ToolError::arguments(&self.0.name, format!("wait is at most {MAX_WAIT}")));
+        }
+        Ok(Box::new(About::View(agent, Duration::from_secs(wait))))
+    }
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct StopArguments {
+    /// The agent's id: `agent_1`.
+    agent: String,
+}
+
+/// `stop_background_agent`.
+pub struct Stop(ToolSpec);
+
+impl Stop {
+    /// The tool.
+    pub fn new() -> Self {
+        let what = "Stop an agent in the background and all that it started, and show what it said last.";
+        Self(ToolSpec::new::<StopArguments>("stop_background_agent", ToolKind::Other, Effect::Session, what))
+    }
+}
+
+#[async_trait]
+impl Tool for Stop {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let StopArguments { agent } = arguments(&self.0.name, given)?;
+        Ok(Box::new(About::Stop(agent)))
+    }
+}
+
+/// A call about agents that there are.
+#[derive(Debug)]
+enum About {
+    List,
+    View(String, Duration),
+    Stop(String),
+}
+
+#[async_trait]
+impl PreparedCall for About {
+    fn title(&self) -> String {
+        match self {
+            Self::List => "List background agents".into(),
+            Self::View(agent, _) => format!("View {agent}"),
+            Self::Stop(agent) => format!("Stop {agent}"),
+        }
+    }
+
+    fn targets(&self) -> &[Target] {
+        &[]
+    }
+
+    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        let agents = &context.agents;
+        let text = match *self {
+            Self::List if agents.is_empty() => "[There are no background agents.]".into(),
+            Self::List => agents.iter().map(BackgroundAgent::describe).collect::<Vec<_>>().join("\n"),
+            Self::View(id, wait) => {
+                let agent = find(agents, &id)?;
+                // A time that is over is no error: how it stands is said all the same.
+                let _ = tokio::time::timeout(wait, over(agent)).await;
+                agent.look()
+            }
+            Self::Stop(id) => {
+                let agent = find(agents, &id)?;
+                agent.stop.cancel();
+                over(agent).await;
+                agent.look()
+            }
+        };
+        Ok(ToolOutput { content: vec![ToolContent::middle(&text)], text, ..ToolOutput::default() })
+    }
+}
+
+/// Waits until an agent is over.
+async fn over(agent: &BackgroundAgent) {
+    let mut standing = agent.standing.clone();
+    // With nobody there to say so, it is over, too.
+    let _ = standing.wait_for(|standing| standing.end.is_some()).await;
+}
+
+fn find<'a>(agents: &'a [BackgroundAgent], id: &str) -> Result<&'a BackgroundAgent, ToolError> {
+    agents.iter().find(|agent| agent.id == id).ok_or_else(|| {
+        let ids: Vec<&str> = agents.iter().map(|agent| agent.id.as_str()).collect();
+        let ids = if ids.is_empty() { "none".into() } else { ids.join(", ") };
+        ToolError::Failed(format!("There is no agent {id:?} in the background. There are: {ids}."))
+    })
+}
