@@ -22,6 +22,7 @@ use crate::roster::Agents;
 use crate::server::ServerDefinition;
 use crate::session::user_command::UserCommand;
 use crate::session::{Definitions, SessionHandle, Shared};
+use crate::skill::Skills;
 use registry::{Registry, SharedRegistry};
 
 mod initialize;
@@ -35,7 +36,7 @@ pub type Whom = Box<dyn Fn() -> Result<Arc<Catalogue>, String> + Send + Sync>;
 /// Which modes and rules hold for sessions in a folder now.
 pub type PolicyOf = Box<dyn Fn(&Path) -> Policy + Send + Sync>;
 
-/// Modes, rules and commands, as files say.
+/// Modes, rules, commands and skills, as files say.
 pub struct Policy {
     /// The modes.
     pub modes: Arc<Modes>,
@@ -47,6 +48,8 @@ pub struct Policy {
     pub servers: BTreeMap<String, ServerDefinition>,
     /// The commands that users wrote.
     pub commands: Arc<[UserCommand]>,
+    /// The skills.
+    pub skills: Arc<Skills>,
     /// What the user is to be told of files that restrict nothing.
     pub notices: Vec<String>,
     /// The mode of sessions for which none is asked, if a file says so.
@@ -151,6 +154,7 @@ impl Agent {
                 rules: policy.rules,
                 agents: policy.agents,
                 commands: policy.commands,
+                skills: policy.skills,
             })
             .await
     }

@@ -25,6 +25,7 @@ mod modes;
 mod permissions;
 mod sessions;
 mod setup;
+mod skills;
 
 /// An ACP coding agent whose modes hold.
 ///
@@ -115,6 +116,9 @@ enum Command {
     /// List and delete what models remember of folders
     #[command(subcommand)]
     Memories(memories::Ask),
+    /// List, show and check skills: yours, and those of this folder's project
+    #[command(subcommand)]
+    Skills(skills::Ask),
     /// Check a session's record: whether it holds together, and whether what was done was allowed
     Audit(audit::Asked),
     /// Say what works here and what does not: settings, keys, store, kernel, commands
@@ -204,6 +208,7 @@ where
         Some(Command::Modes(ask)) => return modes::run(ask, &flags, &environment, output, errors).await,
         Some(Command::Sessions(ask)) => return sessions::run(ask, &flags, environment, output).await,
         Some(Command::Memories(ask)) => return memories::run(ask, &flags, &environment, output).await,
+        Some(Command::Skills(ask)) => return skills::run(ask, &flags, &environment, output, errors),
         Some(Command::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
         Some(Command::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),

@@ -24,6 +24,7 @@ use crate::session::children::STILL;
 use crate::session::command::is_taken;
 use crate::session::system_prompt::Sources;
 use crate::session::user_command::UserCommand;
+use crate::skill::Skills;
 use crate::store::memories::Kept;
 use crate::store::{Location, Store, Sync};
 use crate::tool::fetch::Limits;
@@ -40,6 +41,7 @@ pub mod environment;
 pub mod policies;
 pub mod providers;
 mod servers;
+mod skills;
 mod user_commands;
 pub mod user_file;
 
@@ -192,6 +194,7 @@ impl Config {
             agents: Arc::default(),
             still: STILL,
             commands: Arc::default(),
+            skills: Arc::default(),
             max_modes: self.max_modes,
             held_to: None,
             tools: Toolset::built_in()
@@ -211,7 +214,8 @@ impl Config {
         };
         let binary = std::env::current_exe().ok();
         let policies = self.policies;
-        let policy: PolicyOf = Box::new(move |cwd| policy(policies.load(cwd), policies.commands(cwd)));
+        let policy: PolicyOf =
+            Box::new(move |cwd| policy(policies.load(cwd), policies.commands(cwd), policies.skills(cwd)));
         let whom: Whom = if is_scripted {
             Box::new(move || Ok(Arc::clone(&catalogue)))
         } else {
@@ -222,7 +226,11 @@ impl Config {
     }
 }
 
-fn policy(loaded: Loaded, (commands, mut broken_commands): (Vec<UserCommand>, Vec<String>)) -> Policy {
+fn policy(
+    loaded: Loaded,
+    (commands, mut broken_commands): (Vec<UserCommand>, Vec<String>),
+    (skills, broken_skills): (Skills, Vec<String>),
+) -> Policy {
     let Loaded { layers, problems } = loaded;
     let (taken, commands): (Vec<_>, Vec<_>) =
         commands.into_iter().partition(|command| is_taken(&command.name, &layers.modes));
@@ -232,9 +240,13 @@ fn policy(loaded: Loaded, (commands, mut broken_commands): (Vec<UserCommand>, Ve
     if !broken_commands.is_empty() {
         notices.push(format!("Commands that cannot be used:\n{}", broken_commands.join("\n")));
     }
+    if !broken_skills.is_empty() {
+        notices.push(format!("Skills that cannot be used:\n{}", broken_skills.join("\n")));
+    }
     Policy {
         servers,
         commands: commands.into(),
+        skills: Arc::new(skills),
         notices,
         modes: Arc::new(layers.modes),
         rules: Arc::new(layers.rules),

@@ -99,7 +99,8 @@ pub struct CallFacts {
     pub commands: Commands,
     /// What it fetches; none when it fetches nothing, or when the question is about the tool as such.
     pub address: Option<Address>,
-    /// What the arguments of a server's tool name, as far as that can be told: rules that deny or ask look at it.
+    /// What the arguments of a server's tool name, as far as that can be told, and what a skill is read from: rules that deny
+    /// or ask look at it.
     pub mentions: Vec<PathBuf>,
 }
 

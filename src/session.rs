@@ -21,6 +21,7 @@ use crate::model::catalogue::Catalogue;
 use crate::permission::rules::Rules;
 use crate::permission::{Ceilings, Grants};
 use crate::roster::{AgentSpec, Agents};
+use crate::skill::Skills;
 use crate::store::Store;
 use crate::store::sessions::StoredSession;
 use crate::tool::{Job, Toolset};
@@ -85,6 +86,8 @@ pub struct Shared {
     pub still: Duration,
     /// The commands that users wrote.
     pub commands: Arc<[UserCommand]>,
+    /// The skills.
+    pub skills: Arc<Skills>,
     /// No session can do more than these modes, as they were when the process began: what `--max-mode` says.
     pub max_modes: Vec<Arc<Mode>>,
     /// The session can do no more than this mode either, because a file cannot be used.
@@ -200,6 +203,8 @@ pub struct Definitions {
     pub agents: Arc<Agents>,
     /// The commands that users wrote.
     pub commands: Arc<[UserCommand]>,
+    /// The skills.
+    pub skills: Arc<Skills>,
 }
 
 /// What a session begins with.

@@ -59,6 +59,7 @@ mod saving;
 mod search_files;
 pub mod shadow;
 mod shell;
+mod skills;
 mod switch_mode;
 mod terminal;
 mod text;
@@ -228,7 +229,7 @@ pub trait PreparedCall: Send + std::fmt::Debug {
     /// What it would touch.
     fn targets(&self) -> &[Target];
 
-    /// What its arguments name, where nobody knows what it touches.
+    /// What its arguments name, where nobody knows what it touches, or where it is decided on by its name.
     fn mentions(&self) -> Vec<PathBuf> {
         Vec::new()
     }
@@ -364,11 +365,19 @@ mod tests {
         drop(go_on);
     }
 
+    /// Agents of one's own, so that there is somebody to hand over to.
+    fn agents() -> crate::roster::Agents {
+        let mut agents = crate::roster::Agents::default();
+        let own: Vec<crate::roster::AgentDefinition> = serde_saphyr::from_str("[{id: own}]").unwrap();
+        agents.add(&own, crate::roster::Origin::User).unwrap();
+        agents
+    }
+
     /// Every tool stands here with its effect: a new one without a decision fails (D28).
     #[test]
     fn every_tool_has_an_effect_that_was_decided_on() {
-        let built_in = Toolset::built_in();
-        let effects: Vec<_> = built_in.iter().map(|tool| (&*tool.spec().name, tool.spec().effect)).collect();
+        let tools = Toolset::built_in().with_agents(&agents()).with_skills(&skills::one());
+        let effects: Vec<_> = tools.iter().map(|tool| (&*tool.spec().name, tool.spec().effect)).collect();
         assert_eq!(
             effects,
             [
@@ -393,16 +402,25 @@ mod tests {
                 ("add_memory", Effect::State),
                 ("update_memory", Effect::State),
                 ("delete_memory", Effect::State),
+                ("delegate", Effect::Delegate),
+                ("delegate_background", Effect::Delegate),
+                ("list_background_agents", Effect::Session),
+                ("view_background_agent", Effect::Session),
+                ("stop_background_agent", Effect::Session),
+                ("handoff", Effect::Delegate),
+                ("list_skills", Effect::Read),
+                ("read_skill", Effect::Read),
+                ("run_skill", Effect::Delegate),
             ]
         );
     }
 
     #[test]
     fn every_schema_is_an_object_that_describes_each_argument() {
-        for tool in Toolset::built_in().iter() {
+        for tool in Toolset::built_in().with_agents(&agents()).with_skills(&skills::one()).iter() {
             let spec = tool.spec();
             assert_eq!(spec.schema["type"], "object", "{}", spec.name);
-            for (name, property) in spec.schema["properties"].as_object().unwrap() {
+            for (name, property) in spec.schema["properties"].as_object().into_iter().flatten() {
                 assert!(property["description"].is_string(), "{}.{name}", spec.name);
             }
         }

@@ -233,11 +233,12 @@ impl Agent {
         notices.extend(told_of(&policy));
         notices.extend(policy.notices.iter().map(|text| format!("{text}\n\n")));
         let shared = Shared {
-            tools,
+            tools: tools.with_skills(&policy.skills),
             modes: Arc::clone(&policy.modes),
             rules: Arc::clone(&policy.rules),
             agents: Arc::clone(&policy.agents),
             commands: Arc::clone(&policy.commands),
+            skills: Arc::clone(&policy.skills),
             held_to: if policy.problems.is_empty() { None } else { most_restrictive() },
             catalogue,
             compactions: self.compactions.load(Ordering::Relaxed),

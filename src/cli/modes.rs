@@ -219,7 +219,9 @@ async fn facts(
     }
     let workspace = Workspace::new(cwd, &[])?;
     let shell = config::commands::shell(environment, &config::user_file::ShellSettings::default())?;
+    let skills = Policies::new(environment, None, false).skills(cwd).0;
     let (tools, _) = Toolset::built_in().with_shell(shell).for_session(&workspace);
+    let tools = tools.with_skills(&Arc::new(skills));
     let Some(found) = tools.find(tool) else {
         let names: Vec<String> = tools.all().iter().map(|tool| tool.spec().name.to_string()).collect();
         bail!("there is no tool {tool:?}; those of Modegate itself are {}", names.join(", "));
@@ -239,8 +241,8 @@ async fn facts(
             .into(),
     };
     let call = found.prepare(arguments, &workspace).await?;
-    let (commands, address) = (call.commands(), call.address());
-    Ok(CallFacts { targets: call.targets().to_vec(), commands, address, ..facts })
+    let (commands, address, mentions) = (call.commands(), call.address(), call.mentions());
+    Ok(CallFacts { targets: call.targets().to_vec(), commands, address, mentions, ..facts })
 }
 
 fn show_log(

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::environment::Environment;
-use super::user_commands;
 use super::user_file::create_private;
+use super::{skills, user_commands};
 use crate::ids;
 use crate::mode::ToolList;
 use crate::policy::{Layers, Owner, Problem};
 use crate::session::user_command::UserCommand;
+use crate::skill::Skills;
 
 /// What the user writes.
 pub const MODES: &str = "modes.yaml";
@@ -34,6 +35,8 @@ pub const MAX_FILE: usize = 256 * 1024;
 #[derive(Debug, Clone)]
 pub struct Policies {
     folder: Option<PathBuf>,
+    /// Where other agents have the user's skills, too.
+    home: Option<PathBuf>,
     tool_list: Option<ToolList>,
     /// Nothing of this machine is read.
     is_fixed: bool,
@@ -51,7 +54,8 @@ pub struct Loaded {
 impl Policies {
     /// Those of the environment's user.
     pub fn new(environment: &Environment, tool_list: Option<ToolList>, is_fixed: bool) -> Self {
-        Self { folder: environment.config_folder.clone(), tool_list, is_fixed }
+        let (folder, home) = (environment.config_folder.clone(), environment.user.home.clone());
+        Self { folder, home, tool_list, is_fixed }
     }
 
     /// Reads the files for a session in a folder.
@@ -79,6 +83,15 @@ impl Policies {
             (Vec::new(), Vec::new())
         } else {
             user_commands::load(self.folder.as_deref(), cwd)
+        }
+    }
+
+    /// The skills for a session in a folder; and what cannot be used.
+    pub fn skills(&self, cwd: &Path) -> (Skills, Vec<String>) {
+        if self.is_fixed {
+            (Skills::default(), Vec::new())
+        } else {
+            skills::load(self.folder.as_deref(), self.home.as_deref(), cwd)
         }
     }
 

@@ -17,6 +17,7 @@ use super::change_mode::BOUND;
 use super::child::Child;
 use super::encoder;
 use super::handle::SessionCommand;
+use super::history::neutralise;
 use super::lineage::{MAX_AT_WORK, MAX_DEPTH, Parent};
 use super::relay::{Life, Relay, Report, below};
 use super::{Origin, SessionHandle, Shared, Start};
@@ -24,6 +25,7 @@ use crate::acp::{ContentBlock, ToolCallId};
 use crate::client::{self, Abilities};
 use crate::event::SessionEvent;
 use crate::roster::AgentSpec;
+use crate::skill::Skill;
 use crate::store::entry::Entry;
 use crate::tool::Errand;
 use crate::tool::background::{BackgroundAgent, Finished, Standing};
@@ -88,8 +90,14 @@ impl Actor {
                 };
                 (agent, task, is_background)
             }
-            Errand::Skill { skill, .. } => {
-                return Begun::Refused(format!("There is no skill {skill:?}."));
+            Errand::Skill { skill, task } => {
+                let Some(task) = self.shared.skills.find(&skill).map(|skill| by_skill(skill, &task)) else {
+                    let names: Vec<&str> =
+                        self.shared.skills.iter().map(|skill| skill.name.as_str()).collect();
+                    let names = names.join(", ");
+                    return Begun::Refused(format!("There is no skill {skill:?}. The skills are: {names}."));
+                };
+                (Arc::clone(&self.session.agent), task, false)
             }
         };
         let title = self.session.open_calls.get(&call).map(|call| call.title.clone()).unwrap_or_default();
@@ -175,7 +183,8 @@ impl Actor {
             standing,
         };
         let relay = tokio::spawn(relay.run(end));
-        let task = vec![ContentBlock::from(task)];
+        // A model wrote it, or a file: what looks like a reminder in it is none.
+        let task = vec![ContentBlock::from(neutralise(&task).into_owned())];
         Ok(Child { call, agent: agent.id.clone(), handle, task, relay, hurry, life: lives, still, to, place })
     }
 
@@ -247,6 +256,17 @@ impl Actor {
             all
         }
     }
+}
+
+/// A task with the instructions that it is to be done by.
+fn by_skill(skill: &Skill, task: &str) -> String {
+    let Skill { name, body, folder, .. } = skill;
+    format!(
+        "{}\n\nDo it by this skill. Its other files lie in {}; read_skill reads them.\n\n<skill name=\"{name}\">\n{}\n</skill>",
+        task.trim(),
+        folder.display(),
+        body.trim()
+    )
 }
 
 impl Begun {

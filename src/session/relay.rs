@@ -260,8 +260,12 @@ impl Relay {
 
     fn under(&self, meta: Option<Meta>) -> Meta {
         let mut meta = meta.unwrap_or_default();
-        // Further down, whoever is nearest is named already.
-        meta.entry(PARENT_META).or_insert_with(|| Value::from(&*self.call.0));
+        // One further down is named as those below name it.
+        let parent = match meta.get(PARENT_META).and_then(Value::as_str) {
+            Some(parent) => below(&self.call, &ToolCallId::new(parent)),
+            None => self.call.clone(),
+        };
+        meta.insert(PARENT_META.to_owned(), Value::from(&*parent.0));
         meta
     }
 }

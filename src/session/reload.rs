@@ -14,7 +14,7 @@ use crate::store::{ModeSource, Why};
 impl Actor {
     /// Takes them. A mode that is on and no longer there is left for the most restrictive one.
     pub(super) async fn reload(&mut self, definitions: Definitions) -> Result<Value, AgentError> {
-        let Definitions { modes, rules, agents, commands } = definitions;
+        let Definitions { modes, rules, agents, commands, skills } = definitions;
         let current = self.session.mode.clone();
         let was = self.text_of(&current);
         let is_gone = modes.resolve(&current.0).is_err();
@@ -42,6 +42,8 @@ impl Actor {
         let choice = self.choice_of_mode();
         self.session.active = choice;
         self.shared.commands = commands;
+        self.shared.tools = self.shared.tools.clone().with_skills(&skills);
+        self.shared.skills = skills;
         let commands = super::command::available(&self.shared.modes, &self.shared.commands);
         let commands = AvailableCommandsUpdate::new(commands);
         let id = self.session.id.clone();

@@ -90,7 +90,8 @@ impl Actor {
         }
         let now = self.shared.source.now_ms();
         let role = Role { agent: &self.session.agent, is_child: self.session.lineage.parent.is_some() };
-        let text = system_prompt::make(&self.shared.sources, self.session.workspace.cwd(), now, &role).await;
+        let (sources, skills) = (&self.shared.sources, &self.shared.skills);
+        let text = system_prompt::make(sources, skills, self.session.workspace.cwd(), now, &role).await;
         self.shared
             .store
             .post(Row::SystemPrompt { session: self.session.id.clone(), text: Arc::clone(&text) });

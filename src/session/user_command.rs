@@ -5,6 +5,8 @@
 
 use serde::Deserialize;
 
+use crate::front_matter;
+
 /// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserCommand {
@@ -33,25 +35,14 @@ impl UserCommand {
         if name.is_empty() || !name.chars().all(is_plain) {
             return Err(format!("{name:?} is no name: lower-case letters, digits, - and _"));
         }
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let (header, body) = match text.strip_prefix("---\n").or_else(|| text.strip_prefix("---\r\n")) {
-            None => (Header::default(), text),
-            Some(rest) => {
-                let end = rest.lines().position(|line| line.trim_end() == "---");
-                let end = end.ok_or("the header that --- begins has no end")?;
-                let header: String = rest.lines().take(end).map(|line| line.to_owned() + "\n").collect();
-                let read = if header.trim().is_empty() {
-                    Header::default()
-                } else {
-                    serde_saphyr::from_str(&header).map_err(|error| {
-                        let first = error.to_string();
-                        let first = first.lines().next().unwrap_or_default().to_owned();
-                        format!("{first} (a header may have description and argument-hint)")
-                    })?
-                };
-                let body = rest.split_inclusive('\n').skip(end + 1).map(str::len).sum::<usize>();
-                (read, &rest[rest.len() - body..])
-            }
+        let (header, body) = front_matter::split(text)?;
+        let header = match header.filter(|header| !header.trim().is_empty()) {
+            None => Header::default(),
+            Some(header) => serde_saphyr::from_str(header).map_err(|error| {
+                let first = error.to_string();
+                let first = first.lines().next().unwrap_or_default().to_owned();
+                format!("{first} (a header may have description and argument-hint)")
+            })?,
         };
         if body.trim().is_empty() {
             return Err("it says nothing".into());

@@ -1,6 +1,8 @@
 //! What the session itself carries out for a call: another agent is to work, or to take over. The tools here only read the
 //! arguments; whatever the other agent does is decided call by call, under this session's mode and under its own (D40-D46).
 
+use std::path::PathBuf;
+
 use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -101,8 +103,9 @@ impl Tool for Delegate {
         let DelegateArguments { task, agent } = arguments(&self.0.name, given)?;
         check_task(&self.0.name, &task)?;
         let title = format!("{}: {}", agent.as_deref().unwrap_or("delegate"), short(&task));
+        let mentions = agent.iter().map(PathBuf::from).collect();
         let errand = Errand::Delegate { agent, task, is_background: self.0.is_background };
-        Ok(Box::new(Call { errand, title }))
+        Ok(Box::new(Call { errand, title, mentions }))
     }
 }
 
@@ -115,6 +118,9 @@ struct SkillArguments {
     task: String,
 }
 
+/// The name of the tool for skills.
+pub const RUN: &str = "run_skill";
+
 /// `run_skill`.
 pub struct RunSkill(ToolSpec);
 
@@ -122,11 +128,11 @@ impl RunSkill {
     /// The tool.
     pub fn new() -> Self {
         Self(ToolSpec::new::<SkillArguments>(
-            "run_skill",
+            RUN,
             ToolKind::Other,
             Effect::Delegate,
             "Have an agent like you work on a task by a skill, and wait for its answer. It has the skill's instructions before it, its \
-             own conversation, and no more tools than the mode and the skill allow.",
+             own conversation, works in the same folders and under the same mode, and asks nobody.",
         ))
     }
 }
@@ -141,7 +147,8 @@ impl Tool for RunSkill {
         let SkillArguments { skill, task } = arguments(&self.0.name, given)?;
         check_task(&self.0.name, &task)?;
         let title = format!("{skill}: {}", short(&task));
-        Ok(Box::new(Call { errand: Errand::Skill { skill, task }, title }))
+        let mentions = vec![PathBuf::from(&skill)];
+        Ok(Box::new(Call { errand: Errand::Skill { skill, task }, title, mentions }))
     }
 }
 
@@ -152,13 +159,16 @@ struct HandoffArguments {
     agent: String,
 }
 
+/// The name of the tool that hands over.
+pub const HANDOFF: &str = "handoff";
+
 /// `handoff`.
 pub struct Handoff(ToolSpec);
 
 impl Handoff {
     /// That of a session with these agents.
     pub fn new(agents: &Agents) -> Self {
-        let spec = ToolSpec::new::<HandoffArguments>("handoff", ToolKind::Other, Effect::Delegate, "");
+        let spec = ToolSpec::new::<HandoffArguments>(HANDOFF, ToolKind::Other, Effect::Delegate, "");
         let what = "Let another agent go on with this conversation, from the next step on and for good. The mode stays what it is.";
         Self(ToolSpec { description: format!("{what}\n\n{}", describe(agents)).into(), ..spec })
     }
@@ -173,7 +183,8 @@ impl Tool for Handoff {
     async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
         let HandoffArguments { agent } = arguments(&self.0.name, given)?;
         let title = format!("Hand over to {agent}");
-        Ok(Box::new(Call { errand: Errand::Handoff { agent }, title }))
+        let mentions = vec![PathBuf::from(&agent)];
+        Ok(Box::new(Call { errand: Errand::Handoff { agent }, title, mentions }))
     }
 }
 
@@ -199,6 +210,8 @@ fn short(task: &str) -> String {
 struct Call {
     errand: Errand,
     title: String,
+    /// The agent or the skill, for rules.
+    mentions: Vec<PathBuf>,
 }
 
 #[async_trait]
@@ -209,6 +222,10 @@ impl PreparedCall for Call {
 
     fn targets(&self) -> &[Target] {
         &[]
+    }
+
+    fn mentions(&self) -> Vec<PathBuf> {
+        self.mentions.clone()
     }
 
     fn errand(&self) -> Option<&Errand> {

@@ -12,7 +12,7 @@ use crate::permission::{Effect, Target};
 use crate::workspace::Workspace;
 
 /// Lines in one answer unless fewer are asked for.
-const MAX_LINES: u32 = 2000;
+pub(super) const MAX_LINES: u32 = 2000;
 
 /// Bytes in one answer.
 const MAX_BYTES: usize = 200 * 1024;
@@ -112,7 +112,7 @@ impl PreparedCall for Call {
 }
 
 /// The lines asked for, and where to go on if there are more.
-fn excerpt(text: &str, first: u32, limit: u32) -> Result<String, ToolError> {
+pub(super) fn excerpt(text: &str, first: u32, limit: u32) -> Result<String, ToolError> {
     let total = text.lines().count();
     if text.is_empty() {
         return Ok("[The file is empty.]".into());

@@ -5,14 +5,14 @@ use std::sync::{Arc, LazyLock};
 
 use tokio::sync::mpsc;
 
-use super::errand::{Delegate, Handoff};
+use super::errand::{Delegate, HANDOFF, Handoff};
 use super::fetch::{Fetch, Limits};
 use super::mcp::{Means, ServerEvent, Servers};
 use super::memories::{self, Memories, Nowhere};
 use super::{
     Tool, apply_patch, ask_user, background, delete_file, directory_tree, edit_file, find_files, jobs,
-    list_directory, move_file, read_file, read_multiple_files, search_files, shell, switch_mode, think, todo,
-    write_file,
+    list_directory, move_file, read_file, read_multiple_files, search_files, shell, skills, switch_mode,
+    think, todo, write_file,
 };
 use crate::client::Abilities;
 use crate::http::Http;
@@ -21,6 +21,7 @@ use crate::permission::Effect;
 use crate::process::shell::Shell;
 use crate::roster::Agents;
 use crate::server::Entry;
+use crate::skill::Skills;
 use crate::workspace::Workspace;
 
 /// The tools there are, in the order in which models are told of them. Cheap to clone.
@@ -50,14 +51,13 @@ const COMMAND_TOOLS: [(&str, Effect); 6] = [
 ];
 
 /// The tools by which other agents work, and what they do.
-const DELEGATION_TOOLS: [(&str, Effect); 7] = [
+const DELEGATION_TOOLS: [(&str, Effect); 6] = [
     ("delegate", Effect::Delegate),
     ("delegate_background", Effect::Delegate),
     ("list_background_agents", Effect::Session),
     ("view_background_agent", Effect::Session),
     ("stop_background_agent", Effect::Session),
-    ("handoff", Effect::Delegate),
-    ("run_skill", Effect::Delegate),
+    (HANDOFF, Effect::Delegate),
 ];
 
 /// What each of Modegate's own tools does, whether or not a session has it.
@@ -67,7 +67,7 @@ fn effects() -> Vec<(&'static str, Effect)> {
         Cow::Borrowed(name) => Some((*name, tool.spec().effect)),
         Cow::Owned(_) => None,
     });
-    built_in.chain(COMMAND_TOOLS).chain(DELEGATION_TOOLS).collect()
+    built_in.chain(COMMAND_TOOLS).chain(skills::TOOLS).chain(DELEGATION_TOOLS).collect()
 }
 
 /// What a tool of Modegate's own does; none: there is no such tool.
@@ -163,6 +163,15 @@ impl Toolset {
         (Self { tools: tools.into(), ..self.clone() }, is_missing.then_some(TOO_WIDE))
     }
 
+    /// These tools, and those that list and read these skills, in the place of any that did: none where there are no skills.
+    #[must_use]
+    pub fn with_skills(self, skills: &Arc<Skills>) -> Self {
+        let is_other =
+            |tool: &&Arc<dyn Tool>| skills::TOOLS.iter().all(|(name, _)| tool.spec().name != *name);
+        let others = self.tools.iter().filter(is_other).cloned();
+        Self { tools: others.chain(skills::tools(skills)).collect(), ..self }
+    }
+
     /// These tools, and those of servers, none of which is started yet. What the session is to know of them goes to `events`.
     #[must_use]
     pub fn with_servers(
@@ -210,8 +219,8 @@ impl Toolset {
     pub fn for_child(&self, may_delegate: bool) -> Self {
         let is_there = |tool: &&Arc<dyn Tool>| {
             let spec = tool.spec();
-            let lets_work =
-                DELEGATION_TOOLS.iter().any(|(name, _)| *name == spec.name && spec.name != "handoff");
+            let is_about_others = DELEGATION_TOOLS.iter().any(|(name, _)| *name == spec.name);
+            let lets_work = spec.name != HANDOFF && (is_about_others || spec.effect == Effect::Delegate);
             !spec.is_exit && spec.name != ask_user::NAME && (may_delegate || !lets_work)
         };
         Self { tools: self.tools.iter().filter(is_there).cloned().collect(), ..self.clone() }

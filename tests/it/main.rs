@@ -41,6 +41,7 @@ mod servers_http;
 mod servers_odd;
 mod sessions;
 mod shadow;
+mod skills;
 mod stage;
 mod storm;
 mod sturdy;

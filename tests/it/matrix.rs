@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use modegate::acp::SessionModeId;
 use modegate::mode::Modes;
@@ -12,6 +12,7 @@ use modegate::model::{Block, ModelEvent, ModelStop};
 use modegate::permission::rules::Rules;
 use modegate::policy::{Layers, Owner};
 use modegate::process::shell::Sandbox;
+use modegate::roster::{Agents, Origin};
 use modegate::store::Location;
 use modegate::tool::Toolset;
 use modegate::tool::fetch::Limits;
@@ -19,6 +20,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::fetch::{Site, outward};
+use crate::skills;
 use crate::support::{Harness, Setup, shell};
 
 /// A call of each tool that does something to the working directory, to what is remembered, or to a server, where the tool
@@ -41,13 +43,19 @@ fn call_of(tool: &str, url: &str) -> Value {
         "shell" => json!({ "command": "echo x > docs/by_shell.md" }),
         "shell_read_only" => json!({ "command": "cat docs/a.md; echo x > docs/by_shell.md" }),
         "run_background_job" => json!({ "command": "echo x > docs/by_job.md" }),
-        "list_background_jobs" | "get_memories" => json!({}),
+        "list_background_jobs" | "get_memories" | "list_skills" => json!({}),
         "view_background_job" | "stop_background_job" => json!({ "job": "job_1" }),
         "fetch" => json!({ "url": url }),
         "search_memories" => json!({ "query": "old" }),
         "add_memory" => json!({ "text": "new" }),
         "update_memory" => json!({ "id": "mem_1", "text": "new" }),
         "delete_memory" => json!({ "id": "mem_1" }),
+        "read_skill" => json!({ "name": "one" }),
+        "run_skill" => json!({ "skill": "one", "task": "x" }),
+        "delegate" | "delegate_background" => json!({ "task": "x" }),
+        "list_background_agents" => json!({}),
+        "view_background_agent" | "stop_background_agent" => json!({ "agent": "agent_1" }),
+        "handoff" => json!({ "agent": "own" }),
         tool => panic!("{tool} has no call here yet: add one"),
     }
 }
@@ -127,10 +135,12 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
         .with_outward(Arc::new(outward(&site)), Limits::default())
         .with_shell(shell(home.path(), Sandbox::Workspace));
     let url = site.url("/json");
+    let skills = Arc::new(Mutex::new(skills::some(home.path(), &[("one", "One.", "Do it.")])));
     let (modes, rules) = (modes.clone(), rules.clone());
     let file = home.path().join("store.db");
     let store = Location::File(file.clone());
-    let mut harness = Harness::with(Setup { mode, store, tools, modes, rules, ..Setup::default() });
+    let (agents, defaults) = ("[{id: own}]", Setup::default());
+    let mut harness = Harness::with(Setup { mode, store, tools, modes, rules, skills, agents, ..defaults });
     let cwd = harness.cwd();
     std::fs::create_dir(cwd.join("docs")).unwrap();
     std::fs::write(cwd.join("docs/a.md"), "old\n").unwrap();
@@ -155,6 +165,9 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
     for _ in 0..2 {
         harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
+    // Whoever works for it has an answer.
+    harness.stage.say("sess_2", Ok(ModelEvent::Text("done".into())));
+    harness.stage.say("sess_2", Ok(ModelEvent::Stop(ModelStop::Done)));
     let mut update = Value::Null;
     loop {
         let message = harness.next().await;
@@ -209,6 +222,10 @@ async fn what_is_offered_runs_and_what_is_not_has_no_effect() {
         let (all, _) = Toolset::built_in()
             .with_shell(shell(Path::new("/nowhere"), Sandbox::Workspace))
             .for_session(&workspace);
+        let mut agents = Agents::default();
+        agents.add(&serde_saphyr::from_str::<Vec<_>>("[{id: own}]").unwrap(), Origin::User).unwrap();
+        let all =
+            all.with_agents(&agents).with_skills(&skills::some(home.path(), &[("one", "One.", "Do it.")]));
         let unknown = all.iter().find_map(|tool| modegate::tool::unknown_tool(&tool.spec().name));
         assert_eq!(unknown, None, "a file of modes can name every tool");
         for tool in all.iter().map(modegate::tool::Tool::spec) {

@@ -3,9 +3,11 @@
 //! `UPDATE_EXPECT=1 cargo test plays` writes the agent's lines anew; a person reads the difference.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use modegate::model::scripted;
+use modegate::skill::Skills;
 use serde_json::Value;
 
 use crate::stage::summary;
@@ -42,7 +44,8 @@ pub fn plays() -> Vec<PathBuf> {
 
 /// Performs a play and writes down what happened, in the play's own form.
 async fn perform(name: &str, script: &str, update: bool) -> String {
-    let mut stage = Performance { harness: None, mode: "ask", written: Vec::new(), update };
+    let (dir, skills) = (Arc::new(tempfile::tempdir().unwrap()), Arc::default());
+    let mut stage = Performance { harness: None, dir, skills, mode: "ask", written: Vec::new(), update };
     for line in script.lines() {
         let (mark, rest) = line.split_at(line.len().min(2));
         let rest = rest.trim();
@@ -89,6 +92,8 @@ async fn perform(name: &str, script: &str, update: bool) -> String {
 
 struct Performance {
     harness: Option<Harness>,
+    dir: Arc<tempfile::TempDir>,
+    skills: Arc<Mutex<Arc<Skills>>>,
     mode: &'static str,
     written: Vec<String>,
     update: bool,
@@ -97,8 +102,8 @@ struct Performance {
 impl Performance {
     /// The harness, which begins when it is first needed.
     fn harness(&mut self) -> &mut Harness {
-        let mode = self.mode;
-        self.harness.get_or_insert_with(|| Harness::with(Setup { mode, ..Setup::default() }))
+        let (mode, dir, skills) = (self.mode, Some(Arc::clone(&self.dir)), Arc::clone(&self.skills));
+        self.harness.get_or_insert_with(|| Harness::with(Setup { mode, skills, dir, ..Setup::default() }))
     }
 
     async fn setting(&mut self, setting: &str) {
@@ -106,6 +111,12 @@ impl Performance {
         match verb {
             "mode" => {
                 self.mode = ["ask", "plan", "code"].into_iter().find(|mode| *mode == rest).expect("a mode");
+            }
+            "skill" => {
+                let (name, body) = rest.split_once(' ').expect("@ skill NAME \"INSTRUCTIONS\"");
+                let body: String = serde_json::from_str(body).unwrap();
+                let cwd = self.harness().cwd();
+                *self.skills.lock().unwrap() = crate::skills::some(&cwd, &[(name, "What it is for.", &body)]);
             }
             "session" => {
                 self.harness().session().await;

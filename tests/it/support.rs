@@ -25,6 +25,7 @@ use modegate::roster::{Agents, Origin};
 use modegate::server::ServerDefinition;
 use modegate::session::Shared;
 use modegate::session::user_command::UserCommand;
+use modegate::skill::Skills;
 use modegate::store::memories::Kept;
 use modegate::store::{Location, Store, Sync};
 use modegate::tool::Toolset;
@@ -77,6 +78,8 @@ pub struct Setup {
     pub files: Option<Arc<Mutex<Layers>>>,
     /// Commands that users wrote.
     pub commands: Vec<UserCommand>,
+    /// The skills, which a test may change while it runs.
+    pub skills: Arc<Mutex<Arc<Skills>>>,
     /// The folder of an earlier harness.
     pub dir: Option<Arc<tempfile::TempDir>>,
     /// Ids and times, if they are to go on from those of an earlier harness.
@@ -103,6 +106,7 @@ impl Default for Setup {
             max_mode: None,
             files: None,
             commands: Vec::new(),
+            skills: Arc::default(),
             dir: None,
             source: Source::counted(),
         }
@@ -128,6 +132,7 @@ impl Harness {
             agents: Arc::default(),
             still: setup.still,
             commands: Arc::default(),
+            skills: Arc::default(),
             max_modes: max_modes.collect(),
             held_to: None,
             tools: setup.tools.with_memories(&memories),
@@ -153,6 +158,7 @@ impl Harness {
             agents.add(&serde_saphyr::from_str::<Vec<_>>(setup.agents).unwrap(), Origin::User).unwrap();
         }
         let agents = Arc::new(agents);
+        let skills = setup.skills;
         let (client, end) = client::channel();
         let agent = Arc::new(Agent::new(
             shared,
@@ -167,6 +173,7 @@ impl Harness {
                         modes: Arc::new(modes),
                         rules,
                         commands: commands.clone(),
+                        skills: skills.lock().unwrap().clone(),
                         servers: servers.clone(),
                         agents: Arc::clone(&agents),
                         notices: Vec::new(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each room and the rooms of this crate that it may name. Arrows point down.
-const LAYERS: [(&str, &[&str]); 40] = [
+const LAYERS: [(&str, &[&str]); 42] = [
     ("acp", &[]),
     (
         "agent",
@@ -22,6 +22,7 @@ const LAYERS: [(&str, &[&str]); 40] = [
             "roster",
             "server",
             "session",
+            "skill",
             "store",
             "tool",
             "workspace",
@@ -34,6 +35,7 @@ const LAYERS: [(&str, &[&str]); 40] = [
     ("config", CONFIG),
     ("error", &["acp"]),
     ("event", &["acp", "model", "tool"]),
+    ("front_matter", &[]),
     ("gate", &["acp", "permission"]),
     ("headless", &["acp", "agent", "client", "session"]),
     ("http", &[]),
@@ -52,12 +54,13 @@ const LAYERS: [(&str, &[&str]); 40] = [
     ("server", &["acp", "permission"]),
     ("session", SESSION),
     ("session/command", &["acp", "mode"]),
-    ("session/user_command", &[]),
+    ("session/user_command", &["front_matter"]),
     ("session/compaction", &["acp", "model"]),
     ("session/encoder", &["acp", "event", "model", "tool"]),
     ("session/options", &["acp", "mode", "model", "roster"]),
     ("session/history", &["acp", "event", "model"]),
     ("session/reminder", &["acp", "mode", "model", "session"]),
+    ("skill", &["front_matter"]),
     ("store", &["acp", "chain", "event", "ids", "mode", "model", "permission", "tool", "workspace"]),
     ("telemetry", &[]),
     ("tool", TOOL),
@@ -83,6 +86,7 @@ const CLI: &[&str] = &[
     "process",
     "rpc",
     "session",
+    "skill",
     "store",
     "tool",
     "transcript",
@@ -106,6 +110,7 @@ const CONFIG: &[&str] = &[
     "sandbox",
     "server",
     "session",
+    "skill",
     "store",
     "tool",
     "transcript",
@@ -124,6 +129,7 @@ const TOOL: &[&str] = &[
     "process",
     "roster",
     "server",
+    "skill",
     "workspace",
 ];
 
@@ -143,17 +149,19 @@ const SESSION: &[&str] = &[
     "policy",
     "roster",
     "server",
+    "skill",
     "store",
     "tool",
     "workspace",
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 39] = [
+const PURE: [&str; 41] = [
     "acp",
     "audit",
     "chain",
     "event",
+    "front_matter",
     "http/public",
     "mode",
     "model/catalogue",
@@ -182,6 +190,7 @@ const PURE: [&str; 39] = [
     "session/options",
     "session/reminder",
     "session/user_command",
+    "skill",
     "store/entry",
     "tool/command_line",
     "tool/content",
@@ -235,6 +244,7 @@ const LIBRARIES: [(&str, &[&str]); 34] = [
             "cli/permissions",
             "session/mode_switch",
             "session/user_command",
+            "skill",
         ],
     ),
     ("strsim", &["policy", "mode/definition"]),

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use modegate::process::shell::Sandbox;
+use modegate::roster::{Agents, Origin};
 use modegate::store::entry::effect;
 use modegate::tool::{ToolSpec, Toolset};
 use serde_json::Value;
@@ -77,6 +78,16 @@ fn the_page_has_every_tool_as_it_is() {
     let workspace = modegate::workspace::Workspace::new(folder.path(), &[]).unwrap();
     let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
     let (tools, _) = tools.for_session(&workspace);
+    let mut agents = Agents::default();
+    agents
+        .add(
+            &serde_saphyr::from_str::<Vec<_>>("[{id: reviewer, description: One of your own}]").unwrap(),
+            Origin::User,
+        )
+        .unwrap();
+    let tools = tools
+        .with_agents(&agents)
+        .with_skills(&crate::skills::some(folder.path(), &[("one", "One.", "Do it.")]));
     let mut made = String::new();
     for tool in tools.iter() {
         section(&mut made, tool.spec());

@@ -1,0 +1,77 @@
+//! `modegate skills`: the skills of a folder, and what is wrong with them.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Subcommand;
+
+use crate::config::environment::Environment;
+use crate::config::policies::Policies;
+use crate::config::{self, Flags};
+use crate::skill::{Origin, Skill};
+use crate::tool::content::visible;
+
+/// What is asked of skills.
+#[derive(Debug, Subcommand)]
+pub(super) enum Ask {
+    /// List your skills and those of this folder's project
+    List,
+    /// Print a skill as a model reads it, and where it is
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Say which skills cannot be used here, and why
+    Check,
+}
+
+/// Answers.
+pub(super) fn run(
+    ask: Ask,
+    flags: &Flags,
+    environment: &Environment,
+    mut output: impl Write,
+    mut errors: impl Write,
+) -> anyhow::Result<ExitCode> {
+    let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
+    let (skills, problems) = Policies::new(environment, None, false).skills(&cwd);
+    match ask {
+        Ask::List => {
+            for problem in &problems {
+                writeln!(errors, "modegate: {}", visible(problem))?;
+            }
+            if skills.is_empty() {
+                writeln!(output, "There are no skills here.")?;
+            }
+            for skill in skills.iter() {
+                writeln!(output, "{:20} {:8} {}", skill.name, whose(skill), visible(&skill.description))?;
+            }
+        }
+        Ask::Show { name } => {
+            let found = skills.find(&name);
+            let skill = found
+                .with_context(|| format!("there is no skill {name:?}: `modegate skills list` lists them"))?;
+            writeln!(output, "{} ({}), {}", skill.name, whose(skill), skill.folder.display())?;
+            writeln!(output, "{}", visible(&skill.description))?;
+            writeln!(output, "\n{}", visible(&skill.body))?;
+        }
+        Ask::Check => {
+            for problem in &problems {
+                writeln!(output, "{}", visible(problem))?;
+            }
+            if !problems.is_empty() {
+                return Ok(ExitCode::FAILURE);
+            }
+            writeln!(output, "{} skills: fine", skills.iter().count())?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn whose(skill: &Skill) -> &'static str {
+    match skill.origin {
+        Origin::User => "yours",
+        Origin::Project => "project",
+    }
+}

@@ -1,0 +1,182 @@
+//! Skills: instructions for one kind of task each, in a folder of its own with a `SKILL.md`, and files that go with them. Pure:
+//! `config/skills` finds the folders.
+//!
+//! The form is that of <https://agentskills.io/specification>. A skill is text and no more: nothing in it changes what is allowed.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::front_matter;
+
+/// The file that makes a folder a skill.
+pub const FILE: &str = "SKILL.md";
+
+/// Characters of a name.
+const MAX_NAME: usize = 64;
+
+/// Characters of a description.
+const MAX_DESCRIPTION: usize = 1024;
+
+/// Said where a header cannot be used.
+const HEADER: &str = "SKILL.md begins with a header between two lines of ---, which has name and description";
+
+/// Who put a skill there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The user, in one of their own folders.
+    User,
+    /// Whoever wrote the project.
+    Project,
+}
+
+/// A skill, as it was when it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skill {
+    /// Also its folder's: lower-case letters, digits and single hyphens.
+    pub name: String,
+    /// What it does and when it is to be used, in one line.
+    pub description: String,
+    /// The instructions: `SKILL.md` without its header.
+    pub body: String,
+    /// Where its files are: absolute, without symbolic links.
+    pub folder: PathBuf,
+    /// Whose it is.
+    pub origin: Origin,
+}
+
+/// What is read of a header. What else stands there (`license`, `compatibility`, `metadata`, what others add) is for people.
+/// `allowed-tools` is not read: it would let calls run without asking, and that is for the user to say.
+#[derive(Debug, Default, Deserialize)]
+struct Header {
+    name: Option<String>,
+    description: Option<String>,
+}
+
+impl Skill {
+    /// Reads the `SKILL.md` of a folder that has this name. The error is one sentence, which names what is valid.
+    pub fn parse(name: &str, folder: PathBuf, origin: Origin, text: &str) -> Result<Self, String> {
+        let (header, body) = front_matter::split(text)?;
+        let header: Header = serde_saphyr::from_str(header.ok_or(HEADER)?).map_err(|error| {
+            let first = error.to_string();
+            format!("{} ({HEADER})", first.lines().next().unwrap_or_default())
+        })?;
+        let given = header.name.ok_or_else(|| format!("name is missing: {HEADER}"))?;
+        if !is_name(&given) {
+            return Err(format!(
+                "name: {given:?} is no name: lower-case letters, digits and single hyphens between them, at most {MAX_NAME} characters"
+            ));
+        }
+        if given != name {
+            return Err(format!(
+                "name: {given:?} is not the name of its folder, {name:?}: they have to be the same"
+            ));
+        }
+        let description = header.description.unwrap_or_default();
+        let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
+        let length = description.chars().count();
+        if length == 0 || length > MAX_DESCRIPTION {
+            return Err(format!(
+                "description has {length} characters: 1 to {MAX_DESCRIPTION} say what the skill does and when to use it"
+            ));
+        }
+        let body = body.trim();
+        if body.is_empty() {
+            return Err("it says nothing below its header".into());
+        }
+        Ok(Self { name: given, description, body: body.to_owned(), folder, origin })
+    }
+}
+
+/// Whether a text can be a skill's name, by the specification.
+fn is_name(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.len() <= MAX_NAME && text.split('-').all(|part| !part.is_empty() && part.chars().all(is_plain))
+}
+
+/// The skills of a session, by name. Each name is there once.
+#[derive(Debug, Clone, Default)]
+pub struct Skills(Vec<Skill>);
+
+impl Skills {
+    /// These skills; of several that have one name the first counts.
+    pub fn new(skills: impl IntoIterator<Item = Skill>) -> Self {
+        let mut all: Vec<Skill> = skills.into_iter().collect();
+        // Stable: the first stays the first.
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all.dedup_by(|next, first| next.name == first.name);
+        Self(all)
+    }
+
+    /// Finds one by its name.
+    pub fn find(&self, name: &str) -> Option<&Skill> {
+        self.0.iter().find(|skill| skill.name == name)
+    }
+
+    /// All of them, in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = &Skill> {
+        self.0.iter()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(name: &str, text: &str) -> Result<Skill, String> {
+        Skill::parse(name, PathBuf::from("/skills").join(name), Origin::User, text)
+    }
+
+    #[test]
+    fn a_skill_is_a_header_and_instructions() {
+        let text = "---\nname: pdf-2\ndescription: >\n  Fills forms.\n  Use it for PDF files.\nlicense: MIT\nallowed-tools: Bash(git:*) Read\nmetadata:\n  version: \"1.0\"\nmodel: x\n---\n\n# Forms\n\nDo it.\n";
+        let expected = Skill {
+            name: "pdf-2".into(),
+            description: "Fills forms. Use it for PDF files.".into(),
+            body: "# Forms\n\nDo it.".into(),
+            folder: "/skills/pdf-2".into(),
+            origin: Origin::User,
+        };
+        assert_eq!(parse("pdf-2", text), Ok(expected));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_what_is_valid() {
+        let with = |name: &str, more: &str| format!("---\nname: {name}\n{more}\n---\nDo it.");
+        for (text, said) in [
+            ("Do it.".to_owned(), "SKILL.md begins with a header"),
+            ("---\nname: a\n".to_owned(), "has no end"),
+            ("---\n---\nDo it.".to_owned(), "name is missing: SKILL.md begins with a header"),
+            (with("a", "description: [x"), "which has name and description)"),
+            (with("A", "description: D"), "\"A\" is no name: lower-case letters"),
+            (with("a--b", "description: D"), "is no name"),
+            (with("-a", "description: D"), "is no name"),
+            (with(&"a".repeat(65), "description: D"), "at most 64 characters"),
+            (with("b", "description: D"), "\"b\" is not the name of its folder, \"a\""),
+            (with("a", "license: MIT"), "description has 0 characters: 1 to 1024"),
+            (with("a", "description: \" \""), "description has 0 characters"),
+            (with("a", &format!("description: {}", "é".repeat(1025))), "description has 1025 characters"),
+            ("---\nname: a\ndescription: D\n---\n \n".to_owned(), "it says nothing below its header"),
+        ] {
+            let error = parse("a", &text).unwrap_err();
+            assert!(error.contains(said) && !error.contains('\n'), "{text}: {error}");
+        }
+        assert!(parse("a", &with("a", &format!("description: {}", "é".repeat(1024)))).is_ok());
+    }
+
+    #[test]
+    fn the_first_of_a_name_counts() {
+        let skill = |name: &str, body: &str| {
+            parse(name, &format!("---\nname: {name}\ndescription: D\n---\n{body}")).unwrap()
+        };
+        let skills = Skills::new([skill("b", "1"), skill("a", "2"), skill("b", "3")]);
+        let all: Vec<_> = skills.iter().map(|skill| (skill.name.as_str(), skill.body.as_str())).collect();
+        assert_eq!(all, [("a", "2"), ("b", "1")]);
+        assert!(skills.find("b").is_some() && skills.find("c").is_none());
+    }
+}

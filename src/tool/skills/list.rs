@@ -1,0 +1,117 @@
+//! `list_skills`: the names of a session's skills and what they are for.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::content::visible;
+use super::super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments};
+use crate::acp::ToolKind;
+use crate::permission::{Effect, Target};
+use crate::skill::{Origin, Skill, Skills};
+use crate::workspace::Workspace;
+
+/// How it is called.
+pub const NAME: &str = "list_skills";
+
+/// Bytes of all skills in one answer.
+const PAGE: usize = 30_000;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// Name of a skill; those behind it are shown. Default: all, in the order of their names.
+    #[serde(default)]
+    after: Option<String>,
+}
+
+/// The tool.
+pub struct List(ToolSpec, Arc<Skills>);
+
+impl List {
+    pub fn new(skills: Arc<Skills>) -> Self {
+        let spec = ToolSpec::new::<Arguments>(
+            NAME,
+            ToolKind::Read,
+            Effect::Read,
+            "List the skills that there are: written instructions for particular kinds of tasks, each with its name and what it is for. read_skill reads one.",
+        );
+        Self(spec, skills)
+    }
+}
+
+#[async_trait]
+impl Tool for List {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
+        let Arguments { after } = arguments(&self.0.name, given)?;
+        Ok(Box::new(Call { skills: Arc::clone(&self.1), after }))
+    }
+}
+
+#[derive(Debug)]
+struct Call {
+    skills: Arc<Skills>,
+    after: Option<String>,
+}
+
+#[async_trait]
+impl PreparedCall for Call {
+    fn title(&self) -> String {
+        "List skills".into()
+    }
+
+    fn targets(&self) -> &[Target] {
+        &[]
+    }
+
+    async fn run(self: Box<Self>, _: RunContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput { text: show(&self.skills, self.after.as_deref()), ..ToolOutput::default() })
+    }
+}
+
+/// The skills behind a name, as many as fit.
+fn show(skills: &Skills, after: Option<&str>) -> String {
+    let is_behind = |skill: &&Skill| after.is_none_or(|after| skill.name.as_str() > after);
+    let rest: Vec<&Skill> = skills.iter().filter(is_behind).collect();
+    let mut text = String::new();
+    for (number, skill) in rest.iter().enumerate() {
+        let whose = match skill.origin {
+            Origin::User => "the user's",
+            Origin::Project => "the project's",
+        };
+        let line = format!("{} ({whose}): {}\n", skill.name, visible(&skill.description));
+        if number > 0 && text.len() + line.len() > PAGE {
+            let (left, last) = (rest.len() - number, &rest[number - 1].name);
+            return format!("{text}[{left} more. Go on with after {last}.]");
+        }
+        text.push_str(&line);
+    }
+    if text.is_empty() { "[There are no such skills.]".into() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_skills_are_shown_in_parts_that_meet() {
+        let skill = |number: usize| {
+            let name = format!("s-{number:02}");
+            let text = format!("---\nname: {name}\ndescription: {}\n---\nDo it.", "x".repeat(1000));
+            Skill::parse(&name, "/s".into(), Origin::Project, &text).unwrap()
+        };
+        let skills = Skills::new((1..=40).map(skill));
+        let first = show(&skills, None);
+        assert!(first.ends_with("[11 more. Go on with after s-29.]"), "{}", &first[first.len() - 60..]);
+        let rest = show(&skills, Some("s-29"));
+        assert!(rest.starts_with("s-30 (the project's): x") && rest.lines().count() == 11);
+        assert_eq!(show(&skills, Some("s-40")), "[There are no such skills.]");
+    }
+}
