@@ -166,6 +166,14 @@ impl Client {
         drop(self.request(question.into()));
     }
 
+    /// Passes a request of somebody else's on, whose answer goes to `reply`. Returns its id, for [`Self::withdraw`].
+    pub fn forward(&self, request: ClientRequest, reply: oneshot::Sender<Result<Value, ClientError>>) -> u64 {
+        let id = self.next_request.fetch_add(1, Ordering::Relaxed);
+        // With the client gone the reply is dropped here, and the answer is that nobody is there.
+        let _ = self.outgoing.send(Outgoing::Request { id, request, reply });
+        id
+    }
+
     /// Takes a request back: whatever the client still says to it is void, and its answer is [`ClientError::Gone`].
     pub fn withdraw(&self, id: u64) {
         let _ = self.outgoing.send(Outgoing::Withdraw(id));
@@ -174,14 +182,6 @@ impl Client {
     /// Passes the answer to one of the connection's calls down the same channel as the updates before it.
     pub fn answer(&self, call: u64, json: Box<RawValue>) {
         let _ = self.outgoing.send(Outgoing::Answer { call, json });
-    }
-
-    /// Asks what somebody else asks, who gets the answer. Returns the request's id.
-    pub fn forward(&self, request: ClientRequest, reply: oneshot::Sender<Result<Value, ClientError>>) -> u64 {
-        let id = self.next_request.fetch_add(1, Ordering::Relaxed);
-        // With the client gone the reply is dropped here, and the answer is that nobody is there.
-        let _ = self.outgoing.send(Outgoing::Request { id, request, reply });
-        id
     }
 
     fn request(&self, request: ClientRequest) -> (u64, oneshot::Receiver<Result<Value, ClientError>>) {

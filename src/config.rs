@@ -40,7 +40,7 @@ pub mod commands;
 pub mod environment;
 pub mod policies;
 pub mod providers;
-mod servers;
+pub mod servers;
 mod skills;
 mod user_commands;
 pub mod user_file;

@@ -24,6 +24,7 @@ pub mod error;
 pub mod event;
 pub mod front_matter;
 pub mod gate;
+pub mod harness;
 pub mod headless;
 pub mod http;
 pub mod ids;

@@ -33,7 +33,10 @@ pub use meeting::Meeting;
 pub use supervised::Process;
 
 pub mod places;
+pub mod program;
+pub mod secrets;
 pub mod shell;
+mod state;
 pub mod trial;
 
 #[cfg(any(not(target_os = "linux"), test))]
@@ -46,7 +49,7 @@ pub use plain::{Meeting, Process};
 pub struct Processes {
     /// This binary.
     binary: PathBuf,
-    /// Where a read-only command's own folder is made.
+    /// Where folders of commands' own are made.
     scratch: PathBuf,
 }
 
@@ -139,7 +142,7 @@ struct Order {
     program: String,
     arguments: Vec<String>,
     confinement: Confinement,
-    /// What a read-only command may write: made for it, and taken away again.
+    /// What it alone may write: made for it, and taken away again.
     own_folder: Option<PathBuf>,
     /// Where it works, where that is not where its supervisor was started.
     cwd: Option<PathBuf>,
@@ -178,7 +181,7 @@ impl Processes {
 
     fn own_folder(&self, confinement: &Confinement) -> Option<PathBuf> {
         let name = || format!("modegate-{}", uuid::Uuid::now_v7());
-        matches!(confinement, Confinement::ReadOnly { .. }).then(|| self.scratch.join(name()))
+        confinement.has_own_folder().then(|| self.scratch.join(name()))
     }
 
     fn binary(&self) -> &Path {

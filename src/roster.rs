@@ -12,6 +12,9 @@ use serde_saphyr::Spanned;
 use crate::mode::definition::Fault;
 use crate::mode::{Access, Consent, InBand, Mode, Network, ReminderPosition, ShellUse, ToolGlobs};
 use crate::model::Effort;
+use harness::HarnessDefinition;
+
+pub mod harness;
 
 /// The agent of a session for which none was asked.
 pub const DEFAULT: &str = "general";
@@ -60,6 +63,8 @@ pub struct AgentDefinition {
     /// It changes nothing, in any mode.
     #[serde(default)]
     pub readonly: bool,
+    /// It is somebody else's agent, which is started and spoken to over ACP. It has its own prompt, model and tools.
+    pub harness: Option<HarnessDefinition>,
 }
 
 /// One agent, complete.
@@ -79,6 +84,8 @@ pub struct AgentSpec {
     pub thinking: Option<Effort>,
     /// It changes nothing, in any mode.
     pub is_read_only: bool,
+    /// Somebody else's agent; none: it is Modegate itself.
+    pub harness: Option<Arc<HarnessDefinition>>,
     /// What it is held to besides the mode, as modes: ceilings among the others.
     pub limits: Vec<Arc<Mode>>,
     /// Whose it is.
@@ -122,6 +129,7 @@ impl Default for Agents {
                     model: None,
                     thinking: None,
                     is_read_only,
+                    harness: None,
                     limits: limits(id, name, &ToolGlobs::default(), is_read_only),
                     origin: Origin::BuiltIn,
                 })
@@ -243,6 +251,24 @@ impl AgentDefinition {
         if self.model.as_ref().is_some_and(|model| model.trim().is_empty()) {
             return fault(format!("agent {id:?}: `model` is PROVIDER/NAME"));
         }
+        let is_own = self.prompt.is_empty()
+            && self.model.is_none()
+            && self.thinking.is_none()
+            && !has_lists(&self.tools);
+        if let Some(harness) = &self.harness {
+            if origin == Origin::Project {
+                return fault(format!(
+                    "agent {id:?}: a project may not name a `harness`: move it to your own file, or trust this one"
+                ));
+            }
+            if let Some(why) = harness.fault() {
+                return fault(format!("agent {id:?}: its harness: {why}"));
+            }
+            if !is_own {
+                let what = "with a `harness` go no `prompt`, `model`, `thinking` and `tools`: it has its own";
+                return fault(format!("agent {id:?}: {what}"));
+            }
+        }
         let said = |text: String| match origin {
             Origin::Project => format!("This project's: {text}"),
             Origin::BuiltIn | Origin::User => text,
@@ -255,15 +281,20 @@ impl AgentDefinition {
             model: self.model.clone(),
             thinking: self.thinking,
             is_read_only: self.readonly,
+            harness: self.harness.clone().map(Arc::new),
             origin,
             id,
         })
     }
 }
 
+fn has_lists(tools: &ToolGlobs) -> bool {
+    tools.allow.is_some() || !tools.deny.patterns.is_empty()
+}
+
 /// What an agent is held to; nothing where it is held to nothing.
 fn limits(id: &str, name: &str, tools: &ToolGlobs, is_read_only: bool) -> Vec<Arc<Mode>> {
-    if !is_read_only && tools.allow.is_none() && tools.deny.patterns.is_empty() {
+    if !is_read_only && !has_lists(tools) {
         return Vec::new();
     }
     let (access, shell) =
@@ -327,6 +358,7 @@ mod tests {
             ("[{id: explore}]", "is already an agent"),
             ("[{id: x, name: ' general'}]", "may not be that of another agent"),
             ("[{id: x, model: a/b}]", "may not name a `model`"),
+            ("[{id: x, harness: {command: a}}]", "may not name a `harness`"),
         ] {
             let error = add(&mut Agents::default(), text, Origin::Project).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
@@ -345,6 +377,8 @@ mod tests {
             ("[{id: a}, {id: a}]", "is there twice"),
             ("[{id: a, name: \"x\\ny\"}]", "one line of text"),
             ("[{id: a, model: ' '}]", "PROVIDER/NAME"),
+            ("[{id: a, harness: {command: ''}}]", "its harness: its `command` is empty"),
+            ("[{id: a, prompt: x, harness: {command: b}}]", "go no `prompt`"),
         ] {
             let error = add(&mut Agents::default(), text, Origin::User).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

@@ -8,10 +8,14 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod agent;
 #[cfg(target_os = "linux")]
 pub mod kernel;
 #[cfg(target_os = "linux")]
 mod landlock;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod program;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod reach;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -32,6 +36,13 @@ pub enum Confinement {
         /// What it may write.
         write: Vec<PathBuf>,
     },
+    /// It reads what the user reads and uses the internet; it writes what is listed, a folder of its own and the null
+    /// devices, reaches no other program on this machine but over the network, and changes no rights, times or attributes:
+    /// it is told that these were changed.
+    Agent {
+        /// What it may write.
+        write: Vec<PathBuf>,
+    },
     /// Nothing is held.
     Off,
 }
@@ -48,6 +59,13 @@ pub struct Support {
 /// The oldest Landlock interface that closes what has to be closed: 3 (Linux 6.2) holds `truncate`.
 pub const OLDEST_LANDLOCK: u32 = 3;
 
+impl Confinement {
+    /// Whether a folder is made for it alone, and taken away again.
+    pub fn has_own_folder(&self) -> bool {
+        matches!(self, Self::ReadOnly { .. } | Self::Agent { .. })
+    }
+}
+
 impl Support {
     /// Whether a read-only command can be held.
     pub fn read_only(&self) -> bool {
@@ -57,6 +75,11 @@ impl Support {
     /// Whether the files that a command writes can be held.
     pub fn workspace(&self) -> bool {
         self.landlock >= OLDEST_LANDLOCK
+    }
+
+    /// Whether another agent can be held.
+    pub fn agent(&self) -> bool {
+        self.landlock >= OLDEST_LANDLOCK && self.seccomp
     }
 
     /// Why a read-only command cannot be held, if it cannot.
@@ -88,8 +111,8 @@ pub fn support() -> Support {
     Support { landlock: 0, seccomp: false }
 }
 
-/// Confines the calling process, which must have one thread, and all that comes of it. `own_folder` is what a read-only
-/// command may write.
+/// Confines the calling process, which must have one thread, and all that comes of it. `own_folder` is what was
+/// made for it alone, where there is such a folder ([`Confinement::has_own_folder`]).
 ///
 /// # Errors
 /// The kernel cannot hold all of it; the process may be partly confined and must not go on.
@@ -104,6 +127,16 @@ pub fn confine(confinement: &Confinement, own_folder: Option<&std::path::Path>) 
                 reach::filter()?;
             }
             Ok(())
+        }
+        Confinement::Agent { write } => {
+            // With them, a device that is made where it may write is a way to the disk.
+            kernel::drop_capabilities()
+                .map_err(|error| format!("capabilities cannot be dropped: {error}"))?;
+            landlock::hold_agent(write, own_folder)?;
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+            return agent::filter();
+            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+            return Err("system calls cannot be filtered on this architecture".into());
         }
         Confinement::ReadOnly { read } => {
             kernel::drop_capabilities()

@@ -1,10 +1,11 @@
-//! Values of the user's servers that stand in Modegate's own environment: `${NAME}`.
+//! Values of the user's servers and agents that stand in Modegate's own environment: `${NAME}`.
 
 use std::collections::BTreeMap;
 
 use secrecy::{ExposeSecret, SecretString};
 
 use super::environment;
+use crate::roster::harness::HarnessDefinition;
 use crate::server::ServerDefinition;
 
 /// The servers with what `${NAME}` stands for; those of which something is not there say so. A variable of a provider's key is
@@ -14,17 +15,39 @@ pub fn filled(
     variable: impl Fn(&str) -> Option<String>,
 ) -> BTreeMap<String, ServerDefinition> {
     for server in servers.values_mut() {
-        let mut missing = None;
-        for value in server.env.values_mut().chain(server.headers.values_mut()) {
-            match fill_in(value.expose_secret(), &variable) {
-                Ok(Some(filled)) => *value = filled,
-                Ok(None) => {}
-                Err(wanted) => missing = Some(wanted),
-            }
-        }
-        server.missing = missing;
+        server.missing = fill(server.env.values_mut().chain(server.headers.values_mut()), &variable);
     }
     servers
+}
+
+/// Somebody else's agent with what `${NAME}` stands for; one of which something is not there says so.
+pub fn filled_harness(
+    mut harness: HarnessDefinition,
+    variable: impl Fn(&str) -> Option<String>,
+) -> HarnessDefinition {
+    harness.missing = fill(harness.env.values_mut(), &variable);
+    harness
+}
+
+/// Somebody else's agent with what the environment says now.
+pub fn filled_harness_now(harness: HarnessDefinition) -> HarnessDefinition {
+    filled_harness(harness, environment::variable)
+}
+
+/// Fills in values. Returns the name of a variable that is not there.
+fn fill<'a>(
+    values: impl Iterator<Item = &'a mut SecretString>,
+    variable: &impl Fn(&str) -> Option<String>,
+) -> Option<String> {
+    let mut missing = None;
+    for value in values {
+        match fill_in(value.expose_secret(), variable) {
+            Ok(Some(filled)) => *value = filled,
+            Ok(None) => {}
+            Err(wanted) => missing = Some(wanted),
+        }
+    }
+    missing
 }
 
 /// The servers with what the environment says now.
@@ -62,6 +85,13 @@ mod tests {
         let values: Vec<_> = servers["a"].env.values().map(ExposeSecret::expose_secret).collect();
         assert_eq!(values, ["<X>", "Bearer <X>-<Y>", "as ${it", "plain"]);
         assert_eq!((&servers["a"].missing, servers["b"].missing.as_deref()), (&None, Some("Z")));
+        let harness = |env: &str| {
+            let text = format!("{{command: a, env: {{A: '{env}'}}}}");
+            let filled = filled_harness(serde_saphyr::from_str(&text).unwrap(), variable);
+            (filled.env["A"].expose_secret().to_owned(), filled.missing)
+        };
+        assert_eq!(harness("${X}"), ("<X>".into(), None));
+        assert_eq!(harness("${Z}").1.as_deref(), Some("Z"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::places::{self, User};
+use super::state;
 use super::{Command, Errors, Meeting, Process, Processes};
 use crate::sandbox::{Confinement, Support};
 
@@ -101,6 +102,19 @@ impl Shell {
     pub fn held_to_workspace(&self, roots: &[PathBuf]) -> Option<Hold> {
         let write = self.0.support.workspace().then(|| places::writable(&self.0.user, roots))?;
         Some(Hold(Arc::new(Confinement::Workspace { write })))
+    }
+
+    /// The hold on somebody else's agent in sessions in these folders, which keeps its state in `named`: those are made if
+    /// they are not there.
+    ///
+    /// # Errors
+    /// One sentence: the kernel cannot hold it, or a folder cannot be one for state.
+    pub fn agent(&self, roots: &[PathBuf], named: &[PathBuf]) -> Result<Hold, String> {
+        if !self.0.support.agent() {
+            return Err("it is to be held, which the system cannot do here (see modegate doctor)".into());
+        }
+        let write = state::folders(&self.0.user, roots, named)?;
+        Ok(Hold(Arc::new(Confinement::Agent { write })))
     }
 
     /// What starts its commands.

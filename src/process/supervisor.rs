@@ -25,6 +25,9 @@ use super::{AHEAD, ASK_TO_END, Exit, Order, Report};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, Confinement};
 
+/// Where programs look for the folder for temporary files.
+const TEMPORARY: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
+
 /// What the binary is called with.
 pub const ARGUMENT: &str = "__supervise";
 
@@ -155,7 +158,7 @@ fn become_command(order: &Order, input: Option<OwnedFd>, mut tell_problem: io::P
             command.current_dir(cwd);
         }
         if let Some(folder) = &order.own_folder {
-            command.env("TMPDIR", folder);
+            command.envs(TEMPORARY.map(|name| (name, folder)));
         }
         // Comes back only with an error.
         format!("{} cannot be run: {}", order.program, command.exec())

@@ -16,7 +16,7 @@ const OLDEST: ABI = ABI::V3;
 /// The newest interface whose rights were tried.
 const NEWEST: ABI = ABI::V7;
 
-/// Where a read-only command may write, too: nothing comes of it.
+/// Where commands that write nothing else may write, too: nothing comes of it.
 const NULL_DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
 /// The newest interface that the kernel and this program know; 0: none.
@@ -67,6 +67,23 @@ pub fn hold_writes(write: &[PathBuf]) -> Result<(), String> {
         .and_then(|ruleset| ruleset.scope(Scope::Signal))
         .and_then(Ruleset::create)
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(write, writing)))
+        .map_err(|error| unavailable(&error))?;
+    restrict(ruleset).map(drop)
+}
+
+/// Holds the calling process to writing what is listed, its own folder and the null devices; reading stays free. It makes no
+/// devices, signals nobody else and, where the kernel can, has no sockets by abstract names.
+pub fn hold_agent(write: &[PathBuf], own_folder: Option<&Path>) -> Result<(), String> {
+    let handled = AccessFs::from_write(OLDEST);
+    let writing = handled & !(AccessFs::MakeChar | AccessFs::MakeBlock);
+    let ruleset = required()
+        .handle_access(handled)
+        .map(|ruleset| ruleset.set_compatibility(CompatLevel::BestEffort))
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(NEWEST)))
+        .and_then(Ruleset::create)
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(write, writing)))
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(own_folder, writing)))
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(NULL_DEVICES, AccessFs::WriteFile)))
         .map_err(|error| unavailable(&error))?;
     restrict(ruleset).map(drop)
 }

@@ -1,6 +1,8 @@
 //! seccomp for commands that may write: what would reach past a hold on files is taken away, everything else stays.
 
-use seccompiler::{BpfProgram, sock_filter};
+use seccompiler::BpfProgram;
+
+use super::program::{ARCHITECTURE, LEAVE, NUMBER, answer, fail, jump, load, low, when};
 
 /// Takes from the calling process, and all that comes of it, what would reach past a hold on writing: limits of other
 /// processes, which can kill them, and typing into terminals, which are files that it may write.
@@ -20,45 +22,33 @@ const ARCHITECTURES: &[(u32, u32, u32)] = &[(0xc000_00b7, 261, 29), (0x4000_0028
 /// The number of a call by its second table of x86-64 has this bit.
 const X32: u32 = 0x4000_0000;
 
-/// `struct seccomp_data`: where the number, the architecture and the halves of an argument are.
-const NUMBER: u32 = 0;
-const ARCHITECTURE: u32 = 4;
-const fn low(argument: u32) -> u32 {
-    16 + 8 * argument
-}
-
 fn workspace() -> BpfProgram {
-    let load = |at: u32| sock_filter { code: 0x20, jt: 0, jf: 0, k: at };
-    let answer = |value: u32| sock_filter { code: 0x06, jt: 0, jf: 0, k: value };
-    // Leaves out so many instructions if the loaded value is this one, and so many if it is not.
-    let jump = |value: u32, same: u8, other: u8| sock_filter { code: 0x15, jt: same, jf: other, k: value };
-    let (leave, refuse) = (0x7fff_0000, 0x0005_0000 | libc::EPERM.cast_unsigned());
+    let refuse = fail(libc::EPERM);
     let mut program = Vec::new();
     for (architecture, prlimit, ioctl) in ARCHITECTURES {
-        let mut calls = Vec::new();
+        let mut calls = vec![load(NUMBER)];
         for number in [*prlimit, prlimit | X32] {
-            calls.extend([load(NUMBER), jump(number, 0, 8)]);
-            // About itself, or without new limits: no harm.
-            calls.extend([
-                load(low(0)),
-                jump(0, 5, 0),
-                load(low(2)),
-                jump(0, 0, 2),
-                load(low(2) + 4),
-                jump(0, 1, 0),
-            ]);
-            calls.extend([answer(refuse), answer(leave)]);
+            calls.extend(when(number, &limits_of_others(refuse)));
         }
         // In the second table `ioctl` has another number, too.
         for number in [*ioctl, ioctl | X32, 0x202 | X32] {
-            calls.extend([load(NUMBER), jump(number, 0, 4)]);
             // `TIOCSTI` and `TIOCLINUX`.
-            calls.extend([load(low(1)), jump(0x5412, 1, 0), jump(0x541c, 0, 1), answer(refuse)]);
+            let typing =
+                [load(low(1)), jump(0x5412, 1, 0), jump(0x541c, 0, 1), answer(refuse), answer(LEAVE)];
+            calls.extend(when(number, &typing));
         }
-        let length = u8::try_from(calls.len()).expect("a few dozen instructions");
-        program.extend([load(ARCHITECTURE), jump(*architecture, 0, length)]);
-        program.extend(calls);
+        calls.push(answer(LEAVE));
+        program.push(load(ARCHITECTURE));
+        program.extend(when(*architecture, &calls));
     }
-    program.push(answer(leave));
+    program.push(answer(LEAVE));
     program
+}
+
+/// `prlimit64` about another process, with new limits, is refused: about itself, or without new ones, it does no harm.
+pub fn limits_of_others(refuse: u32) -> BpfProgram {
+    let mut part = vec![load(low(0)), jump(0, 5, 0)];
+    part.extend([load(low(2)), jump(0, 0, 2), load(low(2) + 4), jump(0, 1, 0)]);
+    part.extend([answer(refuse), answer(LEAVE)]);
+    part
 }

@@ -4,7 +4,7 @@
 //! the kernel did not know it. The others answer what programs try in good faith with "not permitted" and "not supported",
 //! which they understand. Of two refusals the newer filter's counts, and a refusal always counts more than leave.
 //!
-//! Other commands have one small filter of their own, in [`super::reach`].
+//! Other commands have one small filter of their own, in [`super::reach`], and other people's agents one in [`super::agent`].
 
 use std::collections::BTreeMap;
 
@@ -77,29 +77,61 @@ const ALLOWED_OLD: &[c_long] = &[
 #[cfg(target_arch = "aarch64")]
 const ALLOWED_OLD: &[c_long] = &[libc::SYS_renameat];
 
-/// What is not permitted, and said to be so.
+/// Rights, owners, times, attributes: Landlock does not know them.
 #[rustfmt::skip]
-const REFUSED: &[c_long] = &[
-    // rights, owners, times, attributes: Landlock does not know them
+pub const ATTRIBUTES: &[c_long] = &[
     libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchmodat2, libc::SYS_fchown, libc::SYS_fchownat,
     libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr, libc::SYS_removexattr, libc::SYS_lremovexattr,
     libc::SYS_fremovexattr, libc::SYS_utimensat,
-    // sockets of any family
+];
+
+#[rustfmt::skip]
+#[cfg(target_arch = "x86_64")]
+pub const ATTRIBUTES_OLD: &[c_long] = &[
+    libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat,
+];
+
+#[cfg(target_arch = "aarch64")]
+pub const ATTRIBUTES_OLD: &[c_long] = &[];
+
+/// Sockets of any family.
+#[rustfmt::skip]
+const SOCKETS: &[c_long] = &[
     libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4,
-    // other processes
+];
+
+/// Other processes.
+#[rustfmt::skip]
+pub const OTHERS: &[c_long] = &[
     libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_pidfd_getfd,
     libc::SYS_kcmp, libc::SYS_process_madvise,
-    // other views of the system
+];
+
+/// Other views of the system.
+#[rustfmt::skip]
+pub const VIEWS: &[c_long] = &[
     libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot, libc::SYS_unshare, libc::SYS_setns,
     libc::SYS_fsopen, libc::SYS_fsmount, libc::SYS_move_mount, libc::SYS_open_tree, libc::SYS_mount_setattr,
     libc::SYS_open_by_handle_at, libc::SYS_name_to_handle_at,
-    // ways past the file system
-    libc::SYS_io_uring_setup, libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd,
-    libc::SYS_fanotify_init, libc::SYS_keyctl, libc::SYS_add_key, libc::SYS_request_key,
-    // what other processes share by a key or a name
+];
+
+/// Ways past the file system.
+#[rustfmt::skip]
+pub const PAST_FILES: &[c_long] = &[
+    libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd, libc::SYS_fanotify_init, libc::SYS_keyctl,
+    libc::SYS_add_key, libc::SYS_request_key,
+];
+
+/// What other processes share by a key or a name.
+#[rustfmt::skip]
+pub const SHARED: &[c_long] = &[
     libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmctl, libc::SYS_semget, libc::SYS_semop, libc::SYS_semctl,
     libc::SYS_msgget, libc::SYS_msgsnd, libc::SYS_msgrcv, libc::SYS_msgctl, libc::SYS_mq_open, libc::SYS_mq_unlink,
-    // who it is, and the machine's own settings
+];
+
+/// Who it is, and the machine's own settings.
+#[rustfmt::skip]
+pub const MACHINE: &[c_long] = &[
     libc::SYS_setuid, libc::SYS_setgid, libc::SYS_setreuid, libc::SYS_setregid, libc::SYS_setresuid,
     libc::SYS_setresgid, libc::SYS_setgroups, libc::SYS_capset, libc::SYS_sethostname, libc::SYS_setdomainname,
     libc::SYS_settimeofday, libc::SYS_clock_settime, libc::SYS_adjtimex, libc::SYS_syslog, libc::SYS_reboot,
@@ -107,15 +139,16 @@ const REFUSED: &[c_long] = &[
     libc::SYS_delete_module, libc::SYS_acct,
 ];
 
+/// What is not permitted, and said to be so.
+const REFUSED: &[&[c_long]] =
+    &[ATTRIBUTES, ATTRIBUTES_OLD, SOCKETS, OTHERS, VIEWS, PAST_FILES, SHARED, MACHINE, REFUSED_BESIDES];
+
 #[rustfmt::skip]
 #[cfg(target_arch = "x86_64")]
-const REFUSED_OLD: &[c_long] = &[
-    libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat,
-    libc::SYS_iopl, libc::SYS_ioperm,
-];
+const REFUSED_BESIDES: &[c_long] = &[libc::SYS_io_uring_setup, libc::SYS_iopl, libc::SYS_ioperm];
 
 #[cfg(target_arch = "aarch64")]
-const REFUSED_OLD: &[c_long] = &[];
+const REFUSED_BESIDES: &[c_long] = &[libc::SYS_io_uring_setup];
 
 /// Attributes of files. Landlock does not know them either, so those of any file could be read.
 #[rustfmt::skip]
@@ -148,7 +181,7 @@ const ABOUT_ITSELF: &[c_long] = &[
 ];
 
 /// Flags of `clone` that make a new view of the system: `CLONE_NEWNS`, `CGROUP`, `UTS`, `IPC`, `USER`, `PID`, `NET`.
-const NEW_VIEWS: u64 = 0x7e02_0000;
+pub const NEW_VIEWS: u32 = 0x7e02_0000;
 
 /// Requests of `ioctl` about terminals, pipes and descriptors have this second byte; those that change files do not.
 const TERMINALS: u64 = 0x5400;
@@ -185,7 +218,7 @@ fn allowed(signals_held: bool) -> Compiled {
     for call in ABOUT_ITSELF {
         rules.insert(*call, vec![rule(vec![is(0, 0)?])?]);
     }
-    rules.insert(libc::SYS_clone, vec![rule(vec![masked(0, NEW_VIEWS, 0)?])?]);
+    rules.insert(libc::SYS_clone, vec![rule(vec![masked(0, NEW_VIEWS.into(), 0)?])?]);
     // A pair of connected streams reaches nobody else. Datagrams would: they can be sent to any name.
     let stream = u64::from(libc::SOCK_STREAM.cast_unsigned());
     rules.insert(libc::SYS_socketpair, vec![rule(vec![is(0, 1)?, masked(1, 0xf, stream)?])?]);
@@ -203,7 +236,7 @@ fn allowed(signals_held: bool) -> Compiled {
 
 fn refused(signals_held: bool) -> Compiled {
     let signals: &[c_long] = if signals_held { &[] } else { SIGNALS };
-    let all = REFUSED.iter().chain(REFUSED_OLD).chain(signals);
+    let all = REFUSED.iter().copied().flatten().chain(signals);
     let rules = all.map(|call| (*call, Vec::new())).collect();
     compile(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.cast_unsigned()))
 }

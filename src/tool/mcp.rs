@@ -26,11 +26,9 @@ mod handler;
 mod listing;
 mod names;
 mod pace;
-mod program;
 mod question;
 mod result;
 mod sampling;
-mod secrets;
 mod server;
 mod task;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each room and the rooms of this crate that it may name. Arrows point down.
-const LAYERS: [(&str, &[&str]); 42] = [
+const LAYERS: [(&str, &[&str]); 43] = [
     ("acp", &[]),
     (
         "agent",
@@ -37,6 +37,7 @@ const LAYERS: [(&str, &[&str]); 42] = [
     ("event", &["acp", "model", "tool"]),
     ("front_matter", &[]),
     ("gate", &["acp", "permission"]),
+    ("harness", &["acp", "client", "process", "roster"]),
     ("headless", &["acp", "agent", "client", "session"]),
     ("http", &[]),
     ("ids", &["acp"]),
@@ -48,7 +49,7 @@ const LAYERS: [(&str, &[&str]); 42] = [
     ("permission", &["mode"]),
     ("policy", &["mode", "permission", "roster", "server"]),
     ("process", &["sandbox"]),
-    ("roster", &["mode", "model"]),
+    ("roster", &["acp", "mode", "model"]),
     ("rpc", &["acp", "agent", "client", "error", "session", "transport"]),
     ("sandbox", &[]),
     ("server", &["acp", "permission"]),
@@ -156,12 +157,15 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 41] = [
+const PURE: [&str; 46] = [
     "acp",
     "audit",
     "chain",
     "event",
     "front_matter",
+    "harness/asked",
+    "harness/heard",
+    "harness/said",
     "http/public",
     "mode",
     "model/catalogue",
@@ -182,6 +186,8 @@ const PURE: [&str; 41] = [
     "permission/rules",
     "policy",
     "roster",
+    "process/secrets",
+    "roster/harness",
     "rpc/incoming",
     "session/command",
     "session/compaction",
@@ -205,12 +211,12 @@ const LIBRARIES: [(&str, &[&str]); 34] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless"]),
     ("jiff", &["ids", "model/remote", "session/system_prompt"]),
-    ("memchr", &["model/wire/frames", "tool/mcp/pace"]),
+    ("memchr", &["harness/lines", "model/wire/frames", "tool/mcp/pace"]),
     ("rmcp", &["tool/mcp"]),
     ("reqwest", &["http"]),
     ("rpassword", &["cli/setup"]),
     ("rustls", &["http"]),
-    ("secrecy", &["http", "model", "config", "cli/setup", "process", "server", "tool/mcp"]),
+    ("secrecy", &["http", "model", "config", "cli/setup", "process", "roster", "server", "tool/mcp"]),
     ("landlock", &["sandbox"]),
     ("libc", &["sandbox"]),
     ("rustix", &["sandbox/kernel", "process"]),

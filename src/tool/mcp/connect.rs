@@ -15,9 +15,9 @@ use rmcp::{ServiceExt, service::ClientInitializeError};
 
 use super::handler::Handler;
 use super::pace::{Heard, Hearing, Paced};
-use super::program::Program;
 use crate::client::Abilities;
 use crate::http::Http;
+use crate::process::program::Program;
 use crate::process::shell::{Hold, Shell};
 use crate::process::{Command, Errors};
 use crate::server::{Entry, Reach, ServerSandbox};
@@ -118,7 +118,7 @@ pub async fn connect(
                     let over = tokio::time::timeout(MOMENT, program.over()).await;
                     let hung_up = why == HUNG_UP;
                     let why = over.ok().filter(|_| hung_up).map_or(why, |over| over.how);
-                    Err(with_last_words(&why, &program))
+                    Err(program.with_last_words(&why))
                 }
             }
         }
@@ -203,14 +203,5 @@ fn said(error: &ClientInitializeError) -> String {
             format!("it cannot be reached: {text}")
         }
         _ => "what it answered is not MCP".into(),
-    }
-}
-
-/// Why a program is over, with the last line of what it wrote as an error.
-pub fn with_last_words(why: &str, program: &Program) -> String {
-    let words = program.standing().last_words;
-    match words.trim().lines().next_back() {
-        Some(line) => format!("{why}; its last words: {line}"),
-        None => why.to_owned(),
     }
 }

@@ -20,9 +20,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::listing::plain;
 use super::question::{self, Question};
 use super::sampling::Sampling;
-use super::secrets::Secrets;
 use super::server::ServerEvent;
 use crate::client::Abilities;
+use crate::process::secrets::Secrets;
 
 /// Bytes of one entry of a server's log in ours.
 const ENTRY: usize = 1024;

@@ -17,9 +17,9 @@ use super::handler::Handler;
 use super::listing::{self, Listing};
 use super::question::Question;
 use super::sampling::Sampling;
-use super::secrets::Secrets;
 use super::task::{Message, START, Task};
 use crate::permission::Effect;
+use crate::process::secrets::Secrets;
 use crate::server::{Entry, Reach};
 
 /// What a server has come to.

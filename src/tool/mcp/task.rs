@@ -12,11 +12,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
 use super::call;
-use super::connect::{Connection, Means, connect, with_last_words};
+use super::connect::{Connection, Means, connect};
 use super::handler::Handler;
 use super::listing::{self, Listing};
-use super::program::Program;
 use super::server::{Line, Phase, ServerEvent, State, WeakServer};
+use crate::process::program::Program;
 use crate::server::Entry;
 
 /// How long a server may take to start and to list its tools.
@@ -221,7 +221,7 @@ impl Task {
                     };
                     let over = program.let_end().await;
                     self.is_unsure |= !over.confirmed;
-                    return Ending::Over(with_last_words(&over.how, program));
+                    return Ending::Over(program.with_last_words(&over.how));
                 }
                 () = changed.notified(), if asked.is_none() => {
                     self.state.send_modify(|state| state.is_stale = true);

@@ -1,14 +1,14 @@
-//! The program of a server: started through a supervisor, spoken to elsewhere, ended here.
+//! A program that is spoken to: started through a supervisor, spoken to elsewhere, ended here.
 //!
-//! A task of its own owns the process. What the program writes as an error goes to the log, without the values of its entry's
-//! environment, and the last of it is kept to say why the program ended.
+//! A task of its own owns the process. What the program writes as an error goes to the log, without the values that
+//! were given to it in its environment, and the last of it is kept to say why the program ended.
 
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
 use super::secrets::Secrets;
-use crate::process::{Event, Exit, Process};
+use super::{Event, Exit, Process};
 
 /// Bytes of errors that are kept.
 const LAST_WORDS: usize = 2 * 1024;
@@ -21,6 +21,9 @@ const LOGGED: usize = 256 * 1024;
 
 /// How long a program that is told to end in its own way may take for each of two steps.
 const PATIENCE: Duration = Duration::from_millis(400);
+
+/// What is said of a program that did not end by itself.
+const ENDED: &str = "it was ended";
 
 /// How a program is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,11 +61,10 @@ pub struct Program {
 
 impl Program {
     /// Takes charge of a process.
-    pub fn keep(server: &str, process: Process, secrets: Secrets) -> Self {
+    pub fn keep(name: &str, process: Process, secrets: Secrets) -> Self {
         let (ends, told) = mpsc::channel(2);
         let (changed, standing) = watch::channel(Standing::default());
-        let keeper =
-            Keeper { server: server.to_owned(), process, secrets, changed, line: Vec::new(), logged: 0 };
+        let keeper = Keeper { name: name.to_owned(), process, secrets, changed, line: Vec::new(), logged: 0 };
         tokio::spawn(keeper.run(told));
         Self { ends, standing }
     }
@@ -88,6 +90,16 @@ impl Program {
         over.unwrap_or_else(|| Over { how: "it was lost sight of".into(), confirmed: false })
     }
 
+    /// Why it is over, with the last line of what it wrote as an error that speaks of one, or else the very last.
+    pub fn with_last_words(&self, why: &str) -> String {
+        let words = self.standing().last_words;
+        let lines = || words.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+        match lines().find(|line| line.to_ascii_lowercase().contains("error")).or_else(|| lines().next()) {
+            Some(line) => format!("{why}; its last words: {line}"),
+            None => why.to_owned(),
+        }
+    }
+
     /// How it stands.
     pub fn standing(&self) -> Standing {
         self.standing.borrow().clone()
@@ -95,7 +107,7 @@ impl Program {
 }
 
 struct Keeper {
-    server: String,
+    name: String,
     process: Process,
     secrets: Secrets,
     changed: watch::Sender<Standing>,
@@ -117,6 +129,7 @@ impl Keeper {
                     Some(End::Now) => {
                         listens = false;
                         deadline = None;
+                        how = ENDED.into();
                         self.process.end().await;
                     }
                     Some(End::InItsOwnWay) | None => {
@@ -131,6 +144,7 @@ impl Keeper {
                         deadline = Some(tokio::time::Instant::now() + PATIENCE);
                     } else {
                         deadline = None;
+                        how = ENDED.into();
                         self.process.end().await;
                     }
                 }
@@ -173,7 +187,7 @@ impl Keeper {
         let line: String = line.chars().take(LINE).collect();
         if self.logged < LOGGED {
             self.logged += line.len();
-            tracing::debug!(server = self.server, "{line}");
+            tracing::debug!(program = self.name, "{line}");
         }
         self.changed.send_if_modified(|standing| {
             let words = &mut standing.last_words;

@@ -1,4 +1,4 @@
-//! Taking what is secret out of what a server says for the log and for notices. Pure.
+//! Taking what is secret out of what a program says for the log and for people. Pure.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 /// Values this short are no secrets, and parts of words.
 const SHORTEST: usize = 6;
 
-/// The values of an entry's environment and headers.
+/// The values that a program was given, and what its address is sent.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets(Arc<[SecretString]>);
 

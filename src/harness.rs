@@ -1,0 +1,268 @@
+//! Other people's agents, spoken to as their client: ACP over the input and output of a supervised process.
+//!
+//! A [`Harness`] is a handle on one that runs and has one session. What it says goes to a [`Client`], in the order in which it
+//! said it; it decides nothing about what it is told or asked. With the last handle it is ended in its own way.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::acp::{
+    ContentBlock, McpServer, PromptRequest, PromptResponse, SessionConfigId, SessionConfigOption,
+    SessionConfigOptionValue, SessionId, SessionModeId, SessionModeState, SetSessionConfigOptionRequest,
+    SetSessionConfigOptionResponse, SetSessionModeRequest, StopReason,
+};
+use crate::client::{Abilities, Client};
+use crate::process::program::Program;
+use crate::process::secrets::Secrets;
+use crate::process::shell::Shell;
+use crate::roster::harness::HarnessDefinition;
+pub use error::HarnessError;
+use said::Said;
+use talk::{Command, Means, Reply};
+
+mod asked;
+mod error;
+mod heard;
+mod lines;
+mod said;
+mod start;
+mod talk;
+
+/// How long a harness may take to change a mode or an option.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long it may take to end a turn that was cancelled.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How long the last of what a process wrote, and how it ended, may take to arrive.
+const MOMENT: Duration = Duration::from_secs(2);
+
+/// What starting one needs.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// Its name, for the log.
+    pub name: String,
+    /// How it is written.
+    pub definition: HarnessDefinition,
+    /// The kernel holds it to its state folders.
+    pub held: bool,
+    /// Where it works.
+    pub cwd: PathBuf,
+    /// The other folders of its session.
+    pub directories: Vec<PathBuf>,
+    /// The MCP servers that it is to use.
+    pub servers: Vec<McpServer>,
+    /// What it is told that its client can do; nothing else is passed on.
+    pub abilities: Abilities,
+    /// Its own session that it is to load; none: it begins a new one.
+    pub load: Option<String>,
+}
+
+/// One that runs. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Harness(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    line: Line,
+    its_session: SessionId,
+    can_load: bool,
+}
+
+/// The way to the task that speaks to it.
+#[derive(Debug, Clone)]
+struct Line {
+    commands: mpsc::UnboundedSender<Command>,
+    said: watch::Receiver<Said>,
+    program: Program,
+    secrets: Secrets,
+}
+
+impl Harness {
+    /// Starts one, and has it begin, or load, its session. Everything that it sends then goes to `client` as said of `session`;
+    /// what it says while it loads is dropped. Given up, it is ended.
+    ///
+    /// # Errors
+    /// It cannot be started or held, does not speak the protocol, refuses, or takes longer than 30 s.
+    pub async fn start(
+        order: Order,
+        shell: &Shell,
+        session: SessionId,
+        client: Client,
+    ) -> Result<Self, HarnessError> {
+        start::start(order, shell, session, client).await
+    }
+
+    /// Whether it can take up its sessions of old.
+    pub fn can_load(&self) -> bool {
+        self.0.can_load
+    }
+
+    /// Its own id of its session.
+    pub fn its_session(&self) -> &str {
+        &self.0.its_session.0
+    }
+
+    /// Its modes, as it said last; those of one that has an option for its mode, too.
+    pub fn modes(&self) -> Option<SessionModeState> {
+        self.0.line.said.borrow().all_modes()
+    }
+
+    /// Its options, as it said last.
+    pub fn options(&self) -> Vec<SessionConfigOption> {
+        self.0.line.said.borrow().options.clone()
+    }
+
+    /// Changes its mode, by the option for it where it has no other way.
+    ///
+    /// # Errors
+    /// It has no such mode, refuses, is over, or takes longer than 10 s.
+    pub async fn set_mode(&self, id: &str) -> Result<(), HarnessError> {
+        let is_there =
+            self.modes().is_some_and(|modes| modes.available_modes.iter().any(|mode| &*mode.id.0 == id));
+        if !is_there {
+            return Err(HarnessError::Unknown(format!("mode {id:?}")));
+        }
+        let option = self.0.line.said.borrow().option_of_mode();
+        if let Some(option) = option {
+            return self
+                .set_option(&option, SessionConfigOptionValue::value_id(id.to_owned()))
+                .await
+                .map(drop);
+        }
+        let mode = SessionModeId::new(id.to_owned());
+        let request = SetSessionModeRequest::new(self.0.its_session.clone(), mode.clone());
+        // Some answer with null.
+        let _: Option<serde::de::IgnoredAny> =
+            self.0.line.soon("session/set_mode", &request, Means::Mode(mode)).await?;
+        Ok(())
+    }
+
+    /// Changes one of its options. Returns all of them.
+    ///
+    /// # Errors
+    /// As for [`Self::set_mode`].
+    pub async fn set_option(
+        &self,
+        id: &SessionConfigId,
+        value: SessionConfigOptionValue,
+    ) -> Result<Vec<SessionConfigOption>, HarnessError> {
+        let request = SetSessionConfigOptionRequest::new(self.0.its_session.clone(), id.clone(), value);
+        let answer: SetSessionConfigOptionResponse =
+            self.0.line.soon("session/set_config_option", &request, Means::Options).await?;
+        Ok(answer.config_options)
+    }
+
+    /// Has it answer a prompt. Returns when it says that it is done, after all that it said before has gone to the client; once
+    /// cancelled, within 2 s, after which the process is ended (see [`Self::over`]).
+    ///
+    /// # Errors
+    /// It answers with an error, or is over.
+    pub async fn prompt(
+        &self,
+        content: Vec<ContentBlock>,
+        cancel: CancellationToken,
+    ) -> Result<StopReason, HarnessError> {
+        if cancel.is_cancelled() {
+            return Ok(StopReason::Cancelled);
+        }
+        let request = PromptRequest::new(self.0.its_session.clone(), content);
+        let answer = self.0.line.call::<PromptResponse>("session/prompt", &request, Means::Nothing);
+        let mut answer = std::pin::pin!(answer);
+        tokio::select! {
+            biased;
+            answer = &mut answer => return answer.map(|answer| answer.stop_reason),
+            () = cancel.cancelled() => {}
+        }
+        self.0.line.tell(Command::Cancel);
+        // Whatever it answers now: some say that it was an error.
+        if tokio::time::timeout(GRACE, answer).await.is_err() {
+            self.end().await;
+        }
+        Ok(StopReason::Cancelled)
+    }
+
+    /// Ends it at once, with all that it has started. Whether nothing of it is left, for certain.
+    pub async fn end(&self) -> bool {
+        self.0.line.program.end().await
+    }
+
+    /// Lets it end in its own way: its input ends, then it is asked, then it is ended. Whether nothing of it is left, for certain.
+    pub async fn let_end(&self) -> bool {
+        self.0.line.tell(Command::HangUp);
+        self.0.line.program.let_end().await.confirmed
+    }
+
+    /// Waits until its process is gone. Returns why, as a sentence without its end.
+    pub async fn over(&self) -> String {
+        self.0.line.program.over().await;
+        self.0.line.why()
+    }
+}
+
+impl Line {
+    /// Tells the task something. Where it is over there is nothing to be told.
+    fn tell(&self, command: Command) {
+        let _ = self.commands.send(command);
+    }
+
+    /// Asks something, and waits for the answer.
+    async fn call<A: DeserializeOwned>(
+        &self,
+        method: &'static str,
+        params: &impl Serialize,
+        means: Means,
+    ) -> Result<A, HarnessError> {
+        let (to, answer) = oneshot::channel();
+        let reply = Reply { to, means };
+        let params: Box<RawValue> =
+            to_raw_value(params).map_err(|error| HarnessError::Strange(error.to_string()))?;
+        self.tell(Command::Call { method, params, reply });
+        match answer.await {
+            Ok(Ok(result)) => serde_json::from_str(result.get()).map_err(|error| {
+                // What it sent is not in the words of the library, but for the name of what is missing.
+                HarnessError::Strange(self.secrets.take_out(&format!("its answer to {method}: {error}")))
+            }),
+            Ok(Err(error)) => Err(HarnessError::said(&error, &self.secrets)),
+            Err(_) => Err(self.lost().await),
+        }
+    }
+
+    /// The same, within 10 s.
+    async fn soon<A: DeserializeOwned>(
+        &self,
+        method: &'static str,
+        params: &impl Serialize,
+        means: Means,
+    ) -> Result<A, HarnessError> {
+        let answer = tokio::time::timeout(PATIENCE, self.call(method, params, means)).await;
+        answer.unwrap_or(Err(HarnessError::Late(method, PATIENCE)))
+    }
+
+    /// Why there is no answer any more.
+    async fn lost(&self) -> HarnessError {
+        // It may be about to be over.
+        let _ = tokio::time::timeout(MOMENT, self.program.over()).await;
+        HarnessError::Over(self.why())
+    }
+
+    /// Why it is over: what it did wrong, or how it ended, with its last words.
+    fn why(&self) -> String {
+        let fault = self.said.borrow().fault;
+        let over = self.program.standing().over.map(|over| over.how);
+        // That it closed its output is what every end looks like.
+        let why = match (fault.filter(|fault| *fault != talk::CLOSED), over) {
+            (Some(fault), _) => format!("{fault}, and was ended"),
+            (None, Some(over)) => over,
+            (None, None) => talk::CLOSED.to_owned(),
+        };
+        self.program.with_last_words(&why)
+    }
+}

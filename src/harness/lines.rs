@@ -1,0 +1,90 @@
+//! What a harness writes, cut into lines.
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Bytes of the longest line: what the protocol's own libraries take.
+pub const LONGEST: usize = 32 * 1024 * 1024;
+
+/// Bytes that are asked for at once.
+const CHUNK: usize = 64 * 1024;
+
+/// The lines of a stream.
+pub struct Lines<R> {
+    from: R,
+    buffer: Vec<u8>,
+    /// Where the next line begins.
+    start: usize,
+    /// No line ends between the start and here.
+    searched: usize,
+}
+
+/// Why there are no more lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The stream has ended. What was no whole line is lost.
+    Closed,
+    /// A line is longer than [`LONGEST`].
+    TooLong,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    /// The lines of what is read from there.
+    pub fn new(from: R) -> Self {
+        Self { from, buffer: Vec::new(), start: 0, searched: 0 }
+    }
+
+    /// The next line, without its end. May be given up and asked again.
+    pub async fn next(&mut self) -> Result<&[u8], End> {
+        loop {
+            if let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
+                let (start, end) = (self.start, self.searched + at);
+                self.start = end + 1;
+                self.searched = self.start;
+                return Ok(&self.buffer[start..end]);
+            }
+            self.buffer.drain(..self.start);
+            self.start = 0;
+            self.searched = self.buffer.len();
+            if self.searched > LONGEST {
+                return Err(End::TooLong);
+            }
+            // What one long line needed is not kept for short ones.
+            if self.buffer.is_empty() && self.buffer.capacity() > 4 * CHUNK {
+                self.buffer = Vec::new();
+            }
+            self.buffer.reserve(CHUNK);
+            match self.from.read_buf(&mut self.buffer).await {
+                Ok(1..) => {}
+                // A pipe that cannot be read has nobody at its other end.
+                Ok(0) | Err(_) => return Err(End::Closed),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn all(bytes: &[u8]) -> (Vec<String>, End) {
+        let mut lines = Lines::new(bytes);
+        let mut seen = Vec::new();
+        loop {
+            match lines.next().await {
+                Ok(line) => seen.push(String::from_utf8_lossy(line).into_owned()),
+                Err(end) => return (seen, end),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_come_whole_however_they_are_cut_and_none_is_longer_than_the_bound() {
+        let strings = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+        assert_eq!(all(b"a\n\nbc\r\nrest").await, (strings(&["a", "", "bc\r"]), End::Closed));
+        let long = "x".repeat(3 * CHUNK + 1);
+        let text = format!("{long}\nb\n");
+        assert_eq!(all(text.as_bytes()).await, (strings(&[&long, "b"]), End::Closed));
+        let too_long = vec![b'x'; LONGEST + CHUNK + 1];
+        assert_eq!(all(&too_long).await, (Vec::new(), End::TooLong));
+    }
+}

@@ -1,0 +1,141 @@
+//! The hold on other people's agents: they read and use the network, and change nothing but their own state.
+
+use futures_util::StreamExt;
+use modegate::process::Exit;
+use modegate::process::shell::Sandbox;
+
+use crate::held::{AT_ONCE, Case, can_hold, cases, finish, free};
+use crate::scene::Scene;
+use crate::support::shell;
+
+/// Runs a line in a scene as an agent would that keeps its state in `{home}/.state`, which is made for it.
+async fn held(scene: &Scene, line: &str) -> (String, Option<Exit>) {
+    let shell = shell(&scene.home(), Sandbox::Workspace);
+    let hold = shell.agent(&[scene.work()], &["~/.state".into()]).expect("the kernel can hold it");
+    finish(shell.start(&scene.fill_in(line), &scene.work(), &hold).await.unwrap()).await
+}
+
+/// What came of a line that an agent may not do: files that changed, but for its state, and programs that were reached by other
+/// ways than the network.
+fn beyond(scene: &mut Scene, said: &str) -> Vec<String> {
+    let own = [format!("changed {}", scene.home().join(".state").display())];
+    let home = format!("changed {}", scene.home().display());
+    let mut effects = scene.effects(said);
+    let may = ["reached tcp", "reached udp", "had an effect", "read a secret"];
+    effects.retain(|effect| {
+        !may.contains(&effect.as_str()) && *effect != home && !own.iter().any(|own| effect.starts_with(own))
+    });
+    effects
+}
+
+#[tokio::test]
+async fn whatever_an_agent_tries_nothing_changes_but_its_state() {
+    if !can_hold() {
+        return;
+    }
+    let (cases, _) = cases(include_str!("../escape/cases.txt"));
+    let run = |case: Case| async move {
+        let mut scene = Scene::new();
+        let (said, _) = held(&scene, &case.line).await;
+        let effects = beyond(&mut scene, &said);
+        let mut copy = Scene::new();
+        let said_free = free(&copy, &case.line).await;
+        let counts = !beyond(&mut copy, &said_free).is_empty();
+        ((scene.dir(), copy.dir()), case.name, effects, said, counts)
+    };
+    let results: Vec<_> =
+        futures_util::stream::iter(cases).map(run).buffer_unordered(AT_ONCE).collect().await;
+    let failed: Vec<_> = results
+        .iter()
+        .filter(|(_, _, effects, ..)| !effects.is_empty())
+        .map(|(_, name, effects, said, _)| format!("{name}: {effects:?}: {said}"))
+        .collect();
+    let counting = results.iter().filter(|(.., counts)| *counts).count();
+    assert!(failed.is_empty(), "{} got out:\n{}", failed.len(), failed.join("\n"));
+    assert!(counting >= 80, "only {counting} cases count");
+}
+
+/// Calls that are refused, or that are not there: each says EFFECT where it is free.
+const REFUSED: &[&str] = &[
+    "{helper} socket 1 1",
+    "{helper} socket 1 2",
+    "{helper} socket 16 3 9",
+    "{helper} unix-stream {outside}/docker.sock",
+    "{helper} unix-abstract {abstract}",
+    "{helper} pair-dgram {outside}/log.sock",
+    "{helper} io-uring",
+    "{helper} unshare 10000000",
+    "{helper} mount sub",
+    "{helper} userfaultfd",
+    "{helper} add-key",
+    "{helper} shmget",
+    "{helper} mq",
+    "{helper} ptrace-attach {victim}",
+    "{helper} pidfd-getfd {victim}",
+    "{helper} prlimit {victim}",
+    "{helper} fsxattr a.txt",
+    "{helper} nodump-flag a.txt",
+    "{helper} int80-chmod a.txt",
+];
+
+#[tokio::test]
+async fn an_agent_has_no_calls_that_lead_past_a_hold_on_files() {
+    if !can_hold() {
+        return;
+    }
+    let is_effect = |said: &str| said.lines().any(|line| line == "EFFECT");
+    let mut counting = 0;
+    for line in REFUSED {
+        let (scene, copy) = (Scene::new(), Scene::new());
+        let (said, _) = held(&scene, line).await;
+        assert!(!is_effect(&said), "{line}: {said}");
+        let is_control = is_effect(&free(&copy, line).await);
+        counting += usize::from(is_control);
+        println!("{line}: {}", if is_control { "counts" } else { "does nothing without a hold either" });
+    }
+    // Some need a right, or a kernel, that is not there everywhere.
+    assert!(counting >= 10, "only {counting} count");
+}
+
+/// What an agent does all day. Each ends with 0.
+const USEFUL: &[&str] = &[
+    "cat {home}/.ssh/id_ed25519 a.txt /etc/passwd >/dev/null",
+    "echo x > {home}/.state/x && mkdir {home}/.state/d && mv {home}/.state/x {home}/.state/d/y",
+    "echo x > $TMPDIR/x && test $TMPDIR = $TMP -a $TMPDIR = $TEMP && rm $TMPDIR/x",
+    "chmod 700 {home}/.state && touch {home}/.state/t && touch {home}/.state/t",
+    "exec 3<>/dev/tcp/127.0.0.1/{tcp} && echo x >&3",
+    "echo x > /dev/udp/127.0.0.1/{udp}",
+    "{helper} socket 2 1 && {helper} socket 10 2 && {helper} socket 16 3 0",
+    "echo x > /dev/null; sleep 0.01 & kill $!",
+    "git status --short && git log -1 && git diff",
+    "(echo a; echo b) | sort | grep -c . && bash -c 'ulimit -c 0; exec true'",
+];
+
+#[tokio::test]
+async fn an_agent_reads_uses_the_network_and_keeps_its_state() {
+    if !can_hold() {
+        return;
+    }
+    for line in USEFUL {
+        let mut scene = Scene::new();
+        let (said, exit) = held(&scene, line).await;
+        assert_eq!(exit, Some(Exit::Status(0)), "{line}: {said}");
+        assert_eq!(beyond(&mut scene, &said), Vec::<String>::new(), "{line}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn rights_that_an_agent_changes_stay_as_they_are_and_it_is_told_that_they_changed() {
+    use std::os::unix::fs::PermissionsExt;
+    if !can_hold() {
+        return;
+    }
+    let scene = Scene::new();
+    let line = "chmod 600 a.txt && touch -d 2001-01-01 {home}/.state && echo told";
+    let mode = || scene.work().join("a.txt").metadata().unwrap().permissions().mode() & 0o777;
+    let before = mode();
+    assert!(held(&scene, line).await.0.contains("told"));
+    assert_eq!(mode(), before);
+    free(&scene, "chmod 600 a.txt").await;
+    assert_eq!(mode(), 0o600, "the control");
+}

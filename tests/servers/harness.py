@@ -1,0 +1,112 @@
+# An ACP agent for proofs. Its first argument says how it begins; each prompt says what it does.
+import json, os, sys, time
+how = sys.argv[1] if len(sys.argv) > 1 else "plain"
+out = sys.stdout
+asked = 0
+def raw(line):
+    out.write(line + "\n"); out.flush()
+def say(m): raw(json.dumps({"jsonrpc": "2.0", **m}))
+def answer(id, result): say({"id": id, "result": result})
+def fail(id, code, message, **more): say({"id": id, "error": {"code": code, "message": message, **more}})
+def update(update, session="its-1"): say({"method": "session/update", "params": {"sessionId": session, "update": update}})
+def chunk(text, session="its-1"): update({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}, session)
+def read():
+    line = sys.stdin.readline()
+    if not line: sys.exit(0)
+    return json.loads(line)
+def ask(method, params, id=None):
+    global asked
+    asked += 1
+    id = id or "q%d" % asked
+    say({"id": id, "method": method, "params": {"sessionId": "its-1", **params}})
+    return id
+def outcome(id):
+    while True:
+        m = read()
+        if m.get("id") == id and "method" not in m:
+            return json.dumps(m.get("result", m.get("error", {}).get("code")), sort_keys=True)
+permission = {"toolCall": {"toolCallId": "c1", "title": "Write"}, "options": [{"optionId": "yes", "name": "Yes", "kind": "allow_once"}]}
+modes = {"currentModeId": "auto", "availableModes": [{"id": "auto", "name": "Auto"}, {"id": "plan", "name": "Plan"}]}
+def option(value): return [{"id": "how", "name": "How", "category": "mode", "type": "select", "currentValue": value, "options": [{"value": "auto", "name": "Auto"}, {"value": "plan", "name": "Plan"}]}]
+def prompt(id, words):
+    what, rest = (words.split(" ", 1) + [""])[:2]
+    if what == "say":
+        for i in range(int(rest)): chunk(str(i))
+    elif what == "permission": chunk(outcome(ask("session/request_permission", permission)))
+    elif what == "read": chunk(outcome(ask("fs/read_text_file", {"path": "/a"})))
+    elif what == "unknown": chunk(outcome(ask("_own/method", {})))
+    elif what == "twice":
+        ask("session/request_permission", permission, "same")
+        ask("session/request_permission", permission, "same")
+        chunk(outcome("same")); chunk(outcome("same"))
+    elif what == "withdraw":
+        q = ask("session/request_permission", permission)
+        say({"method": "$/cancel_request", "params": {"requestId": q}})
+        chunk(outcome(q))
+    elif what == "garbage":
+        for line in ["", "{", "[]", "not json", '{"id":1}', "[" * 1000, '{"jsonrpc":"2.0","id":9999,"result":{}}', '{"jsonrpc":"2.0","id":"0","result":{"stopReason":"refusal"}}', '{"method":"session/update","params":{}}', '{"id":null,"method":"x"}']: raw(line)
+        out.flush(); os.write(1, b"\xff\xfe\n")
+        update({"sessionUpdate": "from_the_future"})
+        chunk("of another", "its-2")
+        chunk("fine")
+    elif what == "long":
+        out.write("x" * (34 * 1024 * 1024) + "\n"); out.flush()
+    elif what == "die":
+        chunk("before")
+        sys.stderr.write("bad key %s\n" % os.environ.get("KEY")); sys.stderr.flush()
+        os._exit(3)
+    elif what == "hang":
+        chunk("begun")
+        while read().get("method") != "session/cancel": pass
+        chunk("last")
+        return answer(id, {"stopReason": "cancelled"})
+    elif what == "asks":
+        q = ask("session/request_permission", permission)
+        chunk(outcome(q))
+        return fail(id, -32603, "aborted")
+    elif what == "deaf":
+        chunk("begun")
+        while True: time.sleep(10)
+    elif what == "error": return fail(id, -32603, "Internal error", data={"details": "no quota for " + os.environ["KEY"]})
+    elif what == "shape": return answer(id, {"stopReason": "bored"})
+    elif what == "flood":
+        while True: chunk("x" * 1000)
+    elif what == "asks-much":
+        for i in range(20000): raw('{"jsonrpc":"2.0","id":%d,"method":"_own/method"}' % i)
+        time.sleep(30)
+    elif what == "many":
+        for i in range(300): say({"id": i, "method": "session/request_permission", "params": {"sessionId": "its-1", **permission}})
+        refused = 0
+        while refused < 300 - 256:
+            refused += "error" in read()
+        chunk("refused %d" % refused)
+    elif what == "write":
+        try:
+            with open(rest, "w") as f: f.write("x")
+            chunk("written")
+        except OSError as error: chunk(error.strerror)
+    elif what == "moves":
+        update({"sessionUpdate": "current_mode_update", "currentModeId": "plan"})
+    answer(id, {"stopReason": "end_turn"})
+if how == "dies":
+    sys.stderr.write("no such model\n"); sys.stderr.flush(); sys.exit(4)
+while True:
+    m = read()
+    method, id, params = m.get("method"), m.get("id"), m.get("params", {})
+    if method == "initialize":
+        answer(id, {"protocolVersion": 2 if how == "version" else 1, "agentCapabilities": {"loadSession": how != "plain"}, "seen": params})
+    elif method == "session/new":
+        if how == "auth": fail(id, -32000, "Authentication required")
+        else:
+            if how == "early": chunk("early"); chunk("of another", "its-2")
+            answer(id, {"sessionId": "its-1", "configOptions": option("auto")} if how == "options" else {"sessionId": "its-1", "modes": modes})
+            if how == "early": chunk("late")
+    elif method == "session/load":
+        for i in range(1000): chunk("old", params["sessionId"])
+        if params["sessionId"] == "its-1": answer(id, None if how == "older" else {"modes": modes})
+        else: fail(id, -32002, "no such session")
+    elif method == "session/set_mode":
+        if params["modeId"] == "plan": answer(id, {})
+        else: fail(id, -32602, "not now")
+    elif method == "session/set_config_option": answer(id, {"configOptions": option(params["value"])})
+    elif method == "session/prompt": prompt(id, params["prompt"][0]["text"])
