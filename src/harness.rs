@@ -23,11 +23,12 @@ use crate::process::program::Program;
 use crate::process::secrets::Secrets;
 use crate::process::shell::Shell;
 use crate::roster::harness::HarnessDefinition;
+use command::{Command, Means, Reply};
 pub use error::HarnessError;
 use said::Said;
-use talk::{Command, Means, Reply};
 
 mod asked;
+mod command;
 mod error;
 mod heard;
 mod lines;

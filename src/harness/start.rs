@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::talk::{Means, Talk};
+use super::command::Means;
+use super::talk::Talk;
 use super::{Harness, HarnessError, Inner, Line, Order};
 use crate::acp::{
     AgentCapabilities, ClientCapabilities, ElicitationCapabilities, ElicitationFormCapabilities,

@@ -16,11 +16,12 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::asked::{self, Refusal};
+use super::command::{Command, Means, Reply};
 use super::heard::{self, Heard};
 use super::lines::{End, Lines};
 use super::said::Said;
 use crate::acp::{
-    CancelNotification, LoadSessionResponse, NewSessionResponse, SessionId, SessionModeId, SessionUpdate,
+    CancelNotification, LoadSessionResponse, NewSessionResponse, SessionId, SessionUpdate,
     SetSessionConfigOptionResponse,
 };
 use crate::client::{Abilities, Client, ClientError, ClientRequest};
@@ -44,49 +45,6 @@ const WRITTEN: usize = 64 * 1024;
 
 /// What the end of every process looks like from here.
 pub const CLOSED: &str = "it closed its output";
-
-/// What a harness answered: its result, or its error object.
-pub type Answer = Result<Box<RawValue>, Box<RawValue>>;
-
-/// What the task is told.
-#[derive(Debug)]
-pub enum Command {
-    /// Ask the harness something.
-    Call {
-        /// The method.
-        method: &'static str,
-        /// Its parameters.
-        params: Box<RawValue>,
-        /// What the answer is for.
-        reply: Reply,
-    },
-    /// The turn is to end: says so, and answers the questions about permission that are open (C1).
-    Cancel,
-    /// Nothing more is said to it: its input ends.
-    HangUp,
-}
-
-/// Who waits for an answer, and what holds once it is there. A reply that is dropped means that there will be none.
-#[derive(Debug)]
-pub struct Reply {
-    /// Where the answer goes.
-    pub to: oneshot::Sender<Answer>,
-    /// What a good one means.
-    pub means: Means,
-}
-
-/// What a good answer means, from then on.
-#[derive(Debug)]
-pub enum Means {
-    /// Nothing but what it says.
-    Nothing,
-    /// The session has begun: a new one, or this one of old, of which nothing is passed on before.
-    Begun(Option<SessionId>),
-    /// The mode is this one.
-    Mode(SessionModeId),
-    /// The options are those that it lists.
-    Options,
-}
 
 /// What is known of a session's begin.
 enum Stage {

@@ -157,13 +157,14 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 46] = [
+const PURE: [&str; 47] = [
     "acp",
     "audit",
     "chain",
     "event",
     "front_matter",
     "harness/asked",
+    "harness/error",
     "harness/heard",
     "harness/said",
     "http/public",
