@@ -153,7 +153,11 @@ impl Audit<'_> {
                 None => self.found(format!("entry {number}: an answer that covers nothing known")),
             },
             Entry::Call { .. } => self.call(number, entry),
-            Entry::Undo { .. } | Entry::Hint { .. } | Entry::Delegate { .. } | Entry::Agent { .. } => {}
+            Entry::Undo { .. }
+            | Entry::Hint { .. }
+            | Entry::Delegate { .. }
+            | Entry::Agent { .. }
+            | Entry::Harness { .. } => {}
         }
     }
 

@@ -13,6 +13,7 @@ use crate::agent::Agent;
 use crate::config::environment::Environment;
 use crate::config::{Config, Flags, Parts};
 use crate::headless::{self, Format, Job, Kept, Outcome};
+use crate::model::catalogue::OFFLINE;
 use crate::transcript::{lockstep, record, replay::Replay};
 use crate::transport::Transport;
 use crate::{client, rpc};
@@ -26,6 +27,7 @@ mod permissions;
 mod sessions;
 mod setup;
 mod skills;
+mod wrap;
 
 /// An ACP coding agent whose modes hold.
 ///
@@ -119,6 +121,8 @@ enum Command {
     /// List, show and check skills: yours, and those of this folder's project
     #[command(subcommand)]
     Skills(skills::Ask),
+    /// Run another ACP agent in an editor, under modes that hold: modegate wrap -- gemini --acp
+    Wrap(wrap::Arguments),
     /// Check a session's record: whether it holds together, and whether what was done was allowed
     Audit(audit::Asked),
     /// Say what works here and what does not: settings, keys, store, kernel, commands
@@ -193,7 +197,8 @@ where
         }
         rest => cli.command = rest,
     }
-    let flags = Flags {
+    let mut flags = Flags {
+        wrapped: None,
         mode: cli.mode.take(),
         agent: cli.agent.take(),
         max_mode: cli.max_mode.take(),
@@ -212,6 +217,11 @@ where
         Some(Command::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
         Some(Command::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),
+        Some(Command::Wrap(arguments)) => {
+            flags.wrapped = Some(arguments.agent(&environment));
+            // It has a model of its own.
+            flags.model = Some(OFFLINE.to_owned());
+        }
         Some(Command::Replay { .. } | Command::Setup(_)) | None => {}
     }
     if cli.resume.is_some() && flags.cwd.is_some() {

@@ -19,6 +19,8 @@ use crate::model::router::{Remote, Router};
 use crate::model::scripted::{Pauses, Scripted};
 use crate::model::{Model, ModelId};
 use crate::process::shell::Shell;
+use crate::roster::Agents;
+use crate::roster::harness::HarnessDefinition;
 use crate::session::Shared;
 use crate::session::children::STILL;
 use crate::session::command::is_taken;
@@ -73,6 +75,8 @@ pub struct Flags {
     pub eof_grace: Option<f64>,
     /// Give the same bytes every time.
     pub deterministic: bool,
+    /// Somebody else's agent that answers in the place of all, and its id.
+    pub wrapped: Option<(String, HarnessDefinition)>,
 }
 
 /// What was asked for, checked and ready for use.
@@ -94,6 +98,7 @@ pub struct Config {
     sync: Sync,
     shell: Shell,
     outward: Arc<Outward>,
+    wrapped: Option<(String, HarnessDefinition)>,
 }
 
 /// What a process is made of.
@@ -138,6 +143,7 @@ impl Config {
         let agent =
             flags.agent.as_deref().map(|id| loaded.layers.agents.resolve(id).map(|agent| agent.id.clone()));
         let agent = agent.transpose().context("--agent")?;
+        let agent = flags.wrapped.as_ref().map(|(id, _)| id.clone()).or(agent);
         let max_modes = match &max_mode {
             Some(id) => loaded.layers.modes.ceilings(&id.0)?,
             None => Vec::new(),
@@ -158,6 +164,7 @@ impl Config {
             script,
             remote,
             store,
+            wrapped: flags.wrapped.clone(),
             sync: file.store.unwrap_or_default().sync,
             shell,
             outward,
@@ -191,6 +198,7 @@ impl Config {
         let shared = Shared {
             modes: Arc::new(Modes::built_in()),
             rules: Arc::default(),
+            impossible: Arc::default(),
             agents: Arc::default(),
             still: STILL,
             commands: Arc::default(),
@@ -214,8 +222,14 @@ impl Config {
         };
         let binary = std::env::current_exe().ok();
         let policies = self.policies;
-        let policy: PolicyOf =
-            Box::new(move |cwd| policy(policies.load(cwd), policies.commands(cwd), policies.skills(cwd)));
+        let wrapped = self.wrapped.map(|(id, harness)| Arc::new(Agents::wrapping(&id, harness)));
+        let policy: PolicyOf = Box::new(move |cwd| {
+            let policy = policy(policies.load(cwd), policies.commands(cwd), policies.skills(cwd));
+            match &wrapped {
+                Some(agents) => Policy { agents: Arc::clone(agents), ..policy },
+                None => policy,
+            }
+        });
         let whom: Whom = if is_scripted {
             Box::new(move || Ok(Arc::clone(&catalogue)))
         } else {
@@ -250,7 +264,7 @@ fn policy(
         notices,
         modes: Arc::new(layers.modes),
         rules: Arc::new(layers.rules),
-        agents: Arc::new(layers.agents),
+        agents: Arc::new(layers.agents.filled(servers::filled_harness_now)),
         default_mode: layers.default_mode,
         problems: problems.iter().map(ToString::to_string).collect(),
     }

@@ -201,6 +201,11 @@ impl Harness {
         self.0.line.program.let_end().await.confirmed
     }
 
+    /// Whether its process is gone.
+    pub fn is_over(&self) -> bool {
+        self.0.line.program.standing().over.is_some()
+    }
+
     /// Waits until its process is gone. Returns why, as a sentence without its end.
     pub async fn over(&self) -> String {
         self.0.line.program.over().await;

@@ -317,6 +317,11 @@ impl Modes {
         }
     }
 
+    /// Keeps those that are wanted.
+    pub fn retain(&mut self, is_wanted: impl Fn(&Mode) -> bool) {
+        self.0.retain(|mode| is_wanted(mode));
+    }
+
     /// The modes in order, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Mode> {
         self.0.iter_mut().map(Arc::make_mut)

@@ -191,6 +191,31 @@ impl Agents {
         }
     }
 
+    /// Somebody else's agent alone, under this id.
+    pub fn wrapping(id: &str, harness: HarnessDefinition) -> Self {
+        let agent = AgentSpec {
+            id: id.into(),
+            name: id.into(),
+            description: "The agent that is wrapped".into(),
+            harness: Some(Arc::new(harness)),
+            origin: Origin::User,
+            ..AgentSpec::clone(&Self::default().first())
+        };
+        Self(vec![Arc::new(agent)])
+    }
+
+    /// The same agents, whose commands are filled in by `fill`.
+    #[must_use]
+    pub fn filled(mut self, fill: impl Fn(HarnessDefinition) -> HarnessDefinition) -> Self {
+        for agent in &mut self.0 {
+            if let Some(harness) = &agent.harness {
+                let harness = Arc::new(fill(HarnessDefinition::clone(harness)));
+                Arc::make_mut(agent).harness = Some(harness);
+            }
+        }
+        self
+    }
+
     /// Takes the agents of one file. The user's own replaces a built-in one of its id; a project's has an id of its own.
     ///
     /// # Errors

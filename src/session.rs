@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::acp::{Meta, PlanEntry, SessionId, SessionModeId, ToolCallId};
+use crate::acp::{McpServer, Meta, PlanEntry, SessionId, SessionModeId, ToolCallId};
 use crate::chain::Head;
 use crate::client::Abilities;
 use crate::event::{Compaction, SessionEvent, ToolCallEvent};
@@ -52,10 +52,18 @@ pub mod encoder;
 mod errand;
 mod hand_over;
 mod handle;
+mod harness;
+mod harness_ask;
+mod harness_keeper;
+pub mod harness_options;
+mod harness_relay;
+mod harness_restart;
+mod harness_turn;
 pub mod history;
 pub mod lineage;
 pub mod mode_switch;
 pub mod options;
+pub mod possible;
 mod question;
 mod record;
 mod relay;
@@ -65,6 +73,7 @@ mod request;
 mod restore;
 mod sampling;
 mod servers;
+mod set_option;
 mod slash;
 mod switch;
 pub mod system_prompt;
@@ -78,6 +87,8 @@ pub mod user_command;
 pub struct Shared {
     /// The modes there are.
     pub modes: Arc<Modes>,
+    /// Modes that there are and that are not possible for this session's agent.
+    pub impossible: Arc<[String]>,
     /// The user's rules.
     pub rules: Arc<Rules>,
     /// The agents there are.
@@ -225,6 +236,8 @@ pub struct Start {
     pub agent: Arc<AgentSpec>,
     /// Where it stands among sessions.
     pub lineage: Lineage,
+    /// The MCP servers that somebody else's agent is to use.
+    pub servers: Vec<McpServer>,
     /// Who answers, where that is not the one that everybody begins with.
     pub chosen: Option<Choice>,
 }

@@ -22,8 +22,10 @@ use crate::mode::{DEFAULT, Mode, Modes};
 use crate::model::catalogue::Catalogue;
 use crate::roster::AgentSpec;
 use crate::server::{self, Entry};
+use crate::session::harness_options;
 use crate::session::lineage::Lineage;
 use crate::session::options::Choice;
+use crate::session::possible;
 use crate::session::{Origin, SessionHandle, Shared, Start, View, head_meta, options, valid_modes};
 use crate::store::Row;
 use crate::store::sessions::{OpenError, StoredSession};
@@ -50,6 +52,8 @@ struct Opening {
     shared: Shared,
     policy: Policy,
     notices: Vec<String>,
+    /// The client's servers, as it named them.
+    theirs: Vec<McpServer>,
 }
 
 impl Opening {
@@ -58,6 +62,21 @@ impl Opening {
         let (agent, doubt) = self.shared.agents.stored(id);
         self.notices.extend(doubt);
         agent
+    }
+
+    /// The agent and the mode of a session that is kept.
+    ///
+    /// # Errors
+    /// The mode is not possible for the agent.
+    fn kept(&mut self, kept: &StoredSession) -> Result<(Arc<AgentSpec>, SessionModeId), AgentError> {
+        let agent = self.agent(kept.agent.as_deref());
+        self.shared.hold_to(&agent);
+        let Shared { modes, impossible, .. } = &self.shared;
+        let asked = kept.mode.as_deref().unwrap_or(DEFAULT);
+        match possible::unsupported(asked, impossible, modes) {
+            Some(error) => Err(error),
+            None => Ok((agent, modes.stored(kept.mode.as_deref()).0.mode_id())),
+        }
     }
 }
 
@@ -72,16 +91,20 @@ impl Agent {
         // What does not fit is said before what is missing.
         let workspace = workspace(cwd, directories)?;
         let mut opening = self.prepare(workspace, servers, self.catalogue()?);
+        let agent = self.first_agent(&mut opening, request.meta.as_ref())?;
+        opening.shared.hold_to(&agent);
         let (mode, doubt) = self.first_mode(&opening.shared, &opening.policy, request.meta.as_ref())?;
         if doubt.is_some() {
             opening.shared.held_to = most_restrictive();
         }
         opening.notices.extend(doubt);
-        let agent = self.first_agent(&mut opening, request.meta.as_ref())?;
         let id = self.shared.source.session_id();
         let Shared { modes, catalogue, agents, .. } = &opening.shared;
         let choice = options::entering(modes, catalogue, &mode, &agent, &Choice::of(catalogue));
-        let options = options::config_options(modes, &mode, catalogue, &choice, (agents, &agent));
+        let mut options = options::config_options(modes, &mode, catalogue, &choice, (agents, &agent));
+        if agent.harness.is_some() {
+            options = harness_options::merged(options, &[], None);
+        }
         let modes = options::mode_state(modes, &mode);
         self.start(id.clone(), mode, agent, Origin::New, opening);
         Ok(NewSessionResponse::new(id).modes(modes).config_options(options))
@@ -142,8 +165,7 @@ impl Agent {
         let kept = self.shared.store.fork_session(session_id, &id, at).await;
         let kept = kept.map_err(|error| self.not_open(session_id, &error))?;
         let transit = Transit::begin(&self.registry, &id)?;
-        let mode = opening.shared.modes.stored(kept.mode.as_deref()).0.mode_id();
-        let agent = opening.agent(kept.agent.as_deref());
+        let (agent, mode) = opening.kept(&kept)?;
         let handle = self.start(id.clone(), mode, agent, Origin::Copy(Box::new(kept)), opening);
         let View { modes, options, head, .. } = transit.unless_lost(handle.look().await)?;
         Ok(ForkSessionResponse::new(id).modes(modes).config_options(options).meta(head_meta(&head)))
@@ -161,7 +183,7 @@ impl Agent {
             self.shared.store.post(Row::Release { session: id.clone() });
         })?;
         let opening = self.prepare(workspace, &[], Arc::clone(&self.shared.catalogue));
-        let handle = self.start_kept(kept, opening);
+        let handle = self.start_kept(kept, opening)?;
         transit.unless_lost(handle.look().await)?;
         Ok(handle)
     }
@@ -184,14 +206,16 @@ impl Agent {
         let catalogue = self.catalogue()?;
         let kept = self.shared.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
         let opening = self.prepare(workspace, wanted.servers, catalogue);
-        Ok((self.start_kept(kept, opening), transit))
+        Ok((self.start_kept(kept, opening)?, transit))
     }
 
     /// Starts a session that this process has opened.
-    fn start_kept(&self, kept: StoredSession, mut opening: Opening) -> SessionHandle {
-        let mode = opening.shared.modes.stored(kept.mode.as_deref()).0.mode_id();
-        let agent = opening.agent(kept.agent.as_deref());
-        self.start(kept.id.clone(), mode, agent, Origin::Kept(Box::new(kept)), opening)
+    fn start_kept(&self, kept: StoredSession, mut opening: Opening) -> Result<SessionHandle, AgentError> {
+        let (agent, mode) = opening.kept(&kept).inspect_err(|_| {
+            // Nothing is started: others may try.
+            self.shared.store.post(Row::Release { session: kept.id.clone() });
+        })?;
+        Ok(self.start(kept.id.clone(), mode, agent, Origin::Kept(Box::new(kept)), opening))
     }
 
     fn start(
@@ -202,10 +226,22 @@ impl Agent {
         origin: Origin,
         opening: Opening,
     ) -> SessionHandle {
-        let Opening { workspace, servers, shared, notices, policy: _ } = opening;
+        let Opening { workspace, servers, shared, notices, theirs, policy: _ } = opening;
+        let theirs = if agent.harness.is_some() { theirs } else { Vec::new() };
         let held = self.registry().held(&id);
         let (lineage, chosen) = (Lineage::default(), None);
-        let start = Start { id: id.clone(), workspace, mode, notices, held, origin, agent, lineage, chosen };
+        let start = Start {
+            id: id.clone(),
+            workspace,
+            mode,
+            notices,
+            held,
+            origin,
+            agent,
+            lineage,
+            servers: theirs,
+            chosen,
+        };
         let handle = SessionHandle::start(start, servers, shared, self.client.clone());
         self.registry().add(id, handle.clone());
         handle
@@ -246,7 +282,7 @@ impl Agent {
             abilities: Abilities { terminals: abilities.terminals && self.shared.live, ..abilities },
             ..self.shared.clone()
         };
-        Opening { workspace, servers: reports, shared, policy, notices }
+        Opening { workspace, servers: reports, shared, policy, notices, theirs: servers.to_vec() }
     }
 
     /// Which agent a new session is.
@@ -281,6 +317,9 @@ impl Agent {
         let Some(asked) = meta.and_then(|meta| meta.get(MODE_META)) else {
             let asked = self.first.mode.as_ref().map(|mode| mode.0.to_string());
             let asked = asked.or_else(|| policy.default_mode.clone()).unwrap_or_else(|| DEFAULT.to_owned());
+            if let Some(error) = possible::unsupported(&asked, &shared.impossible, modes) {
+                return Err(error);
+            }
             return Ok(match modes.resolve(&asked) {
                 Ok(mode) => (mode.mode_id(), None),
                 // It was there when it was asked for.
@@ -297,7 +336,8 @@ impl Agent {
         };
         match modes.resolve(asked) {
             Ok(mode) => Ok((mode.mode_id(), None)),
-            Err(unknown) => Err(AgentError::invalid_params(unknown.to_string(), valid_modes(modes))),
+            Err(unknown) => Err(possible::unsupported(asked, &shared.impossible, modes)
+                .unwrap_or_else(|| AgentError::invalid_params(unknown.to_string(), valid_modes(modes)))),
         }
     }
 

@@ -111,6 +111,11 @@ impl Environment {
         variables.iter().find_map(|name| self.keys.get(name))
     }
 
+    /// All keys, by their variables.
+    pub fn keys(&self) -> impl Iterator<Item = (String, SecretString)> {
+        self.keys.iter().map(|(name, key)| ((*name).to_owned(), key.clone()))
+    }
+
     /// The address in a variable.
     pub fn url(&self, variable: &str) -> Option<&str> {
         self.urls.get(variable).map(String::as_str)

@@ -70,7 +70,7 @@ async fn process(order: &Order, shell: &Shell) -> Result<Process, String> {
         arguments: definition.args.clone(),
         cwd: order.cwd.clone(),
         // The usual, and nothing else of Modegate's own, where keys are.
-        environment: Some(shell.environment().to_vec()),
+        environment: (!definition.inherits).then(|| shell.environment().to_vec()),
         settings: &[],
         confinement: hold.confinement().clone(),
         errors: Errors::Apart,

@@ -23,18 +23,22 @@ pub fn nature_of(modes: &[impl Borrow<Mode>]) -> String {
     }
 }
 
+/// The tools that a mode has, and those that it takes away.
+type Tools<'a> = (Option<&'a [String]>, &'a [String]);
+
+fn tools(mode: &Mode) -> Tools<'_> {
+    (mode.tools.allow.as_ref().map(|globs| globs.patterns.as_slice()), &mode.tools.deny.patterns)
+}
+
+fn paths(mode: &Mode) -> Option<&[String]> {
+    mode.write_paths.as_ref().map(|globs| globs.patterns.as_slice())
+}
+
 /// Whether something is possible, or need not be asked for, under the first list of modes that is not so under the second.
 /// Lists of tools and paths are not compared by what they match: each that held has to hold still.
 pub fn allows_more(new: &[impl Borrow<Mode>], old: &[impl Borrow<Mode>]) -> bool {
     let new: Vec<&Mode> = new.iter().map(Borrow::borrow).collect();
     let old: Vec<&Mode> = old.iter().map(Borrow::borrow).collect();
-    type Tools<'a> = (Option<&'a [String]>, &'a [String]);
-    fn tools(mode: &Mode) -> Tools<'_> {
-        (mode.tools.allow.as_ref().map(|globs| globs.patterns.as_slice()), &mode.tools.deny.patterns)
-    }
-    fn paths(mode: &Mode) -> Option<&[String]> {
-        mode.write_paths.as_ref().map(|globs| globs.patterns.as_slice())
-    }
     let of_new: Vec<_> = new.iter().map(|mode| tools(mode)).collect();
     let lost_tools =
         old.iter().map(|mode| tools(mode)).any(|list| list != (None, &[][..]) && !of_new.contains(&list));

@@ -32,6 +32,10 @@ pub struct HarnessDefinition {
     /// Which of its own modes are which.
     #[serde(default)]
     pub modes: HarnessModes,
+    /// It gets Modegate's whole environment: the user has started it.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub inherits: bool,
     /// A variable that its values name and that is not there: it cannot be started.
     #[serde(skip)]
     #[schemars(skip)]

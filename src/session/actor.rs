@@ -18,13 +18,14 @@ use super::change_mode::BOUND;
 use super::checkpoint::Undoer;
 use super::children::Children;
 use super::handle::{Closed, Mail, Prompt, PromptEnd, SessionCommand};
+use super::harness::Outer;
 use super::request::Offers;
 use super::restore::{Showing, room_to_show};
 use super::switch::OpenSwitch;
 use super::turn::TurnError;
 use super::turn_message::TurnMessage;
 use super::{Origin, Session, Shared};
-use crate::acp::StopReason;
+use crate::acp::{McpServer, StopReason};
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::gate::Gate;
@@ -82,6 +83,8 @@ pub(super) struct Actor {
     pub(super) wanted: (u64, u32),
     /// The sessions that work for this one.
     pub(super) children: Children,
+    /// Somebody else's agent, where it answers here.
+    pub(super) outer: Outer,
     /// What this session holds those below it to.
     pub(super) standing: watch::Sender<Arc<Ceilings>>,
     /// What the session's servers report.
@@ -104,10 +107,11 @@ pub(super) async fn run(
     origin: Origin,
     shared: Shared,
     client: Client,
-    servers: mpsc::UnboundedReceiver<ServerEvent>,
+    (servers, its_servers): (mpsc::UnboundedReceiver<ServerEvent>, Vec<McpServer>),
     mut mailbox: mpsc::UnboundedReceiver<Mail>,
 ) {
     let mut actor = Actor::new(session, shared, client, servers);
+    actor.outer.servers = its_servers;
     if let Err(error) = actor.begin(origin).await {
         // Whoever waits for the session learns that it is not there.
         tracing::error!(%error, "a session cannot be taken up again");
@@ -200,6 +204,7 @@ impl Actor {
             jobs_begun_in: None,
             wanted: (0, 0),
             children: Children::default(),
+            outer: Outer::default(),
             standing,
             servers,
         }
@@ -218,11 +223,6 @@ impl Actor {
                     (effect, self.options(), head)
                 });
                 // The client may have gone; the mode has changed all the same.
-                let _ = reply.send(outcome);
-            }
-            SessionCommand::Choose { wish, reply } => {
-                let outcome = self.choose(wish).await;
-                // The client may have gone; the model has changed all the same.
                 let _ = reply.send(outcome);
             }
             SessionCommand::Reload { definitions, reply } => {
@@ -251,9 +251,8 @@ impl Actor {
                 // The session above may be over.
                 let _ = reply.send(ended);
             }
-            SessionCommand::SetAgent { agent, reply } => {
-                // The client may have gone; the agent has changed all the same.
-                let _ = reply.send(self.set_agent(&agent).await);
+            SessionCommand::SetOption { option, value, reply } => {
+                self.set_option(&option, value, reply).await;
             }
             SessionCommand::Close(_) => unreachable!("the loop takes it"),
         }
@@ -344,6 +343,7 @@ impl Actor {
             }
             self.turn_over().await;
         }
+        self.close_outer().await;
         let ended = self.gate.end(|_| true, BOUND).await;
         if !ended.unconfirmed.is_empty() {
             tracing::warn!(

@@ -297,6 +297,11 @@ impl Actor {
         self.record_denial(call, wish, denial, false)
     }
 
+    /// Records that something was refused that is no call of the model's.
+    pub(super) fn note_denial(&mut self, call: ToolCallId, tool: String, denial: Denial) {
+        self.record_denial(call, tool, denial, false);
+    }
+
     fn record_denial(
         &mut self,
         call: ToolCallId,

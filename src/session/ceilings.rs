@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use super::actor::Actor;
 use super::change_mode::BOUND;
+use super::possible;
 use super::{Session, Shared};
 use crate::acp::{SessionModeId, ToolCallId};
 use crate::gate::Ended;
 use crate::ids;
+use crate::mode::Mode;
 use crate::permission::{self, CallFacts, Ceilings, Verdict};
+use crate::roster::AgentSpec;
 
 impl Shared {
     /// The ceilings of a session in the first of these modes, which is held to the others, too. One that is not known leaves
@@ -21,6 +24,20 @@ impl Shared {
             modes.extend(self.max_modes.iter().chain(&self.held_to).cloned());
         }
         Ceilings { modes, rules: vec![Arc::clone(&self.rules)] }
+    }
+
+    /// Leaves the modes that are possible for an agent: what its own tools do is held as a whole, or not at all (D47).
+    pub fn hold_to(&mut self, agent: &AgentSpec) {
+        self.impossible = Arc::default();
+        let Some(harness) = &agent.harness else { return };
+        let can_hold = harness.sandbox.is_some() && self.tools.can_hold();
+        let is_possible = |mode: &Mode| {
+            let mut modes = self.modes.ceilings(&mode.id).unwrap_or_default();
+            modes.extend(self.max_modes.iter().chain(&self.held_to).chain(&agent.limits).cloned());
+            possible::is_possible(&Ceilings { modes, rules: Vec::new() }, can_hold)
+        };
+        let (modes, impossible) = possible::split(&self.modes, is_possible);
+        (self.modes, self.impossible) = (Arc::new(modes), impossible.into());
     }
 }
 
@@ -79,6 +96,9 @@ impl Actor {
         let is_denied = move |facts: &CallFacts| {
             let is =
                 |facts: &CallFacts| matches!(permission::decide(&ceilings, &grants, facts), Verdict::Deny(_));
+            if facts.tool == possible::PROCESS {
+                return possible::is_denied(&ceilings, facts);
+            }
             is(facts) || is(&super::servers::now(&tools, facts))
         };
         let closed = self.close_questions(&is_denied);

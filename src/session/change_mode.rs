@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use super::actor::Actor;
 use super::reminder::Transition;
-use super::{ModeEffect, valid_modes};
+use super::{ModeEffect, possible, valid_modes};
 use crate::acp::SessionModeId;
 use crate::error::AgentError;
 use crate::event::SessionEvent;
-use crate::mode::Mode;
+use crate::mode::{Mode, UnknownMode};
 use crate::permission::{self, CallFacts, Ceilings, Grants, Verdict, compare};
 use crate::store::Why;
 
@@ -33,9 +33,7 @@ impl Actor {
         let why = why.into();
         let keeps_hold = why.keeps_hold;
         let modes = Arc::clone(&self.shared.modes);
-        let new = modes
-            .resolve(&mode.0)
-            .map_err(|unknown| AgentError::invalid_params(unknown.to_string(), valid_modes(&modes)))?;
+        let new = modes.resolve(&mode.0).map_err(|unknown| self.no_mode(&mode.0, &unknown))?;
         let (from, to) = (self.session.mode.clone(), new.mode_id());
         if from == to {
             return Ok(None);
@@ -78,6 +76,13 @@ impl Actor {
         // The change is on the record; should the process end before this event is, the next load makes it up.
         self.record(SessionEvent::ModeChange { from, to, unconfirmed }, None).await;
         Ok(Some(ModeEffect { tightened, ended, closed }))
+    }
+
+    /// There is no such mode, or not for this agent.
+    fn no_mode(&self, asked: &str, unknown: &UnknownMode) -> AgentError {
+        let modes = &self.shared.modes;
+        possible::unsupported(asked, &self.shared.impossible, modes)
+            .unwrap_or_else(|| AgentError::invalid_params(unknown.to_string(), valid_modes(modes)))
     }
 
     /// Whether anything that the old mode lets a tool do is denied or asked for in the new one.

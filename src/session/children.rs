@@ -19,9 +19,10 @@ use super::encoder;
 use super::handle::SessionCommand;
 use super::history::neutralise;
 use super::lineage::{MAX_AT_WORK, MAX_DEPTH, Parent};
+use super::possible::{self, Need};
 use super::relay::{Life, Relay, Report, below};
 use super::{Origin, SessionHandle, Shared, Start};
-use crate::acp::{ContentBlock, ToolCallId};
+use crate::acp::{ContentBlock, ToolCallId, Update};
 use crate::client::{self, Abilities};
 use crate::event::SessionEvent;
 use crate::roster::AgentSpec;
@@ -100,6 +101,9 @@ impl Actor {
                 (Arc::clone(&self.session.agent), task, false)
             }
         };
+        if let Err(text) = self.check_outer(&agent) {
+            return Begun::Refused(text);
+        }
         let title = self.session.open_calls.get(&call).map(|call| call.title.clone()).unwrap_or_default();
         let (tell, standing) = watch::channel(Standing::default());
         let child = match self.begin_child(call, &agent, task, tell.clone()).await {
@@ -114,6 +118,22 @@ impl Actor {
         let background = BackgroundAgent { id, agent: agent.id.clone(), title, standing, stop };
         self.children.background.push(background.clone());
         Begun::Background(child, background, tell)
+    }
+
+    /// Whether an agent whose tools are its own can work under what holds here. Before anything is begun (D47, D48).
+    fn check_outer(&self, agent: &AgentSpec) -> Result<(), String> {
+        let Some(harness) = &agent.harness else { return Ok(()) };
+        let mut ceilings = self.ceilings();
+        ceilings.modes.extend(agent.limits.iter().cloned());
+        let can_hold = harness.sandbox.is_some() && self.shared.tools.can_hold();
+        match possible::need(&ceilings) {
+            Need::Free => Ok(()),
+            Need::Held if can_hold => Ok(()),
+            Need::Held | Need::Impossible => Err(format!(
+                "unsupported_mode: {} has tools of its own and cannot be held to {} mode. It was not started.",
+                agent.id, self.session.mode
+            )),
+        }
     }
 
     /// Begins a session that works on a task for a call.
@@ -145,6 +165,7 @@ impl Actor {
             origin: Origin::New,
             agent: Arc::clone(agent),
             lineage,
+            servers: Vec::new(),
             chosen: Some(self.session.chosen.clone()),
         };
         let (turn, at) = (self.session.turns, self.shared.source.now_ms());
@@ -192,10 +213,10 @@ impl Actor {
     pub(super) async fn report(&mut self, report: Report) {
         match report {
             Report::Update { update, lasts: true, room } => {
-                self.record(SessionEvent::Relayed { update: Box::new(update) }, room).await;
+                self.record(SessionEvent::Relayed { update }, room).await;
             }
             Report::Update { update, lasts: false, room } => {
-                self.client.update(self.session.id.clone(), update.into(), room);
+                self.client.update(self.session.id.clone(), Update::Schema(update), room);
             }
             Report::Progress { call, content, room } => {
                 // One in the background shows what it says where it is looked for.
@@ -212,6 +233,8 @@ impl Actor {
                     self.client.withdraw(id);
                 }
             }
+            Report::Outer { report, room } => self.outer_report(report, room).await,
+            Report::Kept { start, kept } => self.kept_outer(start, kept).await,
             Report::Over { call, note } => {
                 self.children.at_work.remove(&call);
                 self.children.asked.retain(|(of, _), _| *of != call);

@@ -4,12 +4,14 @@ use serde_json::json;
 
 use super::actor::Actor;
 use super::handle::Wish;
+use super::harness_options;
 use super::history::{MAX_PICTURE, PICTURES};
 use super::options::{self, Choice};
 use super::{Session, Shared};
 use crate::acp::{ContentBlock, ImageContent, SessionConfigOption};
 use crate::error::AgentError;
 use crate::event::SessionEvent;
+use crate::harness::Harness;
 use crate::model::Effort;
 use crate::model::catalogue::NoModel;
 use crate::store::Row;
@@ -61,7 +63,13 @@ impl Actor {
     pub(super) fn options(&self) -> Vec<SessionConfigOption> {
         let Shared { modes, catalogue, agents, .. } = &self.shared;
         let Session { mode, agent, active, .. } = &self.session;
-        options::config_options(modes, mode, catalogue, active, (agents, agent))
+        let own = options::config_options(modes, mode, catalogue, active, (agents, agent));
+        if agent.harness.is_none() {
+            return own;
+        }
+        let harness = self.outer_harness();
+        let its = harness.map(Harness::options).unwrap_or_default();
+        harness_options::merged(own, &its, harness.and_then(Harness::modes).as_ref())
     }
 
     pub(super) async fn activate(&mut self, choice: Choice) {
@@ -75,6 +83,10 @@ impl Actor {
 
     /// Whether a prompt holds only what was advertised and what the model takes.
     pub(super) fn check_prompt(&self, content: &[ContentBlock]) -> Result<(), AgentError> {
+        if self.session.agent.harness.is_some() {
+            // What it takes is for it to say.
+            return Ok(());
+        }
         let mut valid = vec!["text", "resource_link", "resource"];
         let sees = self.shared.catalogue.facts(&self.session.active.model).images;
         valid.extend(sees.then_some("image"));

@@ -23,6 +23,12 @@ impl Actor {
         let agent = self.shared.agents.resolve(id).cloned().map_err(|unknown| {
             AgentError::invalid_params(unknown.to_string(), json!({ "validAgents": unknown.valid }))
         })?;
+        if agent.id != self.session.agent.id
+            && (agent.harness.is_some() || self.session.agent.harness.is_some())
+        {
+            let text = "an agent whose tools are its own answers a whole session: begin a new one for it, or without it";
+            return Err(AgentError::InvalidRequest(text.into()));
+        }
         self.become_agent(agent).await;
         Ok(self.options())
     }
@@ -34,6 +40,9 @@ impl Actor {
         let now = &self.session.agent;
         if agent.id == now.id {
             return Err(format!("{} goes on already.", agent.id));
+        }
+        if agent.harness.is_some() {
+            return Err(format!("{} has tools of its own and cannot go on here: delegate to it.", agent.id));
         }
         if compare::allows_more(&agent.limits, &now.limits) {
             return Err(format!(

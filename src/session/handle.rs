@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::options::{self, Choice};
-use super::{Definitions, ModeEffect, Origin, Session, Shared, Start, actor, choose};
+use super::{Definitions, ModeEffect, Origin, Session, Shared, Start, actor};
 use crate::acp::{
     ContentBlock, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
     SessionModeState, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason,
@@ -46,11 +46,6 @@ pub(super) enum SessionCommand {
         /// No effect: the mode was on already. With it, the config options as they are then.
         reply: oneshot::Sender<ModeOutcome>,
     },
-    Choose {
-        wish: Wish,
-        /// The config options as they are then.
-        reply: oneshot::Sender<Result<Vec<SessionConfigOption>, AgentError>>,
-    },
     /// These modes, rules and commands hold from now on.
     Reload {
         definitions: Definitions,
@@ -58,9 +53,10 @@ pub(super) enum SessionCommand {
     },
     /// What holds above has changed: end what is denied from now on, and say what has ended.
     Tighten(oneshot::Sender<Ended>),
-    /// Another agent goes on.
-    SetAgent {
-        agent: String,
+    /// Set an option that is none of these: another agent goes on, or somebody else's has it.
+    SetOption {
+        option: SessionConfigId,
+        value: SessionConfigOptionValue,
         /// The config options as they are then.
         reply: oneshot::Sender<Result<Vec<SessionConfigOption>, AgentError>>,
     },
@@ -162,7 +158,6 @@ impl std::fmt::Debug for SessionCommand {
             Self::Cancel => "Cancel",
             Self::Greet(_) => "Greet",
             Self::SetMode { .. } => "SetMode",
-            Self::Choose { .. } => "Choose",
             Self::Reload { .. } => "Reload",
             Self::Recorded(_) => "Recorded",
             Self::Look(_) => "Look",
@@ -170,7 +165,7 @@ impl std::fmt::Debug for SessionCommand {
             Self::Undo { .. } => "Undo",
             Self::Close(_) => "Close",
             Self::Tighten(_) => "Tighten",
-            Self::SetAgent { .. } => "SetAgent",
+            Self::SetOption { .. } => "SetOption",
         })
     }
 }
@@ -191,8 +186,9 @@ impl SessionHandle {
         shared.model.prepare(&active.model);
         let folders = start.workspace.clone();
         let origin = std::mem::replace(&mut start.origin, Origin::New);
+        let its_servers = std::mem::take(&mut start.servers);
         let session = Session::new(start, active, chosen);
-        tokio::spawn(actor::run(session, origin, shared, client, servers, mailbox));
+        tokio::spawn(actor::run(session, origin, shared, client, (servers, its_servers), mailbox));
         Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)), workspace: folders }
     }
 
@@ -282,29 +278,14 @@ impl SessionHandle {
             (options::MODE_OPTION, Some(mode)) => {
                 self.change_mode(SessionModeId::new(mode), ModeSource::ConfigOption).await?
             }
-            (options::MODEL_OPTION, Some(model)) => {
-                (None, self.choose(Wish::Model(model.to_string())).await?, None)
-            }
-            (options::EFFORT_OPTION, Some(effort)) => {
-                let effort =
-                    Effort::parse(&effort).ok_or_else(|| choose::unknown_effort(&effort, &Effort::ALL))?;
-                (None, self.choose(Wish::Effort(effort)).await?, None)
-            }
-            (options::AGENT_OPTION, Some(agent)) => {
-                let (reply, answer) = oneshot::channel();
-                self.post(SessionCommand::SetAgent { agent: agent.to_string(), reply })?;
-                (None, answer.await.unwrap_or(Err(AgentError::SessionDied))?, None)
-            }
-            (
-                options::MODE_OPTION | options::MODEL_OPTION | options::EFFORT_OPTION | options::AGENT_OPTION,
-                None,
-            ) => {
+            (options::MODE_OPTION, None) => {
                 let message = format!("the option {:?} takes the id of a value", &*option.0);
                 return Err(AgentError::invalid_params(message, json!({ "expected": "a string" })));
             }
-            (unknown, _) => {
-                let valid = json!({ "validOptions": options::ALL });
-                return Err(AgentError::invalid_params(format!("unknown config option {unknown:?}"), valid));
+            _ => {
+                let (reply, answer) = oneshot::channel();
+                self.post(SessionCommand::SetOption { option, value, reply })?;
+                (None, answer.await.unwrap_or(Err(AgentError::SessionDied))?, None)
             }
         };
         Ok(SetSessionConfigOptionResponse::new(options)
@@ -351,12 +332,6 @@ impl SessionHandle {
         answer.await.unwrap_or(Err(AgentError::SessionDied))
     }
 
-    async fn choose(&self, wish: Wish) -> Result<Vec<SessionConfigOption>, AgentError> {
-        let (reply, answer) = oneshot::channel();
-        self.post(SessionCommand::Choose { wish, reply })?;
-        answer.await.unwrap_or(Err(AgentError::SessionDied))
-    }
-
     /// Posts without waiting: the order of arrival is the order of the calls.
     pub(super) fn post(&self, command: SessionCommand) -> Result<(), AgentError> {
         let slot = match command {
@@ -372,8 +347,7 @@ impl SessionHandle {
             | SessionCommand::Look(_)
             | SessionCommand::Show(_)
             | SessionCommand::Undo { .. }
-            | SessionCommand::SetAgent { .. }
-            | SessionCommand::Choose { .. } => {
+            | SessionCommand::SetOption { .. } => {
                 Some(Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
                     let text = "too many requests wait for this session: wait for some answers first";
                     AgentError::InvalidRequest(text.into())

@@ -3,6 +3,8 @@
 //! Modes are always sent both ways and always in step. The options' ids are exactly `mode`, `model` and
 //! `reasoning_effort`, because clients look for them, and the list is never empty, because a client then hides the modes.
 
+use std::sync::Arc;
+
 use crate::acp::{
     SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOption, SessionMode, SessionModeId,
     SessionModeState,
@@ -105,9 +107,16 @@ fn agent_option(agents: &Agents, current: &AgentSpec) -> Option<SessionConfigOpt
         SessionConfigSelectOption::new(agent.id.clone(), agent.name.as_str())
             .description(agent.description.clone())
     };
-    let mut values: Vec<_> = agents.iter().map(|agent| value(agent)).collect();
+    // One whose tools are its own answers a whole session, and no other goes on in its place.
+    let is_possible = |agent: &&Arc<AgentSpec>| {
+        agent.id == current.id || (agent.harness.is_none() && current.harness.is_none())
+    };
+    let mut values: Vec<_> = agents.iter().filter(is_possible).map(|agent| value(agent)).collect();
     if agents.resolve(&current.id).is_err() {
         values.push(value(current));
+    }
+    if values.len() < 2 {
+        return None;
     }
     let option = SessionConfigOption::select(AGENT_OPTION, "Agent", current.id.clone(), values);
     Some(option.description("Who works: its prompt and what it is limited to".to_owned()))

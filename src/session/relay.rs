@@ -14,6 +14,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::encoder::NOTICE_META;
+use super::harness_keeper::Kept;
+use super::harness_relay::OuterReport;
 use super::turn::REFUSED_AGAIN;
 use crate::acp::{
     ContentBlock, ContentChunk, MessageId, Meta, Plan, PlanEntryStatus, SessionUpdate, ToolCallId,
@@ -36,21 +38,23 @@ const STEP: usize = 400;
 /// Bytes of text that are shown while it works.
 const SHOWN: usize = 4 * 1024;
 
+/// Where an answer of the client's goes.
+pub(super) type Answer = oneshot::Sender<Result<Value, ClientError>>;
+
 /// What is passed on.
 pub(super) enum Report {
     /// The client is shown this; what does not last is not kept.
-    Update { update: SessionUpdate, lasts: bool, room: Option<OwnedSemaphorePermit> },
+    Update { update: Box<SessionUpdate>, lasts: bool, room: Option<OwnedSemaphorePermit> },
     /// The call above shows this now.
     Progress { call: ToolCallId, content: ToolContent, room: Option<OwnedSemaphorePermit> },
     /// The client is asked this.
-    Request {
-        call: ToolCallId,
-        number: u64,
-        request: ClientRequest,
-        reply: oneshot::Sender<Result<Value, ClientError>>,
-    },
+    Request { call: ToolCallId, number: u64, request: ClientRequest, reply: Answer },
     /// It need not answer any more.
     Withdraw { call: ToolCallId, number: u64 },
+    /// Somebody else's agent shows or asks this.
+    Outer { report: OuterReport, room: Option<OwnedSemaphorePermit> },
+    /// What became of such a start.
+    Kept { start: u64, kept: Kept },
     /// Nothing more comes for this call; if it was in the background, this is said of it.
     Over { call: ToolCallId, note: Option<String> },
 }
@@ -112,7 +116,7 @@ impl Said {
     }
 }
 
-type Answered = (oneshot::Sender<Result<Value, ClientError>>, Result<Value, ClientError>);
+type Answered = (Answer, Result<Value, ClientError>);
 
 /// The client of the session that works.
 pub(super) struct Relay {
@@ -181,7 +185,7 @@ impl Relay {
             let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Failed);
             let update = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields));
             // The session above may be over.
-            self.pass(Report::Update { update, lasts: true, room: None }).await;
+            self.pass(Report::Update { update: Box::new(update), lasts: true, room: None }).await;
         }
         said
     }
@@ -242,7 +246,7 @@ impl Relay {
             _ => return true,
         };
         let room = self.room().await;
-        self.pass(Report::Update { update, lasts, room }).await
+        self.pass(Report::Update { update: Box::new(update), lasts, room }).await
     }
 
     /// Shows what it has said so far, once there is enough that is new.

@@ -17,11 +17,13 @@ impl Actor {
         let Definitions { modes, rules, agents, commands, skills } = definitions;
         let current = self.session.mode.clone();
         let was = self.text_of(&current);
-        let is_gone = modes.resolve(&current.0).is_err();
-        let refuge = modes.most_restrictive().mode_id();
         let before =
             (Arc::clone(&self.shared.modes), Arc::clone(&self.shared.rules), self.shared.held_to.take());
         self.shared.modes = modes;
+        let agent = Arc::clone(&self.session.agent);
+        self.shared.hold_to(&agent);
+        let is_gone = self.shared.modes.resolve(&current.0).is_err();
+        let refuge = self.shared.modes.most_restrictive().mode_id();
         self.shared.rules = rules;
         self.take_agents(agents);
         // What was asked was asked of other modes.

@@ -18,15 +18,30 @@ impl Actor {
     /// Tells the client of the commands, once it knows the session.
     pub(super) async fn greet(&mut self, answered: BoxFuture<'static, ()>) {
         answered.await;
-        let commands =
-            AvailableCommandsUpdate::new(command::available(&self.shared.modes, &self.shared.commands));
-        let update = SessionUpdate::AvailableCommandsUpdate(commands);
+        self.show_commands();
+        // What it can do is shown as soon as it says so.
+        self.ready_outer(None).await;
+    }
+
+    /// Tells the client of the commands there are now, those of somebody else's agent last.
+    pub(super) fn show_commands(&self) {
+        let mut commands = command::available(&self.shared.modes, &self.shared.commands);
+        if self.session.agent.harness.is_some() {
+            commands.retain(|command| !["compact", "mcp"].contains(&command.name.as_str()));
+        }
+        let its = self.outer.commands.iter().filter(|it| commands.iter().all(|own| own.name != it.name));
+        let its: Vec<_> = its.cloned().collect();
+        commands.extend(its);
+        let update = SessionUpdate::AvailableCommandsUpdate(AvailableCommandsUpdate::new(commands));
         self.client.update(self.session.id.clone(), update.into(), None);
     }
 
     /// Whether a prompt is a slash command with nothing for the model behind it.
     pub(super) fn is_for_us_alone(&self, prompt: &Prompt) -> bool {
         command::parse(&prompt.content, &self.shared.modes, &self.shared.commands).is_some_and(|command| {
+            if self.is_its_own(&command) {
+                return false;
+            }
             match &command {
                 Command::Help
                 | Command::SayMode
@@ -43,6 +58,9 @@ impl Actor {
     pub(super) async fn obey(&mut self, mut prompt: Prompt) -> Option<Prompt> {
         let Shared { modes, commands, .. } = &self.shared;
         let Some(command) = command::parse(&prompt.content, modes, commands) else { return Some(prompt) };
+        if self.is_its_own(&command) {
+            return Some(prompt);
+        }
         let mut refused = false;
         let said = match &command {
             Command::Help => command::help(&self.shared.modes, &self.shared.commands),
@@ -85,6 +103,11 @@ impl Actor {
         self.save().await;
         self.tell(reply, Ok(StopReason::EndTurn));
         None
+    }
+
+    /// Whether a command is for somebody else's agent that answers here: what it is about is the agent's.
+    fn is_its_own(&self, command: &Command) -> bool {
+        self.session.agent.harness.is_some() && matches!(command, Command::Compact | Command::Servers)
     }
 
     fn say_permissions(&self) -> String {

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::actor::Change;
 use super::mode_switch::{Found, Reader};
 use super::turn_message::{Next, TurnMessage};
-use crate::acp::{MessageId, StopReason, ToolCallId, ToolKind};
+use crate::acp::{ContentBlock, MessageId, StopReason, ToolCallId, ToolKind};
 use crate::client::Client;
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, Model, ModelError, ModelEvent, ModelId, ModelStop, Reply, Seal};
@@ -27,6 +27,10 @@ pub(super) struct Turn {
     pub(super) number: u64,
     /// It summarises, and nothing else.
     pub(super) compacts: bool,
+    /// Somebody else's agent that answers, by its id; none: a model does.
+    pub(super) outside: Option<String>,
+    /// What goes to it.
+    pub(super) prompt: Vec<ContentBlock>,
     pub(super) model: Arc<dyn Model>,
     pub(super) tools: Toolset,
     pub(super) workspace: Workspace,
@@ -87,7 +91,11 @@ pub(super) const REFUSED_AGAIN: &str =
     "\nStopped: the same call was refused again and again. Change the mode, or ask for something else.\n";
 
 /// Runs a turn to its end.
-pub(super) async fn run(turn: Turn) -> Result<StopReason, TurnError> {
+pub(super) async fn run(mut turn: Turn) -> Result<StopReason, TurnError> {
+    if turn.outside.is_some() {
+        let prompt = std::mem::take(&mut turn.prompt);
+        return turn.answer_outside(prompt).await;
+    }
     if let Some(shadow) = &turn.jobs {
         // What changed between the turns is not this one's.
         shadow.take_up(&turn.cancel).await;

@@ -29,21 +29,30 @@ impl Actor {
         self.switch_rejections = 0;
         let message_id = MessageId::new(format!("msg_{turn}_0"));
         let title = (turn == 1).then(|| title(&content)).flatten();
+        let outside = self.session.agent.harness.is_some().then(|| self.session.agent.id.clone());
+        let to_it = if outside.is_some() { content.clone() } else { Vec::new() };
         self.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
         if let Some(title) = title {
             self.record(SessionEvent::Title { title }, None).await;
         }
-        self.freeze_system_prompt().await;
+        if outside.is_none() {
+            self.freeze_system_prompt().await;
+        }
         for (number, text) in std::mem::take(&mut self.session.notices).into_iter().enumerate() {
             let message_id = MessageId::new(format!("msg_{turn}_n{number}"));
             self.record(SessionEvent::Notice { message_id, text }, None).await;
         }
         let jobs = self.shadow_of_jobs().await;
-        self.shared.tools.servers().start();
+        if outside.is_none() {
+            // It has its own.
+            self.shared.tools.servers().start();
+        }
         let (to_actor, messages) = mpsc::channel(FROM_TURN);
         let running = Turn {
             number: turn,
             compacts,
+            outside,
+            prompt: to_it,
             model: Arc::clone(&self.shared.model),
             tools: self.shared.tools.clone(),
             workspace: self.session.workspace.clone(),
@@ -99,6 +108,7 @@ impl Actor {
             }
             TurnMessage::InBand { found, reply } => self.in_band(found, reply).await,
             TurnMessage::Propose { call, proposal, reply } => self.propose(call, proposal, reply),
+            TurnMessage::Outside { reply } => self.ready_outer(Some(reply)).await,
             TurnMessage::Errand { call, errand, reply } => {
                 let _ = reply.send(self.begin_errand(call, errand).await);
             }

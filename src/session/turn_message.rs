@@ -6,10 +6,12 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::children::Begun;
 use super::compact::{Summarised, Summary};
+use super::harness::Ready;
 use super::mode_switch::Found;
 use crate::acp::ToolCallId;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::gate::Permit;
+use crate::harness::HarnessError;
 use crate::model::ModelRequest;
 use crate::permission::CallFacts;
 use crate::tool::background::BackgroundAgent;
@@ -50,6 +52,8 @@ pub(super) enum TurnMessage {
     InBand { found: Found, reply: oneshot::Sender<Option<&'static str>> },
     /// The model presents its plan and wants to leave the mode.
     Propose { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
+    /// Is the agent ready that answers here?
+    Outside { reply: oneshot::Sender<Result<Ready, HarnessError>> },
     /// Set about what the session itself carries out for a call.
     Errand { call: ToolCallId, errand: Errand, reply: oneshot::Sender<Begun> },
     /// Ask the user whether this call may run.

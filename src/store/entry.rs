@@ -117,6 +117,17 @@ pub enum Entry {
         /// Milliseconds since 1970.
         at: i64,
     },
+    /// Somebody else's agent was started.
+    Harness {
+        /// The turn.
+        turn: u64,
+        /// Which agent.
+        agent: String,
+        /// The kernel holds it.
+        held: bool,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
     /// Another agent goes on.
     Agent {
         /// The turn.

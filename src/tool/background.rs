@@ -82,10 +82,9 @@ impl BackgroundAgent {
 struct NoArguments {}
 
 /// `list_background_agents`.
-pub struct List(ToolSpec);
+pub(super) struct List(ToolSpec);
 
 impl List {
-    /// The tool.
     pub fn new() -> Self {
         let what = "List the agents that work in the background, and how each stands.";
         Self(ToolSpec::new::<NoArguments>("list_background_agents", ToolKind::Read, Effect::Session, what))
@@ -115,10 +114,9 @@ struct ViewArguments {
 }
 
 /// `view_background_agent`.
-pub struct View(ToolSpec);
+pub(super) struct View(ToolSpec);
 
 impl View {
-    /// The tool.
     pub fn new() -> Self {
         let what = "Show what an agent in the background has answered, or has said so far.";
         Self(ToolSpec::new::<ViewArguments>("view_background_agent", ToolKind::Read, Effect::Session, what))
@@ -148,10 +146,9 @@ struct StopArguments {
 }
 
 /// `stop_background_agent`.
-pub struct Stop(ToolSpec);
+pub(super) struct Stop(ToolSpec);
 
 impl Stop {
-    /// The tool.
     pub fn new() -> Self {
         let what = "Stop an agent in the background and all that it started, and show what it said last.";
         Self(ToolSpec::new::<StopArguments>("stop_background_agent", ToolKind::Other, Effect::Session, what))

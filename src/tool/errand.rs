@@ -57,7 +57,7 @@ struct DelegateArguments {
 }
 
 /// `delegate` and `delegate_background`.
-pub struct Delegate(ToolSpec);
+pub(super) struct Delegate(ToolSpec);
 
 impl Delegate {
     /// Those of a session with these agents.
@@ -112,7 +112,7 @@ impl Tool for Delegate {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SkillArguments {
-    /// The skill's name, as list_skills has it.
+    /// The skill's name, as `list_skills` has it.
     skill: String,
     /// What is to be done by it, complete: whoever does it sees nothing of this conversation.
     task: String,
@@ -122,10 +122,9 @@ struct SkillArguments {
 pub const RUN: &str = "run_skill";
 
 /// `run_skill`.
-pub struct RunSkill(ToolSpec);
+pub(super) struct RunSkill(ToolSpec);
 
 impl RunSkill {
-    /// The tool.
     pub fn new() -> Self {
         Self(ToolSpec::new::<SkillArguments>(
             RUN,
@@ -163,7 +162,7 @@ struct HandoffArguments {
 pub const HANDOFF: &str = "handoff";
 
 /// `handoff`.
-pub struct Handoff(ToolSpec);
+pub(super) struct Handoff(ToolSpec);
 
 impl Handoff {
     /// That of a session with these agents.

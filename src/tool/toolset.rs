@@ -190,6 +190,16 @@ impl Toolset {
         Self { servers: Servers::new(entries, &means, events), ..self }
     }
 
+    /// What commands are run with; none: there are none.
+    pub fn shell(&self) -> Option<&Shell> {
+        self.shell.as_ref()
+    }
+
+    /// Whether somebody else's agent can be held here.
+    pub fn can_hold(&self) -> bool {
+        self.shell.as_ref().is_some_and(|shell| shell.support().read_only())
+    }
+
     /// The session's servers.
     pub fn servers(&self) -> &Servers {
         &self.servers

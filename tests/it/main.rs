@@ -27,6 +27,7 @@ mod kills;
 mod left;
 mod matrix;
 mod memories;
+mod outside;
 mod plays;
 mod prefix;
 mod process;

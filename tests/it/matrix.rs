@@ -43,7 +43,7 @@ fn call_of(tool: &str, url: &str) -> Value {
         "shell" => json!({ "command": "echo x > docs/by_shell.md" }),
         "shell_read_only" => json!({ "command": "cat docs/a.md; echo x > docs/by_shell.md" }),
         "run_background_job" => json!({ "command": "echo x > docs/by_job.md" }),
-        "list_background_jobs" | "get_memories" | "list_skills" => json!({}),
+        "list_background_jobs" | "list_background_agents" | "get_memories" | "list_skills" => json!({}),
         "view_background_job" | "stop_background_job" => json!({ "job": "job_1" }),
         "fetch" => json!({ "url": url }),
         "search_memories" => json!({ "query": "old" }),
@@ -53,7 +53,6 @@ fn call_of(tool: &str, url: &str) -> Value {
         "read_skill" => json!({ "name": "one" }),
         "run_skill" => json!({ "skill": "one", "task": "x" }),
         "delegate" | "delegate_background" => json!({ "task": "x" }),
-        "list_background_agents" => json!({}),
         "view_background_agent" | "stop_background_agent" => json!({ "agent": "agent_1" }),
         "handoff" => json!({ "agent": "own" }),
         tool => panic!("{tool} has no call here yet: add one"),
@@ -140,7 +139,7 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
     let file = home.path().join("store.db");
     let store = Location::File(file.clone());
     let (agents, defaults) = ("[{id: own}]", Setup::default());
-    let mut harness = Harness::with(Setup { mode, store, tools, modes, rules, skills, agents, ..defaults });
+    let mut harness = Harness::with(Setup { mode, store, tools, agents, modes, rules, skills, ..defaults });
     let cwd = harness.cwd();
     std::fs::create_dir(cwd.join("docs")).unwrap();
     std::fs::write(cwd.join("docs/a.md"), "old\n").unwrap();

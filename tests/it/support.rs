@@ -129,6 +129,7 @@ impl Harness {
         let shared = Shared {
             modes: Arc::new(setup.modes.clone()),
             rules: Arc::default(),
+            impossible: Arc::default(),
             agents: Arc::default(),
             still: setup.still,
             commands: Arc::default(),

@@ -1,0 +1,95 @@
+//! What somebody else's agent asks of the client: decided on first, by the modes that hold now.
+//!
+//! What only reads is let through; under a mode that changes nothing the rest is refused here, on the record, and the client is
+//! told why. Where everything is allowed, the user is asked as the mode says.
+
+use serde_json::{Value, json};
+
+use super::actor::Actor;
+use super::encoder::{DENIED_META, text_content};
+use super::possible::{self, Leave, Need};
+use super::relay::Answer;
+use crate::acp::{
+    Meta, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
+    RequestPermissionResponse, SelectedPermissionOutcome, SessionUpdate, ToolCallId, ToolCallUpdate,
+    ToolCallUpdateFields,
+};
+use crate::client::{ClientError, ClientRequest};
+use crate::event::SessionEvent;
+use crate::permission::Denial;
+
+/// The rule that refuses it, for the record.
+const RULE: &str = "access";
+
+impl Actor {
+    /// Decides on something that it asks.
+    pub(super) async fn outer_asks(&mut self, number: u64, request: ClientRequest, reply: Answer) {
+        let answer = match &request {
+            ClientRequest::RequestPermission(request) => self.outer_leave(request).await,
+            ClientRequest::WriteTextFile(write) if possible::need(&self.ceilings()) != Need::Free => {
+                let what = format!("write {}", write.path.display());
+                Some(Err(ClientError::Refused(self.refuse_outer(&what, None).await)))
+            }
+            ClientRequest::CreateTerminal(_) if possible::need(&self.ceilings()) != Need::Free => {
+                Some(Err(ClientError::Refused(self.refuse_outer("run a command in a terminal", None).await)))
+            }
+            _ => None,
+        };
+        if let Some(answer) = answer {
+            // It may have taken it back.
+            return drop(reply.send(answer));
+        }
+        let id = self.client.forward(request.of_session(&self.session.id), reply);
+        self.outer.asked.insert(number, id);
+    }
+
+    /// The answer to a request for permission; none: the user is to give it.
+    async fn outer_leave(
+        &mut self,
+        request: &RequestPermissionRequest,
+    ) -> Option<Result<Value, ClientError>> {
+        let call = &request.tool_call;
+        let kind = call.fields.kind.or_else(|| self.outer.kinds.get(&call.tool_call_id).copied());
+        let option = |kind| request.options.iter().find(|option| option.kind == kind);
+        let select = |outcome| {
+            let answer = RequestPermissionResponse::new(outcome);
+            serde_json::to_value(answer).map_err(|error| ClientError::Malformed(error.to_string()))
+        };
+        let selected = |id: &crate::acp::PermissionOptionId| {
+            select(RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(id.clone())))
+        };
+        match possible::leave(&self.ceilings(), kind) {
+            Leave::Asked => None,
+            // What would hold for ever is for the user to say.
+            Leave::Given => option(PermissionOptionKind::AllowOnce).map(|it| selected(&it.option_id)),
+            Leave::Refused => {
+                let reject = option(PermissionOptionKind::RejectOnce).map(|it| it.option_id.clone());
+                let what = call.fields.title.clone().unwrap_or_else(|| "do this".into());
+                self.refuse_outer(&what, Some(call.tool_call_id.clone())).await;
+                Some(match reject {
+                    Some(id) => selected(&id),
+                    None => select(RequestPermissionOutcome::Cancelled),
+                })
+            }
+        }
+    }
+
+    /// Puts a refusal on the record and tells the client why. Returns what is said.
+    async fn refuse_outer(&mut self, what: &str, call: Option<ToolCallId>) -> String {
+        let mode = self.session.mode.clone();
+        let message = format!("Refused by Modegate: {mode} mode changes nothing ({what}).");
+        let denial = Denial { rule: RULE, message: message.clone() };
+        let id = call.clone().unwrap_or_else(|| ToolCallId::new(possible::PROCESS));
+        self.note_denial(id, possible::PROCESS.to_owned(), denial);
+        match call {
+            Some(call) => {
+                let fields = ToolCallUpdateFields::new().content(vec![text_content(&message)]);
+                let meta = Meta::from_iter([(DENIED_META.to_owned(), json!(RULE))]);
+                let update = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call, fields).meta(meta));
+                self.record(SessionEvent::Relayed { update: Box::new(update) }, None).await;
+            }
+            None => self.notice_outer(format!("{message}\n\n")).await,
+        }
+        message
+    }
+}

@@ -1,0 +1,48 @@
+//! A turn that somebody else's agent answers: the prompt goes to it as it came, and the turn ends when it says so.
+
+use tokio::sync::oneshot;
+
+use super::turn::{Turn, TurnError};
+use super::turn_message::TurnMessage;
+use crate::acp::{ContentBlock, MessageId, StopReason};
+use crate::event::SessionEvent;
+use crate::harness::HarnessError;
+use crate::model::{Failure, ModelError};
+
+impl Turn {
+    /// Has it answer.
+    pub(super) async fn answer_outside(&self, content: Vec<ContentBlock>) -> Result<StopReason, TurnError> {
+        let ready = tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return Ok(StopReason::Cancelled),
+            ready = self.ask_actor(|reply| TurnMessage::Outside { reply }) => ready?,
+        };
+        let ready = match ready {
+            Ok(ready) => ready,
+            Err(_) if self.cancel.is_cancelled() => return Ok(StopReason::Cancelled),
+            Err(error) => return Err(TurnError::Model(self.failure(&error))),
+        };
+        let outcome = ready.harness.prompt(content, self.cancel.clone()).await;
+        let (fence, passed) = oneshot::channel::<()>();
+        if ready.fences.send(fence).await.is_ok() {
+            // It is never sent, only dropped.
+            let _ = passed.await;
+        }
+        if ready.stopped.is_cancelled() && !self.cancel.is_cancelled() {
+            let text = "\nStopped: the mode has changed, and the agent was ended. The next prompt starts it again, held.\n";
+            let message_id = MessageId::new(format!("msg_{}_stopped", self.number));
+            self.post_event(SessionEvent::Notice { message_id, text: text.into() }).await?;
+            return Ok(StopReason::EndTurn);
+        }
+        outcome.map_err(|error| TurnError::Model(self.failure(&error)))
+    }
+
+    fn failure(&self, error: &HarnessError) -> ModelError {
+        let agent = self.outside.as_deref().unwrap_or_default();
+        let text = format!("the agent {agent}: {error}");
+        match error {
+            HarnessError::AuthRequired(_) => ModelError { failure: Failure::Key, text },
+            _ => ModelError::new(text),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Setting a config option: who answers, how long it thinks, which agent goes on; and those of somebody else's agent.
+
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::actor::Actor;
+use super::choose;
+use super::handle::Wish;
+use super::harness_options::ITS_MODE_OPTION;
+use super::options::{self, AGENT_OPTION, EFFORT_OPTION, MODEL_OPTION};
+use crate::acp::{SessionConfigId, SessionConfigOption, SessionConfigOptionValue};
+use crate::error::AgentError;
+use crate::harness::HarnessError;
+use crate::model::Effort;
+
+/// Where the options go as they are then.
+type Reply = oneshot::Sender<Result<Vec<SessionConfigOption>, AgentError>>;
+
+impl Actor {
+    /// Sets an option other than the mode.
+    pub(super) async fn set_option(
+        &mut self,
+        option: &SessionConfigId,
+        value: SessionConfigOptionValue,
+        reply: Reply,
+    ) {
+        let is_outside = self.session.agent.harness.is_some() && &*option.0 != AGENT_OPTION;
+        if is_outside {
+            return self.set_its_option(option.clone(), value, reply);
+        }
+        let text = value.as_value_id().map(|value| value.0.to_string());
+        let outcome = match (&*option.0, text) {
+            (MODEL_OPTION, Some(model)) => self.choose(Wish::Model(model)).await,
+            (EFFORT_OPTION, Some(effort)) => match Effort::parse(&effort) {
+                Some(effort) => self.choose(Wish::Effort(effort)).await,
+                None => Err(choose::unknown_effort(&effort, &Effort::ALL)),
+            },
+            (AGENT_OPTION, Some(agent)) => self.set_agent(&agent).await,
+            (MODEL_OPTION | EFFORT_OPTION | AGENT_OPTION, None) => {
+                let message = format!("the option {:?} takes the id of a value", &*option.0);
+                Err(AgentError::invalid_params(message, json!({ "expected": "a string" })))
+            }
+            (unknown, _) => {
+                let message = format!("unknown config option {unknown:?}");
+                Err(AgentError::invalid_params(message, json!({ "validOptions": options::ALL })))
+            }
+        };
+        // The client may have gone; what was set is set all the same.
+        let _ = reply.send(outcome);
+    }
+
+    /// Sets an option of somebody else's agent. The answer comes when it has answered.
+    fn set_its_option(&self, option: SessionConfigId, value: SessionConfigOptionValue, reply: Reply) {
+        let known = self.options();
+        if known.iter().all(|known| known.id != option) {
+            let ids: Vec<&str> = known.iter().map(|known| &*known.id.0).collect();
+            let message = format!("unknown config option {:?}", &*option.0);
+            // The client may have gone; so below.
+            return drop(
+                reply.send(Err(AgentError::invalid_params(message, json!({ "validOptions": ids })))),
+            );
+        }
+        let Some(harness) = self.outer_harness().cloned() else {
+            let text = "the agent is not running: its options can be set once it is".to_owned();
+            return drop(reply.send(Err(AgentError::InvalidRequest(text))));
+        };
+        let look = self.looking();
+        tokio::spawn(async move {
+            let mode = value.as_value_id().filter(|_| &*option.0 == ITS_MODE_OPTION);
+            let outcome = match mode {
+                Some(mode) => harness.set_mode(&mode.0).await,
+                None => harness.set_option(&option, value).await.map(drop),
+            };
+            let outcome = match outcome {
+                Ok(()) => look.await.ok_or(AgentError::SessionDied),
+                Err(error @ HarnessError::Unknown(_)) => {
+                    Err(AgentError::invalid_params(error.to_string(), json!({})))
+                }
+                Err(error) => Err(AgentError::Model(error.to_string())),
+            };
+            let _ = reply.send(outcome);
+        });
+    }
+}

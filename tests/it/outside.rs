@@ -1,0 +1,387 @@
+//! Other people's agents as agents of a session: under a mode that changes nothing they are held or refused (D47, D48), and what
+//! they show and ask is this session's. The agent is `tests/servers/harness.py`, which does what a prompt says.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use modegate::process::shell::Sandbox;
+use modegate::store::{Location, Store, Sync};
+use modegate::tool::Toolset;
+use serde_json::{Value, json};
+
+use crate::support::{Harness, Setup, shell};
+
+const PEER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/harness.py");
+
+/// A client of sessions that the agent answers.
+struct Guest {
+    h: Harness,
+    home: tempfile::TempDir,
+    session: String,
+}
+
+/// Agents, of which the first is the peer.
+fn agents(how: &str, more: &str) -> &'static str {
+    let peer = format!(
+        "[{{id: peer, harness: {{command: /usr/bin/python3, args: ['{PEER}', {how}], env: {{KEY: hidden-value}}{more}}}}}]"
+    );
+    Box::leak(peer.into_boxed_str())
+}
+
+const HELD: &str = ", sandbox: {state_dirs: ['~/.peer']}";
+
+fn home() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn harness(mode: &'static str, agents: &'static str, home: &Path) -> Harness {
+    let tools = Toolset::built_in().with_shell(shell(home, Sandbox::Workspace));
+    Harness::with(Setup { mode, agents, tools, live: true, ..Setup::default() })
+}
+
+impl Guest {
+    /// A session whose agent is the peer, held where it has to be.
+    async fn new(mode: &'static str, how: &str) -> Self {
+        Self::of(mode, agents(how, HELD)).await.unwrap()
+    }
+
+    async fn of(mode: &'static str, agents: &'static str) -> Result<Self, Value> {
+        let home = home();
+        let mut h = harness(mode, agents, home.path());
+        h.call("initialize", json!({ "protocolVersion": 1 })).await;
+        let meta = json!({ "modegate/agent": "peer" });
+        let answer = h.call("session/new", json!({ "cwd": h.cwd(), "mcpServers": [], "_meta": meta })).await;
+        let Some(session) = answer["result"]["sessionId"].as_str().map(str::to_owned) else {
+            h.end().await;
+            return Err(answer);
+        };
+        Ok(Self { h, home, session })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.h.cwd().join(name)
+    }
+
+    /// A prompt to its end; requests of the agent are answered with this option.
+    async fn prompt(&mut self, text: &str, option: Option<&str>) -> Vec<Value> {
+        let id = self.h.prompt(&self.session, text).await;
+        self.until(id, option).await
+    }
+
+    async fn until(&mut self, id: i64, option: Option<&str>) -> Vec<Value> {
+        let mut messages = Vec::new();
+        loop {
+            let message = self.h.next().await;
+            if let (Some(option), true) = (option, message["method"] == "session/request_permission") {
+                let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
+                let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome });
+                self.h.send_line(&answer.to_string()).await;
+            }
+            let is_last = message["id"] == id && message.get("method").is_none();
+            messages.push(message);
+            if is_last {
+                return messages;
+            }
+        }
+    }
+
+    async fn write(&mut self, name: &str) -> String {
+        let path = self.path(name).display().to_string();
+        said(&self.prompt(&format!("write {path}"), None).await)
+    }
+
+    async fn mode(&mut self, mode: &str) -> Value {
+        let id =
+            self.h.request("session/set_mode", json!({ "sessionId": self.session, "modeId": mode })).await;
+        self.until(id, None).await.pop().unwrap()
+    }
+
+    async fn end(self) {
+        self.h.end().await;
+    }
+}
+
+/// What the agent said.
+fn said(messages: &[Value]) -> String {
+    let update = |message: &Value| {
+        let update = &message["params"]["update"];
+        let is_text = update["sessionUpdate"] == "agent_message_chunk";
+        is_text.then(|| update["content"]["text"].as_str().unwrap().to_owned())
+    };
+    messages.iter().filter_map(update).collect()
+}
+
+fn processes_of(peer: &str) -> usize {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = all.filter_map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).ok());
+    lines.filter(|line| line.contains("harness.py") && line.contains(peer)).count()
+}
+
+#[tokio::test]
+async fn in_plan_it_writes_nothing_and_in_code_it_does() {
+    for (mode, is_written) in [("plan", false), ("code", true), ("ask", true)] {
+        let mut guest = Guest::new(mode, "plain").await;
+        let text = guest.write("new.txt").await;
+        assert_eq!(guest.path("new.txt").exists(), is_written, "{mode}: {text}");
+        assert_eq!(text.ends_with("written"), is_written, "{mode}: {text}");
+        assert_eq!(text.contains("Permission denied"), !is_written, "{mode}: {text}");
+        // Its state is its own in every mode.
+        let state = guest.home.path().canonicalize().unwrap().join(".peer");
+        std::fs::create_dir_all(&state).unwrap();
+        let path = state.join("state.txt");
+        let text = said(&guest.prompt(&format!("write {}", path.display()), None).await);
+        assert!(text.ends_with("written") && path.exists(), "{mode}: {text}");
+        guest.end().await;
+    }
+}
+
+/// One that cannot be held refuses such modes before anything is started, and does not offer them (D47, D48).
+#[tokio::test]
+async fn one_that_cannot_be_held_refuses_and_is_not_started() {
+    let agents = agents("unheld", "");
+    let answer = Guest::of("plan", agents).await.err().unwrap();
+    let expected = json!({ "code": "unsupported_mode", "modeId": "plan", "possible": ["ask", "code"] });
+    assert_eq!((&answer["error"]["code"], &answer["error"]["data"]), (&json!(-32602), &expected), "{answer}");
+    assert_eq!(processes_of("unheld"), 0);
+    // The control: where it is possible, it is started.
+    let mut guest = Guest::of("code", agents).await.unwrap();
+    assert!(guest.write("a").await.ends_with("written"));
+    assert_eq!(processes_of("unheld"), 1);
+    let answer = guest.mode("architect").await;
+    assert_eq!(answer["error"]["data"], expected, "{answer}");
+    let set = json!({ "sessionId": guest.session, "configId": "mode", "value": "plan" });
+    let answer = guest.h.call("session/set_config_option", set).await;
+    assert_eq!(answer["error"]["data"], expected, "{answer}");
+    assert!(guest.write("b").await.ends_with("written"), "nothing has changed");
+    guest.end().await;
+    assert_eq!(processes_of("unheld"), 0);
+    // The modes that it is offered under.
+    let home = home();
+    let mut h = harness("code", agents, home.path());
+    h.call("initialize", json!({ "protocolVersion": 1 })).await;
+    let meta = json!({ "modegate/agent": "peer" });
+    let new = json!({ "cwd": h.cwd(), "mcpServers": [], "_meta": meta });
+    let answer = h.call("session/new", new).await;
+    let ids: Vec<_> = answer["result"]["modes"]["availableModes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|mode| mode["id"].as_str().unwrap())
+        .collect();
+    assert_eq!(ids, ["ask", "code"]);
+    while h.next_within(Duration::from_millis(300)).await.is_some() {}
+    h.end().await;
+}
+
+/// Delegating to one that cannot be held is refused in plan, without a process; to one that can it is held.
+#[tokio::test]
+async fn delegating_to_one_is_held_or_refused() {
+    for (more, mode, is_run, is_written) in
+        [("", "plan", false, false), (HELD, "plan", true, false), ("", "code", true, true)]
+    {
+        let home = home();
+        let mut h = harness(mode, agents("delegated", more), home.path());
+        let root = h.session().await;
+        let path = h.cwd().join("new.txt");
+        let prompt = h.prompt(&root, "go").await;
+        let arguments = json!({ "agent": "peer", "task": format!("write {}", path.display()) });
+        let call =
+            modegate::model::ModelEvent::ToolCall { id: "m".into(), name: "delegate".into(), arguments };
+        let done = || Ok(modegate::model::ModelEvent::Stop(modegate::model::ModelStop::Done));
+        h.stage.say(&root, Ok(call));
+        h.stage.say(&root, done());
+        h.stage.say(&root, done());
+        let messages = h.until_answer(prompt).await;
+        let last = messages
+            .iter()
+            .map(|message| &message["params"]["update"])
+            .rfind(|update| update["toolCallId"] == "call_1_1" && update["status"].is_string())
+            .unwrap();
+        let text = last["content"].to_string();
+        assert_eq!(last["status"], if is_run { "completed" } else { "failed" }, "{mode} {more}: {text}");
+        assert_eq!(text.contains("unsupported_mode"), !is_run, "{mode} {more}: {text}");
+        assert_eq!(path.exists(), is_written, "{mode} {more}: {text}");
+        h.end().await;
+        assert_eq!(processes_of("delegated"), 0);
+    }
+}
+
+/// Tightening in mid-turn ends it before it is answered; the next prompt starts it held, and the user is told what is lost.
+#[tokio::test]
+async fn tightening_ends_it_first_and_the_next_prompt_holds_it() {
+    for (how, is_lost) in [("plain", true), ("loads", false)] {
+        let mut guest = Guest::new("code", how).await;
+        assert!(guest.write("a").await.ends_with("written"), "the control");
+        let running = guest.h.prompt(&guest.session.clone(), "deaf").await;
+        while said(&[guest.h.next().await]) != "begun" {}
+        let set = json!({ "sessionId": guest.session, "modeId": "plan" });
+        let set = guest.h.request("session/set_mode", set).await;
+        let mut messages = guest.until(set, None).await;
+        let answer = messages.last().unwrap();
+        assert_eq!(answer["result"]["_meta"]["modegate/effect"]["ended"], json!(["agent"]), "{answer}");
+        // What it still said, and why it stopped, may come before that answer.
+        if messages.iter().all(|message| message["id"] != running) {
+            messages.extend(guest.until(running, None).await);
+        }
+        assert!(said(&messages).contains("the mode has changed"), "{messages:?}");
+        let end = messages.iter().find(|message| message["id"] == running).unwrap();
+        assert_eq!(end["result"]["stopReason"], "end_turn");
+        let text = guest.write("b").await;
+        assert!(!guest.path("b").exists(), "{text}");
+        assert_eq!(text.contains("knows nothing of what was said before"), is_lost, "{how}: {text}");
+        guest.end().await;
+    }
+}
+
+/// Loosening loses what one knows that cannot load: so it is asked first, and no answer but yes is one.
+#[tokio::test]
+async fn loosening_asks_before_anything_is_lost() {
+    for (how, option, is_asked, is_written) in [
+        ("plain", "stay", true, false),
+        ("plain", "restart", true, true),
+        ("plain", "nonsense", true, false),
+        ("loads", "", false, true),
+    ] {
+        let mut guest = Guest::new("plan", how).await;
+        assert!(guest.write("a").await.contains("Permission denied"), "the control");
+        guest.mode("code").await;
+        let path = guest.path("b").display().to_string();
+        let messages = guest.prompt(&format!("write {path}"), Some(option)).await;
+        let asked = messages.iter().any(|message| message["method"] == "session/request_permission");
+        assert_eq!(asked, is_asked, "{how} {option}");
+        assert_eq!(guest.path("b").exists(), is_written, "{how} {option}: {messages:?}");
+        guest.end().await;
+    }
+}
+
+/// What it asks leave for is refused in plan, on the record, and the client is told why; in code it is given, in ask the user is
+/// asked.
+#[tokio::test]
+async fn what_it_asks_leave_for_is_decided_by_the_mode() {
+    for (mode, is_asked, outcome) in
+        [("plan", false, "cancelled"), ("code", false, "yes"), ("ask", true, "yes")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let home = home();
+        let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+        let store = || Location::File(folder.path().join("s.db"));
+        let agents = agents("plain", HELD);
+        let setup = Setup { mode, agents, tools, live: true, store: store(), ..Setup::default() };
+        let mut h = Harness::with(setup);
+        h.call("initialize", json!({ "protocolVersion": 1 })).await;
+        let meta = json!({ "modegate/agent": "peer" });
+        let new = json!({ "cwd": h.cwd(), "mcpServers": [], "_meta": meta });
+        let session = h.call("session/new", new).await["result"]["sessionId"].as_str().unwrap().to_owned();
+        let mut guest = Guest { h, home, session: session.clone() };
+        let messages = guest.prompt("permission", Some("yes")).await;
+        let asked: Vec<_> =
+            messages.iter().filter(|message| message["method"] == "session/request_permission").collect();
+        assert_eq!(asked.len(), usize::from(is_asked), "{mode}");
+        assert!(asked.iter().all(|request| request["params"]["sessionId"] == json!(session)), "{mode}");
+        assert!(said(&messages).contains(outcome), "{mode}: {messages:?}");
+        let told = format!("{messages:?}").contains("Refused by Modegate: plan mode changes nothing (Write)");
+        assert_eq!(told, mode == "plan", "{messages:?}");
+        guest.end().await;
+        let store = Store::open(store(), Sync::Normal).unwrap();
+        let denials = store.counts(&modegate::acp::SessionId::new(session)).await.unwrap().1;
+        assert_eq!(denials, u64::from(mode == "plan"), "{mode}");
+    }
+}
+
+/// Its modes and options stand beside the session's own, and can be set.
+#[tokio::test]
+async fn its_modes_and_options_are_shown_with_the_sessions() {
+    let mut guest = Guest::new("code", "plain").await;
+    let options = loop {
+        let message = guest.h.next().await;
+        if message["params"]["update"]["sessionUpdate"] == "config_option_update" {
+            break message["params"]["update"]["configOptions"].clone();
+        }
+    };
+    let value = |options: &Value, id: &str| {
+        let option = options.as_array().unwrap().iter().find(|option| option["id"] == id);
+        option.map(|option| option["currentValue"].clone()).unwrap_or_default()
+    };
+    assert_eq!((value(&options, "mode"), value(&options, "agent_mode")), (json!("code"), json!("auto")));
+    assert_eq!(value(&options, "model"), Value::Null, "its model is its own affair");
+    let set = |id: &str, value: &str| json!({ "sessionId": guest.session, "configId": id, "value": value });
+    let (good, bad, unknown) = (set("agent_mode", "plan"), set("agent_mode", "gone"), set("depth", "3"));
+    let answer = guest.h.request("session/set_config_option", good).await;
+    let answer = guest.until(answer, None).await.pop().unwrap();
+    assert_eq!(value(&answer["result"]["configOptions"], "agent_mode"), "plan", "{answer}");
+    assert_eq!(value(&answer["result"]["configOptions"], "mode"), "code", "{answer}");
+    for wrong in [bad, unknown] {
+        let id = guest.h.request("session/set_config_option", wrong).await;
+        let answer = guest.until(id, None).await.pop().unwrap();
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    }
+    guest.end().await;
+}
+
+/// In plan its own mode that changes nothing is set, too.
+#[tokio::test]
+async fn its_own_mode_fits() {
+    for (mode, expected) in [("plan", "plan"), ("code", "auto")] {
+        let mut guest = Guest::new(mode, "plain").await;
+        let options = loop {
+            let message = guest.h.next().await;
+            if message["params"]["update"]["sessionUpdate"] == "config_option_update" {
+                break message["params"]["update"]["configOptions"].clone();
+            }
+        };
+        let its = options.as_array().unwrap().iter().find(|option| option["id"] == "agent_mode").unwrap();
+        assert_eq!(its["currentValue"], expected);
+        guest.end().await;
+    }
+}
+
+/// What goes wrong with it is an error of the prompt, in a sentence without secrets; the session goes on.
+#[tokio::test]
+async fn what_goes_wrong_is_said() {
+    let mut guest = Guest::new("code", "plain").await;
+    for (prompt, expected) in [
+        ("die", "the agent peer: it ended with status 3"),
+        ("error", "the agent peer: it answered with an error: Internal error: no quota for ***"),
+    ] {
+        let messages = guest.prompt(prompt, None).await;
+        let error = &messages.last().unwrap()["error"];
+        assert!(error["message"].as_str().unwrap().starts_with(expected), "{error}");
+        assert!(!format!("{messages:?}").contains("hidden-value"));
+    }
+    assert!(guest.write("a").await.ends_with("written"), "it was started again");
+    guest.end().await;
+    let mut guest = Guest::new("code", "auth").await;
+    let messages = guest.prompt("say 1", None).await;
+    assert_eq!(messages.last().unwrap()["error"]["code"], -32000, "{messages:?}");
+    guest.end().await;
+    let mut guest = Guest::new("code", "dies").await;
+    let messages = guest.prompt("say 1", None).await;
+    let error = messages.last().unwrap()["error"]["message"].as_str().unwrap();
+    assert!(error.contains("no such model"), "{error}");
+    guest.end().await;
+}
+
+/// A cancel ends its turn, also if it does not listen, and all it said before comes before the answer.
+#[tokio::test]
+async fn a_cancel_ends_its_turn() {
+    for how in ["hang", "deaf"] {
+        let mut guest = Guest::new("code", "plain").await;
+        let running = guest.h.prompt(&guest.session.clone(), how).await;
+        while said(&[guest.h.next().await]) != "begun" {}
+        guest.h.notify("session/cancel", json!({ "sessionId": guest.session })).await;
+        let messages = guest.until(running, None).await;
+        assert_eq!(messages.last().unwrap()["result"]["stopReason"], "cancelled", "{how}");
+        assert!(guest.write("a").await.ends_with("written"), "{how}");
+        guest.end().await;
+    }
+}
+
+/// Everything that it said comes, in order and before the answer.
+#[tokio::test]
+async fn what_it_says_comes_whole_and_before_the_answer() {
+    let mut guest = Guest::new("code", "plain").await;
+    let messages = guest.prompt("say 1000", None).await;
+    let expected: String = (0..1000).map(|n| n.to_string()).collect();
+    assert_eq!(said(&messages), expected);
+    guest.end().await;
+}
