@@ -32,6 +32,7 @@ use compaction::Fill;
 use history::History;
 use lineage::Lineage;
 use options::Choice;
+use relayed::Relayed;
 use reminder::Transition;
 use system_prompt::Sources;
 use user_command::UserCommand;
@@ -67,6 +68,7 @@ pub mod possible;
 mod question;
 mod record;
 mod relay;
+mod relayed;
 mod reload;
 pub mod reminder;
 mod request;
@@ -178,6 +180,8 @@ pub struct Session {
     begun_calls: Vec<ToolCallId>,
     /// Calls that were announced and are not over.
     open_calls: HashMap<ToolCallId, ToolCallEvent>,
+    /// Calls of sessions below, likewise.
+    relayed: Relayed,
     /// The mode before the first change that was recorded.
     first_mode: Option<SessionModeId>,
     /// The mode that was left for the one that is on.
@@ -332,6 +336,7 @@ impl Session {
             seen: HashMap::new(),
             begun_calls: Vec::new(),
             open_calls: HashMap::new(),
+            relayed: Relayed::default(),
             first_mode: None,
             previous: None,
             for_model: Vec::new(),
@@ -367,6 +372,7 @@ impl Session {
                 self.begun_calls.retain(|id| *id != update.id);
                 self.open_calls.remove(&update.id);
             }
+            SessionEvent::Relayed { update } => self.relayed.take_up(update),
             SessionEvent::Plan { entries } => self.plan.clone_from(entries),
             SessionEvent::Usage(usage) => self.fill.count(usage.used, self.history.bytes()),
             SessionEvent::Compaction { id, stage: Compaction::Begun } => {

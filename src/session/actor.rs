@@ -139,7 +139,7 @@ pub(super) async fn run(
                 }
             }
             // What was shown by others for a call comes before its end.
-            Some(report) = actor.children.reports.1.recv() => actor.report(report).await,
+            Some(report) = actor.children.next() => actor.report(report).await,
             // What a call changed is kept before it is over.
             Some((turn, changes)) = actor.changes.1.recv() => actor.keep_changes(turn, changes),
             message = next_message(&mut actor.turn) => match message {
@@ -338,13 +338,22 @@ impl Actor {
         self.cancel();
         if self.turn.is_some() {
             // The turn ends soon after its token; what it still has to say happened.
-            while let Some(message) = next_message(&mut self.turn).await {
-                self.turn_message(message).await;
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(report) = self.children.next() => self.report(report).await,
+                    message = next_message(&mut self.turn) => match message {
+                        Some(message) => self.turn_message(message).await,
+                        None => break,
+                    },
+                }
             }
             self.turn_over().await;
         }
         self.close_outer().await;
-        let ended = self.gate.end(|_| true, BOUND).await;
+        let mut gate = std::mem::take(&mut self.gate);
+        let ended = self.hearing(gate.end(|_| true, BOUND)).await;
+        self.hear_the_last().await;
         if !ended.unconfirmed.is_empty() {
             tracing::warn!(
                 calls = ended.unconfirmed.len(),

@@ -103,7 +103,10 @@ impl Actor {
         };
         let closed = self.close_questions(&is_denied);
         let below = self.tighten_children();
-        let (mut ended, below) = tokio::join!(self.gate.end(is_denied, BOUND), below);
+        let mut gate = std::mem::take(&mut self.gate);
+        let ending = async { tokio::join!(gate.end(is_denied, BOUND), below) };
+        let (mut ended, below) = self.hearing(ending).await;
+        self.gate = gate;
         for (confirmed, unconfirmed) in below {
             ended.confirmed.extend(confirmed);
             ended.unconfirmed.extend(unconfirmed);

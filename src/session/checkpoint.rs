@@ -11,9 +11,8 @@ use super::actor::Actor;
 use super::change_mode::BOUND;
 use super::handle::Undone;
 use super::lineage::Parent;
-use crate::acp::ToolCallId;
 use crate::error::AgentError;
-use crate::event::{SessionEvent, ToolCallEvent};
+use crate::event::SessionEvent;
 use crate::mode::ShellUse;
 use crate::permission::{self, CallFacts, Effect, Target};
 use crate::store::Row;
@@ -211,10 +210,11 @@ impl Actor {
     }
 
     /// Says of a command that was cut off that nobody knows what it changed.
-    pub(super) fn note_cut_off(&mut self, call: &ToolCallId) {
-        let runs = |call: &&ToolCallEvent| ["shell", "run_background_job"].contains(&call.name.as_str());
-        let Some(call) = self.session.open_calls.get(call).filter(runs) else { return };
-        let text = format!("What `{}` changed before it was cut off is not known.", call.title);
+    pub(super) fn note_cut_off(&mut self, tool: Option<&str>, title: &str) {
+        if !matches!(tool, Some("shell" | "run_background_job")) {
+            return;
+        }
+        let text = format!("What `{title}` changed before it was cut off is not known.");
         let (turn, uncovered) = (self.session.turns, vec![text]);
         self.keep_changes(turn, Changes { uncovered, ..Changes::default() });
     }

@@ -35,7 +35,7 @@ pub(super) struct Child {
     /// How long it may be without any.
     pub still: Duration,
     /// Where its end is told.
-    pub to: mpsc::Sender<Report>,
+    pub to: mpsc::UnboundedSender<Report>,
     /// Its place among those at work.
     pub place: OwnedSemaphorePermit,
 }
@@ -100,7 +100,7 @@ impl Child {
         }
         let note = note(&finished);
         // The session above may be over.
-        let _ = to.send(Report::Over { call, note }).await;
+        let _ = to.send(Report::Over { call, note });
         finished
     }
 }

@@ -3,11 +3,12 @@
 //! A child is a session like any other: the same actor and the same turns. What differs is who its client is (a
 //! [`super::relay`]), and that it decides under the ceilings of everybody above it, too ([`super::lineage`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -34,8 +35,8 @@ use crate::tool::background::{BackgroundAgent, Finished, Standing};
 /// How long a session may be without a sign of life, unless a person is asked.
 pub const STILL: Duration = Duration::from_secs(600);
 
-/// Reports that wait. Small, so that a client that does not read slows everybody down.
-const REPORTS: usize = 64;
+/// What is said of a call whose session ended first.
+const ENDED: &str = "The session has ended, and this call with it. It may have had effects.";
 
 /// What came of an errand so far.
 pub(super) enum Begun {
@@ -54,8 +55,10 @@ pub(super) struct Children {
     at_work: HashMap<ToolCallId, SessionHandle>,
     /// What they ask of the client, by their call and their number.
     asked: HashMap<(ToolCallId, u64), u64>,
-    /// What they report.
-    pub reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
+    /// What they report. No bound: each update has taken the client's room, and nothing is to wait for a session that ends.
+    pub reports: (mpsc::UnboundedSender<Report>, mpsc::UnboundedReceiver<Report>),
+    /// What came of somebody else's agent while something was being ended: it may want the gate, and waits.
+    later: VecDeque<Report>,
     /// Those in the background, in order; also what is over.
     pub background: Vec<BackgroundAgent>,
 }
@@ -65,8 +68,19 @@ impl Default for Children {
         Self {
             at_work: HashMap::new(),
             asked: HashMap::new(),
-            reports: mpsc::channel(REPORTS),
+            reports: mpsc::unbounded_channel(),
+            later: VecDeque::new(),
             background: Vec::new(),
+        }
+    }
+}
+
+impl Children {
+    /// The next report. May be given up and asked for again.
+    pub async fn next(&mut self) -> Option<Report> {
+        match self.later.pop_front() {
+            Some(report) => Some(report),
+            None => self.reports.1.recv().await,
         }
     }
 }
@@ -209,8 +223,45 @@ impl Actor {
         Ok(Child { call, agent: agent.id.clone(), handle, task, relay, hurry, life: lives, still, to, place })
     }
 
-    /// Takes what a session below reports.
+    /// Waits for what is to end, and takes meanwhile what sessions below report: what they end may need the client.
+    pub(super) async fn hearing<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                Some(report) = self.children.reports.1.recv() => {
+                    if let Err(report) = self.report_below(report).await {
+                        self.children.later.push_back(report);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the last reports of sessions below, and ends what they have not ended: this one is about to end.
+    pub(super) async fn hear_the_last(&mut self) {
+        while let Some(report) = self.children.next().now_or_never().flatten() {
+            self.report(report).await;
+        }
+        for ended in self.session.relayed.end(ENDED) {
+            self.record(ended.event, None).await;
+        }
+    }
+
+    /// Takes what a session below reports, or somebody else's agent that answers here.
     pub(super) async fn report(&mut self, report: Report) {
+        match self.report_below(report).await {
+            Err(Report::Outer { report, room }) => self.outer_report(report, room).await,
+            Err(Report::Kept { start, kept }) => self.kept_outer(start, kept).await,
+            Ok(()) | Err(_) => {}
+        }
+    }
+
+    /// Takes what a session below reports.
+    ///
+    /// # Errors
+    /// Somebody else reports this.
+    async fn report_below(&mut self, report: Report) -> Result<(), Report> {
         match report {
             Report::Update { update, lasts: true, room } => {
                 self.record(SessionEvent::Relayed { update }, room).await;
@@ -233,8 +284,7 @@ impl Actor {
                     self.client.withdraw(id);
                 }
             }
-            Report::Outer { report, room } => self.outer_report(report, room).await,
-            Report::Kept { start, kept } => self.kept_outer(start, kept).await,
+            Report::Outer { .. } | Report::Kept { .. } => return Err(report),
             Report::Over { call, note } => {
                 self.children.at_work.remove(&call);
                 self.children.asked.retain(|(of, _), _| *of != call);
@@ -246,6 +296,7 @@ impl Actor {
                 }
             }
         }
+        Ok(())
     }
 
     /// Has every session below end what is denied from now on. Says what ended, and what could not be confirmed to have.

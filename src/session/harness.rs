@@ -303,7 +303,7 @@ impl Actor {
         let start = self.outer.starts;
         async move {
             let (reply, options) = oneshot::channel();
-            to.send(Report::Kept { start, kept: Kept::Look(reply) }).await.ok()?;
+            to.send(Report::Kept { start, kept: Kept::Look(reply) }).ok()?;
             options.await.ok()
         }
     }
@@ -321,7 +321,7 @@ impl Actor {
         loop {
             // What it still says happened.
             tokio::select! {
-                Some(report) = self.children.reports.1.recv() => self.report(report).await,
+                Some(report) = self.children.next() => self.report(report).await,
                 () = over.cancelled() => return,
                 () = tokio::time::sleep_until(deadline) => {
                     return tracing::warn!("somebody else's agent did not end in time");

@@ -34,7 +34,7 @@ pub(super) struct Keeper {
     pub permit: Permit,
     pub stop: CancellationToken,
     pub over: CancellationToken,
-    pub to: mpsc::Sender<Report>,
+    pub to: mpsc::UnboundedSender<Report>,
     pub start: u64,
 }
 
@@ -58,13 +58,13 @@ impl Keeper {
             Err(error) => {
                 drop(permit);
                 // The session may be over.
-                let _ = tell(Kept::Started(Err(error), lost)).await;
+                let _ = tell(Kept::Started(Err(error), lost));
                 return;
             }
         };
         if is_wanted() {
             set_its_mode(&harness, &modes, is_held).await;
-            let _ = tell(Kept::Started(Ok(harness.clone()), lost)).await;
+            let _ = tell(Kept::Started(Ok(harness.clone()), lost));
         }
         let (confirmed, why) = tokio::select! {
             biased;
@@ -81,7 +81,7 @@ impl Keeper {
         if let Err(error) = relay.await {
             tracing::error!(%error, "what an agent showed was not passed on to its end");
         }
-        let _ = tell(Kept::Over(why)).await;
+        let _ = tell(Kept::Over(why));
     }
 }
 

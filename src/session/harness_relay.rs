@@ -35,7 +35,7 @@ pub(super) struct HarnessRelay {
     /// Which start of it this is, from 1.
     pub start: u64,
     /// Where everything goes.
-    pub to: mpsc::Sender<Report>,
+    pub to: mpsc::UnboundedSender<Report>,
     /// Whose room it takes.
     pub client: Client,
     /// Cancelled, nothing waits for room.
@@ -95,9 +95,8 @@ impl HarnessRelay {
                 }
                 Some(Outgoing::Request { id, request, reply }) => {
                     self.pass(OuterReport::Asks { number: id, request: self.renamed(request), reply }, None)
-                        .await
                 }
-                Some(Outgoing::Withdraw(number)) => self.pass(OuterReport::Withdraw { number }, None).await,
+                Some(Outgoing::Withdraw(number)) => self.pass(OuterReport::Withdraw { number }, None),
                 // Nobody calls it by a connection.
                 Some(Outgoing::Answer { .. }) => true,
                 None => break,
@@ -110,13 +109,13 @@ impl HarnessRelay {
             let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Failed);
             let update = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields));
             // The session may be over.
-            self.pass(OuterReport::Event(SessionEvent::Relayed { update: Box::new(update) }), None).await;
+            self.pass(OuterReport::Event(SessionEvent::Relayed { update: Box::new(update) }), None);
         }
     }
 
     /// Whether somebody is there to take it.
-    async fn pass(&self, report: OuterReport, room: Option<OwnedSemaphorePermit>) -> bool {
-        self.to.send(Report::Outer { report, room }).await.is_ok()
+    fn pass(&self, report: OuterReport, room: Option<OwnedSemaphorePermit>) -> bool {
+        self.to.send(Report::Outer { report, room }).is_ok()
     }
 
     async fn room(&self) -> Option<OwnedSemaphorePermit> {
@@ -140,7 +139,7 @@ impl HarnessRelay {
 
     async fn update(&self, update: Update, voices: &mut Voices, open: &mut Vec<ToolCallId>) -> bool {
         let Update::Schema(update) = update else {
-            return self.pass(OuterReport::Options, None).await;
+            return self.pass(OuterReport::Options, None);
         };
         let relayed = |update| OuterReport::Event(SessionEvent::Relayed { update: Box::new(update) });
         let report = match *update {
@@ -188,7 +187,7 @@ impl HarnessRelay {
             _ => return true,
         };
         let room = self.room().await;
-        self.pass(report, room).await
+        self.pass(report, room)
     }
 }
 

@@ -1,7 +1,5 @@
 //! Loosening where it would lose what somebody else's agent knows: the user is asked first.
 
-use tokio::sync::mpsc;
-
 use super::actor::Actor;
 use super::encoder::text_content;
 use super::harness_keeper::Kept;
@@ -37,7 +35,7 @@ impl Actor {
         ];
         let mut question =
             self.client.ask(RequestPermissionRequest::new(self.session.id.clone(), call, options));
-        let to: mpsc::Sender<Report> = self.children.reports.0.clone();
+        let to = self.children.reports.0.clone();
         tokio::spawn(async move {
             let answer = tokio::select! {
                 () = cancel.cancelled() => return,
@@ -48,7 +46,7 @@ impl Actor {
                 matches!(answer.outcome, RequestPermissionOutcome::Selected(chosen) if &*chosen.option_id.0 == RESTART)
             });
             // The session may be over.
-            let _ = to.send(Report::Kept { start, kept: Kept::Restart(is_yes) }).await;
+            let _ = to.send(Report::Kept { start, kept: Kept::Restart(is_yes) });
         });
     }
 }

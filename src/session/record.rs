@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::actor::Actor;
 use super::encoder;
-use crate::acp::{ContentBlock, MessageId, SessionModeId, SessionUpdate};
+use crate::acp::{ContentBlock, MessageId, SessionModeId, SessionUpdate, ToolCallStatus};
 use crate::chain::{Head, Link};
 use crate::event::SessionEvent;
 use crate::store::entry::Entry;
@@ -109,7 +109,14 @@ impl Actor {
     /// Takes up an event: what came before it is durable before the client sees it (invariant 14).
     pub(super) async fn record(&mut self, event: SessionEvent, room: Option<OwnedSemaphorePermit>) {
         let begins = match &event {
-            SessionEvent::Relayed { update } => matches!(**update, SessionUpdate::ToolCall(_)),
+            SessionEvent::Relayed { update } => match &**update {
+                SessionUpdate::ToolCall(_) => true,
+                SessionUpdate::ToolCallUpdate(update) => {
+                    update.fields.status == Some(ToolCallStatus::InProgress)
+                }
+                // The rest goes on with what was there.
+                _ => false,
+            },
             SessionEvent::ToolCallUpdate(_)
             | SessionEvent::Plan { .. }
             | SessionEvent::Title { .. }

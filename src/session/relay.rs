@@ -24,7 +24,6 @@ use crate::acp::{
 use crate::client::{Client, ClientEnd, ClientError, ClientRequest, Outgoing};
 use crate::tool::ToolContent;
 use crate::tool::background::Standing;
-use crate::tool::content::clip;
 
 /// Names, in the `_meta` of a tool call, the call for which another agent makes it.
 pub const PARENT_META: &str = "modegate/parent";
@@ -102,7 +101,9 @@ impl Said {
         if self.text.len() < ANSWER {
             self.text.push_str(&text.text);
             if self.text.len() > ANSWER {
-                self.text = clip(&self.text, ANSWER).into_owned();
+                let end = (0..=ANSWER).rev().find(|at| self.text.is_char_boundary(*at)).unwrap_or_default();
+                self.text.truncate(end);
+                self.text.push_str("\n[The rest of the answer was too long, and is left out.]");
             }
         }
     }
@@ -125,7 +126,7 @@ pub(super) struct Relay {
     /// Which agent works.
     pub agent: String,
     /// Where everything goes.
-    pub to: mpsc::Sender<Report>,
+    pub to: mpsc::UnboundedSender<Report>,
     /// Whose room it takes.
     pub client: Client,
     /// Cancelled, nothing waits for room.
@@ -168,11 +169,9 @@ impl Relay {
                     answers.push(Box::pin(wait));
                     let request = request.below(&self.call, &self.agent);
                     let call = self.call.clone();
-                    self.pass(Report::Request { call, number: id, request, reply: answered }).await
+                    self.pass(Report::Request { call, number: id, request, reply: answered })
                 }
-                Outgoing::Withdraw(number) => {
-                    self.pass(Report::Withdraw { call: self.call.clone(), number }).await
-                }
+                Outgoing::Withdraw(number) => self.pass(Report::Withdraw { call: self.call.clone(), number }),
                 // Nobody calls it by a connection.
                 Outgoing::Answer { .. } => true,
             };
@@ -185,14 +184,14 @@ impl Relay {
             let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Failed);
             let update = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields));
             // The session above may be over.
-            self.pass(Report::Update { update: Box::new(update), lasts: true, room: None }).await;
+            self.pass(Report::Update { update: Box::new(update), lasts: true, room: None });
         }
         said
     }
 
     /// Whether somebody is there to take it.
-    async fn pass(&self, report: Report) -> bool {
-        self.to.send(report).await.is_ok()
+    fn pass(&self, report: Report) -> bool {
+        self.to.send(report).is_ok()
     }
 
     async fn room(&self) -> Option<OwnedSemaphorePermit> {
@@ -246,7 +245,7 @@ impl Relay {
             _ => return true,
         };
         let room = self.room().await;
-        self.pass(Report::Update { update: Box::new(update), lasts, room }).await
+        self.pass(Report::Update { update: Box::new(update), lasts, room })
     }
 
     /// Shows what it has said so far, once there is enough that is new.
@@ -259,7 +258,7 @@ impl Relay {
         let content = ToolContent::text(&so_far);
         self.standing.send_modify(|standing| standing.said = so_far);
         let room = self.room().await;
-        self.pass(Report::Progress { call: self.call.clone(), content, room }).await
+        self.pass(Report::Progress { call: self.call.clone(), content, room })
     }
 
     fn under(&self, meta: Option<Meta>) -> Meta {

@@ -19,7 +19,7 @@ use super::{Origin, Shared};
 use crate::acp::{MessageId, SessionModeId};
 use crate::client::Client;
 use crate::error::AgentError;
-use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
+use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::Effort;
 use crate::store::entry::Entry;
 use crate::store::sessions::StoredSession;
@@ -27,6 +27,10 @@ use crate::store::{ModeSource, Row, StoreError};
 
 /// Events that are read at once.
 const PAGE: usize = 256;
+
+/// What is said of calls that were under way.
+const CUT_OFF: &str =
+    "Interrupted: the agent was stopped while this call was under way. It may have had effects.";
 
 /// What the model is told of the time in between.
 const MEANWHILE: &str = "This session goes on after it was closed. Files may have changed since, and commands that ran in \
@@ -164,13 +168,17 @@ impl Actor {
             self.session.push(SessionEvent::Compaction { id, stage: Compaction::Cancelled });
         }
         let begun = std::mem::take(&mut self.session.begun_calls);
+        for below in self.session.relayed.end(CUT_OFF) {
+            self.note_cut_off(below.tool.as_deref(), &below.title);
+            self.session.push(below.event);
+        }
         let mut open: Vec<_> = self.session.open_calls.keys().cloned().chain(begun).collect();
         open.sort_by(|a, b| a.0.cmp(&b.0));
-        for call in open {
-            self.note_cut_off(&call);
-            let text =
-                "Interrupted: the agent was stopped while this call was under way. It may have had effects.";
-            self.session.push(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(call, text)));
+        for id in open {
+            if let Some(ToolCallEvent { name, title, .. }) = self.session.open_calls.get(&id).cloned() {
+                self.note_cut_off(Some(&name), &title);
+            }
+            self.session.push(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, CUT_OFF)));
         }
     }
 

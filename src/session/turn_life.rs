@@ -129,7 +129,9 @@ impl Actor {
         let cancelled = turn.cancel.is_cancelled();
         if cancelled {
             // What the turn began and was to go on after it ends with it; what earlier turns began goes on.
-            self.gate.end_turn(self.session.turns, BOUND).await;
+            let (turn, mut gate) = (self.session.turns, std::mem::take(&mut self.gate));
+            self.hearing(gate.end_turn(turn, BOUND)).await;
+            self.gate = gate;
         }
         if let Some(id) = self.session.compacting.take() {
             self.record(SessionEvent::Compaction { id, stage: Compaction::Cancelled }, None).await;

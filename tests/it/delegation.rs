@@ -14,19 +14,19 @@ use serde_json::{Value, json};
 
 use crate::support::{Harness, Setup, shell};
 
-const AGENTS: &str = "[{id: writer, description: Writes, prompt: You write.}, {id: reader, readonly: true, description: Reads}]";
+pub const AGENTS: &str = "[{id: writer, description: Writes, prompt: You write.}, {id: reader, readonly: true, description: Reads}]";
 
-fn call(name: &str, arguments: Value) -> ModelEvent {
+pub fn call(name: &str, arguments: Value) -> ModelEvent {
     ModelEvent::ToolCall { id: format!("m_{name}"), name: name.into(), arguments }
 }
 
-fn write(path: &str) -> ModelEvent {
+pub fn write(path: &str) -> ModelEvent {
     call("write_file", json!({ "path": path, "content": "x" }))
 }
 
 impl Harness {
     /// Lets a session's model make calls.
-    fn calls(&self, session: &str, calls: Vec<ModelEvent>) {
+    pub fn calls(&self, session: &str, calls: Vec<ModelEvent>) {
         for call in calls {
             self.stage.say(session, Ok(call));
         }
@@ -34,7 +34,7 @@ impl Harness {
     }
 
     /// Lets a session's model answer.
-    fn answers(&self, session: &str, text: &str) {
+    pub fn answers(&self, session: &str, text: &str) {
         self.stage.say(session, Ok(ModelEvent::Text(text.into())));
         self.stage.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
@@ -45,12 +45,12 @@ fn new(mode: &'static str) -> Harness {
 }
 
 /// The updates about a call, from its announcement to its end.
-fn about<'a>(messages: &'a [Value], call: &str) -> Vec<&'a Value> {
+pub fn about<'a>(messages: &'a [Value], call: &str) -> Vec<&'a Value> {
     let updates = messages.iter().map(|message| &message["params"]["update"]);
     updates.filter(|update| update["toolCallId"] == call).collect()
 }
 
-fn status<'a>(messages: &'a [Value], call: &str) -> &'a str {
+pub fn status<'a>(messages: &'a [Value], call: &str) -> &'a str {
     let last = about(messages, call).into_iter().filter_map(|update| update["status"].as_str()).next_back();
     last.unwrap_or_else(|| panic!("nothing about {call}: {messages:?}"))
 }

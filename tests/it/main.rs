@@ -5,6 +5,7 @@
 
 mod binary;
 mod catalogue;
+mod children;
 mod choice;
 mod commands;
 mod delegation;

@@ -58,6 +58,10 @@ pub(super) fn head(session: &StoredSession, output: &mut impl Write) -> io::Resu
     if let Some(from) = &session.forked_from {
         writeln!(output, "fork of  {from}")?;
     }
+    if let Some(parent) = &session.parent {
+        writeln!(output, "parent   {parent}")?;
+    }
+    writeln!(output, "agent    {}", session.agent.as_deref().unwrap_or("-"))?;
     writeln!(output, "mode     {}", session.mode.as_deref().unwrap_or("-"))?;
     writeln!(output, "begun    {} UTC", time_text(session.created_at))?;
     writeln!(output, "changed  {} UTC", time_text(session.updated_at))?;

@@ -1,0 +1,105 @@
+//! The calls of sessions below that the client was shown: which of them have no end yet. Pure.
+//!
+//! Whoever makes such a call ends it; where that did not come about, because the process or the session ended first, it is
+//! ended here, so that nothing is shown to be at work for ever.
+
+use std::collections::BTreeMap;
+
+use super::encoder::text_content;
+use crate::acp::{SessionUpdate, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields};
+use crate::event::SessionEvent;
+
+/// The calls that are open, by their ids.
+#[derive(Debug, Default)]
+pub(super) struct Relayed(BTreeMap<String, Shown>);
+
+/// What the client was shown of a call.
+#[derive(Debug, Default)]
+struct Shown {
+    tool: Option<String>,
+    title: String,
+}
+
+/// A call that is ended from above.
+#[derive(Debug)]
+pub(super) struct CutOff {
+    /// What the client is shown.
+    pub event: SessionEvent,
+    /// The tool.
+    pub tool: Option<String>,
+    /// Its title.
+    pub title: String,
+}
+
+impl Relayed {
+    /// Takes up what the client was shown.
+    pub fn take_up(&mut self, update: &SessionUpdate) {
+        let is_over =
+            |status: ToolCallStatus| matches!(status, ToolCallStatus::Completed | ToolCallStatus::Failed);
+        match update {
+            SessionUpdate::ToolCall(call) if !is_over(call.status) => {
+                let shown = Shown { tool: call.name.clone(), title: call.title.clone() };
+                self.0.insert(call.tool_call_id.to_string(), shown);
+            }
+            SessionUpdate::ToolCallUpdate(update) if update.fields.status.is_some_and(is_over) => {
+                self.0.remove(&*update.tool_call_id.0);
+            }
+            SessionUpdate::ToolCallUpdate(update) => {
+                if let (Some(shown), Some(title)) =
+                    (self.0.get_mut(&*update.tool_call_id.0), &update.fields.title)
+                {
+                    shown.title.clone_from(title);
+                }
+            }
+            // Only calls have an end.
+            _ => {}
+        }
+    }
+
+    /// Ends all that are open, the innermost first. `text` says why.
+    pub fn end(&mut self, text: &str) -> Vec<CutOff> {
+        let open = std::mem::take(&mut self.0);
+        let ended = open.into_iter().rev().map(|(id, Shown { tool, title })| {
+            let fields =
+                ToolCallUpdateFields::new().status(ToolCallStatus::Failed).content(vec![text_content(text)]);
+            let update = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields));
+            CutOff { event: SessionEvent::Relayed { update: Box::new(update) }, tool, title }
+        });
+        ended.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acp::ToolCall;
+
+    #[test]
+    fn what_has_no_end_is_ended_from_the_inside_and_once() {
+        let mut relayed = Relayed::default();
+        for id in ["a/b", "a/b/c", "a/d"] {
+            relayed.take_up(&SessionUpdate::ToolCall(
+                ToolCall::new(id.to_owned(), "x: shell").name("shell".to_owned()),
+            ));
+        }
+        let update =
+            |id: &str, fields| SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id.to_owned(), fields));
+        relayed.take_up(&update("a/d", ToolCallUpdateFields::new().status(ToolCallStatus::InProgress)));
+        relayed.take_up(&update("a/d", ToolCallUpdateFields::new().status(ToolCallStatus::Completed)));
+        relayed.take_up(&update("a/b", ToolCallUpdateFields::new().title("x: make".to_owned())));
+        let ids = |ended: &[CutOff]| -> Vec<String> {
+            let id = |it: &CutOff| match &it.event {
+                SessionEvent::Relayed { update } => match &**update {
+                    SessionUpdate::ToolCallUpdate(update) => update.tool_call_id.to_string(),
+                    other => panic!("{other:?}"),
+                },
+                other => panic!("{other:?}"),
+            };
+            ended.iter().map(id).collect()
+        };
+        let ended = relayed.end("why");
+        assert_eq!(ids(&ended), ["a/b/c", "a/b"]);
+        assert_eq!((ended[1].tool.as_deref(), ended[1].title.as_str()), (Some("shell"), "x: make"));
+        assert!(relayed.end("why").is_empty());
+    }
+}
