@@ -13,6 +13,7 @@ use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
 use crate::delegation::{AGENTS, about, call, status, write};
+use crate::guest::{Guest, all};
 use crate::support::{Harness, Setup, shell};
 
 /// A command that writes for ever.
@@ -228,6 +229,8 @@ async fn one_that_floods_is_ended_like_any_other() {
             }
         }
         assert_eq!(open(&messages), Vec::<String>::new(), "{way}");
+        // What it says is shown as far as an answer goes, and no further.
+        assert!(about(&messages, "call_1_1").len() < 200, "{way}");
         h.end().await;
     }
 }
@@ -362,4 +365,35 @@ fn what_was_at_work_when_the_process_was_killed_is_shown_as_failed() {
     assert!(said.contains("agent    general") && said.contains("the first task"), "{said}");
     let (code, said) = ask(&["sessions", "set-mode", &child.0, "plan"]);
     assert!(code == 1 && said.contains(&session), "{said}");
+}
+
+/// A child's command in the client's terminal is ended and its terminal released before a mode change above is answered; the
+/// client is asked under the session that it knows.
+#[tokio::test]
+async fn a_childs_terminal_is_released_before_a_tighter_mode_is_answered() {
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    let mut guest = Guest::new("code", all()).await;
+    let task = call("delegate", json!({ "task": "one" }));
+    let prompt = guest.harness.prompt(&guest.session, "go").await;
+    guest.harness.calls(&guest.session, vec![task]);
+    guest.harness.calls("sess_2", vec![ticker("ticks")]);
+    guest.until_there("ticks").await;
+    assert_eq!(guest.open_terminals(), 1, "the control: it runs there");
+    let (_, effect) = guest.set_mode("plan").await;
+    let after = guest.saved("ticks");
+    assert_eq!((guest.count("terminal/kill"), guest.open_terminals()), (1, 0), "before the answer");
+    assert_eq!(
+        (&effect["ended"], &effect["unconfirmed"]),
+        (&json!(["call_1_1/call_1_1"]), &json!([])),
+        "{effect}"
+    );
+    assert_eq!(guest.count("$/cancel_request"), 0, "nothing was given up waiting for");
+    assert!(guest.asked.iter().all(|(_, params)| params["sessionId"] == json!(guest.session)));
+    guest.harness.answers("sess_2", "two");
+    guest.harness.answers(&guest.session, "one");
+    guest.until_answer(prompt).await;
+    assert_eq!(guest.saved("ticks"), after);
+    guest.end().await;
 }
