@@ -18,6 +18,7 @@ use crate::transcript::{lockstep, record, replay::Replay};
 use crate::transport::Transport;
 use crate::{client, rpc};
 
+mod agents;
 mod audit;
 mod catalogue;
 mod doctor;
@@ -104,6 +105,9 @@ enum Command {
     /// List, show, check, explain, import and export modes, and their record
     #[command(subcommand)]
     Modes(modes::Ask),
+    /// List, show and check the agents that sessions can be, or have work
+    #[command(subcommand)]
+    Agents(agents::Ask),
     /// List rules, and make or take back your own
     #[command(subcommand)]
     Permissions(permissions::Wish),
@@ -211,6 +215,7 @@ where
     match cli.command.take() {
         Some(Command::Doctor) => return doctor::run(&flags, &environment, output).await,
         Some(Command::Modes(ask)) => return modes::run(ask, &flags, &environment, output, errors).await,
+        Some(Command::Agents(ask)) => return agents::run(ask, &flags, &environment, output, errors),
         Some(Command::Sessions(ask)) => return sessions::run(ask, &flags, environment, output).await,
         Some(Command::Memories(ask)) => return memories::run(ask, &flags, &environment, output).await,
         Some(Command::Skills(ask)) => return skills::run(ask, &flags, &environment, output, errors),

@@ -37,6 +37,7 @@ use environment::Environment;
 use policies::{Loaded, Policies};
 use providers::Providers;
 
+pub mod agents;
 pub mod checkup;
 pub mod commands;
 pub mod environment;

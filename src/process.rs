@@ -36,7 +36,7 @@ pub mod places;
 pub mod program;
 pub mod secrets;
 pub mod shell;
-mod state;
+pub mod state;
 pub mod trial;
 
 #[cfg(any(not(target_os = "linux"), test))]

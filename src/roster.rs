@@ -15,6 +15,7 @@ use crate::model::Effort;
 use harness::HarnessDefinition;
 
 pub mod harness;
+mod text;
 
 /// The agent of a session for which none was asked.
 pub const DEFAULT: &str = "general";

@@ -16,6 +16,7 @@ use crate::config::{self, Flags};
 use crate::mode::Modes;
 use crate::permission::{self, CallFacts, Ceilings, Effect};
 use crate::policy::{Layers, ModeFile, Owner};
+use crate::roster::Agents;
 use crate::store::log;
 use crate::tool::{Toolset, unknown_tool};
 use crate::workspace::Workspace;
@@ -127,7 +128,7 @@ pub(super) async fn run(
                 all.extend(built_in.ceilings("plan")?);
             }
             let ceilings = Ceilings { modes: all, rules: vec![Arc::new(rules.clone())] };
-            let facts = facts(environment, &cwd, &tool, arguments.as_deref()).await?;
+            let facts = facts(environment, &cwd, &loaded.layers.agents, &tool, arguments.as_deref()).await?;
             writeln!(output, "{tool}: {}", permission::explain(&ceilings, &facts))?;
             if tool.starts_with("mcp__") {
                 let read = CallFacts::of_tool(tool, Effect::Read);
@@ -206,10 +207,23 @@ fn one_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).collect()
 }
 
+/// The tools of a session in these folders, but for those of servers.
+pub(super) fn tools(
+    environment: &Environment,
+    workspace: &Workspace,
+    agents: &Agents,
+) -> anyhow::Result<Toolset> {
+    let shell = config::commands::shell(environment, &config::user_file::ShellSettings::default())?;
+    let skills = Policies::new(environment, None, false).skills(workspace.cwd()).0;
+    let (tools, _) = Toolset::built_in().with_shell(shell).for_session(workspace);
+    Ok(tools.with_skills(&Arc::new(skills)).with_agents(agents))
+}
+
 /// What a call rests on: prepared as in a session, and not run.
 async fn facts(
     environment: &Environment,
     cwd: &std::path::Path,
+    agents: &Agents,
     tool: &str,
     arguments: Option<&str>,
 ) -> anyhow::Result<CallFacts> {
@@ -218,10 +232,7 @@ async fn facts(
         return Ok(CallFacts::of_tool(tool, Effect::Unknown));
     }
     let workspace = Workspace::new(cwd, &[])?;
-    let shell = config::commands::shell(environment, &config::user_file::ShellSettings::default())?;
-    let skills = Policies::new(environment, None, false).skills(cwd).0;
-    let (tools, _) = Toolset::built_in().with_shell(shell).for_session(&workspace);
-    let tools = tools.with_skills(&Arc::new(skills));
+    let tools = tools(environment, &workspace, agents)?;
     let Some(found) = tools.find(tool) else {
         let names: Vec<String> = tools.all().iter().map(|tool| tool.spec().name.to_string()).collect();
         bail!("there is no tool {tool:?}; those of Modegate itself are {}", names.join(", "));

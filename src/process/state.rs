@@ -18,20 +18,47 @@ pub fn folders(user: &User, roots: &[PathBuf], named: &[PathBuf]) -> Result<Vec<
     let mut folders = Vec::new();
     for path in named.iter().filter(|path| !is_covered(path)) {
         let folder = made(path)?;
-        let said = path.display();
-        let home = user.home.as_ref().and_then(|home| home.canonicalize().ok());
-        if folder.parent().is_none() || home.is_some_and(|home| home.starts_with(&folder)) {
-            return Err(format!("its state folder {said} has the whole home folder in it"));
-        }
-        let real = |root: &PathBuf| root.canonicalize().unwrap_or_else(|_| root.clone());
-        if roots.iter().map(real).any(|root| root.starts_with(&folder) || folder.starts_with(&root)) {
-            return Err(format!("its state folder {said} shares files with the session's folder"));
-        }
+        check(user, roots, path, &folder)?;
         if !folders.contains(&folder) {
             folders.push(folder);
         }
     }
     Ok(folders)
+}
+
+/// What is wrong with the folders, as [`folders`] says it; nothing is made.
+pub fn fault(user: &User, roots: &[PathBuf], named: &[PathBuf]) -> Option<String> {
+    let wrong = |path: &PathBuf| {
+        let path = at_home(user, path)?;
+        check(user, roots, &path, &real(&path))
+    };
+    named.iter().find_map(|path| wrong(path).err())
+}
+
+/// Whether a folder that lies at this real path may be one.
+fn check(user: &User, roots: &[PathBuf], path: &Path, folder: &Path) -> Result<(), String> {
+    let said = path.display();
+    let home = user.home.as_ref().and_then(|home| home.canonicalize().ok());
+    if folder.parent().is_none() || home.is_some_and(|home| home.starts_with(folder)) {
+        return Err(format!("its state folder {said} has the whole home folder in it"));
+    }
+    if roots.iter().map(|root| real(root)).any(|root| root.starts_with(folder) || folder.starts_with(&root)) {
+        return Err(format!("its state folder {said} shares files with the session's folder"));
+    }
+    Ok(())
+}
+
+/// The real path of what is there; of what is not, that of the nearest folder that is, with the rest.
+fn real(path: &Path) -> PathBuf {
+    let there = path.ancestors().find_map(|folder| Some((folder, folder.canonicalize().ok()?)));
+    there.map_or_else(
+        || path.to_owned(),
+        |(folder, real)| match path.strip_prefix(folder) {
+            Ok(rest) if rest.as_os_str().is_empty() => real,
+            Ok(rest) => real.join(rest),
+            Err(_) => path.to_owned(),
+        },
+    )
 }
 
 fn at_home(user: &User, path: &Path) -> Result<PathBuf, String> {
@@ -78,9 +105,12 @@ mod tests {
         };
         assert_eq!(folders(&["~/.agent", "~/.agent/inner", "~/.agent/"]), Ok(vec![home.join(".agent")]));
         assert!(home.join(".agent").is_dir() && !home.join(".agent/inner").exists());
-        let work = work.to_str().unwrap().to_owned();
+        let (roots, work) = (work.clone(), work.to_str().unwrap().to_owned());
         for wrong in ["~", "~/", "/", "x", "~/../x", "~/work", "~/work/x", "~/link", &work] {
             assert!(folders(&[wrong]).is_err(), "{wrong}");
+            assert!(fault(&user, std::slice::from_ref(&roots), &[wrong.into()]).is_some(), "{wrong}");
         }
+        assert_eq!(fault(&user, std::slice::from_ref(&roots), &["~/.other".into()]), None);
+        assert!(!home.join(".other").exists());
     }
 }

@@ -3,6 +3,7 @@
 // A test that unwraps fails with the place and the reason, which is what a failed test is for.
 #![allow(clippy::unwrap_used)]
 
+mod agents;
 mod binary;
 mod catalogue;
 mod children;

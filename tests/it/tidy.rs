@@ -160,7 +160,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 47] = [
+const PURE: [&str; 49] = [
     "acp",
     "audit",
     "chain",
@@ -192,12 +192,14 @@ const PURE: [&str; 47] = [
     "roster",
     "process/secrets",
     "roster/harness",
+    "roster/text",
     "rpc/incoming",
     "session/command",
     "session/compaction",
     "session/encoder",
     "session/history",
     "session/options",
+    "session/relayed",
     "session/reminder",
     "session/user_command",
     "skill",

@@ -1,0 +1,136 @@
+//! `modegate agents`: the agents of a folder, what each is, and what is wrong with them.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Subcommand;
+
+use super::modes::tools;
+use crate::config::environment::Environment;
+use crate::config::policies::{Loaded, Policies};
+use crate::config::{self, Flags, agents};
+use crate::permission::{self, Ceilings, Grants, Verdict};
+use crate::roster::{AgentSpec, Origin};
+use crate::tool::content::visible;
+use crate::workspace::Workspace;
+
+/// What is asked of agents.
+#[derive(Debug, Subcommand)]
+pub(super) enum Ask {
+    /// List the agents that sessions in this folder can be, or have work
+    List,
+    /// Print an agent, complete, in the form in which agents are written
+    Show {
+        /// Its id
+        id: String,
+        /// Say which tools it has in this mode, too
+        #[arg(long, value_name = "MODE")]
+        mode: Option<String>,
+    },
+    /// Say what is wrong with the agents, and what they need that is not here
+    Check,
+}
+
+/// Answers.
+pub(super) fn run(
+    ask: Ask,
+    flags: &Flags,
+    environment: &Environment,
+    mut output: impl Write,
+    mut errors: impl Write,
+) -> anyhow::Result<ExitCode> {
+    let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
+    let loaded = Policies::new(environment, None, false).load(&cwd);
+    if let Ask::Check = ask {
+        return check(&loaded, environment, &cwd, output);
+    }
+    for problem in &loaded.problems {
+        writeln!(errors, "modegate: {}\n{}", visible(&problem.to_string()), visible(&problem.shown))?;
+    }
+    match ask {
+        Ask::List => {
+            for agent in loaded.layers.agents.iter() {
+                let reads = if agent.is_read_only { "reads only" } else { "" };
+                let about = visible(&agent.description);
+                writeln!(output, "{:20} {:8} {reads:10} {about}", agent.id, whose(agent))?;
+            }
+        }
+        Ask::Show { id, mode } => {
+            let agent = loaded.layers.agents.resolve(&id)?;
+            writeln!(output, "# {}", whose(agent))?;
+            write!(output, "{}", visible(&agent.to_yaml()))?;
+            if let Some(mode) = mode.as_ref().or(flags.mode.as_ref()) {
+                write!(output, "{}", in_mode(agent, mode, &loaded, environment, &cwd)?)?;
+            }
+        }
+        Ask::Check => unreachable!("answered above"),
+    }
+    Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn check(
+    loaded: &Loaded,
+    environment: &Environment,
+    cwd: &Path,
+    mut output: impl Write,
+) -> anyhow::Result<ExitCode> {
+    for problem in &loaded.problems {
+        writeln!(output, "{}\n{}", visible(&problem.to_string()), visible(&problem.shown))?;
+    }
+    let missing = agents::problems(&loaded.layers.agents, environment, cwd);
+    for problem in &missing {
+        writeln!(output, "{}", visible(problem))?;
+    }
+    if !loaded.problems.is_empty() || !missing.is_empty() {
+        return Ok(ExitCode::FAILURE);
+    }
+    writeln!(output, "{} agents: fine", loaded.layers.agents.iter().count())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The tools that an agent has in a mode, as comments: those that are there, and those that are asked for.
+fn in_mode(
+    agent: &AgentSpec,
+    mode: &str,
+    loaded: &Loaded,
+    environment: &Environment,
+    cwd: &Path,
+) -> anyhow::Result<String> {
+    let layers = &loaded.layers;
+    let mode = layers.modes.resolve(mode)?.id.clone();
+    if agent.harness.is_some() {
+        return Ok(format!("# in {mode}: its tools are its own\n"));
+    }
+    let mut modes = layers.modes.ceilings(&mode)?;
+    if !loaded.problems.is_empty() {
+        // As sessions are held while a file cannot be used.
+        modes.extend(layers.modes.ceilings("plan")?);
+    }
+    modes.extend(agent.limits.iter().cloned());
+    let ceilings = Ceilings { modes, rules: vec![Arc::new(layers.rules.clone())] };
+    let tools = tools(environment, &Workspace::new(cwd, &[])?, &layers.agents)?;
+    let (mut there, mut asked) = (Vec::new(), Vec::new());
+    for tool in tools.all() {
+        match permission::decide(&ceilings, &Grants::default(), &tool.spec().facts()) {
+            Verdict::Allow => there.push(tool.spec().name.to_string()),
+            Verdict::Ask(_) => asked.push(tool.spec().name.to_string()),
+            Verdict::Deny(_) => {}
+        }
+    }
+    let line = |how: &str, names: &[String]| format!("# in {mode}, {how}: {}\n", names.join(", "));
+    let mut text = line("without asking", &there);
+    if !asked.is_empty() {
+        text.push_str(&line("after asking", &asked));
+    }
+    Ok(text)
+}
+
+fn whose(agent: &AgentSpec) -> &'static str {
+    match agent.origin {
+        Origin::BuiltIn => "built in",
+        Origin::User => "yours",
+        Origin::Project => "project",
+    }
+}

@@ -1,0 +1,195 @@
+//! `modegate agents`, as the binary says it, in a home of its own: what there is, what each comes to, what is wrong with it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A home with a working directory in it.
+struct Home(tempfile::TempDir);
+
+impl Home {
+    /// With these files of agents: the user's and the project's.
+    fn with(own: &str, project: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for (folder, text) in [(".config/modegate", own), ("work/.modegate", project)] {
+            std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+            std::fs::write(dir.path().join(folder).join("modes.yaml"), text).unwrap();
+        }
+        std::fs::create_dir(dir.path().join("work/.git")).unwrap();
+        Self(dir)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().canonicalize().unwrap()
+    }
+
+    /// Runs `modegate agents`; its exit code, and all it says.
+    fn agents(&self, arguments: &[&str]) -> (i32, String) {
+        self.run(&[&["agents"], arguments].concat(), &[])
+    }
+
+    fn run(&self, arguments: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
+        let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
+            .args(arguments)
+            .current_dir(self.path().join("work"))
+            .env_clear()
+            .env("HOME", self.path())
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .envs(variables.iter().copied())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        (output.status.code().unwrap(), said)
+    }
+}
+
+const OWN: &str = r#"
+agents:
+  - id: docs
+    description: Writes documentation
+    prompt: You write documentation.
+    tools: { allow: ["read_*", write_file, think] }
+  - id: other
+    description: Somebody else's
+    harness: { command: sh, args: ["-c", "true"], env: { KEY: secret-value }, sandbox: { state_dirs: ["~/.other"] } }
+"#;
+
+const PROJECT: &str = "agents: [{id: theirs, description: \"T\\e[31m\", readonly: true}]";
+
+#[test]
+fn agents_are_listed_with_whose_they_are_and_shown_as_they_are_written() {
+    let home = Home::with(OWN, "agents: [{id: theirs, description: Theirs, readonly: true}]");
+    let listed = "\
+general              built in            Does any task, with all the tools that the mode allows
+explore              built in reads only Finds things out and changes nothing, in any mode
+docs                 yours               Writes documentation
+other                yours               Somebody else's
+theirs               project  reads only This project's: Theirs
+";
+    assert_eq!(home.agents(&["list"]), (0, listed.into()));
+    let shown = "\
+# yours
+id: \"docs\"
+name: \"docs\"
+description: \"Writes documentation\"
+tools: {allow: [\"read_*\",\"write_file\",\"think\"]}
+prompt: |
+  You write documentation.
+";
+    assert_eq!(home.agents(&["show", "docs"]), (0, shown.into()));
+    for (mode, tools) in [
+        ("plan", "# in plan, without asking: read_file, read_multiple_files, think\n"),
+        (
+            "ask",
+            "# in ask, without asking: read_file, read_multiple_files, think\n# in ask, after asking: write_file\n",
+        ),
+        ("code", "# in code, without asking: read_file, read_multiple_files, think, write_file\n"),
+    ] {
+        assert_eq!(home.agents(&["show", "docs", "--mode", mode]), (0, format!("{shown}{tools}")));
+    }
+    let (code, said) = home.agents(&["show", "other"]);
+    assert!(code == 0 && said.contains("  command: \"sh\"\n  args: [\"-c\",\"true\"]\n"), "{said}");
+    assert!(said.contains("# env: KEY (values are not shown)") && !said.contains("secret-value"), "{said}");
+    let (code, said) = home.agents(&["show", "nobody"]);
+    assert!(code == 1 && said.contains("the agents are general, explore, docs, other, theirs"), "{said}");
+    assert_eq!(home.agents(&["check"]), (0, "5 agents: fine\n".into()));
+    assert!(!home.path().join(".other").exists(), "a check makes nothing");
+    // What decides of a call knows the tools that delegate, too.
+    let (_, said) = home.run(&["modes", "explain", "plan", "delegate"], &[]);
+    assert!(said.contains("delegate: allowed"), "{said}");
+}
+
+/// Each with what is said of it; the first of each pair is its control.
+#[test]
+fn what_an_agent_needs_and_is_not_here_is_said() {
+    let script = "#!/bin/sh\n";
+    for (fine, wrong, said) in [
+        (
+            "tools: {allow: [write_file]}",
+            "tools: {allow: [write_flie]}",
+            "x: there is no tool \"write_flie\"; did you mean write_file?",
+        ),
+        (
+            "tools: {deny: ['mcp__a__*']}",
+            "tools: {deny: [shel]}",
+            "x: there is no tool \"shel\"; did you mean shell?",
+        ),
+        ("model: offline", "model: openai/any", "x: its model: "),
+        (
+            "harness: {command: sh}",
+            "harness: {command: no-such-program}",
+            "x: its harness: there is no program \"no-such-program\"",
+        ),
+        (
+            "harness: {command: ./agent}",
+            "harness: {command: ./other}",
+            "x: its harness: there is no program \"./other\"",
+        ),
+        (
+            "harness: {command: ./agent}",
+            "harness: {command: ./text}",
+            "x: its harness: there is no program \"./text\"",
+        ),
+        (
+            "harness: {command: sh, env: {A: '${THERE}'}}",
+            "harness: {command: sh, env: {A: '${GONE}'}}",
+            "x: its harness: there is no variable GONE",
+        ),
+        (
+            "harness: {command: sh, sandbox: {state_dirs: ['~/.x']}}",
+            "harness: {command: sh, sandbox: {state_dirs: ['~/work/x']}}",
+            "x: its harness: its state folder",
+        ),
+        (
+            "harness: {command: sh, sandbox: {state_dirs: ['/var/x']}}",
+            "harness: {command: sh, sandbox: {state_dirs: ['~/']}}",
+            "has the whole home folder in it",
+        ),
+        ("prompt: x", "prompts: x", "unknown field `prompts`"),
+    ] {
+        for (text, expected) in [(fine, None), (wrong, Some(said))] {
+            let home = Home::with(&format!("agents: [{{id: x, {text}}}]"), "");
+            let work = home.path().join("work");
+            for name in ["agent", "text"] {
+                std::fs::write(work.join(name), script).unwrap();
+            }
+            make_program(&work.join("agent"));
+            let (code, said) = home.run(&["agents", "check"], &[("THERE", "secret-value")]);
+            match expected {
+                None => assert_eq!((code, said.as_str()), (0, "3 agents: fine\n"), "{text}"),
+                Some(expected) => assert!(code == 1 && said.contains(expected), "{text}: {said}"),
+            }
+            assert!(!said.contains("secret-value"));
+        }
+    }
+}
+
+fn make_program(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// What a project says of agents holds back nobody else's, and is shown without what a terminal would obey.
+#[test]
+fn a_projects_agents_are_its_own_and_a_file_that_goes_too_far_is_refused_whole() {
+    for (project, said) in [
+        (PROJECT, "`name` and `description` are one line of text"),
+        ("agents: [{id: theirs, model: openai/evil}]", "may not name a `model`"),
+        ("agents: [{id: theirs, harness: {command: sh}}]", "may not name a `harness`"),
+        ("agents: [{id: explore, prompt: x}]", "is already an agent"),
+        ("agents: [{id: fine}, {id: docs}]", "is already an agent"),
+    ] {
+        let home = Home::with(OWN, project);
+        let (code, checked) = home.agents(&["check"]);
+        assert!(code == 1 && checked.contains(said), "{project}: {checked}");
+        let (code, listed) = home.agents(&["list"]);
+        assert!(
+            code == 1 && !listed.contains("theirs  ") && !listed.contains("fine  "),
+            "{project}: {listed}"
+        );
+        assert!(listed.contains("docs                 yours"), "{listed}");
+        assert!(!checked.contains('\u{1b}') && !listed.contains('\u{1b}'), "{project}");
+        // The control: what the user trusts counts as the user's own.
+        let (code, _) = home.run(&["trust"], &[]);
+        assert_eq!(code == 0, project != PROJECT, "{project}");
+    }
+}
