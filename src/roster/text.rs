@@ -42,7 +42,7 @@ impl AgentSpec {
 }
 
 fn of_harness(harness: &HarnessDefinition) -> String {
-    let HarnessDefinition { command, args, env, sandbox, modes, missing: _ } = harness;
+    let HarnessDefinition { command, args, env, sandbox, modes, missing: _, inherits: _ } = harness;
     let mut lines = vec![format!("  command: {}", quoted(command))];
     if !args.is_empty() {
         lines.push(format!("  args: {}", list(args)));

@@ -230,9 +230,8 @@ impl Actor {
             tokio::select! {
                 done = &mut work => return done,
                 Some(report) = self.children.reports.1.recv() => {
-                    if let Err(report) = self.report_below(report).await {
-                        self.children.later.push_back(report);
-                    }
+                    let not_theirs = self.report_below(report).await;
+                    self.children.later.extend(not_theirs);
                 }
             }
         }
@@ -251,17 +250,15 @@ impl Actor {
     /// Takes what a session below reports, or somebody else's agent that answers here.
     pub(super) async fn report(&mut self, report: Report) {
         match self.report_below(report).await {
-            Err(Report::Outer { report, room }) => self.outer_report(report, room).await,
-            Err(Report::Kept { start, kept }) => self.kept_outer(start, kept).await,
-            Ok(()) | Err(_) => {}
+            Some(Report::Outer { report, room }) => self.outer_report(report, room).await,
+            Some(Report::Kept { start, kept }) => self.kept_outer(start, kept).await,
+            // It is taken.
+            Some(_) | None => {}
         }
     }
 
-    /// Takes what a session below reports.
-    ///
-    /// # Errors
-    /// Somebody else reports this.
-    async fn report_below(&mut self, report: Report) -> Result<(), Report> {
+    /// Takes what a session below reports; what somebody else reports comes back.
+    async fn report_below(&mut self, report: Report) -> Option<Report> {
         match report {
             Report::Update { update, lasts: true, room } => {
                 self.record(SessionEvent::Relayed { update }, room).await;
@@ -284,7 +281,7 @@ impl Actor {
                     self.client.withdraw(id);
                 }
             }
-            Report::Outer { .. } | Report::Kept { .. } => return Err(report),
+            Report::Outer { .. } | Report::Kept { .. } => return Some(report),
             Report::Over { call, note } => {
                 self.children.at_work.remove(&call);
                 self.children.asked.retain(|(of, _), _| *of != call);
@@ -296,7 +293,7 @@ impl Actor {
                 }
             }
         }
-        Ok(())
+        None
     }
 
     /// Has every session below end what is denied from now on. Says what ended, and what could not be confirmed to have.

@@ -42,7 +42,8 @@ impl Keeper {
     /// Starts it, reports it, and ends it when it has to.
     pub async fn keep(self, relay: tokio::task::JoinHandle<()>) {
         let Self { mut order, shell, session, client, modes, permit, stop, over: _, to, start } = self;
-        let tell = |kept| to.send(Report::Kept { start, kept });
+        // The session may be over.
+        let tell = |kept| drop(to.send(Report::Kept { start, kept }));
         let is_held = order.held;
         let mut lost = None;
         let mut started = Harness::start(order.clone(), &shell, session.clone(), client.clone()).await;
@@ -57,14 +58,13 @@ impl Keeper {
             Ok(harness) => harness,
             Err(error) => {
                 drop(permit);
-                // The session may be over.
-                let _ = tell(Kept::Started(Err(error), lost));
+                tell(Kept::Started(Err(error), lost));
                 return;
             }
         };
         if is_wanted() {
             set_its_mode(&harness, &modes, is_held).await;
-            let _ = tell(Kept::Started(Ok(harness.clone()), lost));
+            tell(Kept::Started(Ok(harness.clone()), lost));
         }
         let (confirmed, why) = tokio::select! {
             biased;
@@ -81,7 +81,7 @@ impl Keeper {
         if let Err(error) = relay.await {
             tracing::error!(%error, "what an agent showed was not passed on to its end");
         }
-        let _ = tell(Kept::Over(why));
+        tell(Kept::Over(why));
     }
 }
 

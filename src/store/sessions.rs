@@ -240,11 +240,11 @@ impl Store {
         .await
     }
 
-    /// Sessions in which nothing has happened since a time.
+    /// Sessions in which nothing has happened since a time. Those that worked for another go with that one.
     pub async fn sessions_before(&self, at: i64) -> Result<Vec<SessionId>, StoreError> {
         self.work(move |connection, _| {
-            let mut statement =
-                connection.prepare("SELECT id FROM sessions WHERE updated_at < ?1 ORDER BY id")?;
+            let mut statement = connection
+                .prepare("SELECT id FROM sessions WHERE updated_at < ?1 AND parent IS NULL ORDER BY id")?;
             let rows = statement.query_map([at], |row| Ok(SessionId::new(row.get::<_, String>(0)?)))?;
             rows.collect()
         })

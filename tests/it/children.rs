@@ -363,6 +363,9 @@ fn what_was_at_work_when_the_process_was_killed_is_shown_as_failed() {
     let (code, said) = ask(&["sessions", "show", &child.0]);
     assert!(code == 0 && said.contains(&format!("parent   {session}")), "{said}");
     assert!(said.contains("agent    general") && said.contains("the first task"), "{said}");
+    // They go with the session that they worked for, and not before.
+    let (code, said) = ask(&["sessions", "prune", "--older-than", "0h", "--dry-run"]);
+    assert_eq!((code, said), (0, format!("would delete {session}\n1 sessions would be deleted\n")));
     let (code, said) = ask(&["sessions", "set-mode", &child.0, "plan"]);
     assert!(code == 1 && said.contains(&session), "{said}");
 }

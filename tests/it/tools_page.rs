@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use modegate::permission::Effect;
 use modegate::process::shell::Sandbox;
 use modegate::roster::{Agents, Origin};
 use modegate::store::entry::effect;
@@ -50,8 +51,13 @@ fn kind(property: &Value, whole: &Value) -> String {
 }
 
 fn section(page: &mut String, spec: &ToolSpec) {
-    let (name, effect, limit) = (&spec.name, effect(spec.effect), spec.timeout.as_secs());
-    write!(page, "\n### `{name}`\n\n*{effect}*, at most {limit} s. {}\n", spec.description).unwrap();
+    let (name, does) = (&spec.name, effect(spec.effect));
+    let limit = match spec.effect {
+        // Whoever works has as long as it takes.
+        Effect::Delegate => String::new(),
+        _ => format!(", at most {} s", spec.timeout.as_secs()),
+    };
+    write!(page, "\n### `{name}`\n\n*{does}*{limit}. {}\n", spec.description).unwrap();
     let Some(properties) = spec.schema["properties"].as_object().filter(|all| !all.is_empty()) else {
         return;
     };
