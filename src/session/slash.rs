@@ -38,7 +38,7 @@ impl Actor {
 
     /// Whether a prompt is a slash command with nothing for the model behind it.
     pub(super) fn is_for_us_alone(&self, prompt: &Prompt) -> bool {
-        command::parse(&prompt.content, &self.shared.modes, &self.shared.commands).is_some_and(|command| {
+        self.command_of(prompt).is_some_and(|command| {
             if self.is_its_own(&command) {
                 return false;
             }
@@ -56,8 +56,7 @@ impl Actor {
 
     /// Obeys a slash command, also while a turn runs. Returns the prompt that is left for the model, if one is.
     pub(super) async fn obey(&mut self, mut prompt: Prompt) -> Option<Prompt> {
-        let Shared { modes, commands, .. } = &self.shared;
-        let Some(command) = command::parse(&prompt.content, modes, commands) else { return Some(prompt) };
+        let Some(command) = self.command_of(&prompt) else { return Some(prompt) };
         if self.is_its_own(&command) {
             return Some(prompt);
         }
@@ -103,6 +102,13 @@ impl Actor {
         self.save().await;
         self.tell(reply, Ok(StopReason::EndTurn));
         None
+    }
+
+    /// The command that a prompt is. What an agent is told to do for another is none: a model wrote it, and users command.
+    fn command_of(&self, prompt: &Prompt) -> Option<Command> {
+        let Shared { modes, commands, .. } = &self.shared;
+        let is_users = self.session.lineage.parent.is_none();
+        is_users.then(|| command::parse(&prompt.content, modes, commands)).flatten()
     }
 
     /// Whether a command is for somebody else's agent that answers here: what it is about is the agent's.

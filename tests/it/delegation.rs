@@ -40,7 +40,7 @@ impl Harness {
     }
 }
 
-fn new(mode: &'static str) -> Harness {
+pub fn new(mode: &'static str) -> Harness {
     Harness::with(Setup { mode, agents: AGENTS, live: true, ..Setup::default() })
 }
 

@@ -10,6 +10,7 @@ mod children;
 mod choice;
 mod commands;
 mod delegation;
+mod delegation_odd;
 mod editor;
 mod effects;
 mod escapes;

@@ -166,9 +166,9 @@ impl Harness {
             Surroundings {
                 policy: Box::new(move |_| {
                     let layers = setup.files.as_ref().map(|files| files.lock().unwrap().clone());
-                    let (modes, rules) = match layers {
-                        Some(layers) => (layers.modes, Arc::new(layers.rules)),
-                        None => (setup.modes.clone(), Arc::clone(&rules)),
+                    let (modes, rules, agents) = match layers {
+                        Some(layers) => (layers.modes, Arc::new(layers.rules), Arc::new(layers.agents)),
+                        None => (setup.modes.clone(), Arc::clone(&rules), Arc::clone(&agents)),
                     };
                     Policy {
                         modes: Arc::new(modes),
@@ -176,7 +176,7 @@ impl Harness {
                         commands: commands.clone(),
                         skills: skills.lock().unwrap().clone(),
                         servers: servers.clone(),
-                        agents: Arc::clone(&agents),
+                        agents,
                         notices: Vec::new(),
                         default_mode: None,
                         problems: Vec::new(),
