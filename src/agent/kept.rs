@@ -62,7 +62,7 @@ impl Agent {
         let id = &request.session_id;
         let _transit = Transit::begin(&self.registry, id)?;
         let handle = self.registry().remove(id).ok_or_else(|| AgentError::UnknownSession(id.clone()))?;
-        let Some(Closed { head, held }) = handle.close().await else {
+        let Some(Closed { head, held, .. }) = handle.close().await else {
             return Ok(CloseSessionResponse::new());
         };
         self.registry().hold(id.clone(), held);
@@ -72,7 +72,7 @@ impl Agent {
     /// Ends a session if it is active, and takes it off the record (`session/delete`, S11). One that is not there is gone.
     ///
     /// # Errors
-    /// Another process has it open, or the record cannot be written.
+    /// Another process has it open, it worked for another, or the record cannot be written.
     pub async fn delete_session(
         &self,
         request: &DeleteSessionRequest,
@@ -93,7 +93,8 @@ impl Agent {
             Err(OpenError::Busy) => Err(AgentError::InvalidRequest(
                 "the session is open in another process: close it there first".into(),
             )),
-            Err(OpenError::Unknown | OpenError::Below(_) | OpenError::Store(_)) => Err(AgentError::Record),
+            Err(error @ OpenError::Below(_)) => Err(self.not_open(id, &error)),
+            Err(OpenError::Unknown | OpenError::Store(_)) => Err(AgentError::Record),
         }
     }
 }

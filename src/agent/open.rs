@@ -341,7 +341,7 @@ impl Agent {
         }
     }
 
-    fn not_open(&self, id: &SessionId, error: &OpenError) -> AgentError {
+    pub(super) fn not_open(&self, id: &SessionId, error: &OpenError) -> AgentError {
         match (error, self.shared.store.substituted()) {
             (OpenError::Unknown, Some(reason)) => AgentError::NoStore(reason.to_owned()),
             (OpenError::Unknown, None) => AgentError::UnknownSession(id.clone()),

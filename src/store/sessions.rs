@@ -293,14 +293,17 @@ impl Store {
     /// Deletes a session and all that belongs to it. One that is not there is gone already (S11).
     ///
     /// # Errors
-    /// Another process has it open.
+    /// Another process has it open, or it worked for another, with which it goes.
     pub async fn delete_session(&self, id: &SessionId) -> Result<(), OpenError> {
         let id = id.clone();
         let delete = move |connection: &mut Connection, owner: &Owner| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             match find(&transaction, owner, &id)? {
+                Some(StoredSession { parent: Some(parent), .. }) => {
+                    return Ok(Err(OpenError::Below(parent)));
+                }
                 Some(session) if session.is_open_elsewhere => return Ok(Err(OpenError::Busy)),
-                _ => {}
+                Some(_) | None => {}
             }
             transaction.execute("DELETE FROM sessions WHERE id = ?1", params![&*id.0])?;
             let sql = "DELETE FROM contents WHERE NOT EXISTS (SELECT 1 FROM changes WHERE content = hash)";

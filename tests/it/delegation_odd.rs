@@ -49,3 +49,26 @@ async fn a_task_is_no_command() {
         h.end().await;
     }
 }
+
+/// Who works for another is part of its record, and is taken off it with it and not before.
+#[tokio::test]
+async fn a_child_is_not_deleted_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = || Location::File(folder.path().join("s.db"));
+    let mut h = Harness::with(Setup { mode: "code", live: true, store: store(), ..Setup::default() });
+    let root = h.session().await;
+    let prompt = h.prompt(&root, "go").await;
+    h.calls(&root, vec![call("delegate", json!({ "task": "one" }))]);
+    h.answers("sess_2", "done");
+    h.answers(&root, "done");
+    h.until_answer(prompt).await;
+    let answer = h.call("session/delete", json!({ "sessionId": "sess_2" })).await;
+    assert_eq!(answer["error"]["data"]["sessionId"], json!(root), "{answer}");
+    h.end().await;
+    let store = Store::open(store(), Sync::Normal).unwrap();
+    assert!(store.session(&SessionId::new("sess_2")).await.unwrap().is_some());
+    let old = store.sessions_before(i64::MAX).await.unwrap();
+    assert_eq!(old, [SessionId::new(root.as_str())], "what is old is told by the session itself");
+    store.delete_session(&SessionId::new(root)).await.unwrap();
+    assert!(store.session(&SessionId::new("sess_2")).await.unwrap().is_none(), "the control");
+}
