@@ -130,6 +130,18 @@ impl Gate {
         Some(Active { call: call_id.clone(), cancel: cancel.clone(), given_back: given_back.clone() })
     }
 
+    /// Takes over what another could not end, as of a session below that is over itself: it is named here from now on, as
+    /// `name` says.
+    pub fn take_over(&mut self, mut other: Self, name: impl Fn(&ToolCallId) -> ToolCallId) {
+        other.forget_what_is_over();
+        for running in other.running.into_values() {
+            self.next += 1;
+            // It is of no turn of this session, and was called off with its own.
+            let running = Running { call_id: name(&running.call_id), turn: 0, ..running };
+            self.running.insert(self.next, running);
+        }
+    }
+
     fn forget_what_is_over(&mut self) {
         self.running.retain(|_, running| match running.over.try_recv() {
             Ok(Lost) => {

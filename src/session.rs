@@ -208,7 +208,8 @@ pub struct Session {
     server_notices: u64,
 }
 
-/// What files say, in the place of what they said before.
+/// What files say, in the place of what they said before. Cheap to clone.
+#[derive(Clone)]
 pub struct Definitions {
     /// The modes.
     pub modes: Arc<Modes>,

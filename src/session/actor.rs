@@ -125,9 +125,9 @@ pub(super) async fn run(
             command = mailbox.recv() => match command {
                 Some((SessionCommand::Close(done), _)) => {
                     actor.close().await;
+                    let Actor { session: Session { head, held, .. }, gate: left, .. } = actor;
                     // Whoever closed may have stopped waiting.
-                    let Session { head, held, .. } = actor.session;
-                    let _ = done.send(Closed { head, held });
+                    let _ = done.send(Closed { head, held, left });
                     return;
                 }
                 Some((command, _slot)) => actor.command(command).await,
@@ -353,6 +353,7 @@ impl Actor {
         self.close_outer().await;
         let mut gate = std::mem::take(&mut self.gate);
         let ended = self.hearing(gate.end(|_| true, BOUND)).await;
+        self.put_back(gate);
         self.hear_the_last().await;
         if !ended.unconfirmed.is_empty() {
             tracing::warn!(

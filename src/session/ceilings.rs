@@ -106,7 +106,7 @@ impl Actor {
         let mut gate = std::mem::take(&mut self.gate);
         let ending = async { tokio::join!(gate.end(is_denied, BOUND), below) };
         let (mut ended, below) = self.hearing(ending).await;
-        self.gate = gate;
+        self.put_back(gate);
         for (confirmed, unconfirmed) in below {
             ended.confirmed.extend(confirmed);
             ended.unconfirmed.extend(unconfirmed);

@@ -9,12 +9,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::SessionHandle;
+use super::change_mode::BOUND;
 use super::relay::{Life, Report, Said};
 use crate::acp::{ContentBlock, StopReason, ToolCallId};
 use crate::tool::background::Finished;
 
-/// How long one may take to end that is to.
-const CLOSE: Duration = Duration::from_secs(3);
+/// How long one may take to end that is to: as long as its turn and what it began may take.
+const CLOSE: Duration = Duration::from_secs(3 * BOUND.as_secs());
 
 /// A session that is about to work.
 pub(super) struct Child {
@@ -59,7 +60,8 @@ impl Child {
             }
         };
         hurry.cancel();
-        let is_closed = tokio::time::timeout(CLOSE, handle.close()).await.is_ok();
+        let left = tokio::time::timeout(CLOSE, handle.close()).await.ok().flatten().map(|closed| closed.left);
+        let is_closed = left.is_some();
         drop(handle);
         let said = match tokio::time::timeout(CLOSE, relay).await {
             Ok(Ok(said)) => said,
@@ -100,7 +102,7 @@ impl Child {
         }
         let note = note(&finished);
         // The session above may be over.
-        let _ = to.send(Report::Over { call, note });
+        let _ = to.send(Report::Over { call, note, left });
         finished
     }
 }

@@ -5,10 +5,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -19,20 +21,24 @@ use super::child::Child;
 use super::encoder;
 use super::handle::SessionCommand;
 use super::history::neutralise;
-use super::lineage::{MAX_AT_WORK, MAX_DEPTH, Parent};
+use super::lineage::{MAX_AT_WORK, Parent};
 use super::possible::{self, Need};
 use super::relay::{Life, Relay, Report, below};
-use super::{Origin, SessionHandle, Shared, Start};
+use super::{Definitions, Origin, SessionHandle, Shared, Start};
 use crate::acp::{ContentBlock, ToolCallId, Update};
 use crate::client::{self, Abilities};
+use crate::error::AgentError;
 use crate::event::SessionEvent;
+use crate::gate::Gate;
+use crate::permission::{CallFacts, Effect};
 use crate::roster::AgentSpec;
 use crate::skill::Skill;
 use crate::store::entry::Entry;
 use crate::tool::Errand;
 use crate::tool::background::{BackgroundAgent, Finished, Standing};
+use crate::tool::errand;
 
-/// How long a session may be without a sign of life, unless a person is asked.
+/// How long a session may be without a sign of life, unless a person is asked or one of its calls runs.
 pub const STILL: Duration = Duration::from_secs(600);
 
 /// What is said of a call whose session ended first.
@@ -134,6 +140,19 @@ impl Actor {
         Begun::Background(child, background, tell)
     }
 
+    /// Says which agent a call is about: rules are about agents by their ids.
+    pub(super) fn name_agent(&self, facts: &mut CallFacts) {
+        if facts.effect != Effect::Delegate || facts.tool == errand::RUN {
+            return;
+        }
+        let named = facts.mentions.first().and_then(|name| name.to_str());
+        let agent = named.map_or(Ok(&self.session.agent), |name| self.shared.agents.resolve(name));
+        // One that there is not is not begun either.
+        if let Ok(agent) = agent {
+            facts.mentions = vec![PathBuf::from(&agent.id)];
+        }
+    }
+
     /// Whether an agent whose tools are its own can work under what holds here. Before anything is begun (D47, D48).
     fn check_outer(&self, agent: &AgentSpec) -> Result<(), String> {
         let Some(harness) = &agent.harness else { return Ok(()) };
@@ -193,7 +212,7 @@ impl Actor {
         self.chain(&entry);
         let abilities = Abilities { forms: false, urls: false, ..self.shared.abilities };
         let shared = Shared {
-            tools: self.shared.tools.for_child(start.lineage.depth() < MAX_DEPTH),
+            tools: self.shared.tools.for_child(start.lineage.may_go_deeper()),
             abilities,
             held_to: self.shared.held_to.clone(),
             ..self.shared.clone()
@@ -214,6 +233,7 @@ impl Actor {
             client: self.client.clone(),
             cancel: hurry.clone(),
             live: self.shared.live,
+            is_bounded: agent.harness.is_none(),
             life,
             standing,
         };
@@ -235,6 +255,12 @@ impl Actor {
                 }
             }
         }
+    }
+
+    /// Puts the gate back that ended something, beside what was left below meanwhile.
+    pub(super) fn put_back(&mut self, gate: Gate) {
+        let meanwhile = std::mem::replace(&mut self.gate, gate);
+        self.gate.take_over(meanwhile, ToolCallId::clone);
     }
 
     /// Takes the last reports of sessions below, and ends what they have not ended: this one is about to end.
@@ -282,8 +308,11 @@ impl Actor {
                 }
             }
             Report::Outer { .. } | Report::Kept { .. } => return Some(report),
-            Report::Over { call, note } => {
-                self.children.at_work.remove(&call);
+            Report::Over { call, note, left } => {
+                if let Some(left) = left {
+                    self.children.at_work.remove(&call);
+                    self.gate.take_over(left, |id| below(&call, id));
+                }
                 self.children.asked.retain(|(of, _), _| *of != call);
                 if let Some(note) = note {
                     if self.turn.is_none() {
@@ -296,6 +325,25 @@ impl Actor {
         None
     }
 
+    /// Has every session below take what files say now. What holds here holds them from before; what their agents are held to
+    /// is their own.
+    pub(super) async fn reload_children(&mut self, definitions: &Definitions) {
+        let deadline = Instant::now() + BOUND * 2;
+        let asked: Vec<_> =
+            self.children.at_work.values().cloned().map(|handle| (handle, definitions.clone())).collect();
+        let asked = asked.into_iter().map(|(handle, definitions)| {
+            tokio::time::timeout_at(deadline, async move { handle.reload(definitions).await })
+        });
+        for outcome in self.hearing(join_all(asked)).await {
+            match outcome {
+                // One that is over takes nothing any more.
+                Ok(Ok(_) | Err(AgentError::SessionDied)) => {}
+                Ok(Err(error)) => tracing::error!(%error, "an agent at work did not take what was reloaded"),
+                Err(_) => tracing::error!("an agent at work did not take what was reloaded in time"),
+            }
+        }
+    }
+
     /// Has every session below end what is denied from now on. Says what ended, and what could not be confirmed to have.
     pub(super) fn tighten_children(
         &self,
@@ -306,22 +354,20 @@ impl Actor {
             .iter()
             .map(|(call, handle)| {
                 let (reply, answer) = oneshot::channel();
-                // One that is over does nothing any more.
-                let is_there = handle.post(SessionCommand::Tighten(reply)).is_ok();
-                (call.clone(), is_there.then_some(answer))
+                // One that is over drops the question; so does one that is being closed.
+                drop(handle.post(SessionCommand::Tighten(reply)));
+                (call.clone(), answer)
             })
             .collect();
         async move {
             let deadline = Instant::now() + BOUND + BOUND / 4;
             let mut all = Vec::new();
             for (call, answer) in asked {
-                let Some(answer) = answer else { continue };
                 let under = |ids: Vec<ToolCallId>| ids.iter().map(|id| below(&call, id)).collect();
                 match tokio::time::timeout_at(deadline, answer).await {
                     Ok(Ok(ended)) => all.push((under(ended.confirmed), under(ended.unconfirmed))),
-                    // It was closed meanwhile, and waits for what it ends.
-                    Ok(Err(_)) => {}
-                    Err(_) => all.push((Vec::new(), vec![call])),
+                    // Of one that is over and was not heard out yet, nobody knows here whether all of it has ended.
+                    Ok(Err(_)) | Err(_) => all.push((Vec::new(), vec![call])),
                 }
             }
             all
@@ -345,6 +391,8 @@ impl Begun {
     pub(super) fn note(background: &BackgroundAgent, finished: &Finished) -> String {
         let BackgroundAgent { id, agent, title, .. } = background;
         let how = if finished.has_failed { "failed" } else { "has finished" };
+        // A model wrote the task, and what is noted stands in a reminder.
+        let title = neutralise(title);
         format!("The background agent {id} ({agent}) {how}: {title}. view_background_agent has its answer.")
     }
 }

@@ -19,7 +19,8 @@ impl Turn {
         permit: Permit,
     ) -> Result<After, TurnError> {
         let call = id.clone();
-        let begun = self.ask_actor(|reply| TurnMessage::Errand { call, errand, reply }).await?;
+        let cancel = permit.cancel.clone();
+        let begun = self.ask_actor(|reply| TurnMessage::Errand { call, errand, cancel, reply }).await?;
         let finished = match begun {
             Begun::Refused(text) => return self.failed(id, text).await,
             Begun::Done(text) => {

@@ -20,7 +20,7 @@ use crate::acp::{
 use crate::chain::Head;
 use crate::client::Client;
 use crate::error::AgentError;
-use crate::gate::Ended;
+use crate::gate::{Ended, Gate};
 use crate::model::Effort;
 use crate::store::ModeSource;
 use crate::tool::mcp::ServerEvent;
@@ -81,6 +81,8 @@ pub struct Closed {
     pub head: Head,
     /// Tighter modes that could not be recorded: what they deny stays denied when it is opened again.
     pub held: Vec<SessionModeId>,
+    /// What could not be ended.
+    pub left: Gate,
 }
 
 /// What was put back.

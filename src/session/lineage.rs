@@ -13,7 +13,7 @@ use crate::permission::Ceilings;
 use crate::tool::SharedShadow;
 
 /// Sessions that may stand below one another.
-pub(super) const MAX_DEPTH: usize = 3;
+const MAX_DEPTH: usize = 3;
 
 /// Sessions that may be at work below one that a client opened.
 pub(super) const MAX_AT_WORK: usize = 16;
@@ -57,8 +57,13 @@ impl Lineage {
     }
 
     /// How many sessions stand above.
-    pub(super) fn depth(&self) -> usize {
+    fn depth(&self) -> usize {
         self.above.len()
+    }
+
+    /// Whether there may be sessions below.
+    pub(super) fn may_go_deeper(&self) -> bool {
+        self.depth() < MAX_DEPTH
     }
 
     /// Adds what holds above. Where an ancestor's mode is not known there is no mode, and nothing is allowed.

@@ -22,6 +22,7 @@ use crate::acp::{
     ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, Update,
 };
 use crate::client::{Client, ClientEnd, ClientError, ClientRequest, Outgoing};
+use crate::gate::Gate;
 use crate::tool::ToolContent;
 use crate::tool::background::Standing;
 
@@ -54,15 +55,16 @@ pub(super) enum Report {
     Outer { report: OuterReport, room: Option<OwnedSemaphorePermit> },
     /// What became of such a start.
     Kept { start: u64, kept: Kept },
-    /// Nothing more comes for this call; if it was in the background, this is said of it.
-    Over { call: ToolCallId, note: Option<String> },
+    /// Nothing more comes for this call; if it was in the background, this is said of it. What could not be ended is `left`;
+    /// nothing: the session itself has not ended.
+    Over { call: ToolCallId, note: Option<String>, left: Option<Gate> },
 }
 
 /// The last sign of life.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Life {
     pub at: Instant,
-    /// It waits for the client.
+    /// It waits for the client, or for a call that has a bound of its own.
     pub waits: bool,
 }
 
@@ -91,7 +93,8 @@ impl Said {
     fn hear(&mut self, chunk: &ContentChunk) {
         let ContentBlock::Text(text) = &chunk.content else { return };
         if chunk.meta.as_ref().is_some_and(|meta| meta.contains_key(NOTICE_META)) {
-            self.is_stopped = text.text == REFUSED_AGAIN;
+            // Whatever is told after it.
+            self.is_stopped |= text.text == REFUSED_AGAIN;
             return;
         }
         if self.id != chunk.message_id {
@@ -135,6 +138,8 @@ pub(super) struct Relay {
     pub live: bool,
     /// Where signs of life are noted.
     pub life: watch::Sender<Life>,
+    /// Its calls end by themselves: they are not somebody else's.
+    pub is_bounded: bool,
     /// Where what it has said so far can be seen.
     pub standing: watch::Sender<Standing>,
 }
@@ -151,7 +156,7 @@ impl Relay {
                 Some((reply, answer)) = answers.next() => {
                     // Whoever asked may have stopped waiting.
                     let _ = reply.send(answer);
-                    self.life.send_replace(Life { at: Instant::now(), waits: !answers.is_empty() });
+                    self.live(!answers.is_empty(), &open);
                     continue;
                 }
                 message = end.recv() => message,
@@ -175,7 +180,7 @@ impl Relay {
                 // Nobody calls it by a connection.
                 Outgoing::Answer { .. } => true,
             };
-            self.life.send_replace(Life { at: Instant::now(), waits: !answers.is_empty() });
+            self.live(!answers.is_empty(), &open);
             if !passed {
                 break;
             }
@@ -187,6 +192,12 @@ impl Relay {
             self.pass(Report::Update { update: Box::new(update), lasts: true, room: None });
         }
         said
+    }
+
+    /// Notes a sign of life.
+    fn live(&self, is_asked: bool, open: &[ToolCallId]) {
+        let waits = is_asked || (self.is_bounded && !open.is_empty());
+        self.life.send_replace(Life { at: Instant::now(), waits });
     }
 
     /// Whether somebody is there to take it.

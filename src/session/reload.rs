@@ -12,9 +12,9 @@ use crate::error::AgentError;
 use crate::store::{ModeSource, Why};
 
 impl Actor {
-    /// Takes them. A mode that is on and no longer there is left for the most restrictive one.
+    /// Takes them, here and in the sessions below. A mode that is on and no longer there is left for the most restrictive one.
     pub(super) async fn reload(&mut self, definitions: Definitions) -> Result<Value, AgentError> {
-        let Definitions { modes, rules, agents, commands, skills } = definitions;
+        let Definitions { modes, rules, agents, commands, skills } = definitions.clone();
         let current = self.session.mode.clone();
         let was = self.text_of(&current);
         let before =
@@ -46,6 +46,10 @@ impl Actor {
         self.shared.commands = commands;
         self.shared.tools = self.shared.tools.clone().with_skills(&skills);
         self.shared.skills = skills;
+        if self.session.lineage.parent.is_some() {
+            self.shared.tools = self.shared.tools.for_child(self.session.lineage.may_go_deeper());
+        }
+        self.reload_children(&definitions).await;
         let commands = super::command::available(&self.shared.modes, &self.shared.commands);
         let commands = AvailableCommandsUpdate::new(commands);
         let id = self.session.id.clone();

@@ -122,11 +122,13 @@ impl Actor {
     }
 }
 
-/// A tool as the model is told of it. What a server says of its own is text of somebody else's.
+/// A tool as the model is told of it. What a server says of its own, and a project of its agents, is text of somebody else's.
 fn offer(spec: &ToolSpec) -> ToolOffer {
     let mut offer = spec.to_offer();
+    if let Cow::Owned(safe) = neutralise(&offer.description) {
+        offer.description = safe;
+    }
     if let Cow::Owned(_) = spec.name {
-        offer.description = neutralise(&offer.description).into_owned();
         offer.schema = harmless(offer.schema);
     }
     offer

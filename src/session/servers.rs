@@ -21,9 +21,11 @@ const MAX_TOLD: usize = 20;
 
 impl Actor {
     /// The facts of a call as they are now: what a server says of its tool may have changed since they were first read. Of a
-    /// tool that is gone, the worst is taken.
+    /// tool that is gone, the worst is taken. An agent is named by its id, whatever the model calls it.
     pub(super) fn now(&self, facts: &CallFacts) -> CallFacts {
-        now(&self.shared.tools, facts)
+        let mut facts = now(&self.shared.tools, facts);
+        self.name_agent(&mut facts);
+        facts
     }
 
     /// Takes note of what a server reports.

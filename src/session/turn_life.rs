@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use super::actor::{Actor, RunningTurn};
 use super::authorize::DenialCount;
 use super::change_mode::BOUND;
+use super::children::Begun;
 use super::encoder;
 use super::handle::Prompt;
 use super::record::title;
@@ -109,8 +110,14 @@ impl Actor {
             TurnMessage::InBand { found, reply } => self.in_band(found, reply).await,
             TurnMessage::Propose { call, proposal, reply } => self.propose(call, proposal, reply),
             TurnMessage::Outside { reply } => self.ready_outer(Some(reply)).await,
-            TurnMessage::Errand { call, errand, reply } => {
-                let _ = reply.send(self.begin_errand(call, errand).await);
+            TurnMessage::Errand { call, errand, cancel, reply } => {
+                let begun = if cancel.is_cancelled() {
+                    // A mode change or a cancel came after the leave.
+                    Begun::Refused("It was called off before it began.".into())
+                } else {
+                    self.begin_errand(call, errand).await
+                };
+                let _ = reply.send(begun);
             }
             TurnMessage::Ask { call, facts, preview, reply } => {
                 self.ask(call, facts, &preview, true, reply).await;
@@ -131,7 +138,7 @@ impl Actor {
             // What the turn began and was to go on after it ends with it; what earlier turns began goes on.
             let (turn, mut gate) = (self.session.turns, std::mem::take(&mut self.gate));
             self.hearing(gate.end_turn(turn, BOUND)).await;
-            self.gate = gate;
+            self.put_back(gate);
         }
         if let Some(id) = self.session.compacting.take() {
             self.record(SessionEvent::Compaction { id, stage: Compaction::Cancelled }, None).await;

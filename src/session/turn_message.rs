@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use super::children::Begun;
 use super::compact::{Summarised, Summary};
@@ -54,8 +55,8 @@ pub(super) enum TurnMessage {
     Propose { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
     /// Is the agent ready that answers here?
     Outside { reply: oneshot::Sender<Result<Ready, HarnessError>> },
-    /// Set about what the session itself carries out for a call.
-    Errand { call: ToolCallId, errand: Errand, reply: oneshot::Sender<Begun> },
+    /// Set about what the session itself carries out for a call, unless it is called off.
+    Errand { call: ToolCallId, errand: Errand, cancel: CancellationToken, reply: oneshot::Sender<Begun> },
     /// Ask the user whether this call may run.
     Ask {
         call: ToolCallId,
