@@ -64,6 +64,8 @@ pub struct Order {
     pub abilities: Abilities,
     /// Its own session that it is to load; none: it begins a new one.
     pub load: Option<String>,
+    /// Cancelled while it starts, it is ended, and has not started.
+    pub given_up: CancellationToken,
 }
 
 /// One that runs. Cheap to clone.

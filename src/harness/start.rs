@@ -35,8 +35,14 @@ pub async fn start(
     let (commands, said) =
         Talk::begin(order.name.clone(), speech, program.clone(), (client, session, order.abilities));
     let line = Line { commands, said, program, secrets };
-    let begun = tokio::time::timeout(BOUND, begin(&line, &order)).await;
-    match begun.unwrap_or(Err(HarnessError::Late("what it needs to begin", BOUND))) {
+    let begun = tokio::select! {
+        biased;
+        () = order.given_up.cancelled() => Err(HarnessError::NotStarted("it was stopped".into())),
+        begun = tokio::time::timeout(BOUND, begin(&line, &order)) => {
+            begun.unwrap_or(Err(HarnessError::Late("what it needs to begin", BOUND)))
+        }
+    };
+    match begun {
         Ok((its_session, can_load)) => {
             Ok(Harness(std::sync::Arc::new(Inner { line, its_session, can_load })))
         }

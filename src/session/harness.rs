@@ -17,8 +17,8 @@ use super::harness_relay::{HarnessRelay, OuterReport};
 use super::possible::{self, Need};
 use super::relay::Report;
 use crate::acp::{
-    AvailableCommand, McpServer, MessageId, SessionConfigOption, SessionUpdate, ToolCallId, ToolCallStatus,
-    ToolKind,
+    AvailableCommand, McpServer, MessageId, SessionConfigOption, SessionModeId, SessionUpdate, ToolCallId,
+    ToolCallStatus, ToolKind,
 };
 use crate::client::{self, Abilities};
 use crate::event::SessionEvent;
@@ -51,6 +51,10 @@ pub(super) struct Outer {
     starts: u64,
     /// Its own session, if it can take it up again.
     its: Option<String>,
+    /// It says that it takes its sessions up again, and did not when there was something in one: it is not believed again.
+    forgets: bool,
+    /// The mode of its own that was left for the hold, and that it is to have again without.
+    left: Option<SessionModeId>,
     /// It was prompted, and so there is something to lose.
     was_prompted: bool,
     /// It is started again when it is over.
@@ -185,6 +189,7 @@ impl Actor {
             servers: self.outer.servers.clone(),
             abilities,
             load: self.outer.its.clone(),
+            given_up: stop.clone(),
         };
         let (client, end) = client::channel();
         let to = self.children.reports.0.clone();
@@ -197,6 +202,7 @@ impl Actor {
             session: self.session.id.clone(),
             client,
             modes: definition.modes.clone(),
+            left: self.outer.left.clone(),
             permit,
             stop: stop.clone(),
             over: over.clone(),
@@ -222,13 +228,17 @@ impl Actor {
     pub(super) async fn kept_outer(&mut self, start: u64, kept: Kept) {
         let is_now = self.outer.running.as_ref().is_some_and(|running| running.start == start);
         match kept {
-            Kept::Started(Ok(harness), lost) if is_now => {
-                self.outer.its = harness.can_load().then(|| harness.its_session().to_owned());
+            Kept::Started(Ok(harness), lost, left) if is_now => {
+                self.outer.left = left;
+                let was_prompted = std::mem::take(&mut self.outer.was_prompted);
+                let has_taken_up = self.outer.its.is_some() && lost.is_none();
+                self.outer.forgets |= was_prompted && lost.is_some();
+                let can_load = harness.can_load() && !self.outer.forgets;
+                self.outer.its = can_load.then(|| harness.its_session().to_owned());
                 if let Some(running) = &mut self.outer.running {
                     running.harness = Some(harness);
                 }
-                let was_prompted = std::mem::take(&mut self.outer.was_prompted);
-                if was_prompted && (start > 1 && self.outer.its.is_none() || lost.is_some()) {
+                if was_prompted && !has_taken_up {
                     let why = lost.map(|why| format!(" ({why})")).unwrap_or_default();
                     let text = format!(
                         "The agent {} was started anew and knows nothing of what was said before{why}.\n\n",
@@ -240,22 +250,15 @@ impl Actor {
                 self.tell_ready();
             }
             // A mode has ended it meanwhile.
-            Kept::Started(Ok(_), _) => {}
-            Kept::Started(Err(error), _) => {
+            Kept::Started(Ok(_), ..) => {}
+            Kept::Started(Err(error), ..) => {
                 if is_now {
-                    self.outer.running = None;
-                    self.fail_outer(&error);
+                    self.go_on_without(&error).await;
                 }
             }
             Kept::Over(why) => {
                 if is_now {
-                    self.outer.running = None;
-                    if std::mem::take(&mut self.outer.starts_again) {
-                        let next = self.outer.waiting.pop();
-                        Box::pin(self.ready_outer(next)).await;
-                    } else {
-                        self.fail_outer(&HarnessError::Over(why));
-                    }
+                    self.go_on_without(&HarnessError::Over(why)).await;
                 }
                 for (_, id) in std::mem::take(&mut self.outer.asked) {
                     self.client.withdraw(id);
@@ -270,6 +273,19 @@ impl Actor {
                 }
                 self.restart_or_go_on().await;
             }
+        }
+    }
+
+    /// It is over: if a mode has ended it, the next is started for whoever waits; else they are told why.
+    async fn go_on_without(&mut self, error: &HarnessError) {
+        let was_stopped =
+            self.outer.running.take().is_some_and(|it| it.stopped.is_cancelled() || it.stop.is_cancelled());
+        let starts_again = std::mem::take(&mut self.outer.starts_again);
+        if starts_again || was_stopped && !self.outer.waiting.is_empty() {
+            let next = self.outer.waiting.pop();
+            Box::pin(self.ready_outer(next)).await;
+        } else {
+            self.fail_outer(error);
         }
     }
 

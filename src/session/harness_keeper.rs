@@ -14,8 +14,8 @@ use crate::roster::harness::HarnessModes;
 
 /// What is reported of it.
 pub(super) enum Kept {
-    /// It is ready, or cannot be.
-    Started(Result<Harness, HarnessError>, Option<String>),
+    /// It is ready, or cannot be; why what it knew is lost, if it is; and the mode of its own that was left for the hold.
+    Started(Result<Harness, HarnessError>, Option<String>, Option<SessionModeId>),
     /// It is over, and why.
     Over(String),
     /// The user was asked whether it may be started anew.
@@ -31,6 +31,8 @@ pub(super) struct Keeper {
     pub session: SessionId,
     pub client: Client,
     pub modes: HarnessModes,
+    /// The mode of its own that an earlier start left for the hold.
+    pub left: Option<SessionModeId>,
     pub permit: Permit,
     pub stop: CancellationToken,
     pub over: CancellationToken,
@@ -41,34 +43,39 @@ pub(super) struct Keeper {
 impl Keeper {
     /// Starts it, reports it, and ends it when it has to.
     pub async fn keep(self, relay: tokio::task::JoinHandle<()>) {
-        let Self { mut order, shell, session, client, modes, permit, stop, over: _, to, start } = self;
+        let Self { order, shell, session, client, modes, left, permit, stop, over: _, to, start } = self;
         // The session may be over.
         let tell = |kept| drop(to.send(Report::Kept { start, kept }));
-        let is_held = order.held;
-        let mut lost = None;
-        let mut started = Harness::start(order.clone(), &shell, session.clone(), client.clone()).await;
-        let is_wanted = || !permit.cancel.is_cancelled() && !stop.is_cancelled();
-        if let (true, Err(error), true) = (order.load.take().is_some(), &started, is_wanted()) {
-            lost = Some(error.to_string());
-            started = Harness::start(order, &shell, session, client.clone()).await;
-        }
-        // The relay ends when nobody can say anything any more.
-        drop(client);
+        let (is_held, ended) = (order.held, permit.cancel.clone());
+        // The relay ends when nobody can say anything any more: neither this nor the one that is started.
+        let mut starting = std::pin::pin!(begin(order, shell, session, client));
+        let (started, lost) = tokio::select! {
+            begun = &mut starting => begun,
+            () = ended.cancelled() => {
+                stop.cancel();
+                starting.await
+            }
+        };
         let harness = match started {
             Ok(harness) => harness,
             Err(error) => {
                 drop(permit);
-                tell(Kept::Started(Err(error), lost));
+                tell(Kept::Started(Err(error), lost, None));
                 return;
             }
         };
-        if is_wanted() {
-            set_its_mode(&harness, &modes, is_held).await;
-            tell(Kept::Started(Ok(harness.clone()), lost));
+        let fitted = tokio::select! {
+            biased;
+            () = ended.cancelled() => None,
+            () = stop.cancelled() => None,
+            left = set_its_mode(&harness, &modes, is_held, left) => Some(left),
+        };
+        if let Some(left) = fitted {
+            tell(Kept::Started(Ok(harness.clone()), lost, left));
         }
         let (confirmed, why) = tokio::select! {
             biased;
-            () = permit.cancel.cancelled() => (harness.end().await, "it was stopped".to_owned()),
+            () = ended.cancelled() => (harness.end().await, "it was stopped".to_owned()),
             () = stop.cancelled() => (harness.let_end().await, "it was closed".to_owned()),
             why = harness.over() => (true, why),
         };
@@ -85,18 +92,42 @@ impl Keeper {
     }
 }
 
-/// Sets its own mode to the one that fits.
-async fn set_its_mode(harness: &Harness, modes: &HarnessModes, is_held: bool) {
-    let Some(offered) = harness.modes() else { return };
-    let wanted = if is_held {
-        modes.read_only_of(&offered)
-    } else {
-        modes.full.as_ref().map(|id| SessionModeId::new(id.as_str()))
-    };
-    if let Some(id) = wanted.filter(|id| *id != offered.current_mode_id)
-        && let Err(error) = harness.set_mode(&id.0).await
-    {
-        // It is held all the same, or may do everything.
-        tracing::warn!(%error, mode = %id, "its own mode was not set");
+/// Starts it; anew, if it does not take up its session, and then with the reason.
+async fn begin(
+    mut order: Order,
+    shell: Shell,
+    session: SessionId,
+    client: Client,
+) -> (Result<Harness, HarnessError>, Option<String>) {
+    match Harness::start(order.clone(), &shell, session.clone(), client.clone()).await {
+        Err(error) if order.load.take().is_some() && !order.given_up.is_cancelled() => {
+            (Harness::start(order, &shell, session, client).await, Some(error.to_string()))
+        }
+        started => (started, None),
     }
+}
+
+/// Sets its own mode to the one that fits. Returns the one that is left for as long as it is held: one that takes up its session
+/// is still in the mode that was set then.
+async fn set_its_mode(
+    harness: &Harness,
+    modes: &HarnessModes,
+    is_held: bool,
+    left: Option<SessionModeId>,
+) -> Option<SessionModeId> {
+    let offered = harness.modes()?;
+    let full = || modes.full.as_deref().map(SessionModeId::new).or_else(|| left.clone());
+    let wanted = if is_held { modes.read_only_of(&offered) } else { full() };
+    let is_changed = match wanted.filter(|id| *id != offered.current_mode_id) {
+        Some(id) => match harness.set_mode(&id.0).await {
+            Ok(()) => true,
+            Err(error) => {
+                // It is held all the same, or may do everything.
+                tracing::warn!(%error, mode = %id, "its own mode was not set");
+                false
+            }
+        },
+        None => false,
+    };
+    left.or_else(|| is_changed.then_some(offered.current_mode_id)).filter(|_| is_held)
 }

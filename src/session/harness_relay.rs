@@ -1,15 +1,18 @@
 //! What somebody else's agent shows and asks where it answers for this session: put into this session's own events, in order.
 //!
-//! Its calls keep their ids, behind a number from its second start on, so that no two are the same. Its modes and options are
-//! not passed on as they are: the session shows them together with its own.
+//! Its calls keep their ids, behind a number from its second start on, so that no two are the same. Each is announced once,
+//! also one of which it says first how it went, or for which it asks leave first: what is decided here the client is not asked,
+//! and would not know of it. Its modes and options are not passed on as they are: the session shows them together with its own.
+
+use std::collections::HashSet;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::relay::{Report, below};
 use crate::acp::{
-    AvailableCommand, ContentBlock, ContentChunk, MessageId, SessionUpdate, ToolCallId, ToolCallStatus,
-    ToolCallUpdate, ToolCallUpdateFields, Update,
+    AvailableCommand, ContentBlock, ContentChunk, MessageId, SessionUpdate, ToolCall, ToolCallId,
+    ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, Update,
 };
 use crate::client::{Client, ClientEnd, ClientRequest, Outgoing};
 use crate::event::SessionEvent;
@@ -71,30 +74,76 @@ impl Voices {
     }
 }
 
+/// What was shown of it so far.
+struct Shown {
+    voices: Voices,
+    /// Calls that were announced.
+    known: HashSet<ToolCallId>,
+    /// Those of them that are not over.
+    open: Vec<ToolCallId>,
+}
+
+impl Shown {
+    /// A call, announced if it is new.
+    fn call(&mut self, call: ToolCall) -> SessionUpdate {
+        self.voices.now = Voice::Other;
+        if !self.known.insert(call.tool_call_id.clone()) {
+            return self.update(call.into());
+        }
+        if !is_end(call.status) {
+            self.open.push(call.tool_call_id.clone());
+        }
+        SessionUpdate::ToolCall(call)
+    }
+
+    /// What became of a call, which is announced with it if it is new.
+    fn update(&mut self, update: ToolCallUpdate) -> SessionUpdate {
+        if !self.known.contains(&update.tool_call_id) {
+            return self.call(announced(update));
+        }
+        if update.fields.status.is_some_and(is_end) {
+            self.open.retain(|id| *id != update.tool_call_id);
+        }
+        SessionUpdate::ToolCallUpdate(update)
+    }
+}
+
+fn is_end(status: ToolCallStatus) -> bool {
+    matches!(status, ToolCallStatus::Completed | ToolCallStatus::Failed)
+}
+
+fn announced(update: ToolCallUpdate) -> ToolCall {
+    let mut call = ToolCall::new(update.tool_call_id.clone(), update.tool_call_id.0.to_string());
+    call.update(update.fields);
+    call.meta(update.meta)
+}
+
 impl HarnessRelay {
     /// Passes everything on until there is nothing any more.
     pub async fn run(mut self, mut end: ClientEnd) {
-        let mut voices = Voices { start: self.start, now: Voice::Other, its: None, count: 0 };
-        let mut open = Vec::new();
+        let voices = Voices { start: self.start, now: Voice::Other, its: None, count: 0 };
+        let mut shown = Shown { voices, known: HashSet::new(), open: Vec::new() };
         loop {
             let message = tokio::select! {
                 // What was said first goes first: a fence is for when there is nothing more.
                 biased;
                 message = end.recv() => message,
                 Some(fence) = self.fences.recv() => {
-                    voices.now = Voice::Other;
+                    shown.voices.now = Voice::Other;
                     drop(fence);
                     continue;
                 }
             };
             let passed = match message {
                 Some(Outgoing::Update(notification, room)) => {
-                    let passed = self.update(notification.update, &mut voices, &mut open).await;
+                    let passed = self.update(notification.update, &mut shown).await;
                     drop(room);
                     passed
                 }
                 Some(Outgoing::Request { id, request, reply }) => {
-                    self.pass(OuterReport::Asks { number: id, request: self.renamed(request), reply }, None)
+                    let request = self.renamed(request);
+                    self.announce(&request, &mut shown).await;
+                    self.pass(OuterReport::Asks { number: id, request, reply }, None)
                 }
                 Some(Outgoing::Withdraw(number)) => self.pass(OuterReport::Withdraw { number }, None),
                 // Nobody calls it by a connection.
@@ -105,7 +154,7 @@ impl HarnessRelay {
                 break;
             }
         }
-        for id in open {
+        for id in shown.open {
             let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Failed);
             let update = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields));
             // The session may be over.
@@ -137,7 +186,18 @@ impl HarnessRelay {
         request
     }
 
-    async fn update(&self, update: Update, voices: &mut Voices, open: &mut Vec<ToolCallId>) -> bool {
+    /// Announces the call for which leave is asked, if it is new.
+    async fn announce(&self, request: &ClientRequest, shown: &mut Shown) {
+        if let ClientRequest::RequestPermission(request) = request
+            && !shown.known.contains(&request.tool_call.tool_call_id)
+        {
+            let update = Box::new(shown.update(request.tool_call.clone()));
+            // Whether anybody is there to take it is learnt with the request.
+            self.pass(OuterReport::Event(SessionEvent::Relayed { update }), self.room().await);
+        }
+    }
+
+    async fn update(&self, update: Update, shown: &mut Shown) -> bool {
         let Update::Schema(update) = update else {
             return self.pass(OuterReport::Options, None);
         };
@@ -145,7 +205,7 @@ impl HarnessRelay {
         let report = match *update {
             SessionUpdate::AgentMessageChunk(chunk) => match text_of(&chunk) {
                 Some(text) => {
-                    let message_id = voices.id(Voice::Text, chunk.message_id.as_ref());
+                    let message_id = shown.voices.id(Voice::Text, chunk.message_id.as_ref());
                     OuterReport::Event(SessionEvent::AgentText { message_id, text, shown: None })
                 }
                 // A picture, say.
@@ -153,25 +213,23 @@ impl HarnessRelay {
             },
             SessionUpdate::AgentThoughtChunk(chunk) => {
                 let Some(text) = text_of(&chunk) else { return true };
-                let message_id = voices.id(Voice::Thought, chunk.message_id.as_ref());
+                let message_id = shown.voices.id(Voice::Thought, chunk.message_id.as_ref());
                 OuterReport::Event(SessionEvent::AgentThought { message_id, text })
             }
             SessionUpdate::ToolCall(mut call) => {
-                voices.now = Voice::Other;
                 call.tool_call_id = self.id(&call.tool_call_id);
-                if !matches!(call.status, ToolCallStatus::Completed | ToolCallStatus::Failed) {
-                    open.push(call.tool_call_id.clone());
-                }
-                relayed(SessionUpdate::ToolCall(call))
+                relayed(shown.call(call))
             }
             SessionUpdate::ToolCallUpdate(mut update) => {
                 update.tool_call_id = self.id(&update.tool_call_id);
-                if matches!(update.fields.status, Some(ToolCallStatus::Completed | ToolCallStatus::Failed)) {
-                    open.retain(|id| *id != update.tool_call_id);
+                match shown.update(update) {
+                    SessionUpdate::ToolCallUpdate(update)
+                        if update.fields.status.is_none() && update.fields.title.is_none() =>
+                    {
+                        OuterReport::Moment(Box::new(SessionUpdate::ToolCallUpdate(update)))
+                    }
+                    lasting => relayed(lasting),
                 }
-                let lasts = update.fields.status.is_some() || update.fields.title.is_some();
-                let update = SessionUpdate::ToolCallUpdate(update);
-                if lasts { relayed(update) } else { OuterReport::Moment(Box::new(update)) }
             }
             SessionUpdate::Plan(plan) => OuterReport::Event(SessionEvent::Plan { entries: plan.entries }),
             SessionUpdate::UsageUpdate(usage) => {

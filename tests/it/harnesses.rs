@@ -51,6 +51,7 @@ impl Place {
             servers: Vec::new(),
             abilities: Abilities { answers: true, reads: true, ..Abilities::default() },
             load: None,
+            given_up: CancellationToken::new(),
         }
     }
 

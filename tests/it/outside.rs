@@ -233,6 +233,24 @@ async fn tightening_ends_it_first_and_the_next_prompt_holds_it() {
     }
 }
 
+/// One that has not begun is ended by a tighter mode, too, and who waits for it gets the next, which is held.
+#[tokio::test]
+async fn tightening_ends_one_that_is_starting() {
+    let mut guest = Guest::new("code", "slow").await;
+    let path = guest.path("b");
+    let running = guest.h.prompt(&guest.session.clone(), &format!("write {}", path.display())).await;
+    let set = json!({ "sessionId": guest.session, "modeId": "plan" });
+    let set = guest.h.request("session/set_mode", set).await;
+    let mut messages = guest.until(set, None).await;
+    let effect = &messages.last().unwrap()["result"]["_meta"]["modegate/effect"];
+    assert_eq!((&effect["ended"], &effect["unconfirmed"]), (&json!(["agent"]), &json!([])), "{effect}");
+    assert_eq!(processes_of("slow"), 0, "nothing of it is left");
+    messages.extend(guest.until(running, None).await);
+    assert!(said(&messages).contains("Permission denied"), "{messages:?}");
+    assert!(!path.exists());
+    guest.end().await;
+}
+
 /// Loosening loses what one knows that cannot load: so it is asked first, and no answer but yes is one.
 #[tokio::test]
 async fn loosening_asks_before_anything_is_lost() {
@@ -331,6 +349,67 @@ async fn its_own_mode_fits() {
         };
         let its = options.as_array().unwrap().iter().find(|option| option["id"] == "agent_mode").unwrap();
         assert_eq!(its["currentValue"], expected);
+        guest.end().await;
+    }
+}
+
+/// One that takes up its session is still in the mode that was set for the hold: without the hold it has its own again.
+#[tokio::test]
+async fn its_own_mode_is_its_own_again_once_it_is_not_held() {
+    let mut guest = Guest::new("plan", "keeps").await;
+    for (mode, expected) in [("plan", "plan"), ("code", "auto"), ("plan", "plan"), ("ask", "auto")] {
+        guest.mode(mode).await;
+        let messages = guest.prompt("say 1", None).await;
+        assert_eq!(its_mode(&messages).unwrap(), expected, "{mode}");
+    }
+    guest.end().await;
+}
+
+/// The mode of its own that was shown last.
+fn its_mode(messages: &[Value]) -> Option<&Value> {
+    let options =
+        messages.iter().rev().find_map(|message| message["params"]["update"]["configOptions"].as_array());
+    options?.iter().find(|option| option["id"] == "agent_mode").map(|option| &option["currentValue"])
+}
+
+/// One that says that it takes up its sessions and does not is not believed twice: then it is asked first.
+#[tokio::test]
+async fn one_that_does_not_take_up_its_session_is_asked_about_from_then_on() {
+    let mut guest = Guest::new("plan", "forgets").await;
+    for (mode, is_asked, is_lost) in
+        [("plan", false, false), ("code", false, true), ("plan", false, true), ("code", true, false)]
+    {
+        guest.mode(mode).await;
+        let messages = guest.prompt("say 1", Some("restart")).await;
+        let asked = messages.iter().any(|message| message["method"] == "session/request_permission");
+        let lost = said(&messages).contains("knows nothing of what was said before");
+        assert_eq!((asked, lost), (is_asked, is_lost), "{mode}: {messages:?}");
+    }
+    guest.end().await;
+}
+
+/// Every call is announced once, before anything else is said of it, in whatever order the agent says it; also one for which
+/// it asks leave, and the client is not asked.
+#[tokio::test]
+async fn every_call_is_announced_first_and_once() {
+    for (mode, prompt, expected) in [
+        ("code", "calls", &["tool_call c2", "tool_call_update Read"][..]),
+        ("code", "permission", &["tool_call Write"]),
+        ("ask", "permission", &["tool_call Write"]),
+        ("plan", "permission", &["tool_call Write", "tool_call_update "]),
+    ] {
+        let mut guest = Guest::new(mode, "plain").await;
+        let messages = guest.prompt(prompt, Some("yes")).await;
+        let calls: Vec<_> = messages
+            .iter()
+            .map(|message| &message["params"]["update"])
+            .filter(|update| update["toolCallId"].is_string())
+            .map(|update| {
+                let kind = update["sessionUpdate"].as_str().unwrap();
+                format!("{kind} {}", update["title"].as_str().unwrap_or_default())
+            })
+            .collect();
+        assert_eq!(calls, expected, "{mode} {prompt}");
         guest.end().await;
     }
 }

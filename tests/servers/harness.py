@@ -28,6 +28,11 @@ def outcome(id):
 permission = {"toolCall": {"toolCallId": "c1", "title": "Write"}, "options": [{"optionId": "yes", "name": "Yes", "kind": "allow_once"}]}
 modes = {"currentModeId": "auto", "availableModes": [{"id": "auto", "name": "Auto"}, {"id": "plan", "name": "Plan"}]}
 def option(value): return [{"id": "how", "name": "How", "category": "mode", "type": "select", "currentValue": value, "options": [{"value": "auto", "name": "Auto"}, {"value": "plan", "name": "Plan"}]}]
+# Where one that keeps its mode has it.
+def kept(): return os.path.expanduser("~/.peer/mode")
+def modes_now():
+    current = open(kept()).read() if how == "keeps" and os.path.exists(kept()) else "auto"
+    return {**modes, "currentModeId": current}
 def prompt(id, words):
     what, rest = (words.split(" ", 1) + [""])[:2]
     if what == "say":
@@ -85,6 +90,9 @@ def prompt(id, words):
             with open(rest, "w") as f: f.write("x")
             chunk("written")
         except OSError as error: chunk(error.strerror)
+    elif what == "calls":
+        update({"sessionUpdate": "tool_call_update", "toolCallId": "c2", "kind": "read", "status": "in_progress"})
+        update({"sessionUpdate": "tool_call", "toolCallId": "c2", "title": "Read", "kind": "read", "status": "completed"})
     elif what == "moves":
         update({"sessionUpdate": "current_mode_update", "currentModeId": "plan"})
     answer(id, {"stopReason": "end_turn"})
@@ -94,6 +102,11 @@ while True:
     m = read()
     method, id, params = m.get("method"), m.get("id"), m.get("params", {})
     if method == "initialize":
+        # Not held, it never begins.
+        if how == "slow":
+            try: open("slow.txt", "w").close()
+            except OSError: pass
+            else: time.sleep(100)
         answer(id, {"protocolVersion": 2 if how == "version" else 1, "agentCapabilities": {"loadSession": how != "plain"}, "seen": params})
     elif method == "session/new":
         if how == "auth": fail(id, -32000, "Authentication required")
@@ -103,10 +116,14 @@ while True:
             if how == "early": chunk("late")
     elif method == "session/load":
         for i in range(1000): chunk("old", params["sessionId"])
-        if params["sessionId"] == "its-1": answer(id, None if how == "older" else {"modes": modes})
+        if how == "forgets": fail(id, -32603, "no such file")
+        elif params["sessionId"] == "its-1": answer(id, None if how == "older" else {"modes": modes_now()})
         else: fail(id, -32002, "no such session")
     elif method == "session/set_mode":
-        if params["modeId"] == "plan": answer(id, {})
+        if how == "keeps":
+            with open(kept(), "w") as f: f.write(params["modeId"])
+            answer(id, {})
+        elif params["modeId"] == "plan": answer(id, {})
         else: fail(id, -32602, "not now")
     elif method == "session/set_config_option": answer(id, {"configOptions": option(params["value"])})
     elif method == "session/prompt": prompt(id, params["prompt"][0]["text"])
