@@ -118,6 +118,7 @@ pub(super) async fn run(
         actor.release().await;
         return;
     }
+    actor.outer.was_prompted = actor.session.turns > 0;
     loop {
         tokio::select! {
             // Commands first: a cancel or a mode change comes before what a turn wants meanwhile.

@@ -55,8 +55,8 @@ pub(super) struct Outer {
     forgets: bool,
     /// The mode of its own that was left for the hold, and that it is to have again without.
     left: Option<SessionModeId>,
-    /// It was prompted, and so there is something to lose.
-    was_prompted: bool,
+    /// It was prompted, and so there is something to lose; also where its session was opened again.
+    pub was_prompted: bool,
     /// It is started again when it is over.
     starts_again: bool,
     /// The user said that it is to stay held although the mode does not want it.

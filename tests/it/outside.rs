@@ -388,6 +388,23 @@ async fn one_that_does_not_take_up_its_session_is_asked_about_from_then_on() {
     guest.end().await;
 }
 
+/// A session that is opened again has an agent that was not there before: that is said, once.
+#[tokio::test]
+async fn a_session_that_is_opened_again_says_what_its_agent_does_not_know() {
+    let mut guest = Guest::new("plan", "loads").await;
+    let lost = |messages: &[Value]| said(messages).matches("knows nothing of what was said before").count();
+    assert_eq!(lost(&guest.prompt("say 1", None).await), 0, "the control");
+    let close = guest.h.request("session/close", json!({ "sessionId": guest.session })).await;
+    guest.until(close, None).await;
+    let load = json!({ "sessionId": guest.session, "cwd": guest.h.cwd(), "mcpServers": [] });
+    let load = guest.h.request("session/load", load).await;
+    let mut messages = guest.until(load, None).await;
+    messages.extend(guest.prompt("say 1", None).await);
+    messages.extend(guest.prompt("say 1", None).await);
+    assert_eq!(lost(&messages), 1, "{messages:?}");
+    guest.end().await;
+}
+
 /// Every call is announced once, before anything else is said of it, in whatever order the agent says it; also one for which
 /// it asks leave, and the client is not asked.
 #[tokio::test]
