@@ -44,6 +44,7 @@ type Waiting = oneshot::Sender<Result<Ready, HarnessError>>;
 
 /// Somebody else's agent, as this session has it.
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Outer {
     running: Option<Running>,
     waiting: Vec<Waiting>,
