@@ -16,6 +16,12 @@ const KNOWN: [(&str, &[&str], Option<&str>); 3] = [
     ("codex", &["~/.codex"], Some("full-access")),
 ];
 
+/// Programs that run others, which they are told.
+const RUNNERS: [&str; 9] = ["node", "npx", "npm", "bun", "bunx", "deno", "pnpm", "yarn", "uvx"];
+
+/// How they are told to.
+const RUN: [&str; 4] = ["dlx", "exec", "run", "x"];
+
 /// What is said of the agent.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -38,7 +44,7 @@ impl Arguments {
     /// The agent, with an id by which the record has it.
     pub fn agent(self, environment: &Environment) -> (String, HarnessDefinition) {
         let Self { state_dir, read_only_mode, full_mode, command } = self;
-        let known = KNOWN.iter().find(|(name, ..)| command.iter().any(|word| names(word, name)));
+        let known = agent_of(&command).and_then(|word| KNOWN.iter().find(|(name, ..)| names(word, name)));
         let mut words = command.iter().cloned();
         let program = words.next().unwrap_or_default();
         let state_dirs = match known {
@@ -59,6 +65,15 @@ impl Arguments {
         };
         (id, definition)
     }
+}
+
+/// The word of a command that says which agent it is: the program, or what a runner of programs is to run. What an agent is told
+/// says nothing: it may name a model.
+fn agent_of(command: &[String]) -> Option<&str> {
+    let (program, told) = command.split_first()?;
+    let program = Path::new(program).file_name()?.to_str()?;
+    let is_said = |word: &&String| !word.starts_with('-') && !RUN.contains(&word.as_str());
+    if RUNNERS.contains(&program) { told.iter().find(is_said).map(String::as_str) } else { Some(program) }
 }
 
 /// Whether a word of a command is a program, or a path to a part of one, that begins with a name.
@@ -102,6 +117,9 @@ mod tests {
         for (command, state, id, expected) in [
             (&["gemini", "--acp"][..], &[][..], "gemini", "~/.gemini"),
             (&["node", "/opt/gemini/bundle/gemini.js"], &[], "gemini", "~/.gemini"),
+            (&["npx", "-y", "@google/gemini-cli", "--acp"], &[], "gemini", "~/.gemini"),
+            (&["/home/codex/other", "--model", "gemini-3"], &[], "other", ""),
+            (&["npx", "other", "gemini"], &[], "npx", ""),
             (&["/x/codex-acp"], &["/state"], "codex", "/state"),
             (&["/usr/bin/My Agent"], &[], "my-agent", ""),
             (&["./7"], &[], "wrapped", ""),
