@@ -83,14 +83,17 @@ impl Environment {
             unsafe { std::env::remove_var(name) };
         }
         let urls = PROVIDERS.iter().map(|provider| provider.url_variable);
-        let (user, for_reading) = (user(), for_reading());
+        let (config_folder, data_folder) = folders
+            .map(|folders| (folders.config_dir().join("modegate"), folders.data_dir().join("modegate")))
+            .unzip();
+        let own = config_folder.iter().chain(&data_folder).cloned().collect();
         Self {
-            user,
-            for_reading,
+            user: User { own, ..user() },
+            for_reading: for_reading(),
             model: read("MODEGATE_MODEL"),
             log_level: read("MODEGATE_LOG"),
-            config_folder: folders.as_ref().map(|folders| folders.config_dir().join("modegate")),
-            data_folder: folders.as_ref().map(|folders| folders.data_dir().join("modegate")),
+            config_folder,
+            data_folder,
             keys,
             urls: urls.filter_map(|name| Some((name, read(name)?))).collect(),
         }

@@ -211,6 +211,8 @@ pub struct User {
     pub read: Vec<PathBuf>,
     /// What the user lets commands write besides.
     pub write: Vec<PathBuf>,
+    /// Where Modegate's own settings and record are.
+    pub own: Vec<PathBuf>,
 }
 
 /// What a read-only command may read, for sessions in these folders, and `besides`. None where a session's folder is too wide: the root of

@@ -10,7 +10,7 @@ use super::places::User;
 ///
 /// # Errors
 /// One sentence: a folder that is not absolute, cannot be made, has the home folder in it, or shares files with the session's
-/// folders `roots`, which are not to be written.
+/// folders `roots` or with Modegate's own, which are not to be written.
 pub fn folders(user: &User, roots: &[PathBuf], named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let named: Vec<PathBuf> = named.iter().map(|path| at_home(user, path)).collect::<Result<_, _>>()?;
     // Not by what a link inside of another one leads to, which the agent could change.
@@ -42,8 +42,13 @@ fn check(user: &User, roots: &[PathBuf], path: &Path, folder: &Path) -> Result<(
     if folder.parent().is_none() || home.is_some_and(|home| home.starts_with(folder)) {
         return Err(format!("its state folder {said} has the whole home folder in it"));
     }
-    if roots.iter().map(|root| real(root)).any(|root| root.starts_with(folder) || folder.starts_with(&root)) {
+    let shares = |root: PathBuf| root.starts_with(folder) || folder.starts_with(&root);
+    if roots.iter().map(|root| real(root)).any(shares) {
         return Err(format!("its state folder {said} shares files with the session's folder"));
+    }
+    // What modes say, and what is on the record of them, is not for it to write.
+    if user.own.iter().map(|own| real(own)).any(shares) {
+        return Err(format!("its state folder {said} shares files with Modegate's own settings or record"));
     }
     Ok(())
 }
@@ -98,7 +103,8 @@ mod tests {
         let (home, work) = (dir.join("home"), dir.join("home/work"));
         std::fs::create_dir_all(&work).unwrap();
         std::os::unix::fs::symlink(&work, home.join("link")).unwrap();
-        let user = User { home: Some(home.clone()), ..User::default() };
+        let own = vec![home.join(".config/modegate")];
+        let user = User { home: Some(home.clone()), own, ..User::default() };
         let folders = |named: &[&str]| {
             let named: Vec<PathBuf> = named.iter().map(PathBuf::from).collect();
             folders(&user, std::slice::from_ref(&work), &named)
@@ -106,7 +112,19 @@ mod tests {
         assert_eq!(folders(&["~/.agent", "~/.agent/inner", "~/.agent/"]), Ok(vec![home.join(".agent")]));
         assert!(home.join(".agent").is_dir() && !home.join(".agent/inner").exists());
         let (roots, work) = (work.clone(), work.to_str().unwrap().to_owned());
-        for wrong in ["~", "~/", "/", "x", "~/../x", "~/work", "~/work/x", "~/link", &work] {
+        for wrong in [
+            "~",
+            "~/",
+            "/",
+            "x",
+            "~/../x",
+            "~/work",
+            "~/work/x",
+            "~/link",
+            "~/.config",
+            "~/.config/modegate/x",
+            &work,
+        ] {
             assert!(folders(&[wrong]).is_err(), "{wrong}");
             assert!(fault(&user, std::slice::from_ref(&roots), &[wrong.into()]).is_some(), "{wrong}");
         }
