@@ -5,7 +5,7 @@
 
 use super::user_command::UserCommand;
 use crate::acp::{AvailableCommand, AvailableCommandInput, ContentBlock, UnstructuredCommandInput};
-use crate::mode::{Mode, Modes};
+use crate::mode::{Mode, Modes, canonical};
 
 /// The names of Modegate's own commands, besides those of the modes.
 const OWN: [&str; 6] = ["mode", "permissions", "mcp", "compact", "undo", "help"];
@@ -64,7 +64,14 @@ pub fn available(modes: &Modes, own: &[UserCommand]) -> Vec<AvailableCommand> {
 }
 
 /// Reads a prompt; `None` if it is for the model as it stands.
-pub fn parse(content: &[ContentBlock], modes: &Modes, own: &[UserCommand]) -> Option<Command> {
+///
+/// `impossible` are modes that there are, and that are not possible here: a command for one is no prompt.
+pub fn parse(
+    content: &[ContentBlock],
+    modes: &Modes,
+    impossible: &[String],
+    own: &[UserCommand],
+) -> Option<Command> {
     let Some(ContentBlock::Text(text)) = content.first() else { return None };
     let text = text.text.trim();
     let (name, rest) = text.strip_prefix('/')?.split_once(char::is_whitespace).unwrap_or((&text[1..], ""));
@@ -79,7 +86,7 @@ pub fn parse(content: &[ContentBlock], modes: &Modes, own: &[UserCommand]) -> Op
         "mode" if rest.is_empty() => Some(Command::SayMode),
         "mode" => Some(Command::SetMode { mode: rest, rest: String::new() }),
         // What stands behind a mode may be a command that the user wrote.
-        name if modes.resolve(name).is_ok() => {
+        name if modes.resolve(name).is_ok() || impossible.contains(&canonical(name)) => {
             let rest = written(&rest, own).unwrap_or(rest);
             Some(Command::SetMode { mode: name.to_owned(), rest })
         }
@@ -127,7 +134,11 @@ mod tests {
 
     fn check(text: &str, expected: impl Into<Option<Command>>) {
         let own = UserCommand::parse("review", "Review $ARGUMENTS.").unwrap();
-        assert_eq!(parse(&[text.into()], &Modes::built_in(), &[own]), expected.into(), "{text}");
+        assert_eq!(
+            parse(&[text.into()], &Modes::built_in(), &["gone".into()], &[own]),
+            expected.into(),
+            "{text}"
+        );
     }
 
     #[test]
@@ -137,6 +148,7 @@ mod tests {
         check("/Plan", set("Plan", ""));
         check("/architect x", set("architect", "x"));
         check(" /code  do it\nnow ", set("code", "do it\nnow"));
+        check("/Gone x", set("Gone", "x"));
         check("/mode", Some(Command::SayMode));
         check("/mode plan", set("plan", ""));
         check("/help", Some(Command::Help));

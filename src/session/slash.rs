@@ -108,7 +108,7 @@ impl Actor {
     fn command_of(&self, prompt: &Prompt) -> Option<Command> {
         let Shared { modes, commands, .. } = &self.shared;
         let is_users = self.session.lineage.parent.is_none();
-        is_users.then(|| command::parse(&prompt.content, modes, commands)).flatten()
+        is_users.then(|| command::parse(&prompt.content, modes, impossible, commands)).flatten()
     }
 
     /// Whether a command is for somebody else's agent that answers here: what it is about is the agent's.
