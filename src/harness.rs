@@ -3,6 +3,7 @@
 //! A [`Harness`] is a handle on one that runs and has one session. What it says goes to a [`Client`], in the order in which it
 //! said it; it decides nothing about what it is told or asked. With the last handle it is ended in its own way.
 
+use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::process::secrets::Secrets;
 use crate::process::shell::Shell;
 use crate::roster::harness::HarnessDefinition;
 use command::{Command, Means, Reply};
-pub use error::HarnessError;
+pub use error::{HarnessError, NotBegun};
 use said::Said;
 
 mod asked;
@@ -64,8 +65,6 @@ pub struct Order {
     pub abilities: Abilities,
     /// Its own session that it is to load; none: it begins a new one.
     pub load: Option<String>,
-    /// Cancelled while it starts, it is ended, and has not started.
-    pub given_up: CancellationToken,
 }
 
 /// One that runs. Cheap to clone.
@@ -90,17 +89,18 @@ struct Line {
 
 impl Harness {
     /// Starts one, and has it begin, or load, its session. Everything that it sends then goes to `client` as said of `session`;
-    /// what it says while it loads is dropped. Given up, it is ended.
+    /// what it says while it loads is dropped. Once `unwanted` is over it is ended, however far it has come.
     ///
     /// # Errors
-    /// It cannot be started or held, does not speak the protocol, refuses, or takes longer than 30 s.
+    /// It cannot be started or held, does not speak the protocol, refuses, takes longer than 30 s, or is not wanted any more.
     pub async fn start(
         order: Order,
         shell: &Shell,
         session: SessionId,
         client: Client,
-    ) -> Result<Self, HarnessError> {
-        start::start(order, shell, session, client).await
+        unwanted: impl Future<Output = ()>,
+    ) -> Result<Self, NotBegun> {
+        start::start(order, shell, (session, client), unwanted).await
     }
 
     /// Whether it can take up its sessions of old.

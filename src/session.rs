@@ -59,6 +59,7 @@ mod harness_keeper;
 pub mod harness_options;
 mod harness_relay;
 mod harness_restart;
+mod harness_shown;
 mod harness_turn;
 pub mod history;
 pub mod lineage;

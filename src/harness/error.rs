@@ -48,6 +48,21 @@ pub enum HarnessError {
     Over(String),
 }
 
+/// Why one has not begun.
+#[derive(Debug)]
+pub struct NotBegun {
+    /// What was the matter.
+    pub error: HarnessError,
+    /// Nothing of it is left, for certain.
+    pub is_gone: bool,
+}
+
+impl From<NotBegun> for HarnessError {
+    fn from(NotBegun { error, .. }: NotBegun) -> Self {
+        error
+    }
+}
+
 #[derive(Deserialize)]
 struct Said {
     #[serde(default)]

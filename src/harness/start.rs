@@ -1,10 +1,11 @@
 //! Starting a harness: its process, held or not; what both sides can do; its session, new or of old.
 
+use std::future::Future;
 use std::time::Duration;
 
 use super::command::Means;
 use super::talk::Talk;
-use super::{Harness, HarnessError, Inner, Line, Order};
+use super::{Harness, HarnessError, Inner, Line, NotBegun, Order};
 use crate::acp::{
     AgentCapabilities, ClientCapabilities, ElicitationCapabilities, ElicitationFormCapabilities,
     ElicitationUrlCapabilities, FileSystemCapabilities, Implementation, InitializeRequest,
@@ -24,12 +25,13 @@ const BOUND: Duration = Duration::from_secs(30);
 pub async fn start(
     order: Order,
     shell: &Shell,
-    session: SessionId,
-    client: Client,
-) -> Result<Harness, HarnessError> {
-    let mut process = process(&order, shell).await.map_err(HarnessError::NotStarted)?;
-    let speech =
-        process.take_speech().ok_or_else(|| HarnessError::NotStarted("it cannot be spoken to".into()))?;
+    (session, client): (SessionId, Client),
+    unwanted: impl Future<Output = ()>,
+) -> Result<Harness, NotBegun> {
+    let not_started = |text| NotBegun { error: HarnessError::NotStarted(text), is_gone: true };
+    let mut process = process(&order, shell).await.map_err(not_started)?;
+    // It was started to be spoken to.
+    let speech = process.take_speech().ok_or_else(|| not_started("it cannot be spoken to".into()))?;
     let secrets = Secrets::new(order.definition.env.values());
     let program = Program::keep(&order.name, process, secrets.clone());
     let (commands, said) =
@@ -37,7 +39,7 @@ pub async fn start(
     let line = Line { commands, said, program, secrets };
     let begun = tokio::select! {
         biased;
-        () = order.given_up.cancelled() => Err(HarnessError::NotStarted("it was stopped".into())),
+        () = unwanted => Err(HarnessError::NotStarted("it is not wanted any more".into())),
         begun = tokio::time::timeout(BOUND, begin(&line, &order)) => {
             begun.unwrap_or(Err(HarnessError::Late("what it needs to begin", BOUND)))
         }
@@ -46,10 +48,7 @@ pub async fn start(
         Ok((its_session, can_load)) => {
             Ok(Harness(std::sync::Arc::new(Inner { line, its_session, can_load })))
         }
-        Err(error) => {
-            line.program.end().await;
-            Err(error)
-        }
+        Err(error) => Err(NotBegun { error, is_gone: line.program.end().await }),
     }
 }
 

@@ -118,7 +118,6 @@ pub(super) async fn run(
         actor.release().await;
         return;
     }
-    actor.outer.was_prompted = actor.session.turns > 0;
     loop {
         tokio::select! {
             // Commands first: a cancel or a mode change comes before what a turn wants meanwhile.
@@ -337,8 +336,9 @@ impl Actor {
 
     async fn close(&mut self) {
         self.cancel();
+        self.hurry_outer();
         if self.turn.is_some() {
-            // The turn ends soon after its token; what it still has to say happened.
+            // The turn ends soon after its token; what it, and those who work for it, still have to say happened.
             loop {
                 tokio::select! {
                     biased;

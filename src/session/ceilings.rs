@@ -101,7 +101,8 @@ impl Actor {
             }
             is(facts) || is(&super::servers::now(&tools, facts))
         };
-        let closed = self.close_questions(&is_denied);
+        let mut closed = self.close_questions(&is_denied);
+        closed.extend(self.close_outer_questions());
         let below = self.tighten_children();
         let mut gate = std::mem::take(&mut self.gate);
         let ending = async { tokio::join!(gate.end(is_denied, BOUND), below) };

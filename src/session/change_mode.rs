@@ -60,6 +60,9 @@ impl Actor {
         self.session.mode = to.clone();
         self.session.previous = Some(from.clone());
         let void = self.close_switches();
+        // What was asked, or answered, about starting an agent anew was about the mode before.
+        self.outer.asking.cancel();
+        self.outer.stays_held = false;
         if !keeps_hold {
             self.session.held.clear();
         }

@@ -73,8 +73,8 @@ impl Child {
         };
         drop(place);
         let mut finished = match outcome {
-            Some(Ok(StopReason::EndTurn)) if said.is_stopped => {
-                failed(&said, "was stopped, because the same call was refused again and again")
+            Some(Ok(StopReason::EndTurn)) if said.stopped.is_some() => {
+                failed(&said, said.stopped.unwrap_or_default())
             }
             Some(Ok(StopReason::EndTurn)) if said.text.trim().is_empty() => {
                 failed(&said, "ended without an answer")

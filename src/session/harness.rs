@@ -9,19 +9,21 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::actor::Actor;
-use super::harness_keeper::{Keeper, Kept};
-use super::harness_relay::{HarnessRelay, OuterReport};
+use super::harness_ask::Asked;
+use super::harness_keeper::{Keeper, Kept, Knows};
+use super::harness_relay::HarnessRelay;
 use super::possible::{self, Need};
 use super::relay::Report;
 use crate::acp::{
     AvailableCommand, McpServer, MessageId, SessionConfigOption, SessionModeId, SessionUpdate, ToolCallId,
-    ToolCallStatus, ToolKind,
+    ToolKind,
 };
 use crate::client::{self, Abilities};
 use crate::event::SessionEvent;
+use crate::gate::Permit;
 use crate::harness::{Harness, HarnessError, Order};
 use crate::roster::harness::HarnessDefinition;
 use crate::store::entry::Entry;
@@ -61,7 +63,7 @@ pub(super) struct Outer {
     /// It is started again when it is over.
     starts_again: bool,
     /// The user said that it is to stay held although the mode does not want it.
-    stays_held: bool,
+    pub stays_held: bool,
     /// Its commands.
     pub commands: Vec<AvailableCommand>,
     /// The MCP servers that it is to use.
@@ -69,7 +71,9 @@ pub(super) struct Outer {
     /// The kinds of its calls.
     pub kinds: HashMap<ToolCallId, ToolKind>,
     /// What it asks of the client, by its number.
-    pub asked: HashMap<u64, u64>,
+    pub asked: HashMap<u64, Asked>,
+    /// Cancelled, the question whether to start it anew is void.
+    pub asking: CancellationToken,
 }
 
 struct Running {
@@ -80,6 +84,8 @@ struct Running {
     fences: mpsc::Sender<oneshot::Sender<()>>,
     /// Cancelled, it ends in its own way.
     stop: CancellationToken,
+    /// It does so, too, when nobody has it any more.
+    _stops: DropGuard,
     /// Cancelled when a mode ends it.
     stopped: CancellationToken,
     /// Ends when nothing of it is left.
@@ -89,7 +95,16 @@ struct Running {
 impl Running {
     /// Whether it is over, or about to be.
     fn is_ending(&self) -> bool {
-        self.stopped.is_cancelled() || self.harness.as_ref().is_some_and(Harness::is_over)
+        self.stop.is_cancelled()
+            || self.stopped.is_cancelled()
+            || self.harness.as_ref().is_some_and(Harness::is_over)
+    }
+}
+
+impl Outer {
+    /// Goes on with a session of old that has so many events: it knows nothing of them, and what it names has other names.
+    pub fn go_on(&mut self, events: u64, was_prompted: bool) {
+        (self.starts, self.was_prompted) = (events, was_prompted);
     }
 }
 
@@ -136,11 +151,24 @@ impl Actor {
         self.outer.waiting.extend(reply);
         match &self.outer.running {
             None => self.start_outer(&definition, wants_hold).await,
-            Some(_) => self.tell_ready(),
+            Some(_) => self.tell_ready().await,
         }
     }
 
-    fn tell_ready(&mut self) {
+    async fn tell_ready(&mut self) {
+        self.outer.waiting.retain(|reply| !reply.is_closed());
+        let is_held = match &self.outer.running {
+            Some(Running { harness: Some(_), is_held, .. }) if !self.outer.waiting.is_empty() => *is_held,
+            _ => return,
+        };
+        if !is_held {
+            let text = format!(
+                "What the agent {} changed by itself is not known, and cannot be undone.",
+                self.session.agent.id
+            );
+            self.keep_changes(self.session.turns, Changes { uncovered: vec![text], ..Changes::default() });
+            self.save().await;
+        }
         let Some(Running { harness: Some(harness), fences, stopped, .. }) = &self.outer.running else {
             return;
         };
@@ -163,14 +191,8 @@ impl Actor {
         let (turn, at) = (self.session.turns, self.shared.source.now_ms());
         let agent = self.session.agent.id.clone();
         self.chain(&Entry::Harness { turn, agent: agent.clone(), held: is_held, at });
-        if !is_held {
-            let text =
-                format!("What the agent {agent} changed by itself is not known, and cannot be undone.");
-            self.keep_changes(turn, Changes { uncovered: vec![text], ..Changes::default() });
-        }
         self.save().await;
-        let permit =
-            self.gate.admit(ToolCallId::new(CALL), possible::facts(is_held), turn, &CancellationToken::new());
+        let permit = self.admit_outer(CALL, is_held);
         let (fences, to_fence) = mpsc::channel(4);
         let (stop, over) = (CancellationToken::new(), CancellationToken::new());
         let stopped = permit.cancel.clone();
@@ -190,7 +212,6 @@ impl Actor {
             servers: self.outer.servers.clone(),
             abilities,
             load: self.outer.its.clone(),
-            given_up: stop.clone(),
         };
         let (client, end) = client::channel();
         let to = self.children.reports.0.clone();
@@ -215,7 +236,14 @@ impl Actor {
             let _over = keeper.over.clone().drop_guard();
             keeper.keep(relay).await;
         });
-        self.outer.running = Some(Running { start, is_held, harness: None, fences, stop, stopped, over });
+        let stops = stop.clone().drop_guard();
+        self.outer.running =
+            Some(Running { start, is_held, harness: None, fences, stop, _stops: stops, stopped, over });
+    }
+
+    /// Leave for something that it does. It is no turn's, and goes on after each.
+    pub(super) fn admit_outer(&mut self, call: &str, is_held: bool) -> Permit {
+        self.gate.admit(ToolCallId::new(call), possible::facts(is_held), 0, &CancellationToken::new())
     }
 
     fn fail_outer(&mut self, error: &HarnessError) {
@@ -229,18 +257,21 @@ impl Actor {
     pub(super) async fn kept_outer(&mut self, start: u64, kept: Kept) {
         let is_now = self.outer.running.as_ref().is_some_and(|running| running.start == start);
         match kept {
-            Kept::Started(Ok(harness), lost, left) if is_now => {
+            Kept::Started(Ok((harness, knows, left))) if is_now => {
+                if self.outer.running.as_ref().is_some_and(Running::is_ending) {
+                    // That it is over comes next.
+                    return;
+                }
                 self.outer.left = left;
                 let was_prompted = std::mem::take(&mut self.outer.was_prompted);
-                let has_taken_up = self.outer.its.is_some() && lost.is_none();
-                self.outer.forgets |= was_prompted && lost.is_some();
+                self.outer.forgets |= was_prompted && matches!(knows, Knows::Nothing(Some(_)));
                 let can_load = harness.can_load() && !self.outer.forgets;
                 self.outer.its = can_load.then(|| harness.its_session().to_owned());
                 if let Some(running) = &mut self.outer.running {
                     running.harness = Some(harness);
                 }
-                if was_prompted && !has_taken_up {
-                    let why = lost.map(|why| format!(" ({why})")).unwrap_or_default();
+                if let (true, Knows::Nothing(why)) = (was_prompted, knows) {
+                    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
                     let text = format!(
                         "The agent {} was started anew and knows nothing of what was said before{why}.\n\n",
                         self.session.agent.id
@@ -248,56 +279,63 @@ impl Actor {
                     self.notice_outer(text).await;
                 }
                 self.show_options();
-                self.tell_ready();
+                self.tell_ready().await;
             }
-            // A mode has ended it meanwhile.
-            Kept::Started(Ok(_), ..) => {}
-            Kept::Started(Err(error), ..) => {
-                if is_now {
-                    self.go_on_without(&error).await;
-                }
-            }
+            Kept::Started(Err(error)) if is_now => self.gone_outer(&error).await,
+            // It was closed meanwhile.
+            Kept::Started(_) => {}
             Kept::Over(why) => {
-                if is_now {
-                    self.go_on_without(&HarnessError::Over(why)).await;
+                for (_, asked) in std::mem::take(&mut self.outer.asked) {
+                    self.client.withdraw(asked.id);
                 }
-                for (_, id) in std::mem::take(&mut self.outer.asked) {
-                    self.client.withdraw(id);
+                if is_now {
+                    self.gone_outer(&HarnessError::Over(why)).await;
                 }
             }
             // Whoever asked may have gone.
             Kept::Look(reply) => drop(reply.send(self.options())),
             Kept::Restart(restarts) => {
-                self.outer.stays_held = !restarts;
-                if restarts {
-                    self.outer.was_prompted = true;
+                let Some(reply) = self.outer.waiting.pop() else { return };
+                self.outer.stays_held = restarts == Some(false);
+                if restarts == Some(true) {
+                    // The user knows what is lost.
+                    self.outer.was_prompted = false;
                 }
-                self.restart_or_go_on().await;
+                self.ready_outer(Some(reply)).await;
             }
         }
     }
 
-    /// It is over: if a mode has ended it, the next is started for whoever waits; else they are told why.
-    async fn go_on_without(&mut self, error: &HarnessError) {
-        let was_stopped =
-            self.outer.running.take().is_some_and(|it| it.stopped.is_cancelled() || it.stop.is_cancelled());
-        let starts_again = std::mem::take(&mut self.outer.starts_again);
-        if starts_again || was_stopped && !self.outer.waiting.is_empty() {
-            let next = self.outer.waiting.pop();
-            Box::pin(self.ready_outer(next)).await;
-        } else {
-            self.fail_outer(error);
+    /// Nothing of it is left. Whoever waits for it has it started again if it was ended to be, or by a mode.
+    async fn gone_outer(&mut self, error: &HarnessError) {
+        let was_stopped = self.outer.running.take().is_some_and(|running| running.stopped.is_cancelled());
+        let starts_again = std::mem::take(&mut self.outer.starts_again) || was_stopped;
+        self.outer.waiting.retain(|reply| !reply.is_closed());
+        match self.outer.waiting.pop() {
+            Some(next) if starts_again => Box::pin(self.ready_outer(Some(next))).await,
+            Some(next) => {
+                self.outer.waiting.push(next);
+                self.fail_outer(error);
+            }
+            None => {}
         }
     }
 
-    /// After the question: for whoever waits it is started anew, or goes on as it is.
-    async fn restart_or_go_on(&mut self) {
-        let Some(reply) = self.outer.waiting.pop() else { return };
-        if !self.outer.stays_held {
-            // The user knows what is lost.
-            self.outer.was_prompted = false;
+    /// Has it end in its own way if it is not written as it was; whoever waits has it started as it is written now.
+    pub(super) fn renew_outer(&mut self, before: Option<&HarnessDefinition>) {
+        let now = self.outer_definition();
+        let is_same = before.zip(now.as_deref()).is_some_and(|(before, now)| before.is_same(now));
+        if let (false, Some(running)) = (is_same, &self.outer.running) {
+            running.stop.cancel();
+            self.outer.starts_again = true;
         }
-        self.ready_outer(Some(reply)).await;
+    }
+
+    /// The session is about to be closed: it ends, in its own way, and waits for no client that has no room.
+    pub(super) fn hurry_outer(&self) {
+        if let Some(running) = &self.outer.running {
+            running.stop.cancel();
+        }
     }
 
     pub(super) async fn notice_outer(&mut self, text: String) {
@@ -332,6 +370,8 @@ impl Actor {
 
     /// Lets it end in its own way, and waits until nothing of it is left.
     pub(super) async fn close_outer(&mut self) {
+        // Nothing is started for whoever still waits.
+        self.outer.waiting.clear();
         let Some(Running { stop, over, .. }) = self.outer.running.take() else { return };
         stop.cancel();
         let deadline = tokio::time::Instant::now() + super::change_mode::BOUND;
@@ -344,53 +384,6 @@ impl Actor {
                     return tracing::warn!("somebody else's agent did not end in time");
                 }
             }
-        }
-    }
-
-    /// Takes what it shows or asks.
-    pub(super) async fn outer_report(
-        &mut self,
-        report: OuterReport,
-        room: Option<tokio::sync::OwnedSemaphorePermit>,
-    ) {
-        match report {
-            OuterReport::Event(event) => {
-                if let SessionEvent::Relayed { update } = &event {
-                    self.note_kind(update);
-                }
-                self.record(event, room).await;
-            }
-            OuterReport::Moment(update) => {
-                self.client.update(self.session.id.clone(), (*update).into(), room);
-            }
-            OuterReport::Commands(commands) => {
-                self.outer.commands = commands;
-                self.show_commands();
-            }
-            OuterReport::Options => self.show_options(),
-            OuterReport::Asks { number, request, reply } => self.outer_asks(number, request, reply).await,
-            OuterReport::Withdraw { number } => {
-                if let Some(id) = self.outer.asked.remove(&number) {
-                    self.client.withdraw(id);
-                }
-            }
-        }
-    }
-
-    fn note_kind(&mut self, update: &SessionUpdate) {
-        match update {
-            SessionUpdate::ToolCall(call) => {
-                self.outer.kinds.insert(call.tool_call_id.clone(), call.kind);
-            }
-            SessionUpdate::ToolCallUpdate(update) => {
-                if let Some(kind) = update.fields.kind {
-                    self.outer.kinds.insert(update.tool_call_id.clone(), kind);
-                }
-                if matches!(update.fields.status, Some(ToolCallStatus::Completed | ToolCallStatus::Failed)) {
-                    self.outer.kinds.remove(&update.tool_call_id);
-                }
-            }
-            _ => {}
         }
     }
 }

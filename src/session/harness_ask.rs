@@ -4,6 +4,7 @@
 //! told why. Where everything is allowed, the user is asked as the mode says.
 
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use super::actor::Actor;
 use super::encoder::{DENIED_META, text_content};
@@ -12,7 +13,7 @@ use super::relay::Answer;
 use crate::acp::{
     Meta, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
     RequestPermissionResponse, SelectedPermissionOutcome, SessionUpdate, ToolCallId, ToolCallUpdate,
-    ToolCallUpdateFields,
+    ToolCallUpdateFields, ToolKind,
 };
 use crate::client::{ClientError, ClientRequest};
 use crate::event::SessionEvent;
@@ -21,7 +22,31 @@ use crate::permission::Denial;
 /// The rule that refuses it, for the record.
 const RULE: &str = "access";
 
+/// Something that it asks of the client.
+pub(super) struct Asked {
+    /// The number of the request to the client.
+    pub id: u64,
+    /// Its call and the kind of it, where it asks leave for one.
+    call: Option<(ToolCallId, Option<ToolKind>)>,
+}
+
 impl Actor {
+    /// Takes back what it asks leave for and is not to have from now on. Returns its calls.
+    pub(super) fn close_outer_questions(&mut self) -> Vec<ToolCallId> {
+        let ceilings = self.ceilings();
+        let is_refused = |asked: &Asked| {
+            asked.call.as_ref().is_some_and(|(_, kind)| possible::leave(&ceilings, *kind) == Leave::Refused)
+        };
+        let refused: Vec<_> = self.outer.asked.extract_if(|_, asked| is_refused(asked)).collect();
+        let mut calls = Vec::new();
+        for (_, asked) in refused {
+            self.client.withdraw(asked.id);
+            calls.extend(asked.call.map(|(call, _)| call));
+        }
+        calls.sort_by(|a, b| a.0.cmp(&b.0));
+        calls
+    }
+
     /// Decides on something that it asks.
     pub(super) async fn outer_asks(&mut self, number: u64, request: ClientRequest, reply: Answer) {
         let answer = match &request {
@@ -39,8 +64,40 @@ impl Actor {
             // It may have taken it back.
             return drop(reply.send(answer));
         }
+        let call = match &request {
+            ClientRequest::RequestPermission(request) => {
+                Some((request.tool_call.tool_call_id.clone(), self.kind_of(request)))
+            }
+            _ => None,
+        };
+        let reply = match &request {
+            ClientRequest::WriteTextFile(_) => self.until_written(number, reply),
+            _ => reply,
+        };
         let id = self.client.forward(request.of_session(&self.session.id), reply);
-        self.outer.asked.insert(number, id);
+        self.outer.asked.insert(number, Asked { id, call });
+    }
+
+    /// A write that the client has goes on until it has answered; where it never does, nobody knows.
+    fn until_written(&mut self, number: u64, reply: Answer) -> Answer {
+        let permit = self.admit_outer(&format!("agent_write_{number}"), false);
+        let (to, answer) = oneshot::channel();
+        tokio::spawn(async move {
+            match answer.await {
+                Ok(answer) => {
+                    drop(permit);
+                    // It may have taken it back.
+                    let _ = reply.send(answer);
+                }
+                Err(_) => permit.give_back_unconfirmed(),
+            }
+        });
+        to
+    }
+
+    fn kind_of(&self, request: &RequestPermissionRequest) -> Option<ToolKind> {
+        let call = &request.tool_call;
+        call.fields.kind.or_else(|| self.outer.kinds.get(&call.tool_call_id).copied())
     }
 
     /// The answer to a request for permission; none: the user is to give it.
@@ -49,7 +106,7 @@ impl Actor {
         request: &RequestPermissionRequest,
     ) -> Option<Result<Value, ClientError>> {
         let call = &request.tool_call;
-        let kind = call.fields.kind.or_else(|| self.outer.kinds.get(&call.tool_call_id).copied());
+        let kind = self.kind_of(request);
         let option = |kind| request.options.iter().find(|option| option.kind == kind);
         let select = |outcome| {
             let answer = RequestPermissionResponse::new(outcome);

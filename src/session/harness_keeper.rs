@@ -1,6 +1,8 @@
 //! One start of somebody else's agent, from its process to its end: a task of its own, which holds its permit until nothing of it
 //! is left.
 
+use std::convert::Infallible;
+
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -8,20 +10,29 @@ use super::relay::Report;
 use crate::acp::{SessionConfigOption, SessionId, SessionModeId};
 use crate::client::Client;
 use crate::gate::Permit;
-use crate::harness::{Harness, HarnessError, Order};
+use crate::harness::{Harness, HarnessError, NotBegun, Order};
 use crate::process::shell::Shell;
 use crate::roster::harness::HarnessModes;
 
 /// What is reported of it.
 pub(super) enum Kept {
-    /// It is ready, or cannot be; why what it knew is lost, if it is; and the mode of its own that was left for the hold.
-    Started(Result<Harness, HarnessError>, Option<String>, Option<SessionModeId>),
+    /// It is ready, or cannot be; with the mode of its own that was left for the hold.
+    Started(Result<(Harness, Knows, Option<SessionModeId>), HarnessError>),
     /// It is over, and why.
     Over(String),
-    /// The user was asked whether it may be started anew.
-    Restart(bool),
+    /// The user was asked whether it may be started anew; none: another mode is on, and the question is void.
+    Restart(Option<bool>),
     /// Somebody wants to know the options.
     Look(oneshot::Sender<Vec<SessionConfigOption>>),
+}
+
+/// What it knows of what was said before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Knows {
+    /// It has taken its session up.
+    All,
+    /// It has begun a new one, and why if it was to take one up.
+    Nothing(Option<String>),
 }
 
 /// Keeps one from its start to its end.
@@ -41,50 +52,52 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts it, reports it, and ends it when it has to.
+    /// Starts it, reports it, and ends it when it has to: at any moment, however far it has come.
     pub async fn keep(self, relay: tokio::task::JoinHandle<()>) {
-        let Self { order, shell, session, client, modes, left, permit, stop, over: _, to, start } = self;
+        let Self { mut order, shell, session, client, modes, left, permit, stop, over: _, to, start } = self;
         // The session may be over.
         let tell = |kept| drop(to.send(Report::Kept { start, kept }));
-        let (is_held, ended) = (order.held, permit.cancel.clone());
-        // The relay ends when nobody can say anything any more: neither this nor the one that is started.
-        let mut starting = std::pin::pin!(begin(order, shell, session, client));
-        let (started, lost) = tokio::select! {
-            begun = &mut starting => begun,
-            () = ended.cancelled() => {
-                stop.cancel();
-                starting.await
+        let is_held = order.held;
+        let unwanted = || async {
+            tokio::select! {
+                () = permit.cancel.cancelled() => {}
+                () = stop.cancelled() => {}
             }
         };
+        let mut knows = if order.load.is_some() { Knows::All } else { Knows::Nothing(None) };
+        let begin = |order| Harness::start(order, &shell, session.clone(), client.clone(), unwanted());
+        let mut started = begin(order.clone()).await;
+        let is_wanted = !permit.cancel.is_cancelled() && !stop.is_cancelled();
+        if let (true, Err(NotBegun { error, is_gone: true }), true) =
+            (order.load.take().is_some(), &started, is_wanted)
+        {
+            knows = Knows::Nothing(Some(error.to_string()));
+            started = begin(order).await;
+        }
+        // The relay ends when nobody can say anything any more.
+        drop(client);
         let harness = match started {
             Ok(harness) => harness,
-            Err(error) => {
-                drop(permit);
-                tell(Kept::Started(Err(error), lost, None));
+            Err(NotBegun { error, is_gone }) => {
+                give_back(permit, is_gone);
+                tell(Kept::Started(Err(error)));
                 return;
             }
         };
-        let fitted = tokio::select! {
-            biased;
-            () = ended.cancelled() => None,
-            () = stop.cancelled() => None,
-            left = set_its_mode(&harness, &modes, is_held, left) => Some(left),
+        let ready = async {
+            let left = set_its_mode(&harness, &modes, is_held, left).await;
+            tell(Kept::Started(Ok((harness.clone(), knows, left))));
+            std::future::pending::<Infallible>().await
         };
-        if let Some(left) = fitted {
-            tell(Kept::Started(Ok(harness.clone()), lost, left));
-        }
-        let (confirmed, why) = tokio::select! {
+        let (is_gone, why) = tokio::select! {
             biased;
-            () = ended.cancelled() => (harness.end().await, "it was stopped".to_owned()),
+            () = permit.cancel.cancelled() => (harness.end().await, "it was stopped".to_owned()),
             () = stop.cancelled() => (harness.let_end().await, "it was closed".to_owned()),
-            why = harness.over() => (true, why),
+            why = harness.over() => (harness.let_end().await, why),
+            never = ready => match never {},
         };
         drop(harness);
-        if confirmed {
-            drop(permit);
-        } else {
-            permit.give_back_unconfirmed();
-        }
+        give_back(permit, is_gone);
         if let Err(error) = relay.await {
             tracing::error!(%error, "what an agent showed was not passed on to its end");
         }
@@ -92,18 +105,12 @@ impl Keeper {
     }
 }
 
-/// Starts it; anew, if it does not take up its session, and then with the reason.
-async fn begin(
-    mut order: Order,
-    shell: Shell,
-    session: SessionId,
-    client: Client,
-) -> (Result<Harness, HarnessError>, Option<String>) {
-    match Harness::start(order.clone(), &shell, session.clone(), client.clone()).await {
-        Err(error) if order.load.take().is_some() && !order.given_up.is_cancelled() => {
-            (Harness::start(order, &shell, session, client).await, Some(error.to_string()))
-        }
-        started => (started, None),
+/// What is not gone for certain is named from now on, whenever a mode denies it.
+fn give_back(permit: Permit, is_gone: bool) {
+    if is_gone {
+        drop(permit);
+    } else {
+        permit.give_back_unconfirmed();
     }
 }
 

@@ -1,5 +1,7 @@
 //! Loosening where it would lose what somebody else's agent knows: the user is asked first.
 
+use tokio_util::sync::CancellationToken;
+
 use super::actor::Actor;
 use super::encoder::text_content;
 use super::harness_keeper::Kept;
@@ -18,6 +20,8 @@ impl Actor {
     pub(super) fn ask_to_restart(&mut self, start: u64) {
         let Some(turn) = &self.turn else { return };
         let cancel = turn.cancel.clone();
+        let void = CancellationToken::new();
+        self.outer.asking = void.clone();
         let text = format!(
             "The agent {} is held, and {} mode does not ask for that. Without the hold it has to be started anew, and then knows \
              nothing of this conversation.",
@@ -38,12 +42,18 @@ impl Actor {
         let to = self.children.reports.0.clone();
         tokio::spawn(async move {
             let answer = tokio::select! {
+                biased;
                 () = cancel.cancelled() => return,
-                answer = question.answer() => answer,
+                () = void.cancelled() => None,
+                answer = question.answer() => Some(answer),
             };
+            // It is taken back before anything else is done.
+            drop(question);
             // Only a clear yes is one.
-            let is_yes = answer.is_ok_and(|answer| {
-                matches!(answer.outcome, RequestPermissionOutcome::Selected(chosen) if &*chosen.option_id.0 == RESTART)
+            let is_yes = answer.map(|answer| {
+                answer.is_ok_and(|answer| {
+                    matches!(answer.outcome, RequestPermissionOutcome::Selected(chosen) if &*chosen.option_id.0 == RESTART)
+                })
             });
             // The session may be over.
             let _ = to.send(Report::Kept { start, kept: Kept::Restart(is_yes) });

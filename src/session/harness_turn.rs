@@ -9,6 +9,10 @@ use crate::event::SessionEvent;
 use crate::harness::HarnessError;
 use crate::model::{Failure, ModelError};
 
+/// Said when a mode has ended it.
+pub(super) const STOPPED: &str =
+    "\nStopped: the mode has changed, and the agent was ended. The next prompt starts it again.\n";
+
 impl Turn {
     /// Has it answer.
     pub(super) async fn answer_outside(&self, content: Vec<ContentBlock>) -> Result<StopReason, TurnError> {
@@ -29,9 +33,8 @@ impl Turn {
             let _ = passed.await;
         }
         if ready.stopped.is_cancelled() && !self.cancel.is_cancelled() {
-            let text = "\nStopped: the mode has changed, and the agent was ended. The next prompt starts it again, held.\n";
             let message_id = MessageId::new(format!("msg_{}_stopped", self.number));
-            self.post_event(SessionEvent::Notice { message_id, text: text.into() }).await?;
+            self.post_event(SessionEvent::Notice { message_id, text: STOPPED.into() }).await?;
             return Ok(StopReason::EndTurn);
         }
         outcome.map_err(|error| TurnError::Model(self.failure(&error)))

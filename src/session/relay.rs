@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::encoder::NOTICE_META;
 use super::harness_keeper::Kept;
 use super::harness_relay::OuterReport;
+use super::harness_turn::STOPPED;
 use super::turn::REFUSED_AGAIN;
 use crate::acp::{
     ContentBlock, ContentChunk, MessageId, Meta, Plan, PlanEntryStatus, SessionUpdate, ToolCallId,
@@ -74,8 +75,8 @@ pub(super) struct Said {
     id: Option<MessageId>,
     /// The last message.
     pub text: String,
-    /// It was stopped because the same call was refused again and again.
-    pub is_stopped: bool,
+    /// It was stopped, and why.
+    pub stopped: Option<&'static str>,
     pub plan: String,
 }
 
@@ -94,7 +95,11 @@ impl Said {
         let ContentBlock::Text(text) = &chunk.content else { return };
         if chunk.meta.as_ref().is_some_and(|meta| meta.contains_key(NOTICE_META)) {
             // Whatever is told after it.
-            self.is_stopped |= text.text == REFUSED_AGAIN;
+            self.stopped = match text.text.as_str() {
+                REFUSED_AGAIN => Some("was stopped, because the same call was refused again and again"),
+                STOPPED => Some("was stopped, because a mode was set that denies what it did"),
+                _ => self.stopped,
+            };
             return;
         }
         if self.id != chunk.message_id {

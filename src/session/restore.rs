@@ -98,6 +98,7 @@ impl Actor {
                 self.session.take_up(&kept.event);
             }
         }
+        self.outer.go_on(self.session.saved, self.session.turns > 0);
         self.close_what_was_cut_off();
         self.keep_folders(&stored);
         self.begin_chain(&stored).await?;

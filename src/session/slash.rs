@@ -106,7 +106,7 @@ impl Actor {
 
     /// The command that a prompt is. What an agent is told to do for another is none: a model wrote it, and users command.
     fn command_of(&self, prompt: &Prompt) -> Option<Command> {
-        let Shared { modes, commands, .. } = &self.shared;
+        let Shared { modes, impossible, commands, .. } = &self.shared;
         let is_users = self.session.lineage.parent.is_none();
         is_users.then(|| command::parse(&prompt.content, modes, impossible, commands)).flatten()
     }

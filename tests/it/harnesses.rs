@@ -51,7 +51,6 @@ impl Place {
             servers: Vec::new(),
             abilities: Abilities { answers: true, reads: true, ..Abilities::default() },
             load: None,
-            given_up: CancellationToken::new(),
         }
     }
 
@@ -66,7 +65,9 @@ impl Place {
     async fn start(&self, order: Order) -> Result<Bench, HarnessError> {
         let (client, end) = client::channel();
         let shell = shell(&self.home(), Sandbox::Workspace);
-        let harness = Harness::start(order, &shell, SessionId::new("ours"), client.clone()).await?;
+        let harness =
+            Harness::start(order, &shell, SessionId::new("ours"), client.clone(), std::future::pending())
+                .await?;
         Ok(Bench { harness, client, end, open: Vec::new() })
     }
 }
@@ -421,7 +422,10 @@ async fn one_that_is_held_writes_its_state_and_nothing_else() {
     let user = User { home: Some(place.home()), ..User::default() };
     let weak = Shell::new(processes, "/bin/sh".into(), user, Vec::new(), Sandbox::Workspace, nothing);
     let order = Order { held: true, ..place.peer("plain") };
-    let error = Harness::start(order, &weak, SessionId::new("ours"), client::channel().0).await.unwrap_err();
+    let started =
+        Harness::start(order, &weak, SessionId::new("ours"), client::channel().0, std::future::pending())
+            .await;
+    let error = HarnessError::from(started.unwrap_err());
     assert!(error.to_string().contains("which the system cannot do here"), "{error}");
 }
 

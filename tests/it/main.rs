@@ -31,6 +31,7 @@ mod left;
 mod matrix;
 mod memories;
 mod outside;
+mod outside_ends;
 mod plays;
 mod prefix;
 mod process;

@@ -14,38 +14,38 @@ use crate::support::{Harness, Setup, shell};
 const PEER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/harness.py");
 
 /// A client of sessions that the agent answers.
-struct Guest {
-    h: Harness,
-    home: tempfile::TempDir,
-    session: String,
+pub struct Guest {
+    pub h: Harness,
+    pub home: tempfile::TempDir,
+    pub session: String,
 }
 
 /// Agents, of which the first is the peer.
-fn agents(how: &str, more: &str) -> &'static str {
+pub fn agents(how: &str, more: &str) -> &'static str {
     let peer = format!(
         "[{{id: peer, harness: {{command: /usr/bin/python3, args: ['{PEER}', {how}], env: {{KEY: hidden-value}}{more}}}}}]"
     );
     Box::leak(peer.into_boxed_str())
 }
 
-const HELD: &str = ", sandbox: {state_dirs: ['~/.peer']}";
+pub const HELD: &str = ", sandbox: {state_dirs: ['~/.peer']}";
 
-fn home() -> tempfile::TempDir {
+pub fn home() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn harness(mode: &'static str, agents: &'static str, home: &Path) -> Harness {
+pub fn harness(mode: &'static str, agents: &'static str, home: &Path) -> Harness {
     let tools = Toolset::built_in().with_shell(shell(home, Sandbox::Workspace));
     Harness::with(Setup { mode, agents, tools, live: true, ..Setup::default() })
 }
 
 impl Guest {
     /// A session whose agent is the peer, held where it has to be.
-    async fn new(mode: &'static str, how: &str) -> Self {
+    pub async fn new(mode: &'static str, how: &str) -> Self {
         Self::of(mode, agents(how, HELD)).await.unwrap()
     }
 
-    async fn of(mode: &'static str, agents: &'static str) -> Result<Self, Value> {
+    pub async fn of(mode: &'static str, agents: &'static str) -> Result<Self, Value> {
         let home = home();
         let mut h = harness(mode, agents, home.path());
         h.call("initialize", json!({ "protocolVersion": 1 })).await;
@@ -58,17 +58,17 @@ impl Guest {
         Ok(Self { h, home, session })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.h.cwd().join(name)
     }
 
     /// A prompt to its end; requests of the agent are answered with this option.
-    async fn prompt(&mut self, text: &str, option: Option<&str>) -> Vec<Value> {
+    pub async fn prompt(&mut self, text: &str, option: Option<&str>) -> Vec<Value> {
         let id = self.h.prompt(&self.session, text).await;
         self.until(id, option).await
     }
 
-    async fn until(&mut self, id: i64, option: Option<&str>) -> Vec<Value> {
+    pub async fn until(&mut self, id: i64, option: Option<&str>) -> Vec<Value> {
         let mut messages = Vec::new();
         loop {
             let message = self.h.next().await;
@@ -85,24 +85,24 @@ impl Guest {
         }
     }
 
-    async fn write(&mut self, name: &str) -> String {
+    pub async fn write(&mut self, name: &str) -> String {
         let path = self.path(name).display().to_string();
         said(&self.prompt(&format!("write {path}"), None).await)
     }
 
-    async fn mode(&mut self, mode: &str) -> Value {
+    pub async fn mode(&mut self, mode: &str) -> Value {
         let id =
             self.h.request("session/set_mode", json!({ "sessionId": self.session, "modeId": mode })).await;
         self.until(id, None).await.pop().unwrap()
     }
 
-    async fn end(self) {
+    pub async fn end(self) {
         self.h.end().await;
     }
 }
 
 /// What the agent said.
-fn said(messages: &[Value]) -> String {
+pub fn said(messages: &[Value]) -> String {
     let update = |message: &Value| {
         let update = &message["params"]["update"];
         let is_text = update["sessionUpdate"] == "agent_message_chunk";
@@ -111,7 +111,7 @@ fn said(messages: &[Value]) -> String {
     messages.iter().filter_map(update).collect()
 }
 
-fn processes_of(peer: &str) -> usize {
+pub fn processes_of(peer: &str) -> usize {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = all.filter_map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).ok());
     lines.filter(|line| line.contains("harness.py") && line.contains(peer)).count()

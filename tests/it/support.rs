@@ -68,6 +68,8 @@ pub struct Setup {
     pub still: Duration,
     /// Agents that the user wrote, in YAML.
     pub agents: &'static str,
+    /// The same, where a test changes them while it runs.
+    pub agents_now: Option<Arc<Mutex<&'static str>>>,
     /// Servers that the user wrote, in YAML.
     pub servers: &'static str,
     pub catalogue: Arc<Catalogue>,
@@ -99,6 +101,7 @@ impl Default for Setup {
             patience: None,
             still: modegate::session::children::STILL,
             agents: "",
+            agents_now: None,
             servers: "",
             catalogue: Arc::new(Catalogue::offline()),
             modes: Modes::built_in(),
@@ -154,11 +157,7 @@ impl Harness {
             if servers.is_empty() { BTreeMap::new() } else { serde_saphyr::from_str(&servers).unwrap() };
         let rules = Arc::new(setup.rules);
         let commands: Arc<[UserCommand]> = setup.commands.into();
-        let mut agents = Agents::default();
-        if !setup.agents.is_empty() {
-            agents.add(&serde_saphyr::from_str::<Vec<_>>(setup.agents).unwrap(), Origin::User).unwrap();
-        }
-        let agents = Arc::new(agents);
+        let agents = setup.agents_now.unwrap_or_else(|| Arc::new(Mutex::new(setup.agents)));
         let skills = setup.skills;
         let (client, end) = client::channel();
         let agent = Arc::new(Agent::new(
@@ -168,7 +167,7 @@ impl Harness {
                     let layers = setup.files.as_ref().map(|files| files.lock().unwrap().clone());
                     let (modes, rules, agents) = match layers {
                         Some(layers) => (layers.modes, Arc::new(layers.rules), Arc::new(layers.agents)),
-                        None => (setup.modes.clone(), Arc::clone(&rules), Arc::clone(&agents)),
+                        None => (setup.modes.clone(), Arc::clone(&rules), written(*agents.lock().unwrap())),
                     };
                     Policy {
                         modes: Arc::new(modes),
@@ -332,6 +331,14 @@ impl Drop for Harness {
             panic!("a message was left unread: {line}");
         }
     }
+}
+
+fn written(agents: &str) -> Arc<Agents> {
+    let mut all = Agents::default();
+    if !agents.is_empty() {
+        all.add(&serde_saphyr::from_str::<Vec<_>>(agents).unwrap(), Origin::User).unwrap();
+    }
+    Arc::new(all)
 }
 
 /// A shell for tests: the binary as the supervisor, and a folder that stands for the home.

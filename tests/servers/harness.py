@@ -1,5 +1,5 @@
 # An ACP agent for proofs. Its first argument says how it begins; each prompt says what it does.
-import json, os, sys, time
+import json, os, sys, threading, time
 how = sys.argv[1] if len(sys.argv) > 1 else "plain"
 out = sys.stdout
 asked = 0
@@ -33,6 +33,16 @@ def kept(): return os.path.expanduser("~/.peer/mode")
 def modes_now():
     current = open(kept()).read() if how == "keeps" and os.path.exists(kept()) else "auto"
     return {**modes, "currentModeId": current}
+def tick(file):
+    while True:
+        with open(file, "a") as f: f.write("x")
+        time.sleep(0.01)
+def may_write():
+    try: open("ticks", "a").close(); return True
+    except OSError: return False
+# Not held it never gets further than this, and writes all the while.
+stuck = how if how.startswith("stuck") and may_write() else ""
+if stuck: threading.Thread(target=tick, args=("ticks",), daemon=True).start()
 def prompt(id, words):
     what, rest = (words.split(" ", 1) + [""])[:2]
     if what == "say":
@@ -72,6 +82,14 @@ def prompt(id, words):
     elif what == "deaf":
         chunk("begun")
         while True: time.sleep(10)
+    elif what == "tick":
+        chunk("begun")
+        try: tick(rest)
+        except OSError as error: chunk(error.strerror)
+    elif what == "call":
+        update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Look", "kind": "read", "status": "completed"})
+        chunk("done")
+    elif what == "fs-write": chunk(outcome(ask("fs/write_text_file", {"path": rest, "content": "x"})))
     elif what == "error": return fail(id, -32603, "Internal error", data={"details": "no quota for " + os.environ["KEY"]})
     elif what == "shape": return answer(id, {"stopReason": "bored"})
     elif what == "flood":
@@ -109,6 +127,7 @@ while True:
             else: time.sleep(100)
         answer(id, {"protocolVersion": 2 if how == "version" else 1, "agentCapabilities": {"loadSession": how != "plain"}, "seen": params})
     elif method == "session/new":
+        if stuck and stuck != "stuck-mode": continue
         if how == "auth": fail(id, -32000, "Authentication required")
         else:
             if how == "early": chunk("early"); chunk("of another", "its-2")
@@ -120,6 +139,7 @@ while True:
         elif params["sessionId"] == "its-1": answer(id, None if how == "older" else {"modes": modes_now()})
         else: fail(id, -32002, "no such session")
     elif method == "session/set_mode":
+        if stuck: continue
         if how == "keeps":
             with open(kept(), "w") as f: f.write(params["modeId"])
             answer(id, {})

@@ -1,0 +1,162 @@
+//! How other people's agents end and begin again: while they start, while they flood, with their first turn, with their session,
+//! and in sessions of old.
+
+use std::path::Path;
+
+use modegate::process::shell::Sandbox;
+use modegate::store::Location;
+use modegate::tool::Toolset;
+use serde_json::{Value, json};
+
+use crate::outside::{Guest, HELD, agents, home, processes_of, said};
+use crate::support::{Harness, Setup, shell};
+
+fn length(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |meta| meta.len())
+}
+
+/// Tightened while it starts, it is gone before the mode is answered; the prompt that waits goes to one that is held.
+#[tokio::test]
+async fn tightening_ends_one_that_is_being_started() {
+    for (how, more) in [("stuck-new", ""), ("stuck-mode", ", modes: {full: plan}")] {
+        let more = format!("{HELD}{more}");
+        let mut guest = Guest::of("code", agents(how, &more)).await.unwrap();
+        let ticks = guest.path("ticks");
+        let running =
+            guest.h.prompt(&guest.session.clone(), &format!("write {}", guest.path("b").display())).await;
+        // The control: not held, it writes.
+        while length(&ticks) < 3 {
+            guest.h.next_within(std::time::Duration::from_millis(5)).await;
+        }
+        let set = json!({ "sessionId": guest.session, "modeId": "plan" });
+        let set = guest.h.request("session/set_mode", set).await;
+        let mut messages = guest.until(set, None).await;
+        let after = length(&ticks);
+        let effect = &messages.last().unwrap()["result"]["_meta"]["modegate/effect"];
+        assert_eq!(
+            (&effect["ended"], &effect["unconfirmed"]),
+            (&json!(["agent"]), &json!([])),
+            "{how}: {effect}"
+        );
+        if messages.iter().all(|message| message["id"] != running) {
+            messages.extend(guest.until(running, None).await);
+        }
+        assert!(said(&messages).contains("Permission denied"), "{how}: {messages:?}");
+        assert_eq!(length(&ticks), after, "{how}: nothing is written after the answer");
+        assert!(!guest.path("b").exists());
+        guest.end().await;
+        assert_eq!(processes_of(how), 0);
+    }
+}
+
+/// A session that is closed while its agent starts leaves nothing of it.
+#[tokio::test]
+async fn closing_ends_one_that_is_being_started() {
+    let mut guest = Guest::new("code", "stuck-closed").await;
+    let ticks = guest.path("ticks");
+    while length(&ticks) < 3 {
+        guest.h.next_within(std::time::Duration::from_millis(5)).await;
+    }
+    assert!(processes_of("stuck-closed") > 0, "the control");
+    let close = guest.h.request("session/close", json!({ "sessionId": guest.session })).await;
+    guest.until(close, None).await;
+    assert_eq!(processes_of("stuck-closed"), 0);
+    let (after, _dir) = (length(&ticks), std::sync::Arc::clone(&guest.h.dir));
+    guest.end().await;
+    assert_eq!(length(&ticks), after);
+}
+
+/// It is no turn's: the cancel of the one for which it was started leaves it what it knows.
+#[tokio::test]
+async fn a_cancel_of_its_first_turn_leaves_it_running() {
+    let mut guest = Guest::new("code", "plain").await;
+    for _ in 0..2 {
+        // So it is started for the next one.
+        guest.prompt("die", None).await;
+        let running = guest.h.prompt(&guest.session.clone(), "hang").await;
+        while said(&[guest.h.next().await]) != "begun" {}
+        guest.h.notify("session/cancel", json!({ "sessionId": guest.session })).await;
+        guest.until(running, None).await;
+        assert_eq!(said(&guest.prompt("say 1", None).await), "0", "it is the same one");
+    }
+    guest.end().await;
+}
+
+/// One that floods keeps no session from being closed, and nothing of it is left.
+#[tokio::test]
+async fn one_that_floods_ends_with_its_session() {
+    let mut guest = Guest::new("code", "flooding").await;
+    guest.h.prompt(&guest.session.clone(), "flood").await;
+    while said(&[guest.h.next().await]).is_empty() {}
+    assert!(processes_of("flooding") > 0, "the control");
+    let close = guest.h.request("session/close", json!({ "sessionId": guest.session })).await;
+    let messages = guest.until(close, None).await;
+    assert!(messages.last().unwrap()["result"].is_object());
+    assert_eq!(processes_of("flooding"), 0);
+    guest.end().await;
+}
+
+/// In a session that is taken up again it knows nothing of what was said, which is told; what it names is named anew, and the
+/// mode is the one that was on.
+#[tokio::test]
+async fn a_session_of_old_has_its_mode_and_new_names_and_tells_what_is_lost() {
+    for how in ["plain", "loads"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (place, home) = (std::sync::Arc::new(tempfile::tempdir().unwrap()), home());
+        let setup = || Setup {
+            mode: "code",
+            agents: agents(how, HELD),
+            tools: Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace)),
+            live: true,
+            store: Location::File(folder.path().join("s.db")),
+            dir: Some(std::sync::Arc::clone(&place)),
+            ..Setup::default()
+        };
+        let mut h = Harness::with(setup());
+        h.call("initialize", json!({ "protocolVersion": 1 })).await;
+        let new = json!({ "cwd": h.cwd(), "mcpServers": [], "_meta": { "modegate/agent": "peer" } });
+        let session = h.call("session/new", new).await["result"]["sessionId"].as_str().unwrap().to_owned();
+        let mut guest = Guest { h, home: crate::outside::home(), session: session.clone() };
+        let first = guest.prompt("call", None).await;
+        guest.mode("plan").await;
+        guest.end().await;
+
+        let mut h = Harness::with(setup());
+        h.call("initialize", json!({ "protocolVersion": 1 })).await;
+        let load = json!({ "sessionId": session, "cwd": h.cwd(), "mcpServers": [] });
+        let load = h.request("session/load", load).await;
+        let mut guest = Guest { h, home: crate::outside::home(), session };
+        let loaded = guest.until(load, None).await;
+        assert_eq!(loaded.last().unwrap()["result"]["modes"]["currentModeId"], "plan");
+        let mut second = guest.prompt("call", None).await;
+        assert!(said(&second).contains("knows nothing of what was said before"), "{how}: {second:?}");
+        second.extend(guest.prompt("say 1", None).await);
+        assert_eq!(said(&second).matches("knows nothing").count(), 1);
+        let names = |messages: &[Value]| -> Vec<String> {
+            let updates = messages.iter().map(|message| &message["params"]["update"]);
+            let ids = updates.filter(|it| it["sessionUpdate"] != "user_message_chunk");
+            let ids = ids.flat_map(|update| [update["toolCallId"].as_str(), update["messageId"].as_str()]);
+            ids.flatten().map(str::to_owned).collect()
+        };
+        let old = names(&first);
+        assert!(old.contains(&"c9".to_owned()), "{old:?}");
+        assert!(names(&second).iter().all(|id| !old.contains(id)), "{old:?} {:?}", names(&second));
+        let text = guest.write("b").await;
+        assert!(!guest.path("b").exists(), "{text}");
+        guest.end().await;
+    }
+}
+
+/// What one that is not held does is named when a turn is undone, whichever turn it was.
+#[tokio::test]
+async fn what_it_changed_is_said_not_to_be_undone() {
+    for (mode, is_said) in [("code", true), ("plan", false)] {
+        let mut guest = Guest::new(mode, "plain").await;
+        for turn in ["1", "2"] {
+            guest.write("a").await;
+            let text = said(&guest.prompt(&format!("/undo {turn}"), None).await);
+            assert_eq!(text.contains("cannot be undone"), is_said, "{mode} {turn}: {text}");
+        }
+        guest.end().await;
+    }
+}
