@@ -70,12 +70,13 @@ impl Opening {
     /// The mode is not possible for the agent.
     fn kept(&mut self, kept: &StoredSession) -> Result<(Arc<AgentSpec>, SessionModeId), AgentError> {
         let agent = self.agent(kept.agent.as_deref());
+        // Of all modes: the tightest that is possible for the agent may be looser than what was on.
+        let mode = self.shared.modes.stored(kept.mode.as_deref()).0.mode_id();
         self.shared.hold_to(&agent);
         let Shared { modes, impossible, .. } = &self.shared;
-        let asked = kept.mode.as_deref().unwrap_or(DEFAULT);
-        match possible::unsupported(asked, impossible, modes) {
+        match possible::unsupported(&mode.0, impossible, modes) {
             Some(error) => Err(error),
-            None => Ok((agent, modes.stored(kept.mode.as_deref()).0.mode_id())),
+            None => Ok((agent, mode)),
         }
     }
 }

@@ -59,7 +59,8 @@ impl Actor {
     /// say nothing.
     pub(super) fn take_agents(&mut self, agents: Arc<Agents>) {
         let (agent, doubt) = agents.stored(Some(&self.session.agent.id));
-        self.session.agent = agent;
+        let before = std::mem::replace(&mut self.session.agent, agent);
+        self.renew_outer(before.harness.as_deref());
         self.session.notices.extend(doubt);
         self.shared.tools = self.shared.tools.clone().with_agents(&agents);
         self.shared.agents = agents;

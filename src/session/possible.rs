@@ -99,10 +99,12 @@ pub fn split(modes: &Modes, is_possible: impl Fn(&Mode) -> bool) -> (Modes, Vec<
     (possible, impossible)
 }
 
-/// What is said of a mode that there is, and that is not possible here (D47); none: there is no such mode.
+/// What is said of a mode that there is, and that is not possible here (D47), or of any where none is possible; none: there is no
+/// such mode.
 pub fn unsupported(asked: &str, impossible: &[String], possible: &Modes) -> Option<AgentError> {
     let id = canonical(asked);
-    if !impossible.contains(&id) {
+    let is_any_possible = possible.iter().next().is_some();
+    if is_any_possible && !impossible.contains(&id) {
         return None;
     }
     let possible: Vec<&str> = possible.iter().map(|mode| mode.id.as_str()).collect();

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Definitions;
 use super::actor::Actor;
-use super::options;
+use super::{Definitions, Shared};
+use super::{options, possible};
 use crate::acp::{AvailableCommandsUpdate, ConfigOptionUpdate, SessionUpdate};
 use crate::error::AgentError;
 use crate::store::{ModeSource, Why};
@@ -17,21 +17,27 @@ impl Actor {
         let Definitions { modes, rules, agents, commands, skills } = definitions.clone();
         let current = self.session.mode.clone();
         let was = self.text_of(&current);
-        let before =
-            (Arc::clone(&self.shared.modes), Arc::clone(&self.shared.rules), self.shared.held_to.take());
+        let before = self.shared.clone();
+        self.shared.held_to = None;
         self.shared.modes = modes;
-        let agent = Arc::clone(&self.session.agent);
-        self.shared.hold_to(&agent);
+        self.shared.hold_to(&agents.stored(Some(&self.session.agent.id)).0);
+        let Shared { modes, impossible, .. } = &self.shared;
+        // One that is possible could allow more than the one that is on.
+        if let Some(error) = possible::unsupported(&current.0, impossible, modes) {
+            self.shared = before;
+            return Err(error);
+        }
         let is_gone = self.shared.modes.resolve(&current.0).is_err();
         let refuge = self.shared.modes.most_restrictive().mode_id();
         self.shared.rules = rules;
+        let agent = Arc::clone(&self.session.agent);
         self.take_agents(agents);
         // What was asked was asked of other modes.
         self.close_switches();
         if is_gone {
             let why = Why { keeps_hold: true, ..ModeSource::Reload.into() };
             if let Err(error) = self.change_mode(&refuge, why).await {
-                (self.shared.modes, self.shared.rules, self.shared.held_to) = before;
+                (self.shared, self.session.agent) = (before, agent);
                 return Err(error);
             }
         } else {

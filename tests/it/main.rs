@@ -32,6 +32,7 @@ mod matrix;
 mod memories;
 mod outside;
 mod outside_ends;
+mod outside_modes;
 mod plays;
 mod prefix;
 mod process;

@@ -1,0 +1,244 @@
+//! Modes that change while other people's agents work: what is asked, what is open, what is delegated, what files say.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use modegate::model::{ModelEvent, ModelStop};
+use modegate::policy::Layers;
+use modegate::process::shell::Sandbox;
+use modegate::tool::Toolset;
+use serde_json::{Value, json};
+
+use crate::outside::{Guest, HELD, agents, home, processes_of, said};
+use crate::support::{Harness, PATIENCE, Setup, shell};
+
+/// A parent is tightened while what it delegated to is at work: nothing is written after the answer, and it is no success.
+#[tokio::test]
+async fn tightening_ends_what_is_delegated_to_one() {
+    for tool in ["delegate", "delegate_background"] {
+        let home = home();
+        let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+        let agents = agents("ticking", HELD);
+        let mut h = Harness::with(Setup { mode: "code", agents, tools, live: true, ..Setup::default() });
+        let root = h.session().await;
+        let ticks = h.cwd().join("ticks");
+        let prompt = h.prompt(&root, "go").await;
+        let arguments = json!({ "agent": "peer", "task": format!("tick {}", ticks.display()) });
+        let call =
+            |name: &str, arguments| ModelEvent::ToolCall { id: name.into(), name: name.into(), arguments };
+        let done = || Ok(ModelEvent::Stop(ModelStop::Done));
+        h.stage.say(&root, Ok(call(tool, arguments)));
+        h.stage.say(&root, done());
+        let mut messages = Vec::new();
+        // The control: it writes.
+        while std::fs::metadata(&ticks).map_or(0, |meta| meta.len()) < 3 {
+            messages.extend(h.next_within(Duration::from_millis(5)).await);
+        }
+        let set = h.request("session/set_mode", json!({ "sessionId": root, "modeId": "plan" })).await;
+        let told = h.until_answer(set).await;
+        let after = std::fs::read(&ticks).unwrap();
+        assert_eq!(processes_of("ticking"), 0);
+        let effect = &told.last().unwrap()["result"]["_meta"]["modegate/effect"];
+        assert_eq!(
+            (&effect["ended"], &effect["unconfirmed"]),
+            (&json!(["call_1_1/agent"]), &json!([])),
+            "{effect}"
+        );
+        messages.extend(told);
+        let is_background = tool == "delegate_background";
+        if is_background {
+            let view = json!({ "agent": "agent_1", "wait": 60 });
+            h.stage.say(&root, Ok(call("view_background_agent", view)));
+            h.stage.say(&root, done());
+        }
+        h.stage.say(&root, done());
+        messages.extend(h.until_answer(prompt).await);
+        let id = if is_background { "call_2_1" } else { "call_1_1" };
+        let text = messages
+            .iter()
+            .map(|message| message["params"]["update"].to_string())
+            .filter(|update| is_background || update.contains(id))
+            .collect::<String>();
+        assert!(text.contains("was stopped, because"), "{tool}: {text}");
+        assert_eq!(std::fs::read(&ticks).unwrap(), after, "nothing is written after the answer");
+        h.end().await;
+    }
+}
+
+/// A slash command for a mode that is not possible is refused, and what stands behind it does not go to the agent.
+#[tokio::test]
+async fn a_slash_command_for_an_impossible_mode_is_refused() {
+    let mut guest = Guest::of("code", agents("unheld", "")).await.unwrap();
+    for command in ["/plan call", "/architect call", "/mode plan", "/plan"] {
+        let messages = guest.prompt(command, None).await;
+        assert!(
+            said(&messages).contains("plan mode is not possible for this agent"),
+            "{command}: {messages:?}"
+        );
+        assert!(!said(&messages).contains("done"), "{command}");
+    }
+    let messages = guest.prompt("/ask call", None).await;
+    assert!(said(&messages).contains("done"), "the control: {messages:?}");
+    guest.end().await;
+}
+
+/// Whether it may be started anew is asked of the mode that is on: the question is void with it, and so is a no.
+#[tokio::test]
+async fn the_question_whether_to_start_anew_goes_with_its_mode() {
+    let mut guest = Guest::new("plan", "plain").await;
+    assert!(guest.write("a").await.contains("Permission denied"), "the control");
+    guest.mode("code").await;
+    let path = guest.path("b").display().to_string();
+    let running = guest.h.prompt(&guest.session.clone(), &format!("write {path}")).await;
+    while guest.h.next().await["method"] != "session/request_permission" {}
+    let set = json!({ "sessionId": guest.session, "modeId": "plan" });
+    let set = guest.h.request("session/set_mode", set).await;
+    let mut messages = guest.until(set, None).await;
+    if messages.iter().all(|message| message["id"] != running) {
+        messages.extend(guest.until(running, None).await);
+    }
+    assert!(said(&messages).contains("Permission denied"), "{messages:?}");
+    for _ in 0..2 {
+        guest.mode("code").await;
+        let messages = guest.prompt(&format!("write {path}"), Some("stay")).await;
+        assert!(
+            messages.iter().any(|message| message["method"] == "session/request_permission"),
+            "{messages:?}"
+        );
+        guest.mode("plan").await;
+    }
+    assert!(!guest.path("b").exists());
+    guest.end().await;
+}
+
+/// A request for permission that is open when a mode is set that refuses it is taken back, also of one that goes on; a late yes
+/// is none.
+#[tokio::test]
+async fn an_open_request_for_permission_is_taken_back() {
+    let mut guest = Guest::new("plan", "plain").await;
+    guest.prompt("say 1", None).await;
+    guest.mode("ask").await;
+    // The user has it go on held.
+    guest.prompt("say 1", Some("stay")).await;
+    let running = guest.h.prompt(&guest.session.clone(), "permission").await;
+    let request = loop {
+        let message = guest.h.next().await;
+        if message["method"] == "session/request_permission" {
+            break message;
+        }
+    };
+    let set = json!({ "sessionId": guest.session, "modeId": "plan" });
+    let set = guest.h.request("session/set_mode", set).await;
+    let mut messages = guest.until(set, None).await;
+    let effect = &messages.last().unwrap()["result"]["_meta"]["modegate/effect"];
+    assert_eq!(effect["ended"], json!([]), "it is held already: {effect}");
+    let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "yes" } });
+    let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "result": outcome });
+    guest.h.send_line(&answer.to_string()).await;
+    if messages.iter().all(|message| message["id"] != running) {
+        messages.extend(guest.until(running, None).await);
+    }
+    assert!(messages.iter().any(|message| message["method"] == "$/cancel_request"), "{messages:?}");
+    assert!(!said(&messages).contains("yes"), "{messages:?}");
+    guest.end().await;
+}
+
+/// A write that the client has and has not answered is named when a mode denies it.
+#[tokio::test]
+async fn a_write_that_the_client_has_is_named() {
+    for (is_answered, expected) in [(false, json!(["agent_write_0"])), (true, json!([]))] {
+        let home = home();
+        let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+        let agents = agents("plain", HELD);
+        let mut h = Harness::with(Setup { mode: "code", agents, tools, live: true, ..Setup::default() });
+        let can = json!({ "fs": { "writeTextFile": true, "readTextFile": true } });
+        h.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": can })).await;
+        let new = json!({ "cwd": h.cwd(), "mcpServers": [], "_meta": { "modegate/agent": "peer" } });
+        let session = h.call("session/new", new).await["result"]["sessionId"].as_str().unwrap().to_owned();
+        let mut guest = Guest { h, home, session };
+        let path = guest.path("b").display().to_string();
+        let running = guest.h.prompt(&guest.session.clone(), &format!("fs-write {path}")).await;
+        let request = loop {
+            let message = guest.h.next().await;
+            if message["method"] == "fs/write_text_file" {
+                break message;
+            }
+        };
+        let mut messages = Vec::new();
+        if is_answered {
+            let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "result": {} });
+            guest.h.send_line(&answer.to_string()).await;
+            messages.extend(guest.until(running, None).await);
+        }
+        let set = json!({ "sessionId": guest.session, "modeId": "plan" });
+        let set = guest.h.request("session/set_mode", set).await;
+        messages.extend(guest.until(set, None).await);
+        let effect = &messages.last().unwrap()["result"]["_meta"]["modegate/effect"];
+        assert_eq!(effect["unconfirmed"], expected, "{effect}");
+        if messages.iter().all(|message| message["id"] != running) {
+            guest.until(running, None).await;
+        }
+        guest.end().await;
+    }
+}
+
+/// Agents that are written otherwise while one answers: what is possible is what they say now, and one that is gone ends.
+#[tokio::test]
+async fn agents_that_are_read_again_hold_at_once() {
+    let home = home();
+    let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+    let now = Arc::new(Mutex::new(agents("reloaded", HELD)));
+    let agents_now = Some(Arc::clone(&now));
+    let mut h = Harness::with(Setup { mode: "code", agents_now, tools, live: true, ..Setup::default() });
+    h.call("initialize", json!({ "protocolVersion": 1 })).await;
+    let new = json!({ "cwd": h.cwd(), "mcpServers": [], "_meta": { "modegate/agent": "peer" } });
+    let session = h.call("session/new", new).await["result"]["sessionId"].as_str().unwrap().to_owned();
+    let mut guest = Guest { h, home, session };
+    assert!(guest.write("a").await.ends_with("written"));
+    assert!(guest.mode("plan").await["result"].is_object(), "the control: it can be held");
+    guest.write("b").await;
+    *now.lock().unwrap() = agents("reloaded", "");
+    let answer = reload(&mut guest).await;
+    assert_eq!(answer["error"]["data"]["code"], "unsupported_mode", "plan is on: {answer}");
+    guest.mode("code").await;
+    assert!(reload(&mut guest).await["result"].is_object());
+    assert_eq!(guest.mode("plan").await["error"]["data"]["code"], "unsupported_mode");
+    *now.lock().unwrap() = "";
+    assert!(reload(&mut guest).await["result"].is_object());
+    // It was held, so nothing of it is denied, and it ends in its own way.
+    let deadline = Instant::now() + PATIENCE;
+    while processes_of("reloaded") > 0 {
+        assert!(Instant::now() < deadline, "it has not ended");
+        guest.h.next_within(Duration::from_millis(5)).await;
+    }
+    assert!(guest.mode("plan").await["result"].is_object(), "Modegate itself answers, and can plan");
+    guest.end().await;
+}
+
+/// A file that makes the mode that is on impossible does not loosen the session to one that is possible.
+#[tokio::test]
+async fn a_mode_that_becomes_impossible_is_not_left_for_a_looser_one() {
+    let home = home();
+    let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+    let files = Arc::new(Mutex::new(Layers::default()));
+    let setup = Setup { mode: "plan", agents: agents("plain", HELD), tools, live: true, ..Setup::default() };
+    let mut h = Harness::with(Setup { files: Some(Arc::clone(&files)), ..setup });
+    h.call("initialize", json!({ "protocolVersion": 1 })).await;
+    let new = json!({ "cwd": h.cwd(), "mcpServers": [], "_meta": { "modegate/agent": "peer" } });
+    let session = h.call("session/new", new).await["result"]["sessionId"].as_str().unwrap().to_owned();
+    let mut guest = Guest { h, home, session };
+    assert!(guest.write("a").await.contains("Permission denied"));
+    for mode in files.lock().unwrap().modes.iter_mut().filter(|mode| mode.id == "plan") {
+        mode.network = modegate::mode::Network::Deny;
+    }
+    let answer = reload(&mut guest).await;
+    assert_eq!(answer["error"]["data"]["code"], "unsupported_mode", "{answer}");
+    guest.write("b").await;
+    assert!(!guest.path("b").exists());
+    guest.end().await;
+}
+
+async fn reload(guest: &mut Guest) -> Value {
+    let id = guest.h.request("_modegate/reload", json!({ "sessionId": guest.session })).await;
+    guest.until(id, None).await.pop().unwrap()
+}
