@@ -166,7 +166,12 @@ impl Harness {
                 policy: Box::new(move |_| {
                     let layers = setup.files.as_ref().map(|files| files.lock().unwrap().clone());
                     let (modes, rules, agents) = match layers {
-                        Some(layers) => (layers.modes, Arc::new(layers.rules), Arc::new(layers.agents)),
+                        Some(layers) if layers.agents.has_own() => {
+                            (layers.modes, Arc::new(layers.rules), Arc::new(layers.agents))
+                        }
+                        Some(layers) => {
+                            (layers.modes, Arc::new(layers.rules), written(*agents.lock().unwrap()))
+                        }
                         None => (setup.modes.clone(), Arc::clone(&rules), written(*agents.lock().unwrap())),
                     };
                     Policy {
