@@ -11,6 +11,9 @@ use crate::permission::{CallFacts, Ceilings, Effect};
 /// The name under which the process of such an agent stands at the gate.
 pub const PROCESS: &str = "harness";
 
+/// What is said of a mode that asks for changes.
+const AS_IT_ASKS: &str = "Changes as the agent itself asks for them; what it does without asking is not held";
+
 /// What it takes for such an agent to work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
@@ -90,12 +93,17 @@ pub fn leave(ceilings: &Ceilings, kind: Option<ToolKind>) -> Leave {
     }
 }
 
-/// The modes that are possible, and the ids of the others.
+/// The modes that are possible, described as they are for it, and the ids of the others.
 pub fn split(modes: &Modes, is_possible: impl Fn(&Mode) -> bool) -> (Modes, Vec<String>) {
     let mut possible = modes.clone();
     let impossible: Vec<String> =
         modes.iter().filter(|mode| !is_possible(mode)).map(|mode| mode.id.clone()).collect();
     possible.retain(|mode| !impossible.contains(&mode.id));
+    let asks = |mode: &&mut Mode| need_of(mode) == Need::Free && mode.permission == Consent::Ask;
+    for mode in possible.iter_mut().filter(asks) {
+        // Nobody can make it ask: what people choose by is not to say so.
+        AS_IT_ASKS.clone_into(&mut mode.description);
+    }
     (possible, impossible)
 }
 

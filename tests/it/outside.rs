@@ -169,6 +169,8 @@ async fn one_that_cannot_be_held_refuses_and_is_not_started() {
         .map(|mode| mode["id"].as_str().unwrap())
         .collect();
     assert_eq!(ids, ["ask", "code"]);
+    let described = answer["result"]["modes"]["availableModes"][0]["description"].as_str().unwrap();
+    assert!(described.contains("as the agent itself asks"), "nothing makes it ask: {described}");
     while h.next_within(Duration::from_millis(300)).await.is_some() {}
     h.end().await;
 }
