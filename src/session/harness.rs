@@ -278,6 +278,9 @@ impl Actor {
                     );
                     self.notice_outer(text).await;
                 }
+                if self.outer.running.as_ref().is_some_and(|running| running.is_held) {
+                    self.say_held().await;
+                }
                 self.show_options();
                 self.tell_ready().await;
             }
@@ -303,6 +306,19 @@ impl Actor {
                 }
                 self.ready_outer(Some(reply)).await;
             }
+        }
+    }
+
+    /// Says why what it tries to change fails: it says so in its own words, or not at all.
+    async fn say_held(&mut self) {
+        let (agent, mode) = (&self.session.agent.id, &self.session.mode);
+        let text = format!(
+            "The agent {agent} is held: in {mode} mode it changes nothing, and what it tries to change fails.\n\n"
+        );
+        if self.turn.is_some() {
+            self.notice_outer(text).await;
+        } else if !self.session.notices.contains(&text) {
+            self.session.notices.push(text);
         }
     }
 

@@ -125,6 +125,7 @@ async fn in_plan_it_writes_nothing_and_in_code_it_does() {
         assert_eq!(guest.path("new.txt").exists(), is_written, "{mode}: {text}");
         assert_eq!(text.ends_with("written"), is_written, "{mode}: {text}");
         assert_eq!(text.contains("Permission denied"), !is_written, "{mode}: {text}");
+        assert_eq!(text.contains("in plan mode it changes nothing"), !is_written, "{mode}: {text}");
         // Its state is its own in every mode.
         let state = guest.home.path().canonicalize().unwrap().join(".peer");
         std::fs::create_dir_all(&state).unwrap();
