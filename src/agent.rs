@@ -28,6 +28,7 @@ use registry::{Registry, SharedRegistry};
 mod initialize;
 mod kept;
 mod open;
+mod opening;
 mod registry;
 
 /// Whom one can choose now. What cannot be read is a sentence for the user.

@@ -7,13 +7,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
-use crate::acp::{McpServer, Meta, PlanEntry, SessionId, SessionModeId, ToolCallId};
+use crate::acp::{McpServer, PlanEntry, SessionId, SessionModeId, ToolCallId};
 use crate::chain::Head;
 use crate::client::Abilities;
 use crate::event::{Compaction, SessionEvent, ToolCallEvent};
-use crate::gate::Ended;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
 use crate::model::Model;
@@ -27,6 +24,7 @@ use crate::store::sessions::StoredSession;
 use crate::tool::{Job, Toolset};
 use crate::workspace::{Stamp, Workspace};
 pub use handle::{Closed, PromptEnd, SessionHandle, Undone, View};
+pub use mode_effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
 
 use compaction::Fill;
 use history::History;
@@ -59,10 +57,12 @@ mod harness_keeper;
 pub mod harness_options;
 mod harness_relay;
 mod harness_restart;
+mod harness_show;
 mod harness_shown;
 mod harness_turn;
 pub mod history;
 pub mod lineage;
+mod mode_effect;
 pub mod mode_switch;
 pub mod options;
 pub mod possible;
@@ -265,45 +265,6 @@ struct PendingTransition {
     during: Option<u64>,
     /// Whether a request has told the model.
     told: bool,
-}
-
-/// What a mode change did, for the answer's `_meta["modegate/effect"]`.
-#[derive(Debug, Default)]
-pub struct ModeEffect {
-    /// Something that was possible no longer is, or is now asked for.
-    tightened: bool,
-    /// Calls that were ended.
-    ended: Ended,
-    /// Permission requests that were closed as rejected.
-    closed: Vec<ToolCallId>,
-}
-
-/// Under this key of an answer's `_meta` stands where the chain of the session's record has come to.
-pub const HEAD_META: &str = "modegate/head";
-
-/// That, as an answer's `_meta` has it.
-pub fn head_meta(head: &Head) -> Meta {
-    Meta::from_iter([(HEAD_META.to_owned(), json!({ "length": head.length, "hash": head.hash }))])
-}
-
-impl ModeEffect {
-    fn to_meta(&self, head: Option<&Head>) -> Meta {
-        let applies = if self.tightened { "immediate" } else { "next_request" };
-        let effect = json!({
-            "applies": applies,
-            "ended": self.ended.confirmed,
-            "unconfirmed": self.ended.unconfirmed,
-            "closedRequests": self.closed,
-        });
-        let mut meta = head.map(head_meta).unwrap_or_default();
-        meta.insert("modegate/effect".to_owned(), effect);
-        meta
-    }
-}
-
-/// What an error says of mode ids that would have been valid.
-pub fn valid_modes(modes: &Modes) -> Value {
-    json!({ "validModes": modes.iter().map(|mode| mode.id.as_str()).collect::<Vec<_>>() })
 }
 
 impl Session {

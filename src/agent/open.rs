@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use super::opening::Opening;
 use super::registry::Transit;
 use super::{Agent, Policy};
 use crate::acp::{
@@ -29,7 +30,6 @@ use crate::session::possible;
 use crate::session::{Origin, SessionHandle, Shared, Start, View, head_meta, options, valid_modes};
 use crate::store::Row;
 use crate::store::sessions::{OpenError, StoredSession};
-use crate::tool::mcp::ServerEvent;
 use crate::workspace::Workspace;
 
 /// The key in `session/new`'s `_meta` that chooses the first mode.
@@ -43,42 +43,6 @@ struct Wanted<'a> {
     cwd: &'a Path,
     directories: &'a [PathBuf],
     servers: &'a [McpServer],
-}
-
-/// What a session is made of, but for its id and its mode.
-struct Opening {
-    workspace: Workspace,
-    servers: mpsc::UnboundedReceiver<ServerEvent>,
-    shared: Shared,
-    policy: Policy,
-    notices: Vec<String>,
-    /// The client's servers, as it named them.
-    theirs: Vec<McpServer>,
-}
-
-impl Opening {
-    /// The agent of this id; one that is not there any more only reads, and the user is told.
-    fn agent(&mut self, id: Option<&str>) -> Arc<AgentSpec> {
-        let (agent, doubt) = self.shared.agents.stored(id);
-        self.notices.extend(doubt);
-        agent
-    }
-
-    /// The agent and the mode of a session that is kept.
-    ///
-    /// # Errors
-    /// The mode is not possible for the agent.
-    fn kept(&mut self, kept: &StoredSession) -> Result<(Arc<AgentSpec>, SessionModeId), AgentError> {
-        let agent = self.agent(kept.agent.as_deref());
-        // Of all modes: the tightest that is possible for the agent may be looser than what was on.
-        let mode = self.shared.modes.stored(kept.mode.as_deref()).0.mode_id();
-        self.shared.hold_to(&agent);
-        let Shared { modes, impossible, .. } = &self.shared;
-        match possible::unsupported(&mode.0, impossible, modes) {
-            Some(error) => Err(error),
-            None => Ok((agent, mode)),
-        }
-    }
 }
 
 impl Agent {

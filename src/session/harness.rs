@@ -5,7 +5,6 @@
 //! under which it would have to be, and the next one is held.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
@@ -16,13 +15,8 @@ use super::harness_ask::Asked;
 use super::harness_keeper::{Keeper, Kept, Knows};
 use super::harness_relay::HarnessRelay;
 use super::possible::{self, Need};
-use super::relay::Report;
-use crate::acp::{
-    AvailableCommand, McpServer, MessageId, SessionConfigOption, SessionModeId, SessionUpdate, ToolCallId,
-    ToolKind,
-};
+use crate::acp::{AvailableCommand, McpServer, SessionModeId, ToolCallId, ToolKind};
 use crate::client::{self, Abilities};
-use crate::event::SessionEvent;
 use crate::gate::Permit;
 use crate::harness::{Harness, HarnessError, Order};
 use crate::roster::harness::HarnessDefinition;
@@ -51,7 +45,7 @@ pub(super) struct Outer {
     running: Option<Running>,
     waiting: Vec<Waiting>,
     /// How often it was started.
-    starts: u64,
+    pub starts: u64,
     /// Its own session, if it can take it up again.
     its: Option<String>,
     /// It says that it takes its sessions up again, and did not when there was something in one: it is not believed again.
@@ -309,19 +303,6 @@ impl Actor {
         }
     }
 
-    /// Says why what it tries to change fails: it says so in its own words, or not at all.
-    async fn say_held(&mut self) {
-        let (agent, mode) = (&self.session.agent.id, &self.session.mode);
-        let text = format!(
-            "The agent {agent} is held: in {mode} mode it changes nothing, and what it tries to change fails.\n\n"
-        );
-        if self.turn.is_some() {
-            self.notice_outer(text).await;
-        } else if !self.session.notices.contains(&text) {
-            self.session.notices.push(text);
-        }
-    }
-
     /// Nothing of it is left. Whoever waits for it has it started again if it was ended to be, or by a mode.
     async fn gone_outer(&mut self, error: &HarnessError) {
         let was_stopped = self.outer.running.take().is_some_and(|running| running.stopped.is_cancelled());
@@ -351,31 +332,6 @@ impl Actor {
     pub(super) fn hurry_outer(&self) {
         if let Some(running) = &self.outer.running {
             running.stop.cancel();
-        }
-    }
-
-    pub(super) async fn notice_outer(&mut self, text: String) {
-        self.session.server_notices += 1;
-        let message_id =
-            MessageId::new(format!("msg_{}_s{}", self.session.turns, self.session.server_notices));
-        self.record(SessionEvent::Notice { message_id, text }, None).await;
-    }
-
-    /// Shows the client all options, as they are now.
-    pub(super) fn show_options(&self) {
-        let options = crate::acp::ConfigOptionUpdate::new(self.options());
-        let update = SessionUpdate::ConfigOptionUpdate(options);
-        self.client.update(self.session.id.clone(), update.into(), None);
-    }
-
-    /// The options as they are when this is awaited.
-    pub(super) fn looking(&self) -> impl Future<Output = Option<Vec<SessionConfigOption>>> + use<> {
-        let to = self.children.reports.0.clone();
-        let start = self.outer.starts;
-        async move {
-            let (reply, options) = oneshot::channel();
-            to.send(Report::Kept { start, kept: Kept::Look(reply) }).ok()?;
-            options.await.ok()
         }
     }
 
