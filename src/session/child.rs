@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::SessionHandle;
@@ -122,7 +121,7 @@ async fn no_life(life: &mut watch::Receiver<Life>, still: Duration) {
         let changed = if waits {
             changed.await
         } else {
-            match tokio::time::timeout_at(at.max(Instant::now() - still) + still, changed).await {
+            match tokio::time::timeout_at(at + still, changed).await {
                 Ok(changed) => changed,
                 Err(_) => return,
             }

@@ -214,7 +214,6 @@ impl Actor {
         let shared = Shared {
             tools: self.shared.tools.for_child(start.lineage.may_go_deeper()),
             abilities,
-            held_to: self.shared.held_to.clone(),
             ..self.shared.clone()
         };
         let (client, end) = client::channel();
