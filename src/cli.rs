@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
-use crate::config::environment::Environment;
+use crate::config::environment::{Environment, variable};
 use crate::config::{Config, Flags, Parts};
 use crate::headless::{self, Format, Job, Kept, Outcome};
 use crate::model::catalogue::OFFLINE;
@@ -223,7 +223,7 @@ where
         Some(Command::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),
         Some(Command::Wrap(arguments)) => {
-            flags.wrapped = Some(arguments.agent(&environment));
+            flags.wrapped = Some(arguments.agent(&environment, variable));
             // It has a model of its own.
             flags.model = Some(OFFLINE.to_owned());
         }

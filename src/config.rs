@@ -223,6 +223,7 @@ impl Config {
         };
         let binary = std::env::current_exe().ok();
         let policies = self.policies;
+        let wraps = self.wrapped.is_some();
         let wrapped = self.wrapped.map(|(id, harness)| Arc::new(Agents::wrapping(&id, harness)));
         let policy: PolicyOf = Box::new(move |cwd| {
             let policy = policy(policies.load(cwd), policies.commands(cwd), policies.skills(cwd));
@@ -237,7 +238,7 @@ impl Config {
             let providers = Providers::new(self.environment, self.asked, router, catalogue);
             Box::new(move || providers.catalogue())
         };
-        Ok(Parts { shared, surroundings: Surroundings { policy, whom, binary }, determinism })
+        Ok(Parts { shared, surroundings: Surroundings { policy, whom, binary, wraps }, determinism })
     }
 }
 

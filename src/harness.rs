@@ -15,9 +15,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{
-    ContentBlock, McpServer, PromptRequest, PromptResponse, SessionConfigId, SessionConfigOption,
-    SessionConfigOptionValue, SessionId, SessionModeId, SessionModeState, SetSessionConfigOptionRequest,
-    SetSessionConfigOptionResponse, SetSessionModeRequest, StopReason,
+    ContentBlock, McpServer, PromptCapabilities, PromptRequest, PromptResponse, SessionConfigId,
+    SessionConfigOption, SessionConfigOptionValue, SessionId, SessionModeId, SessionModeState,
+    SetSessionConfigOptionRequest, SetSessionConfigOptionResponse, SetSessionModeRequest, StopReason,
 };
 use crate::client::{Abilities, Client};
 use crate::process::program::Program;
@@ -30,6 +30,7 @@ use said::Said;
 
 mod asked;
 mod command;
+mod content;
 mod error;
 mod heard;
 mod lines;
@@ -76,6 +77,7 @@ struct Inner {
     line: Line,
     its_session: SessionId,
     can_load: bool,
+    takes: PromptCapabilities,
 }
 
 /// The way to the task that speaks to it.
@@ -167,7 +169,7 @@ impl Harness {
     /// cancelled, within 2 s, after which the process is ended (see [`Self::over`]).
     ///
     /// # Errors
-    /// It answers with an error, or is over.
+    /// It takes not all of the content, answers with an error, or is over.
     pub async fn prompt(
         &self,
         content: Vec<ContentBlock>,
@@ -176,6 +178,7 @@ impl Harness {
         if cancel.is_cancelled() {
             return Ok(StopReason::Cancelled);
         }
+        let content = content::taken(content, &self.0.takes)?;
         let request = PromptRequest::new(self.0.its_session.clone(), content);
         let answer = self.0.line.call::<PromptResponse>("session/prompt", &request, Means::Nothing);
         let mut answer = std::pin::pin!(answer);

@@ -36,10 +36,14 @@ impl Agent {
             request.client_capabilities.session.as_ref().is_some_and(|it| it.compaction.is_some());
         self.compactions.store(takes_compactions, Ordering::Relaxed);
         self.registry().abilities = abilities(&request.client_capabilities);
-        // A prompt may have pictures if the model that new sessions have sees them.
+        let wraps = self.surroundings.wraps;
+        // A prompt may have pictures if the model that new sessions have sees them. What a wrapped agent takes is known once it
+        // is started: the rest it is not sent, and the user is told.
         let catalogue = &self.shared.catalogue;
-        let images = catalogue.facts(catalogue.default_model()).images;
-        let prompts = PromptCapabilities::new().image(images).embedded_context(true);
+        let images = wraps || catalogue.facts(catalogue.default_model()).images;
+        let prompts = PromptCapabilities::new().image(images).audio(wraps).embedded_context(true);
+        let methods =
+            if wraps { Vec::new() } else { auth_methods(request, self.surroundings.binary.as_deref()) };
         InitializeResponse::new(ProtocolVersion::V1)
             .agent_info(
                 Implementation::new("modegate", env!("CARGO_PKG_VERSION")).title("Modegate".to_owned()),
@@ -51,15 +55,16 @@ impl Agent {
                     .prompt_capabilities(prompts)
                     .session_capabilities(sessions()),
             )
-            .auth_methods(auth_methods(request, self.surroundings.binary.as_deref()))
+            .auth_methods(methods)
     }
 
     /// Answers `authenticate`: succeeds once the model of new sessions has the key that it needs.
     pub fn authenticate(&self, request: &AuthenticateRequest) -> Result<AuthenticateResponse, AgentError> {
         let method = &*request.method_id.0;
-        if ![ENVIRONMENT, SETUP].contains(&method) {
+        let valid: &[&str] = if self.surroundings.wraps { &[] } else { &[ENVIRONMENT, SETUP] };
+        if !valid.contains(&method) {
             let message = format!("unknown authentication method {method:?}");
-            return Err(AgentError::invalid_params(message, json!({ "validMethods": [ENVIRONMENT, SETUP] })));
+            return Err(AgentError::invalid_params(message, json!({ "validMethods": valid })));
         }
         self.catalogue().map(|_| AuthenticateResponse::new())
     }

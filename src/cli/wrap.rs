@@ -7,13 +7,24 @@ use clap::Args;
 use crate::config::environment::Environment;
 use crate::roster::harness::{HarnessDefinition, HarnessModes, HarnessSandbox};
 
+/// A folder of state: the variable that says where it is, where it is without, and what lies there of the agent's.
+type Folder = (&'static str, &'static str, Option<&'static str>);
+
 /// Agents whose folders of state are known, by a part of their command: the folders, and the mode of their own that is set while
 /// they are held, where that is not one that is found by its id.
-const KNOWN: [(&str, &[&str], Option<&str>); 3] = [
-    ("gemini", &["~/.gemini"], None),
-    ("opencode", &["~/.local/share/opencode", "~/.local/state/opencode", "~/.cache/opencode"], None),
+const KNOWN: [(&str, &[Folder], Option<&str>); 3] = [
+    ("gemini", &[("GEMINI_CLI_HOME", "~", Some(".gemini"))], None),
+    (
+        "opencode",
+        &[
+            ("XDG_DATA_HOME", "~/.local/share", Some("opencode")),
+            ("XDG_STATE_HOME", "~/.local/state", Some("opencode")),
+            ("XDG_CACHE_HOME", "~/.cache", Some("opencode")),
+        ],
+        None,
+    ),
     // Its own sandbox for commands cannot be made inside of the hold; in this mode it makes none.
-    ("codex", &["~/.codex"], Some("full-access")),
+    ("codex", &[("CODEX_HOME", "~/.codex", None)], Some("full-access")),
 ];
 
 /// Programs that run others, which they are told.
@@ -41,14 +52,20 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// The agent, with an id by which the record has it.
-    pub fn agent(self, environment: &Environment) -> (String, HarnessDefinition) {
+    /// The agent, with an id by which the record has it. It gets these keys, and `variable` says what else it will see.
+    pub fn agent(
+        self,
+        environment: &Environment,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> (String, HarnessDefinition) {
         let Self { state_dir, read_only_mode, full_mode, command } = self;
         let known = agent_of(&command).and_then(|word| KNOWN.iter().find(|(name, ..)| names(word, name)));
         let mut words = command.iter().cloned();
         let program = words.next().unwrap_or_default();
         let state_dirs = match known {
-            Some((_, folders, _)) if state_dir.is_empty() => folders.iter().map(PathBuf::from).collect(),
+            Some((_, folders, _)) if state_dir.is_empty() => {
+                folders.iter().map(|folder| place(folder, &variable)).collect()
+            }
             _ => state_dir,
         };
         let read_only = read_only_mode.or_else(|| known.and_then(|(.., mode)| mode.map(str::to_owned)));
@@ -65,6 +82,13 @@ impl Arguments {
         };
         (id, definition)
     }
+}
+
+/// Where a folder is.
+fn place((name, usual, below): &Folder, variable: impl Fn(&str) -> Option<String>) -> PathBuf {
+    let set = variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = set.unwrap_or_else(|| PathBuf::from(usual));
+    below.map_or(base.clone(), |below| base.join(below))
 }
 
 /// The word of a command that says which agent it is: the program, or what a runner of programs is to run. What an agent is told
@@ -104,7 +128,12 @@ mod tests {
             full_mode: None,
             command: command.iter().map(|word| (*word).to_owned()).collect(),
         };
-        arguments.agent(&Environment::default())
+        let variable = |name: &str| match name {
+            "XDG_STATE_HOME" => Some("/state".into()),
+            "XDG_CACHE_HOME" => Some("not/absolute".into()),
+            _ => None,
+        };
+        arguments.agent(&Environment::default(), variable)
     }
 
     #[test]
@@ -121,6 +150,9 @@ mod tests {
             (&["/home/codex/other", "--model", "gemini-3"], &[], "other", ""),
             (&["npx", "other", "gemini"], &[], "npx", ""),
             (&["/x/codex-acp"], &["/state"], "codex", "/state"),
+            (&["codex-acp"], &[], "codex", "~/.codex"),
+            (&["opencode"], &[], "opencode", "~/.local/share/opencode /state/opencode ~/.cache/opencode"),
+            (&["opencode"], &["/own"], "opencode", "/own"),
             (&["/usr/bin/My Agent"], &[], "my-agent", ""),
             (&["./7"], &[], "wrapped", ""),
         ] {

@@ -37,6 +37,9 @@ pub enum HarnessError {
     /// It cannot take up a session of old.
     #[error("it cannot load its sessions")]
     CannotLoad,
+    /// The prompt has something in it that it does not take.
+    #[error("it takes no {0}")]
+    NotTaken(&'static str),
     /// It has no such mode or option.
     #[error("it has no {0}")]
     Unknown(String),

@@ -45,8 +45,9 @@ pub async fn start(
         }
     };
     match begun {
-        Ok((its_session, can_load)) => {
-            Ok(Harness(std::sync::Arc::new(Inner { line, its_session, can_load })))
+        Ok((its_session, can)) => {
+            let (can_load, takes) = (can.load_session, can.prompt_capabilities);
+            Ok(Harness(std::sync::Arc::new(Inner { line, its_session, can_load, takes })))
         }
         Err(error) => Err(NotBegun { error, is_gone: line.program.end().await }),
     }
@@ -86,8 +87,8 @@ async fn process(order: &Order, shell: &Shell) -> Result<Process, String> {
     shell.processes().start(command).await.map_err(|error| error.to_string())
 }
 
-/// Its session's id, and whether it can load sessions.
-async fn begin(line: &Line, order: &Order) -> Result<(SessionId, bool), HarnessError> {
+/// Its session's id, and what it can do.
+async fn begin(line: &Line, order: &Order) -> Result<(SessionId, AgentCapabilities), HarnessError> {
     let about = Implementation::new("modegate", env!("CARGO_PKG_VERSION")).title("Modegate".to_owned());
     let request = InitializeRequest::new(ProtocolVersion::V1)
         .client_capabilities(capabilities(order.abilities))
@@ -105,7 +106,7 @@ async fn begin(line: &Line, order: &Order) -> Result<(SessionId, bool), HarnessE
             .mcp_servers(servers)
             .additional_directories(directories);
         let begun: NewSessionResponse = line.call("session/new", &request, Means::Begun(None)).await?;
-        return Ok((begun.session_id, can.load_session));
+        return Ok((begun.session_id, can));
     };
     if !can.load_session {
         return Err(HarnessError::CannotLoad);
@@ -117,7 +118,7 @@ async fn begin(line: &Line, order: &Order) -> Result<(SessionId, bool), HarnessE
     // Older ones answer with null.
     let _: Option<LoadSessionResponse> =
         line.call("session/load", &request, Means::Begun(Some(id.clone()))).await?;
-    Ok((id, true))
+    Ok((id, can))
 }
 
 /// What it is told that the client can do (F1, E1).

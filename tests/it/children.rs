@@ -1,9 +1,8 @@
 //! Agents that work for others, when things end: the user cancels, closes, deletes or tightens while they work, they flood, or
 //! the process is killed. Nothing of them goes on, no question stays open, and no call is shown to be at work for ever.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use modegate::model::ModelEvent;
@@ -14,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::delegation::{AGENTS, about, call, status, write};
 use crate::guest::{Guest, all};
+use crate::spoken::Spoken;
 use crate::support::{Harness, Setup, shell};
 
 /// A command that writes for ever.
@@ -236,48 +236,9 @@ async fn one_that_floods_is_ended_like_any_other() {
 }
 
 /// A binary with this store and model that has begun to talk.
-struct Binary {
-    child: std::process::Child,
-    output: BufReader<std::process::ChildStdout>,
-}
-
-impl Binary {
-    fn start(dir: &Path, script: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_modegate"))
-            .args(["--mode", "code", "--store", dir.join("s.db").to_str().unwrap()])
-            .args(["--model", &format!("scripted:{}", script.display())])
-            .env("HOME", dir)
-            .env_remove("XDG_CONFIG_HOME")
-            .env("MODEGATE_LOG", "error")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut binary = Self { child, output };
-        binary.call(1, "initialize", &json!({ "protocolVersion": 1 }));
-        binary
-    }
-
-    fn send(&mut self, id: i64, method: &str, params: &Value) {
-        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
-    }
-
-    fn next(&mut self) -> Value {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap()
-    }
-
-    fn call(&mut self, id: i64, method: &str, params: &Value) -> Vec<Value> {
-        self.send(id, method, params);
-        let mut messages = vec![self.next()];
-        while messages.last().unwrap()["id"] != id {
-            messages.push(self.next());
-        }
-        messages
-    }
+fn begun(dir: &Path, script: &Path) -> Spoken {
+    let (store, model) = (dir.join("s.db"), format!("scripted:{}", script.display()));
+    Spoken::start(dir, &["--mode", "code", "--store", store.to_str().unwrap(), "--model", &model]).0
 }
 
 /// Killed while one works for another, a session has an end for every call when it is loaded again: also the next time. The
@@ -303,7 +264,7 @@ fn what_was_at_work_when_the_process_was_killed_is_shown_as_failed() {
     ];
     let script = dir.join("script.jsonl");
     std::fs::write(&script, lines.map(|line| format!("{line}\n")).concat()).unwrap();
-    let mut binary = Binary::start(&dir, &script);
+    let mut binary = begun(&dir, &script);
     let folders = json!({ "cwd": work, "mcpServers": [] });
     let answer = binary.call(2, "session/new", &folders).pop().unwrap();
     let session = answer["result"]["sessionId"].as_str().unwrap().to_owned();
@@ -319,7 +280,7 @@ fn what_was_at_work_when_the_process_was_killed_is_shown_as_failed() {
     binary.child.kill().unwrap();
     binary.child.wait().unwrap();
     for _ in 0..2 {
-        let mut binary = Binary::start(&dir, &script);
+        let mut binary = begun(&dir, &script);
         let load = json!({ "sessionId": session, "cwd": work, "mcpServers": [] });
         let shown = binary.call(2, "session/load", &load);
         assert!(shown.last().unwrap()["result"].is_object(), "{shown:?}");
