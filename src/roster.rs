@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use crate::mode::definition::Fault;
-use crate::mode::{Access, Consent, InBand, Mode, Network, ReminderPosition, ShellUse, ToolGlobs};
+use crate::mode::{Access, Consent, Globs, InBand, Mode, Network, ReminderPosition, ShellUse, ToolGlobs};
 use crate::model::Effort;
 use harness::HarnessDefinition;
 
@@ -122,6 +122,9 @@ impl Default for Agents {
     fn default() -> Self {
         static BUILT: LazyLock<Agents> = LazyLock::new(|| {
             let spec = |(id, name, description, prompt, is_read_only): (&str, &str, &str, &str, bool)| {
+                // What it is known for would not hold if it had others change something.
+                let deny = if is_read_only { vec!["delegate*".into()] } else { Vec::new() };
+                let deny = Globs::new(deny).expect("it is a glob");
                 Arc::new(AgentSpec {
                     id: id.into(),
                     name: name.into(),
@@ -131,7 +134,7 @@ impl Default for Agents {
                     thinking: None,
                     is_read_only,
                     harness: None,
-                    limits: limits(id, name, &ToolGlobs::default(), is_read_only),
+                    limits: limits(id, name, &ToolGlobs { allow: None, deny }, is_read_only),
                     origin: Origin::BuiltIn,
                 })
             };
