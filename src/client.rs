@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::acp::{
     RequestPermissionRequest, RequestPermissionResponse, SessionId, SessionNotification, Update,
@@ -135,6 +136,15 @@ impl Client {
     /// Waits until the client has room for one more streamed update.
     pub async fn room(&self) -> OwnedSemaphorePermit {
         Arc::clone(&self.room).acquire_owned().await.expect("the semaphore is never closed")
+    }
+
+    /// The same, unless that is cancelled: whoever ends has little left to say, and waits for no client that does not read.
+    pub async fn room_unless(&self, cancel: &CancellationToken) -> Option<OwnedSemaphorePermit> {
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => None,
+            room = self.room() => Some(room),
+        }
     }
 
     /// Sends a `session/update`. With the client gone it goes nowhere; the connection's end stops the session.

@@ -54,6 +54,7 @@ mod handle;
 mod harness;
 mod harness_ask;
 mod harness_keeper;
+mod harness_memory;
 pub mod harness_options;
 mod harness_relay;
 mod harness_restart;

@@ -57,12 +57,7 @@ impl Agent {
         let workspace = workspace(cwd, directories)?;
         let mut opening = self.prepare(workspace, servers, self.catalogue()?);
         let agent = self.first_agent(&mut opening, request.meta.as_ref())?;
-        opening.shared.hold_to(&agent);
-        let (mode, doubt) = self.first_mode(&opening.shared, &opening.policy, request.meta.as_ref())?;
-        if doubt.is_some() {
-            opening.shared.held_to = most_restrictive();
-        }
-        opening.notices.extend(doubt);
+        let mode = self.first_mode(&mut opening, &agent, request.meta.as_ref())?;
         let id = self.shared.source.session_id();
         let Shared { modes, catalogue, agents, .. } = &opening.shared;
         let choice = options::entering(modes, catalogue, &mode, &agent, &Choice::of(catalogue));
@@ -130,7 +125,15 @@ impl Agent {
         let kept = self.shared.store.fork_session(session_id, &id, at).await;
         let kept = kept.map_err(|error| self.not_open(session_id, &error))?;
         let transit = Transit::begin(&self.registry, &id)?;
-        let (agent, mode) = opening.kept(&kept)?;
+        let (agent, mode) = match opening.kept(&kept) {
+            Ok(both) => both,
+            Err(error) => {
+                if let Err(left) = self.shared.store.delete_session(&id).await {
+                    tracing::error!(%left, session = %id, "a copy that was not begun is still on the record");
+                }
+                return Err(error);
+            }
+        };
         let handle = self.start(id.clone(), mode, agent, Origin::Copy(Box::new(kept)), opening);
         let View { modes, options, head, .. } = transit.unless_lost(handle.look().await)?;
         Ok(ForkSessionResponse::new(id).modes(modes).config_options(options).meta(head_meta(&head)))
@@ -272,37 +275,43 @@ impl Agent {
         }
     }
 
+    /// Which mode a new session begins in, of those that are possible for its agent.
+    ///
+    /// # Errors
+    /// The one in `_meta` is unknown, or the one that it would be is not possible.
     fn first_mode(
         &self,
-        shared: &Shared,
-        policy: &Policy,
+        opening: &mut Opening,
+        agent: &AgentSpec,
         meta: Option<&Meta>,
-    ) -> Result<(SessionModeId, Option<String>), AgentError> {
-        let modes = &shared.modes;
-        let Some(asked) = meta.and_then(|meta| meta.get(MODE_META)) else {
-            let asked = self.first.mode.as_ref().map(|mode| mode.0.to_string());
-            let asked = asked.or_else(|| policy.default_mode.clone()).unwrap_or_else(|| DEFAULT.to_owned());
-            if let Some(error) = possible::unsupported(&asked, &shared.impossible, modes) {
-                return Err(error);
+    ) -> Result<SessionModeId, AgentError> {
+        let asked = meta.and_then(|meta| meta.get(MODE_META));
+        let all = Arc::clone(&opening.shared.modes);
+        let mode = match asked {
+            Some(Value::String(asked)) => all.resolve(asked).map(Mode::mode_id).map_err(|it| it.to_string()),
+            Some(_) => Err(format!("_meta[{MODE_META:?}] is the id of a mode")),
+            None => Ok(self.usual_mode(opening, &all)),
+        };
+        opening.shared.hold_to(agent);
+        let Shared { modes, impossible, .. } = &opening.shared;
+        let mode = mode.map_err(|message| AgentError::invalid_params(message, valid_modes(modes)))?;
+        possible::unsupported(&mode.0, impossible, modes).map_or(Ok(mode), Err)
+    }
+
+    /// The mode of a session for which none is asked. One that there is not any more is the tightest, and holds.
+    fn usual_mode(&self, opening: &mut Opening, all: &Modes) -> SessionModeId {
+        let first = self.first.mode.as_ref().map(|mode| &*mode.0);
+        let asked = first.or(opening.policy.default_mode.as_deref()).unwrap_or(DEFAULT);
+        match all.resolve(asked) {
+            Ok(mode) => mode.mode_id(),
+            // It was there when it was asked for.
+            Err(unknown) => {
+                let mode = all.most_restrictive();
+                let text = format!("{unknown}. This session begins in {} mode.\n\n", mode.id);
+                opening.notices.push(text);
+                opening.shared.held_to = most_restrictive();
+                mode.mode_id()
             }
-            return Ok(match modes.resolve(&asked) {
-                Ok(mode) => (mode.mode_id(), None),
-                // It was there when it was asked for.
-                Err(unknown) => {
-                    let mode = modes.most_restrictive();
-                    let text = format!("{unknown}. This session begins in {} mode.\n\n", mode.id);
-                    (mode.mode_id(), Some(text))
-                }
-            });
-        };
-        let Value::String(asked) = asked else {
-            let message = format!("_meta[{MODE_META:?}] is the id of a mode");
-            return Err(AgentError::invalid_params(message, valid_modes(modes)));
-        };
-        match modes.resolve(asked) {
-            Ok(mode) => Ok((mode.mode_id(), None)),
-            Err(unknown) => Err(possible::unsupported(asked, &shared.impossible, modes)
-                .unwrap_or_else(|| AgentError::invalid_params(unknown.to_string(), valid_modes(modes)))),
         }
     }
 

@@ -13,6 +13,7 @@ use crate::ids;
 use crate::mode::Mode;
 use crate::permission::{self, CallFacts, Ceilings, Verdict};
 use crate::roster::AgentSpec;
+use crate::roster::harness::HarnessDefinition;
 
 impl Shared {
     /// The ceilings of a session in the first of these modes, which is held to the others, too. One that is not known leaves
@@ -26,11 +27,16 @@ impl Shared {
         Ceilings { modes, rules: vec![Arc::clone(&self.rules)] }
     }
 
+    /// Whether the kernel can hold such an agent here.
+    pub(super) fn can_hold(&self, harness: &HarnessDefinition) -> bool {
+        harness.sandbox.is_some() && self.tools.can_hold()
+    }
+
     /// Leaves the modes that are possible for an agent: what its own tools do is held as a whole, or not at all (D47).
     pub fn hold_to(&mut self, agent: &AgentSpec) {
         self.impossible = Arc::default();
         let Some(harness) = &agent.harness else { return };
-        let can_hold = harness.sandbox.is_some() && self.tools.can_hold();
+        let can_hold = self.can_hold(harness);
         let is_possible = |mode: &Mode| {
             let mut modes = self.modes.ceilings(&mode.id).unwrap_or_default();
             modes.extend(self.max_modes.iter().chain(&self.held_to).chain(&agent.limits).cloned());

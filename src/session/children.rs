@@ -22,8 +22,8 @@ use super::encoder;
 use super::handle::SessionCommand;
 use super::history::neutralise;
 use super::lineage::{MAX_AT_WORK, Parent};
-use super::possible::{self, Need};
-use super::relay::{Life, Relay, Report, below};
+use super::possible;
+use super::relay::{ENDED, Life, Relay, Report, below};
 use super::{Definitions, Origin, SessionHandle, Shared, Start};
 use crate::acp::{ContentBlock, ToolCallId, Update};
 use crate::client::{self, Abilities};
@@ -40,9 +40,6 @@ use crate::tool::errand;
 
 /// How long a session may be without a sign of life, unless a person is asked or one of its calls runs.
 pub const STILL: Duration = Duration::from_secs(600);
-
-/// What is said of a call whose session ended first.
-const ENDED: &str = "The session has ended, and this call with it. It may have had effects.";
 
 /// What came of an errand so far.
 pub(super) enum Begun {
@@ -158,11 +155,9 @@ impl Actor {
         let Some(harness) = &agent.harness else { return Ok(()) };
         let mut ceilings = self.ceilings();
         ceilings.modes.extend(agent.limits.iter().cloned());
-        let can_hold = harness.sandbox.is_some() && self.shared.tools.can_hold();
-        match possible::need(&ceilings) {
-            Need::Free => Ok(()),
-            Need::Held if can_hold => Ok(()),
-            Need::Held | Need::Impossible => Err(format!(
+        match possible::is_held(&ceilings, self.shared.can_hold(harness)) {
+            Some(_) => Ok(()),
+            None => Err(format!(
                 "unsupported_mode: {} has tools of its own and cannot be held to {} mode. It was not started.",
                 agent.id, self.session.mode
             )),
@@ -268,7 +263,7 @@ impl Actor {
             self.report(report).await;
         }
         for ended in self.session.relayed.end(ENDED) {
-            self.record(ended.event, None).await;
+            self.record(SessionEvent::Relayed { update: Box::new(ended.update) }, None).await;
         }
     }
 
@@ -312,7 +307,10 @@ impl Actor {
                     self.children.at_work.remove(&call);
                     self.gate.take_over(left, |id| below(&call, id));
                 }
-                self.children.asked.retain(|(of, _), _| *of != call);
+                // Nobody waits for their answers any more.
+                for (_, id) in self.children.asked.extract_if(|(of, _), _| *of == call) {
+                    self.client.withdraw(id);
+                }
                 if let Some(note) = note {
                     if self.turn.is_none() {
                         self.session.notices.push(format!("{note}\n\n"));

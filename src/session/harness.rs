@@ -11,15 +11,17 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::actor::Actor;
-use super::harness_ask::Asked;
-use super::harness_keeper::{Keeper, Kept, Knows};
+use super::harness_ask::{Asked, Number};
+use super::harness_keeper::{Keeper, Kept};
+use super::harness_memory::Memory;
 use super::harness_relay::HarnessRelay;
-use super::possible::{self, Need};
+use super::possible;
 use crate::acp::{AvailableCommand, McpServer, SessionModeId, ToolCallId, ToolKind};
 use crate::client::{self, Abilities};
 use crate::gate::Permit;
 use crate::harness::{Harness, HarnessError, Order};
 use crate::roster::harness::HarnessDefinition;
+use crate::store::Row;
 use crate::store::entry::Entry;
 use crate::workspace::Changes;
 
@@ -40,20 +42,15 @@ type Waiting = oneshot::Sender<Result<Ready, HarnessError>>;
 
 /// Somebody else's agent, as this session has it.
 #[derive(Default)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Outer {
     running: Option<Running>,
     waiting: Vec<Waiting>,
     /// How often it was started.
     pub starts: u64,
-    /// Its own session, if it can take it up again.
-    its: Option<String>,
-    /// It says that it takes its sessions up again, and did not when there was something in one: it is not believed again.
-    forgets: bool,
+    /// What it knows of what was said.
+    memory: Memory,
     /// The mode of its own that was left for the hold, and that it is to have again without.
     left: Option<SessionModeId>,
-    /// It was prompted, and so there is something to lose; also where its session was opened again.
-    pub was_prompted: bool,
     /// It is started again when it is over.
     starts_again: bool,
     /// The user said that it is to stay held although the mode does not want it.
@@ -64,8 +61,8 @@ pub(super) struct Outer {
     pub servers: Vec<McpServer>,
     /// The kinds of its calls.
     pub kinds: HashMap<ToolCallId, ToolKind>,
-    /// What it asks of the client, by its number.
-    pub asked: HashMap<u64, Asked>,
+    /// What it asks of the client.
+    pub asked: HashMap<Number, Asked>,
     /// Cancelled, the question whether to start it anew is void.
     pub asking: CancellationToken,
 }
@@ -96,9 +93,9 @@ impl Running {
 }
 
 impl Outer {
-    /// Goes on with a session of old that has so many events: it knows nothing of them, and what it names has other names.
-    pub fn go_on(&mut self, events: u64, was_prompted: bool) {
-        (self.starts, self.was_prompted) = (events, was_prompted);
+    /// Goes on with a session of old that has so many events: what it names has other names than in any of them.
+    pub fn go_on(&mut self, events: u64, memory: Memory) {
+        (self.starts, self.memory) = (events, memory);
     }
 }
 
@@ -111,27 +108,21 @@ impl Actor {
     /// Has it started, if it is not, and says when it is ready for a prompt.
     pub(super) async fn ready_outer(&mut self, reply: Option<Waiting>) {
         let Some(definition) = self.outer_definition() else { return };
-        let need = possible::need(&self.ceilings());
         let refuse = |reply: Option<Waiting>, error: HarnessError| {
             if let Some(reply) = reply {
                 // The turn may have been cancelled meanwhile.
                 let _ = reply.send(Err(error));
             }
         };
-        if need == Need::Impossible || (need == Need::Held && definition.sandbox.is_none()) {
+        let Some(wants_hold) = possible::is_held(&self.ceilings(), self.shared.can_hold(&definition)) else {
             let text = format!("it cannot be held to {} mode, and is not started in it", self.session.mode);
             return refuse(reply, HarnessError::NotStarted(text));
-        }
-        let wants_hold = need == Need::Held;
+        };
         if let Some(running) = &self.outer.running
             && (running.is_ending()
                 || running.is_held != wants_hold && !(running.is_held && self.outer.stays_held))
         {
-            if !running.is_ending()
-                && running.is_held
-                && self.outer.was_prompted
-                && self.outer.its.is_none()
-                && reply.is_some()
+            if !running.is_ending() && running.is_held && self.outer.memory.would_be_lost() && reply.is_some()
             {
                 self.outer.waiting.extend(reply);
                 let start = running.start;
@@ -170,7 +161,7 @@ impl Actor {
             let ready = Ready { harness: harness.clone(), fences: fences.clone(), stopped: stopped.clone() };
             // The turn may have been cancelled meanwhile.
             if reply.send(Ok(ready)).is_ok() {
-                self.outer.was_prompted = true;
+                self.outer.memory.add();
             }
         }
     }
@@ -191,12 +182,8 @@ impl Actor {
         let (stop, over) = (CancellationToken::new(), CancellationToken::new());
         let stopped = permit.cancel.clone();
         let (cwd, directories) = self.folders();
-        let abilities = Abilities {
-            writes: self.shared.abilities.writes && !is_held,
-            // What runs in a terminal of the client's would not end with it.
-            terminals: false,
-            ..self.shared.abilities
-        };
+        // What runs in a terminal of the client's would not end with it. Writes are refused one by one, and it is told why.
+        let abilities = Abilities { terminals: false, ..self.shared.abilities };
         let order = Order {
             name: agent,
             definition: definition.clone(),
@@ -205,7 +192,7 @@ impl Actor {
             directories,
             servers: self.outer.servers.clone(),
             abilities,
-            load: self.outer.its.clone(),
+            load: self.outer.memory.its().map(str::to_owned),
         };
         let (client, end) = client::channel();
         let to = self.children.reports.0.clone();
@@ -257,22 +244,21 @@ impl Actor {
                     return;
                 }
                 self.outer.left = left;
-                let was_prompted = std::mem::take(&mut self.outer.was_prompted);
-                self.outer.forgets |= was_prompted && matches!(knows, Knows::Nothing(Some(_)));
-                let can_load = harness.can_load() && !self.outer.forgets;
-                self.outer.its = can_load.then(|| harness.its_session().to_owned());
+                let its = harness.can_load().then(|| harness.its_session());
+                let lost = self.outer.memory.begin(its, knows);
+                let its = self.outer.memory.its().map(str::to_owned);
+                self.shared.store.post(Row::Harness { session: self.session.id.clone(), its });
                 if let Some(running) = &mut self.outer.running {
                     running.harness = Some(harness);
                 }
-                if let (true, Knows::Nothing(why)) = (was_prompted, knows) {
-                    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+                if let Some(why) = lost {
                     let text = format!(
                         "The agent {} was started anew and knows nothing of what was said before{why}.\n\n",
                         self.session.agent.id
                     );
                     self.notice_outer(text).await;
                 }
-                if self.outer.running.as_ref().is_some_and(|running| running.is_held) {
+                if self.is_outer_held() {
                     self.say_held().await;
                 }
                 self.show_options();
@@ -295,8 +281,7 @@ impl Actor {
                 let Some(reply) = self.outer.waiting.pop() else { return };
                 self.outer.stays_held = restarts == Some(false);
                 if restarts == Some(true) {
-                    // The user knows what is lost.
-                    self.outer.was_prompted = false;
+                    self.outer.memory.give_up();
                 }
                 self.ready_outer(Some(reply)).await;
             }
@@ -333,6 +318,11 @@ impl Actor {
         if let Some(running) = &self.outer.running {
             running.stop.cancel();
         }
+    }
+
+    /// Whether it runs held.
+    pub(super) fn is_outer_held(&self) -> bool {
+        self.outer.running.as_ref().is_some_and(|running| running.is_held)
     }
 
     /// It, where it is ready.

@@ -8,8 +8,9 @@ use tokio::sync::oneshot;
 
 use super::actor::Actor;
 use super::encoder::{DENIED_META, text_content};
+use super::harness_relay::OuterReport;
 use super::possible::{self, Leave, Need};
-use super::relay::Answer;
+use super::relay::{Answer, Report};
 use crate::acp::{
     Meta, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
     RequestPermissionResponse, SelectedPermissionOutcome, SessionUpdate, ToolCallId, ToolCallUpdate,
@@ -17,10 +18,14 @@ use crate::acp::{
 };
 use crate::client::{ClientError, ClientRequest};
 use crate::event::SessionEvent;
+use crate::gate::Permit;
 use crate::permission::Denial;
 
 /// The rule that refuses it, for the record.
 const RULE: &str = "access";
+
+/// Which start of it asks, and its number for what it asks.
+pub(super) type Number = (u64, u64);
 
 /// Something that it asks of the client.
 pub(super) struct Asked {
@@ -48,15 +53,14 @@ impl Actor {
     }
 
     /// Decides on something that it asks.
-    pub(super) async fn outer_asks(&mut self, number: u64, request: ClientRequest, reply: Answer) {
+    pub(super) async fn outer_asks(&mut self, number: Number, request: ClientRequest, reply: Answer) {
         let answer = match &request {
             ClientRequest::RequestPermission(request) => self.outer_leave(request).await,
-            ClientRequest::WriteTextFile(write) if possible::need(&self.ceilings()) != Need::Free => {
+            ClientRequest::WriteTextFile(write)
+                if self.is_outer_held() || possible::need(&self.ceilings()) != Need::Free =>
+            {
                 let what = format!("write {}", write.path.display());
                 Some(Err(ClientError::Refused(self.refuse_outer(&what, None).await)))
-            }
-            ClientRequest::CreateTerminal(_) if possible::need(&self.ceilings()) != Need::Free => {
-                Some(Err(ClientError::Refused(self.refuse_outer("run a command in a terminal", None).await)))
             }
             _ => None,
         };
@@ -70,27 +74,27 @@ impl Actor {
             }
             _ => None,
         };
-        let reply = match &request {
-            ClientRequest::WriteTextFile(_) => self.until_written(number, reply),
-            _ => reply,
-        };
+        // A write that the client has goes on until it has answered; where it never does, nobody knows.
+        let permit = matches!(request, ClientRequest::WriteTextFile(_))
+            .then(|| self.admit_outer(&format!("agent_write_{}_{}", number.0, number.1), false));
+        let reply = self.until_answered(number, permit, reply);
         let id = self.client.forward(request.of_session(&self.session.id), reply);
         self.outer.asked.insert(number, Asked { id, call });
     }
 
-    /// A write that the client has goes on until it has answered; where it never does, nobody knows.
-    fn until_written(&mut self, number: u64, reply: Answer) -> Answer {
-        let permit = self.admit_outer(&format!("agent_write_{number}"), false);
+    /// Where the client's answer goes: from here to whoever asked. It is not open from then on.
+    fn until_answered(&self, number: Number, permit: Option<Permit>, reply: Answer) -> Answer {
         let (to, answer) = oneshot::channel();
+        let reports = self.children.reports.0.clone();
         tokio::spawn(async move {
-            match answer.await {
-                Ok(answer) => {
-                    drop(permit);
-                    // It may have taken it back.
-                    let _ = reply.send(answer);
-                }
-                Err(_) => permit.give_back_unconfirmed(),
+            let answer = answer.await;
+            match permit {
+                Some(permit) if answer.is_err() => permit.give_back_unconfirmed(),
+                done => drop(done),
             }
+            // The session may be over; and it may have taken it back.
+            let _ = reports.send(Report::Outer { report: OuterReport::Closed { number }, room: None });
+            let _ = answer.map(|answer| reply.send(answer));
         });
         to
     }
@@ -133,8 +137,11 @@ impl Actor {
 
     /// Puts a refusal on the record and tells the client why. Returns what is said.
     async fn refuse_outer(&mut self, what: &str, call: Option<ToolCallId>) -> String {
-        let mode = self.session.mode.clone();
-        let message = format!("Refused by Modegate: {mode} mode changes nothing ({what}).");
+        let who = match possible::need(&self.ceilings()) {
+            Need::Free => "the agent is held and".to_owned(),
+            Need::Held | Need::Impossible => format!("{} mode", self.session.mode),
+        };
+        let message = format!("Refused by Modegate: {who} changes nothing ({what}).");
         let denial = Denial { rule: RULE, message: message.clone() };
         let id = call.clone().unwrap_or_else(|| ToolCallId::new(possible::PROCESS));
         self.note_denial(id, possible::PROCESS.to_owned(), denial);

@@ -9,13 +9,18 @@ use std::collections::HashSet;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::relay::{Report, below};
+use super::harness_ask::Number;
+use super::relay::{Answer, Report, below};
+use super::relayed::Relayed;
 use crate::acp::{
     AvailableCommand, ContentBlock, ContentChunk, MessageId, SessionUpdate, ToolCall, ToolCallId,
-    ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, Update,
+    ToolCallUpdate, Update,
 };
 use crate::client::{Client, ClientEnd, ClientRequest, Outgoing};
 use crate::event::SessionEvent;
+
+/// What is said of a call that it did not end itself.
+const ENDED: &str = "The agent has ended, and this call with it. It may have had effects.";
 
 /// What it reports.
 pub(super) enum OuterReport {
@@ -28,9 +33,9 @@ pub(super) enum OuterReport {
     /// It has other modes or options now, or another is on.
     Options,
     /// It asks this.
-    Asks { number: u64, request: ClientRequest, reply: super::relay::Answer },
-    /// It need not be answered any more.
-    Withdraw { number: u64 },
+    Asks { number: Number, request: ClientRequest, reply: Answer },
+    /// That is answered, or need not be any more.
+    Closed { number: Number },
 }
 
 /// Its client.
@@ -80,7 +85,7 @@ struct Shown {
     /// Calls that were announced.
     known: HashSet<ToolCallId>,
     /// Those of them that are not over.
-    open: Vec<ToolCallId>,
+    open: Relayed,
 }
 
 impl Shown {
@@ -90,10 +95,9 @@ impl Shown {
         if !self.known.insert(call.tool_call_id.clone()) {
             return self.update(call.into());
         }
-        if !is_end(call.status) {
-            self.open.push(call.tool_call_id.clone());
-        }
-        SessionUpdate::ToolCall(call)
+        let update = SessionUpdate::ToolCall(call);
+        self.open.take_up(&update);
+        update
     }
 
     /// What became of a call, which is announced with it if it is new.
@@ -101,15 +105,10 @@ impl Shown {
         if !self.known.contains(&update.tool_call_id) {
             return self.call(announced(update));
         }
-        if update.fields.status.is_some_and(is_end) {
-            self.open.retain(|id| *id != update.tool_call_id);
-        }
-        SessionUpdate::ToolCallUpdate(update)
+        let update = SessionUpdate::ToolCallUpdate(update);
+        self.open.take_up(&update);
+        update
     }
-}
-
-fn is_end(status: ToolCallStatus) -> bool {
-    matches!(status, ToolCallStatus::Completed | ToolCallStatus::Failed)
 }
 
 fn announced(update: ToolCallUpdate) -> ToolCall {
@@ -122,7 +121,7 @@ impl HarnessRelay {
     /// Passes everything on until there is nothing any more.
     pub async fn run(mut self, mut end: ClientEnd) {
         let voices = Voices { start: self.start, now: Voice::Other, its: None, count: 0 };
-        let mut shown = Shown { voices, known: HashSet::new(), open: Vec::new() };
+        let mut shown = Shown { voices, known: HashSet::new(), open: Relayed::default() };
         loop {
             let message = tokio::select! {
                 // What was said first goes first: a fence is for when there is nothing more.
@@ -143,9 +142,11 @@ impl HarnessRelay {
                 Some(Outgoing::Request { id, request, reply }) => {
                     let request = self.renamed(request);
                     self.announce(&request, &mut shown).await;
-                    self.pass(OuterReport::Asks { number: id, request, reply }, None)
+                    self.pass(OuterReport::Asks { number: (self.start, id), request, reply }, None)
                 }
-                Some(Outgoing::Withdraw(number)) => self.pass(OuterReport::Withdraw { number }, None),
+                Some(Outgoing::Withdraw(number)) => {
+                    self.pass(OuterReport::Closed { number: (self.start, number) }, None)
+                }
                 // Nobody calls it by a connection.
                 Some(Outgoing::Answer { .. }) => true,
                 None => break,
@@ -154,11 +155,9 @@ impl HarnessRelay {
                 break;
             }
         }
-        for id in shown.open {
-            let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Failed);
-            let update = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields));
+        for ended in shown.open.end(ENDED) {
             // The session may be over.
-            self.pass(OuterReport::Event(SessionEvent::Relayed { update: Box::new(update) }), None);
+            self.pass(OuterReport::Event(SessionEvent::Relayed { update: Box::new(ended.update) }), None);
         }
     }
 
@@ -168,11 +167,7 @@ impl HarnessRelay {
     }
 
     async fn room(&self) -> Option<OwnedSemaphorePermit> {
-        tokio::select! {
-            biased;
-            () = self.hurry.cancelled() => None,
-            room = self.client.room() => Some(room),
-        }
+        self.client.room_unless(&self.hurry).await
     }
 
     fn id(&self, id: &ToolCallId) -> ToolCallId {

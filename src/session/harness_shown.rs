@@ -2,7 +2,8 @@
 
 use super::actor::Actor;
 use super::harness_relay::OuterReport;
-use crate::acp::{SessionUpdate, ToolCallStatus};
+use super::relayed::is_end;
+use crate::acp::SessionUpdate;
 use crate::event::SessionEvent;
 
 impl Actor {
@@ -28,7 +29,7 @@ impl Actor {
             }
             OuterReport::Options => self.show_options(),
             OuterReport::Asks { number, request, reply } => self.outer_asks(number, request, reply).await,
-            OuterReport::Withdraw { number } => {
+            OuterReport::Closed { number } => {
                 if let Some(asked) = self.outer.asked.remove(&number) {
                     self.client.withdraw(asked.id);
                 }
@@ -45,7 +46,7 @@ impl Actor {
                 if let Some(kind) = update.fields.kind {
                     self.outer.kinds.insert(update.tool_call_id.clone(), kind);
                 }
-                if matches!(update.fields.status, Some(ToolCallStatus::Completed | ToolCallStatus::Failed)) {
+                if update.fields.status.is_some_and(is_end) {
                     self.outer.kinds.remove(&update.tool_call_id);
                 }
             }

@@ -42,15 +42,20 @@ fn need_of(mode: &Mode) -> Need {
     }
 }
 
+/// Whether such an agent is held where it works under these ceilings; none: it cannot work under them (D47).
+pub fn is_held(ceilings: &Ceilings, can_hold: bool) -> Option<bool> {
+    match need(ceilings) {
+        Need::Free => Some(false),
+        Need::Held => can_hold.then_some(true),
+        Need::Impossible => None,
+    }
+}
+
 /// Whether such an agent can work under these ceilings, the first of which is its session's own mode. One that lets some files
 /// be edited is not to be had: held, the agent edits none.
 pub fn is_possible(ceilings: &Ceilings, can_hold: bool) -> bool {
     let is_some_edit = ceilings.modes.first().is_some_and(|own| own.access == Access::Edit);
-    match need(ceilings) {
-        Need::Free => true,
-        Need::Held => can_hold && !is_some_edit,
-        Need::Impossible => false,
-    }
+    is_held(ceilings, can_hold).is_some_and(|is_held| !(is_held && is_some_edit))
 }
 
 /// How its process stands at the gate.

@@ -17,10 +17,10 @@ use super::encoder::NOTICE_META;
 use super::harness_keeper::Kept;
 use super::harness_relay::OuterReport;
 use super::harness_turn::STOPPED;
+use super::relayed::Relayed;
 use super::turn::REFUSED_AGAIN;
 use crate::acp::{
-    ContentBlock, ContentChunk, MessageId, Meta, Plan, PlanEntryStatus, SessionUpdate, ToolCallId,
-    ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, Update,
+    ContentBlock, ContentChunk, MessageId, Meta, Plan, PlanEntryStatus, SessionUpdate, ToolCallId, Update,
 };
 use crate::client::{Client, ClientEnd, ClientError, ClientRequest, Outgoing};
 use crate::gate::Gate;
@@ -29,6 +29,9 @@ use crate::tool::background::Standing;
 
 /// Names, in the `_meta` of a tool call, the call for which another agent makes it.
 pub const PARENT_META: &str = "modegate/parent";
+
+/// What is said of a call that its session did not end itself.
+pub(super) const ENDED: &str = "The session has ended, and this call with it. It may have had effects.";
 
 /// Bytes of an answer.
 const ANSWER: usize = 48 * 1024;
@@ -153,7 +156,7 @@ impl Relay {
     /// Passes everything on until there is nothing any more. Says what was said.
     pub async fn run(self, mut end: ClientEnd) -> Said {
         let mut said = Said::default();
-        let (mut shown, mut open) = (0, Vec::new());
+        let (mut shown, mut open) = (0, Relayed::default());
         let mut answers: FuturesUnordered<BoxFuture<'static, Answered>> = FuturesUnordered::new();
         loop {
             let message = tokio::select! {
@@ -190,17 +193,15 @@ impl Relay {
                 break;
             }
         }
-        for id in open {
-            let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Failed);
-            let update = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields));
+        for ended in open.end(ENDED) {
             // The session above may be over.
-            self.pass(Report::Update { update: Box::new(update), lasts: true, room: None });
+            self.pass(Report::Update { update: Box::new(ended.update), lasts: true, room: None });
         }
         said
     }
 
     /// Notes a sign of life.
-    fn live(&self, is_asked: bool, open: &[ToolCallId]) {
+    fn live(&self, is_asked: bool, open: &Relayed) {
         let waits = is_asked || (self.is_bounded && !open.is_empty());
         self.life.send_replace(Life { at: Instant::now(), waits });
     }
@@ -211,20 +212,10 @@ impl Relay {
     }
 
     async fn room(&self) -> Option<OwnedSemaphorePermit> {
-        tokio::select! {
-            biased;
-            () = self.cancel.cancelled() => None,
-            room = self.client.room() => Some(room),
-        }
+        self.client.room_unless(&self.cancel).await
     }
 
-    async fn update(
-        &self,
-        update: Update,
-        said: &mut Said,
-        shown: &mut usize,
-        open: &mut Vec<ToolCallId>,
-    ) -> bool {
+    async fn update(&self, update: Update, said: &mut Said, shown: &mut usize, open: &mut Relayed) -> bool {
         // Modes and options are those of the session above.
         let Update::Schema(update) = update else { return true };
         let (update, lasts) = match *update {
@@ -242,24 +233,19 @@ impl Relay {
                 call.tool_call_id = below(&self.call, &call.tool_call_id);
                 call.title = titled(&self.agent, &call.title);
                 call.meta = Some(self.under(call.meta));
-                open.push(call.tool_call_id.clone());
                 (SessionUpdate::ToolCall(call), true)
             }
             SessionUpdate::ToolCallUpdate(mut update) => {
                 update.tool_call_id = below(&self.call, &update.tool_call_id);
                 update.fields.title = update.fields.title.map(|title| titled(&self.agent, &title));
                 update.meta = Some(self.under(update.meta));
-                let is_over =
-                    matches!(update.fields.status, Some(ToolCallStatus::Completed | ToolCallStatus::Failed));
-                if is_over {
-                    open.retain(|id| *id != update.tool_call_id);
-                }
                 let lasts = update.fields.status.is_some() || update.fields.title.is_some();
                 (SessionUpdate::ToolCallUpdate(update), lasts)
             }
             // What it thinks, and how full its context is, is its own.
             _ => return true,
         };
+        open.take_up(&update);
         let room = self.room().await;
         self.pass(Report::Update { update: Box::new(update), lasts, room })
     }

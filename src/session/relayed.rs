@@ -1,17 +1,17 @@
-//! The calls of sessions below that the client was shown: which of them have no end yet. Pure.
+//! Calls of somebody else's that were shown: which of them have no end yet. Pure.
 //!
 //! Whoever makes such a call ends it; where that did not come about, because the process or the session ended first, it is
-//! ended here, so that nothing is shown to be at work for ever.
+//! ended by whoever has shown it, so that nothing is shown to be at work for ever.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::encoder::text_content;
 use crate::acp::{SessionUpdate, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields};
-use crate::event::SessionEvent;
 
-/// The calls that are open, by their ids.
+/// The calls that are open.
 #[derive(Debug, Default)]
-pub(super) struct Relayed(BTreeMap<String, Shown>);
+pub(super) struct Relayed(BTreeMap<Arc<str>, Shown>);
 
 /// What the client was shown of a call.
 #[derive(Debug, Default)]
@@ -23,30 +23,33 @@ struct Shown {
 /// A call that is ended from above.
 #[derive(Debug)]
 pub(super) struct CutOff {
-    /// What the client is shown.
-    pub event: SessionEvent,
+    /// What is shown of its end.
+    pub update: SessionUpdate,
     /// The tool.
     pub tool: Option<String>,
     /// Its title.
     pub title: String,
 }
 
+/// Whether it is the end of a call.
+pub(super) fn is_end(status: ToolCallStatus) -> bool {
+    matches!(status, ToolCallStatus::Completed | ToolCallStatus::Failed)
+}
+
 impl Relayed {
-    /// Takes up what the client was shown.
+    /// Takes up what was shown.
     pub fn take_up(&mut self, update: &SessionUpdate) {
-        let is_over =
-            |status: ToolCallStatus| matches!(status, ToolCallStatus::Completed | ToolCallStatus::Failed);
         match update {
-            SessionUpdate::ToolCall(call) if !is_over(call.status) => {
+            SessionUpdate::ToolCall(call) if !is_end(call.status) => {
                 let shown = Shown { tool: call.name.clone(), title: call.title.clone() };
-                self.0.insert(call.tool_call_id.to_string(), shown);
+                self.0.insert(Arc::clone(&call.tool_call_id.0), shown);
             }
-            SessionUpdate::ToolCallUpdate(update) if update.fields.status.is_some_and(is_over) => {
-                self.0.remove(&*update.tool_call_id.0);
+            SessionUpdate::ToolCallUpdate(update) if update.fields.status.is_some_and(is_end) => {
+                self.0.remove(&update.tool_call_id.0);
             }
             SessionUpdate::ToolCallUpdate(update) => {
                 if let (Some(shown), Some(title)) =
-                    (self.0.get_mut(&*update.tool_call_id.0), &update.fields.title)
+                    (self.0.get_mut(&update.tool_call_id.0), &update.fields.title)
                 {
                     shown.title.clone_from(title);
                 }
@@ -56,14 +59,18 @@ impl Relayed {
         }
     }
 
+    /// Whether none is open.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Ends all that are open, the innermost first. `text` says why.
     pub fn end(&mut self, text: &str) -> Vec<CutOff> {
         let open = std::mem::take(&mut self.0);
         let ended = open.into_iter().rev().map(|(id, Shown { tool, title })| {
             let fields =
                 ToolCallUpdateFields::new().status(ToolCallStatus::Failed).content(vec![text_content(text)]);
-            let update = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields));
-            CutOff { event: SessionEvent::Relayed { update: Box::new(update) }, tool, title }
+            CutOff { update: SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields)), tool, title }
         });
         ended.collect()
     }
@@ -76,30 +83,27 @@ mod tests {
 
     #[test]
     fn what_has_no_end_is_ended_from_the_inside_and_once() {
-        let mut relayed = Relayed::default();
+        let mut open = Relayed::default();
         for id in ["a/b", "a/b/c", "a/d"] {
-            relayed.take_up(&SessionUpdate::ToolCall(
+            open.take_up(&SessionUpdate::ToolCall(
                 ToolCall::new(id.to_owned(), "x: shell").name("shell".to_owned()),
             ));
         }
         let update =
             |id: &str, fields| SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id.to_owned(), fields));
-        relayed.take_up(&update("a/d", ToolCallUpdateFields::new().status(ToolCallStatus::InProgress)));
-        relayed.take_up(&update("a/d", ToolCallUpdateFields::new().status(ToolCallStatus::Completed)));
-        relayed.take_up(&update("a/b", ToolCallUpdateFields::new().title("x: make".to_owned())));
+        open.take_up(&update("a/d", ToolCallUpdateFields::new().status(ToolCallStatus::InProgress)));
+        open.take_up(&update("a/d", ToolCallUpdateFields::new().status(ToolCallStatus::Completed)));
+        open.take_up(&update("a/b", ToolCallUpdateFields::new().title("x: make".to_owned())));
         let ids = |ended: &[CutOff]| -> Vec<String> {
-            let id = |it: &CutOff| match &it.event {
-                SessionEvent::Relayed { update } => match &**update {
-                    SessionUpdate::ToolCallUpdate(update) => update.tool_call_id.to_string(),
-                    other => panic!("{other:?}"),
-                },
+            let id = |it: &CutOff| match &it.update {
+                SessionUpdate::ToolCallUpdate(update) => update.tool_call_id.to_string(),
                 other => panic!("{other:?}"),
             };
             ended.iter().map(id).collect()
         };
-        let ended = relayed.end("why");
+        let ended = open.end("why");
         assert_eq!(ids(&ended), ["a/b/c", "a/b"]);
         assert_eq!((ended[1].tool.as_deref(), ended[1].title.as_str()), (Some("shell"), "x: make"));
-        assert!(relayed.end("why").is_empty());
+        assert!(open.is_empty() && open.end("why").is_empty());
     }
 }

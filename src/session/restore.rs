@@ -13,6 +13,7 @@ use super::actor::Actor;
 use super::checkpoint;
 use super::encoder;
 use super::handle::View;
+use super::harness_memory::Memory;
 use super::options::{self, Choice};
 use super::reminder::Transition;
 use super::{Origin, Shared};
@@ -98,7 +99,8 @@ impl Actor {
                 self.session.take_up(&kept.event);
             }
         }
-        self.outer.go_on(self.session.saved, self.session.turns > 0);
+        let memory = Memory::of_old(stored.harness_session.clone(), self.session.turns > 0);
+        self.outer.go_on(self.session.saved, memory);
         self.close_what_was_cut_off();
         self.keep_folders(&stored);
         self.begin_chain(&stored).await?;
@@ -171,7 +173,7 @@ impl Actor {
         let begun = std::mem::take(&mut self.session.begun_calls);
         for below in self.session.relayed.end(CUT_OFF) {
             self.note_cut_off(below.tool.as_deref(), &below.title);
-            self.session.push(below.event);
+            self.session.push(SessionEvent::Relayed { update: Box::new(below.update) });
         }
         let mut open: Vec<_> = self.session.open_calls.keys().cloned().chain(begun).collect();
         open.sort_by(|a, b| a.0.cmp(&b.0));

@@ -360,11 +360,7 @@ impl Turn {
 
     /// Waits for room. A turn that ends has little left to say, and must not wait for a client that does not read.
     pub(super) async fn room(&self) -> Option<OwnedSemaphorePermit> {
-        tokio::select! {
-            biased;
-            () = self.cancel.cancelled() => None,
-            room = self.client.room() => Some(room),
-        }
+        self.client.room_unless(&self.cancel).await
     }
 
     pub(super) async fn post(&self, message: TurnMessage) -> Result<(), TurnError> {

@@ -47,6 +47,13 @@ pub enum Row {
         /// The agent.
         agent: String,
     },
+    /// Somebody else's agent has begun a session of its own for this one.
+    Harness {
+        /// The session.
+        session: SessionId,
+        /// Its own session, if it says that it can take it up again.
+        its: Option<String>,
+    },
     /// The user chose who answers.
     Chosen {
         /// The session.

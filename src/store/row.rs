@@ -42,6 +42,11 @@ pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Re
         Row::Agent { session, agent } => {
             execute(connection, "UPDATE sessions SET agent = ?2 WHERE id = ?1", params![&*session.0, agent])
         }
+        Row::Harness { session, its } => execute(
+            connection,
+            "UPDATE sessions SET harness_session = ?2 WHERE id = ?1",
+            params![&*session.0, its],
+        ),
         Row::Chosen { session, model, effort } => execute(
             connection,
             "UPDATE sessions SET model = ?2, effort = ?3 WHERE id = ?1",

@@ -23,7 +23,7 @@ pub const STILL_BUSY: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// One migration a row, in order. Never edit one that has been released: add another.
-pub(super) const MIGRATIONS: [&str; 6] = [
+pub(super) const MIGRATIONS: [&str; 7] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -154,6 +154,9 @@ pub(super) const MIGRATIONS: [&str; 6] = [
     ALTER TABLE sessions ADD COLUMN parent TEXT REFERENCES sessions(id) ON DELETE CASCADE;
     ALTER TABLE sessions ADD COLUMN agent TEXT;
     CREATE INDEX sessions_by_parent ON sessions (parent);
+",
+    "
+    ALTER TABLE sessions ADD COLUMN harness_session TEXT;
 ",
 ];
 

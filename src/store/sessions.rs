@@ -48,6 +48,9 @@ pub struct StoredSession {
     pub parent: Option<SessionId>,
     /// Which agent it is; nothing in records of old.
     pub agent: Option<String>,
+    /// The session of somebody else's agent that answers in it, if that one takes it up again. A copy has none: two would write
+    /// to it.
+    pub harness_session: Option<String>,
 }
 
 /// An event as it is kept.
@@ -107,7 +110,8 @@ pub enum OpenError {
 const COLUMNS: &str = "id, cwd, directories, mode, title, created_at, updated_at, system_prompt, model, effort, owner, \
     (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE session_id = sessions.id), \
     coalesce((SELECT turn FROM events WHERE session_id = sessions.id ORDER BY seq DESC LIMIT 1), 0), \
-    (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained, forked_from, parent, agent";
+    (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained, forked_from, parent, agent, \
+    harness_session";
 
 impl Store {
     /// A session, whoever has it open.
@@ -372,6 +376,7 @@ fn read(row: &rusqlite::Row<'_>, connection: &Connection, owner: &Owner) -> rusq
         forked_from: row.get(15)?,
         parent: row.get::<_, Option<String>>(16)?.map(SessionId::new),
         agent: row.get(17)?,
+        harness_session: row.get(18)?,
         is_open_elsewhere: owned_by.is_some_and(|owned_by| owner.is_other(&owned_by)),
         id,
     })

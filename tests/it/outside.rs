@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Harness, Setup, shell};
 
-const PEER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/harness.py");
+pub const PEER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/harness.py");
 
 /// A client of sessions that the agent answers.
 pub struct Guest {
@@ -391,21 +391,34 @@ async fn one_that_does_not_take_up_its_session_is_asked_about_from_then_on() {
     guest.end().await;
 }
 
-/// A session that is opened again has an agent that was not there before: that is said, once.
+/// A session that is opened again goes on where its agent takes its own up again; where it does not, that is said, once. A copy
+/// has no session of the agent's: two would write to it.
 #[tokio::test]
-async fn a_session_that_is_opened_again_says_what_its_agent_does_not_know() {
-    let mut guest = Guest::new("plan", "loads").await;
-    let lost = |messages: &[Value]| said(messages).matches("knows nothing of what was said before").count();
-    assert_eq!(lost(&guest.prompt("say 1", None).await), 0, "the control");
-    let close = guest.h.request("session/close", json!({ "sessionId": guest.session })).await;
-    guest.until(close, None).await;
-    let load = json!({ "sessionId": guest.session, "cwd": guest.h.cwd(), "mcpServers": [] });
-    let load = guest.h.request("session/load", load).await;
-    let mut messages = guest.until(load, None).await;
-    messages.extend(guest.prompt("say 1", None).await);
-    messages.extend(guest.prompt("say 1", None).await);
-    assert_eq!(lost(&messages), 1, "{messages:?}");
-    guest.end().await;
+async fn a_session_that_is_opened_again_goes_on_or_says_what_its_agent_does_not_know() {
+    for (how, method, times) in [
+        ("plain", "session/load", 1),
+        ("forgets", "session/load", 1),
+        ("loads", "session/load", 0),
+        ("loads", "session/resume", 0),
+        ("loads", "session/fork", 1),
+    ] {
+        let mut guest = Guest::new("plan", how).await;
+        let lost =
+            |messages: &[Value]| said(messages).matches("knows nothing of what was said before").count();
+        assert_eq!(lost(&guest.prompt("say 1", None).await), 0, "the control");
+        let close = guest.h.request("session/close", json!({ "sessionId": guest.session })).await;
+        guest.until(close, None).await;
+        let again = json!({ "sessionId": guest.session, "cwd": guest.h.cwd(), "mcpServers": [] });
+        let again = guest.h.request(method, again).await;
+        let mut messages = guest.until(again, None).await;
+        if let Some(copy) = messages.last().unwrap()["result"]["sessionId"].as_str() {
+            guest.session = copy.to_owned();
+        }
+        messages.extend(guest.prompt("say 1", None).await);
+        messages.extend(guest.prompt("say 1", None).await);
+        assert_eq!(lost(&messages), times, "{how} {method}: {messages:?}");
+        guest.end().await;
+    }
 }
 
 /// Every call is announced once, before anything else is said of it, in whatever order the agent says it; also one for which

@@ -131,7 +131,7 @@ async fn an_open_request_for_permission_is_taken_back() {
     let set = guest.h.request("session/set_mode", set).await;
     let mut messages = guest.until(set, None).await;
     let effect = &messages.last().unwrap()["result"]["_meta"]["modegate/effect"];
-    assert_eq!(effect["ended"], json!([]), "it is held already: {effect}");
+    assert_eq!((&effect["ended"], &effect["closedRequests"]), (&json!([]), &json!(["c1"])), "held already");
     let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "yes" } });
     let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "result": outcome });
     guest.h.send_line(&answer.to_string()).await;
@@ -140,13 +140,19 @@ async fn an_open_request_for_permission_is_taken_back() {
     }
     assert!(messages.iter().any(|message| message["method"] == "$/cancel_request"), "{messages:?}");
     assert!(!said(&messages).contains("yes"), "{messages:?}");
+    // The control: one that was answered is no open request any more.
+    guest.mode("ask").await;
+    let messages = guest.prompt("permission", Some("yes")).await;
+    assert!(said(&messages).contains("yes"), "{messages:?}");
+    let answer = guest.mode("plan").await;
+    assert_eq!(answer["result"]["_meta"]["modegate/effect"]["closedRequests"], json!([]), "{answer}");
     guest.end().await;
 }
 
 /// A write that the client has and has not answered is named when a mode denies it.
 #[tokio::test]
 async fn a_write_that_the_client_has_is_named() {
-    for (is_answered, expected) in [(false, json!(["agent_write_0"])), (true, json!([]))] {
+    for (is_answered, expected) in [(false, json!(["agent_write_1_0"])), (true, json!([]))] {
         let home = home();
         let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
         let agents = agents("plain", HELD);
@@ -178,6 +184,16 @@ async fn a_write_that_the_client_has_is_named() {
         if messages.iter().all(|message| message["id"] != running) {
             guest.until(running, None).await;
         }
+        // The next is refused, and the client is not asked but told.
+        let messages = guest.prompt(&format!("fs-write {path}"), None).await;
+        assert!(messages.iter().all(|message| message["method"] != "fs/write_text_file"), "{messages:?}");
+        assert!(said(&messages).contains("Refused by Modegate: plan mode changes nothing (write "));
+        // So it is where the user has it go on held.
+        guest.mode("code").await;
+        let messages = guest.prompt(&format!("fs-write {path}"), Some("stay")).await;
+        assert!(
+            said(&messages).contains("Refused by Modegate: the agent is held and changes nothing (write ")
+        );
         guest.end().await;
     }
 }
@@ -233,9 +249,43 @@ async fn a_mode_that_becomes_impossible_is_not_left_for_a_looser_one() {
     }
     let answer = reload(&mut guest).await;
     assert_eq!(answer["error"]["data"]["code"], "unsupported_mode", "{answer}");
+    // Nor is a copy begun, and none is left on the record.
+    let again = json!({ "sessionId": guest.session, "cwd": guest.h.cwd(), "mcpServers": [] });
+    let answer = guest.h.call("session/fork", again.clone()).await;
+    assert_eq!(answer["error"]["data"]["code"], "unsupported_mode", "{answer}");
+    let count = async |guest: &mut Guest| {
+        let list = guest.h.request("session/list", json!({})).await;
+        let answer = guest.until(list, None).await.pop().unwrap();
+        answer["result"]["sessions"].as_array().unwrap().len()
+    };
+    assert_eq!(count(&mut guest).await, 1);
+    for mode in files.lock().unwrap().modes.iter_mut().filter(|mode| mode.id == "plan") {
+        mode.network = modegate::mode::Network::Allow;
+    }
+    let id = guest.h.request("session/fork", again).await;
+    let answer = guest.until(id, None).await.pop().unwrap();
+    assert!(answer["result"]["sessionId"].is_string(), "the control: {answer}");
+    assert_eq!(count(&mut guest).await, 2);
     guest.write("b").await;
     assert!(!guest.path("b").exists());
     guest.end().await;
+}
+
+/// A first mode that there is not any more leaves the built-in plan: an agent that cannot be held to it is refused at once.
+#[tokio::test]
+async fn a_first_mode_that_is_gone_is_the_tightest_or_is_refused() {
+    for (more, is_begun) in [(HELD, true), ("", false)] {
+        let begun = Guest::of("gone", agents("first", more)).await;
+        assert_eq!(begun.is_ok(), is_begun);
+        match begun {
+            Ok(mut guest) => {
+                assert!(guest.write("a").await.contains("Permission denied"));
+                guest.end().await;
+            }
+            Err(answer) => assert_eq!(answer["error"]["data"]["code"], "unsupported_mode", "{answer}"),
+        }
+        assert_eq!(processes_of("first"), 0);
+    }
 }
 
 async fn reload(guest: &mut Guest) -> Value {

@@ -89,6 +89,9 @@ def prompt(id, words):
     elif what == "call":
         update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Look", "kind": "read", "status": "completed"})
         chunk("done")
+    elif what == "open":
+        update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Look", "kind": "read", "status": "in_progress"})
+        chunk("done")
     elif what == "fs-write": chunk(outcome(ask("fs/write_text_file", {"path": rest, "content": "x"})))
     elif what == "error": return fail(id, -32603, "Internal error", data={"details": "no quota for " + os.environ["KEY"]})
     elif what == "shape": return answer(id, {"stopReason": "bored"})
