@@ -130,10 +130,11 @@ impl Harness {
     /// # Errors
     /// It has no such mode, refuses, is over, or takes longer than 10 s.
     pub async fn set_mode(&self, id: &str) -> Result<(), HarnessError> {
-        let is_there =
-            self.modes().is_some_and(|modes| modes.available_modes.iter().any(|mode| &*mode.id.0 == id));
-        if !is_there {
-            return Err(HarnessError::Unknown(format!("mode {id:?}")));
+        let modes = self.modes().map(|modes| modes.available_modes).unwrap_or_default();
+        let ids: Vec<&str> = modes.iter().map(|mode| &*mode.id.0).collect();
+        if !ids.contains(&id) {
+            let ids = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
+            return Err(HarnessError::Unknown(format!("mode {id:?}: its modes are {ids}")));
         }
         let option = self.0.line.said.borrow().option_of_mode();
         if let Some(option) = option {
