@@ -42,6 +42,7 @@ pub mod checkup;
 pub mod commands;
 pub mod environment;
 pub mod policies;
+mod project;
 pub mod providers;
 pub mod servers;
 mod skills;

@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use super::environment::Environment;
 use super::user_file::create_private;
-use super::{skills, user_commands};
+use super::{project, skills, user_commands};
 use crate::ids;
 use crate::mode::ToolList;
 use crate::policy::{Layers, Owner, Problem};
@@ -155,16 +155,10 @@ impl Loaded {
 
 /// A project's files, the outermost first: those of the folders from the repository's root down to the working directory.
 pub fn project_files(cwd: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = project_folders(cwd).iter().map(|folder| folder.join(PROJECT)).collect();
+    let mut files: Vec<PathBuf> = project::folders(cwd).iter().map(|folder| folder.join(PROJECT)).collect();
     files.retain(|path| path.symlink_metadata().is_ok());
     files.reverse();
     files
-}
-
-/// The folders of a project, the innermost first: from the working directory up to the repository's root.
-pub fn project_folders(cwd: &Path) -> Vec<PathBuf> {
-    let root = cwd.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(cwd);
-    cwd.ancestors().take_while(|folder| folder.starts_with(root)).map(Path::to_owned).collect()
 }
 
 /// Reads a file of modes. A link is not followed: in a project it could lead anywhere.

@@ -6,7 +6,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::policies;
+use super::project;
 use crate::skill::{FILE, Origin, Skill, Skills};
 
 /// The user's folder of skills, beside the files of modes.
@@ -35,7 +35,7 @@ pub fn load(own: Option<&Path>, home: Option<&Path>, cwd: &Path) -> (Skills, Vec
     for folder in of_user.chain(home.into_iter().flat_map(|home| IN_HOME.map(|name| home.join(name)))) {
         found.look_in(&folder, None);
     }
-    let folders = policies::project_folders(cwd);
+    let folders = project::folders(cwd);
     let root = folders.last().map_or(cwd, PathBuf::as_path);
     for folder in folders.iter().flat_map(|folder| IN_PROJECT.map(|name| folder.join(name))) {
         found.look_in(&folder, Some(root));

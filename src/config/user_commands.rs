@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::policies;
+use super::project;
 use crate::session::user_command::UserCommand;
 
 /// The folder of commands, beside the files of modes.
@@ -20,8 +20,7 @@ const MAX_FILE: u64 = 64 * 1024;
 /// The commands for a session in a folder, by name, and what cannot be used, one sentence each. The inner counts more: a project's
 /// folder nearest to the working directory, then those around it, then the user's own.
 pub fn load(own: Option<&Path>, cwd: &Path) -> (Vec<UserCommand>, Vec<String>) {
-    let mut folders: Vec<PathBuf> =
-        policies::project_folders(cwd).iter().map(|it| it.join(PROJECT)).collect();
+    let mut folders: Vec<PathBuf> = project::folders(cwd).iter().map(|it| it.join(PROJECT)).collect();
     folders.extend(own.map(|own| own.join(FOLDER)));
     let (mut commands, mut problems) = (Vec::<UserCommand>::new(), Vec::new());
     for folder in folders {
