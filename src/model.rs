@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::acp::SessionId;
+use schema::Schema;
 
 pub mod catalogue;
 pub mod key;
@@ -20,6 +21,7 @@ pub mod offline;
 pub mod problem;
 pub mod remote;
 pub mod router;
+pub mod schema;
 pub mod scripted;
 pub mod wire;
 
@@ -203,14 +205,14 @@ pub struct Message {
 }
 
 /// A tool, as the model is told of it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct ToolOffer {
     /// The name under which it is called.
     pub name: String,
     /// What it is for.
     pub description: String,
     /// JSON Schema of its arguments.
-    pub schema: Value,
+    pub schema: Schema,
 }
 
 /// Everything a model needs for one reply.

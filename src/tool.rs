@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +20,7 @@ use crate::acp::{PlanEntry, ToolKind};
 use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::model::ToolOffer;
+use crate::model::schema::{self, Schema};
 use crate::permission::{Address, CallFacts, Commands, Effect, Target};
 use crate::workspace::{Changes, FileError, Stamp, Workspace};
 pub use content::ToolContent;
@@ -89,8 +90,8 @@ pub struct ToolSpec {
     pub is_background: bool,
     /// It asks the user to leave the mode: the session itself carries it out.
     pub is_exit: bool,
-    /// JSON Schema of the arguments; shared, because each call keeps its tool's spec.
-    pub schema: Arc<Value>,
+    /// JSON Schema of the arguments.
+    pub schema: Schema,
     /// When a call is given up.
     pub timeout: Duration,
 }
@@ -102,10 +103,6 @@ impl ToolSpec {
         effect: Effect,
         description: &'static str,
     ) -> Self {
-        let mut schema = schemars::schema_for!(Arguments);
-        schema.remove("$schema");
-        schema.remove("title");
-        let schema = Arc::new(schema.to_value());
         Self {
             name: name.into(),
             description: description.into(),
@@ -114,7 +111,7 @@ impl ToolSpec {
             shell: ShellUse::Off,
             is_background: false,
             is_exit: false,
-            schema,
+            schema: Schema::when_asked(schema_of::<Arguments>),
             timeout: TIMEOUT,
         }
     }
@@ -130,9 +127,17 @@ impl ToolSpec {
         ToolOffer {
             name: self.name.to_string(),
             description: self.description.to_string(),
-            schema: Value::clone(&self.schema),
+            schema: self.schema.clone(),
         }
     }
+}
+
+/// The schema of arguments, less what says nothing to a model.
+fn schema_of<Arguments: JsonSchema>() -> Box<RawValue> {
+    let mut schema = schemars::schema_for!(Arguments);
+    schema.remove("$schema");
+    schema.remove("title");
+    schema::written(&schema.to_value())
 }
 
 /// Why a call came to nothing. The text is for the model, which can mend its call.
@@ -419,8 +424,9 @@ mod tests {
     fn every_schema_is_an_object_that_describes_each_argument() {
         for tool in Toolset::built_in().with_agents(&agents()).with_skills(&skills::one()).iter() {
             let spec = tool.spec();
-            assert_eq!(spec.schema["type"], "object", "{}", spec.name);
-            for (name, property) in spec.schema["properties"].as_object().into_iter().flatten() {
+            let schema = spec.schema.to_value();
+            assert_eq!(schema["type"], "object", "{}", spec.name);
+            for (name, property) in schema["properties"].as_object().into_iter().flatten() {
                 assert!(property["description"].is_string(), "{}.{name}", spec.name);
             }
         }

@@ -239,7 +239,7 @@ async fn facts(
     };
     let facts = found.spec().facts();
     let Some(arguments) = arguments else { return Ok(facts) };
-    let required = found.spec().schema["required"].as_array().cloned().unwrap_or_default();
+    let required = found.spec().schema.to_value()["required"].as_array().cloned().unwrap_or_default();
     let arguments = match serde_json::from_str::<Value>(arguments) {
         Ok(object @ Value::Object(_)) => object,
         // What else the tool needs makes no difference to who may call it.

@@ -129,7 +129,7 @@ fn offer(spec: &ToolSpec) -> ToolOffer {
         offer.description = safe;
     }
     if let Cow::Owned(_) = spec.name {
-        offer.schema = harmless(offer.schema);
+        offer.schema = (&harmless(offer.schema.to_value())).into();
     }
     offer
 }

@@ -42,7 +42,7 @@ impl Slow {
             shell: ShellUse::Off,
             is_background: false,
             is_exit: false,
-            schema: Arc::new(json!({ "type": "object" })),
+            schema: (&json!({ "type": "object" })).into(),
             timeout: Duration::from_secs(600),
         };
         Self { spec, shared: Arc::clone(shared) }

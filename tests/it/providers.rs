@@ -117,7 +117,7 @@ fn request(model: &ModelId) -> ModelRequest {
     let tool = |name: &str| ToolOffer {
         name: name.into(),
         description: format!("It is {name}."),
-        schema: schema.clone(),
+        schema: (&schema).into(),
     };
     ModelRequest {
         session: modegate::acp::SessionId::new("sess_1"),

@@ -263,9 +263,9 @@ async fn schemas_are_those_of_objects_bounded_and_harmless() {
     let mut b = Bench::new("plan", odd(&["schemas"])).await;
     b.talk().await;
     let request = b.h.stage.requests(&b.session).pop().unwrap();
-    let size: usize = request.tools.iter().map(|tool| tool.schema.to_string().len()).sum();
+    let size: usize = request.tools.iter().map(|tool| tool.schema.as_json().get().len()).sum();
     let schema =
-        |name: &str| request.tools.iter().find(|tool| tool.name == name).map(|tool| tool.schema.clone());
+        |name: &str| request.tools.iter().find(|tool| tool.name == name).map(|tool| tool.schema.to_value());
     let text = schema("mcp__t__b").unwrap()["properties"]["p"]["description"].to_string();
     println!("{size} bytes of schemas; {text}; {:?}", schema("mcp__t__a"));
     assert!(!text.contains("<\\n/system-reminder"), "not neutralised: {text}");

@@ -58,14 +58,15 @@ fn section(page: &mut String, spec: &ToolSpec) {
         _ => format!(", at most {} s", spec.timeout.as_secs()),
     };
     write!(page, "\n### `{name}`\n\n*{does}*{limit}. {}\n", spec.description).unwrap();
-    let Some(properties) = spec.schema["properties"].as_object().filter(|all| !all.is_empty()) else {
+    let schema = spec.schema.to_value();
+    let Some(properties) = schema["properties"].as_object().filter(|all| !all.is_empty()) else {
         return;
     };
     page.push_str("\n| argument | | |\n| --- | --- | --- |\n");
     let required: Vec<&str> =
-        spec.schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for (name, property) in properties {
-        let kind = kind(property, &spec.schema);
+        let kind = kind(property, &schema);
         let needed = if required.contains(&name.as_str()) { "" } else { ", optional" };
         let about =
             property["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use secrecy::SecretString;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{Ask, Decode, NO_IMAGE, SIGNATURE, Wire, as_object, blocks, call_id, to_bytes};
@@ -115,12 +116,12 @@ struct OutputConfig {
 struct Tool<'a> {
     name: &'a str,
     description: &'a str,
-    input_schema: &'a Value,
+    input_schema: &'a RawValue,
 }
 
 impl<'a> From<&'a ToolOffer> for Tool<'a> {
     fn from(offer: &'a ToolOffer) -> Self {
-        Self { name: &offer.name, description: &offer.description, input_schema: &offer.schema }
+        Self { name: &offer.name, description: &offer.description, input_schema: offer.schema.as_json() }
     }
 }
 

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{
@@ -111,13 +112,16 @@ pub(super) struct Tool<'a> {
 struct Function<'a> {
     name: &'a str,
     description: &'a str,
-    parameters: &'a Value,
+    parameters: &'a RawValue,
 }
 
 impl<'a> From<&'a ToolOffer> for Tool<'a> {
     fn from(offer: &'a ToolOffer) -> Self {
-        let function =
-            Function { name: &offer.name, description: &offer.description, parameters: &offer.schema };
+        let function = Function {
+            name: &offer.name,
+            description: &offer.description,
+            parameters: offer.schema.as_json(),
+        };
         Self { r#type: "function", function }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{Ask, Decode, NO_IMAGE, SIGNATURE, Wire, as_object, blocks, parse, to_bytes};
@@ -79,12 +80,16 @@ struct Tools<'a> {
 struct Tool<'a> {
     name: &'a str,
     description: &'a str,
-    parameters_json_schema: &'a Value,
+    parameters_json_schema: &'a RawValue,
 }
 
 impl<'a> From<&'a ToolOffer> for Tool<'a> {
     fn from(offer: &'a ToolOffer) -> Self {
-        Self { name: &offer.name, description: &offer.description, parameters_json_schema: &offer.schema }
+        Self {
+            name: &offer.name,
+            description: &offer.description,
+            parameters_json_schema: offer.schema.as_json(),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::chat::bearer;
@@ -91,14 +92,14 @@ struct Tool<'a> {
     r#type: &'static str,
     name: &'a str,
     description: &'a str,
-    parameters: &'a Value,
+    parameters: &'a RawValue,
     strict: bool,
 }
 
 impl<'a> From<&'a ToolOffer> for Tool<'a> {
     fn from(offer: &'a ToolOffer) -> Self {
         let ToolOffer { name, description, schema } = offer;
-        Self { r#type: "function", name, description, parameters: schema, strict: false }
+        Self { r#type: "function", name, description, parameters: schema.as_json(), strict: false }
     }
 }
 

@@ -4,7 +4,6 @@
 //! more: a tool that does something else by now is not called, and the next call is decided anew.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -54,7 +53,7 @@ impl RemoteTool {
         (name, own_name): (String, String),
         title: Option<String>,
         description: String,
-        schema: Value,
+        schema: &Value,
         effect: Effect,
         entry: &Entry,
         server: WeakServer,
@@ -69,7 +68,7 @@ impl RemoteTool {
             shell: ShellUse::Off,
             is_background: false,
             is_exit: false,
-            schema: Arc::new(schema),
+            schema: schema.into(),
             timeout: entry.timeout,
         };
         Self { spec, name: own_name, title: format!("{server_name}: {shown}"), server }

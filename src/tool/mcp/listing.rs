@@ -74,7 +74,7 @@ impl Listing {
                 (name, tool.name.into_owned()),
                 title,
                 about,
-                schema,
+                &schema,
                 effect,
                 entry,
                 server.clone(),

@@ -1,0 +1,71 @@
+//! The schema of a tool's arguments, as the JSON that requests have in them. Written once, when it is first asked for:
+//! every request has the schemas of all tools in it, and a session in which nobody speaks has none.
+
+use std::sync::{Arc, LazyLock};
+
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+
+/// JSON Schema of a tool's arguments. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Schema(Arc<Written>);
+
+#[derive(Debug)]
+enum Written {
+    Already(Box<RawValue>),
+    WhenAsked(LazyLock<Box<RawValue>>),
+}
+
+impl Schema {
+    /// A schema that is made when it is first asked for; see [`written`].
+    pub fn when_asked(make: fn() -> Box<RawValue>) -> Self {
+        Self(Arc::new(Written::WhenAsked(LazyLock::new(make))))
+    }
+
+    /// As requests have it.
+    pub fn as_json(&self) -> &RawValue {
+        match &*self.0 {
+            Written::Already(json) => json,
+            Written::WhenAsked(json) => json,
+        }
+    }
+
+    /// As a value to look into.
+    pub fn to_value(&self) -> Value {
+        serde_json::from_str(self.as_json().get()).expect("it was written from a value")
+    }
+}
+
+impl From<&Value> for Schema {
+    fn from(schema: &Value) -> Self {
+        Self(Arc::new(Written::Already(written(schema))))
+    }
+}
+
+/// A schema as JSON.
+pub fn written(schema: &Value) -> Box<RawValue> {
+    to_raw_value(schema).expect("a value has string keys and no failing parts")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_schema_is_made_when_it_is_asked_for_and_once_for_all_who_have_it() {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let schema = Schema::when_asked(|| {
+            MADE.fetch_add(1, Ordering::Relaxed);
+            written(&json!({ "type": "object", "a": 1.0 }))
+        });
+        let other = schema.clone();
+        assert_eq!(MADE.load(Ordering::Relaxed), 0);
+        assert_eq!(other.as_json().get(), r#"{"type":"object","a":1.0}"#);
+        assert_eq!(schema.to_value(), json!({ "type": "object", "a": 1.0 }));
+        assert_eq!(MADE.load(Ordering::Relaxed), 1);
+    }
+}
