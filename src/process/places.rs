@@ -3,8 +3,8 @@
 //! A read-only command sees the system, its toolchains, git's settings and the session's folders, and neither a home
 //! folder as a whole nor the root of the file system. What is listed here is what is there; nothing is created.
 
-use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 /// Programs, libraries and what they read of the machine.
@@ -215,64 +215,80 @@ pub struct User {
     pub own: Vec<PathBuf>,
 }
 
-/// What a read-only command may read, for sessions in these folders, and `besides`. None where a session's folder is too wide: the root of
-/// the file system, the home folder, or a folder around it.
-pub fn readable(user: &User, roots: &[PathBuf], besides: &[PathBuf]) -> Option<Vec<PathBuf>> {
-    let mut real = Real::of(user);
-    if roots.iter().any(|root| real.is_too_wide(root)) {
-        return None;
-    }
-    // A service's home may lie in a folder of the system's: then that folder is not readable as a whole.
-    let mut places: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
-    places.retain(|place| !real.is_too_wide(place));
-    places.extend(SETTINGS.iter().map(|name| Path::new("/etc").join(name)));
-    if let Some(home) = &user.home {
-        places.extend(IN_HOME.iter().map(|name| home.join(name)));
-    }
-    if let Some(cargo) = &user.cargo {
-        let parts = IN_HOME.iter().filter_map(|name| name.strip_prefix(".cargo/"));
-        places.extend(parts.map(|part| cargo.join(part)));
-    }
-    // What lies in a session's folder is readable anyway; a link there leads nowhere else.
-    let is_inside = |place: &PathBuf| roots.iter().any(|root| place.starts_with(root));
-    let named = user.path.iter().chain(&user.toolchains).chain(besides).filter(|place| !is_inside(place));
-    places.extend(named.filter(|place| !real.is_too_wide(place)).cloned());
-    places.extend(user.read.iter().cloned());
-    for root in roots {
-        places.push(root.clone());
-        let Git { folders, borrowed } = git(root);
-        places.extend(folders.into_iter().chain(borrowed).filter(|place| !real.is_too_wide(place)));
-    }
-    Some(real.existing(places))
+/// What the commands of sessions in these folders may read and write. The file system is asked once for what both lists have.
+pub struct Places<'a> {
+    user: &'a User,
+    roots: &'a [PathBuf],
+    real: Real,
+    /// Of each folder.
+    repositories: Vec<Git>,
 }
 
-/// What a command of a workspace may write, for sessions in these folders.
-pub fn writable(user: &User, roots: &[PathBuf]) -> Vec<PathBuf> {
-    let mut real = Real::of(user);
-    let mut places: Vec<PathBuf> = DEVICES.iter().map(PathBuf::from).collect();
-    places.extend(user.scratch.iter().cloned());
-    if let Some(home) = &user.home {
-        places.extend(CACHES.iter().map(|name| home.join(name)));
+impl<'a> Places<'a> {
+    /// Those of sessions in these folders, as they are now.
+    pub fn of(user: &'a User, roots: &'a [PathBuf]) -> Self {
+        let repositories = roots.iter().map(|root| git(root)).collect();
+        Self { user, roots, real: Real::of(user), repositories }
     }
-    if let Some(cargo) = &user.cargo {
-        let parts = CACHES.iter().filter_map(|name| name.strip_prefix(".cargo/"));
-        places.extend(parts.map(|part| cargo.join(part)));
+
+    /// What a read-only command may read, and `besides`. None where a session's folder is too wide: the root of the file
+    /// system, the home folder, or a folder around it.
+    pub fn readable(&mut self, besides: &[PathBuf]) -> Option<Vec<PathBuf>> {
+        let Self { user, roots, real, repositories } = self;
+        if roots.iter().any(|root| real.is_too_wide(root)) {
+            return None;
+        }
+        // A service's home may lie in a folder of the system's: then that folder is not readable as a whole.
+        let mut places: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
+        places.retain(|place| !real.is_too_wide(place));
+        places.extend(SETTINGS.iter().map(|name| Path::new("/etc").join(name)));
+        if let Some(home) = &user.home {
+            places.extend(IN_HOME.iter().map(|name| home.join(name)));
+        }
+        if let Some(cargo) = &user.cargo {
+            let parts = IN_HOME.iter().filter_map(|name| name.strip_prefix(".cargo/"));
+            places.extend(parts.map(|part| cargo.join(part)));
+        }
+        // What lies in a session's folder is readable anyway; a link there leads nowhere else.
+        let is_inside = |place: &PathBuf| roots.iter().any(|root| place.starts_with(root));
+        let named = user.path.iter().chain(&user.toolchains).chain(besides).filter(|place| !is_inside(place));
+        places.extend(named.filter(|place| !real.is_too_wide(place)).cloned());
+        places.extend(user.read.iter().cloned());
+        for (root, Git { folders, borrowed }) in roots.iter().zip(repositories) {
+            places.push(root.clone());
+            places.extend(folders.iter().chain(&*borrowed).filter(|place| !real.is_too_wide(place)).cloned());
+        }
+        Some(real.existing(places))
     }
-    places.extend(user.write.iter().cloned());
-    for root in roots {
-        places.push(root.clone());
-        // A commit in a worktree writes to the repository that it belongs to.
-        places.extend(git(root).folders.into_iter().filter(|place| !real.is_too_wide(place)));
+
+    /// What a command of a workspace may write.
+    pub fn writable(&mut self) -> Vec<PathBuf> {
+        let Self { user, roots, real, repositories } = self;
+        let mut places: Vec<PathBuf> = DEVICES.iter().map(PathBuf::from).collect();
+        places.extend(user.scratch.iter().cloned());
+        if let Some(home) = &user.home {
+            places.extend(CACHES.iter().map(|name| home.join(name)));
+        }
+        if let Some(cargo) = &user.cargo {
+            let parts = CACHES.iter().filter_map(|name| name.strip_prefix(".cargo/"));
+            places.extend(parts.map(|part| cargo.join(part)));
+        }
+        places.extend(user.write.iter().cloned());
+        for (root, Git { folders, .. }) in roots.iter().zip(repositories) {
+            places.push(root.clone());
+            // A commit in a worktree writes to the repository that it belongs to.
+            places.extend(folders.iter().filter(|place| !real.is_too_wide(place)).cloned());
+        }
+        real.existing(places)
     }
-    real.existing(places)
 }
 
-/// Real paths, each asked for once while one list is made: most places share the few folders above them, and a session
+/// Real paths, each asked for once while the lists are made: most places share the few folders above them, and a session
 /// would otherwise begin with more than a thousand questions to the file system.
 struct Real {
     home: Option<PathBuf>,
-    /// None for what is not there.
-    known: HashMap<PathBuf, Option<PathBuf>>,
+    /// By the text of a place, which is compared faster than its parts; none for what is not there.
+    known: HashMap<OsString, Option<PathBuf>>,
 }
 
 impl Real {
@@ -283,11 +299,11 @@ impl Real {
 
     /// The real path of what is there.
     fn path(&mut self, place: &Path) -> Option<PathBuf> {
-        if let Some(known) = self.known.get(place) {
+        if let Some(known) = self.known.get(place.as_os_str()) {
             return known.clone();
         }
         let found = self.ask(place);
-        self.known.insert(place.to_owned(), found.clone());
+        self.known.insert(place.into(), found.clone());
         found
     }
 
@@ -309,11 +325,11 @@ impl Real {
 
     /// Those that are there, by their real paths: a link that is changed later leads nowhere else.
     fn existing(&mut self, places: Vec<PathBuf>) -> Vec<PathBuf> {
-        let mut kept = Vec::new();
+        let (mut kept, mut seen) = (Vec::new(), HashSet::new());
         for place in places.into_iter().filter(|place| place.is_absolute()) {
             let Some(place) = self.path(&place) else { continue };
             // What is no text could not be passed on; there is hardly any such place.
-            if place.to_str().is_some() && !kept.contains(&place) {
+            if place.to_str().is_some() && seen.insert(OsString::from(&place)) {
                 kept.push(place);
             }
         }
@@ -405,14 +421,14 @@ mod tests {
         let path =
             [home.join("bin"), home.clone(), "/".into(), home.parent().unwrap().to_owned(), "rel".into()];
         let user = User { home: Some(home.clone()), path: path.to_vec(), ..User::default() };
-        let places = readable(&user, std::slice::from_ref(&work), &[]).unwrap();
+        let places = Places::of(&user, std::slice::from_ref(&work)).readable(&[]).unwrap();
         for place in &places {
             assert!(!home.starts_with(place), "{}", place.display());
             assert!(!place.join("credentials.toml").exists(), "{}", place.display());
         }
         assert!(places.contains(&work) && places.contains(&home.join("bin")));
         for wide in [&home, Path::new("/"), home.parent().unwrap()] {
-            assert_eq!(readable(&user, &[wide.to_owned()], &[]), None, "{}", wide.display());
+            assert_eq!(Places::of(&user, &[wide.to_owned()]).readable(&[]), None, "{}", wide.display());
         }
     }
 
@@ -494,6 +510,6 @@ mod tests {
         std::os::unix::fs::symlink(&secret, work.join("bin")).unwrap();
         let user =
             User { path: vec![work.join("bin")], toolchains: vec![work.join("bin")], ..User::default() };
-        assert!(!readable(&user, &[work], &[]).unwrap().contains(&secret));
+        assert!(!Places::of(&user, &[work]).readable(&[]).unwrap().contains(&secret));
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::places::{self, User};
+use super::places::{Places, User};
 use super::state;
 use super::{Command, Errors, Meeting, Process, Processes};
 use crate::sandbox::{Confinement, Support};
@@ -93,14 +93,35 @@ impl Shell {
 
     /// The same hold, under which these folders can be read besides; not those that have the home folder in them.
     pub fn reading(&self, roots: &[PathBuf], besides: &[PathBuf]) -> Option<Hold> {
-        let read = places::readable(&self.0.user, roots, besides).filter(|_| self.0.support.read_only())?;
+        self.reading_in(&mut Places::of(&self.0.user, roots), besides)
+    }
+
+    /// The holds on the commands of sessions in these folders: on read-only ones as [`Self::read_only`] has it, and on others as
+    /// [`Self::workspace`] has it.
+    pub fn holds(&self, roots: &[PathBuf]) -> (Option<Hold>, Hold) {
+        let mut places = Places::of(&self.0.user, roots);
+        (self.reading_in(&mut places, &[]), self.workspace_in(&mut places))
+    }
+
+    fn reading_in(&self, places: &mut Places<'_>, besides: &[PathBuf]) -> Option<Hold> {
+        let read = places.readable(besides).filter(|_| self.0.support.read_only())?;
         Some(Hold(Arc::new(Confinement::ReadOnly { read })))
+    }
+
+    fn workspace_in(&self, places: &mut Places<'_>) -> Hold {
+        let confinement = match self.0.sandbox {
+            Sandbox::Workspace if self.0.support.workspace() => {
+                Confinement::Workspace { write: places.writable() }
+            }
+            Sandbox::Workspace | Sandbox::Off => Confinement::Off,
+        };
+        Hold(Arc::new(confinement))
     }
 
     /// The hold on what is to write these folders and no others, whatever the user wants of commands; none where the kernel
     /// cannot hold it.
     pub fn held_to_workspace(&self, roots: &[PathBuf]) -> Option<Hold> {
-        let write = self.0.support.workspace().then(|| places::writable(&self.0.user, roots))?;
+        let write = self.0.support.workspace().then(|| Places::of(&self.0.user, roots).writable())?;
         Some(Hold(Arc::new(Confinement::Workspace { write })))
     }
 
@@ -139,13 +160,7 @@ impl Shell {
 
     /// The hold on other commands of sessions in these folders: as the user wants it, and as far as the kernel can.
     pub fn workspace(&self, roots: &[PathBuf]) -> Hold {
-        let confinement = match self.0.sandbox {
-            Sandbox::Workspace if self.0.support.workspace() => {
-                Confinement::Workspace { write: places::writable(&self.0.user, roots) }
-            }
-            Sandbox::Workspace | Sandbox::Off => Confinement::Off,
-        };
-        Hold(Arc::new(confinement))
+        self.workspace_in(&mut Places::of(&self.0.user, roots))
     }
 
     /// Starts a command line.

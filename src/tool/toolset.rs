@@ -149,7 +149,7 @@ impl Toolset {
     #[must_use]
     pub fn for_session(&self, workspace: &Workspace) -> (Self, Option<&'static str>) {
         let Some(shell) = &self.shell else { return (self.clone(), None) };
-        let (reading, any) = (shell.read_only(workspace.roots()), shell.workspace(workspace.roots()));
+        let (reading, any) = shell.holds(workspace.roots());
         let is_missing = reading.is_none() && shell.support().read_only();
         let mut tools: Vec<Arc<dyn Tool>> = self.tools.to_vec();
         if let Some(hold) = reading {
