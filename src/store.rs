@@ -59,7 +59,7 @@ pub enum Sync {
 pub struct StoreError(String);
 
 enum Command {
-    Post(Box<Row>),
+    Post(Vec<Row>),
     ModeChange(Box<ModeChange>, oneshot::Sender<Result<(), StoreError>>),
     Flush(oneshot::Sender<Result<(), StoreError>>),
     /// Reads, or notes something, behind all that was posted before.
@@ -118,7 +118,12 @@ impl Store {
 
     /// Hands over a row. It is durable after the next [`Self::flush`].
     pub fn post(&self, row: Row) {
-        self.send(Command::Post(Box::new(row)));
+        self.post_all(vec![row]);
+    }
+
+    /// Hands over rows that are committed together: one by one, the writer would begin with the first.
+    pub fn post_all(&self, rows: Vec<Row>) {
+        self.send(Command::Post(rows));
     }
 
     /// Records a mode change and waits until it is durable. An error means that it is not recorded.

@@ -23,7 +23,7 @@ impl Actor {
         let mode = self.session.mode.clone();
         let (cwd, directories) = self.folders();
         let parent = self.session.lineage.parent.as_ref().map(|parent| parent.session.clone());
-        self.shared.store.post(Row::Session {
+        let session = Row::Session {
             id: self.session.id.clone(),
             parent,
             agent: self.session.agent.id.clone(),
@@ -31,8 +31,9 @@ impl Actor {
             directories,
             mode: mode.clone(),
             at: self.shared.source.now_ms(),
-        });
-        self.post_mode_change(None, mode, ModeSource::Start);
+        };
+        let mode = self.followed_change(None, mode, ModeSource::Start);
+        self.shared.store.post_all(vec![session, mode]);
         // A session in which nothing has happened has nothing that is worth keeping elsewhere.
         self.session.told = self.session.head.length;
     }
@@ -72,10 +73,21 @@ impl Actor {
         to: SessionModeId,
         why: impl Into<Why>,
     ) {
+        let change = self.followed_change(from, to, why);
+        self.shared.store.post(change);
+    }
+
+    /// A mode change for the record, which the chain has now.
+    fn followed_change(
+        &mut self,
+        from: Option<SessionModeId>,
+        to: SessionModeId,
+        why: impl Into<Why>,
+    ) -> Row {
         let change = self.mode_change(from, to, why);
         self.session.head.follow(&change.link);
         self.is_posted = true;
-        self.shared.store.post(Row::ModeChange(Box::new(change)));
+        Row::ModeChange(Box::new(change))
     }
 
     /// The next entry of the session's chain, for a row that is written together with it.
@@ -151,12 +163,15 @@ impl Actor {
             return;
         }
         let at = self.shared.source.now_ms();
-        for event in std::mem::take(&mut self.session.unsaved) {
+        let unsaved = std::mem::take(&mut self.session.unsaved);
+        let mut rows = Vec::with_capacity(unsaved.len());
+        for event in unsaved {
             let seq = self.session.saved;
             self.session.saved += 1;
             let (session, turn) = (self.session.id.clone(), self.session.turns);
-            self.shared.store.post(Row::Event { session, seq, turn, event, at });
+            rows.push(Row::Event { session, seq, turn, event, at });
         }
+        self.shared.store.post_all(rows);
         self.is_posted = true;
     }
 

@@ -121,7 +121,7 @@ impl Batch {
     fn take(&mut self, command: Command, rows: &mut Vec<Row>) {
         self.count += 1;
         match command {
-            Command::Post(row) => rows.push(*row),
+            Command::Post(posted) => rows.extend(posted),
             Command::ModeChange(change, done) => self.changes.push((change, done)),
             Command::Flush(done) => self.waiting.push(done),
             Command::Work(work) => self.work = Some(work),
