@@ -138,7 +138,9 @@ impl Actor {
             | SessionEvent::AgentChange { .. }
             | SessionEvent::Switch { .. }
             | SessionEvent::Undone { .. }
-            | SessionEvent::ModeChange { .. } => false,
+            | SessionEvent::ModeChange { .. }
+            // Not shown: the answer that says it waits for the record anyway.
+            | SessionEvent::Stop { .. } => false,
             event => !self.session.unsaved.last().is_some_and(|last| last.goes_on_with(event)),
         };
         if begins {
