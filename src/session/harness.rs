@@ -70,6 +70,8 @@ pub(super) struct Outer {
 struct Running {
     start: u64,
     is_held: bool,
+    /// The user was told that it is held.
+    is_told: bool,
     /// None while it is being started.
     harness: Option<Harness>,
     fences: mpsc::Sender<oneshot::Sender<()>>,
@@ -107,16 +109,18 @@ impl Actor {
 
     /// Has it started, if it is not, and says when it is ready for a prompt.
     pub(super) async fn ready_outer(&mut self, reply: Option<Waiting>) {
-        let Some(definition) = self.outer_definition() else { return };
-        let refuse = |reply: Option<Waiting>, error: HarnessError| {
+        let refuse = |reply: Option<Waiting>, text: String| {
             if let Some(reply) = reply {
                 // The turn may have been cancelled meanwhile.
-                let _ = reply.send(Err(error));
+                let _ = reply.send(Err(HarnessError::NotStarted(text)));
             }
+        };
+        let Some(definition) = self.outer_definition() else {
+            return refuse(reply, "there is no such agent any more".into());
         };
         let Some(wants_hold) = possible::is_held(&self.ceilings(), self.shared.can_hold(&definition)) else {
             let text = format!("it cannot be held to {} mode, and is not started in it", self.session.mode);
-            return refuse(reply, HarnessError::NotStarted(text));
+            return refuse(reply, text);
         };
         if let Some(running) = &self.outer.running
             && (running.is_ending()
@@ -142,10 +146,15 @@ impl Actor {
 
     async fn tell_ready(&mut self) {
         self.outer.waiting.retain(|reply| !reply.is_closed());
-        let is_held = match &self.outer.running {
-            Some(Running { harness: Some(_), is_held, .. }) if !self.outer.waiting.is_empty() => *is_held,
+        let (is_held, was_told) = match &mut self.outer.running {
+            Some(Running { harness: Some(_), is_held, is_told, .. }) if !self.outer.waiting.is_empty() => {
+                (*is_held, std::mem::replace(is_told, true))
+            }
             _ => return,
         };
+        if is_held && !was_told {
+            self.say_held().await;
+        }
         if !is_held {
             let text = format!(
                 "What the agent {} changed by itself is not known, and cannot be undone.",
@@ -218,8 +227,17 @@ impl Actor {
             keeper.keep(relay).await;
         });
         let stops = stop.clone().drop_guard();
-        self.outer.running =
-            Some(Running { start, is_held, harness: None, fences, stop, _stops: stops, stopped, over });
+        self.outer.running = Some(Running {
+            start,
+            is_held,
+            is_told: false,
+            harness: None,
+            fences,
+            stop,
+            _stops: stops,
+            stopped,
+            over,
+        });
     }
 
     /// Leave for something that it does. It is no turn's, and goes on after each.
@@ -258,11 +276,11 @@ impl Actor {
                     );
                     self.notice_outer(text).await;
                 }
-                if self.is_outer_held() {
-                    self.say_held().await;
-                }
                 self.show_options();
-                self.tell_ready().await;
+                // The mode may be another by now, and it was told nothing yet.
+                if let Some(reply) = self.outer.waiting.pop() {
+                    self.ready_outer(Some(reply)).await;
+                }
             }
             Kept::Started(Err(error)) if is_now => self.gone_outer(&error).await,
             // It was closed meanwhile.

@@ -137,9 +137,10 @@ impl Actor {
 
     /// Puts a refusal on the record and tells the client why. Returns what is said.
     async fn refuse_outer(&mut self, what: &str, call: Option<ToolCallId>) -> String {
-        let who = match possible::need(&self.ceilings()) {
-            Need::Free => "the agent is held and".to_owned(),
-            Need::Held | Need::Impossible => format!("{} mode", self.session.mode),
+        let who = if possible::is_by_own(&self.ceilings()) {
+            format!("{} mode", self.session.mode)
+        } else {
+            "the agent is held and".to_owned()
         };
         let message = format!("Refused by Modegate: {who} changes nothing ({what}).");
         let denial = Denial { rule: RULE, message: message.clone() };

@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 
 use super::actor::Actor;
 use super::harness_keeper::Kept;
+use super::possible;
 use super::relay::Report;
 use crate::acp::{MessageId, SessionConfigOption, SessionUpdate};
 use crate::event::SessionEvent;
@@ -14,14 +15,12 @@ impl Actor {
     /// Says why what it tries to change fails: it says so in its own words, or not at all.
     pub(super) async fn say_held(&mut self) {
         let (agent, mode) = (&self.session.agent.id, &self.session.mode);
+        let own =
+            if possible::is_by_own(&self.ceilings()) { format!("in {mode} mode ") } else { String::new() };
         let text = format!(
-            "The agent {agent} is held: in {mode} mode it changes nothing, and what it tries to change fails.\n\n"
+            "The agent {agent} is held: {own}it changes nothing, and what it tries to change fails.\n\n"
         );
-        if self.turn.is_some() {
-            self.notice_outer(text).await;
-        } else if !self.session.notices.contains(&text) {
-            self.session.notices.push(text);
-        }
+        self.notice_outer(text).await;
     }
 
     pub(super) async fn notice_outer(&mut self, text: String) {

@@ -33,6 +33,7 @@ mod memories;
 mod outside;
 mod outside_ends;
 mod outside_modes;
+mod outside_orders;
 mod plays;
 mod prefix;
 mod process;

@@ -369,7 +369,7 @@ async fn its_own_mode_is_its_own_again_once_it_is_not_held() {
 }
 
 /// The mode of its own that was shown last.
-fn its_mode(messages: &[Value]) -> Option<&Value> {
+pub fn its_mode(messages: &[Value]) -> Option<&Value> {
     let options =
         messages.iter().rev().find_map(|message| message["params"]["update"]["configOptions"].as_array());
     options?.iter().find(|option| option["id"] == "agent_mode").map(|option| &option["currentValue"])

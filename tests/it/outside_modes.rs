@@ -288,7 +288,7 @@ async fn a_first_mode_that_is_gone_is_the_tightest_or_is_refused() {
     }
 }
 
-async fn reload(guest: &mut Guest) -> Value {
+pub async fn reload(guest: &mut Guest) -> Value {
     let id = guest.h.request("_modegate/reload", json!({ "sessionId": guest.session })).await;
     guest.until(id, None).await.pop().unwrap()
 }

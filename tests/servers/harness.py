@@ -28,6 +28,7 @@ def outcome(id):
 permission = {"toolCall": {"toolCallId": "c1", "title": "Write"}, "options": [{"optionId": "yes", "name": "Yes", "kind": "allow_once"}]}
 modes = {"currentModeId": "auto", "availableModes": [{"id": "auto", "name": "Auto"}, {"id": "plan", "name": "Plan"}]}
 def option(value): return [{"id": "how", "name": "How", "category": "mode", "type": "select", "currentValue": value, "options": [{"value": "auto", "name": "Auto"}, {"value": "plan", "name": "Plan"}]}]
+def commands(): update({"sessionUpdate": "available_commands_update", "availableCommands": [{"name": "its-own", "description": "Its own"}]})
 # Where one that keeps its mode has it.
 def kept(): return os.path.expanduser("~/.peer/mode")
 def modes_now():
@@ -37,6 +38,8 @@ def tick(file):
     while True:
         with open(file, "a") as f: f.write("x")
         time.sleep(0.01)
+def until(file):
+    while not os.path.exists(file): time.sleep(0.01)
 def may_write():
     try: open("ticks", "a").close(); return True
     except OSError: return False
@@ -89,6 +92,14 @@ def prompt(id, words):
     elif what == "call":
         update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Look", "kind": "read", "status": "completed"})
         chunk("done")
+    elif what == "reopens":
+        update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Look", "kind": "read", "status": "completed"})
+        update({"sessionUpdate": "tool_call_update", "toolCallId": "c9", "status": "in_progress"})
+    elif what == "kinds":
+        update({"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Look", "kind": "read", "status": "pending"})
+        update({"sessionUpdate": "tool_call_update", "toolCallId": "c1", "kind": "edit"})
+        chunk(outcome(ask("session/request_permission", permission)))
+    elif what == "dies-when": threading.Thread(target=lambda: (until(rest), os._exit(3)), daemon=True).start()
     elif what == "open":
         update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Look", "kind": "read", "status": "in_progress"})
         chunk("done")
@@ -128,6 +139,7 @@ while True:
             try: open("slow.txt", "w").close()
             except OSError: pass
             else: time.sleep(100)
+        if how == "waits": until("begin")
         answer(id, {"protocolVersion": 2 if how == "version" else 1, "agentCapabilities": {"loadSession": how != "plain"}, "seen": params})
     elif method == "session/new":
         if stuck and stuck != "stuck-mode": continue
@@ -136,8 +148,10 @@ while True:
             if how == "early": chunk("early"); chunk("of another", "its-2")
             answer(id, {"sessionId": "its-1", "configOptions": option("auto")} if how == "options" else {"sessionId": "its-1", "modes": modes})
             if how == "early": chunk("late")
+            if how == "commands": commands()
     elif method == "session/load":
         for i in range(1000): chunk("old", params["sessionId"])
+        if how == "commands": commands()
         if how == "forgets": fail(id, -32603, "no such file")
         elif params["sessionId"] == "its-1": answer(id, None if how == "older" else {"modes": modes_now()})
         else: fail(id, -32002, "no such session")

@@ -1,0 +1,91 @@
+//! Other people's agents when things come in an order that nobody means: a mode, a reload or an end in the middle of a start or a
+//! question; what is said of a call after its end; what holds in a session that is opened again.
+
+use std::sync::{Arc, Mutex};
+
+use modegate::process::shell::Sandbox;
+use modegate::tool::Toolset;
+use serde_json::json;
+
+use crate::outside::{Guest, HELD, agents, home, its_mode, said};
+use crate::support::{Harness, Setup, shell};
+
+/// A session whose agents a test changes while it runs.
+async fn changing(mode: &'static str, now: &Arc<Mutex<&'static str>>) -> Guest {
+    let home = home();
+    let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+    let agents_now = Some(Arc::clone(now));
+    let mut h = Harness::with(Setup { mode, agents_now, tools, live: true, ..Setup::default() });
+    h.call("initialize", json!({ "protocolVersion": 1 })).await;
+    let new = json!({ "cwd": h.cwd(), "mcpServers": [], "_meta": { "modegate/agent": "peer" } });
+    let session = h.call("session/new", new).await["result"]["sessionId"].as_str().unwrap().to_owned();
+    Guest { h, home, session }
+}
+
+async fn until_it_is_ready(guest: &mut Guest) {
+    while its_mode(&[guest.h.next().await]).is_none() {}
+}
+
+/// That it is held is said of a prompt that goes to a held one, and of no other.
+#[tokio::test]
+async fn that_it_is_held_is_not_said_once_it_is_not() {
+    let reads: &'static str =
+        Box::leak(agents("plain", HELD).replace("id: peer", "id: peer, readonly: true").into_boxed_str());
+    for (agents, mode, is_held) in
+        [(agents("plain", HELD), "plan", true), (agents("plain", HELD), "code", false), (reads, "code", true)]
+    {
+        let mut guest = Guest::of("plan", agents).await.unwrap();
+        until_it_is_ready(&mut guest).await;
+        guest.mode(mode).await;
+        let text = guest.write("b").await;
+        assert_eq!(guest.path("b").exists(), !is_held, "{mode}: {text}");
+        assert_eq!(text.matches("it changes nothing").count(), usize::from(is_held), "{mode}: {text}");
+        assert!(!text.contains("in code mode it"), "code mode asks for no such thing: {text}");
+        assert_eq!(
+            guest.write("c").await.matches("it changes nothing").count(),
+            0,
+            "{mode}: it is said once"
+        );
+        guest.end().await;
+    }
+}
+
+/// Loosened while a held one starts, the prompt that waits for it goes to one that is not held: nothing was said to the first.
+#[tokio::test]
+async fn loosening_while_it_starts_starts_it_again() {
+    for (mode, is_written) in [("code", true), ("plan", false)] {
+        let mut guest = Guest::new("plan", "waits").await;
+        let path = guest.path("b");
+        let running = guest.h.prompt(&guest.session.clone(), &format!("write {}", path.display())).await;
+        let mut messages = Vec::new();
+        for _ in 0..3 {
+            // So the prompt has come to wait for it.
+            let list = guest.h.request("session/list", json!({})).await;
+            messages.extend(guest.until(list, None).await);
+        }
+        messages.push(guest.mode(mode).await);
+        std::fs::write(guest.path("begin"), "").unwrap();
+        messages.extend(guest.until(running, None).await);
+        assert_eq!(path.exists(), is_written, "{mode}: {messages:?}");
+        assert_eq!(said(&messages).contains("it changes nothing"), !is_written, "{mode}: {messages:?}");
+        guest.end().await;
+    }
+}
+
+/// A prompt that waits for one that files have no more is told so.
+#[tokio::test]
+async fn a_prompt_that_waits_for_one_that_is_gone_is_told() {
+    let now = Arc::new(Mutex::new(agents("waits", HELD)));
+    let mut guest = changing("plan", &now).await;
+    let running = guest.h.prompt(&guest.session.clone(), "say 1").await;
+    *now.lock().unwrap() = "";
+    let id = guest.h.request("_modegate/reload", json!({ "sessionId": guest.session })).await;
+    let mut messages = guest.until(id, None).await;
+    if messages.iter().all(|message| message["id"] != running) {
+        messages.extend(guest.until(running, None).await);
+    }
+    let answer = messages.iter().find(|message| message["id"] == running && message.get("method").is_none());
+    let text = answer.unwrap()["error"]["message"].as_str().unwrap();
+    assert!(text.starts_with("the agent peer: it was not started: "), "{text}");
+    guest.end().await;
+}
