@@ -310,6 +310,8 @@ impl Actor {
     async fn gone_outer(&mut self, error: &HarnessError) {
         let was_stopped = self.outer.running.take().is_some_and(|running| running.stopped.is_cancelled());
         let starts_again = std::mem::take(&mut self.outer.starts_again) || was_stopped;
+        // What was asked about it is void.
+        self.outer.asking.cancel();
         self.outer.waiting.retain(|reply| !reply.is_closed());
         match self.outer.waiting.pop() {
             Some(next) if starts_again => Box::pin(self.ready_outer(Some(next))).await,

@@ -26,6 +26,10 @@ async fn until_it_is_ready(guest: &mut Guest) {
     while its_mode(&[guest.h.next().await]).is_none() {}
 }
 
+async fn until_asked(guest: &mut Guest) {
+    while guest.h.next().await["method"] != "session/request_permission" {}
+}
+
 /// That it is held is said of a prompt that goes to a held one, and of no other.
 #[tokio::test]
 async fn that_it_is_held_is_not_said_once_it_is_not() {
@@ -68,6 +72,42 @@ async fn loosening_while_it_starts_starts_it_again() {
         messages.extend(guest.until(running, None).await);
         assert_eq!(path.exists(), is_written, "{mode}: {messages:?}");
         assert_eq!(said(&messages).contains("it changes nothing"), !is_written, "{mode}: {messages:?}");
+        guest.end().await;
+    }
+}
+
+/// The question whether to start it anew is taken back when there is nothing to ask any more: it has ended, or is written
+/// otherwise, or the session is closed.
+#[tokio::test]
+async fn the_question_whether_to_start_anew_goes_with_its_agent() {
+    for what in ["ends", "reload", "close"] {
+        let now = Arc::new(Mutex::new(agents("plain", HELD)));
+        let mut guest = changing("plan", &now).await;
+        let end = guest.path("end");
+        guest.prompt(&format!("dies-when {}", end.display()), None).await;
+        guest.mode("code").await;
+        let path = guest.path("b").display().to_string();
+        let running = guest.h.prompt(&guest.session.clone(), &format!("write {path}")).await;
+        until_asked(&mut guest).await;
+        let mut messages = Vec::new();
+        match what {
+            "ends" => std::fs::write(&end, "").unwrap(),
+            "reload" => {
+                *now.lock().unwrap() = agents("again", HELD);
+                let id = guest.h.request("_modegate/reload", json!({ "sessionId": guest.session })).await;
+                messages = guest.until(id, None).await;
+            }
+            _ => {
+                let id = guest.h.request("session/close", json!({ "sessionId": guest.session })).await;
+                messages = guest.until(id, None).await;
+            }
+        }
+        if messages.iter().all(|message| message["id"] != running) {
+            messages.extend(guest.until(running, None).await);
+        }
+        let back = messages.iter().filter(|message| message["method"] == "$/cancel_request").count();
+        assert_eq!(back, 1, "{what}: {messages:?}");
+        assert_eq!(guest.path("b").exists(), what == "reload", "{what}: {messages:?}");
         guest.end().await;
     }
 }
