@@ -48,6 +48,10 @@ impl Relayed {
                 self.0.remove(&update.tool_call_id.0);
             }
             SessionUpdate::ToolCallUpdate(update) => {
+                if update.fields.status.is_some() {
+                    // It may go on after its end, and then has another one.
+                    self.0.entry(Arc::clone(&update.tool_call_id.0)).or_default();
+                }
                 if let (Some(shown), Some(title)) =
                     (self.0.get_mut(&update.tool_call_id.0), &update.fields.title)
                 {
@@ -105,5 +109,9 @@ mod tests {
         assert_eq!(ids(&ended), ["a/b/c", "a/b"]);
         assert_eq!((ended[1].tool.as_deref(), ended[1].title.as_str()), (Some("shell"), "x: make"));
         assert!(open.is_empty() && open.end("why").is_empty());
+        open.take_up(&update("a/d", ToolCallUpdateFields::new().title("x: late".to_owned())));
+        assert!(open.is_empty(), "a title is no sign of work");
+        open.take_up(&update("a/d", ToolCallUpdateFields::new().status(ToolCallStatus::InProgress)));
+        assert_eq!(ids(&open.end("why")), ["a/d"]);
     }
 }

@@ -112,6 +112,23 @@ async fn the_question_whether_to_start_anew_goes_with_its_agent() {
     }
 }
 
+/// A call that is said to go on after its end has another one.
+#[tokio::test]
+async fn a_call_that_goes_on_after_its_end_is_ended_with_its_agent() {
+    for (prompt, expected) in [("call", &[][..]), ("reopens", &["failed"])] {
+        let mut guest = Guest::new("code", "plain").await;
+        guest.prompt(prompt, None).await;
+        let messages = guest.prompt("die", None).await;
+        let updates = messages.iter().map(|message| &message["params"]["update"]);
+        let shown: Vec<_> = updates
+            .filter(|update| update["toolCallId"] == "c9")
+            .filter_map(|update| update["status"].as_str())
+            .collect();
+        assert_eq!(shown, expected, "{prompt}: {messages:?}");
+        guest.end().await;
+    }
+}
+
 /// A prompt that waits for one that files have no more is told so.
 #[tokio::test]
 async fn a_prompt_that_waits_for_one_that_is_gone_is_told() {
