@@ -1,6 +1,7 @@
 //! What somebody else's agent shows and asks, taken by the session that it answers for.
 
 use super::actor::Actor;
+use super::harness::Outer;
 use super::harness_relay::OuterReport;
 use super::relayed::is_end;
 use crate::acp::SessionUpdate;
@@ -16,11 +17,12 @@ impl Actor {
         match report {
             OuterReport::Event(event) => {
                 if let SessionEvent::Relayed { update } = &event {
-                    self.note_kind(update);
+                    self.outer.note_kind(update);
                 }
                 self.record(event, room).await;
             }
             OuterReport::Moment(update) => {
+                self.outer.note_kind(&update);
                 self.client.update(self.session.id.clone(), (*update).into(), room);
             }
             OuterReport::Commands(commands) => {
@@ -36,21 +38,23 @@ impl Actor {
             }
         }
     }
+}
 
+impl Outer {
+    /// Keeps the kinds of the calls that are open, as they were said last.
     fn note_kind(&mut self, update: &SessionUpdate) {
-        match update {
-            SessionUpdate::ToolCall(call) => {
-                self.outer.kinds.insert(call.tool_call_id.clone(), call.kind);
-            }
+        let (id, kind, status) = match update {
+            SessionUpdate::ToolCall(call) => (&call.tool_call_id, Some(call.kind), Some(call.status)),
             SessionUpdate::ToolCallUpdate(update) => {
-                if let Some(kind) = update.fields.kind {
-                    self.outer.kinds.insert(update.tool_call_id.clone(), kind);
-                }
-                if update.fields.status.is_some_and(is_end) {
-                    self.outer.kinds.remove(&update.tool_call_id);
-                }
+                (&update.tool_call_id, update.fields.kind, update.fields.status)
             }
-            _ => {}
+            _ => return,
+        };
+        if let Some(kind) = kind {
+            self.kinds.insert(id.clone(), kind);
+        }
+        if status.is_some_and(is_end) {
+            self.kinds.remove(id);
         }
     }
 }

@@ -146,3 +146,12 @@ async fn a_prompt_that_waits_for_one_that_is_gone_is_told() {
     assert!(text.starts_with("the agent peer: it was not started: "), "{text}");
     guest.end().await;
 }
+
+/// What its call is it may say in an update of nothing else: leave is asked for what it said last.
+#[tokio::test]
+async fn leave_is_asked_for_what_it_said_last_of_a_call() {
+    let mut guest = Guest::new("ask", "plain").await;
+    let messages = guest.prompt("kinds", Some("yes")).await;
+    assert!(messages.iter().any(|message| message["method"] == "session/request_permission"), "{messages:?}");
+    guest.end().await;
+}
