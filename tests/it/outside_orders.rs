@@ -3,11 +3,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use modegate::model::{ModelEvent, ModelStop};
 use modegate::process::shell::Sandbox;
 use modegate::tool::Toolset;
 use serde_json::json;
 
 use crate::outside::{Guest, HELD, agents, home, its_mode, said};
+use crate::outside_modes::reload;
 use crate::support::{Harness, Setup, shell};
 
 /// A session whose agents a test changes while it runs.
@@ -125,6 +127,26 @@ async fn a_call_that_goes_on_after_its_end_is_ended_with_its_agent() {
             .filter_map(|update| update["status"].as_str())
             .collect();
         assert_eq!(shown, expected, "{prompt}: {messages:?}");
+        guest.end().await;
+    }
+}
+
+/// An agent that files have somebody else's take the place of in mid-session: it is told that this one knows nothing.
+#[tokio::test]
+async fn one_that_takes_over_by_a_reload_is_said_to_know_nothing() {
+    for is_late in [true, false] {
+        let now = Arc::new(Mutex::new("[{id: peer, description: Its own, prompt: Work.}]"));
+        let mut guest = changing("code", &now).await;
+        if is_late {
+            let running = guest.h.prompt(&guest.session.clone(), "remember 7").await;
+            guest.h.stage.say(&guest.session, Ok(ModelEvent::Text("7".into())));
+            guest.h.stage.say(&guest.session, Ok(ModelEvent::Stop(ModelStop::Done)));
+            guest.until(running, None).await;
+        }
+        *now.lock().unwrap() = agents("plain", HELD);
+        assert!(reload(&mut guest).await["result"].is_object());
+        let text = said(&guest.prompt("say 1", None).await);
+        assert_eq!(text.contains("knows nothing of what was said before"), is_late, "{text}");
         guest.end().await;
     }
 }
