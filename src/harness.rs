@@ -91,7 +91,7 @@ struct Line {
 
 impl Harness {
     /// Starts one, and has it begin, or load, its session. Everything that it sends then goes to `client` as said of `session`;
-    /// what it says while it loads is dropped. Once `unwanted` is over it is ended, however far it has come.
+    /// of what it says while it loads only its commands do. Once `unwanted` is over it is ended, however far it has come.
     ///
     /// # Errors
     /// It cannot be started or held, does not speak the protocol, refuses, takes longer than 30 s, or is not wanted any more.

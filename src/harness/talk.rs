@@ -50,7 +50,7 @@ pub const CLOSED: &str = "it closed its output";
 enum Stage {
     /// Its id is not known. Updates that came all the same.
     Before(Vec<(SessionId, SessionUpdate)>),
-    /// What is said is what the client knows already.
+    /// What is said is what the client knows already, but for its commands.
     Loading,
     /// It is there.
     Open(SessionId),
@@ -230,8 +230,14 @@ impl Talk {
         match &mut self.stage {
             Stage::Before(early) if early.len() < EARLY => early.push((SessionId::new(session), update)),
             Stage::Before(_) => self.note("it says too much before its session is there", b""),
-            // Its options may be others than before.
-            Stage::Loading => self.keep(&update),
+            Stage::Loading => {
+                // Its options may be others than before.
+                self.keep(&update);
+                // So are its commands, which nobody keeps for it.
+                if matches!(update, SessionUpdate::AvailableCommandsUpdate(_)) {
+                    self.waiting = Some(update);
+                }
+            }
             Stage::Open(its) if &*its.0 == session => {
                 self.keep(&update);
                 self.waiting = Some(update);

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::actor::Actor;
 use super::{Definitions, Shared};
 use super::{options, possible};
-use crate::acp::{AvailableCommandsUpdate, ConfigOptionUpdate, SessionUpdate};
 use crate::error::AgentError;
 use crate::store::{ModeSource, Why};
 
@@ -56,15 +55,11 @@ impl Actor {
             self.shared.tools = self.shared.tools.for_child(self.session.lineage.may_go_deeper());
         }
         self.reload_children(&definitions).await;
-        let commands = super::command::available(&self.shared.modes, &self.shared.commands);
-        let commands = AvailableCommandsUpdate::new(commands);
-        let id = self.session.id.clone();
-        self.client.update(id.clone(), SessionUpdate::AvailableCommandsUpdate(commands).into(), None);
-        let options = self.options();
+        self.show_commands();
         if !is_gone {
-            let update = SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options.clone()));
-            self.client.update(id, update.into(), None);
+            self.show_options();
         }
+        let options = self.options();
         let modes = options::mode_state(&self.shared.modes, &self.session.mode);
         Ok(json!({ "modes": modes, "configOptions": options }))
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::process::shell::Sandbox;
 use modegate::tool::Toolset;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::outside::{Guest, HELD, agents, home, its_mode, said};
 use crate::outside_modes::reload;
@@ -22,6 +22,16 @@ async fn changing(mode: &'static str, now: &Arc<Mutex<&'static str>>) -> Guest {
     let new = json!({ "cwd": h.cwd(), "mcpServers": [], "_meta": { "modegate/agent": "peer" } });
     let session = h.call("session/new", new).await["result"]["sessionId"].as_str().unwrap().to_owned();
     Guest { h, home, session }
+}
+
+/// Opens the session again, after it was closed.
+async fn open_again(guest: &mut Guest) -> Vec<Value> {
+    let close = guest.h.request("session/close", json!({ "sessionId": guest.session })).await;
+    let mut messages = guest.until(close, None).await;
+    let load = json!({ "sessionId": guest.session, "cwd": guest.h.cwd(), "mcpServers": [] });
+    let load = guest.h.request("session/load", load).await;
+    messages.extend(guest.until(load, None).await);
+    messages
 }
 
 async fn until_it_is_ready(guest: &mut Guest) {
@@ -129,6 +139,25 @@ async fn a_call_that_goes_on_after_its_end_is_ended_with_its_agent() {
         assert_eq!(shown, expected, "{prompt}: {messages:?}");
         guest.end().await;
     }
+}
+
+/// Its commands are shown in a session that is opened again, and after a reload, beside those of the session.
+#[tokio::test]
+async fn its_commands_are_there_after_a_load_and_a_reload() {
+    let commands = |messages: &[Value]| -> Vec<String> {
+        let lists = messages.iter().map(|message| &message["params"]["update"]["availableCommands"]);
+        let list = lists.filter_map(Value::as_array).next_back().unwrap();
+        list.iter().map(|command| command["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let mut guest = Guest::new("code", "commands").await;
+    let first = commands(&guest.prompt("say 1", None).await);
+    assert!(first.contains(&"its-own".to_owned()), "the control: {first:?}");
+    let id = guest.h.request("_modegate/reload", json!({ "sessionId": guest.session })).await;
+    assert_eq!(commands(&guest.until(id, None).await), first);
+    let mut messages = open_again(&mut guest).await;
+    messages.extend(guest.prompt("say 1", None).await);
+    assert_eq!(commands(&messages), first);
+    guest.end().await;
 }
 
 /// An agent that files have somebody else's take the place of in mid-session: it is told that this one knows nothing.
