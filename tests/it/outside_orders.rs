@@ -2,6 +2,7 @@
 //! question; what is said of a call after its end; what holds in a session that is opened again.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::process::shell::Sandbox;
@@ -204,5 +205,25 @@ async fn leave_is_asked_for_what_it_said_last_of_a_call() {
     let mut guest = Guest::new("ask", "plain").await;
     let messages = guest.prompt("kinds", Some("yes")).await;
     assert!(messages.iter().any(|message| message["method"] == "session/request_permission"), "{messages:?}");
+    guest.end().await;
+}
+
+/// What a session tells by itself has names of its own, also after it was opened again.
+#[tokio::test]
+async fn what_is_told_has_other_names_in_a_session_that_is_opened_again() {
+    let mut guest = Guest::new("plan", "plain").await;
+    let named = |messages: &[Value], text: &str| -> Vec<String> {
+        let updates = messages.iter().map(|message| &message["params"]["update"]);
+        let told = updates.filter(|it| it["content"]["text"].as_str().is_some_and(|it| it.contains(text)));
+        told.map(|it| it["messageId"].as_str().unwrap().to_owned()).collect()
+    };
+    let first = guest.prompt("say 1", None).await;
+    let held = named(&first, "it changes nothing");
+    assert_eq!(held.len(), 1, "{first:?}");
+    let mut messages = open_again(&mut guest).await;
+    while named(&messages, "knows nothing").is_empty() {
+        messages.extend(guest.h.next_within(Duration::from_secs(20)).await);
+    }
+    assert_ne!(named(&messages, "knows nothing"), held);
     guest.end().await;
 }
