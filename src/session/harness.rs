@@ -96,8 +96,8 @@ impl Running {
 
 impl Outer {
     /// Goes on with a session of old that has so many events: what it names has other names than in any of them.
-    pub fn go_on(&mut self, events: u64, memory: Memory) {
-        (self.starts, self.memory) = (events, memory);
+    pub fn go_on(&mut self, events: u64, memory: Memory, left: Option<SessionModeId>) {
+        (self.starts, self.memory, self.left) = (events, memory, left);
     }
 }
 
@@ -261,11 +261,12 @@ impl Actor {
                     // That it is over comes next.
                     return;
                 }
-                self.outer.left = left;
                 let its = harness.can_load().then(|| harness.its_session());
                 let lost = self.outer.memory.begin(its, knows);
                 let its = self.outer.memory.its().map(str::to_owned);
-                self.shared.store.post(Row::Harness { session: self.session.id.clone(), its });
+                self.outer.left = left;
+                let left = self.outer.left.as_ref().map(ToString::to_string);
+                self.shared.store.post(Row::Harness { session: self.session.id.clone(), its, left });
                 if let Some(running) = &mut self.outer.running {
                     running.harness = Some(harness);
                 }

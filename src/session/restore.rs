@@ -100,7 +100,8 @@ impl Actor {
             }
         }
         let memory = Memory::of_old(stored.harness_session.clone(), self.session.turns > 0);
-        self.outer.go_on(self.session.saved, memory);
+        let left = stored.harness_mode.clone().map(SessionModeId::new);
+        self.outer.go_on(self.session.saved, memory, left);
         // What is told from now on has other names than what was.
         self.session.server_notices = self.session.saved;
         self.close_what_was_cut_off();

@@ -53,6 +53,8 @@ pub enum Row {
         session: SessionId,
         /// Its own session, if it says that it can take it up again.
         its: Option<String>,
+        /// The mode of its own that it left for the hold.
+        left: Option<String>,
     },
     /// The user chose who answers.
     Chosen {

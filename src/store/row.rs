@@ -42,10 +42,10 @@ pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Re
         Row::Agent { session, agent } => {
             execute(connection, "UPDATE sessions SET agent = ?2 WHERE id = ?1", params![&*session.0, agent])
         }
-        Row::Harness { session, its } => execute(
+        Row::Harness { session, its, left } => execute(
             connection,
-            "UPDATE sessions SET harness_session = ?2 WHERE id = ?1",
-            params![&*session.0, its],
+            "UPDATE sessions SET harness_session = ?2, harness_mode = ?3 WHERE id = ?1",
+            params![&*session.0, its, left],
         ),
         Row::Chosen { session, model, effort } => execute(
             connection,

@@ -51,6 +51,8 @@ pub struct StoredSession {
     /// The session of somebody else's agent that answers in it, if that one takes it up again. A copy has none: two would write
     /// to it.
     pub harness_session: Option<String>,
+    /// The mode that this one left for the hold.
+    pub harness_mode: Option<String>,
 }
 
 /// An event as it is kept.
@@ -111,7 +113,7 @@ const COLUMNS: &str = "id, cwd, directories, mode, title, created_at, updated_at
     (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE session_id = sessions.id), \
     coalesce((SELECT turn FROM events WHERE session_id = sessions.id ORDER BY seq DESC LIMIT 1), 0), \
     (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained, forked_from, parent, agent, \
-    harness_session";
+    harness_session, harness_mode";
 
 impl Store {
     /// A session, whoever has it open.
@@ -377,6 +379,7 @@ fn read(row: &rusqlite::Row<'_>, connection: &Connection, owner: &Owner) -> rusq
         parent: row.get::<_, Option<String>>(16)?.map(SessionId::new),
         agent: row.get(17)?,
         harness_session: row.get(18)?,
+        harness_mode: row.get(19)?,
         is_open_elsewhere: owned_by.is_some_and(|owned_by| owner.is_other(&owned_by)),
         id,
     })

@@ -161,6 +161,18 @@ async fn its_commands_are_there_after_a_load_and_a_reload() {
     guest.end().await;
 }
 
+/// Its own mode that was left for the hold is its own again also when the session was opened again meanwhile.
+#[tokio::test]
+async fn its_own_mode_is_its_own_again_after_a_load() {
+    let mut guest = Guest::new("plan", "keeps").await;
+    assert_eq!(its_mode(&guest.prompt("say 1", None).await).unwrap(), "plan", "the control");
+    open_again(&mut guest).await;
+    assert_eq!(its_mode(&guest.prompt("say 1", None).await).unwrap(), "plan", "it is held still");
+    guest.mode("code").await;
+    assert_eq!(its_mode(&guest.prompt("say 1", None).await).unwrap(), "auto");
+    guest.end().await;
+}
+
 /// An agent that files have somebody else's take the place of in mid-session: it is told that this one knows nothing.
 #[tokio::test]
 async fn one_that_takes_over_by_a_reload_is_said_to_know_nothing() {
