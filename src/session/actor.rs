@@ -247,9 +247,9 @@ impl Actor {
                 let _ = reply.send(undone);
             }
             SessionCommand::Tighten(reply) => {
-                let (_, ended) = self.end_what_is_denied().await;
+                let denied = self.end_what_is_denied().await;
                 // The session above may be over.
-                let _ = reply.send(ended);
+                let _ = reply.send(denied);
             }
             SessionCommand::SetOption { option, value, reply } => {
                 self.set_option(&option, value, reply).await;

@@ -112,12 +112,11 @@ impl Actor {
         let below = self.tighten_children();
         let mut gate = std::mem::take(&mut self.gate);
         let ending = async { tokio::join!(gate.end(is_denied, BOUND), below) };
-        let (mut ended, below) = self.hearing(ending).await;
+        let (mut ended, (closed_below, below)) = self.hearing(ending).await;
         self.put_back(gate);
-        for (confirmed, unconfirmed) in below {
-            ended.confirmed.extend(confirmed);
-            ended.unconfirmed.extend(unconfirmed);
-        }
+        closed.extend(closed_below);
+        ended.confirmed.extend(below.confirmed);
+        ended.unconfirmed.extend(below.unconfirmed);
         (closed, ended)
     }
 }

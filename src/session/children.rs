@@ -29,7 +29,7 @@ use crate::acp::{ContentBlock, ToolCallId, Update};
 use crate::client::{self, Abilities};
 use crate::error::AgentError;
 use crate::event::SessionEvent;
-use crate::gate::Gate;
+use crate::gate::{Ended, Gate};
 use crate::permission::{CallFacts, Effect};
 use crate::roster::AgentSpec;
 use crate::skill::Skill;
@@ -341,10 +341,9 @@ impl Actor {
         }
     }
 
-    /// Has every session below end what is denied from now on. Says what ended, and what could not be confirmed to have.
-    pub(super) fn tighten_children(
-        &self,
-    ) -> impl Future<Output = Vec<(Vec<ToolCallId>, Vec<ToolCallId>)>> + use<> {
+    /// Has every session below end what is denied from now on. Says which questions were closed, what ended, and what could not
+    /// be confirmed to have.
+    pub(super) fn tighten_children(&self) -> impl Future<Output = (Vec<ToolCallId>, Ended)> + use<> {
         let asked: Vec<_> = self
             .children
             .at_work
@@ -358,16 +357,20 @@ impl Actor {
             .collect();
         async move {
             let deadline = Instant::now() + BOUND + BOUND / 4;
-            let mut all = Vec::new();
+            let (mut all_closed, mut all) = (Vec::new(), Ended::default());
             for (call, answer) in asked {
-                let under = |ids: Vec<ToolCallId>| ids.iter().map(|id| below(&call, id)).collect();
+                let under = |ids: Vec<ToolCallId>| ids.into_iter().map(|id| below(&call, &id));
                 match tokio::time::timeout_at(deadline, answer).await {
-                    Ok(Ok(ended)) => all.push((under(ended.confirmed), under(ended.unconfirmed))),
+                    Ok(Ok((closed, ended))) => {
+                        all_closed.extend(under(closed));
+                        all.confirmed.extend(under(ended.confirmed));
+                        all.unconfirmed.extend(under(ended.unconfirmed));
+                    }
                     // Of one that is over and was not heard out yet, nobody knows here whether all of it has ended.
-                    Ok(Err(_)) | Err(_) => all.push((Vec::new(), vec![call])),
+                    Ok(Err(_)) | Err(_) => all.unconfirmed.push(call),
                 }
             }
-            all
+            (all_closed, all)
         }
     }
 }

@@ -15,7 +15,7 @@ use super::options::{self, Choice};
 use super::{Definitions, ModeEffect, Origin, Session, Shared, Start, actor};
 use crate::acp::{
     ContentBlock, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
-    SessionModeState, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason,
+    SessionModeState, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, ToolCallId,
 };
 use crate::chain::Head;
 use crate::client::Client;
@@ -51,8 +51,8 @@ pub(super) enum SessionCommand {
         definitions: Definitions,
         reply: oneshot::Sender<Result<Value, AgentError>>,
     },
-    /// What holds above has changed: end what is denied from now on, and say what has ended.
-    Tighten(oneshot::Sender<Ended>),
+    /// What holds above has changed: end what is denied from now on, and say which questions were closed and what has ended.
+    Tighten(oneshot::Sender<(Vec<ToolCallId>, Ended)>),
     /// Set an option that is none of these: another agent goes on, or somebody else's has it.
     SetOption {
         option: SessionConfigId,

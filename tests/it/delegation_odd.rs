@@ -251,3 +251,24 @@ async fn an_agent_whose_command_is_silent_is_not_stopped() {
     h.stage.say("sess_3", Ok(ModelEvent::Stop(ModelStop::Done)));
     h.end().await;
 }
+
+/// What a child has asked is taken back by a tighter mode, and is named in its answer as what the session itself has asked is.
+#[tokio::test]
+async fn what_a_child_has_asked_is_named_when_it_is_taken_back() {
+    let mut h = Harness::with(Setup { mode: "ask", agents: AGENTS, live: true, ..Setup::default() });
+    let root = h.session().await;
+    let prompt = h.prompt(&root, "go").await;
+    h.calls(&root, vec![call("delegate", json!({ "task": "one", "agent": "writer" }))]);
+    h.calls("sess_2", vec![call("delegate", json!({ "task": "two", "agent": "writer" }))]);
+    h.calls("sess_3", vec![write("a")]);
+    until_asked(&mut h).await;
+    let set = h.request("session/set_mode", json!({ "sessionId": root, "modeId": "plan" })).await;
+    let told = h.until_answer(set).await;
+    let effect = &told.last().unwrap()["result"]["_meta"]["modegate/effect"];
+    assert_eq!(effect["closedRequests"], json!(["call_1_1/call_1_1/call_1_1"]), "{effect}");
+    for session in ["sess_3", "sess_2", root.as_str()] {
+        h.answers(session, "done");
+    }
+    h.until_answer(prompt).await;
+    h.end().await;
+}
