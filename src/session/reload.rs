@@ -37,6 +37,8 @@ impl Actor {
             let why = Why { keeps_hold: true, ..ModeSource::Reload.into() };
             if let Err(error) = self.change_mode(&refuge, why).await {
                 (self.shared, self.session.agent) = (before, agent);
+                // So it does for those below.
+                self.end_what_is_denied().await;
                 return Err(error);
             }
         } else {

@@ -272,3 +272,35 @@ async fn what_a_child_has_asked_is_named_when_it_is_taken_back() {
     h.until_answer(prompt).await;
     h.end().await;
 }
+
+/// A reload that the record refuses leaves what held, for those that work for the session, too: they may do what it may itself.
+#[tokio::test]
+async fn a_reload_that_fails_leaves_what_held_for_those_below() {
+    let (folder, files) = (tempfile::tempdir().unwrap(), Arc::new(Mutex::new(Layers::default())));
+    let path = folder.path().join("s.db");
+    *files.lock().unwrap() = layers("modes: [{id: own, access: full, shell: full, network: allow}]");
+    let store = Location::File(path.clone());
+    let setup = Setup { mode: "own", agents: AGENTS, live: true, store, ..Setup::default() };
+    let mut h = Harness::with(Setup { files: Some(Arc::clone(&files)), ..setup });
+    let root = h.session().await;
+    std::fs::write(h.cwd().join("a.txt"), "hello").unwrap();
+    let record = rusqlite::Connection::open(&path).unwrap();
+    record.execute_batch("ALTER TABLE mode_changes RENAME TO away").unwrap();
+    *files.lock().unwrap() = Layers::default();
+    let id = h.request("_modegate/reload", json!({ "sessionId": root })).await;
+    let messages = h.until_answer(id).await;
+    assert!(messages.last().unwrap()["error"].is_object(), "the control: {messages:?}");
+    record.execute_batch("ALTER TABLE away RENAME TO mode_changes").unwrap();
+    let prompt = h.prompt(&root, "go").await;
+    let read = || call("read_file", json!({ "path": "a.txt" }));
+    h.calls(&root, vec![read(), write("b"), call("delegate", json!({ "task": "one", "agent": "writer" }))]);
+    h.calls("sess_2", vec![read(), write("c")]);
+    h.answers("sess_2", "done");
+    h.answers(&root, "done");
+    let messages = h.until_answer(prompt).await;
+    for (read, wrote) in [("call_1_1", "call_1_2"), ("call_1_3/call_1_1", "call_1_3/call_1_2")] {
+        assert_eq!(status(&messages, read), "completed", "{messages:?}");
+        assert_eq!(status(&messages, wrote), "failed", "what was to be denied is denied all the same");
+    }
+    h.end().await;
+}
