@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::actor::Change;
 use crate::acp::SessionId;
+use crate::mode::Mode;
 use crate::permission::Ceilings;
 use crate::tool::SharedShadow;
 
@@ -64,6 +65,12 @@ impl Lineage {
     /// Whether there may be sessions below.
     pub(super) fn may_go_deeper(&self) -> bool {
         self.depth() < MAX_DEPTH
+    }
+
+    /// The mode above that lets the least be touched, if that is less than this one does.
+    pub(super) fn tighter_than(&self, own: &Mode) -> Option<Arc<Mode>> {
+        let above = self.above.iter().flat_map(|above| above.borrow().modes.clone());
+        above.filter(|mode| mode.access < own.access).min_by_key(|mode| mode.access)
     }
 
     /// Adds what holds above. Where an ancestor's mode is not known there is no mode, and nothing is allowed.

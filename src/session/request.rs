@@ -61,7 +61,9 @@ impl Actor {
         }
         let known: Vec<&str> = modes.iter().map(|mode| mode.id.as_str()).collect();
         let is_child = self.session.lineage.parent.is_some();
-        let reminder = mode.and_then(|mode| {
+        // What is said is what holds now: a mode above may be tighter than the one that this session began in.
+        let above = mode.and_then(|own| self.session.lineage.tighter_than(own));
+        let reminder = above.as_deref().or(mode).and_then(|mode| {
             let reads = if is_child { Reader::Subagent } else { Reader::Agent };
             reminder::compose(mode, reads, transition, &notes, &names, &known)
         });

@@ -304,3 +304,32 @@ async fn a_reload_that_fails_leaves_what_held_for_those_below() {
     }
     h.end().await;
 }
+
+/// What a child's model is told of the mode is what holds now, whatever it began in.
+#[tokio::test]
+async fn a_childs_reminder_says_what_holds_above_it() {
+    let mut h = new("code");
+    let root = h.session().await;
+    let prompt = h.prompt(&root, "go").await;
+    h.calls(&root, vec![call("delegate", json!({ "task": "one", "agent": "writer" }))]);
+    h.stage.next_request("sess_2").await;
+    let set = h.request("session/set_mode", json!({ "sessionId": root, "modeId": "plan" })).await;
+    let mut messages = h.until_answer(set).await;
+    let list = |session: &str| call("list_directory", json!({ "path": session }));
+    h.calls("sess_2", vec![list(".")]);
+    h.stage.next_request("sess_2").await;
+    let set = h.request("session/set_mode", json!({ "sessionId": root, "modeId": "code" })).await;
+    messages.extend(h.until_answer(set).await);
+    h.calls("sess_2", vec![list(".")]);
+    h.answers("sess_2", "done");
+    h.answers(&root, "done");
+    h.until_answer(prompt).await;
+    let is_told = |request: &modegate::model::ModelRequest| {
+        let text = format!("{:?}", request.messages.last().unwrap());
+        assert!(!text.contains("presenting the plan"), "{text}");
+        text.contains("only read-only tools are available")
+    };
+    let told: Vec<_> = h.stage.requests("sess_2").iter().map(is_told).collect();
+    assert_eq!(told, [false, true, false]);
+    h.end().await;
+}
