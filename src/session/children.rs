@@ -41,6 +41,9 @@ use crate::tool::errand;
 /// How long a session may be without a sign of life, unless a person is asked or one of its calls runs.
 pub const STILL: Duration = Duration::from_secs(600);
 
+/// How many of those that worked in the background can be looked at once they are over.
+const KEPT: usize = 32;
+
 /// What came of an errand so far.
 pub(super) enum Begun {
     /// It cannot be done; for the model.
@@ -62,8 +65,10 @@ pub(super) struct Children {
     pub reports: (mpsc::UnboundedSender<Report>, mpsc::UnboundedReceiver<Report>),
     /// What came of somebody else's agent while something was being ended: it may want the gate, and waits.
     later: VecDeque<Report>,
-    /// Those in the background, in order; also what is over.
+    /// Those in the background, in order; also the last that are over.
     pub background: Vec<BackgroundAgent>,
+    /// How many were begun there.
+    begun: u64,
 }
 
 impl Default for Children {
@@ -74,6 +79,7 @@ impl Default for Children {
             reports: mpsc::unbounded_channel(),
             later: VecDeque::new(),
             background: Vec::new(),
+            begun: 0,
         }
     }
 }
@@ -85,6 +91,17 @@ impl Children {
             Some(report) => Some(report),
             None => self.reports.1.recv().await,
         }
+    }
+
+    /// Forgets those in the background that were over first, but for so many: each has its whole answer.
+    fn forget(&mut self) {
+        let over = self.background.iter().filter(|agent| agent.is_over()).count();
+        let mut surplus = over.saturating_sub(KEPT);
+        self.background.retain(|agent| {
+            let goes = surplus > 0 && agent.is_over();
+            surplus -= usize::from(goes);
+            !goes
+        });
     }
 }
 
@@ -130,7 +147,9 @@ impl Actor {
         if !is_background {
             return Begun::Child(child);
         }
-        let id = format!("agent_{}", self.children.background.len() + 1);
+        self.children.forget();
+        self.children.begun += 1;
+        let id = format!("agent_{}", self.children.begun);
         let stop = CancellationToken::new();
         let background = BackgroundAgent { id, agent: agent.id.clone(), title, standing, stop };
         self.children.background.push(background.clone());

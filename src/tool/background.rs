@@ -54,6 +54,11 @@ pub struct Finished {
 }
 
 impl BackgroundAgent {
+    /// Whether it works no more.
+    pub fn is_over(&self) -> bool {
+        self.standing.borrow().end.is_some()
+    }
+
     fn describe(&self) -> String {
         let Self { id, agent, title, standing, .. } = self;
         let state = match &standing.borrow().end {

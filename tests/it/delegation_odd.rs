@@ -333,3 +333,24 @@ async fn a_childs_reminder_says_what_holds_above_it() {
     assert_eq!(told, [false, true, false]);
     h.end().await;
 }
+
+/// Of those that worked in the background the last ones can be looked at; the others are forgotten, and no two have one id.
+#[tokio::test]
+async fn of_those_in_the_background_the_last_are_kept() {
+    let mut h = Harness::with(Setup { mode: "code", agents: AGENTS, ..Setup::default() });
+    let root = h.session().await;
+    let prompt = h.prompt(&root, "go").await;
+    let begin = || call("delegate_background", json!({ "task": "one", "agent": "writer" }));
+    h.calls(&root, (0..40).map(|_| begin()).collect());
+    for child in 2..42 {
+        h.answers(&format!("sess_{child}"), "done");
+    }
+    h.calls(&root, vec![call("list_background_agents", json!({}))]);
+    h.answers(&root, "done");
+    let messages = h.until_answer(prompt).await;
+    let list =
+        about(&messages, "call_1_41").iter().map(|update| update["content"].to_string()).collect::<String>();
+    assert!(list.contains("agent_40 (writer)") && list.contains("agent_8 (writer)"), "{list}");
+    assert!(!list.contains("agent_7 (writer)"), "{list}");
+    h.end().await;
+}
