@@ -63,8 +63,8 @@ struct Question {
     is_permission: bool,
 }
 
-/// The future of an answer of the client's: the id of the harness's request, and what was said.
-type Answering = Pin<Box<dyn Future<Output = (String, Result<Value, ClientError>)> + Send>>;
+/// The future of an answer of the client's: the id of the harness's request, the client's number for it, and what was said.
+type Answering = Pin<Box<dyn Future<Output = (String, u64, Result<Value, ClientError>)> + Send>>;
 
 /// Everything that the task has, but for the lines that it reads.
 pub struct Talk {
@@ -144,7 +144,7 @@ impl Talk {
                     // Nobody has it any more.
                     None => break None,
                 },
-                Some((id, said)) = self.answers.next() => self.pass_answer(&id, said),
+                Some((id, at_client, said)) = self.answers.next() => self.pass_answer(&id, at_client, said),
                 room = self.client.room(), if self.waiting.is_some() => {
                     if let Some(update) = self.waiting.take() {
                         self.client.update(self.ours.clone(), update.into(), Some(room));
@@ -313,13 +313,20 @@ impl Talk {
         let at_client = self.client.forward(request, reply);
         let id = id.get().to_owned();
         self.questions.insert(id.clone(), Question { at_client, is_permission });
-        self.answers.push(Box::pin(async move { (id, answer.await.unwrap_or(Err(ClientError::Gone))) }));
+        self.answers
+            .push(Box::pin(async move { (id, at_client, answer.await.unwrap_or(Err(ClientError::Gone))) }));
         None
     }
 
-    /// The client has answered, unless nobody wants to know any more.
-    fn pass_answer(&mut self, id: &str, said: Result<Value, ClientError>) -> Option<&'static str> {
-        self.questions.remove(id)?;
+    /// The client has answered, unless nobody wants to know any more: another question may have the id by now.
+    fn pass_answer(
+        &mut self,
+        id: &str,
+        at_client: u64,
+        said: Result<Value, ClientError>,
+    ) -> Option<&'static str> {
+        self.questions.get(id).filter(|question| question.at_client == at_client)?;
+        self.questions.remove(id);
         self.answer(id, asked::outcome(said))
     }
 

@@ -217,6 +217,18 @@ async fn what_it_asks_goes_to_the_client_and_comes_back() {
         })
         .await;
     assert_eq!((ended, heard.len()), (Ok(StopReason::EndTurn), 3), "{heard:?}");
+    // An answer is for the question that it answers, also where another has its id by now.
+    let mut asked = 0;
+    let (_, heard) = bench
+        .prompt_and("reuses", |bench, heard, _| {
+            asked += usize::from(heard.starts_with("asked"));
+            if asked == 2 && bench.open.len() == 2 {
+                bench.answer(Ok(selected()));
+                bench.answer(Err(ClientError::Gone));
+            }
+        })
+        .await;
+    assert_eq!((asked, heard.last().unwrap().as_str()), (2, "-32603"), "{heard:?}");
     let heard = bench.says("many").await;
     assert_eq!(heard.last().unwrap(), "refused 44", "so many are open at once");
 }

@@ -61,6 +61,12 @@ def prompt(id, words):
         q = ask("session/request_permission", permission)
         say({"method": "$/cancel_request", "params": {"requestId": q}})
         chunk(outcome(q))
+    elif what == "reuses":
+        ask("session/request_permission", permission, "same")
+        say({"method": "$/cancel_request", "params": {"requestId": "same"}})
+        outcome("same")
+        ask("session/request_permission", permission, "same")
+        chunk(outcome("same"))
     elif what == "garbage":
         for line in ["", "{", "[]", "not json", '{"id":1}', "[" * 1000, '{"jsonrpc":"2.0","id":9999,"result":{}}', '{"jsonrpc":"2.0","id":"0","result":{"stopReason":"refusal"}}', '{"method":"session/update","params":{}}', '{"id":null,"method":"x"}']: raw(line)
         out.flush(); os.write(1, b"\xff\xfe\n")
