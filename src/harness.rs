@@ -91,7 +91,7 @@ struct Line {
 
 impl Harness {
     /// Starts one, and has it begin, or load, its session. Everything that it sends then goes to `client` as said of `session`;
-    /// of what it says while it loads only its commands do. Once `unwanted` is over it is ended, however far it has come.
+    /// what it tells of before, while it loads and until it is prompted, is dropped. Once `unwanted` is over it is ended, however far it has come.
     ///
     /// # Errors
     /// It cannot be started or held, does not speak the protocol, refuses, takes longer than 30 s, or is not wanted any more.
@@ -181,7 +181,7 @@ impl Harness {
         }
         let content = content::taken(content, &self.0.takes)?;
         let request = PromptRequest::new(self.0.its_session.clone(), content);
-        let answer = self.0.line.call::<PromptResponse>("session/prompt", &request, Means::Nothing);
+        let answer = self.0.line.call::<PromptResponse>("session/prompt", &request, Means::Prompted);
         let mut answer = std::pin::pin!(answer);
         tokio::select! {
             biased;

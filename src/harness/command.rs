@@ -40,6 +40,8 @@ pub struct Reply {
 pub enum Means {
     /// Nothing but what it says.
     Nothing,
+    /// The turn is over. Once it is asked, what it says is new.
+    Prompted,
     /// The session has begun: a new one, or this one of old, of which nothing is passed on before.
     Begun(Option<SessionId>),
     /// The mode is this one.

@@ -50,7 +50,7 @@ pub const CLOSED: &str = "it closed its output";
 enum Stage {
     /// Its id is not known. Updates that came all the same.
     Before(Vec<(SessionId, SessionUpdate)>),
-    /// What is said is what the client knows already, but for its commands.
+    /// What is said to have happened is what the client knows already.
     Loading,
     /// It is there.
     Open(SessionId),
@@ -78,6 +78,9 @@ pub struct Talk {
     /// Lines on their way; none: its input has ended.
     out: Option<mpsc::Sender<Vec<u8>>>,
     stage: Stage,
+    /// It may still tell what happened before: it loads its session, or has, and was not prompted since. Some go on with it
+    /// after they have answered.
+    tells_again: bool,
     /// Our requests without an answer.
     pending: HashMap<u64, Reply>,
     next_call: u64,
@@ -119,6 +122,7 @@ impl Talk {
             said,
             out: Some(out),
             stage: Stage::Before(Vec::new()),
+            tells_again: false,
             pending: HashMap::new(),
             next_call: 0,
             questions: HashMap::new(),
@@ -178,8 +182,10 @@ impl Talk {
             Command::Call { method, params, reply } => {
                 let id = self.next_call;
                 self.next_call += 1;
-                if let Means::Begun(Some(_)) = &reply.means {
-                    self.stage = Stage::Loading;
+                match &reply.means {
+                    Means::Begun(Some(_)) => (self.stage, self.tells_again) = (Stage::Loading, true),
+                    Means::Prompted => self.tells_again = false,
+                    _ => {}
                 }
                 // Without an input, the reply is dropped: there is no answer.
                 self.out.as_ref()?;
@@ -230,19 +236,27 @@ impl Talk {
         match &mut self.stage {
             Stage::Before(early) if early.len() < EARLY => early.push((SessionId::new(session), update)),
             Stage::Before(_) => self.note("it says too much before its session is there", b""),
-            Stage::Loading => {
-                // Its options may be others than before.
-                self.keep(&update);
-                // So are its commands, which nobody keeps for it.
-                if matches!(update, SessionUpdate::AvailableCommandsUpdate(_)) {
-                    self.waiting = Some(update);
-                }
-            }
-            Stage::Open(its) if &*its.0 == session => {
-                self.keep(&update);
-                self.waiting = Some(update);
-            }
+            // Its options, and its commands, may be others than before.
+            Stage::Loading => self.pass_unless_old(update),
+            Stage::Open(its) if &*its.0 == session => self.pass_unless_old(update),
             Stage::Open(_) => self.note("its update is about another session", b""),
+        }
+    }
+
+    /// Passes it on, unless it is of what happened before and the client knows it already.
+    fn pass_unless_old(&mut self, update: SessionUpdate) {
+        self.keep(&update);
+        let happened = matches!(
+            update,
+            SessionUpdate::UserMessageChunk(_)
+                | SessionUpdate::AgentMessageChunk(_)
+                | SessionUpdate::AgentThoughtChunk(_)
+                | SessionUpdate::ToolCall(_)
+                | SessionUpdate::ToolCallUpdate(_)
+                | SessionUpdate::Plan(_)
+        );
+        if !(happened && self.tells_again) {
+            self.waiting = Some(update);
         }
     }
 
@@ -253,7 +267,7 @@ impl Talk {
     fn hear_answer(&mut self, Reply { to, means }: Reply, outcome: Result<&RawValue, &RawValue>) {
         if let Ok(result) = outcome {
             match means {
-                Means::Nothing => {}
+                Means::Nothing | Means::Prompted => {}
                 Means::Begun(old) => self.open(old, result.get()),
                 Means::Mode(mode) => self.said.send_modify(|said| said.switch(&mode)),
                 Means::Options => {

@@ -239,3 +239,21 @@ async fn what_is_told_has_other_names_in_a_session_that_is_opened_again() {
     assert_ne!(named(&messages, "knows nothing"), held);
     guest.end().await;
 }
+
+/// What one tells of before when it takes up its session is not shown and kept twice, also where it goes on with it after its answer.
+#[tokio::test]
+async fn what_it_tells_of_before_is_not_shown_again() {
+    let mut guest = Guest::new("plan", "late-history").await;
+    assert_eq!(said(&guest.prompt("say 2", None).await).matches("old").count(), 0, "the control");
+    let mut messages = open_again(&mut guest).await;
+    // The control: what it says of itself is shown.
+    while !format!("{:?}", messages.last().unwrap()).contains("its-own") {
+        messages.extend(guest.h.next_within(Duration::from_secs(20)).await);
+    }
+    messages.extend(guest.prompt("say 1", None).await);
+    let ids = messages.iter().filter_map(|message| message["params"]["update"]["toolCallId"].as_str());
+    let calls = ids.filter(|id| id.ends_with("c8")).count();
+    assert_eq!((calls, said(&messages).matches("old").count()), (0, 0), "{messages:?}");
+    assert!(said(&messages).ends_with('0'), "the control: {messages:?}");
+    guest.end().await;
+}

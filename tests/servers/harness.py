@@ -159,7 +159,12 @@ while True:
         for i in range(1000): chunk("old", params["sessionId"])
         if how == "commands": commands()
         if how == "forgets": fail(id, -32603, "no such file")
-        elif params["sessionId"] == "its-1": answer(id, None if how == "older" else {"modes": modes_now()})
+        elif params["sessionId"] == "its-1":
+            answer(id, None if how == "older" else {"modes": modes_now()})
+            if how == "late-history":
+                update({"sessionUpdate": "tool_call", "toolCallId": "c8", "title": "Old"})
+                for i in range(3): chunk("old")
+                commands()
         else: fail(id, -32002, "no such session")
     elif method == "session/set_mode":
         if stuck: continue
