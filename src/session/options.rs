@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::acp::{
-    SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOption, SessionMode, SessionModeId,
-    SessionModeState,
+    SessionConfigKind, SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOption,
+    SessionConfigSelectOptions, SessionMode, SessionModeId, SessionModeState,
 };
 use crate::mode::{Mode, Modes};
 use crate::model::catalogue::Catalogue;
@@ -28,6 +28,20 @@ pub const ALL: [&str; 4] = [MODE_OPTION, MODEL_OPTION, EFFORT_OPTION, AGENT_OPTI
 
 /// The id of the config option that holds how long the model is to think.
 pub const EFFORT_OPTION: &str = "reasoning_effort";
+
+/// The ids of an option's values; none: it is no choice.
+pub fn values(option: &SessionConfigOption) -> Option<Vec<&str>> {
+    let SessionConfigKind::Select(select) = &option.kind else { return None };
+    let options: Vec<_> = match &select.options {
+        SessionConfigSelectOptions::Ungrouped(options) => options.iter().collect(),
+        SessionConfigSelectOptions::Grouped(groups) => {
+            groups.iter().flat_map(|group| &group.options).collect()
+        }
+        // The schema may grow.
+        _ => return None,
+    };
+    Some(options.into_iter().map(|option| &*option.value.0).collect())
+}
 
 /// Who answers, and how long it is to think.
 #[derive(Debug, Clone, PartialEq, Eq)]

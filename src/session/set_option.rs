@@ -52,12 +52,21 @@ impl Actor {
     /// Sets an option of somebody else's agent. The answer comes when it has answered.
     fn set_its_option(&self, option: SessionConfigId, value: SessionConfigOptionValue, reply: Reply) {
         let known = self.options();
-        if known.iter().all(|known| known.id != option) {
+        let asked = known.iter().find(|known| known.id == option);
+        if asked.is_none() {
             let ids: Vec<&str> = known.iter().map(|known| &*known.id.0).collect();
             let message = format!("unknown config option {:?}", &*option.0);
             // The client may have gone; so below.
             return drop(
                 reply.send(Err(AgentError::invalid_params(message, json!({ "validOptions": ids })))),
+            );
+        }
+        if let (Some(values), Some(value)) = (asked.and_then(options::values), value.as_value_id())
+            && !values.contains(&&*value.0)
+        {
+            let message = format!("the option {:?} has no value {:?}", &*option.0, &*value.0);
+            return drop(
+                reply.send(Err(AgentError::invalid_params(message, json!({ "validValues": values })))),
             );
         }
         let Some(harness) = self.outer_harness().cloned() else {

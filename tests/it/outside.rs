@@ -335,6 +335,9 @@ async fn its_modes_and_options_are_shown_with_the_sessions() {
         let id = guest.h.request("session/set_config_option", wrong).await;
         let answer = guest.until(id, None).await.pop().unwrap();
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        let valid = &answer["error"]["data"];
+        let is_named = valid["validValues"] == json!(["auto", "plan"]) || valid["validOptions"].is_array();
+        assert!(is_named, "{answer}");
     }
     guest.end().await;
 }
