@@ -134,17 +134,19 @@ impl Config {
         let cwd = working_folder(flags)?;
         let policies = Policies::new(&environment, file.tool_list, flags.deterministic);
         let loaded = policies.load(&std::fs::canonicalize(&cwd).unwrap_or_else(|_| cwd.clone()));
-        let named = |flag: &Option<String>, name: &str| {
-            let mode = flag.as_deref().map(|id| loaded.layers.modes.resolve(id).map(Mode::mode_id));
-            mode.transpose().with_context(|| match loaded.problems.first() {
-                Some(problem) => format!("{name}, while {problem}"),
-                None => name.to_owned(),
-            })
+        // One that is not there may be in a file that cannot be used.
+        let named = |name: &str| match loaded.problems.first() {
+            Some(problem) => format!("{name}, while {problem}"),
+            None => name.to_owned(),
         };
-        let (mode, max_mode) = (named(&flags.mode, "--mode")?, named(&flags.max_mode, "--max-mode")?);
+        let mode_of = |flag: &Option<String>, name: &str| {
+            let mode = flag.as_deref().map(|id| loaded.layers.modes.resolve(id).map(Mode::mode_id));
+            mode.transpose().with_context(|| named(name))
+        };
+        let (mode, max_mode) = (mode_of(&flags.mode, "--mode")?, mode_of(&flags.max_mode, "--max-mode")?);
         let agent =
             flags.agent.as_deref().map(|id| loaded.layers.agents.resolve(id).map(|agent| agent.id.clone()));
-        let agent = agent.transpose().context("--agent")?;
+        let agent = agent.transpose().with_context(|| named("--agent"))?;
         let agent = flags.wrapped.as_ref().map(|(id, _)| id.clone()).or(agent);
         let max_modes = match &max_mode {
             Some(id) => loaded.layers.modes.ceilings(&id.0)?,

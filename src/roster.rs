@@ -265,10 +265,7 @@ impl AgentDefinition {
     fn complete(&self, origin: Origin) -> Result<AgentSpec, Fault> {
         let id = self.id.value.clone();
         let fault = |text: String| Err(Fault::at(&self.id, text));
-        crate::mode::definition::check_id(&self.id)?;
-        if id.len() > MAX_ID {
-            return fault(format!("agent {id:?}: an id has at most {MAX_ID} characters"));
-        }
+        crate::mode::definition::check_id(&self.id, MAX_ID)?;
         let name = self.name.clone().unwrap_or_else(|| id.clone());
         let description = self.description.clone().unwrap_or_default();
         if [&name, &description].iter().any(|text| text.contains(char::is_control)) {
@@ -402,7 +399,11 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         for (text, expected) in [
-            ("[{id: X}]", "is no id"),
+            (
+                "[{id: X}]",
+                "is no id: lower-case letters, digits, - and _, beginning with a letter, at most 32",
+            ),
+            ("[{id: a12345678901234567890123456789012}]", "at most 32"),
             ("[{id: a}, {id: a}]", "is there twice"),
             ("[{id: a, name: \"x\\ny\"}]", "one line of text"),
             ("[{id: a, model: ' '}]", "PROVIDER/NAME"),

@@ -136,7 +136,7 @@ impl ModeDefinition {
 
     fn check_id(&self) -> Result<(), Fault> {
         let id = &self.id.value;
-        check_id(&self.id)?;
+        check_id(&self.id, MAX_ID)?;
         if ["reject", "reject_with_feedback"].contains(&id.as_str()) {
             return Err(Fault::at(&self.id, format!("{id:?} is what a rejection is called")));
         }
@@ -165,14 +165,14 @@ impl ModeDefinition {
     }
 }
 
-/// Whether an id is one.
-pub fn check_id(said: &Spanned<String>) -> Result<(), Fault> {
+/// Whether an id is one, of at most so many characters.
+pub fn check_id(said: &Spanned<String>, most: usize) -> Result<(), Fault> {
     let id = &said.value;
     let is_plain =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
-    if !id.starts_with(|c: char| c.is_ascii_lowercase()) || !id.bytes().all(is_plain) || id.len() > MAX_ID {
+    if !id.starts_with(|c: char| c.is_ascii_lowercase()) || !id.bytes().all(is_plain) || id.len() > most {
         let text = format!(
-            "{id:?} is no id: lower-case letters, digits, - and _, beginning with a letter, at most {MAX_ID}"
+            "{id:?} is no id: lower-case letters, digits, - and _, beginning with a letter, at most {most}"
         );
         return Err(Fault::at(said, text));
     }

@@ -169,6 +169,19 @@ fn make_program(path: &Path) {
 }
 
 /// What a project says of agents holds back nobody else's, and is shown without what a terminal would obey.
+/// An agent that is named and not there: if a file cannot be used, it may be in that one, and that is said.
+#[test]
+fn an_agent_of_a_file_that_cannot_be_used_is_missed_with_the_reason() {
+    for (own, expected) in [
+        ("agents: [{id: docs, promt: x}]", "modes.yaml:1:21: unknown field `promt`"),
+        ("agents: [{id: docs}]", "--agent: unknown agent \"gone\": the agents are general, explore, docs"),
+    ] {
+        let home = Home::with(own, "");
+        let (code, said) = home.run(&["--agent", "gone", "-p", "x"], &[]);
+        assert!(code == 2 && said.contains(expected), "{own}: {said}");
+    }
+}
+
 #[test]
 fn a_projects_agents_are_its_own_and_a_file_that_goes_too_far_is_refused_whole() {
     for (project, said) in [
