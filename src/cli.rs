@@ -13,7 +13,6 @@ use crate::agent::Agent;
 use crate::config::environment::{Environment, variable};
 use crate::config::{Config, Flags, Parts};
 use crate::headless::{self, Format, Job, Kept, Outcome};
-use crate::model::catalogue::OFFLINE;
 use crate::transcript::{lockstep, record, replay::Replay};
 use crate::transport::Transport;
 use crate::{client, rpc};
@@ -155,6 +154,15 @@ Headless       modegate --mode plan -p \"where is the retry logic?\"
 More           modegate --help
 ";
 
+const WRAPPED_ON_A_TERMINAL: &str =
+    "modegate wrap speaks the Agent Client Protocol with an editor; there is nothing to type here.
+
+In an editor   set its agent command to: modegate --mode plan wrap -- AGENT
+Headless       modegate --mode plan -p \"where is the retry logic?\" wrap -- AGENT
+To log in      run AGENT itself
+More           modegate wrap --help
+";
+
 /// What stands at the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputKind {
@@ -223,9 +231,10 @@ where
         Some(Command::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),
         Some(Command::Wrap(arguments)) => {
-            flags.wrapped = Some(arguments.agent(&environment, variable));
-            // It has a model of its own.
-            flags.model = Some(OFFLINE.to_owned());
+            if let Err(error) = arguments.put(&mut flags, &environment, variable) {
+                writeln!(errors, "modegate: {error}")?;
+                return Ok(ExitCode::from(2));
+            }
         }
         Some(Command::Replay { .. } | Command::Setup(_)) | None => {}
     }
@@ -282,7 +291,8 @@ where
             Ok(ExitCode::from(2))
         }
         None if input_kind == InputKind::Terminal => {
-            errors.write_all(ON_A_TERMINAL.as_bytes())?;
+            let text = if flags.wrapped.is_some() { WRAPPED_ON_A_TERMINAL } else { ON_A_TERMINAL };
+            errors.write_all(text.as_bytes())?;
             Ok(ExitCode::from(2))
         }
         None => serve(&cli, config, input, input_kind, output, stop).await,

@@ -4,15 +4,20 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::config::Flags;
 use crate::config::environment::Environment;
+use crate::model::catalogue::OFFLINE;
 use crate::roster::harness::{HarnessDefinition, HarnessModes, HarnessSandbox};
 
 /// A folder of state: the variable that says where it is, where it is without, and what lies there of the agent's.
 type Folder = (&'static str, &'static str, Option<&'static str>);
 
-/// Agents whose folders of state are known, by a part of their command: the folders, and the mode of their own that is set while
-/// they are held, where that is not one that is found by its id.
-const KNOWN: [(&str, &[Folder], Option<&str>); 3] = [
+/// The mode of its own that an agent is in while it is held, and what it is told to begin in it.
+type Held = (&'static str, &'static [&'static str]);
+
+/// Agents whose folders of state are known, by a part of their command: the folders; and where the mode of their own that fits the
+/// hold is not one that is found by its id, that mode, and what they are told to begin in it.
+const KNOWN: [(&str, &[Folder], Option<Held>); 3] = [
     ("gemini", &[("GEMINI_CLI_HOME", "~", Some(".gemini"))], None),
     (
         "opencode",
@@ -23,9 +28,14 @@ const KNOWN: [(&str, &[Folder], Option<&str>); 3] = [
         ],
         None,
     ),
-    // Its own sandbox for commands cannot be made inside of the hold; in this mode it makes none.
-    ("codex", &[("CODEX_HOME", "~/.codex", None)], Some("full-access")),
+    // Its own sandbox for commands cannot be made inside of the hold; in this mode it makes none. It begins in it: were the mode
+    // set, it would note that the user trusts the folder, and that would outlast the hold.
+    ("codex", &[("CODEX_HOME", "~/.codex", None)], Some(("full-access", &FULL_ACCESS))),
 ];
+
+/// What puts codex into its mode `full-access` for as long as it runs.
+const FULL_ACCESS: [&str; 4] =
+    ["-c", "sandbox_mode=\"danger-full-access\"", "-c", "approval_policy=\"never\""];
 
 /// Programs that run others, which they are told.
 const RUNNERS: [&str; 9] = ["node", "npx", "npm", "bun", "bunx", "deno", "pnpm", "yarn", "uvx"];
@@ -36,9 +46,15 @@ const RUN: [&str; 4] = ["dlx", "exec", "run", "x"];
 /// What is said of the agent.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
+    /// The mode of new sessions; the same as before `wrap`
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
+    /// No session can do more than this mode; the same as before `wrap`
+    #[arg(long, value_name = "MODE")]
+    max_mode: Option<String>,
     /// A folder in which it keeps its state: what it may write while a mode changes nothing; may be repeated [default: those of
     /// gemini, opencode and codex are known]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = folder)]
     state_dir: Vec<PathBuf>,
     /// The mode of its own that is set while it is held [default: one whose id says so: plan, read-only, …]
     #[arg(long, value_name = "ID")]
@@ -52,13 +68,44 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
+    /// Puts the agent among the flags, and says what of them does not go with it.
+    ///
+    /// # Errors
+    /// A mode is named twice, or somebody else who is to answer.
+    pub fn put(
+        mut self,
+        flags: &mut Flags,
+        environment: &Environment,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<(), String> {
+        let modes = [
+            ("--mode", &mut flags.mode, self.mode.take()),
+            ("--max-mode", &mut flags.max_mode, self.max_mode.take()),
+        ];
+        for (name, flag, here) in modes {
+            if flag.is_some() && here.is_some() {
+                return Err(format!("{name} stands before wrap and behind it: which one is meant?"));
+            }
+            *flag = flag.take().or(here);
+        }
+        for (name, flag) in [("--agent", &flags.agent), ("--model", &flags.model)] {
+            if flag.is_some() {
+                return Err(format!("{name} does not go with wrap: who answers is the agent behind --"));
+            }
+        }
+        flags.wrapped = Some(self.agent(environment, variable));
+        // It has a model of its own.
+        flags.model = Some(OFFLINE.to_owned());
+        Ok(())
+    }
+
     /// The agent, with an id by which the record has it. It gets these keys, and `variable` says what else it will see.
-    pub fn agent(
+    fn agent(
         self,
         environment: &Environment,
         variable: impl Fn(&str) -> Option<String>,
     ) -> (String, HarnessDefinition) {
-        let Self { state_dir, read_only_mode, full_mode, command } = self;
+        let Self { mode: _, max_mode: _, state_dir, read_only_mode, full_mode, command } = self;
         let known = agent_of(&command).and_then(|word| KNOWN.iter().find(|(name, ..)| names(word, name)));
         let mut words = command.iter().cloned();
         let program = words.next().unwrap_or_default();
@@ -68,19 +115,32 @@ impl Arguments {
             }
             _ => state_dir,
         };
-        let read_only = read_only_mode.or_else(|| known.and_then(|(.., mode)| mode.map(str::to_owned)));
+        // A mode that the user names is set.
+        let held = known.and_then(|(.., held)| *held).filter(|_| read_only_mode.is_none());
+        let args = held.map_or_else(Vec::new, |(_, told)| told.iter().map(|&word| word.to_owned()).collect());
+        let read_only = read_only_mode.or_else(|| held.map(|(mode, _)| mode.to_owned()));
         let id = known.map_or_else(|| id_of(&program), |(name, ..)| (*name).to_owned());
         let definition = HarnessDefinition {
             command: program,
             args: words.collect(),
             // What was taken out of the environment is the user's to give to whom they start.
             env: environment.keys().collect(),
-            sandbox: Some(HarnessSandbox { state_dirs }),
+            sandbox: Some(HarnessSandbox { state_dirs, args }),
             modes: HarnessModes { read_only, full: full_mode },
             inherits: true,
             missing: None,
         };
         (id, definition)
+    }
+}
+
+/// A folder, as an option names it.
+fn folder(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() || path.starts_with("~") {
+        Ok(path)
+    } else {
+        Err("it has to be absolute, or to begin with ~/".into())
     }
 }
 
@@ -123,6 +183,8 @@ mod tests {
 
     fn agent(command: &[&str], state: &[&str]) -> (String, HarnessDefinition) {
         let arguments = Arguments {
+            mode: None,
+            max_mode: None,
             state_dir: state.iter().map(PathBuf::from).collect(),
             read_only_mode: None,
             full_mode: None,
@@ -160,5 +222,12 @@ mod tests {
         }
         let (_, codex) = agent(&["codex-acp"], &[]);
         assert_eq!(codex.modes.read_only.as_deref(), Some("full-access"));
+        assert_eq!(
+            codex.sandbox.unwrap().args,
+            FULL_ACCESS,
+            "the mode is not set: codex would trust the folder from then on"
+        );
+        let (_, gemini) = agent(&["gemini"], &[]);
+        assert_eq!((gemini.modes.read_only, gemini.sandbox.unwrap().args), (None, Vec::new()));
     }
 }

@@ -61,10 +61,12 @@ async fn process(order: &Order, shell: &Shell) -> Result<Process, String> {
     if let Some(variable) = &definition.missing {
         return Err(format!("there is no variable {variable}"));
     }
+    let mut arguments = definition.args.clone();
     let hold = if order.held {
         let sandbox = definition.sandbox.as_ref();
         let sandbox =
             sandbox.ok_or("it is to be held, and its entry does not say what it may write (`sandbox`)")?;
+        arguments.extend(sandbox.args.iter().cloned());
         let roots: Vec<_> = std::iter::once(&order.cwd).chain(&order.directories).cloned().collect();
         shell.agent(&roots, &sandbox.state_dirs)?
     } else {
@@ -73,7 +75,7 @@ async fn process(order: &Order, shell: &Shell) -> Result<Process, String> {
     let own = definition.env.iter().map(|(name, value)| (name.clone(), value.clone()));
     let command = Command {
         program: definition.command.clone(),
-        arguments: definition.args.clone(),
+        arguments,
         cwd: order.cwd.clone(),
         // The usual, and nothing else of Modegate's own, where keys are.
         environment: (!definition.inherits).then(|| shell.environment().to_vec()),

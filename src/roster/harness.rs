@@ -42,13 +42,16 @@ pub struct HarnessDefinition {
     pub missing: Option<String>,
 }
 
-/// What a held agent may write.
+/// What a held agent may write, and what it is told.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HarnessSandbox {
     /// The folders in which it keeps its state. They may begin with `~/`; those that are not there are made, for the user
     /// alone, when it is started. None of them may share files with a session's folders.
     pub state_dirs: Vec<PathBuf>,
+    /// What the program is told behind `args` where it is held.
+    #[serde(default)]
+    pub args: Vec<String>,
 }
 
 /// Ids of an agent's own modes.
@@ -130,10 +133,12 @@ mod tests {
         ] {
             assert!(read(text).fault().unwrap().contains(expected), "{text}");
         }
-        let whole = "{command: a, args: [b], env: {A: secret-value}, sandbox: {state_dirs: ['~/.a', /b]}, modes: {read_only: plan}}";
+        let whole = "{command: a, args: [b], env: {A: secret-value}, sandbox: {state_dirs: ['~/.a', /b], args: [d]}, modes: {read_only: plan}}";
         assert_eq!(read(whole).fault(), None);
         assert!(read(whole).is_same(&read(whole)));
-        for (from, to) in [("[b]", "[c]"), ("secret-value", "other"), ("A:", "B:"), ("'~/.a', ", "")] {
+        for (from, to) in
+            [("[b]", "[c]"), ("[d]", "[]"), ("secret-value", "other"), ("A:", "B:"), ("'~/.a', ", "")]
+        {
             assert!(!read(whole).is_same(&read(&whole.replace(from, to))), "{from}");
         }
         assert!(!format!("{:?}", read(whole)).contains("secret-value"));

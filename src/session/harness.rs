@@ -277,6 +277,9 @@ impl Actor {
                     );
                     self.notice_outer(text).await;
                 }
+                if let Some(harness) = self.outer_harness().cloned() {
+                    self.say_unknown_mode(&harness).await;
+                }
                 self.show_options();
                 // The mode may be another by now, and it was told nothing yet.
                 if let Some(reply) = self.outer.waiting.pop() {

@@ -137,10 +137,10 @@ impl Actor {
 
     /// Puts a refusal on the record and tells the client why. Returns what is said.
     async fn refuse_outer(&mut self, what: &str, call: Option<ToolCallId>) -> String {
-        let who = if possible::is_by_own(&self.ceilings()) {
-            format!("{} mode", self.session.mode)
-        } else {
+        let who = if self.is_mode_free() {
             "the agent is held and".to_owned()
+        } else {
+            format!("{} mode", self.session.mode)
         };
         let message = format!("Refused by Modegate: {who} changes nothing ({what}).");
         let denial = Denial { rule: RULE, message: message.clone() };

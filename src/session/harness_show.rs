@@ -6,21 +6,52 @@ use tokio::sync::oneshot;
 
 use super::actor::Actor;
 use super::harness_keeper::Kept;
-use super::possible;
+use super::possible::{self, Need};
 use super::relay::Report;
 use crate::acp::{MessageId, SessionConfigOption, SessionUpdate};
 use crate::event::SessionEvent;
+use crate::harness::Harness;
+use crate::permission::Ceilings;
 
 impl Actor {
     /// Says why what it tries to change fails: it says so in its own words, or not at all.
     pub(super) async fn say_held(&mut self) {
         let (agent, mode) = (&self.session.agent.id, &self.session.mode);
-        let own =
-            if possible::is_by_own(&self.ceilings()) { format!("in {mode} mode ") } else { String::new() };
+        let when = if self.is_mode_free() { "whatever the mode is," } else { &format!("in {mode} mode") };
         let text = format!(
-            "The agent {agent} is held: {own}it changes nothing, and what it tries to change fails.\n\n"
+            "The agent {agent} is held: {when} it changes nothing, and what it tries to change fails.\n\n"
         );
         self.notice_outer(text).await;
+    }
+
+    /// Whether the session's mode by itself does not hold it. What does then is above it, or was the user's wish.
+    pub(super) fn is_mode_free(&self) -> bool {
+        let modes = self.shared.modes.ceilings(&self.session.mode.0).unwrap_or_default();
+        possible::need(&Ceilings { modes, rules: Vec::new() }) == Need::Free
+    }
+
+    /// Says that it has not the mode of its own that it was to be in.
+    pub(super) async fn say_unknown_mode(&mut self, harness: &Harness) {
+        let Some(definition) = self.outer_definition() else { return };
+        let modes = &definition.modes;
+        let wanted = if self.is_outer_held() { &modes.read_only } else { &modes.full };
+        let offered = harness.modes().map(|modes| modes.available_modes).unwrap_or_default();
+        let ids: Vec<&str> = offered.iter().map(|mode| &*mode.id.0).collect();
+        if let Some(id) = wanted.as_deref().filter(|id| !ids.contains(id)) {
+            let valid = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
+            let agent = &self.session.agent.id;
+            let text = format!("The agent {agent} has no mode {id:?} of its own: its modes are {valid}.\n\n");
+            self.say_of_outer(text).await;
+        }
+    }
+
+    /// Says something now, or with the next prompt.
+    async fn say_of_outer(&mut self, text: String) {
+        if self.turn.is_some() {
+            self.notice_outer(text).await;
+        } else if !self.session.notices.contains(&text) {
+            self.session.notices.push(text);
+        }
     }
 
     pub(super) async fn notice_outer(&mut self, text: String) {

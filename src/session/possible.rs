@@ -42,11 +42,6 @@ fn need_of(mode: &Mode) -> Need {
     }
 }
 
-/// Whether the first of them, the session's own mode, asks for it; if not, another does: one above, or a limit.
-pub fn is_by_own(ceilings: &Ceilings) -> bool {
-    ceilings.modes.first().is_none_or(|own| need_of(own) != Need::Free)
-}
-
 /// Whether such an agent is held where it works under these ceilings; none: it cannot work under them (D47).
 pub fn is_held(ceilings: &Ceilings, can_hold: bool) -> Option<bool> {
     match need(ceilings) {

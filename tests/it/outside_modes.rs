@@ -292,3 +292,18 @@ pub async fn reload(guest: &mut Guest) -> Value {
     let id = guest.h.request("_modegate/reload", json!({ "sessionId": guest.session })).await;
     guest.until(id, None).await.pop().unwrap()
 }
+
+/// What an agent is told where it is held it is told there alone.
+#[tokio::test]
+async fn what_a_held_one_is_told_besides_it_is_told_only_then() {
+    let of = agents("loads", ", sandbox: {state_dirs: ['~/.peer'], args: [--held, now]}");
+    let mut guest = Guest::of("plan", of).await.unwrap();
+    for (mode, told) in [("plan", "told: --held now"), ("code", "told: "), ("plan", "told: --held now")] {
+        let set = json!({ "sessionId": guest.session, "modeId": mode });
+        let id = guest.h.request("session/set_mode", set).await;
+        guest.until(id, None).await;
+        let text = said(&guest.prompt("told", None).await);
+        assert!(text.ends_with(told), "{mode}: {text}");
+    }
+    guest.end().await;
+}

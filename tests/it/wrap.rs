@@ -1,5 +1,8 @@
 //! `modegate wrap` as an editor starts it: somebody else's agent under modes that hold, with its own login.
 
+use std::path::Path;
+use std::process::{Command, Stdio};
+
 use serde_json::{Value, json};
 
 use crate::outside::{PEER, said};
@@ -49,4 +52,66 @@ fn an_agent_that_is_wrapped_is_held_and_has_its_own_login() {
     let answer = call(&mut agent, "authenticate", json!({ "methodId": "environment" })).pop().unwrap();
     assert_eq!(answer["error"]["data"], json!({ "validMethods": [] }), "{answer}");
     agent.end();
+}
+
+/// Runs it without any input.
+fn run(home: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
+    command.args(["--store", "memory"]).args(arguments).stdin(Stdio::null());
+    let out = command.env("HOME", home).env_remove("XDG_CONFIG_HOME").output().unwrap();
+    (out.status.code(), String::from_utf8(out.stderr).unwrap())
+}
+
+/// What cannot be meant is refused before an editor waits for anything, and each sentence names what it is about.
+#[test]
+fn what_does_not_go_with_wrap_is_refused_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    for (arguments, expected) in [
+        (&["--agent", "explore", "wrap", "--", "x"][..], "--agent does not go with wrap"),
+        (&["--model", "offline", "wrap", "--", "x"], "--model does not go with wrap"),
+        (&["--mode", "plan", "wrap", "--mode", "code", "--", "x"], "--mode stands before wrap and behind it"),
+        (&["--max-mode", "plan", "wrap", "--max-mode", "code", "--", "x"], "--max-mode stands before wrap"),
+        (&["wrap", "--mode", "nope", "--", "x"], "the modes are ask, plan, code"),
+        (&["wrap", "--state-dir", "own", "--", "x"], "it has to be absolute, or to begin with ~/"),
+    ] {
+        let (code, errors) = run(home.path(), arguments);
+        assert!(code == Some(2) && errors.contains(expected), "{arguments:?}: {code:?} {errors}");
+    }
+    for fine in [&["wrap", "--mode", "plan", "--", "x"][..], &["--max-mode", "plan", "wrap", "--", "x"]] {
+        assert_eq!(run(home.path(), fine), (Some(0), String::new()), "{fine:?}");
+    }
+}
+
+/// A mode may stand behind `wrap`, too. Where something else than the mode holds the agent, that is said; and that it has no such
+/// mode of its own.
+#[test]
+fn modes_may_stand_behind_wrap_and_what_holds_is_said() {
+    let home = tempfile::tempdir().unwrap();
+    for (modes, held, unknown) in [
+        (&["--mode", "plan"][..], "is held: in plan mode it changes nothing", "gone"),
+        (
+            &["--mode", "code", "--max-mode", "plan"],
+            "is held: whatever the mode is, it changes nothing",
+            "gone",
+        ),
+        (&["--mode", "code"], "", "lost"),
+    ] {
+        let own = ["--read-only-mode", "gone", "--full-mode", "lost"];
+        let agent = ["--state-dir", "~/.peer", "--", "/usr/bin/python3", PEER, "plain"];
+        let arguments = [&["--store", "memory", "wrap"], modes, &own, &agent].concat();
+        let (mut agent, _) = Spoken::start(home.path(), &arguments);
+        let work = tempfile::tempdir().unwrap();
+        let folders = json!({ "cwd": work.path(), "mcpServers": [] });
+        let answer = agent.call(2, "session/new", &folders).pop().unwrap();
+        let session = &answer["result"]["sessionId"];
+        assert_eq!(answer["result"]["modes"]["currentModeId"], modes[1], "{answer}");
+        let path = work.path().join("a");
+        let write = json!([{ "type": "text", "text": format!("write {}", path.display()) }]);
+        let text = said(&agent.call(3, "session/prompt", &json!({ "sessionId": session, "prompt": write })));
+        assert_eq!(path.exists(), held.is_empty(), "{modes:?}: {text}");
+        assert!(text.contains(held) && text.contains("is held") != held.is_empty(), "{modes:?}: {text}");
+        let expected = format!("has no mode \"{unknown}\" of its own: its modes are auto, plan");
+        assert!(text.contains(&expected), "{modes:?}: {text}");
+        agent.end();
+    }
 }

@@ -48,7 +48,8 @@ stuck = how if how.startswith("stuck") and may_write() else ""
 if stuck: threading.Thread(target=tick, args=("ticks",), daemon=True).start()
 def prompt(id, words):
     what, rest = (words.split(" ", 1) + [""])[:2]
-    if what == "say":
+    if what == "told": chunk("told: " + " ".join(sys.argv[2:]))
+    elif what == "say":
         for i in range(int(rest)): chunk(str(i))
     elif what == "permission": chunk(outcome(ask("session/request_permission", permission)))
     elif what == "read": chunk(outcome(ask("fs/read_text_file", {"path": "/a"})))
