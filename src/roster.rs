@@ -188,7 +188,7 @@ impl Agents {
                     ..AgentSpec::clone(&self.first())
                 };
                 let text = format!(
-                    "The session's {unknown}. Until another agent is chosen, this session changes nothing.\n\n"
+                    "The session's agent is not there: {unknown}. Until another one is chosen, this session changes nothing.\n\n"
                 );
                 (Arc::new(agent), Some(text))
             }

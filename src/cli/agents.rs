@@ -100,8 +100,13 @@ fn in_mode(
 ) -> anyhow::Result<String> {
     let layers = &loaded.layers;
     let mode = layers.modes.resolve(mode)?.id.clone();
-    if agent.harness.is_some() {
-        return Ok(format!("# in {mode}: its tools are its own\n"));
+    if let Some(harness) = &agent.harness {
+        let but = if harness.sandbox.is_some() {
+            ""
+        } else {
+            "; without `sandbox` it cannot be held, and is not started where a mode changes nothing"
+        };
+        return Ok(format!("# in {mode}: its tools are its own{but}\n"));
     }
     let mut modes = layers.modes.ceilings(&mode)?;
     if !loaded.problems.is_empty() {

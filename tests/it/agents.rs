@@ -169,6 +169,17 @@ fn make_program(path: &Path) {
 }
 
 /// What a project says of agents holds back nobody else's, and is shown without what a terminal would obey.
+/// Where it cannot be held is said where its entry is the reason.
+#[test]
+fn what_an_agent_without_a_sandbox_cannot_do_is_shown() {
+    for (sandbox, is_said) in [("", true), (", sandbox: {state_dirs: ['~/.x']}", false)] {
+        let home = Home::with(&format!("agents: [{{id: x, harness: {{command: sh{sandbox}}}}}]"), "");
+        let (code, said) = home.agents(&["show", "x", "--mode", "plan"]);
+        assert!(code == 0 && said.contains("# in plan: its tools are its own"), "{said}");
+        assert_eq!(said.contains("without `sandbox` it cannot be held"), is_said, "{said}");
+    }
+}
+
 /// An agent that is named and not there: if a file cannot be used, it may be in that one, and that is said.
 #[test]
 fn an_agent_of_a_file_that_cannot_be_used_is_missed_with_the_reason() {
