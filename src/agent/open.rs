@@ -23,7 +23,7 @@ use crate::mode::{DEFAULT, Mode, Modes};
 use crate::model::catalogue::Catalogue;
 use crate::roster::AgentSpec;
 use crate::server::{self, Entry};
-use crate::session::harness_options;
+use crate::session::harness;
 use crate::session::lineage::Lineage;
 use crate::session::options::Choice;
 use crate::session::possible;
@@ -63,7 +63,7 @@ impl Agent {
         let choice = options::entering(modes, catalogue, &mode, &agent, &Choice::of(catalogue));
         let mut options = options::config_options(modes, &mode, catalogue, &choice, (agents, &agent));
         if agent.harness.is_some() {
-            options = harness_options::merged(options, &[], None);
+            options = harness::options::merged(options, &[], None);
         }
         let modes = options::mode_state(modes, &mode);
         self.start(id.clone(), mode, agent, Origin::New, opening);

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::actor::Actor;
 use super::handle::Wish;
-use super::harness_options;
+use super::harness;
 use super::history::{MAX_PICTURE, PICTURES};
 use super::options::{self, Choice};
 use super::{Session, Shared};
@@ -69,7 +69,7 @@ impl Actor {
         }
         let harness = self.outer_harness();
         let its = harness.map(Harness::options).unwrap_or_default();
-        harness_options::merged(own, &its, harness.and_then(Harness::modes).as_ref())
+        harness::options::merged(own, &its, harness.and_then(Harness::modes).as_ref())
     }
 
     pub(super) async fn activate(&mut self, choice: Choice) {

@@ -2,7 +2,7 @@
 //!
 //! The call's permit stays with the other session until nothing of it goes on: a mode that denies delegating ends it.
 
-use super::children::Begun;
+use super::begun::Begun;
 use super::turn::{After, Turn, TurnError};
 use super::turn_message::TurnMessage;
 use crate::acp::ToolCallId;

@@ -11,10 +11,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::actor::Actor;
-use super::harness_ask::{Asked, Number};
-use super::harness_keeper::{Keeper, Kept};
-use super::harness_memory::Memory;
-use super::harness_relay::HarnessRelay;
 use super::possible;
 use crate::acp::{AvailableCommand, McpServer, SessionModeId, ToolCallId, ToolKind};
 use crate::client::{self, Abilities};
@@ -24,6 +20,20 @@ use crate::roster::harness::HarnessDefinition;
 use crate::store::Row;
 use crate::store::entry::Entry;
 use crate::workspace::Changes;
+use ask::{Asked, Number};
+use keeper::{Keeper, Kept};
+use memory::Memory;
+use relay::HarnessRelay;
+
+pub(super) mod ask;
+pub(super) mod keeper;
+pub(super) mod memory;
+pub mod options;
+pub(super) mod relay;
+mod report;
+mod restart;
+mod show;
+pub(super) mod turn;
 
 /// Under this id its process stands at the gate, in answers about modes and in the record.
 const CALL: &str = "agent";

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::encoder::NOTICE_META;
-use super::harness_keeper::Kept;
-use super::harness_relay::OuterReport;
-use super::harness_turn::STOPPED;
+use super::harness::keeper::Kept;
+use super::harness::relay::OuterReport;
+use super::harness::turn::STOPPED;
 use super::relayed::Relayed;
 use super::turn::REFUSED_AGAIN;
 use crate::acp::{

@@ -13,7 +13,7 @@ use super::actor::Actor;
 use super::checkpoint;
 use super::encoder;
 use super::handle::View;
-use super::harness_memory::Memory;
+use super::harness::memory::Memory;
 use super::options::{self, Choice};
 use super::reminder::Transition;
 use super::{Origin, Shared};

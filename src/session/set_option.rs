@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use super::actor::Actor;
 use super::choose;
 use super::handle::Wish;
-use super::harness_options::ITS_MODE_OPTION;
+use super::harness::options::ITS_MODE_OPTION;
 use super::options::{self, AGENT_OPTION, EFFORT_OPTION, MODEL_OPTION};
 use crate::acp::{SessionConfigId, SessionConfigOption, SessionConfigOptionValue};
 use crate::error::AgentError;

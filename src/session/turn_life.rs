@@ -6,8 +6,8 @@ use tokio::sync::mpsc;
 
 use super::actor::{Actor, RunningTurn};
 use super::authorize::DenialCount;
+use super::begun::Begun;
 use super::change_mode::BOUND;
-use super::children::Begun;
 use super::encoder;
 use super::handle::Prompt;
 use super::record::title;

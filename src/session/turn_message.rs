@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::children::Begun;
+use super::begun::Begun;
 use super::compact::{Summarised, Summary};
 use super::harness::Ready;
 use super::mode_switch::Found;

@@ -23,7 +23,7 @@ pub const STILL_BUSY: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// One migration a row, in order. Never edit one that has been released: add another.
-pub(super) const MIGRATIONS: [&str; 8] = [
+pub(super) const MIGRATIONS: [&str; 7] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -157,8 +157,6 @@ pub(super) const MIGRATIONS: [&str; 8] = [
 ",
     "
     ALTER TABLE sessions ADD COLUMN harness_session TEXT;
-",
-    "
     ALTER TABLE sessions ADD COLUMN harness_mode TEXT;
 ",
 ];

@@ -160,13 +160,14 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 49] = [
+const PURE: [&str; 52] = [
     "acp",
     "audit",
     "chain",
     "event",
     "front_matter",
     "harness/asked",
+    "harness/content",
     "harness/error",
     "harness/heard",
     "harness/said",
@@ -197,6 +198,8 @@ const PURE: [&str; 49] = [
     "session/command",
     "session/compaction",
     "session/encoder",
+    "session/harness/memory",
+    "session/harness/options",
     "session/history",
     "session/options",
     "session/relayed",

@@ -2,14 +2,14 @@
 
 use tokio_util::sync::CancellationToken;
 
-use super::actor::Actor;
-use super::encoder::text_content;
-use super::harness_keeper::Kept;
-use super::relay::Report;
+use super::keeper::Kept;
 use crate::acp::{
     PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, ToolCallId,
     ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
 };
+use crate::session::actor::Actor;
+use crate::session::encoder::text_content;
+use crate::session::relay::Report;
 
 /// The options of the question whether to start it anew.
 const RESTART: &str = "restart";
@@ -17,7 +17,7 @@ const STAY: &str = "stay";
 
 impl Actor {
     /// Asks whether it may be started anew without the hold, which loses what it knows.
-    pub(super) fn ask_to_restart(&mut self, start: u64) {
+    pub(in crate::session) fn ask_to_restart(&mut self, start: u64) {
         let Some(turn) = &self.turn else { return };
         let cancel = turn.cancel.clone();
         let void = CancellationToken::new();

@@ -1,10 +1,10 @@
 //! What somebody else's agent knows of what it was told in this session, and whether that outlives its process. Pure.
 
-use super::harness_keeper::Knows;
+use super::keeper::Knows;
 
 /// Its memory.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(in crate::session) struct Memory {
     /// Its own session, if it can take it up again.
     its: Option<String>,
     /// It was told something.

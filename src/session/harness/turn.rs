@@ -2,20 +2,23 @@
 
 use tokio::sync::oneshot;
 
-use super::turn::{Turn, TurnError};
-use super::turn_message::TurnMessage;
 use crate::acp::{ContentBlock, MessageId, StopReason};
 use crate::event::SessionEvent;
 use crate::harness::HarnessError;
 use crate::model::{Failure, ModelError};
+use crate::session::turn::{Turn, TurnError};
+use crate::session::turn_message::TurnMessage;
 
 /// Said when a mode has ended it.
-pub(super) const STOPPED: &str =
+pub(in crate::session) const STOPPED: &str =
     "\nStopped: the mode has changed, and the agent was ended. The next prompt starts it again.\n";
 
 impl Turn {
     /// Has it answer.
-    pub(super) async fn answer_outside(&self, content: Vec<ContentBlock>) -> Result<StopReason, TurnError> {
+    pub(in crate::session) async fn answer_outside(
+        &self,
+        content: Vec<ContentBlock>,
+    ) -> Result<StopReason, TurnError> {
         let ready = tokio::select! {
             biased;
             () = self.cancel.cancelled() => return Ok(StopReason::Cancelled),

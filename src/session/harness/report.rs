@@ -1,15 +1,15 @@
 //! What somebody else's agent shows and asks, taken by the session that it answers for.
 
-use super::actor::Actor;
-use super::harness::Outer;
-use super::harness_relay::OuterReport;
-use super::relayed::is_end;
+use super::Outer;
+use super::relay::OuterReport;
 use crate::acp::SessionUpdate;
 use crate::event::SessionEvent;
+use crate::session::actor::Actor;
+use crate::session::relayed::is_end;
 
 impl Actor {
     /// Takes what it shows or asks.
-    pub(super) async fn outer_report(
+    pub(in crate::session) async fn outer_report(
         &mut self,
         report: OuterReport,
         room: Option<tokio::sync::OwnedSemaphorePermit>,

@@ -6,16 +6,16 @@ use std::convert::Infallible;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::relay::Report;
 use crate::acp::{SessionConfigOption, SessionId, SessionModeId};
 use crate::client::Client;
 use crate::gate::Permit;
 use crate::harness::{Harness, HarnessError, NotBegun, Order};
 use crate::process::shell::Shell;
 use crate::roster::harness::HarnessModes;
+use crate::session::relay::Report;
 
 /// What is reported of it.
-pub(super) enum Kept {
+pub(in crate::session) enum Kept {
     /// It is ready, or cannot be; with the mode of its own that was left for the hold.
     Started(Result<(Harness, Knows, Option<SessionModeId>), HarnessError>),
     /// It is over, and why.
@@ -28,7 +28,7 @@ pub(super) enum Kept {
 
 /// What it knows of what was said before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Knows {
+pub(in crate::session) enum Knows {
     /// It has taken its session up.
     All,
     /// It has begun a new one, and why if it was to take one up.
@@ -36,7 +36,7 @@ pub(super) enum Knows {
 }
 
 /// Keeps one from its start to its end.
-pub(super) struct Keeper {
+pub(in crate::session) struct Keeper {
     pub order: Order,
     pub shell: Shell,
     pub session: SessionId,

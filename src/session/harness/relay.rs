@@ -9,21 +9,21 @@ use std::collections::HashSet;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::harness_ask::Number;
-use super::relay::{Answer, Report, below};
-use super::relayed::Relayed;
+use super::ask::Number;
 use crate::acp::{
     AvailableCommand, ContentBlock, ContentChunk, MessageId, SessionUpdate, ToolCall, ToolCallId,
     ToolCallUpdate, Update,
 };
 use crate::client::{Client, ClientEnd, ClientRequest, Outgoing};
 use crate::event::SessionEvent;
+use crate::session::relay::{Answer, Report, below};
+use crate::session::relayed::Relayed;
 
 /// What is said of a call that it did not end itself.
 const ENDED: &str = "The agent has ended, and this call with it. It may have had effects.";
 
 /// What it reports.
-pub(super) enum OuterReport {
+pub(in crate::session) enum OuterReport {
     /// Something happened.
     Event(SessionEvent),
     /// The client is shown this for the moment.
@@ -39,7 +39,7 @@ pub(super) enum OuterReport {
 }
 
 /// Its client.
-pub(super) struct HarnessRelay {
+pub(in crate::session) struct HarnessRelay {
     /// Which start of it this is, from 1.
     pub start: u64,
     /// Where everything goes.

@@ -4,18 +4,18 @@ use std::future::Future;
 
 use tokio::sync::oneshot;
 
-use super::actor::Actor;
-use super::harness_keeper::Kept;
-use super::possible::{self, Need};
-use super::relay::Report;
+use super::keeper::Kept;
 use crate::acp::{MessageId, SessionConfigOption, SessionUpdate};
 use crate::event::SessionEvent;
 use crate::harness::Harness;
 use crate::permission::Ceilings;
+use crate::session::actor::Actor;
+use crate::session::possible::{self, Need};
+use crate::session::relay::Report;
 
 impl Actor {
     /// Says why what it tries to change fails: it says so in its own words, or not at all.
-    pub(super) async fn say_held(&mut self) {
+    pub(in crate::session) async fn say_held(&mut self) {
         let (agent, mode) = (&self.session.agent.id, &self.session.mode);
         let when = if self.is_mode_free() { "whatever the mode is," } else { &format!("in {mode} mode") };
         let text = format!(
@@ -25,13 +25,13 @@ impl Actor {
     }
 
     /// Whether the session's mode by itself does not hold it. What does then is above it, or was the user's wish.
-    pub(super) fn is_mode_free(&self) -> bool {
+    pub(in crate::session) fn is_mode_free(&self) -> bool {
         let modes = self.shared.modes.ceilings(&self.session.mode.0).unwrap_or_default();
         possible::need(&Ceilings { modes, rules: Vec::new() }) == Need::Free
     }
 
     /// Says that it has not the mode of its own that it was to be in.
-    pub(super) async fn say_unknown_mode(&mut self, harness: &Harness) {
+    pub(in crate::session) async fn say_unknown_mode(&mut self, harness: &Harness) {
         let Some(definition) = self.outer_definition() else { return };
         let modes = &definition.modes;
         let wanted = if self.is_outer_held() { &modes.read_only } else { &modes.full };
@@ -54,7 +54,7 @@ impl Actor {
         }
     }
 
-    pub(super) async fn notice_outer(&mut self, text: String) {
+    pub(in crate::session) async fn notice_outer(&mut self, text: String) {
         self.session.server_notices += 1;
         let message_id =
             MessageId::new(format!("msg_{}_s{}", self.session.turns, self.session.server_notices));
@@ -62,14 +62,16 @@ impl Actor {
     }
 
     /// Shows the client all options, as they are now.
-    pub(super) fn show_options(&self) {
+    pub(in crate::session) fn show_options(&self) {
         let options = crate::acp::ConfigOptionUpdate::new(self.options());
         let update = SessionUpdate::ConfigOptionUpdate(options);
         self.client.update(self.session.id.clone(), update.into(), None);
     }
 
     /// The options as they are when this is awaited.
-    pub(super) fn looking(&self) -> impl Future<Output = Option<Vec<SessionConfigOption>>> + use<> {
+    pub(in crate::session) fn looking(
+        &self,
+    ) -> impl Future<Output = Option<Vec<SessionConfigOption>>> + use<> {
         let to = self.children.reports.0.clone();
         let start = self.outer.starts;
         async move {

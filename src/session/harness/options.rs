@@ -7,7 +7,7 @@ use crate::acp::{
     SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOption, SessionModeState,
 };
 
-use super::options::{AGENT_OPTION, MODE_OPTION};
+use crate::session::options::{AGENT_OPTION, MODE_OPTION};
 
 /// The id of the option that holds its own mode.
 pub const ITS_MODE_OPTION: &str = "agent_mode";

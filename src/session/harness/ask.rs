@@ -6,11 +6,7 @@
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::actor::Actor;
-use super::encoder::{DENIED_META, text_content};
-use super::harness_relay::OuterReport;
-use super::possible::{self, Leave, Need};
-use super::relay::{Answer, Report};
+use super::relay::OuterReport;
 use crate::acp::{
     Meta, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
     RequestPermissionResponse, SelectedPermissionOutcome, SessionUpdate, ToolCallId, ToolCallUpdate,
@@ -20,15 +16,19 @@ use crate::client::{ClientError, ClientRequest};
 use crate::event::SessionEvent;
 use crate::gate::Permit;
 use crate::permission::Denial;
+use crate::session::actor::Actor;
+use crate::session::encoder::{DENIED_META, text_content};
+use crate::session::possible::{self, Leave, Need};
+use crate::session::relay::{Answer, Report};
 
 /// The rule that refuses it, for the record.
 const RULE: &str = "access";
 
 /// Which start of it asks, and its number for what it asks.
-pub(super) type Number = (u64, u64);
+pub(in crate::session) type Number = (u64, u64);
 
 /// Something that it asks of the client.
-pub(super) struct Asked {
+pub(in crate::session) struct Asked {
     /// The number of the request to the client.
     pub id: u64,
     /// Its call and the kind of it, where it asks leave for one.
@@ -37,7 +37,7 @@ pub(super) struct Asked {
 
 impl Actor {
     /// Takes back what it asks leave for and is not to have from now on. Returns its calls.
-    pub(super) fn close_outer_questions(&mut self) -> Vec<ToolCallId> {
+    pub(in crate::session) fn close_outer_questions(&mut self) -> Vec<ToolCallId> {
         let ceilings = self.ceilings();
         let is_refused = |asked: &Asked| {
             asked.call.as_ref().is_some_and(|(_, kind)| possible::leave(&ceilings, *kind) == Leave::Refused)
@@ -53,7 +53,12 @@ impl Actor {
     }
 
     /// Decides on something that it asks.
-    pub(super) async fn outer_asks(&mut self, number: Number, request: ClientRequest, reply: Answer) {
+    pub(in crate::session) async fn outer_asks(
+        &mut self,
+        number: Number,
+        request: ClientRequest,
+        reply: Answer,
+    ) {
         let answer = match &request {
             ClientRequest::RequestPermission(request) => self.outer_leave(request).await,
             ClientRequest::WriteTextFile(write)
