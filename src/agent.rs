@@ -67,8 +67,8 @@ pub struct Surroundings {
     pub whom: Whom,
     /// This binary, for clients that run it in a terminal.
     pub binary: Option<PathBuf>,
-    /// Somebody else's agent answers every session: its login, and what it takes, are its own.
-    pub wraps: bool,
+    /// Somebody else's agent, by its id, answers every session: its login, what it takes, and its sessions are its own.
+    pub wraps: Option<String>,
 }
 
 /// What the command line says of sessions for which nothing else is asked.

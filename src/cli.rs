@@ -354,7 +354,9 @@ async fn run_headless<O: Write, E: Write>(
     shared.patience = shared.patience.map(|_| crate::config::PATIENCE_ALONE);
     let kept = match which {
         Which::New => None,
-        Which::Newest => Some(sessions::newest(&shared.store, cwd.clone()).await?),
+        Which::Newest => {
+            Some(sessions::newest(&shared.store, cwd.clone(), surroundings.wraps.clone()).await?)
+        }
         Which::Kept(part) => Some(sessions::find(&shared.store, &part).await?.id),
     };
     let wanted_mode = first.mode.clone();

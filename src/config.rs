@@ -226,7 +226,7 @@ impl Config {
         };
         let binary = std::env::current_exe().ok();
         let policies = self.policies;
-        let wraps = self.wrapped.is_some();
+        let wraps = self.wrapped.as_ref().map(|(id, _)| id.clone());
         let wrapped = self.wrapped.map(|(id, harness)| Arc::new(Agents::wrapping(&id, harness)));
         let policy: PolicyOf = Box::new(move |cwd| {
             let policy = policy(policies.load(cwd), policies.commands(cwd), policies.skills(cwd));

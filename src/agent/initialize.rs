@@ -36,7 +36,7 @@ impl Agent {
             request.client_capabilities.session.as_ref().is_some_and(|it| it.compaction.is_some());
         self.compactions.store(takes_compactions, Ordering::Relaxed);
         self.registry().abilities = abilities(&request.client_capabilities);
-        let wraps = self.surroundings.wraps;
+        let wraps = self.surroundings.wraps.is_some();
         // A prompt may have pictures if the model that new sessions have sees them. What a wrapped agent takes is known once it
         // is started: the rest it is not sent, and the user is told.
         let catalogue = &self.shared.catalogue;
@@ -61,7 +61,7 @@ impl Agent {
     /// Answers `authenticate`: succeeds once the model of new sessions has the key that it needs.
     pub fn authenticate(&self, request: &AuthenticateRequest) -> Result<AuthenticateResponse, AgentError> {
         let method = &*request.method_id.0;
-        let valid: &[&str] = if self.surroundings.wraps { &[] } else { &[ENVIRONMENT, SETUP] };
+        let valid: &[&str] = if self.surroundings.wraps.is_some() { &[] } else { &[ENVIRONMENT, SETUP] };
         if !valid.contains(&method) {
             let message = format!("unknown authentication method {method:?}");
             return Err(AgentError::invalid_params(message, json!({ "validMethods": valid })));

@@ -40,7 +40,8 @@ impl Agent {
         let cwd = request.cwd.as_ref().map(|cwd| std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone()));
         let active = self.registry().ids();
         // One more than is shown says whether there are more.
-        let listing = Listing { cwd, after, limit: PAGE + 1, active };
+        let agent = self.surroundings.wraps.clone();
+        let listing = Listing { cwd, agent, after, limit: PAGE + 1, active };
         let mut sessions = self.shared.store.sessions(listing).await.map_err(|_| AgentError::Unreadable)?;
         let more = sessions.len() > PAGE;
         sessions.truncate(PAGE);

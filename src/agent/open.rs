@@ -21,7 +21,7 @@ use crate::client::Abilities;
 use crate::error::AgentError;
 use crate::mode::{DEFAULT, Mode, Modes};
 use crate::model::catalogue::Catalogue;
-use crate::roster::AgentSpec;
+use crate::roster::{self, AgentSpec};
 use crate::server::{self, Entry};
 use crate::session::harness;
 use crate::session::lineage::Lineage;
@@ -125,7 +125,7 @@ impl Agent {
         let kept = self.shared.store.fork_session(session_id, &id, at).await;
         let kept = kept.map_err(|error| self.not_open(session_id, &error))?;
         let transit = Transit::begin(&self.registry, &id)?;
-        let (agent, mode) = match opening.kept(&kept) {
+        let (agent, mode) = match self.kept(&mut opening, &kept) {
             Ok(both) => both,
             Err(error) => {
                 if let Err(left) = self.shared.store.delete_session(&id).await {
@@ -179,11 +179,28 @@ impl Agent {
 
     /// Starts a session that this process has opened.
     fn start_kept(&self, kept: StoredSession, mut opening: Opening) -> Result<SessionHandle, AgentError> {
-        let (agent, mode) = opening.kept(&kept).inspect_err(|_| {
+        let (agent, mode) = self.kept(&mut opening, &kept).inspect_err(|_| {
             // Nothing is started: others may try.
             self.shared.store.post(Row::Release { session: kept.id.clone() });
         })?;
         Ok(self.start(kept.id.clone(), mode, agent, Origin::Kept(Box::new(kept)), opening))
+    }
+
+    /// The agent and the mode of a session that is kept.
+    ///
+    /// # Errors
+    /// It is another agent's than the only one here, or its mode is not possible for its agent.
+    fn kept(
+        &self,
+        opening: &mut Opening,
+        kept: &StoredSession,
+    ) -> Result<(Arc<AgentSpec>, SessionModeId), AgentError> {
+        let its = kept.agent.as_deref().unwrap_or(roster::DEFAULT);
+        if let Some(only) = self.surroundings.wraps.as_deref().filter(|only| *only != its) {
+            let message = format!("this is a session of the agent {its}, and only {only} answers here");
+            return Err(AgentError::invalid_params(message, json!({ "agent": its })));
+        }
+        opening.kept(kept)
     }
 
     fn start(

@@ -173,10 +173,10 @@ pub(super) async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The session that is continued in this folder: the newest.
-pub(super) async fn newest(store: &Store, cwd: PathBuf) -> anyhow::Result<SessionId> {
+/// The session that is continued in this folder: the newest, of this agent if only one answers.
+pub(super) async fn newest(store: &Store, cwd: PathBuf, agent: Option<String>) -> anyhow::Result<SessionId> {
     let cwd = std::fs::canonicalize(&cwd).unwrap_or(cwd);
-    let listing = Listing { cwd: Some(cwd), limit: LISTED, ..Listing::default() };
+    let listing = Listing { cwd: Some(cwd), agent, limit: LISTED, ..Listing::default() };
     let sessions = store.sessions(listing).await?;
     if let Some(reason) = store.substituted() {
         bail!("there is no session to continue, because the store cannot be used: {reason}");

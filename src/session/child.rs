@@ -88,7 +88,12 @@ impl Child {
             Some(Ok(StopReason::Refusal)) => failed(&said, "refused the task"),
             Some(Ok(StopReason::Cancelled)) => failed(&said, "was stopped before it was done"),
             Some(Ok(_)) => failed(&said, "ended for a reason that is not known"),
-            Some(Err(error)) => failed(&said, &format!("failed: {error}")),
+            Some(Err(error)) => {
+                let text = error.to_string();
+                // Who failed is said before it.
+                let why = text.strip_prefix(&format!("the agent {agent}: ")).unwrap_or(&text);
+                failed(&said, &format!("failed: {why}"))
+            }
             None => failed(&said, &format!("did nothing for {} s and was stopped", still.as_secs_f64())),
         };
         if !is_closed {

@@ -127,7 +127,7 @@ impl Actor {
         while let Some(report) = self.children.next().now_or_never().flatten() {
             self.report(report).await;
         }
-        for ended in self.session.relayed.end(ENDED) {
+        for ended in self.session.relayed.end(Some(ENDED)) {
             self.record(SessionEvent::Relayed { update: Box::new(ended.update) }, None).await;
         }
     }
@@ -193,17 +193,18 @@ impl Actor {
         let deadline = Instant::now() + BOUND * 2;
         let asked: Vec<_> =
             self.children.at_work.values().cloned().map(|handle| (handle, definitions.clone())).collect();
-        let asked = asked.into_iter().map(|(handle, definitions)| {
-            tokio::time::timeout_at(deadline, async move { handle.reload(definitions).await })
-        });
-        for outcome in self.hearing(join_all(asked)).await {
-            match outcome {
+        let asked = asked.into_iter().map(|(handle, definitions)| async move {
+            let why = match tokio::time::timeout_at(deadline, handle.reload(definitions)).await {
                 // One that is over takes nothing any more.
-                Ok(Ok(_) | Err(AgentError::SessionDied)) => {}
-                Ok(Err(error)) => tracing::error!(%error, "an agent at work did not take what was reloaded"),
-                Err(_) => tracing::error!("an agent at work did not take what was reloaded in time"),
-            }
-        }
+                Ok(Ok(_) | Err(AgentError::SessionDied)) => return,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "it took too long".to_owned(),
+            };
+            // It is not to go on by what files said before.
+            tracing::error!(why, "an agent at work did not take what was reloaded, and is stopped");
+            handle.cancel();
+        });
+        self.hearing(join_all(asked)).await;
     }
 
     /// Has every session below end what is denied from now on. Says which questions were closed, what ended, and what could not

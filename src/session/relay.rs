@@ -193,7 +193,7 @@ impl Relay {
                 break;
             }
         }
-        for ended in open.end(ENDED) {
+        for ended in open.end(Some(ENDED)) {
             // The session above may be over.
             self.pass(Report::Update { update: Box::new(ended.update), lasts: true, room: None });
         }

@@ -68,12 +68,13 @@ impl Relayed {
         self.0.is_empty()
     }
 
-    /// Ends all that are open, the innermost first. `text` says why.
-    pub fn end(&mut self, text: &str) -> Vec<CutOff> {
+    /// Ends all that are open, the innermost first. `text` says why, in the place of what they have shown; without one, that stays.
+    pub fn end(&mut self, text: Option<&str>) -> Vec<CutOff> {
         let open = std::mem::take(&mut self.0);
         let ended = open.into_iter().rev().map(|(id, Shown { tool, title })| {
-            let fields =
-                ToolCallUpdateFields::new().status(ToolCallStatus::Failed).content(vec![text_content(text)]);
+            let fields = ToolCallUpdateFields::new()
+                .status(ToolCallStatus::Failed)
+                .content(text.map(|text| vec![text_content(text)]));
             CutOff { update: SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields)), tool, title }
         });
         ended.collect()
@@ -105,13 +106,13 @@ mod tests {
             };
             ended.iter().map(id).collect()
         };
-        let ended = open.end("why");
+        let ended = open.end(None);
         assert_eq!(ids(&ended), ["a/b/c", "a/b"]);
         assert_eq!((ended[1].tool.as_deref(), ended[1].title.as_str()), (Some("shell"), "x: make"));
-        assert!(open.is_empty() && open.end("why").is_empty());
+        assert!(open.is_empty() && open.end(None).is_empty());
         open.take_up(&update("a/d", ToolCallUpdateFields::new().title("x: late".to_owned())));
         assert!(open.is_empty(), "a title is no sign of work");
         open.take_up(&update("a/d", ToolCallUpdateFields::new().status(ToolCallStatus::InProgress)));
-        assert_eq!(ids(&open.end("why")), ["a/d"]);
+        assert_eq!(ids(&open.end(None)), ["a/d"]);
     }
 }

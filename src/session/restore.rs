@@ -174,7 +174,7 @@ impl Actor {
             self.session.push(SessionEvent::Compaction { id, stage: Compaction::Cancelled });
         }
         let begun = std::mem::take(&mut self.session.begun_calls);
-        for below in self.session.relayed.end(CUT_OFF) {
+        for below in self.session.relayed.end(Some(CUT_OFF)) {
             self.note_cut_off(below.tool.as_deref(), &below.title);
             self.session.push(SessionEvent::Relayed { update: Box::new(below.update) });
         }

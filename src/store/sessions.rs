@@ -84,6 +84,8 @@ pub struct StoredGrant {
 pub struct Listing {
     /// Those of this working directory only.
     pub cwd: Option<PathBuf>,
+    /// Those of this agent only.
+    pub agent: Option<String>,
     /// Those behind this one.
     pub after: Option<(i64, SessionId)>,
     /// At most so many.
@@ -149,12 +151,14 @@ impl Store {
             let active = serde_json::json!(listing.active).to_string();
             let sql = format!(
                 "SELECT {COLUMNS} FROM sessions WHERE (updated_at < ?1 OR (updated_at = ?1 AND id < ?2)) \
-                 AND (?3 IS NULL OR cwd = ?3) AND parent IS NULL AND (EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id) \
+                 AND (?3 IS NULL OR cwd = ?3) AND (?6 IS NULL OR agent = ?6) AND parent IS NULL AND (EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id) \
                  OR id IN (SELECT value FROM json_each(?4))) ORDER BY updated_at DESC, id DESC LIMIT ?5"
             );
             let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
             let mut statement = connection.prepare_cached(&sql)?;
-            let rows = statement.query_map(params![at, id, cwd, active, limit], |row| read(row, connection, owner))?;
+            let rows = statement.query_map(params![at, id, cwd, active, limit, listing.agent], |row| {
+                read(row, connection, owner)
+            })?;
             rows.collect()
         })
         .await

@@ -425,14 +425,14 @@ async fn a_session_that_is_opened_again_goes_on_or_says_what_its_agent_does_not_
 }
 
 /// Every call is announced once, before anything else is said of it, in whatever order the agent says it; also one for which
-/// it asks leave, and the client is not asked.
+/// it asks leave, and the client is not asked. One that it leaves open has failed with its turn, and shows what it showed.
 #[tokio::test]
 async fn every_call_is_announced_first_and_once() {
     for (mode, prompt, expected) in [
         ("code", "calls", &["tool_call c2", "tool_call_update Read"][..]),
-        ("code", "permission", &["tool_call Write"]),
-        ("ask", "permission", &["tool_call Write"]),
-        ("plan", "permission", &["tool_call Write", "tool_call_update "]),
+        ("code", "permission", &["tool_call Write", "tool_call_update failed"]),
+        ("ask", "permission", &["tool_call Write", "tool_call_update failed"]),
+        ("plan", "permission", &["tool_call Write", "tool_call_update Refused", "tool_call_update failed"]),
     ] {
         let mut guest = Guest::new(mode, "plain").await;
         let messages = guest.prompt(prompt, Some("yes")).await;
@@ -442,7 +442,9 @@ async fn every_call_is_announced_first_and_once() {
             .filter(|update| update["toolCallId"].is_string())
             .map(|update| {
                 let kind = update["sessionUpdate"].as_str().unwrap();
-                format!("{kind} {}", update["title"].as_str().unwrap_or_default())
+                let is_refusal = update["content"].to_string().contains("Refused by Modegate");
+                let what = update["title"].as_str().or(is_refusal.then_some("Refused"));
+                format!("{kind} {}", what.or(update["status"].as_str()).unwrap_or_default())
             })
             .collect();
         assert_eq!(calls, expected, "{mode} {prompt}");

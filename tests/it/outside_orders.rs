@@ -125,13 +125,15 @@ async fn the_question_whether_to_start_anew_goes_with_its_agent() {
     }
 }
 
-/// A call that is said to go on after its end has another one.
+/// A call that is said to go on after its end has another one, with its turn or with its agent, and no third.
 #[tokio::test]
-async fn a_call_that_goes_on_after_its_end_is_ended_with_its_agent() {
-    for (prompt, expected) in [("call", &[][..]), ("reopens", &["failed"])] {
+async fn a_call_that_goes_on_after_its_end_is_ended_again() {
+    for (prompt, expected) in
+        [("call", &["completed"][..]), ("reopens", &["completed", "in_progress", "failed"])]
+    {
         let mut guest = Guest::new("code", "plain").await;
-        guest.prompt(prompt, None).await;
-        let messages = guest.prompt("die", None).await;
+        let mut messages = guest.prompt(prompt, None).await;
+        messages.extend(guest.prompt("die", None).await);
         let updates = messages.iter().map(|message| &message["params"]["update"]);
         let shown: Vec<_> = updates
             .filter(|update| update["toolCallId"] == "c9")

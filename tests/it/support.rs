@@ -188,7 +188,7 @@ impl Harness {
                 }),
                 whom: Box::new(move || Ok(Arc::clone(&catalogue))),
                 binary: None,
-                wraps: false,
+                wraps: None,
             },
             client.clone(),
             First { mode: Some(SessionModeId::new(setup.mode)), agent: None },

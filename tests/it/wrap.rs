@@ -115,3 +115,46 @@ fn modes_may_stand_behind_wrap_and_what_holds_is_said() {
         agent.end();
     }
 }
+
+/// A session is taken up by the agent that it was begun with, and no other; which is there as soon as it is opened.
+#[test]
+fn a_session_is_taken_up_by_its_own_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().canonicalize().unwrap();
+    let work = dir.join("work");
+    std::fs::create_dir(&work).unwrap();
+    let store = dir.join("s.db");
+    let start = |command: &[&str]| {
+        let arguments =
+            ["--mode", "plan", "--store", store.to_str().unwrap(), "wrap", "--state-dir", "~/.peer"];
+        Spoken::start(&dir, &[&arguments[..], &["--"], command, &[PEER, "loads"]].concat()).0
+    };
+    let (own, other) = (&["/usr/bin/python3"][..], &["/usr/bin/env", "python3"][..]);
+    let folders = json!({ "cwd": work, "mcpServers": [] });
+    let mut agent = start(own);
+    let session = agent.call(2, "session/new", &folders).pop().unwrap()["result"]["sessionId"].take();
+    let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "say 1" }] });
+    agent.call(3, "session/prompt", &prompt);
+    agent.end();
+    let load = json!({ "sessionId": session, "cwd": work, "mcpServers": [] });
+    for (command, is_its) in [(other, false), (own, true)] {
+        let mut agent = start(command);
+        let answer = agent.call(2, "session/list", &json!({})).pop().unwrap();
+        assert_eq!(answer["result"]["sessions"].as_array().unwrap().len(), usize::from(is_its), "{answer}");
+        for (id, method) in [(3, "session/fork"), (4, "session/resume"), (5, "session/load")] {
+            let answer = agent.call(id, method, &load).pop().unwrap();
+            assert_eq!(answer["result"].is_object(), is_its, "{method}: {answer}");
+            let text = "this is a session of the agent python3, and only env answers here";
+            assert!(is_its || answer["error"]["message"] == text, "{answer}");
+        }
+        if is_its {
+            // Nobody has said anything yet.
+            let is_option = |it: &Value| it["id"] == "agent_mode";
+            while !agent.next()["params"]["update"]["configOptions"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(is_option))
+            {}
+        }
+        agent.end();
+    }
+}

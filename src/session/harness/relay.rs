@@ -19,9 +19,6 @@ use crate::event::SessionEvent;
 use crate::session::relay::{Answer, Report, below};
 use crate::session::relayed::Relayed;
 
-/// What is said of a call that it did not end itself.
-const ENDED: &str = "The agent has ended, and this call with it. It may have had effects.";
-
 /// What it reports.
 pub(in crate::session) enum OuterReport {
     /// Something happened.
@@ -129,6 +126,8 @@ impl HarnessRelay {
                 message = end.recv() => message,
                 Some(fence) = self.fences.recv() => {
                     shown.voices.now = Voice::Other;
+                    // The turn is over.
+                    self.end_open(&mut shown);
                     drop(fence);
                     continue;
                 }
@@ -155,7 +154,12 @@ impl HarnessRelay {
                 break;
             }
         }
-        for ended in shown.open.end(ENDED) {
+        self.end_open(&mut shown);
+    }
+
+    /// Ends the calls that it has left open: what they have shown stays, and one that goes on all the same is open again.
+    fn end_open(&self, shown: &mut Shown) {
+        for ended in shown.open.end(None) {
             // The session may be over.
             self.pass(OuterReport::Event(SessionEvent::Relayed { update: Box::new(ended.update) }), None);
         }
