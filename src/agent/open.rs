@@ -211,8 +211,13 @@ impl Agent {
         origin: Origin,
         opening: Opening,
     ) -> SessionHandle {
-        let Opening { workspace, servers, shared, notices, theirs, policy: _ } = opening;
-        let theirs = if agent.harness.is_some() { theirs } else { Vec::new() };
+        let Opening { workspace, servers, shared, mut notices, of_its_own, theirs, policy: _ } = opening;
+        let theirs = if agent.harness.is_some() {
+            theirs
+        } else {
+            notices.splice(..0, of_its_own);
+            Vec::new()
+        };
         let held = self.registry().held(&id);
         let (lineage, chosen) = (Lineage::default(), None);
         let start = Start {
@@ -240,8 +245,8 @@ impl Agent {
         let (entries, not_to_be_had) = server::gather(&policy.servers, servers);
         let abilities = self.registry().abilities;
         let (events, reports) = mpsc::unbounded_channel();
-        let mut notices: Vec<String> = catalogue.ambiguity().into_iter().collect();
-        notices.extend(not_to_be_had.into_iter().map(|text| format!("{text}\n\n")));
+        let of_its_own = catalogue.ambiguity().into_iter().chain(missing.map(str::to_owned)).collect();
+        let mut notices: Vec<String> = not_to_be_had.into_iter().map(|text| format!("{text}\n\n")).collect();
         let tools = if entries.is_empty() {
             tools
         } else if self.shared.patience.is_none() {
@@ -250,7 +255,6 @@ impl Agent {
         } else {
             tools.with_servers(entries, &workspace, abilities, &events)
         };
-        notices.extend(missing.map(str::to_owned));
         notices.extend(told_of(&policy));
         notices.extend(policy.notices.iter().map(|text| format!("{text}\n\n")));
         let shared = Shared {
@@ -267,7 +271,8 @@ impl Agent {
             abilities: Abilities { terminals: abilities.terminals && self.shared.live, ..abilities },
             ..self.shared.clone()
         };
-        Opening { workspace, servers: reports, shared, policy, notices, theirs: servers.to_vec() }
+        let theirs = servers.to_vec();
+        Opening { workspace, servers: reports, shared, policy, notices, of_its_own, theirs }
     }
 
     /// Which agent a new session is.

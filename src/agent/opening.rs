@@ -20,6 +20,8 @@ pub(super) struct Opening {
     pub shared: Shared,
     pub policy: Policy,
     pub notices: Vec<String>,
+    /// What is to be said of Modegate's own model and commands: nothing where somebody else's agent answers.
+    pub of_its_own: Vec<String>,
     /// The client's servers, as it named them.
     pub theirs: Vec<McpServer>,
 }

@@ -158,3 +158,20 @@ fn a_session_is_taken_up_by_its_own_agent() {
         agent.end();
     }
 }
+
+/// What is said of Modegate's own commands is not said where they are not used.
+#[test]
+fn nothing_is_said_of_commands_that_are_not_used() {
+    let home = tempfile::tempdir().unwrap();
+    let wrap = ["--store", "memory", "wrap", "--mode", "code", "--", "/usr/bin/python3", PEER, "plain"];
+    let own = ["--store", "memory", "--mode", "code", "--model", "offline"];
+    for (arguments, is_said) in [(&wrap[..], false), (&own[..], true)] {
+        let (mut agent, _) = Spoken::start(home.path(), arguments);
+        let folders = json!({ "cwd": home.path(), "mcpServers": [] });
+        let session = agent.call(2, "session/new", &folders).pop().unwrap()["result"]["sessionId"].take();
+        let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "say 1" }] });
+        let text = said(&agent.call(3, "session/prompt", &prompt));
+        assert_eq!(text.contains("no read-only commands"), is_said, "{text}");
+        agent.end();
+    }
+}
