@@ -20,6 +20,7 @@ mod body;
 pub mod catalogue;
 pub mod checkpoint;
 pub mod entry;
+pub mod events;
 pub mod evidence;
 mod files;
 pub mod log;

@@ -233,7 +233,7 @@ pub(super) fn open_to_read(flags: &Flags, environment: &Environment) -> anyhow::
 async fn each_event(
     store: &Store,
     session: &StoredSession,
-    mut show: impl FnMut(&crate::store::sessions::StoredEvent) -> std::io::Result<()>,
+    mut show: impl FnMut(&crate::store::events::StoredEvent) -> std::io::Result<()>,
 ) -> anyhow::Result<()> {
     let mut from = 0;
     loop {

@@ -9,7 +9,8 @@ use crate::config::time_text;
 use crate::event::{Compaction, SessionEvent};
 use crate::headless::printable;
 use crate::session::Undone;
-use crate::store::sessions::{StoredEvent, StoredSession};
+use crate::store::events::StoredEvent;
+use crate::store::sessions::StoredSession;
 use crate::tool::ToolContent;
 
 /// Characters of a line in a brief view.
@@ -188,7 +189,7 @@ pub(super) fn markdown(kept: &StoredEvent, output: &mut impl Write) -> io::Resul
 
 /// An event as a line of JSON, as the record has it.
 pub(super) fn json_line(kept: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
-    let (kind, body) = crate::store::sessions::body_of(&kept.event);
+    let (kind, body) = crate::store::events::body_of(&kept.event);
     writeln!(
         output,
         "{}",

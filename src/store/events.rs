@@ -1,0 +1,62 @@
+//! What happened in a session, as it is kept.
+
+use rusqlite::params;
+
+use super::{Store, StoreError, body};
+use crate::acp::{MessageId, SessionId};
+use crate::event::SessionEvent;
+
+/// An event as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredEvent {
+    /// Its place in the session, from 0.
+    pub seq: u64,
+    /// The turn it belongs to; 0 before the first.
+    pub turn: u64,
+    /// What happened. What cannot be read any more is a notice that says so.
+    pub event: SessionEvent,
+    /// Milliseconds since 1970.
+    pub at: i64,
+}
+
+impl Store {
+    /// What happened in a session, from a place on, at most so many events.
+    pub async fn events(
+        &self,
+        id: &SessionId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<StoredEvent>, StoreError> {
+        let id = id.clone();
+        self.work(move |connection, _| {
+            let sql = "SELECT seq, turn, kind, body, at FROM events WHERE session_id = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3";
+            let mut statement = connection.prepare_cached(sql)?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let rows = statement.query_map(params![&*id.0, from.cast_signed(), limit], |row| {
+                let seq = row.get::<_, i64>(0)?.cast_unsigned();
+                let (kind, body): (String, String) = (row.get(2)?, row.get(3)?);
+                Ok(StoredEvent {
+                    seq,
+                    turn: row.get::<_, i64>(1)?.cast_unsigned(),
+                    event: body::read(&kind, &body).unwrap_or_else(|error| unreadable(seq, &error)),
+                    at: row.get(4)?,
+                })
+            })?;
+            rows.collect()
+        })
+        .await
+    }
+}
+
+/// An event as the record has it: its kind and its body.
+pub fn body_of(event: &SessionEvent) -> (&'static str, serde_json::Value) {
+    body::write(event)
+}
+
+fn unreadable(seq: u64, error: &str) -> SessionEvent {
+    tracing::error!(seq, error, "an event of a session cannot be read");
+    SessionEvent::Notice {
+        message_id: MessageId::new(format!("msg_unreadable_{seq}")),
+        text: "Something that happened here cannot be read from the record any more.\n".into(),
+    }
+}
