@@ -125,16 +125,21 @@ impl Harness {
         self.0.line.said.borrow().options.clone()
     }
 
+    /// What it has not, with what it has instead, where that is a mode of this id; none: it has it.
+    pub fn missing_mode(&self, id: &str) -> Option<String> {
+        let modes = self.modes().map(|modes| modes.available_modes).unwrap_or_default();
+        let ids: Vec<&str> = modes.iter().map(|mode| &*mode.id.0).collect();
+        let valid = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
+        (!ids.contains(&id)).then(|| format!("mode {id:?} of its own: its modes are {valid}"))
+    }
+
     /// Changes its mode, by the option for it where it has no other way.
     ///
     /// # Errors
     /// It has no such mode, refuses, is over, or takes longer than 10 s.
     pub async fn set_mode(&self, id: &str) -> Result<(), HarnessError> {
-        let modes = self.modes().map(|modes| modes.available_modes).unwrap_or_default();
-        let ids: Vec<&str> = modes.iter().map(|mode| &*mode.id.0).collect();
-        if !ids.contains(&id) {
-            let ids = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
-            return Err(HarnessError::Unknown(format!("mode {id:?}: its modes are {ids}")));
+        if let Some(missing) = self.missing_mode(id) {
+            return Err(HarnessError::Unknown(missing));
         }
         let option = self.0.line.said.borrow().option_of_mode();
         if let Some(option) = option {

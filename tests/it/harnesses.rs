@@ -353,7 +353,7 @@ async fn its_modes_and_options_are_as_it_said_last() {
         assert_eq!(bench.harness.set_mode("plan").await, Ok(()));
         assert_eq!(current(&bench), "plan", "{how}");
         let unknown = bench.harness.set_mode("other").await;
-        let text = "mode \"other\": its modes are auto, plan";
+        let text = "mode \"other\" of its own: its modes are auto, plan";
         assert_eq!(unknown, Err(HarnessError::Unknown(text.into())));
         if how == "plain" {
             let refused = bench.harness.set_mode("auto").await.unwrap_err();

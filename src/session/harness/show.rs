@@ -35,12 +35,8 @@ impl Actor {
         let Some(definition) = self.outer_definition() else { return };
         let modes = &definition.modes;
         let wanted = if self.is_outer_held() { &modes.read_only } else { &modes.full };
-        let offered = harness.modes().map(|modes| modes.available_modes).unwrap_or_default();
-        let ids: Vec<&str> = offered.iter().map(|mode| &*mode.id.0).collect();
-        if let Some(id) = wanted.as_deref().filter(|id| !ids.contains(id)) {
-            let valid = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
-            let agent = &self.session.agent.id;
-            let text = format!("The agent {agent} has no mode {id:?} of its own: its modes are {valid}.\n\n");
+        if let Some(missing) = wanted.as_deref().and_then(|id| harness.missing_mode(id)) {
+            let text = format!("The agent {} has no {missing}.\n\n", self.session.agent.id);
             self.say_of_outer(text).await;
         }
     }
