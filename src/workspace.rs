@@ -27,7 +27,7 @@ mod way;
 mod witness;
 
 pub use change::Change;
-pub use node::{Changed, Changes, Node, compose};
+pub use node::{Changed, Changes, Gap, Node, compose};
 pub use restore::RestoreError;
 pub use shadow::Shadow;
 pub use stamp::Stamp;

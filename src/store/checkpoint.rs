@@ -90,10 +90,11 @@ pub(super) fn insert(
     for (hash, bytes) in &changes.contents {
         content.execute(params![hash, bytes])?;
     }
-    let sql = "INSERT INTO changes (session_id, turn, path, before, after, content) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let sql = "INSERT INTO changes (session_id, turn, path, before, after, content, compared) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     let mut change = connection.prepare_cached(sql)?;
     let mut uncovered = changes.uncovered.clone();
-    for Changed { path, before, after } in &changes.changed {
+    for Changed { path, before, after, compared } in &changes.changed {
         let Some(path) = path.to_str() else {
             uncovered.push(format!("{} has a name that is no text, and cannot be put back.", path.display()));
             continue;
@@ -108,7 +109,8 @@ pub(super) fn insert(
             path,
             write_node(before).to_string(),
             write_node(after).to_string(),
-            content
+            content,
+            compared
         ])?;
     }
     let sql = "INSERT OR IGNORE INTO uncovered (session_id, turn, text) VALUES (?1, ?2, ?3)";
@@ -120,15 +122,16 @@ pub(super) fn insert(
 }
 
 fn read(connection: &Connection, id: &SessionId, turn: i64) -> rusqlite::Result<Checkpoint> {
-    let sql = "SELECT path, before, after FROM changes WHERE session_id = ?1 AND turn = ?2 AND undone_at IS NULL ORDER BY id";
+    let sql = "SELECT path, before, after, compared FROM changes \
+               WHERE session_id = ?1 AND turn = ?2 AND undone_at IS NULL ORDER BY id";
     let mut statement = connection.prepare(sql)?;
     let rows = statement.query_map(params![&*id.0, turn], |row| {
-        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
+        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?, row.get(3)?))
     })?;
     let mut changed = Vec::new();
     let mut contents = HashMap::new();
     for row in rows {
-        let (path, before, after) = row?;
+        let (path, before, after, compared) = row?;
         let (before, after) = (read_node(&before)?, read_node(&after)?);
         if let Node::File { hash, .. } = &before
             && !contents.contains_key(hash)
@@ -137,7 +140,7 @@ fn read(connection: &Connection, id: &SessionId, turn: i64) -> rusqlite::Result<
             let content: Option<Vec<u8>> = connection.query_row(sql, [hash], |row| row.get(0)).optional()?;
             contents.extend(content.map(|content| (hash.clone(), content)));
         }
-        changed.push(Changed { path: path.into(), before, after });
+        changed.push(Changed { path: path.into(), before, after, compared });
     }
     let sql = "SELECT text FROM uncovered WHERE session_id = ?1 AND turn >= ?2 ORDER BY turn, rowid";
     let mut statement = connection.prepare(sql)?;

@@ -23,7 +23,7 @@ pub const STILL_BUSY: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// One migration a row, in order. Never edit one that has been released: add another.
-pub(super) const MIGRATIONS: [&str; 7] = [
+pub(super) const MIGRATIONS: [&str; 8] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -158,6 +158,9 @@ pub(super) const MIGRATIONS: [&str; 7] = [
     "
     ALTER TABLE sessions ADD COLUMN harness_session TEXT;
     ALTER TABLE sessions ADD COLUMN harness_mode TEXT;
+",
+    "
+    ALTER TABLE changes ADD COLUMN compared INTEGER NOT NULL DEFAULT 0;
 ",
 ];
 

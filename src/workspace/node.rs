@@ -36,6 +36,19 @@ pub struct Changed {
     pub before: Node,
     /// What stands there now.
     pub after: Node,
+    /// The folders were compared over some time, in which tools may have recorded changes of their own.
+    pub compared: bool,
+}
+
+/// A path that something else changed between two recorded changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gap {
+    /// The path.
+    pub path: PathBuf,
+    /// The number of the last change before which that happened, counted from 1.
+    pub number: usize,
+    /// How many changes of this path are recorded.
+    pub of: usize,
 }
 
 /// What changed, and what it takes to put it back.
@@ -60,7 +73,7 @@ impl Changes {
 /// last there, in path order, without paths where that is the same.
 pub fn compose(list: impl Iterator<Item = Changed>) -> Vec<Changed> {
     let mut paths: BTreeMap<PathBuf, (Node, Node)> = BTreeMap::new();
-    for Changed { path, before, after } in list {
+    for Changed { path, before, after, .. } in list {
         match paths.get_mut(&path) {
             Some((_, newest)) => *newest = after,
             None => {
@@ -71,8 +84,37 @@ pub fn compose(list: impl Iterator<Item = Changed>) -> Vec<Changed> {
     paths
         .into_iter()
         .filter(|(_, (before, after))| before != after)
-        .map(|(path, (before, after))| Changed { path, before, after })
+        .map(|(path, (before, after))| Changed { path, before, after, compared: false })
         .collect()
+}
+
+/// The paths whose changes do not follow on from one another, in path order: what the one left is not what the next found.
+/// Content, kind and mode bits count.
+///
+/// A comparison of folders also finds what tools recorded meanwhile. A comparison follows on if it began with anything that
+/// stood there before.
+pub fn gaps(list: &[Changed]) -> Vec<Gap> {
+    let mut paths: BTreeMap<&Path, Vec<&Changed>> = BTreeMap::new();
+    for changed in list {
+        paths.entry(&changed.path).or_default().push(changed);
+    }
+    let last_gap = |changes: &[&Changed]| {
+        let mut seen: Vec<&Node> = changes.first().map(|first| &first.before).into_iter().collect();
+        let mut newest = None;
+        for (at, changed) in changes.iter().enumerate() {
+            let from = if changed.compared { &seen[..] } else { &seen[seen.len() - 1..] };
+            let follows = from.contains(&&changed.before);
+            if !follows {
+                newest = Some(at + 1);
+            }
+            seen.push(&changed.after);
+        }
+        newest
+    };
+    let gap = |(path, changes): (&Path, Vec<&Changed>)| {
+        last_gap(&changes).map(|number| Gap { path: path.to_owned(), number, of: changes.len() })
+    };
+    paths.into_iter().filter_map(gap).collect()
 }
 
 /// Whether a path below a root belongs to a version control system, whose own files are never put back: they say more
@@ -93,7 +135,7 @@ mod tests {
     }
 
     fn changed(path: &str, before: Node, after: Node) -> Changed {
-        Changed { path: path.into(), before, after }
+        Changed { path: path.into(), before, after, compared: false }
     }
 
     #[test]
@@ -109,6 +151,44 @@ mod tests {
             compose(list.into_iter()),
             [changed("/a", Node::Absent, file("x")), changed("/b", file("1"), file("3"))]
         );
+    }
+
+    /// Changes of one file, as `before>after`, with `=` for a comparison: the change before which somebody else wrote.
+    fn check_gap(list: &str, expected: Option<usize>) {
+        let node = |text: &str| match text.split_once(':') {
+            _ if text == "-" => Node::Absent,
+            Some((content, mode)) => Node::File { hash: content.into(), mode: mode.parse().unwrap() },
+            None => file(text),
+        };
+        let list: Vec<_> = list
+            .split(' ')
+            .map(|change| {
+                let (before, after) = change.split_once(['>', '=']).unwrap();
+                Changed { compared: change.contains('='), ..changed("/a", node(before), node(after)) }
+            })
+            .collect();
+        assert_eq!(gaps(&list).first().map(|gap| gap.number), expected, "{list:?}");
+    }
+
+    #[test]
+    fn a_change_that_does_not_begin_with_what_the_one_before_left_is_a_gap() {
+        check_gap("1>2", None);
+        check_gap("1>2 2>3 3>- ->4", None);
+        for list in ["1>2 x>3", "1>2 ->3", "->2 x>-", "1>- x>2", "1:644>2:644 2:600>3:600", "1>2 1>3"] {
+            check_gap(list, Some(2));
+        }
+        check_gap("1>2 x>3 3>4 y>5", Some(4));
+        check_gap("1>2 x>3 3>4", Some(2));
+    }
+
+    #[test]
+    fn a_comparison_may_find_again_what_tools_recorded_and_no_more() {
+        check_gap("1>2 1=2", None);
+        check_gap("1>2 2>3 1=4 4>5", None);
+        check_gap("1>2 2=3 3>4", None);
+        check_gap("1>2 x=3", Some(2));
+        check_gap("1>2 1=3 2>4", Some(3));
+        check_gap("1>2 x>3 1=3", Some(2));
     }
 
     #[test]

@@ -12,16 +12,22 @@ use cap_std::fs::Dir;
 
 use super::change::{unused_name, write};
 use super::look::{Found, blocks, look, open_file, permissions};
-use super::{Changed, Node, Workspace, compose, is_version_control, open_dir, open_parent};
+use super::node::gaps;
+use super::{Changed, Gap, Node, Workspace, compose, is_version_control, open_dir, open_parent};
 use crate::ids::hash_bytes;
 use crate::permission::Target;
 
 /// Why nothing, or not everything, was put back. The text is for people; paths are absolute.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// These are not as they were left. Nothing was put back.
-    #[error("changed since, so nothing was put back: {}", list(.0))]
-    Conflict(Vec<PathBuf>),
+    /// Somebody else changed some of these. Nothing was put back.
+    #[error("{}", conflicts(since, between))]
+    Conflict {
+        /// These are not as they were left.
+        since: Vec<PathBuf>,
+        /// These were changed between two changes that are to be put back.
+        between: Vec<Gap>,
+    },
     /// The contents of these are not at hand. Nothing was put back.
     #[error("the earlier content is not kept, so nothing was put back: {}", list(.0))]
     Missing(Vec<PathBuf>),
@@ -54,6 +60,24 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
+fn conflicts(since: &[PathBuf], between: &[Gap]) -> String {
+    let mut said = Vec::new();
+    if !since.is_empty() {
+        said.push(format!("changed since, so nothing was put back: {}", list(since)));
+    }
+    let gap = |Gap { path, number, of }: &Gap| {
+        format!("{} (before change {number} of {of}, from which on it could be undone)", path.display())
+    };
+    if !between.is_empty() {
+        said.push(format!(
+            "changed between two of the agent's changes, by you, another program or an uncovered command, so nothing was put \
+             back: {}",
+            between.iter().map(gap).collect::<Vec<_>>().join(", ")
+        ));
+    }
+    said.join("; ")
+}
+
 impl Workspace {
     /// The paths that are not as `changed.after` says any more, in path order. A folder is as it was left as long as it is a folder.
     pub fn conflicts(&self, changed: &[Changed]) -> Vec<PathBuf> {
@@ -77,9 +101,10 @@ impl Workspace {
         if !outside.is_empty() {
             return Err(RestoreError::Outside(outside));
         }
-        let conflicts = self.obstacles(&list);
-        if !conflicts.is_empty() {
-            return Err(RestoreError::Conflict(conflicts));
+        let since = self.obstacles(&list);
+        let between = self.interruptions(&list, changed);
+        if !since.is_empty() || !between.is_empty() {
+            return Err(RestoreError::Conflict { since, between });
         }
         let contents = contents(&list, content)?;
         let mut work = Work { contents, steps: BTreeMap::new(), left: Vec::new() };
@@ -92,6 +117,14 @@ impl Workspace {
             Ok(()) => Ok(work.left),
             Err((path, error)) => Err(work.stopped(path, &error)),
         }
+    }
+
+    /// The gaps between the changes of paths that would be written to.
+    fn interruptions(&self, list: &[Changed], changed: &[Changed]) -> Vec<Gap> {
+        let mut gaps = gaps(changed);
+        let to_write = |gap: &Gap| list.iter().find(|changed| changed.path == gap.path);
+        gaps.retain(|gap| to_write(gap).is_some_and(|changed| !self.stands(changed, &changed.before)));
+        gaps
     }
 
     fn is_as_left(&self, changed: &Changed) -> bool {

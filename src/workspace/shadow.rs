@@ -228,7 +228,7 @@ impl Shadow {
                 {
                     report.contents.push((hash.clone(), content));
                 }
-                report.changed.push(Changed { path: path.to_owned(), before, after });
+                report.changed.push(Changed { path: path.to_owned(), before, after, compared: true });
             }
             (Err(why), _) | (_, Err(why)) => report.uncovered.push((path.to_owned(), why)),
         }

@@ -75,7 +75,7 @@ impl Witness {
             {
                 changes.contents.push((hash.clone(), content));
             }
-            changes.changed.push(Changed { path, before, after });
+            changes.changed.push(Changed { path, before, after, compared: false });
         }
         changes.uncovered = self.uncovered;
         changes

@@ -140,6 +140,79 @@ async fn nothing_is_put_back_where_it_was_changed_since_or_where_the_mode_change
     h.end().await;
 }
 
+/// Something that is done to the files between two changes of one turn.
+type Between = fn(&Path);
+
+/// One turn that changes `a.txt` twice, with something else between the two changes; then `/undo`. Returns what it said.
+async fn undo_with(h: &mut Harness, between: Between) -> (BTreeMap<String, (u32, String)>, String) {
+    let cwd = h.cwd();
+    let session = h.session().await;
+    let prompt = h.prompt(&session, "change it twice").await;
+    let say = |event| h.stage.say(&session, Ok(event));
+    let write = |id, content| call(id, "write_file", json!({ "path": "a.txt", "content": content }));
+    let stop = || modegate::model::ModelEvent::Stop(modegate::model::ModelStop::Done);
+    h.stage.next_request(&session).await;
+    say(write("1", "agent 1\n"));
+    say(stop());
+    // Asked again, the model has the result of its first call.
+    h.stage.next_request(&session).await;
+    between(&cwd);
+    for event in
+        [call("r", "read_file", json!({ "path": "a.txt" })), stop(), write("2", "agent 2\n"), stop(), stop()]
+    {
+        say(event);
+    }
+    h.until_answer(prompt).await;
+    let changed = tree(&cwd);
+    (changed, slash(h, &session, "/undo").await)
+}
+
+#[tokio::test]
+async fn what_somebody_else_did_between_two_changes_is_named_and_kept() {
+    let cases: [(&str, Between); 4] = [
+        ("a content", |cwd| std::fs::write(cwd.join("a.txt"), "agent 1\nthe user's line\n").unwrap()),
+        ("mode bits", |cwd| {
+            std::fs::set_permissions(cwd.join("a.txt"), std::fs::Permissions::from_mode(0o600)).unwrap();
+        }),
+        ("a deletion", |cwd| std::fs::remove_file(cwd.join("a.txt")).unwrap()),
+        ("another file in its place", |cwd| {
+            std::fs::write(cwd.join("a.new"), "another\n").unwrap();
+            std::fs::rename(cwd.join("a.new"), cwd.join("a.txt")).unwrap();
+        }),
+    ];
+    for (what, between) in cases {
+        let place = Place::new();
+        let mut h = place.agent(Setup { mode: "code", ..Setup::default() });
+        furnish(&h.cwd());
+        let (changed, answer) = undo_with(&mut h, between).await;
+        let named = format!(
+            "{} (before change 2 of 2, from which on it could be undone)",
+            h.cwd().join("a.txt").display()
+        );
+        assert!(answer.contains("nothing was put back") && answer.contains(&named), "{what}: {answer}");
+        assert_eq!(tree(&h.cwd()), changed, "{what}");
+        h.end().await;
+    }
+    // The controls: nobody does anything, or what was there is there again.
+    let controls: [Between; 3] = [
+        |_| {},
+        |cwd| std::fs::write(cwd.join("other.txt"), "by the user\n").unwrap(),
+        |cwd| {
+            std::fs::write(cwd.join("a.txt"), "by the user\n").unwrap();
+            std::fs::write(cwd.join("a.txt"), "agent 1\n").unwrap();
+        },
+    ];
+    for between in controls {
+        let place = Place::new();
+        let mut h = place.agent(Setup { mode: "code", ..Setup::default() });
+        furnish(&h.cwd());
+        let (_, answer) = undo_with(&mut h, between).await;
+        assert!(answer.contains("as before turn 1"), "{answer}");
+        assert_eq!(std::fs::read_to_string(h.cwd().join("a.txt")).unwrap(), "one\n");
+        h.end().await;
+    }
+}
+
 pub async fn report(store: &Path, session: &str, kept: Option<&str>) -> Report {
     let store = Store::open(Location::File(store.to_owned()), Sync::Normal).unwrap();
     let evidence = store.evidence(&SessionId::new(session)).await.unwrap().unwrap();

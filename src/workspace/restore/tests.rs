@@ -12,7 +12,7 @@ fn known(hash: &str) -> Option<Vec<u8>> {
 }
 
 fn changed(path: PathBuf, before: Node, after: Node) -> Changed {
-    Changed { path, before, after }
+    Changed { path, before, after, compared: false }
 }
 
 fn write(path: &Path, content: &str) {
@@ -41,7 +41,7 @@ fn a_file_that_changed_since_is_named_and_nothing_happens() {
     let conflicts = vec![root.join("b"), root.join("c")];
     assert_eq!(workspace.conflicts(&list), conflicts);
     let error = workspace.restore(&list, known).unwrap_err();
-    assert!(matches!(&error, RestoreError::Conflict(paths) if *paths == conflicts), "{error}");
+    assert!(matches!(&error, RestoreError::Conflict { since, .. } if *since == conflicts), "{error}");
     assert_eq!(tree(&root), before);
     write(&root.join("b"), "new");
     fs::remove_file(root.join("c")).unwrap();
@@ -99,7 +99,10 @@ fn a_folder_that_became_a_link_is_named_and_not_followed() {
     symlink(dir.path().join("outside"), root.join("sub")).unwrap();
     let before = tree(dir.path());
     let error = workspace.restore(&list, known).unwrap_err();
-    assert!(matches!(&error, RestoreError::Conflict(paths) if *paths == [root.join("sub")]), "{error}");
+    assert!(
+        matches!(&error, RestoreError::Conflict { since, .. } if *since == [root.join("sub")]),
+        "{error}"
+    );
     assert_eq!(tree(dir.path()), before);
     // The control: the link is what changed, and is put back itself.
     let link = Node::Link { to: dir.path().join("outside") };
@@ -138,7 +141,7 @@ fn a_folder_in_the_place_of_a_file_has_to_be_empty_of_anything_else() {
     let before = tree(&root);
     let error = workspace.restore(&list, known).unwrap_err();
     assert!(
-        matches!(&error, RestoreError::Conflict(paths) if *paths == [root.join("a/sub/yours")]),
+        matches!(&error, RestoreError::Conflict { since, .. } if *since == [root.join("a/sub/yours")]),
         "{error}"
     );
     assert_eq!(tree(&root), before);

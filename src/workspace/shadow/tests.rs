@@ -120,8 +120,12 @@ fn a_change_of_the_same_length_in_the_same_moment_is_found() {
     set_mode(&place.root.join("a"), 0o644);
     place.sync();
     place.write("a", "two");
-    let changed =
-        Changed { path: place.root.join("a"), before: file("one", 0o644), after: file("two", 0o644) };
+    let changed = Changed {
+        path: place.root.join("a"),
+        before: file("one", 0o644),
+        after: file("two", 0o644),
+        compared: true,
+    };
     let contents = vec![(crate::ids::hash("one"), "one".into())];
     assert_eq!(place.sync(), Changes { changed: vec![changed], contents, uncovered: vec![] });
     place.write("a", "two");

@@ -18,7 +18,7 @@ fn apply(root: &Path, workspace: &Workspace, change: &[Change]) -> Changes {
 }
 
 fn changed(path: &str, before: Node, after: Node) -> Changed {
-    Changed { path: path.into(), before, after }
+    Changed { path: path.into(), before, after, compared: false }
 }
 
 fn said(sentence: &str) -> Changes {
@@ -96,7 +96,12 @@ fn a_folder_that_is_moved_is_told_entry_by_entry() {
     let rename = Change::Rename { from: entry(&workspace, "from"), to: entry(&workspace, "to") };
     let (outer, inner) = (Node::Folder { mode: 0o755 }, Node::Folder { mode: 0o700 });
     let changes = workspace.apply(&[rename], &CancellationToken::new()).unwrap();
-    let at = |path: &str, before: Node, after: Node| Changed { path: root.join(path), before, after };
+    let at = |path: &str, before: Node, after: Node| Changed {
+        path: root.join(path),
+        before,
+        after,
+        compared: false,
+    };
     let expected = vec![
         at("from", outer.clone(), Node::Absent),
         at("from/sub", inner.clone(), Node::Absent),
