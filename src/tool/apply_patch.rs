@@ -1,22 +1,45 @@
-//! `apply_patch`: a unified diff over several files, applied whole or not at all.
+//! `apply_patch`: a unified diff over several files, applied whole or not at all, as `git apply` would.
+//!
+//! [`unified`] reads the patch, [`place`] says where each hunk goes; both are pure. Here the files are read through the
+//! workspace and the client, and the changes are planned; nothing is changed unless every hunk of every file applies.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use diffy::patch_set::{FileOperation, ParseOptions, PatchKind, PatchSet};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use self::hunk::Hunk;
+use self::place::Failure;
+use self::unified::{FilePatch, Operation};
 use super::buffers::Buffers;
 use super::saving::{Planned, Planning, change_text};
-use super::text::{TextFile, check_unchanged, encode};
+use super::text::{BOM, MAX_FILE, TextFile, check_unchanged, encode};
 use super::{
     Editor, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
     blocking, resolve_entry,
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
-use crate::workspace::{Change, Stamp, Workspace};
+use crate::workspace::{self, Change, Stamp, Workspace};
+
+mod hunk;
+mod names;
+mod place;
+mod unified;
+
+/// Bytes of all files of a patch together, before and after.
+const MAX_TOTAL: usize = 64 * 1024 * 1024;
+
+/// Characters of a line in an error.
+const SHOWN: usize = 160;
+
+/// Hunks that an error names.
+const MAX_REPORTED: usize = 20;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -35,8 +58,8 @@ impl ApplyPatch {
             "apply_patch",
             ToolKind::Edit,
             Effect::Edit,
-            "Apply a unified diff over several files at once: create, change, rename and delete. If any part of it does \
-             not apply, nothing is changed.",
+            "Apply a unified diff over several files at once: create, change, rename, copy and delete. If any part of \
+             it does not apply, nothing is changed.",
         ))
     }
 }
@@ -49,56 +72,78 @@ impl Tool for ApplyPatch {
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
         let Arguments { patch } = arguments(&self.0.name, given)?;
-        let patch = readable(&patch);
-        let bad = |reason| ToolError::arguments(&self.0.name, reason);
-        let mut files = Vec::new();
+        let bad = |reason: String| ToolError::arguments(&self.0.name, format!("patch: {reason}"));
+        let sections = blocking(move || Ok(unified::parse(&patch))).await?.map_err(bad)?;
+        let mut files: Vec<File> = Vec::new();
         let mut targets = Vec::new();
-        for (operation, text) in operations(&patch).map_err(bad)? {
-            let at = targets.len();
+        for FilePatch { operation, executable, hunks } in sections {
+            let mut of_section = Vec::new();
             for path in operation.paths() {
-                let target = resolve_entry(workspace, path.to_owned()).await?;
-                if targets.contains(&target) {
-                    return Err(bad(format!("{path} stands in the patch twice")));
-                }
-                targets.push(target);
+                of_section.push(resolve_entry(workspace, path.to_owned()).await?);
             }
-            files.push(File { operation, at, patch: text });
+            if !cfg!(unix) && executable.is_some() {
+                return Err(bad(
+                    "mode bits cannot be changed on this system: leave out the lines about modes".into(),
+                ));
+            }
+            match merge(&mut files, &targets, &operation, &of_section).map_err(bad)? {
+                Some(file) => {
+                    file.rounds.push(hunks);
+                    file.executable = executable.or(file.executable);
+                }
+                None => {
+                    files.push(File { operation, at: targets.len(), executable, rounds: vec![hunks] });
+                    targets.extend(of_section);
+                }
+            }
         }
-        Ok(Box::new(Call { files, targets, workspace: workspace.clone(), shown: None }))
+        Ok(Box::new(Call { files: files.into(), targets, workspace: workspace.clone(), shown: None }))
     }
 }
 
-/// What a patch does with one file, by paths.
-#[derive(Debug, Clone)]
-enum Operation {
-    Create(String),
-    Delete(String),
-    Modify(String),
-    Rename(String, String),
-}
-
-impl Operation {
-    fn paths(&self) -> Vec<&str> {
-        match self {
-            Self::Create(path) | Self::Delete(path) | Self::Modify(path) => vec![path],
-            Self::Rename(from, to) => vec![from, to],
+/// The file to which a further section adds hunks, if there is one. The error says which file is in the patch in ways that do not
+/// go together.
+fn merge<'a>(
+    files: &'a mut [File],
+    targets: &[Target],
+    operation: &Operation,
+    of_section: &[Target],
+) -> Result<Option<&'a mut File>, String> {
+    let is_source =
+        |file: &File, target: usize| matches!(file.operation, Operation::Copy { .. }) && target == file.at;
+    for (number, (target, path)) in of_section.iter().zip(operation.paths()).enumerate() {
+        // What is copied is the file as it was, whatever else the patch does with it.
+        if matches!(operation, Operation::Copy { .. }) && number == 0 {
+            continue;
         }
+        let used = files.iter().position(|file| {
+            let end = file.at + file.operation.paths().len();
+            (file.at..end).any(|at| !is_source(file, at) && targets[at] == *target)
+        });
+        let Some(used) = used else { continue };
+        return match (&files[used].operation, operation) {
+            (Operation::Create(_) | Operation::Modify(_), Operation::Modify(_)) => Ok(files.get_mut(used)),
+            _ => Err(format!("{path} is in it more than once, and not only to be changed")),
+        };
     }
+    Ok(None)
 }
 
 /// One file of a patch.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct File {
     operation: Operation,
     /// Its first target.
     at: usize,
-    /// The hunks, as a patch of their own.
-    patch: String,
+    /// What its executable bit becomes.
+    executable: Option<bool>,
+    /// The hunks of each section about it.
+    rounds: Vec<Vec<Hunk>>,
 }
 
 #[derive(Debug, Clone)]
 struct Call {
-    files: Vec<File>,
+    files: Arc<[File]>,
     targets: Vec<Target>,
     workspace: Workspace,
     /// What stood there when the user was asked, if the user was.
@@ -110,9 +155,12 @@ struct Call {
 struct Plan {
     changes: Vec<Planning>,
     diffs: Vec<ToolContent>,
-    /// The first target of each file before and its content after.
+    /// What stood at the first target of each file.
     before: Vec<Stamp>,
-    seen: Vec<(std::path::PathBuf, Stamp)>,
+    /// What the call leaves at each path.
+    seen: BTreeMap<PathBuf, Stamp>,
+    /// Bytes of contents, before and after.
+    total: usize,
 }
 
 #[async_trait]
@@ -145,7 +193,8 @@ impl PreparedCall for Call {
                 check_unchanged(&name, *before, known, shown)?;
             }
             let text = format!("Applied the patch to {} files.", self.files.len());
-            let output = ToolOutput { text, content: plan.diffs, seen: plan.seen, ..ToolOutput::default() };
+            let seen = plan.seen.into_iter().collect();
+            let output = ToolOutput { text, content: plan.diffs, seen, ..ToolOutput::default() };
             Ok(Planned { changes: plan.changes, output })
         })
         .await
@@ -155,255 +204,281 @@ impl PreparedCall for Call {
 impl Call {
     fn plan(&self, buffers: &Buffers) -> Result<Plan, ToolError> {
         let mut plan = Plan::default();
-        for file in &self.files {
-            self.plan_file(file, buffers, &mut plan)?;
+        let mut failed = Vec::new();
+        for file in self.files.iter() {
+            if let Err(error) = self.plan_file(file, buffers, &mut plan) {
+                failed.push(error.to_string().trim_end_matches(" Nothing is changed.").to_owned());
+            }
+            if plan.total > MAX_TOTAL {
+                let most = MAX_TOTAL >> 20;
+                failed.push(format!("The files of the patch have more than {most} MiB together: split it."));
+                break;
+            }
         }
-        Ok(plan)
+        if failed.is_empty() {
+            return Ok(plan);
+        }
+        let more = failed.len().saturating_sub(MAX_REPORTED);
+        failed.truncate(MAX_REPORTED);
+        if more > 0 {
+            failed.push(format!("{more} more files do not apply."));
+        }
+        failed.push("Nothing is changed.".into());
+        Err(ToolError::Failed(failed.join("\n")))
     }
 
     fn plan_file(&self, file: &File, buffers: &Buffers, plan: &mut Plan) -> Result<(), ToolError> {
-        let target = self.targets[file.at].clone();
-        let name = self.workspace.display(&target);
-        if let Operation::Create(_) = file.operation {
-            if target.path.exists() {
-                return Err(ToolError::Failed(format!("{name} exists already; the patch would create it.")));
-            }
-            buffers.check_new(&target)?;
-            let new = patched(&name, "", &file.patch)?;
-            plan.before.push(Stamp::Absent);
-            plan.show(&target, None, &new, self.files.len());
-            plan.write(target, None, new.into_bytes(), None);
-            return Ok(());
-        }
-        let old = buffers.read_to_change(&target)?;
-        if old.lossy {
-            return Err(ToolError::Failed(format!("{name} is not UTF-8 and is not patched as text.")));
-        }
-        // Patches are written with \n; a file that uses CRLF throughout goes on doing so.
-        let base = if old.is_crlf() { old.text.replace("\r\n", "\n") } else { old.text.clone() };
-        let new = old.with_endings(&patched(&name, &base, &file.patch)?);
-        let bytes = encode(old.bom, &new);
-        plan.before.push(old.stamp);
+        let target = &self.targets[file.at];
+        let to = &self.targets[file.at + file.operation.paths().len() - 1];
+        let name = self.workspace.display(target);
         match &file.operation {
-            Operation::Delete(_) if !new.is_empty() => {
-                return Err(ToolError::Failed(format!("{name} has more lines than the patch deletes.")));
+            Operation::Create(_) => {
+                self.check_free(target, "create it")?;
+                buffers.check_new(target)?;
+                plan.before.push(Stamp::Absent);
+                let new = file.patched(&name, "")?;
+                self.show(plan, target, None, &new);
+                plan.write(target, None, new.into_bytes(), None);
             }
-            Operation::Delete(_) => {
-                plan.show(&target, Some(&old.text), &new, self.files.len());
-                plan.remove(target);
-            }
-            Operation::Rename(..) => {
-                let to = self.targets[file.at + 1].clone();
-                if to.path.symlink_metadata().is_ok() {
-                    let taken = self.workspace.display(&to);
-                    return Err(ToolError::Failed(format!(
-                        "{taken} exists already; the patch would move {name} there."
-                    )));
+            Operation::Rename { .. } | Operation::Copy { .. } => {
+                let is_copy = matches!(file.operation, Operation::Copy { .. });
+                self.check_free(to, &format!("{} {name} there", if is_copy { "copy" } else { "move" }))?;
+                buffers.check_new(to)?;
+                let is_same = file.rounds.iter().all(Vec::is_empty);
+                match is_same.then(|| other_than_text(target)).transpose()?.flatten() {
+                    Some(bytes) => {
+                        plan.before.push(Stamp::of(&bytes));
+                        plan.write(to, Some(target), bytes, None);
+                    }
+                    None => self.plan_text(file, to, buffers, plan)?,
                 }
-                buffers.check_new(&to)?;
-                plan.show(&to, Some(&old.text), &new, self.files.len());
-                plan.write(to, Some(&target), bytes, Some(&old));
-                plan.remove(target);
+                if !is_copy {
+                    plan.remove(target);
+                }
             }
-            Operation::Modify(_) | Operation::Create(_) => {
-                plan.show(&target, Some(&old.text), &new, self.files.len());
-                plan.write(target, None, bytes, Some(&old));
+            Operation::Modify(_) if file.rounds.iter().all(Vec::is_empty) => {
+                let bytes = other_than_text(target)?;
+                let stamp = match bytes {
+                    Some(bytes) => Stamp::of(&bytes),
+                    None => buffers.read_to_change(target)?.stamp,
+                };
+                plan.before.push(stamp);
             }
+            Operation::Modify(_) | Operation::Delete(_) => self.plan_text(file, target, buffers, plan)?,
+        }
+        if let Some(executable) = file.executable {
+            plan.set_executable(to, executable);
         }
         Ok(())
     }
+
+    /// Plans what becomes of the text of a file's first target, which goes to `to`.
+    fn plan_text(
+        &self,
+        file: &File,
+        to: &Target,
+        buffers: &Buffers,
+        plan: &mut Plan,
+    ) -> Result<(), ToolError> {
+        let target = &self.targets[file.at];
+        let name = self.workspace.display(target);
+        let old = buffers.read_to_change(target)?;
+        if old.lossy {
+            return Err(ToolError::Failed(format!("{name} is not UTF-8 and is not patched as text.")));
+        }
+        plan.before.push(old.stamp);
+        plan.total += old.text.len();
+        let new = file.patched_file(&name, &old)?;
+        let text = new.strip_prefix(BOM).unwrap_or(&new);
+        if matches!(file.operation, Operation::Delete(_)) {
+            if !text.is_empty() {
+                return Err(ToolError::Failed(format!("{name} has more lines than the patch deletes.")));
+            }
+            self.show(plan, target, Some(&old.text), text);
+            plan.remove(target);
+            return Ok(());
+        }
+        self.show(plan, to, Some(&old.text), text);
+        let like = (to != target).then_some(target);
+        plan.write(to, like, new.into_bytes(), Some(&old));
+        Ok(())
+    }
+
+    fn check_free(&self, target: &Target, what: &str) -> Result<(), ToolError> {
+        if target.path.symlink_metadata().is_err() {
+            return Ok(());
+        }
+        let name = self.workspace.display(target);
+        Err(ToolError::Failed(format!("{name} exists already; the patch would {what}.")))
+    }
+
+    fn show(&self, plan: &mut Plan, target: &Target, old: Option<&str>, new: &str) {
+        plan.diffs.push(ToolContent::diff(&target.path, old, new, self.files.len()));
+    }
+}
+
+impl File {
+    /// The text of a file after the patch.
+    fn patched(&self, name: &str, old: &str) -> Result<String, ToolError> {
+        apply(old, &self.rounds).map_err(|failures| self.failed(name, failures))
+    }
+
+    /// The content of a file after the patch: first exactly, as git does; then, for what models write, without regard to a byte
+    /// order mark, and to carriage returns if either the file or the patch has them throughout.
+    fn patched_file(&self, name: &str, old: &TextFile) -> Result<String, ToolError> {
+        let whole = if old.bom { [BOM, &old.text].concat() } else { old.text.clone() };
+        let exact = match apply(&whole, &self.rounds) {
+            Ok(new) => return Ok(new),
+            Err(failures) => failures,
+        };
+        let (is_crlf, is_lf) = (old.is_crlf(), !old.text.contains('\r'));
+        let Some(rounds) = self.without_returns().filter(|_| is_crlf || is_lf) else {
+            return Err(self.failed(name, exact));
+        };
+        let base = if is_crlf { old.text.replace("\r\n", "\n") } else { old.text.clone() };
+        let new = apply(&base, &rounds).map_err(|failures| self.failed(name, failures))?;
+        let bytes = encode(old.bom, &old.with_endings(&new));
+        String::from_utf8(bytes).map_err(|error| ToolError::Failed(error.to_string()))
+    }
+
+    /// The hunks without carriage returns, if all of their lines end with one or none has any.
+    fn without_returns(&self) -> Option<Vec<Vec<Hunk>>> {
+        let lines = || self.rounds.iter().flatten().flat_map(|hunk| hunk.old.iter().chain(&hunk.new));
+        let all = lines().all(|line| line.ends_with("\r\n"));
+        if !all && lines().any(|line| line.contains('\r')) {
+            return None;
+        }
+        let mut rounds = self.rounds.clone();
+        if all {
+            for line in rounds.iter_mut().flatten().flat_map(|hunk| hunk.old.iter_mut().chain(&mut hunk.new))
+            {
+                line.truncate(line.len() - 2);
+                line.push('\n');
+            }
+        }
+        // A byte order mark that the patch shows stands in the first line.
+        for line in rounds
+            .iter_mut()
+            .flatten()
+            .flat_map(|hunk| hunk.old.first_mut().into_iter().chain(hunk.new.first_mut()))
+        {
+            if let Some(rest) = line.strip_prefix(BOM) {
+                *line = rest.to_owned();
+            }
+        }
+        Some(rounds)
+    }
+
+    fn failed(&self, name: &str, failures: Vec<(usize, Failure)>) -> ToolError {
+        let hunks: Vec<&Hunk> = self.rounds.iter().flatten().collect();
+        let more = failures.len().saturating_sub(MAX_REPORTED);
+        let mut told: Vec<String> = Vec::new();
+        for (number, failure) in failures.into_iter().take(MAX_REPORTED) {
+            let at = hunks.get(number).map_or(0, |hunk| hunk.old_start);
+            told.push(format!(
+                "{name}: hunk {} (`@@ -{at}`) does not apply: {}.",
+                number + 1,
+                reason(&failure)
+            ));
+        }
+        if more > 0 {
+            told.push(format!("{name}: {more} more hunks do not apply."));
+        }
+        ToolError::Failed(told.join("\n"))
+    }
+}
+
+/// Applies the hunks of one section after the other. The failures are counted over all sections; those of a section after one that
+/// fails are not known.
+fn apply(old: &str, rounds: &[Vec<Hunk>]) -> Result<String, Vec<(usize, Failure)>> {
+    let mut text = old.to_owned();
+    let mut before = 0;
+    for hunks in rounds {
+        let applied = place::apply(&text, hunks);
+        text = applied.map_err(|failures| {
+            failures.into_iter().map(|(number, failure)| (before + number, failure)).collect::<Vec<_>>()
+        })?;
+        before += hunks.len();
+    }
+    Ok(text)
+}
+
+fn reason(failure: &Failure) -> String {
+    let shown = |line: &str| {
+        let line = line.trim_end_matches(['\r', '\n']);
+        let cut: String = line.chars().take(SHOWN).collect();
+        if cut.len() < line.len() { format!("`{cut}`…") } else { format!("`{cut}`") }
+    };
+    match failure {
+        Failure::Line { number, expected, found: Some(found) } if shown(expected) == shown(found) => {
+            format!("line {number} of the file is {} with another line ending or end", shown(found))
+        }
+        Failure::Line { number, expected, found: Some(found) } => {
+            format!(
+                "line {number} of the file is {}, and the patch expects {}",
+                shown(found),
+                shown(expected)
+            )
+        }
+        Failure::Line { number, expected, found: None } => {
+            format!("the file ends before line {number}, where the patch expects {}", shown(expected))
+        }
+        Failure::Ambiguous => {
+            "its lines occur more than once: add context lines or correct its line number".into()
+        }
+        Failure::Overlap => {
+            "it changes lines that another hunk has changed, or they are not where it says".into()
+        }
+        Failure::Place => {
+            "it only adds lines, and its line numbers do not say where: add context lines".into()
+        }
+        Failure::NotAtEnd => {
+            "it says that the file ends there without a line feed, and more lines follow".into()
+        }
+        Failure::Size => "the file has too many lines to be patched: use edit_file".into(),
+        Failure::Work => "too many hunks have wrong line numbers: correct them".into(),
+    }
+}
+
+/// The content of a file that is not text; `None` if it is.
+fn other_than_text(target: &Target) -> Result<Option<Vec<u8>>, ToolError> {
+    use std::io::Read;
+    let mut open = workspace::open(target)?;
+    let mut bytes = Vec::new();
+    let read = open.file.by_ref().take(MAX_FILE + 1).read_to_end(&mut bytes);
+    read.map_err(|error| workspace::FileError::io(&target.path, &error))?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(ToolError::Failed(format!(
+            "{} has more than {MAX_FILE} bytes: use move_file.",
+            target.path.display()
+        )));
+    }
+    let is_text = TextFile::decode(bytes.clone()).is_ok_and(|file| !file.lossy);
+    Ok((!is_text).then_some(bytes))
 }
 
 impl Plan {
-    fn show(&mut self, target: &Target, old: Option<&str>, new: &str, files: usize) {
-        self.diffs.push(ToolContent::diff(&target.path, old, new, files));
-    }
-
     /// `like`: the new file gets the mode bits of this one. `old`: what stood there before.
-    fn write(&mut self, target: Target, like: Option<&Target>, content: Vec<u8>, old: Option<&TextFile>) {
-        self.seen.push((target.path.clone(), Stamp::of(&content)));
+    fn write(&mut self, target: &Target, like: Option<&Target>, content: Vec<u8>, old: Option<&TextFile>) {
+        self.total += content.len();
+        self.seen.insert(target.path.clone(), Stamp::of(&content));
         let before = old.map(|old| encode(old.bom, &old.text));
         let unsaved = old.is_some_and(|old| old.unsaved);
-        let change = Change::Write { target, content, like: like.cloned() };
+        let change = Change::Write { target: target.clone(), content, like: like.cloned() };
         self.changes.push(Planning { change, before, unsaved });
     }
 
-    fn remove(&mut self, target: Target) {
-        self.seen.push((target.path.clone(), Stamp::Absent));
-        self.changes.push(Planning { change: Change::Remove { target }, before: None, unsaved: false });
+    fn set_executable(&mut self, target: &Target, executable: bool) {
+        let change = Change::SetExecutable { target: target.clone(), executable };
+        self.changes.push(Planning { change, before: None, unsaved: false });
     }
-}
 
-/// The files of a patch, and each one's hunks; the error says what is wrong with it.
-fn operations(patch: &str) -> Result<Vec<(Operation, String)>, String> {
-    let git = patch.lines().any(|line| line.starts_with("diff --git "));
-    let options = if git { ParseOptions::gitdiff() } else { ParseOptions::unidiff() };
-    let parsed: Vec<_> = PatchSet::parse(patch, options)
-        .collect::<Result<_, _>>()
-        .map_err(|error| format!("patch: {error}"))?;
-    let prefixed = parsed.iter().all(|file| is_prefixed(file.operation()));
-    let named = |path: &str, prefix: &str| match path.strip_prefix(prefix) {
-        Some(rest) if prefixed => rest.to_owned(),
-        _ => path.to_owned(),
-    };
-    let mut files = Vec::new();
-    for file in &parsed {
-        let PatchKind::Text(hunks) = file.patch() else {
-            return Err("patch: binary files are not patched".into());
-        };
-        let hunks = hunks.to_string();
-        let is_empty = file.patch().as_text().is_none_or(|text| text.hunks().is_empty());
-        if is_empty && matches!(file.operation(), FileOperation::Modify { .. }) {
-            return Err(
-                "patch: a file is named without a hunk; changes of mode bits are not supported".into()
-            );
-        }
-        let operation = match file.operation() {
-            FileOperation::Create(new) => Operation::Create(named(new, "b/")),
-            FileOperation::Delete(old) => Operation::Delete(named(old, "a/")),
-            FileOperation::Modify { original, modified }
-                if named(original, "a/") != named(modified, "b/") =>
-            {
-                Operation::Rename(named(original, "a/"), named(modified, "b/"))
-            }
-            FileOperation::Modify { modified, .. } => Operation::Modify(named(modified, "b/")),
-            FileOperation::Rename { from, to } => Operation::Rename(from.to_string(), to.to_string()),
-            FileOperation::Copy { .. } => return Err("patch: copies are not supported".into()),
-        };
-        files.push((operation, hunks));
+    fn remove(&mut self, target: &Target) {
+        self.seen.insert(target.path.clone(), Stamp::Absent);
+        let change = Change::Remove { target: target.clone() };
+        self.changes.push(Planning { change, before: None, unsaved: false });
     }
-    if files.is_empty() {
-        return Err("patch: there is no file in it".into());
-    }
-    Ok(files)
-}
-
-/// Whether the paths have git's prefixes, `a/` and `b/`, on both sides. Else they are folders of that name. The paths of a
-/// rename never have them.
-fn is_prefixed(operation: &FileOperation<'_, str>) -> bool {
-    match operation {
-        FileOperation::Create(new) => new.starts_with("b/"),
-        FileOperation::Delete(old) => old.starts_with("a/"),
-        FileOperation::Modify { original, modified } => {
-            original.starts_with("a/") && modified.starts_with("b/")
-        }
-        FileOperation::Rename { .. } | FileOperation::Copy { .. } => true,
-    }
-}
-
-fn patched(name: &str, old: &str, patch: &str) -> Result<String, ToolError> {
-    let failed = |reason: String| {
-        ToolError::Failed(format!("{name}: the patch does not apply: {reason}. Nothing is changed."))
-    };
-    let patch = diffy::Patch::from_str(patch).map_err(|error| failed(error.to_string()))?;
-    diffy::apply(old, &patch).map_err(|error| failed(error.to_string()))
-}
-
-/// The patch as it is, if it can be read, else with its line counts put right; without a mail's footer and empty lines
-/// at its end.
-fn readable(patch: &str) -> String {
-    let body = patch.find("\n-- \n").map_or(patch, |end| &patch[..end]);
-    let body = format!("{}\n", body.trim_end_matches('\n'));
-    if operations(&body).is_ok() { body } else { counted(&body) }
-}
-
-/// The patch with the line counts of its hunk headers put right: models often miscount.
-fn counted(patch: &str) -> String {
-    let mut out: Vec<String> = Vec::new();
-    let mut header: Option<(usize, String, usize, usize)> = None;
-    let finish = |out: &mut Vec<String>, header: &mut Option<(usize, String, usize, usize)>| {
-        if let Some((at, starts, old, new)) = header.take() {
-            out[at] = starts.replace("{old}", &old.to_string()).replace("{new}", &new.to_string());
-        }
-    };
-    let lines: Vec<&str> = patch.lines().collect();
-    for (number, line) in lines.iter().enumerate() {
-        let next_is_name = lines.get(number + 1).is_some_and(|next| next.starts_with("+++ "));
-        if line.starts_with("diff --git ") || (line.starts_with("--- ") && next_is_name) {
-            finish(&mut out, &mut header);
-        } else if let Some(starts) = hunk_header(line) {
-            finish(&mut out, &mut header);
-            header = Some((out.len(), starts, 0, 0));
-        } else if let Some((_, _, old, new)) = &mut header {
-            match line.as_bytes().first() {
-                Some(b'-') => *old += 1,
-                Some(b'+') => *new += 1,
-                Some(b'\\') => {}
-                _ => {
-                    *old += 1;
-                    *new += 1;
-                }
-            }
-        }
-        out.push((*line).to_owned());
-    }
-    finish(&mut out, &mut header);
-    out.join("\n") + "\n"
-}
-
-/// A hunk header with places for its counts, whatever counts it came with.
-fn hunk_header(line: &str) -> Option<String> {
-    let ranges = line.strip_prefix("@@ -")?.split(" @@").next()?;
-    let (old, new) = ranges.split_once(" +")?;
-    let start = |range: &str| range.split(',').next().and_then(|start| start.parse::<u32>().ok());
-    Some(format!("@@ -{},{{old}} +{},{{new}} @@", start(old)?, start(new)?))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(patch: &str, old: &str, expected: &str) {
-        let patch = counted(patch);
-        let files = operations(&patch).unwrap();
-        assert_eq!(patched("f", old, &files[0].1).unwrap_or_else(|error| error.to_string()), expected);
-    }
-
-    #[test]
-    fn wrong_counts_and_places_are_put_right_and_wrong_context_is_not() {
-        let patch = "--- a/f\n+++ b/f\n@@ -40,9 +40,2 @@ fn x\n one\n-two\n+2\n+2b\n three\n";
-        check(patch, "one\ntwo\nthree\n", "one\n2\n2b\nthree\n");
-        let told = "f: the patch does not apply: error applying hunk #1. Nothing is changed.";
-        check(patch, "one\nTWO\nthree\n", told);
-    }
-
-    #[test]
-    fn every_kind_of_operation_is_read() {
-        let patch = "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n--- a/old\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n\
-                     --- a/from\n+++ b/to\n@@ -1 +1 @@\n-x\n+y\n";
-        let operations = operations(&counted(patch)).unwrap();
-        let kinds: Vec<_> = operations.into_iter().map(|(operation, _)| format!("{operation:?}")).collect();
-        assert_eq!(kinds, [r#"Create("new")"#, r#"Delete("old")"#, r#"Rename("from", "to")"#]);
-    }
-
-    #[test]
-    fn prefixes_are_taken_off_only_where_both_sides_have_them() {
-        let kinds = |patch: &str| {
-            let operations = operations(&readable(patch)).unwrap();
-            operations.into_iter().map(|(operation, _)| format!("{operation:?}")).collect::<Vec<_>>()
-        };
-        assert_eq!(kinds("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n"), [r#"Modify("f")"#]);
-        assert_eq!(kinds("--- a/f\n+++ a/f\n@@ -1 +1 @@\n-x\n+y\n"), [r#"Modify("a/f")"#]);
-        let rename =
-            "diff --git a/a/old b/a/new\nsimilarity index 100%\nrename from a/old\nrename to a/new\n";
-        assert_eq!(kinds(rename), [r#"Rename("a/old", "a/new")"#]);
-    }
-
-    #[test]
-    fn comments_footers_and_empty_lines_are_no_hindrance() {
-        let sql = "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n--- one\n+++ two\n x\n";
-        let files = operations(&readable(sql)).unwrap();
-        assert_eq!(patched("f", "-- one\nx\n", &files[0].1).unwrap(), "++ two\nx\n");
-        for end in ["\n\n", "-- \n2.34.1\n"] {
-            let patch = format!("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n{end}");
-            let files = operations(&readable(&patch)).unwrap();
-            assert_eq!(patched("f", "x\n", &files[0].1).unwrap(), "y\n");
-        }
-        assert!(operations("diff --git a/f b/f\nold mode 100644\nnew mode 100755\n").is_err());
-    }
-
-    #[test]
-    fn what_is_no_patch_is_said() {
-        assert!(operations("hello\n").is_err());
-    }
-}
+mod tests;

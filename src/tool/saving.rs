@@ -255,7 +255,9 @@ impl Saving {
 
     fn names(&self) -> Vec<String> {
         let name = |planning: &Planning| match &planning.change {
-            Change::Write { target, .. } | Change::Remove { target } => self.workspace.display(target),
+            Change::Write { target, .. }
+            | Change::Remove { target }
+            | Change::SetExecutable { target, .. } => self.workspace.display(target),
             Change::Rename { from, .. } => self.workspace.display(from),
         };
         self.done.iter().map(name).collect()

@@ -3,12 +3,13 @@
 //! Whatever can fail does so before anything has changed. Mode bits of a file that is replaced are kept, and a file that
 //! was reached through a symbolic link is replaced at its real place, so that the link stays.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 
 use cap_std::fs::{Dir, OpenOptions, Permissions};
 use tokio_util::sync::CancellationToken;
 
+use super::look::{self, mode, open_file};
 use super::witness::Witness;
 use super::{Changes, FileError, Way, Workspace, open_parent};
 use crate::permission::Target;
@@ -36,6 +37,13 @@ pub enum Change {
         from: Target,
         /// Where nothing may stand yet.
         to: Target,
+    },
+    /// Makes a regular file executable for whoever may read it, or for nobody. The file may come from a change before this.
+    SetExecutable {
+        /// Which.
+        target: Target,
+        /// Whether it becomes executable.
+        executable: bool,
     },
 }
 
@@ -98,9 +106,20 @@ struct Step {
 }
 
 enum Kind {
-    Write { temporary: String, done: bool },
+    Write {
+        temporary: String,
+        done: bool,
+    },
     Remove,
-    Rename { to: Dir, name: OsString },
+    Rename {
+        to: Dir,
+        name: OsString,
+    },
+    /// `before` holds the permission bits that were replaced.
+    SetExecutable {
+        executable: bool,
+        before: Option<Permissions>,
+    },
 }
 
 impl Step {
@@ -116,6 +135,11 @@ impl Step {
                     return Err(FileError::Unsuitable(format!("{} exists already", to.path.display())));
                 }
                 (from, Kind::Rename { to: dir, name })
+            }
+            Change::SetExecutable { target, executable } => {
+                let kind = Kind::SetExecutable { executable: *executable, before: None };
+                let (dir, name) = open(target, true)?;
+                return Ok(Self { dir, name, target: target.clone(), kind, backup: None });
             }
         };
         let (dir, name) = open(target, matches!(change, Change::Write { .. }))?;
@@ -145,7 +169,7 @@ impl Step {
             Err(error) => return Err(self.failed(&error)),
         };
         match self.kind {
-            Kind::Rename { .. } => return Ok(None),
+            Kind::Rename { .. } | Kind::SetExecutable { .. } => return Ok(None),
             Kind::Write { .. } if !found.is_file() => {
                 return Err(FileError::Unsuitable(format!("{path} is not a regular file")));
             }
@@ -166,10 +190,16 @@ impl Step {
     }
 
     fn perform(&mut self) -> Result<(), FileError> {
+        if let Kind::SetExecutable { executable, before } = &mut self.kind {
+            let replaced = set_executable(&self.dir, &self.name, *executable);
+            *before = Some(replaced.map_err(|error| FileError::io(&self.target.path, &error))?);
+            return Ok(());
+        }
         let done = match &self.kind {
             Kind::Write { temporary, .. } => self.dir.rename(temporary, &self.dir, &self.name),
             Kind::Remove => self.dir.remove_file(&self.name),
             Kind::Rename { to, name } => self.dir.rename(&self.name, to, name),
+            Kind::SetExecutable { .. } => Ok(()),
         };
         done.map_err(|error| self.failed(&error))?;
         if let Kind::Write { done, .. } = &mut self.kind {
@@ -181,6 +211,11 @@ impl Step {
     /// Takes a performed step back.
     fn undo(&mut self) {
         let undone = match (&self.kind, self.backup.take()) {
+            (Kind::SetExecutable { before, .. }, _) => match before {
+                Some(before) => open_file(&self.dir, &self.name)
+                    .and_then(|(file, _)| file.set_permissions(before.clone())),
+                None => Ok(()),
+            },
             (Kind::Rename { to, name }, _) => to.rename(name, &self.dir, &self.name),
             (_, Some(backup)) => self.dir.rename(backup, &self.dir, &self.name),
             (_, None) => self.dir.remove_file(&self.name),
@@ -225,6 +260,16 @@ fn permissions(target: &Target) -> Result<Permissions, FileError> {
     let (dir, name) = open(target, false)?;
     let found = dir.symlink_metadata(name).map_err(|error| FileError::io(&target.path, &error))?;
     Ok(found.permissions())
+}
+
+/// Sets or clears the executable bits of a regular file, and returns the permissions that it had.
+fn set_executable(dir: &Dir, name: &OsStr, executable: bool) -> io::Result<Permissions> {
+    let (file, metadata) = open_file(dir, name)?;
+    let before = mode(&metadata);
+    let after = if executable { before | ((before & 0o444) >> 2) } else { before & !0o111 };
+    let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
+    file.set_permissions(look::permissions(after).ok_or_else(unsupported)?)?;
+    Ok(metadata.permissions())
 }
 
 /// Makes a file with a content and mode bits, if they are given.

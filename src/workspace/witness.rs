@@ -33,7 +33,9 @@ impl Witness {
         for change in changes {
             match change {
                 Change::Write { target, .. } => witness.watch_created(target, vec![target.clone()]),
-                Change::Remove { target } => witness.watch(vec![target.clone()]),
+                Change::Remove { target } | Change::SetExecutable { target, .. } => {
+                    witness.watch(vec![target.clone()]);
+                }
                 Change::Rename { from, to } => match below(from) {
                     Ok(below) => {
                         let itself = std::iter::once(Path::new(""));

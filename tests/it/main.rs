@@ -34,6 +34,7 @@ mod outside;
 mod outside_ends;
 mod outside_modes;
 mod outside_orders;
+mod patches;
 mod plays;
 mod prefix;
 mod process;

@@ -160,7 +160,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 52] = [
+const PURE: [&str; 56] = [
     "acp",
     "audit",
     "chain",
@@ -207,6 +207,10 @@ const PURE: [&str; 52] = [
     "session/user_command",
     "skill",
     "store/entry",
+    "tool/apply_patch/hunk",
+    "tool/apply_patch/names",
+    "tool/apply_patch/place",
+    "tool/apply_patch/unified",
     "tool/command_line",
     "tool/content",
     "tool/fetch/markdown",
@@ -216,7 +220,7 @@ const PURE: [&str; 52] = [
 ];
 
 /// Libraries and the only rooms that may name them.
-const LIBRARIES: [(&str, &[&str]); 34] = [
+const LIBRARIES: [(&str, &[&str]); 33] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless"]),
     ("jiff", &["ids", "model/remote", "session/system_prompt"]),
@@ -239,7 +243,6 @@ const LIBRARIES: [(&str, &[&str]); 34] = [
     ("encoding_rs", &["tool/fetch/page"]),
     ("etcetera", &["config"]),
     ("globset", &["mode", "permission/rules", "permission/address_pattern"]),
-    ("diffy", &["tool/apply_patch"]),
     ("grep_searcher", &["tool/search_files"]),
     ("html2text", &["tool/fetch/markdown"]),
     ("ignore", &["tool/search_files", "tool/find_files", "tool/walk", "workspace/shadow"]),

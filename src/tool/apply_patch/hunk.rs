@@ -1,0 +1,220 @@
+//! Reads the hunks of a unified diff. Pure and linear in the length of the patch.
+//!
+//! The body of a hunk ends where the counts in its header say, as for `git apply`. Models often miscount: only if the
+//! counts do not fit the lines that follow, the body ends where its lines stop looking like a body.
+
+/// Lines of a file that are replaced by others. Lines keep their line feed, if they have one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hunk {
+    /// The first line in the old file, counted from 1; with no old lines, the line before the hunk.
+    pub old_start: usize,
+    /// The same for the new file.
+    pub new_start: usize,
+    /// Context lines before the first change.
+    pub leading: usize,
+    /// Context lines after the last change.
+    pub trailing: usize,
+    /// Context and removed lines.
+    pub old: Vec<String>,
+    /// Context and added lines.
+    pub new: Vec<String>,
+}
+
+/// The numbers of a hunk header: `@@ -START,COUNT +START,COUNT @@ SECTION`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HunkHeader {
+    old_start: usize,
+    old_count: usize,
+    new_start: usize,
+    new_count: usize,
+}
+
+impl HunkHeader {
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let ranges = line.strip_prefix("@@ -")?.trim_end_matches(['\r', '\n']);
+        let (ranges, _section) = ranges.split_once(" @@").unwrap_or((ranges, ""));
+        let (old, new) = ranges.split_once(" +")?;
+        let ((old_start, old_count), (new_start, new_count)) = (range(old)?, range(new)?);
+        Some(Self { old_start, old_count, new_start, new_count })
+    }
+}
+
+/// Reads `START` or `START,COUNT`.
+fn range(text: &str) -> Option<(usize, usize)> {
+    let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
+    match text.split_once(',') {
+        Some((start, count)) => Some((number(start)?, number(count)?)),
+        None => Some((number(text)?, 1)),
+    }
+}
+
+/// Whether a section of an undecorated diff begins here: `---`, `+++` and a hunk header.
+pub(super) fn is_plain_header(lines: &[&str], at: usize) -> bool {
+    let starts = |at: usize, with: &str| lines.get(at).is_some_and(|line| line.starts_with(with));
+    starts(at, "--- ") && starts(at + 1, "+++ ") && starts(at + 2, "@@ -")
+}
+
+/// Whether the signature of a mailed patch stands here: `-- `, and the version of git on the next line.
+pub(super) fn is_signature(lines: &[&str], at: usize) -> bool {
+    let is_version = |line: &&str| {
+        let line = line.trim_end();
+        line.starts_with(|first: char| first.is_ascii_digit())
+            && line.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-+()_ ".contains(&byte))
+    };
+    lines.get(at).is_some_and(|line| line.trim_end_matches(['\r', '\n']) == "-- ")
+        && lines.get(at + 1).is_some_and(is_version)
+        && lines[at + 2..]
+            .iter()
+            .find(|line| !line.trim().is_empty())
+            .is_none_or(|line| line.starts_with("From "))
+}
+
+/// Whether a line can only belong to the body of a hunk.
+pub(super) fn is_body(line: &str) -> bool {
+    line.starts_with(['+', '-', ' ', '\\'])
+}
+
+fn is_blank(line: &str) -> bool {
+    matches!(line, "\n" | "\r\n")
+}
+
+/// Reads the hunk whose header is line `at`, and returns where it ends. The error names lines as a person counts them.
+pub(super) fn read(lines: &[&str], at: usize) -> Result<(Hunk, usize), String> {
+    let header = HunkHeader::parse(lines[at]).ok_or_else(|| {
+        let line = lines[at].trim_end();
+        format!("line {}: `{line}` is no hunk header; write `@@ -LINE,COUNT +LINE,COUNT @@`", at + 1)
+    })?;
+    let counted = by_counts(lines, at + 1, header).filter(|end| is_end(lines, *end));
+    let end = match counted {
+        Some(end) => end,
+        None => by_shape(lines, at + 1)?,
+    };
+    let hunk = body(&lines[at + 1..end], header).map_err(|why| format!("line {}: {why}", at + 1))?;
+    if counted.is_none() && hunk.old.is_empty() && header.old_count > 0 {
+        // Whether the lines go before or after the line that is named is what the counts would say.
+        return Err(format!(
+            "line {}: the hunk only adds lines, and its line counts are wrong: add context lines, or correct the counts",
+            at + 1
+        ));
+    }
+    Ok((hunk, end))
+}
+
+/// Where the body ends by its counts; `None` if there are not that many lines of each kind.
+fn by_counts(lines: &[&str], start: usize, header: HunkHeader) -> Option<usize> {
+    let (mut old, mut new, mut at) = (header.old_count, header.new_count, start);
+    while old > 0 || new > 0 {
+        let line = lines.get(at)?;
+        match line.as_bytes()[0] {
+            b'-' => old = old.checked_sub(1)?,
+            b'+' => new = new.checked_sub(1)?,
+            b'\\' if at > start => {}
+            _ if line.starts_with(' ') || is_blank(line) => {
+                old = old.checked_sub(1)?;
+                new = new.checked_sub(1)?;
+            }
+            _ => return None,
+        }
+        at += 1;
+    }
+    if lines.get(at).is_some_and(|line| line.starts_with('\\')) {
+        at += 1;
+    }
+    Some(at)
+}
+
+/// Whether what follows a body is no further line of it.
+fn is_end(lines: &[&str], end: usize) -> bool {
+    let next = end + lines[end..].iter().take_while(|line| is_blank(line)).count();
+    is_plain_header(lines, next)
+        || is_signature(lines, next)
+        || !lines.get(next).is_some_and(|line| is_body(line))
+}
+
+/// Where the body ends by what its lines look like.
+fn by_shape(lines: &[&str], start: usize) -> Result<usize, String> {
+    let mut end = start;
+    while let Some(line) = lines.get(end) {
+        if is_plain_header(lines, end) {
+            if same_file(lines[end], lines[end + 1]) {
+                break;
+            }
+            return Err(format!(
+                "line {}: the line counts of the hunk are wrong, and this line can be the header of a file or a removed line: \
+                 correct the counts",
+                end + 1
+            ));
+        }
+        if !(is_body(line) || is_blank(line)) || is_signature(lines, end) {
+            break;
+        }
+        end += 1;
+    }
+    // Blank lines at the end separate; context that is blank has a space.
+    while end > start && is_blank(lines[end - 1]) {
+        end -= 1;
+    }
+    Ok(end)
+}
+
+/// Whether `--- A` and `+++ B` plainly name one file, or one that comes or goes.
+fn same_file(old: &str, new: &str) -> bool {
+    let name = |line: &str| line[4..].split('\t').next().unwrap_or_default().trim_end().to_owned();
+    let (old, new) = (name(old), name(new));
+    let bare = |name: &str, prefix: &str| name.strip_prefix(prefix).unwrap_or(name).to_owned();
+    old == "/dev/null" || new == "/dev/null" || bare(&old, "a/") == bare(&new, "b/")
+}
+
+fn body(lines: &[&str], header: HunkHeader) -> Result<Hunk, String> {
+    let HunkHeader { old_start, new_start, .. } = header;
+    let (mut old, mut new): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    let (mut leading, mut trailing, mut changed) = (0, 0, false);
+    let mut previous = None;
+    for line in lines {
+        let kind = line.as_bytes()[0];
+        let text = if matches!(kind, b' ' | b'-' | b'+') { &line[1..] } else { line };
+        match kind {
+            b'\\' => {
+                let last = |side: &mut Vec<String>| {
+                    if let Some(text) = side.last_mut() {
+                        text.truncate(text.trim_end_matches('\n').len());
+                    }
+                };
+                match previous {
+                    Some(b'-') => last(&mut old),
+                    Some(b'+') => last(&mut new),
+                    Some(_) => {
+                        last(&mut old);
+                        last(&mut new);
+                    }
+                    None => return Err("the hunk begins with `\\`".into()),
+                }
+                continue;
+            }
+            b'-' => old.push(text.to_owned()),
+            b'+' => new.push(text.to_owned()),
+            _ => {
+                old.push(text.to_owned());
+                new.push(text.to_owned());
+                if changed {
+                    trailing += 1;
+                } else {
+                    leading += 1;
+                }
+            }
+        }
+        if matches!(kind, b'-' | b'+') {
+            (changed, trailing) = (true, 0);
+        }
+        previous = Some(kind);
+    }
+    for side in [&old, &new] {
+        if side.iter().rev().skip(1).any(|line| !line.ends_with('\n')) {
+            return Err("`\\ No newline at end of file` stands before other lines of the hunk".into());
+        }
+    }
+    if !changed {
+        return Err("the hunk changes nothing".into());
+    }
+    Ok(Hunk { old_start, new_start, leading, trailing, old, new })
+}

@@ -1,0 +1,157 @@
+use super::*;
+
+fn operations(patch: &str) -> Vec<Operation> {
+    unified::parse(patch).unwrap().into_iter().map(|file| file.operation).collect()
+}
+
+/// The text after the patch, or the error.
+fn patched(old: &str, patch: &str) -> Result<String, String> {
+    let file = unified::parse(patch)?.remove(0);
+    let file = File { operation: file.operation, at: 0, executable: None, rounds: vec![file.hunks] };
+    let old = TextFile::decode(old.into()).unwrap();
+    file.patched_file("f", &old).map_err(|error| error.to_string())
+}
+
+fn check(old: &str, hunks: &str, expected: &str) {
+    assert_eq!(patched(old, &format!("--- a/f\n+++ b/f\n{hunks}")).as_deref(), Ok(expected), "{hunks}");
+}
+
+fn refused(old: &str, hunks: &str, part: &str) {
+    let error = patched(old, &format!("--- a/f\n+++ b/f\n{hunks}")).unwrap_err();
+    assert!(error.contains(part), "{error}");
+}
+
+#[test]
+fn hunks_are_read_by_their_counts() {
+    check("a\n- \nb\nc\n", "@@ -1,4 +1,3 @@ fn x()\n a\n-- \n b\n-c\n+d\n", "a\nb\nd\n");
+    check("-- one\nx\n", "@@ -1,2 +1,2 @@\n--- one\n+++ two\n x\n", "++ two\nx\n");
+    check("-- a/f\nx\n", "@@ -1,2 +1,2 @@\n--- a/f\n+++ b/f\n x\n", "++ b/f\nx\n");
+    check("a\n\nb\n", "@@ -1,3 +1,3 @@\n a\n\n-b\n+c\n", "a\n\nc\n");
+    check("x\n", "@@ -1 +1 @@\n-x\n+y\n\n\n", "y\n");
+    check("x\n", "@@ -1 +1 @@\n-x\n+y\n-- \n2.34.1\n", "y\n");
+    check("x", "@@ -1 +1 @@\n-x\n\\ No newline at end of file\n+y\n", "y\n");
+    check("x\n", "@@ -1 +1 @@\n-x\n+y\n\\ No newline at end of file\n", "y");
+}
+
+#[test]
+fn wrong_counts_and_places_are_put_right_where_that_is_certain() {
+    check(
+        "one\ntwo\nthree\n",
+        "@@ -40,9 +40,2 @@ fn x\n one\n-two\n+2\n+2b\n three\n",
+        "one\n2\n2b\nthree\n",
+    );
+    check("one\ntwo\nthree\n", "@@ -1,2 +1,2 @@\n one\n-two\n+2\n three\n", "one\n2\nthree\n");
+    check("a\nb\nc\n", "@@ -2,9 +2,9 @@\n-b\n+B", "a\nB\nc\n");
+    refused(
+        "one\nTWO\nthree\n",
+        "@@ -4,9 +4,2 @@\n one\n-two\n+2\n three\n",
+        "line 2 of the file is `TWO`, and the patch expects `two`",
+    );
+    refused("x\ny\n", "@@ -1,5 +1,6 @@\n+new\n", "only adds lines");
+    refused("x\n", "@@ -1,9 +1,9 @@\n-x\n--- one\n+++ two\n@@ -2 +2 @@\n-a\n+b\n", "correct the counts");
+    refused("x\ny\n", "@@ -1,2 +1,2 @@\n-x\n+z\ny\n", "does not apply");
+    refused("x\ny\nz\n", "@@ -1,1 +1,1 @@\n-x\n+X\ny\n z\n", "belongs to no hunk");
+    let two = "@@ -1,9 +1,9 @@\n-x\n+y\n--- a/g\n+++ b/g\n@@ -1 +1 @@\n-x\n+y\n";
+    assert_eq!(operations(&format!("--- a/f\n+++ b/f\n{two}")).len(), 2);
+}
+
+#[test]
+fn a_hunk_without_context_applies_only_where_it_says_or_where_its_lines_occur_once() {
+    check("a\nb\n", "@@ -1,0 +2 @@\n+x\n", "a\nx\nb\n");
+    check("x\nx\nx\n", "@@ -2 +1,0 @@\n-x\n", "x\nx\n");
+    check("a\nb\nc\n", "@@ -1 +1 @@\n-c\n+d\n", "a\nb\nd\n");
+    refused("x\na\nx\n", "@@ -2 +2 @@\n-x\n+y\n", "more than once");
+    refused("a\nb\n", "@@ -1,0 +9 @@\n+x\n", "line numbers do not say where");
+    refused("a\nb\n", "@@ -1 +1 @@\n-a\n+x\n\\ No newline at end of file\n", "more lines follow");
+}
+
+#[test]
+fn every_hunk_that_fails_is_reported() {
+    let hunks = "@@ -1,2 +1,2 @@\n-A\n+a\n b\n@@ -4,2 +4,2 @@\n-d\n+D\n e\n@@ -7,3 +7,3 @@\n g\n-H\n+h\n i\n";
+    let error = patched("a\nb\nc\nd\ne\nf\ng\nh\ni\n", &format!("--- a/f\n+++ b/f\n{hunks}")).unwrap_err();
+    assert_eq!(
+        error,
+        "f: hunk 1 (`@@ -1`) does not apply: line 1 of the file is `a`, and the patch expects `A`.\n\
+         f: hunk 3 (`@@ -7`) does not apply: line 8 of the file is `h`, and the patch expects `H`."
+    );
+}
+
+#[test]
+fn line_endings_are_those_of_the_file_unless_the_patch_changes_them() {
+    check("a\r\nb\r\n", "@@ -1,2 +1,2 @@\n a\n-b\n+c\n", "a\r\nc\r\n");
+    check("a\r\nb\r\n", "@@ -1,2 +1,2 @@\n a\r\n-b\r\n+c\r\n", "a\r\nc\r\n");
+    check("a\r\nb\r\n", "@@ -1,2 +1,2 @@\n a\r\n-b\r\n+b\n", "a\r\nb\n");
+    check("a\nb\n", "@@ -1,2 +1,2 @@\r\n a\r\n-b\r\n+c\r\n", "a\nc\n");
+    check("\u{feff}a\nb\n", "@@ -1,2 +1,2 @@\n-a\n+c\n b\n", "\u{feff}c\nb\n");
+    check("\u{feff}a\nb\n", "@@ -1,2 +1,2 @@\n-\u{feff}a\n+c\n b\n", "c\nb\n");
+    // Converted already: nothing is made of it.
+    refused("a\r\nb\r\n", "@@ -1,2 +1,2 @@\n-a\n-b\n+a\r\n+b\r\n", "another line ending");
+}
+
+#[test]
+fn every_kind_of_operation_is_read() {
+    let patch = "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n--- a/old\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n\
+                 --- a/from\n+++ b/to\n@@ -1 +1 @@\n-x\n+y\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n";
+    let rename = Operation::Rename { from: "from".into(), to: "to".into() };
+    let (create, delete) = (Operation::Create("new".into()), Operation::Delete("old".into()));
+    assert_eq!(operations(patch), [create, delete, rename, Operation::Modify("f".into())]);
+    let git = "diff --git a/a/old b/a/new\nsimilarity index 100%\nrename from a/old\nrename to a/new\n\
+               diff --git a/x y b/x y\nnew file mode 100755\nindex 0000000..e69de29\n\
+               diff --git a/gone b/gone\ndeleted file mode 100644\nindex e69de29..0000000\n\
+               diff --git a/run b/run\nold mode 100755\nnew mode 100644\n\
+               diff --git a/f b/g\nsimilarity index 90%\ncopy from f\ncopy to g\n";
+    let files = unified::parse(git).unwrap();
+    let kinds: Vec<_> = files.iter().map(|file| (format!("{:?}", file.operation), file.executable)).collect();
+    let expected = [
+        (r#"Rename { from: "a/old", to: "a/new" }"#, None),
+        (r#"Create("x y")"#, Some(true)),
+        (r#"Delete("gone")"#, None),
+        (r#"Modify("run")"#, Some(false)),
+        (r#"Copy { from: "f", to: "g" }"#, None),
+    ];
+    assert_eq!(kinds, expected.map(|(kind, executable)| (kind.to_owned(), executable)));
+}
+
+#[test]
+fn what_is_not_applied_is_named() {
+    let git = |rest: &str| format!("diff --git a/f b/f\n{rest}");
+    for (patch, part) in [
+        ("hello\n".to_owned(), "there is no file in it"),
+        ("@@ -1 +1 @@\n-x\n+y\n".into(), "name the file"),
+        ("--- a/f\n+++ b/f\n@@ fn x\n-x\n+y\n".into(), "line numbers"),
+        (git("index 1..2 100644\nBinary files a/f and b/f differ\n"), "binary"),
+        (git("index 1..2 100644\nGIT binary patch\nliteral 0\n"), "binary"),
+        (git("new file mode 120000\n--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+x\n"), "symbolic link"),
+        (git("index 1..2 160000\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n"), "submodule"),
+        (git("index 1..2 100644\n"), "nothing is changed"),
+        (git("--- a/f\n+++ b/g\n@@ -1 +1 @@\n-x\n+y\n--- a/f\n+++ b/f\n@@ x\n"), "line numbers"),
+        (git("rename from f\n"), "both files"),
+        (git("new file mode 100644\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n"), "/dev/null"),
+        (git("--- a/other\n+++ b/other\n@@ -1 +1 @@\n-x\n+y\n"), "different files"),
+        ("diff --cc f\nindex 1,2..3\n".into(), "merge"),
+        ("--- /dev/null\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n".into(), "lines of before"),
+        ("--- a/f\n+++ /dev/null\n@@ -1 +1 @@\n-x\n+y\n".into(), "leave lines"),
+        ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n x\n".into(), "changes nothing"),
+        ("x".repeat(3 << 20), "split it"),
+    ] {
+        let error = unified::parse(&patch).unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+/// Patches that are made to take long are refused, or applied, soon.
+#[test]
+fn time_is_bounded() {
+    let began = std::time::Instant::now();
+    let same = "a\n".repeat(500_000);
+    let far = format!("@@ -9,20001 +9,20001 @@\n{}-b\n+c\n a\n", " a\n".repeat(20_000));
+    refused(&same, &far, "expects `b`");
+    let hunks: String = (0..2_000).map(|_| "@@ -9,3 +9,3 @@\n a\n-b\n+c\n a\n").collect();
+    refused(&same, &hunks, "too many hunks");
+    let headers = "--- a/f\n+++ b/f\n@@ -1,99999 +1,99999 @@\n".repeat(20_000);
+    assert!(unified::parse(&headers).is_err());
+    let blank =
+        format!("--- a/f\n+++ b/f\n{}", format!("@@ -1 +1 @@\n-x\n+y\n{}", "\n".repeat(100)).repeat(10_000));
+    assert!(unified::parse(&blank).is_ok());
+    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
+}

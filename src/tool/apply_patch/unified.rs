@@ -1,0 +1,305 @@
+//! Reads a unified diff by the rules of `git apply`: file sections, each with an operation, a mode bit and hunks. Pure.
+//!
+//! Text between sections (a commit message, a mail's signature) is skipped, as git does, but never a line that looks like a
+//! part of a hunk. Binary patches, symbolic links, submodules and combined diffs are refused.
+
+use super::hunk::{self, Hunk, is_body, is_plain_header, is_signature};
+use super::names::{self, Name, Prefixes};
+
+/// The longest patch, in bytes.
+const MAX_PATCH: usize = 2 * 1024 * 1024;
+
+/// Sections that a patch may have.
+const MAX_FILES: usize = 500;
+
+/// Header lines that only stand after `diff --git`.
+const METADATA: [&str; 8] = [
+    "old mode ",
+    "new mode ",
+    "new file mode ",
+    "deleted file mode ",
+    "rename from ",
+    "rename to ",
+    "copy from ",
+    "copy to ",
+];
+
+/// What a patch does with one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilePatch {
+    pub operation: Operation,
+    /// What the file's executable bit becomes; `None` leaves it as it is.
+    pub executable: Option<bool>,
+    pub hunks: Vec<Hunk>,
+}
+
+/// What happens to a file, by its paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Operation {
+    Create(String),
+    Delete(String),
+    Modify(String),
+    Rename { from: String, to: String },
+    Copy { from: String, to: String },
+}
+
+impl Operation {
+    /// The old path, if there is one, and the new one.
+    pub fn paths(&self) -> Vec<&str> {
+        match self {
+            Self::Create(path) | Self::Delete(path) | Self::Modify(path) => vec![path],
+            Self::Rename { from, to } | Self::Copy { from, to } => vec![from, to],
+        }
+    }
+}
+
+/// The files of a patch; the error says what is wrong with it.
+pub fn parse(patch: &str) -> Result<Vec<FilePatch>, String> {
+    if patch.len() > MAX_PATCH {
+        return Err(format!("it has {} bytes, and at most {MAX_PATCH} are read: split it", patch.len()));
+    }
+    let ending = if patch.ends_with('\n') { "" } else { "\n" };
+    let patch = [patch, ending].concat();
+    let lines: Vec<&str> = patch.split_inclusive('\n').collect();
+    let mut reader = Reader { lines: &lines, at: 0, in_mail: true };
+    let mut sections = Vec::new();
+    while let Some(section) = reader.next_section()? {
+        sections.push(section);
+        if sections.len() > MAX_FILES {
+            return Err(format!("it has more than {MAX_FILES} files: split it"));
+        }
+    }
+    if sections.is_empty() {
+        return Err("there is no file in it: each begins with `--- a/PATH` and `+++ b/PATH`".into());
+    }
+    let prefixes = Prefixes::of(sections.iter().map(Section::sides));
+    sections.into_iter().map(|section| section.resolve(prefixes)).collect()
+}
+
+/// A file section as it stands in the patch.
+#[derive(Debug, Default)]
+struct Section {
+    /// Where it begins, as people count lines.
+    line: usize,
+    /// The names after `diff --git `.
+    header: Option<(String, String)>,
+    old: Option<Name>,
+    new: Option<Name>,
+    renamed: (Option<String>, Option<String>),
+    copied: (Option<String>, Option<String>),
+    is_new: bool,
+    is_deleted: bool,
+    executable: Option<bool>,
+    hunks: Vec<Hunk>,
+}
+
+struct Reader<'a> {
+    lines: &'a [&'a str],
+    at: usize,
+    /// Before the first section, or between the patches of a mail box: any text may stand here.
+    in_mail: bool,
+}
+
+impl<'a> Reader<'a> {
+    /// The current line without its ending.
+    fn line(&self) -> Option<&'a str> {
+        self.lines.get(self.at).map(|line| line.trim_end_matches(['\r', '\n']))
+    }
+
+    fn next_section(&mut self) -> Result<Option<Section>, String> {
+        while let Some(line) = self.line() {
+            let number = self.at + 1;
+            if let Some(rest) = line.strip_prefix("diff --git ") {
+                self.at += 1;
+                let section = Section { line: number, header: names::pair(rest), ..Section::default() };
+                return self.section(section).map(Some);
+            }
+            if is_plain_header(self.lines, self.at) {
+                return self.section(Section { line: number, ..Section::default() }).map(Some);
+            }
+            if line.starts_with("diff --cc ") || line.starts_with("diff --combined ") {
+                return Err(format!("line {number}: the combined diff of a merge is not applied"));
+            }
+            if line.starts_with("--- ")
+                && self.lines.get(self.at + 1).is_some_and(|next| next.starts_with("+++ "))
+            {
+                return Err(format!(
+                    "line {}: a hunk header with line numbers (`@@ -1,3 +1,4 @@`) has to follow `+++`",
+                    number + 2
+                ));
+            }
+            if line.starts_with("@@ -") {
+                return Err(format!("line {number}: no `---` and `+++` name the file of this hunk"));
+            }
+            if !self.in_mail && METADATA.iter().any(|start| line.starts_with(start)) {
+                return Err(format!("line {number}: `{line}` has no `diff --git` line above it"));
+            }
+            self.in_mail |= line.starts_with("From ") || is_signature(self.lines, self.at);
+            if is_body(line) && !self.in_mail {
+                return Err(format!(
+                    "line {number}: `{line}` belongs to no hunk. Every line of a hunk begins with a space, `-` or `+`"
+                ));
+            }
+            self.at += 1;
+        }
+        Ok(None)
+    }
+
+    fn section(&mut self, mut section: Section) -> Result<Section, String> {
+        while let Some(line) = self.line() {
+            let at = |why: String| format!("line {}: {why}", self.at + 1);
+            if !section.header_line(line).map_err(at)? {
+                break;
+            }
+            self.at += 1;
+        }
+        if self.line().is_some_and(|line| line.starts_with("@@"))
+            && (section.old.is_none() || section.new.is_none())
+        {
+            return Err(format!("line {}: no `---` and `+++` name the file of this hunk", self.at + 1));
+        }
+        while self.line().is_some_and(|line| line.starts_with("@@")) {
+            let (hunk, end) = hunk::read(self.lines, self.at)?;
+            section.hunks.push(hunk);
+            self.at = end;
+        }
+        self.in_mail = is_signature(self.lines, self.at);
+        Ok(section)
+    }
+}
+
+impl Section {
+    /// Reads one line of a section's header. Returns false if it is none.
+    fn header_line(&mut self, line: &str) -> Result<bool, String> {
+        // What is after `---` belongs to the header only once.
+        if let Some(name) = line.strip_prefix("--- ").filter(|_| self.old.is_none()) {
+            self.old = Some(names::read(name)?);
+        } else if let Some(name) = line.strip_prefix("+++ ").filter(|_| self.new.is_none()) {
+            self.new = Some(names::read(name)?);
+        } else if let Some(mode) = line.strip_prefix("old mode ") {
+            is_executable(mode)?;
+        } else if let Some(mode) = line.strip_prefix("new mode ") {
+            self.executable = Some(is_executable(mode)?);
+        } else if let Some(mode) = line.strip_prefix("new file mode ") {
+            self.is_new = true;
+            self.executable = Some(is_executable(mode)?).filter(|executable| *executable);
+        } else if let Some(mode) = line.strip_prefix("deleted file mode ") {
+            self.is_deleted = true;
+            is_executable(mode)?;
+        } else if let Some(name) = line.strip_prefix("rename from ") {
+            self.renamed.0 = Some(names::whole(name)?);
+        } else if let Some(name) = line.strip_prefix("rename to ") {
+            self.renamed.1 = Some(names::whole(name)?);
+        } else if let Some(name) = line.strip_prefix("copy from ") {
+            self.copied.0 = Some(names::whole(name)?);
+        } else if let Some(name) = line.strip_prefix("copy to ") {
+            self.copied.1 = Some(names::whole(name)?);
+        } else if let Some(index) = line.strip_prefix("index ") {
+            if let Some((_, mode)) = index.split_once(' ') {
+                is_executable(mode)?;
+            }
+        } else if line.starts_with("Binary files ") || line == "GIT binary patch" {
+            return Err("it changes a binary file, and only text is patched".into());
+        } else {
+            return Ok(line.starts_with("similarity index ") || line.starts_with("dissimilarity index "));
+        }
+        Ok(true)
+    }
+
+    /// The names on both sides that have prefixes, if they have any.
+    fn sides(&self) -> (Option<&str>, Option<&str>) {
+        match &self.header {
+            Some((old, new)) => (Some(old), Some(new)),
+            None => (plain(self.old.as_ref()), plain(self.new.as_ref())),
+        }
+    }
+
+    fn resolve(self, prefixes: Prefixes) -> Result<FilePatch, String> {
+        let line = self.line;
+        let operation = self.operation(prefixes).map_err(|why| format!("line {line}: {why}"))?;
+        let is_same = matches!(operation, Operation::Modify(_)) && self.executable.is_none();
+        if is_same && self.hunks.is_empty() {
+            return Err(format!("line {line}: a file is named and nothing is changed in it"));
+        }
+        let sides =
+            |old: bool| self.hunks.iter().any(|hunk| !(if old { &hunk.old } else { &hunk.new }).is_empty());
+        match &operation {
+            Operation::Create(path) if sides(true) => {
+                Err(format!("line {line}: {path} is new and its hunks have lines of before"))
+            }
+            Operation::Delete(path) if sides(false) => {
+                Err(format!("line {line}: {path} is deleted and its hunks leave lines in it"))
+            }
+            _ => Ok(FilePatch { operation, executable: self.executable, hunks: self.hunks }),
+        }
+    }
+
+    fn operation(&self, prefixes: Prefixes) -> Result<Operation, String> {
+        let stripped = |name: Option<&str>| name.map(|name| prefixes.strip(name));
+        let (old, new) = (stripped(plain(self.old.as_ref())), stripped(plain(self.new.as_ref())));
+        let header = self.header.as_ref().map(|(old, new)| (prefixes.strip(old), prefixes.strip(new)));
+        let differ = || "its header lines name different files".to_owned();
+        let moved = [(&self.renamed, true), (&self.copied, false)];
+        let moved = moved.into_iter().find(|((from, to), _)| from.is_some() || to.is_some());
+        if let Some(((from, to), is_renamed)) = moved {
+            let (Some(from), Some(to)) = (from.clone(), to.clone()) else {
+                return Err("a rename or copy has to name both files".into());
+            };
+            let fits = |name: &Option<String>, path: &str| name.as_ref().is_none_or(|name| name == path);
+            let both = self.renamed.0.is_some() && self.copied.0.is_some();
+            if !fits(&old, &from) || !fits(&new, &to) || self.is_new || self.is_deleted || both || from == to
+            {
+                return Err(differ());
+            }
+            return Ok(match is_renamed {
+                true => Operation::Rename { from, to },
+                false => Operation::Copy { from, to },
+            });
+        }
+        let is_none = |name: &Option<Name>| matches!(name, Some(Name::None));
+        let is_new = self.is_new || is_none(&self.old);
+        let is_deleted = self.is_deleted || is_none(&self.new);
+        if let (Some((header_old, header_new)), true) = (&header, is_new || is_deleted || old == new) {
+            let fits = |name: &Option<String>| name.as_ref().is_none_or(|name| name == header_old);
+            if header_old != header_new || !fits(&old) || !fits(&new) {
+                return Err(differ());
+            }
+        }
+        let in_header = header.map(|(old, _)| old);
+        match (is_new, is_deleted) {
+            (true, true) => Err("a file is new and deleted at once".into()),
+            (true, false) if old.is_some() => {
+                Err("a new file has a name of before: write `--- /dev/null`".into())
+            }
+            (false, true) if new.is_some() => {
+                Err("a deleted file has a name afterwards: write `+++ /dev/null`".into())
+            }
+            (true, false) => new.or(in_header).map(Operation::Create).ok_or_else(differ),
+            (false, true) => old.or(in_header).map(Operation::Delete).ok_or_else(differ),
+            (false, false) => match (old, new, in_header) {
+                (Some(old), Some(new), _) if old == new => Ok(Operation::Modify(new)),
+                (Some(from), Some(to), _) => Ok(Operation::Rename { from, to }),
+                (None, None, Some(path)) => Ok(Operation::Modify(path)),
+                _ => Err("`---` and `+++` do not name both files".into()),
+            },
+        }
+    }
+}
+
+fn plain(name: Option<&Name>) -> Option<&str> {
+    match name? {
+        Name::Path(path) => Some(path),
+        Name::None => None,
+    }
+}
+
+/// Whether a mode in a patch is that of an executable file; the error says what is no regular file.
+fn is_executable(mode: &str) -> Result<bool, String> {
+    match mode.trim() {
+        "100644" | "100664" | "100600" => Ok(false),
+        "100755" | "100775" | "100700" => Ok(true),
+        "120000" => Err("it changes a symbolic link, and only regular files are patched".into()),
+        "160000" => Err("it changes a submodule, and only regular files are patched".into()),
+        other => Err(format!("`{other}` is no mode of a regular file: 100644 or 100755")),
+    }
+}
