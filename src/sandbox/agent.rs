@@ -9,7 +9,9 @@ use seccompiler::BpfProgram;
 use super::program::{
     ARCHITECTURE, KILL, LEAVE, NUMBER, answer, fail, jump, jump_above, jump_bits, keep, load, low, when,
 };
-use super::reach::limits_of_others;
+use super::reach::{
+    IOPRIO_WHO_PROCESS, PRIO_PROCESS, limits_of_others, priority_of_others, scheduling_of_others,
+};
 use super::syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, MACHINE, NEW_VIEWS, OTHERS, PAST_FILES, SHARED, VIEWS};
 
 #[cfg(target_arch = "x86_64")]
@@ -70,6 +72,13 @@ fn program() -> BpfProgram {
     program.extend(when(number(libc::SYS_socketpair), &pairs()));
     program.extend(when(number(libc::SYS_ioctl), &requests()));
     program.extend(when(number(libc::SYS_prlimit64), &limits_of_others(fail(libc::EPERM))));
+    let refused = fail(libc::EPERM);
+    for (call, one) in [(libc::SYS_setpriority, PRIO_PROCESS), (libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS)] {
+        program.extend(when(number(call), &priority_of_others(one, refused)));
+    }
+    for call in [libc::SYS_sched_setparam, libc::SYS_sched_setscheduler, libc::SYS_sched_setattr] {
+        program.extend(when(number(call), &scheduling_of_others(refused)));
+    }
     let views = [load(low(0)), jump_bits(NEW_VIEWS, 0, 1), refuse, answer(LEAVE)];
     program.extend(when(number(libc::SYS_clone), &views));
     program.push(answer(LEAVE));

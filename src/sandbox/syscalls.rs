@@ -37,14 +37,17 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_mincore, libc::SYS_madvise, libc::SYS_mlock, libc::SYS_mlock2, libc::SYS_munlock, libc::SYS_mlockall,
     libc::SYS_munlockall, libc::SYS_membarrier, libc::SYS_pkey_alloc, libc::SYS_pkey_free, libc::SYS_pkey_mprotect,
     libc::SYS_get_mempolicy, libc::SYS_set_mempolicy, libc::SYS_mbind,
-    // processes and threads of its own
+    // processes and threads of its own; without capabilities the kernel lets them have no ids but those that they have, which
+    // GNU make sets in every child
     libc::SYS_execve, libc::SYS_execveat, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_wait4, libc::SYS_waitid,
     libc::SYS_pidfd_open, libc::SYS_set_tid_address, libc::SYS_set_robust_list, libc::SYS_get_robust_list,
     libc::SYS_rseq, libc::SYS_futex, libc::SYS_futex_waitv, libc::SYS_prctl, libc::SYS_seccomp,
     libc::SYS_landlock_create_ruleset, libc::SYS_landlock_add_rule, libc::SYS_landlock_restrict_self,
     libc::SYS_getpid, libc::SYS_getppid, libc::SYS_gettid, libc::SYS_getpgid, libc::SYS_setpgid, libc::SYS_getsid,
     libc::SYS_setsid, libc::SYS_getuid, libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid,
-    libc::SYS_getresuid, libc::SYS_getresgid, libc::SYS_getgroups, libc::SYS_capget, libc::SYS_getrusage,
+    libc::SYS_getresuid, libc::SYS_getresgid, libc::SYS_setuid, libc::SYS_setgid, libc::SYS_setreuid,
+    libc::SYS_setregid, libc::SYS_setresuid, libc::SYS_setresgid, libc::SYS_setfsuid, libc::SYS_setfsgid,
+    libc::SYS_getgroups, libc::SYS_capget, libc::SYS_getrusage,
     libc::SYS_times, libc::SYS_getrlimit, libc::SYS_setrlimit, libc::SYS_getpriority, libc::SYS_ioprio_get,
     libc::SYS_sched_yield, libc::SYS_sched_getaffinity, libc::SYS_sched_getparam, libc::SYS_sched_getscheduler,
     libc::SYS_sched_getattr, libc::SYS_sched_get_priority_max, libc::SYS_sched_get_priority_min,
@@ -129,11 +132,10 @@ pub const SHARED: &[c_long] = &[
     libc::SYS_msgget, libc::SYS_msgsnd, libc::SYS_msgrcv, libc::SYS_msgctl, libc::SYS_mq_open, libc::SYS_mq_unlink,
 ];
 
-/// Who it is, and the machine's own settings.
+/// The machine's own settings, and groups and capabilities of the process.
 #[rustfmt::skip]
 pub const MACHINE: &[c_long] = &[
-    libc::SYS_setuid, libc::SYS_setgid, libc::SYS_setreuid, libc::SYS_setregid, libc::SYS_setresuid,
-    libc::SYS_setresgid, libc::SYS_setgroups, libc::SYS_capset, libc::SYS_sethostname, libc::SYS_setdomainname,
+    libc::SYS_setgroups, libc::SYS_capset, libc::SYS_sethostname, libc::SYS_setdomainname,
     libc::SYS_settimeofday, libc::SYS_clock_settime, libc::SYS_adjtimex, libc::SYS_syslog, libc::SYS_reboot,
     libc::SYS_swapon, libc::SYS_swapoff, libc::SYS_quotactl, libc::SYS_init_module, libc::SYS_finit_module,
     libc::SYS_delete_module, libc::SYS_acct,

@@ -5,6 +5,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
 #include <linux/fs.h>
 #include <mqueue.h>
 #include <sched.h>
@@ -14,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/ioctl.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
@@ -254,6 +257,28 @@ int main(int argc, char **argv) {
     if (IS("chroot")) return effect(chroot(arg));
     if (IS("setns")) return effect(setns(open("/proc/self/ns/net", O_RDONLY), 0));
     if (IS("setuid")) return effect(setuid(65534));
+    if (IS("setgid")) return effect(setgid(65534));
+    if (IS("setresuid")) return effect(setresuid(-1, 65534, -1));
+    if (IS("setresgid")) return effect(setresgid(-1, 65534, -1));
+    if (IS("setreuid")) return effect(setreuid(65534, -1));
+    if (IS("setfsuid")) { setfsuid(65534); return effect(setfsuid(65534) == 65534 ? 0 : -1); }
+    if (IS("setgroups")) { gid_t groups[1] = {65534}; return effect(setgroups(1, groups)); }
+    if (IS("own-ids")) {
+        /* What GNU make does in every child, and the rest of the family with the ids that the process has. */
+        if (setresuid(-1, geteuid(), -1) || setresgid(-1, getegid(), -1)) return effect(-1);
+        if (setreuid(-1, geteuid()) || setregid(-1, getegid()) || setuid(getuid()) || setgid(getgid())) return effect(-1);
+        setfsuid(geteuid());
+        setfsgid(getegid());
+        return setfsuid(-1) != (int)geteuid() || setfsgid(-1) != (int)getegid() ? effect(-1) : puts("own ids") < 0;
+    }
+    if (IS("privileges")) {
+        struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+        struct __user_cap_data_struct sets[2] = {{0}};
+        if (syscall(SYS_capget, &header, sets) < 0) return effect(-1);
+        int any = sets[0].effective | sets[0].permitted | sets[1].effective | sets[1].permitted;
+        return any || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1 ? effect(0) : puts("no privileges") < 0;
+    }
+    if (IS("core-limit")) { struct rlimit limit; return effect(getrlimit(RLIMIT_CORE, &limit) || limit.rlim_max <= 1 ? -1 : 0); }
     /* other processes */
     pid_t pid = (pid_t)number;
     if (IS("kill")) return effect(kill(pid, SIGTERM));
@@ -294,6 +319,17 @@ int main(int argc, char **argv) {
     if (IS("setpriority")) return effect(setpriority(PRIO_PROCESS, (id_t)pid, 7));
     if (IS("affinity")) { cpu_set_t set; CPU_ZERO(&set); CPU_SET(0, &set); return effect(sched_setaffinity(pid, sizeof set, &set)); }
     if (IS("scheduler")) { struct sched_param p = {0}; return effect(sched_setscheduler(pid, SCHED_BATCH, &p)); }
+    if (IS("sched-param")) { struct sched_param p = {0}; return effect(sched_setparam(pid, &p)); }
+    if (IS("sched-attr")) {
+        struct { uint32_t size, policy; uint64_t flags; int32_t nice; uint32_t priority; uint64_t rest[3]; } attr = {48, 0, 0, 7};
+        return effect(syscall(SYS_sched_setattr, pid, &attr, 0));
+    }
+    if (IS("group-priority")) return effect(setpriority(PRIO_PGRP, (id_t)getpgid(pid), 7));
+    if (IS("own-priority")) {
+        struct sched_param p = {0};
+        if (setpriority(PRIO_PROCESS, 0, 7) || sched_setscheduler(0, SCHED_BATCH, &p) || sched_setparam(0, &p)) return effect(-1);
+        return syscall(SYS_ioprio_set, 1, 0, 2 << 13 | 7) ? effect(-1) : puts("own priority") < 0;
+    }
     if (IS("ioprio")) return effect(syscall(SYS_ioprio_set, 1, pid, 2 << 13 | 3));
     if (IS("kcmp")) return effect(syscall(SYS_kcmp, getpid(), pid, 0, 0, 0));
     fprintf(stderr, "unknown: %s\n", what);

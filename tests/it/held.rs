@@ -196,6 +196,12 @@ const BEYOND_A_WORKSPACE: &[&str] = &[
     "{helper} owner {victim}; sleep 0.05",
     "{helper} prlimit {victim}",
     "{helper} prlimit-high {victim}",
+    "{helper} setpriority {victim}",
+    "{helper} group-priority {victim}",
+    "{helper} scheduler {victim}",
+    "{helper} sched-param {victim}",
+    "{helper} sched-attr {victim}",
+    "{helper} ioprio {victim}",
     "{helper} ptrace-attach {victim}",
     "{helper} vm-write {victim} {address}",
     "{helper} pidfd-getfd {victim}",
@@ -228,6 +234,15 @@ async fn a_command_of_a_workspace_stays_in_it() {
             assert!(patience > 0, "the control: {line}: {said}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+    let scene = Scene::new();
+    for (line, says) in [
+        ("{helper} own-ids", "own ids"),
+        ("{helper} own-priority", "own priority"),
+        ("{helper} core-limit", "refused"),
+    ] {
+        let said = held_to_workspace(&scene, line).await;
+        assert!(said.contains(says), "{line}: {said}");
     }
     let mut scene = Scene::new();
     held_to_workspace(&scene, "echo x > new.txt").await;
