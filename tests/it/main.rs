@@ -30,6 +30,7 @@ mod kills;
 mod left;
 mod matrix;
 mod memories;
+mod mode_contract;
 mod outside;
 mod outside_ends;
 mod outside_modes;

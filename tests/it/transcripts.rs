@@ -1,9 +1,11 @@
 //! Transcripts: replayed by the real binary to the same bytes, wherever it runs; recordings; and what goes wrong.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use agent_client_protocol_schema::v1 as schema;
 use serde_json::Value;
 
 /// Where the transcripts are.
@@ -90,6 +92,46 @@ fn together_they_cover_every_method_and_every_kind_of_update() {
     ] {
         assert!(seen.iter().any(|seen| seen == word), "no transcript has {word}");
     }
+}
+
+/// The methods and updates of the protocol that no play and no transcript has are those that `docs/acp.md` lists.
+#[test]
+fn what_no_fixture_has_is_listed_for_readers() {
+    let mut seen = BTreeSet::new();
+    for file in [folder(), folder().with_file_name("plays")].iter().flat_map(|it| fs::read_dir(it).unwrap()) {
+        let path = file.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
+        for line in fs::read_to_string(path).unwrap().lines() {
+            let line = line.strip_prefix("-> ").or(line.strip_prefix("<- ")).unwrap_or(line);
+            let message: Value = serde_json::from_str(line).unwrap_or_default();
+            for word in [&message["method"], &message["params"]["update"]["sessionUpdate"]] {
+                seen.extend(word.as_str().map(str::to_owned));
+            }
+        }
+    }
+    let mut all = BTreeSet::new();
+    for names in [
+        serde_json::to_value(schema::AGENT_METHOD_NAMES).unwrap(),
+        serde_json::to_value(schema::CLIENT_METHOD_NAMES).unwrap(),
+    ] {
+        all.extend(names.as_object().unwrap().values().map(|name| name.as_str().unwrap().to_owned()));
+    }
+    let updates = serde_json::to_value(schemars::schema_for!(schema::SessionUpdate)).unwrap();
+    for update in updates["oneOf"].as_array().unwrap() {
+        all.insert(update["properties"]["sessionUpdate"]["const"].as_str().unwrap().to_owned());
+    }
+    assert!(
+        all.len() >= 25 && all.is_superset(&BTreeSet::from(["session/prompt".into(), "plan".into()])),
+        "{all:?}"
+    );
+    let missing: BTreeSet<String> = all.difference(&seen).cloned().collect();
+    let page = include_str!("../../docs/acp.md");
+    let listed = page.split("No play and no transcript has ").nth(1).expect("the list in docs/acp.md");
+    let listed = listed.split("\n\n").next().unwrap();
+    let listed: BTreeSet<String> = listed.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    assert_eq!(listed, missing);
 }
 
 #[test]

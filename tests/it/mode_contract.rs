@@ -1,0 +1,369 @@
+//! What the definitions of session modes ask for, line by line, where a play shows it only in passing: which tools each mode
+//! offers, how a mode is read and changed, what a failed reply and an unknown target change (nothing), what is kept.
+
+use std::collections::BTreeSet;
+
+use modegate::model::{Block, ModelError, ModelEvent, ModelRequest, ModelStop};
+use modegate::policy::{Layers, Owner};
+use modegate::process::shell::Sandbox;
+use modegate::store::Location;
+use modegate::tool::Toolset;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::skills;
+use crate::spoken::Spoken;
+use crate::support::{Harness, Setup, shell};
+
+/// Every tool of Modegate's own, and the built-in modes whose requests offer it: ask, plan, code.
+///
+/// A tool that appears or vanishes, or a mode that offers more or less, fails: decide first, then write it here.
+const OFFERED: &[(&str, [bool; 3])] = &[
+    ("add_memory", [true, false, true]),
+    ("apply_patch", [true, false, true]),
+    ("ask_user", [true, true, true]),
+    ("delegate", [true, true, true]),
+    ("delegate_background", [true, true, true]),
+    ("delete_file", [true, false, true]),
+    ("delete_memory", [true, false, true]),
+    ("directory_tree", [true, true, true]),
+    ("edit_file", [true, false, true]),
+    ("fetch", [true, true, true]),
+    ("find_files", [true, true, true]),
+    ("get_memories", [true, true, true]),
+    ("handoff", [true, true, true]),
+    ("list_background_agents", [true, true, true]),
+    ("list_background_jobs", [true, true, true]),
+    ("list_directory", [true, true, true]),
+    ("list_skills", [true, true, true]),
+    ("move_file", [true, false, true]),
+    ("read_file", [true, true, true]),
+    ("read_multiple_files", [true, true, true]),
+    ("read_skill", [true, true, true]),
+    ("run_background_job", [true, false, true]),
+    ("run_skill", [true, true, true]),
+    ("search_files", [true, true, true]),
+    ("search_memories", [true, true, true]),
+    ("shell", [true, false, true]),
+    ("shell_read_only", [true, true, true]),
+    ("stop_background_agent", [true, true, true]),
+    ("stop_background_job", [true, true, true]),
+    ("switch_mode", [false, true, false]),
+    ("think", [true, true, true]),
+    ("todo", [true, true, true]),
+    ("update_memory", [true, false, true]),
+    ("view_background_agent", [true, true, true]),
+    ("view_background_job", [true, true, true]),
+    ("write_file", [true, false, true]),
+];
+
+fn names(request: &ModelRequest) -> BTreeSet<String> {
+    request.tools.iter().map(|tool| tool.name.to_string()).collect()
+}
+
+fn expected(mode: usize, can_hold: bool) -> BTreeSet<String> {
+    let offered =
+        OFFERED.iter().filter(|(name, modes)| modes[mode] && (can_hold || *name != "shell_read_only"));
+    offered.map(|(name, _)| (*name).to_owned()).collect()
+}
+
+/// D20 to D24: in each mode, and with an agent that a user wrote as with the built-in one, exactly these tools are offered, in the
+/// first request and after a switch in the same session.
+#[tokio::test]
+async fn each_mode_offers_exactly_these_tools_to_every_agent() {
+    for agent in ["", "own"] {
+        let home = tempfile::tempdir().unwrap();
+        let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+        let skills = std::sync::Arc::new(std::sync::Mutex::new(skills::some(
+            home.path(),
+            &[("one", "One.", "Do it.")],
+        )));
+        let setup =
+            Setup { mode: "code", tools, skills, agents: "[{id: own}, {id: other}]", ..Setup::default() };
+        let mut harness = Harness::with(setup);
+        let session = harness.session().await;
+        if !agent.is_empty() {
+            let params = json!({ "sessionId": session, "configId": "agent", "value": agent });
+            let id = harness.request("session/set_config_option", params).await;
+            let answer = harness.until_answer(id).await.pop().unwrap();
+            assert!(answer.get("error").is_none(), "{answer}");
+        }
+        // From code to plan, to ask, and back.
+        for (number, mode) in [(2, "code"), (1, "plan"), (0, "ask"), (1, "plan"), (2, "code")] {
+            let params = json!({ "sessionId": session, "modeId": mode });
+            let id = harness.request("session/set_mode", params).await;
+            harness.until_answer(id).await;
+            let prompt = harness.prompt(&session, "go").await;
+            let request = harness.stage.next_request(&session).await;
+            harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+            harness.until_answer(prompt).await;
+            let can_hold = modegate::sandbox::support().read_only();
+            assert_eq!(names(&request), expected(number, can_hold), "{agent:?} in {mode}");
+        }
+        harness.end().await;
+    }
+}
+
+/// Whatever a reminder names as available is what the request offers (D38): no more, and in plan nothing that changes files.
+#[tokio::test]
+async fn a_reminder_names_no_tool_that_the_request_does_not_offer() {
+    for mode in ["ask", "plan", "code"] {
+        let mut harness = Harness::with(Setup { mode, ..Setup::default() });
+        let session = harness.session().await;
+        let prompt = harness.prompt(&session, "go").await;
+        let request = harness.stage.next_request(&session).await;
+        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        harness.until_answer(prompt).await;
+        harness.end().await;
+        let reminder = reminders(&request).concat();
+        assert_eq!(reminder.is_empty(), mode != "plan", "{mode}: {reminder}");
+        let offered = names(&request);
+        let words: BTreeSet<&str> =
+            reminder.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).collect();
+        let named: Vec<&str> =
+            OFFERED.iter().map(|(name, _)| *name).filter(|name| words.contains(name)).collect();
+        for name in named.iter().filter(|name| name.contains('_')) {
+            assert!(offered.contains(*name), "{name} is named in {mode}, and not offered: {reminder}");
+        }
+        if let Some((_, list)) = reminder.split_once("Tools available now: ") {
+            let list: BTreeSet<String> =
+                list.split('.').next().unwrap().split(", ").map(str::to_owned).collect();
+            assert_eq!(list, offered, "{mode}");
+        }
+    }
+}
+
+fn reminders(request: &ModelRequest) -> Vec<String> {
+    let blocks = request.messages.iter().flat_map(|message| &message.blocks);
+    blocks
+        .filter_map(|block| if let Block::Reminder(text) = block { Some(text.clone()) } else { None })
+        .collect()
+}
+
+/// D8: what `session/load`, `session/resume` and `session/list` say is the mode of that moment.
+#[tokio::test]
+async fn the_mode_can_be_read_after_every_change() {
+    let mut harness = Harness::new();
+    let session = harness.session().await;
+    let cwd = harness.cwd();
+    let prompt = harness.prompt(&session, "go").await;
+    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    harness.until_answer(prompt).await;
+    for mode in ["plan", "code", "ask", "plan"] {
+        let id = harness.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
+        harness.until_answer(id).await;
+        let params = json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] });
+        for method in ["session/resume", "session/load"] {
+            let id = harness.request(method, params.clone()).await;
+            let answer = harness.until_answer(id).await.pop().unwrap();
+            assert_eq!(answer["result"]["modes"]["currentModeId"], mode, "{method}: {answer}");
+            let option = answer["result"]["configOptions"].as_array().unwrap();
+            let option = option.iter().find(|option| option["id"] == "mode").unwrap();
+            assert_eq!(option["currentValue"], mode, "{method}: {answer}");
+        }
+        let id = harness.request("session/list", json!({})).await;
+        let answer = harness.until_answer(id).await.pop().unwrap();
+        assert_eq!(answer["result"]["sessions"][0]["_meta"]["modegate/mode"], mode, "{answer}");
+    }
+    harness.end().await;
+}
+
+/// D13: neither surface changes the mode of a session that is unknown, closed or deleted, and both say so.
+#[tokio::test]
+async fn the_mode_of_an_unknown_session_cannot_be_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("store.db");
+    let mut harness = Harness::with(Setup { store: Location::File(file.clone()), ..Setup::default() });
+    let mut sessions = vec!["sess_unknown".to_owned()];
+    for end in ["session/close", "session/delete"] {
+        let session = harness.session().await;
+        let prompt = harness.prompt(&session, "go").await;
+        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        harness.until_answer(prompt).await;
+        let id = harness.request(end, json!({ "sessionId": session })).await;
+        let answer = harness.until_answer(id).await.pop().unwrap();
+        assert!(answer.get("error").is_none(), "{answer}");
+        sessions.push(session);
+    }
+    let open = harness.session().await;
+    for (session, code) in
+        sessions.iter().map(|session| (session, json!(-32002))).chain([(&open, Value::Null)])
+    {
+        for (method, params) in [
+            ("session/set_mode", json!({ "sessionId": session, "modeId": "plan" })),
+            (
+                "session/set_config_option",
+                json!({ "sessionId": session, "configId": "mode", "value": "plan" }),
+            ),
+        ] {
+            let id = harness.request(method, params).await;
+            let answer = harness.until_answer(id).await.pop().unwrap();
+            assert_eq!(answer["error"]["code"], code, "{method}: {answer}");
+            if !code.is_null() {
+                assert_eq!(answer["error"]["data"]["sessionId"], json!(session), "{answer}");
+            }
+        }
+    }
+    harness.end().await;
+    let changed = modegate::store::log::mode_changes(&file, None).unwrap();
+    let to_plan: Vec<&str> =
+        changed.iter().filter(|row| row.to == "plan").map(|row| row.session.as_str()).collect();
+    assert_eq!(to_plan, [open.as_str()]);
+}
+
+/// G6: the default is `ask`, the user's file names another, and the command line comes before it.
+#[test]
+fn the_default_mode_is_configurable() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = dir.path().join(".config/modegate");
+    std::fs::create_dir_all(&settings).unwrap();
+    let first = |arguments: &[&str]| {
+        let (mut spoken, _) = Spoken::start(dir.path(), arguments);
+        let params = json!({ "cwd": dir.path(), "mcpServers": [] });
+        let answer = spoken.call(2, "session/new", &params).pop().unwrap();
+        spoken.end();
+        answer["result"]["modes"]["currentModeId"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(first(&[]), "ask");
+    std::fs::write(settings.join("modes.yaml"), "default_mode: plan\n").unwrap();
+    assert_eq!(first(&[]), "plan");
+    assert_eq!(first(&["--mode", "code"]), "code");
+    std::fs::write(settings.join("modes.yaml"), "default_mode: Mine\nmodes: [{id: mine, extends: plan}]\n")
+        .unwrap();
+    assert_eq!(first(&[]), "mine", "a name in any case, of a mode of the user's own");
+}
+
+/// G16: a mode's own text stands in the reminder without the space around it, once, inside the element.
+#[tokio::test]
+async fn a_modes_own_text_is_trimmed_and_stands_inside_the_reminder() {
+    let mut layers = Layers::default();
+    let text = "modes:\n- {id: kind, extends: plan, prompt: \"\\n\\n  Be kind.\\n  Be brief. \\n\\n\"}\n";
+    layers.add("modes.yaml", text, Owner::User).unwrap();
+    let mut harness = Harness::with(Setup { mode: "kind", modes: layers.modes, ..Setup::default() });
+    let session = harness.session().await;
+    let prompt = harness.prompt(&session, "go").await;
+    let request = harness.stage.next_request(&session).await;
+    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    harness.until_answer(prompt).await;
+    harness.end().await;
+    let reminders = reminders(&request);
+    let [reminder] = reminders.as_slice() else { panic!("{reminders:?}") };
+    assert!(
+        reminder.starts_with("<system-reminder>\n") && reminder.ends_with("\n</system-reminder>"),
+        "{reminder}"
+    );
+    assert_eq!(reminder.matches("\nBe kind.\n  Be brief.\n").count(), 1, "{reminder}");
+    assert!(reminder.contains("kind mode is on"), "{reminder}");
+    assert!(reminder.lines().all(|line| !line.trim().is_empty()), "no line is empty: {reminder}");
+}
+
+/// Has a model write a block in `code`, then end its reply in some way. Returns the answer to the prompt and the recorded targets.
+async fn after_a_block(block: &str, end: Result<ModelEvent, ModelError>) -> (Value, Vec<String>, Vec<Value>) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("store.db");
+    let mut harness =
+        Harness::with(Setup { mode: "code", store: Location::File(file.clone()), ..Setup::default() });
+    let session = harness.session().await;
+    let prompt = harness.prompt(&session, "go").await;
+    harness.stage.say(&session, Ok(ModelEvent::Text(block.into())));
+    harness.stage.say(&session, end);
+    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    let mut messages = harness.until_answer(prompt).await;
+    let answer = messages.pop().unwrap();
+    harness.end().await;
+    let rows = modegate::store::log::mode_changes(&file, Some(&session)).unwrap();
+    (answer, rows.into_iter().map(|row| row.to).collect(), messages)
+}
+
+const SWITCH: &str = "```yaml\nmode_switch: {analysis: Careful., new_mode: plan}\n```\n";
+
+/// G39: the error of a model is the answer, and what the reply said before it switches nothing.
+#[tokio::test]
+async fn a_reply_that_fails_switches_nothing() {
+    let (answer, changes, messages) = after_a_block(SWITCH, Err(ModelError::new("the model broke"))).await;
+    assert_eq!(answer["error"]["code"], -32603, "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("the model broke"), "{answer}");
+    assert_eq!(changes, ["code"]);
+    let update = |message: &Value| {
+        message["params"]["update"]["sessionUpdate"].as_str().unwrap_or_default().to_owned()
+    };
+    assert!(!messages.iter().any(|message| update(message) == "current_mode_update"), "{messages:?}");
+    let (answer, changes, messages) = after_a_block(SWITCH, Ok(ModelEvent::Stop(ModelStop::Done))).await;
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "the control: {answer}");
+    assert_eq!(changes, ["code", "plan"], "the control");
+    assert!(messages.iter().any(|message| update(message) == "current_mode_update"), "the control");
+}
+
+/// G36: an unknown target is neither applied nor recorded, and the model is told which modes there are.
+#[tokio::test]
+async fn an_unknown_target_changes_nothing_and_the_model_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("store.db");
+    let mut harness =
+        Harness::with(Setup { mode: "code", store: Location::File(file.clone()), ..Setup::default() });
+    let session = harness.session().await;
+    for (target, is_known) in [("yolo", false), ("plan", true)] {
+        let prompt = harness.prompt(&session, "go").await;
+        harness.stage.next_request(&session).await;
+        let block = format!("```yaml\nmode_switch: {{analysis: Further., new_mode: {target}}}\n```\n");
+        harness.stage.say(&session, Ok(ModelEvent::Text(block)));
+        let arguments = json!({ "thought": "?" });
+        harness
+            .stage
+            .say(&session, Ok(ModelEvent::ToolCall { id: "t".into(), name: "think".into(), arguments }));
+        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        let request = harness.stage.next_request(&session).await;
+        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        harness.until_answer(prompt).await;
+        let told = reminders(&request).concat();
+        assert_eq!(names(&request).contains("write_file"), !is_known, "{target}");
+        assert_eq!(told.contains("yolo"), !is_known, "the model is told: {told}");
+        assert!(is_known || told.contains("ask, plan, code"), "what is valid: {told}");
+    }
+    harness.end().await;
+    let rows = modegate::store::log::mode_changes(&file, Some(&session)).unwrap();
+    let changes: Vec<_> = rows.iter().map(|row| row.to.as_str()).collect();
+    assert_eq!(changes, ["code", "plan"]);
+}
+
+/// G42: the columns, what may be null in them, that ids only grow, and the index.
+#[tokio::test]
+async fn the_table_of_mode_changes_has_these_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("store.db");
+    let mut harness = Harness::with(Setup { store: Location::File(file.clone()), ..Setup::default() });
+    let session = harness.session().await;
+    let prompt = harness.prompt(&session, "go").await;
+    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    harness.until_answer(prompt).await;
+    harness.end().await;
+    let record = Connection::open(file).unwrap();
+    let mut statement =
+        record.prepare("SELECT name, type, \"notnull\" FROM pragma_table_info('mode_changes')").unwrap();
+    let columns: Vec<String> = statement
+        .query_map([], |row| {
+            let (name, kind, filled): (String, String, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok(format!("{name} {kind}{}", if filled { "" } else { ", may be null" }))
+        })
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    for column in [
+        "session_id TEXT",
+        "turn INTEGER",
+        "from_mode TEXT, may be null",
+        "to_mode TEXT",
+        "source TEXT",
+        "at INTEGER",
+        "analysis TEXT, may be null",
+        "actor TEXT, may be null",
+    ] {
+        assert!(columns.iter().any(|it| it == column), "{column}: {columns:?}");
+    }
+    let definition = |name: &str| -> String {
+        let query = "SELECT sql FROM sqlite_master WHERE name = ?1";
+        record.query_row(query, [name], |row| row.get(0)).unwrap()
+    };
+    assert!(definition("mode_changes").contains("id INTEGER PRIMARY KEY AUTOINCREMENT"));
+    assert!(definition("mode_changes_by_session").contains("(session_id, id)"));
+}
