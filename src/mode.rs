@@ -167,13 +167,6 @@ impl Mode {
             None => &self.prompt,
         }
     }
-
-    /// Whether a reminder stands in every request of this mode.
-    pub fn has_standing_reminder(&self) -> bool {
-        self.access != Access::Full
-            || !self.prompt.trim().is_empty()
-            || self.in_band_switch == InBand::Instruct
-    }
 }
 
 /// Tool names by glob: absent lists mean all and none.
@@ -353,13 +346,13 @@ mod tests {
     #[test]
     fn the_built_in_modes_are_what_the_documentation_says() {
         let modes = Modes::built_in();
-        let row = |mode: &Mode| (mode.id.clone(), mode.access, mode.permission, mode.has_standing_reminder());
+        let row = |mode: &Mode| (mode.id.clone(), mode.access, mode.permission, mode.prompt.is_empty());
         assert_eq!(
             modes.iter().map(row).collect::<Vec<_>>(),
             [
-                ("ask".into(), Access::Full, Consent::Ask, false),
-                ("plan".into(), Access::ReadOnly, Consent::Auto, true),
-                ("code".into(), Access::Full, Consent::Auto, false),
+                ("ask".into(), Access::Full, Consent::Ask, true),
+                ("plan".into(), Access::ReadOnly, Consent::Auto, false),
+                ("code".into(), Access::Full, Consent::Auto, true),
             ]
         );
     }

@@ -310,7 +310,13 @@ fn denied_by_nature(mode: &Mode, call: &CallFacts) -> Option<Denial> {
             if mode.shell == ShellUse::Off { "runs no commands" } else { "runs read-only commands only" };
         return deny("shell", format!("{tool} is not available: {id} mode {what}. {}", possible(mode)));
     }
-    if mode.write_paths.is_some() {
+    if let Some(globs) = &mode.write_paths {
+        if call.effect == Effect::Edit && globs.patterns.is_empty() {
+            return deny(
+                "write_paths",
+                format!("{tool} is not available: {id} mode names no file that may be written."),
+            );
+        }
         let why = format!("{tool} is not available: {id} mode says where may be written, and");
         if call.shell == ShellUse::Full {
             return deny("shell", format!("{why} a command could write elsewhere."));

@@ -213,11 +213,20 @@ fn put(modes: &mut Modes, definition: &ModeDefinition, owner: Owner) -> Result<(
         None => None,
     };
     let mut mode = definition.complete(base)?;
+    if !definition.has_description(base) {
+        mode.description = sentence(&compare::nature_of(&[&mode]));
+    }
     if let (Owner::Project, Some(base)) = (owner, base) {
         narrow(&mut mode, base, modes, definition)?;
     }
     modes.put(mode);
     Ok(())
+}
+
+/// A text that begins with a capital letter.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Holds a project's mode to the one that it extends, in what is no ceiling, too; and says whose it is.
@@ -331,6 +340,44 @@ mod tests {
             layers.modes.iter().map(|mode| mode.id.as_str()).collect::<Vec<_>>(),
             ["ask", "plan", "code", "docs", "deep"]
         );
+    }
+
+    /// A description says what the mode allows: its own, an inherited one that still fits, or one that is computed.
+    #[test]
+    fn a_description_says_nothing_that_the_mode_refuses() {
+        for (text, expected) in [
+            ("{id: m, extends: plan}", "Reads, researches and writes a plan; changes nothing"),
+            (
+                "{id: m, extends: plan, model: a/b, max_steps: 3}",
+                "Reads, researches and writes a plan; changes nothing",
+            ),
+            ("{id: m, extends: plan, description: Mine}", "Mine"),
+            ("{id: m, extends: ask, tools: {allow: []}}", "Uses no tools"),
+            ("{id: m, extends: ask, description: ' ', tools: {allow: [read_file]}}", "Changes nothing"),
+            ("{id: m, extends: code, tools: {allow: [write_file]}}", "Changes files without asking"),
+            (
+                "{id: m, extends: code, tools: {deny: ['*_file', apply_patch]}}",
+                "Runs commands without asking",
+            ),
+            ("{id: m, extends: code, tools: {allow: ['mcp__*']}}", "Changes things without asking"),
+            ("{id: m, extends: code, tools: {allow: ['m*']}, shell: off}", "Changes files without asking"),
+            ("{id: m, extends: code, tools: {allow: [add_memory]}}", "Changes things without asking"),
+            (
+                "{id: m, extends: ask, prompt: Talk.}",
+                "Changes files and runs commands after asking each time",
+            ),
+            ("{id: m, access: read_only}", "Changes nothing"),
+            (
+                "{id: m, access: edit, write_paths: ['docs/**']}",
+                "Changes files (docs/**) after asking each time",
+            ),
+            ("{id: m, extends: code, access: read_only}", "Changes nothing"),
+            ("{id: m, access: edit, write_paths: []}", "Changes nothing"),
+        ] {
+            let mut layers = Layers::default();
+            add(&mut layers, &format!("modes: [{text}]"), Owner::User).unwrap();
+            assert_eq!(layers.modes.resolve("m").unwrap().description, expected, "{text}");
+        }
     }
 
     #[test]

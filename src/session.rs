@@ -54,6 +54,7 @@ mod hand_over;
 mod handle;
 pub mod harness;
 pub mod history;
+pub mod inert;
 pub mod lineage;
 mod mode_effect;
 pub mod mode_switch;
@@ -353,6 +354,7 @@ impl Session {
     fn note_transition(&mut self, mut transition: Transition, during: Option<u64>) {
         if let Some(pending) = self.transition.take().filter(|pending| !pending.told) {
             transition.from = pending.transition.from;
+            transition.before = pending.transition.before;
             transition.unconfirmed += pending.transition.unconfirmed;
         }
         if transition.from != transition.to {

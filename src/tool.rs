@@ -420,6 +420,24 @@ mod tests {
         );
     }
 
+    /// The tools that descriptions of modes are computed from are those that change something.
+    #[test]
+    fn every_tool_that_changes_something_is_known_to_descriptions() {
+        let tools = Toolset::built_in();
+        let own = tools.iter().map(|tool| (tool.spec().name.to_string(), tool.spec().effect));
+        let commands =
+            ["shell", "run_background_job"].map(|name| (name.to_owned(), effect_of(name).unwrap()));
+        let mut changing: Vec<_> = own.chain(commands).filter(|(_, effect)| effect.is_change()).collect();
+        let mut known: Vec<_> = crate::permission::compare::CHANGING
+            .iter()
+            .map(|(name, effect, _)| ((*name).to_owned(), *effect))
+            .collect();
+        let name = |(name, _): &(String, Effect)| name.clone();
+        changing.sort_by_key(name);
+        known.sort_by_key(name);
+        assert_eq!(changing, known);
+    }
+
     #[test]
     fn every_schema_is_an_object_that_describes_each_argument() {
         for tool in Toolset::built_in().with_agents(&agents()).with_skills(&skills::one()).iter() {

@@ -24,7 +24,7 @@ pub struct ModeDefinition {
     pub id: Spanned<String>,
     /// Shown to people. Default: the id.
     pub name: Option<String>,
-    /// One sentence for people.
+    /// One sentence for people. Default: that of the mode that it extends, or what the mode allows.
     pub description: Option<String>,
     /// The mode whose keys hold where this one has none.
     #[schemars(with = "Option<String>")]
@@ -98,13 +98,16 @@ impl ModeDefinition {
         let own = |value: &Option<String>, of_base: fn(&Mode) -> &String| {
             value.clone().or_else(|| base.map(|base| of_base(base).clone()))
         };
+        // A blank one says nothing: the standard text holds (D39).
+        let said = |value: &Option<String>| value.clone().filter(|text| !text.trim().is_empty());
+        let own_prompt = said(&self.prompt);
         let mode = Mode {
             name: self.name.clone().unwrap_or_else(|| id.clone()),
-            description: own(&self.description, |base| &base.description).unwrap_or_default(),
-            prompt: own(&self.prompt, |base| &base.prompt).unwrap_or_default(),
+            description: own(&said(&self.description), |base| &base.description).unwrap_or_default(),
+            prompt: own(&own_prompt, |base| &base.prompt).unwrap_or_default(),
             // What was written for another prompt, or for another access, does not fit.
-            subagent_prompt: self.subagent_prompt.clone().or_else(|| {
-                let base = base.filter(|_| self.prompt.is_none() && self.access.is_none());
+            subagent_prompt: said(&self.subagent_prompt).or_else(|| {
+                let base = base.filter(|_| own_prompt.is_none() && self.access.is_none());
                 base.and_then(|base| base.subagent_prompt.clone())
             }),
             access,
@@ -132,6 +135,24 @@ impl ModeDefinition {
         };
         self.check(&mode)?;
         Ok(mode)
+    }
+
+    /// Whether there is a description that fits: its own, or that of a base of which nothing is changed that descriptions are
+    /// about.
+    pub fn has_description(&self, base: Option<&Mode>) -> bool {
+        let is_blank = |text: &str| text.trim().is_empty();
+        let is_other = self.access.is_some()
+            || self.permission.is_some()
+            || self.tools.is_some()
+            || self.write_paths.is_some()
+            || self.shell.is_some()
+            || self.network.is_some()
+            || self.prompt.as_ref().is_some_and(|prompt| !is_blank(prompt));
+        match (&self.description, base) {
+            (Some(own), _) if !is_blank(own) => true,
+            (_, Some(base)) => !is_other && !is_blank(&base.description),
+            (_, None) => false,
+        }
     }
 
     fn check_id(&self) -> Result<(), Fault> {

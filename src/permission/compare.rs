@@ -2,25 +2,75 @@
 
 use std::borrow::Borrow;
 
-use super::{CallFacts, Effect, denied_by_nature, must_ask};
+use super::{CallFacts, Effect, denied_by, denied_by_nature, must_ask};
 use crate::mode::{Access, Consent, Mode, ShellUse};
 
-/// What modes come to together, in a few words for a person who is to choose.
+/// Modegate's own tools that change something. A test holds the list against the tools there are.
+pub const CHANGING: [(&str, Effect, ShellUse); 10] = [
+    ("write_file", Effect::Edit, ShellUse::Off),
+    ("edit_file", Effect::Edit, ShellUse::Off),
+    ("apply_patch", Effect::Edit, ShellUse::Off),
+    ("move_file", Effect::Edit, ShellUse::Off),
+    ("delete_file", Effect::Edit, ShellUse::Off),
+    ("shell", Effect::Execute, ShellUse::Full),
+    ("run_background_job", Effect::Execute, ShellUse::Full),
+    ("add_memory", Effect::State, ShellUse::Off),
+    ("update_memory", Effect::State, ShellUse::Off),
+    ("delete_memory", Effect::State, ShellUse::Off),
+];
+
+/// What modes come to together, in a few words for a person who is to choose. It names nothing that they refuse.
 pub fn nature_of(modes: &[impl Borrow<Mode>]) -> String {
     let modes: Vec<&Mode> = modes.iter().map(Borrow::borrow).collect();
-    let access = modes.iter().map(|mode| mode.access).min().unwrap_or(Access::ReadOnly);
-    let shell = modes.iter().map(|mode| mode.shell).min().unwrap_or_default();
+    let is_there = |tool: &CallFacts| modes.iter().all(|mode| denied_by(mode, tool).is_none());
+    let has = |effect: Effect| {
+        CHANGING.iter().filter(|(_, its, _)| *its == effect).any(|(name, effect, shell)| {
+            is_there(&CallFacts { shell: *shell, ..CallFacts::of_tool(*name, *effect) })
+        })
+    };
+    let lists: Vec<&[String]> =
+        modes.iter().filter_map(|mode| mode.write_paths.as_ref()).map(|globs| &*globs.patterns).collect();
+    let mut parts = Vec::new();
+    if has(Effect::Edit) && lists.iter().all(|list| !list.is_empty()) {
+        let places: Vec<String> = lists.iter().map(|list| list.join(", ")).collect();
+        let places = places.join(" and ");
+        parts.push(if places.is_empty() {
+            "changes files".into()
+        } else {
+            format!("changes files ({places})")
+        });
+    }
+    if has(Effect::Execute) {
+        parts.push("runs commands".to_owned());
+    }
+    if parts.is_empty() && (has(Effect::State) || may_have_servers_tools(&modes)) {
+        parts.push("changes things".to_owned());
+    }
+    if parts.is_empty() {
+        let is_empty =
+            |mode: &&Mode| mode.tools.allow.as_ref().is_some_and(|allow| allow.patterns.is_empty());
+        return if modes.iter().any(|mode| is_empty(&mode)) { "uses no tools" } else { "changes nothing" }
+            .into();
+    }
     let how = if modes.iter().any(|mode| mode.permission == Consent::Ask) {
         "after asking each time"
     } else {
         "without asking"
     };
-    match (access, shell) {
-        (Access::ReadOnly, _) => "changes nothing".into(),
-        (Access::Edit, _) => format!("changes files {how}"),
-        (Access::Full, ShellUse::Full) => format!("changes files and runs commands {how}"),
-        (Access::Full, _) => format!("changes things {how}"),
-    }
+    format!("{} {how}", parts.join(" and "))
+}
+
+/// Whether tools of MCP servers that may change something can be called under all of these modes.
+fn may_have_servers_tools(modes: &[&Mode]) -> bool {
+    let may_match = |pattern: &String| {
+        let plain = pattern.split(['*', '?', '[', '{']).next().unwrap_or_default();
+        plain.starts_with("mcp__") || (plain.len() < pattern.len() && "mcp__".starts_with(plain))
+    };
+    let admits = |mode: &&Mode| {
+        mode.tools.allow.as_ref().is_none_or(|allow| allow.patterns.iter().any(may_match))
+            && denied_by_nature(mode, &CallFacts::of_tool("", Effect::Unknown)).is_none()
+    };
+    modes.iter().all(|mode| admits(mode))
 }
 
 /// The tools that a mode has, and those that it takes away.

@@ -182,6 +182,12 @@ impl Rules {
         self.deny.iter().any(|rule| rule.pattern.is_some() && rule.is_for(tool, false))
     }
 
+    /// Whether a rule denies some calls of a tool, or has some asked for, by what they are about.
+    pub fn singles_out(&self, tool: &str) -> bool {
+        let rules = self.deny.iter().chain(&self.ask);
+        rules.into_iter().any(|rule| rule.pattern.is_some() && rule.is_for(tool, false))
+    }
+
     /// The rule that has a call asked for, if one does.
     pub fn asking(&self, call: &CallFacts) -> Option<&Rule> {
         self.ask.iter().find(|rule| rule.is_about(call, false))

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::actor::Actor;
 use super::child::Child;
-use super::history::neutralise;
+use super::inert::neutralise;
 use super::lineage::{MAX_AT_WORK, Parent};
 use super::possible;
 use super::relay::{Life, Relay};

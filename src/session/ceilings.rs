@@ -57,7 +57,12 @@ impl Session {
 impl Actor {
     /// The ceilings of this session, its own mode first: its modes, its agent's limit, and what holds above it.
     pub(super) fn ceilings(&self) -> Ceilings {
-        let mut ceilings = self.shared.ceilings(self.session.modes());
+        self.ceilings_in(self.session.modes())
+    }
+
+    /// The same, were it in the first of these modes and held to the others.
+    pub(super) fn ceilings_in<'a>(&self, modes: impl Iterator<Item = &'a SessionModeId>) -> Ceilings {
+        let mut ceilings = self.shared.ceilings(modes);
         if !ceilings.modes.is_empty() {
             ceilings.modes.extend(self.session.agent.limits.iter().cloned());
         }

@@ -38,6 +38,7 @@ impl Actor {
         if from == to {
             return Ok(None);
         }
+        let before = self.ceilings();
         // What happened before it is written before it.
         self.post_unsaved();
         let change = self.mode_change(Some(from.clone()), to.clone(), why);
@@ -73,7 +74,7 @@ impl Actor {
         let during = self.turn.is_some().then_some(self.session.turns);
         let unconfirmed = ended.unconfirmed.clone();
         self.session.note_transition(
-            Transition { from: from.clone(), to: to.clone(), unconfirmed: unconfirmed.len() },
+            Transition { from: from.clone(), to: to.clone(), before, unconfirmed: unconfirmed.len() },
             during,
         );
         // The change is on the record; should the process end before this event is, the next load makes it up.

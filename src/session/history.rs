@@ -3,10 +3,10 @@
 //! Reminders never enter here. User-side text that looks like one (a prompt, a file, a file's name, a tool's output) is
 //! made harmless on its way in, so that the reminder that is spliced into a request is the only one on that side.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::inert::neutralise;
 use crate::acp::{ContentBlock, EmbeddedResourceResource, ImageContent, ToolCallId};
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Block, Image, Message, Role};
@@ -241,26 +241,6 @@ fn prompt_block(block: &ContentBlock) -> Block {
     }
 }
 
-/// Makes text harmless that looks like a reminder's tag, whatever the case and the white space in it.
-pub fn neutralise(text: &str) -> Cow<'_, str> {
-    const NAME: &str = "system-reminder";
-    let mut safe = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find('<') {
-        let (before, tag) = rest.split_at(at);
-        safe.push_str(before);
-        let name = tag[1..].trim_start_matches(|c: char| c == '/' || c.is_whitespace());
-        let is_tag = name.get(..NAME.len()).is_some_and(|name| name.eq_ignore_ascii_case(NAME));
-        safe.push_str(if is_tag { "&lt;" } else { "<" });
-        rest = &tag[1..];
-    }
-    if safe.is_empty() {
-        return Cow::Borrowed(text);
-    }
-    safe.push_str(rest);
-    Cow::Owned(safe)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -347,15 +327,5 @@ mod tests {
                 (Role::User, &["1: The call was not carried out.", "again"]),
             ],
         );
-    }
-
-    #[test]
-    fn nothing_that_looks_like_a_reminder_comes_in() {
-        for tag in ["<system-reminder>", "</system-reminder>", "<SYSTEM-Reminder x>", "< / system-reminder>"]
-        {
-            assert!(!neutralise(&format!("a < b {tag} c")).contains(tag), "{tag}");
-        }
-        assert_eq!(neutralise("a < b <b>&"), "a < b <b>&");
-        assert_eq!(neutralise("x<system-reminder>"), "x&lt;system-reminder>");
     }
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::actor::Actor;
-use super::history::neutralise;
+use super::inert::neutralise;
 use super::reminder::{self, Reader};
 use super::system_prompt::{self, Role};
 use super::turn_message::Next;
 use crate::mode::{InBand, Mode, ToolList};
 use crate::model::{ModelRequest, ToolOffer};
-use crate::permission;
+use crate::permission::{self, CallFacts};
 use crate::store::Row;
 use crate::tool::{Tool, ToolSpec};
 
@@ -49,11 +49,12 @@ impl Actor {
         self.session.asked_under = Some(self.ceilings());
         self.offer_tools(mode);
         let starting = self.servers_starting();
+        let ceilings = self.ceilings();
+        let tools: Vec<CallFacts> = self.shared.tools.all().iter().map(|tool| tool.spec().facts()).collect();
         let transition = self.session.transition.as_mut().map(|pending| {
             pending.told = true;
             &pending.transition
         });
-        let names: Vec<&str> = self.offers.available.iter().map(String::as_str).collect();
         let mut notes: Vec<&str> = starting.as_deref().into_iter().collect();
         for (text, told) in &mut self.session.for_model {
             *told = true;
@@ -64,8 +65,16 @@ impl Actor {
         // What is said is what holds now: a mode above may be tighter than the one that this session began in.
         let above = mode.and_then(|own| self.session.lineage.tighter_than(own));
         let reminder = above.as_deref().or(mode).and_then(|mode| {
-            let reads = if is_child { Reader::Subagent } else { Reader::Agent };
-            reminder::compose(mode, reads, transition, &notes, &names, &known)
+            reminder::compose(&reminder::Facts {
+                mode,
+                reader: if is_child { Reader::Subagent } else { Reader::Agent },
+                transition,
+                notes: &notes,
+                ceilings: &ceilings,
+                grants: &self.session.grants,
+                tools: &tools,
+                modes: &known,
+            })
         });
         let position = mode.map(|mode| mode.reminder_position).unwrap_or_default();
         let reads_switches = !is_child && mode.is_some_and(|mode| mode.in_band_switch != InBand::Off);

@@ -131,7 +131,8 @@ impl Actor {
             self.session.push(SessionEvent::Notice { message_id, text });
         }
         if let Some(from) = known.filter(|_| said) {
-            self.session.note_transition(Transition { from, to, unconfirmed: 0 }, None);
+            let before = self.ceilings_in(std::iter::once(&from));
+            self.session.note_transition(Transition { from, to, before, unconfirmed: 0 }, None);
         }
         if said {
             self.session.for_model.push((MEANWHILE.to_owned(), false));

@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
 use super::actor::Actor;
-use super::history::neutralise;
+use super::inert::neutralise;
 use super::turn_message::Authorization;
 use crate::gate::Active;
 use crate::model::{Block, Message, Model, ModelEvent, ModelRequest, ModelStop, Role};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::history::neutralise;
+use super::inert::neutralise;
 use crate::roster::AgentSpec;
 use crate::skill::Skills;
 use crate::tool::AtWork;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each room and the rooms of this crate that it may name. Arrows point down.
-const LAYERS: [(&str, &[&str]); 43] = [
+const LAYERS: [(&str, &[&str]); 44] = [
     ("acp", &[]),
     (
         "agent",
@@ -59,8 +59,9 @@ const LAYERS: [(&str, &[&str]); 43] = [
     ("session/compaction", &["acp", "model"]),
     ("session/encoder", &["acp", "event", "model", "tool"]),
     ("session/options", &["acp", "mode", "model", "roster"]),
-    ("session/history", &["acp", "event", "model"]),
-    ("session/reminder", &["acp", "mode", "model", "session"]),
+    ("session/history", &["acp", "event", "model", "session"]),
+    ("session/inert", &[]),
+    ("session/reminder", &["acp", "mode", "model", "permission", "session"]),
     ("skill", &["front_matter"]),
     ("store", &["acp", "chain", "event", "ids", "mode", "model", "permission", "tool", "workspace"]),
     ("telemetry", &[]),
@@ -160,7 +161,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 56] = [
+const PURE: [&str; 58] = [
     "acp",
     "audit",
     "chain",
@@ -203,7 +204,9 @@ const PURE: [&str; 56] = [
     "session/history",
     "session/options",
     "session/relayed",
+    "session/inert",
     "session/reminder",
+    "session/reminder/claims",
     "session/user_command",
     "skill",
     "store/entry",
@@ -402,6 +405,7 @@ fn every_fixture_is_used() {
         let name = path.strip_prefix(&transcripts).ok().and_then(|path| path.to_str());
         let of = name.and_then(|name| name.split('.').next());
         provider(path)
+            || *path == root().join("fixtures/reminders.txt")
             || plays.contains(path)
             || of.is_some_and(|name| transcripts.join(format!("{name}.in.jsonl")).exists())
     };

@@ -1,20 +1,73 @@
-//! What a reminder says, and the prefix rule as a property.
+//! What a reminder says in every mode, after every switch and under further ceilings; and the prefix rule as a property.
+
+use std::path::Path;
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::acp::{MessageId, ToolCallId, ToolCallStatus, ToolKind};
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
-use crate::mode::Modes;
+use crate::mode::{Modes, ShellUse};
+use crate::permission::{Effect, Target, Verdict, decide};
+use crate::policy::{Layers, Owner};
 use crate::session::history::History;
+use crate::session::inert::tests::{hostile, tags};
 
-fn switch(from: &str, to: &str) -> Transition {
-    Transition { from: SessionModeId::new(from), to: SessionModeId::new(to), unconfirmed: 0 }
+/// Tools of every effect.
+fn tools() -> Vec<CallFacts> {
+    let shell = |tool: &str, effect, shell| CallFacts { shell, ..CallFacts::of_tool(tool, effect) };
+    vec![
+        CallFacts::of_tool("read_file", Effect::Read),
+        CallFacts::of_tool("search_files", Effect::Read),
+        shell("shell_read_only", Effect::Read, ShellUse::ReadOnly),
+        CallFacts::of_tool("todo", Effect::Session),
+        CallFacts { is_exit: true, ..CallFacts::of_tool("switch_mode", Effect::Session) },
+        CallFacts::of_tool("write_file", Effect::Edit),
+        CallFacts::of_tool("delete_file", Effect::Edit),
+        shell("shell", Effect::Execute, ShellUse::Full),
+        CallFacts::of_tool("fetch", Effect::Network),
+        CallFacts::of_tool("add_memory", Effect::State),
+        CallFacts::of_tool("delegate", Effect::Delegate),
+        CallFacts::of_tool("mcp__s__act", Effect::Unknown),
+    ]
 }
 
-fn reminder(mode: &str, transition: Option<&Transition>) -> Option<String> {
+fn ceilings(modes: &Modes, id: &str) -> Ceilings {
+    Ceilings { modes: modes.ceilings(id).unwrap(), rules: Vec::new() }
+}
+
+/// A switch of a session without further ceilings.
+fn switch(modes: &Modes, from: &str, to: &str) -> Transition {
+    let (before, id) = (ceilings(modes, from), SessionModeId::new);
+    Transition { from: id(from), to: id(to), before, unconfirmed: 0 }
+}
+
+/// The reminder in a mode.
+fn composed(modes: &Modes, id: &str, transition: Option<&Transition>, notes: &[&str]) -> Option<String> {
+    let (ceilings, tools) = (ceilings(modes, id), tools());
+    let known: Vec<&str> = modes.iter().map(|mode| mode.id.as_str()).collect();
+    compose(&Facts {
+        mode: modes.resolve(id).unwrap(),
+        reader: Reader::Agent,
+        transition,
+        notes,
+        ceilings: &ceilings,
+        grants: &Grants::default(),
+        tools: &tools,
+        modes: &known,
+    })
+}
+
+fn reminder(id: &str, from: Option<&str>) -> Option<String> {
     let modes = Modes::built_in();
-    compose(modes.resolve(mode).unwrap(), Reader::Agent, transition, &[], &["read_file", "search_files"], &[])
+    composed(&modes, id, from.map(|from| switch(&modes, from, id)).as_ref(), &[])
+}
+
+/// The built-in modes, and others.
+fn with(text: &str) -> Modes {
+    let mut layers = Layers::default();
+    layers.add("modes.yaml", text, Owner::User).unwrap();
+    layers.modes
 }
 
 #[test]
@@ -22,11 +75,16 @@ fn plan_always_has_a_reminder_and_the_others_only_after_a_switch() {
     assert!(reminder("plan", None).is_some());
     assert_eq!(reminder("ask", None), None);
     assert_eq!(reminder("code", None), None);
-    let left = reminder("code", Some(&switch("plan", "code"))).unwrap();
     assert_eq!(
-        left,
-        "<system-reminder>\nThe user's session has switched from plan mode to code mode. Earlier restrictions no \
-         longer hold: the tools of this request can be used.\n</system-reminder>"
+        reminder("code", Some("plan")).unwrap(),
+        "<system-reminder>\nThe user's session has switched from plan mode to code mode. The restrictions of plan mode \
+         no longer hold. The user is no longer asked before: fetch.\n</system-reminder>"
+    );
+    assert_eq!(
+        reminder("ask", Some("code")).unwrap(),
+        "<system-reminder>\nThe user's session has switched from code mode to ask mode.\nThe user is asked before: \
+         changing files, shell, fetch, changing memories, MCP tools that may change something. Not asked for in the \
+         session's folders: reading and searching, shell_read_only.\n</system-reminder>"
     );
 }
 
@@ -42,20 +100,377 @@ fn the_plan_reminder_says_what_the_sources_want_it_to_say() {
         "disabled by the user's mode",                  // D35
         "presenting the plan and asking the user to review it", // D36
         "the user\nswitches to `code`",                 // D36
-        "Tools available now: read_file, search_files.",
+        "Tools available now: read_file, search_files, shell_read_only, todo, switch_mode, fetch, delegate.",
     ] {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");
     }
-    assert_eq!(text.matches("<system-reminder>").count(), 1);
+    assert_eq!(tags(&text), 2);
 }
 
 #[test]
 fn an_author_cannot_drop_the_guardrail() {
-    let mut mode = Modes::built_in().resolve("plan").unwrap().clone();
-    mode.prompt = "   ".into();
-    let text = compose(&mode, Reader::Agent, None, &[], &[], &[]).unwrap();
-    assert!(text.contains("calls that would change anything are refused"));
-    assert!(text.contains("Tools available now: none."));
+    let modes = with(
+        "modes: [{id: own, access: read_only, prompt: Plan well.}, {id: none, access: read_only, tools: {allow: []}}]",
+    );
+    let text = composed(&modes, "own", None, &[]).unwrap();
+    assert!(
+        text.starts_with("<system-reminder>\nown mode is on: only read-only tools are available"),
+        "{text}"
+    );
+    assert!(text.contains("refused.\nPlan well.\n"), "{text}");
+    let text = composed(&modes, "none", None, &[]).unwrap();
+    assert!(
+        text.contains("calls that would change anything are refused.\nTools available now: none."),
+        "{text}"
+    );
+}
+
+/// A blank prompt is none, so that of the mode below holds (D39).
+#[test]
+fn a_blank_prompt_means_the_standard_text() {
+    let modes = with(
+        "modes: [{id: blank, extends: plan, prompt: ' ', name: Plan}, {id: own, extends: plan, prompt: Plan well.}]",
+    );
+    assert_eq!(composed(&modes, "blank", None, &[]), composed(&modes, "plan", None, &[]));
+    let own = composed(&modes, "own", None, &[]).unwrap();
+    assert!(own.contains("\nPlan well.\n") && !own.contains("You are planning"), "{own}");
+}
+
+/// Modes of every kind. Their words are short, so that the fixture can be read.
+fn many() -> Modes {
+    let mut modes = with(
+        "modes:
+- {id: docs, access: edit, permission: auto, shell: read_only, network: allow, write_paths: ['docs/**', '*.md'], prompt: x}
+- {id: draft, access: edit, permission: ask, in_band_switch: off}
+- {id: quiet, extends: code, shell: off, write_paths: ['src/**']}
+- {id: few, extends: code, tools: {allow: [read_file, write_file, fetch]}}
+- {id: keep, extends: ask, tools: {deny: [delete_file]}, network: deny}
+- {id: talk, extends: ask, tools: {allow: []}, prompt: x}
+- {id: nowhere, access: edit, permission: auto, write_paths: []}",
+    );
+    for mode in modes.iter_mut().filter(|mode| !mode.prompt.trim().is_empty()) {
+        mode.prompt = format!("The words of {}.", mode.id);
+    }
+    modes
+}
+
+/// What may hold besides a session's own mode.
+fn further(modes: &Modes) -> Vec<(&'static str, Ceilings)> {
+    let of = |id: &str| modes.ceilings(id).unwrap();
+    let agent = with(
+        "modes: [{id: agent-reader, access: full, shell: full, permission: auto, network: allow, tools: {deny: [shell*]}}]",
+    );
+    let rules = "{deny: [fetch], ask: ['read_file(secret/**)', search_files], allow: [shell]}";
+    let rules: crate::permission::rules::RuleTexts = serde_saphyr::from_str(rules).unwrap();
+    vec![
+        ("nothing", Ceilings { modes: vec![], rules: vec![] }),
+        ("--max-mode plan", Ceilings { modes: of("plan"), rules: vec![] }),
+        ("an ancestor in docs", Ceilings { modes: of("docs"), rules: vec![] }),
+        ("an ancestor in ask", Ceilings { modes: of("ask"), rules: vec![] }),
+        ("an agent's limit", Ceilings { modes: agent.ceilings("agent-reader").unwrap(), rules: vec![] }),
+        ("rules", Ceilings { modes: vec![], rules: vec![Arc::new(rules.compile(true).unwrap())] }),
+    ]
+}
+
+fn together(modes: &Modes, id: &str, further: &Ceilings) -> Ceilings {
+    let modes = [modes.ceilings(id).unwrap(), further.modes.clone()].concat();
+    Ceilings { modes, rules: further.rules.clone() }
+}
+
+/// Every mode, every switch between two, under every further ceiling: the whole text, in `fixtures/reminders.txt`.
+#[test]
+fn every_reminder_is_as_it_is_written_down() {
+    let (modes, tools) = (many(), tools());
+    let ids: Vec<String> = modes.iter().map(|mode| mode.id.clone()).collect();
+    let mut text = String::from(
+        "Written by `UPDATE_EXPECT=1 cargo test every_reminder`. Each line is held against decide() besides.\n",
+    );
+    for (name, further) in further(&modes) {
+        text.push_str(&format!("\n== {name}\n"));
+        let all: Vec<Ceilings> = ids.iter().map(|id| together(&modes, id, &further)).collect();
+        let compose = |at: usize, transition: Option<&Transition>| {
+            let grants = Grants::default();
+            let mode = modes.resolve(&ids[at]).unwrap();
+            let facts = Facts {
+                mode,
+                reader: Reader::Agent,
+                transition,
+                notes: &[],
+                ceilings: &all[at],
+                grants: &grants,
+                tools: &tools,
+                modes: &[],
+            };
+            super::compose(&facts)
+        };
+        let inner = |text: Option<String>| -> Vec<String> {
+            let lines = text.unwrap_or_default();
+            lines.lines().filter(|line| !line.contains("system-reminder>")).map(str::to_owned).collect()
+        };
+        for (at, id) in ids.iter().enumerate() {
+            let standing = inner(compose(at, None));
+            text.push_str(&format!("\n{id}\n"));
+            let none = ["(no reminder)".to_owned()];
+            for line in if standing.is_empty() { &none[..] } else { &standing[..] } {
+                text.push_str(&format!("    {line}\n"));
+            }
+            for (from, before) in ids.iter().zip(&all).filter(|(from, _)| *from != id) {
+                let mode = SessionModeId::new;
+                let transition = Transition {
+                    from: mode(from.as_str()),
+                    to: mode(id.as_str()),
+                    before: before.clone(),
+                    unconfirmed: 0,
+                };
+                let lines = inner(compose(at, Some(&transition)));
+                // What stands there without the switch stands there with it; the line of what is asked may be longer.
+                let stays = |line: &String| lines.iter().any(|other| other.starts_with(line.as_str()));
+                assert!(standing.iter().all(stays), "{from} to {id}: {lines:?}");
+                let new: Vec<&str> =
+                    lines.iter().filter(|line| !standing.contains(line)).map(String::as_str).collect();
+                assert!(
+                    new[0].starts_with(&format!(
+                        "The user's session has switched from {from} mode to {id} mode."
+                    ))
+                );
+                let new = new.join(" / ").replacen(
+                    &format!("The user's session has switched from {from} mode to {id} mode."),
+                    "",
+                    1,
+                );
+                text.push_str(&format!("  from {from}:{new}\n"));
+            }
+        }
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/reminders.txt");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap();
+    for (said, expected) in text.lines().zip(expected.lines()) {
+        assert_eq!(said, expected);
+    }
+    assert_eq!(text, expected);
+}
+
+/// The calls by which a tool's claims are tried: as such, and where they write.
+fn calls(tool: &CallFacts) -> Vec<CallFacts> {
+    let at = |path: &str| {
+        let target = Target { path: Path::new("/w").join(path), inside: Some(path.into()) };
+        CallFacts { targets: vec![target], ..tool.clone() }
+    };
+    let places = ["docs/a.md", "README.md", "src/lib.rs", "x.txt"];
+    let has_places = tool.effect == Effect::Edit || tool.tool == "read_file";
+    std::iter::once(tool.clone()).chain(places.into_iter().filter(|_| has_places).map(at)).collect()
+}
+
+/// What `decide()` says: 0 runs, 1 is asked for, 2 is refused.
+fn level(ceilings: &Ceilings, call: &CallFacts) -> u8 {
+    match decide(ceilings, &Grants::default(), call) {
+        Verdict::Allow => 0,
+        Verdict::Ask(_) => 1,
+        Verdict::Deny(_) => 2,
+    }
+}
+
+/// A switch, and what holds before it and after it.
+struct Case<'a> {
+    name: &'a str,
+    from: &'a str,
+    to: &'a str,
+    before: Ceilings,
+    now: Ceilings,
+    tools: &'a [CallFacts],
+}
+
+impl Case<'_> {
+    fn was(&self, call: &CallFacts) -> u8 {
+        level(&self.before, call)
+    }
+
+    fn is(&self, call: &CallFacts) -> u8 {
+        level(&self.now, call)
+    }
+
+    fn names(&self, is_so: impl Fn(&CallFacts) -> bool) -> Vec<String> {
+        let tools = self.tools.iter().filter(|tool| !tool.is_exit && is_so(tool));
+        tools.map(|tool| tool.tool.clone()).collect()
+    }
+
+    /// Every call of the tools for which something is so.
+    fn calls(&self, is_so: impl Fn(&CallFacts) -> bool) -> Vec<CallFacts> {
+        self.tools.iter().filter(|tool| !tool.is_exit && is_so(tool)).flat_map(calls).collect()
+    }
+
+    /// Whether a claim is what `decide()` says; and the tools of which it says that they are refused or asked for.
+    fn tells(&self, claim: &Claim) -> (bool, Vec<String>) {
+        let changes = |tool: &CallFacts| tool.effect.is_change();
+        let others = |tool: &CallFacts| changes(tool) && tool.effect != Effect::Edit;
+        let is_refused = |call: &CallFacts| self.is(call) == 2;
+        let was_refused = |call: &CallFacts| self.was(call) == 2;
+        match claim {
+            Claim::Lifted(mode) => {
+                let mut calls = self.calls(|_| true);
+                calls.retain(was_refused);
+                (mode == self.from && !calls.is_empty() && !calls.iter().any(is_refused), vec![])
+            }
+            Claim::NoLongerRefused(these) => {
+                (these.tools == self.names(|tool| was_refused(tool) && !is_refused(tool)), vec![])
+            }
+            Claim::NothingFromNowOn => {
+                let is_so = self.calls(changes).iter().all(is_refused);
+                (is_so && !self.names(|tool| changes(tool) && !was_refused(tool)).is_empty(), vec![])
+            }
+            Claim::RefusedFromNowOn(these) => {
+                (these.tools == self.names(|tool| !was_refused(tool) && is_refused(tool)), vec![])
+            }
+            Claim::NoLongerAsked(these) => {
+                (these.tools == self.names(|tool| self.was(tool) == 1 && self.is(tool) == 0), vec![])
+            }
+            Claim::SameAsBefore => {
+                let calls = self.calls(|_| true);
+                let is_same = calls.iter().all(|call| was_refused(call) == is_refused(call));
+                (is_same && calls.iter().any(is_refused), vec![])
+            }
+            Claim::NothingChanges => (self.calls(changes).iter().all(is_refused), self.names(changes)),
+            Claim::FilesOnly(lists) => {
+                let lists: Vec<_> =
+                    lists.iter().map(|list| crate::mode::Globs::new(list.clone()).unwrap()).collect();
+                let edits = self.calls(|tool| tool.effect == Effect::Edit && !is_refused(tool));
+                let is_so = |call: &CallFacts| match call.targets.first().and_then(|it| it.inside.clone()) {
+                    Some(inside) => is_refused(call) != lists.iter().all(|list| list.matches(&inside)),
+                    None => true,
+                };
+                (edits.iter().all(is_so), vec![])
+            }
+            Claim::NothingElseChanges => (self.calls(others).iter().all(is_refused), self.names(others)),
+            Claim::Refused(these) => {
+                let refused = self.names(is_refused);
+                (these.tools.iter().all(|tool| refused.contains(tool)), these.tools.clone())
+            }
+            Claim::Asked(these) => {
+                (these.tools == self.names(|tool| self.is(tool) == 1), these.tools.clone())
+            }
+            Claim::NotAsked(these) => {
+                let calls = self.calls(|tool| these.tools.contains(&tool.tool));
+                (calls.iter().all(|call| self.is(call) == 0), vec![])
+            }
+        }
+    }
+
+    fn check(&self, claims: &[Claim]) {
+        let Self { name, from, to, .. } = self;
+        let mut told = Vec::new();
+        for claim in claims {
+            let (is_so, of) = self.tells(claim);
+            assert!(is_so, "{name}, {from} to {to}: {claim}");
+            told.extend(of);
+        }
+        let is_due = |tool: &CallFacts| {
+            let is_said = tool.effect.is_change() || tool.effect == Effect::Network;
+            (self.is(tool) == 2 && is_said) || self.is(tool) == 1
+        };
+        for tool in self.names(is_due) {
+            // That fetching is refused is seen from the list of tools where nothing changes.
+            let is_told = told.contains(&tool) || tool == "fetch";
+            assert!(is_told, "{name}, {from} to {to}: nothing is said of {tool}: {claims:?}");
+        }
+        let limits_files = self.calls(|tool| self.is(tool) < 2).iter().any(|call| self.is(call) == 2);
+        let claims_files = claims.iter().any(|claim| matches!(claim, Claim::FilesOnly(_)));
+        assert_eq!(limits_files, claims_files, "{name}, {from} to {to}: {claims:?}");
+    }
+}
+
+/// Each claim against `decide()`, read by itself; and nothing that is refused or asked for is left out.
+#[test]
+fn every_claim_is_what_decide_says() {
+    let (modes, tools, grants) = (many(), tools(), Grants::default());
+    let ids: Vec<&str> = modes.iter().map(|mode| mode.id.as_str()).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    for (name, further) in further(&modes) {
+        for (to, from) in ids.iter().flat_map(|to| ids.iter().map(move |from| (*to, *from))) {
+            let (before, now) = (together(&modes, from, &further), together(&modes, to, &further));
+            let case = Case { name, from, to, before, now, tools: &tools };
+            let levels = Levels::of(&case.now, &grants, &tools);
+            let mut claims = levels.refusals();
+            claims.extend(levels.asked());
+            claims.extend(levels.not_asked(&case.now));
+            claims.extend(levels.since(&Levels::of(&case.before, &grants, &tools), from));
+            seen.extend(claims.iter().map(std::mem::discriminant).map(|kind| format!("{kind:?}")));
+            case.check(&claims);
+        }
+    }
+    assert_eq!(seen.len(), 12, "every kind of claim has come up");
+}
+
+/// There is a standing reminder wherever a mode among the ceilings refuses something, whichever it is.
+#[test]
+fn what_a_ceiling_refuses_is_said_in_every_request() {
+    let (modes, tools) = (many(), tools());
+    for (name, further) in further(&modes) {
+        for id in modes.iter().map(|mode| mode.id.as_str()) {
+            let ceilings = together(&modes, id, &further);
+            let by_modes = Ceilings { rules: vec![], ..ceilings.clone() };
+            let mut all = tools.iter().filter(|tool| !tool.is_exit).flat_map(calls);
+            let refuses = all.any(|call| level(&by_modes, &call) == 2);
+            let mode = modes.resolve(id).unwrap();
+            let facts = Facts {
+                mode,
+                reader: Reader::Agent,
+                transition: None,
+                notes: &[],
+                ceilings: &ceilings,
+                grants: &Grants::default(),
+                tools: &tools,
+                modes: &[],
+            };
+            assert_eq!(compose(&facts).is_some(), refuses || !mode.prompt.trim().is_empty(), "{name}: {id}");
+        }
+    }
+}
+
+proptest! {
+    /// Whatever stands in any field, a reminder begins and ends once.
+    #[test]
+    fn nothing_that_a_reminder_is_made_of_ends_it(
+        texts in prop::collection::vec(prop_oneof![hostile(), any::<String>()], 10),
+        is_edit in any::<bool>(),
+        reader in prop::sample::select(vec![Reader::Agent, Reader::Subagent]),
+    ) {
+        let mut mode = Modes::built_in().resolve("plan").unwrap().clone();
+        (mode.name, mode.prompt, mode.id) = (texts[0].clone(), texts[1].clone(), texts[2].clone());
+        mode.subagent_prompt = Some(texts[1].clone());
+        mode.in_band_switch = InBand::Instruct;
+        if is_edit {
+            mode.access = crate::mode::Access::Edit;
+            // Only what is a glob can be written there.
+            mode.write_paths = crate::mode::Globs::new(vec![texts[3].clone(), texts[4].clone()]).ok();
+        }
+        let mut tools = tools();
+        tools.push(CallFacts::of_tool(texts[5].clone(), Effect::Read));
+        tools.push(CallFacts::of_tool(texts[6].clone(), Effect::Edit));
+        let ceilings = Ceilings { modes: vec![Arc::new(mode.clone())], rules: Vec::new() };
+        let transition = Transition {
+            from: SessionModeId::new(texts[7].clone()),
+            to: SessionModeId::new(texts[2].clone()),
+            before: self::ceilings(&Modes::built_in(), "code"),
+            unconfirmed: 1,
+        };
+        let (notes, known) = ([texts[8].as_str()], [texts[9].as_str()]);
+        let text = compose(&Facts {
+            mode: &mode,
+            reader,
+            transition: Some(&transition),
+            notes: &notes,
+            ceilings: &ceilings,
+            grants: &Grants::default(),
+            tools: &tools,
+            modes: &known,
+        })
+        .unwrap();
+        prop_assert_eq!(tags(&text), 2, "{}", text);
+        prop_assert!(text.starts_with("<system-reminder>\n") && text.ends_with("\n</system-reminder>"));
+    }
 }
 
 /// One thing that may happen between two requests.
@@ -151,15 +566,15 @@ proptest! {
         for (number, step) in steps.iter().enumerate() {
             let mut transition = None;
             if let Step::Mode(id) = step {
-                transition = Some(switch(&mode.id, id));
+                transition = Some(switch(&modes, &mode.id, id));
                 mode = modes.resolve(id).unwrap();
             }
             for event in events(step, number) {
                 history.push(&event);
             }
-            let request = splice(history.messages(), compose(mode, Reader::Agent, transition.as_ref(), &[], &["read_file"], &[]), ReminderPosition::Tail);
+            let request = splice(history.messages(), composed(&modes, &mode.id, transition.as_ref(), &[]), ReminderPosition::Tail);
             let (stable, reminders) = stable_blocks(&request);
-            prop_assert_eq!(reminders, usize::from(mode.has_standing_reminder() || transition.is_some()));
+            prop_assert_eq!(reminders, usize::from(mode.id == "plan" || transition.is_some()));
             prop_assert!(stable.starts_with(&before), "{:?} does not begin with {:?}", stable, before);
             if reminders == 1 {
                 let last = request.last().unwrap();
@@ -181,9 +596,8 @@ proptest! {
 
 #[test]
 fn a_mode_that_instructs_says_how_a_switch_is_written() {
-    let mut mode = Modes::built_in().resolve("code").unwrap().clone();
-    mode.in_band_switch = InBand::Instruct;
-    let text = compose(&mode, Reader::Agent, None, &[], &["read_file"], &["ask", "plan", "code"]).unwrap();
+    let modes = with("modes: [{id: code, extends: code, in_band_switch: instruct}]");
+    let text = composed(&modes, "code", None, &[]).unwrap();
     for part in [
         "The mode is code.",
         "mode_switch:\n  analysis: |",
@@ -194,11 +608,10 @@ fn a_mode_that_instructs_says_how_a_switch_is_written() {
     ] {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");
     }
-    mode.in_band_switch = InBand::Parse;
-    assert_eq!(compose(&mode, Reader::Agent, None, &[], &["read_file"], &[]), None);
-    let told =
-        compose(&mode, Reader::Agent, None, &["The block was not applied."], &["read_file"], &[]).unwrap();
-    assert!(told.contains("The block was not applied."));
+    let modes = Modes::built_in();
+    assert_eq!(composed(&modes, "code", None, &[]), None);
+    let told = composed(&modes, "code", None, &["The block was not applied."]).unwrap();
+    assert_eq!(told, "<system-reminder>\nThe block was not applied.\n</system-reminder>");
 }
 
 #[test]

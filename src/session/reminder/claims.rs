@@ -1,0 +1,261 @@
+//! What a reminder may claim: computed from all ceilings with `decide()`, the old ones and the new ones. Pure.
+//!
+//! A claim keeps the tools that it is about, so that a test can hold each one against `decide()`.
+
+use std::fmt::{self, Write};
+
+use crate::mode::{Mode, ShellUse};
+use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict};
+
+/// What is decided of a tool as such, before its arguments are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// It runs.
+    Free,
+    /// The user is asked before it runs.
+    Asked,
+    /// It is refused.
+    Denied,
+}
+
+/// What is decided of each tool of a session. The exit is none of them: that a mode has no exit restricts nothing.
+pub struct Levels<'a> {
+    tools: Vec<(&'a CallFacts, Level)>,
+    /// The lists that files have to match to be changed, one a ceiling.
+    write_paths: Vec<&'a [String]>,
+}
+
+/// Tools as a sentence names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    text: String,
+    /// The tools.
+    pub tools: Vec<String>,
+}
+
+/// One thing that a reminder says. Its text is its `Display`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claim {
+    /// Nothing that was refused in this mode, which was left, is refused now.
+    Lifted(String),
+    /// These were refused and are no more.
+    NoLongerRefused(Named),
+    /// Every tool that changes something is refused, and not every one was.
+    NothingFromNowOn,
+    /// These are refused and were not.
+    RefusedFromNowOn(Named),
+    /// The user was asked before these, which now run.
+    NoLongerAsked(Named),
+    /// What is refused was refused before.
+    SameAsBefore,
+    /// Every tool that changes something is refused.
+    NothingChanges,
+    /// Files may be changed where they match each of the lists.
+    FilesOnly(Vec<Vec<String>>),
+    /// Files may be changed, and every other tool that changes something is refused.
+    NothingElseChanges,
+    /// These are refused.
+    Refused(Named),
+    /// The user is asked before these.
+    Asked(Named),
+    /// These run without asking, whatever they are called with, in the session's folders.
+    NotAsked(Named),
+}
+
+/// Kinds of tools that have a name of their own, said where all of a kind are meant.
+const KINDS: [(fn(&CallFacts) -> bool, &str); 4] = [
+    (|tool| tool.effect == Effect::Edit, "changing files"),
+    (|tool| tool.effect == Effect::State, "changing memories"),
+    (|tool| tool.effect == Effect::Unknown, "MCP tools that may change something"),
+    (|tool| tool.effect == Effect::Read && tool.shell == ShellUse::Off, "reading and searching"),
+];
+
+/// Tools that are named one by one.
+const MAX_NAMES: usize = 8;
+
+impl<'a> Levels<'a> {
+    /// Decides on each tool.
+    pub fn of(ceilings: &'a Ceilings, grants: &Grants, tools: &'a [CallFacts]) -> Self {
+        let level = |tool: &CallFacts| match permission::decide(ceilings, grants, tool) {
+            Verdict::Allow => Level::Free,
+            Verdict::Ask(_) => Level::Asked,
+            Verdict::Deny(_) => Level::Denied,
+        };
+        let tools = tools.iter().filter(|tool| !tool.is_exit).map(|tool| (tool, level(tool))).collect();
+        let paths = |mode: &'a std::sync::Arc<Mode>| mode.write_paths.as_ref().map(|globs| &*globs.patterns);
+        let mut write_paths: Vec<&[String]> = ceilings.modes.iter().filter_map(paths).collect();
+        write_paths.dedup();
+        Self { tools, write_paths }
+    }
+
+    /// Whether a tool is refused, or files may not be changed everywhere in the session's folders.
+    pub fn restricts(&self) -> bool {
+        self.tools.iter().any(|(_, level)| *level == Level::Denied) || !self.write_paths.is_empty()
+    }
+
+    /// Whether something is refused by these ceilings that is not by those.
+    pub fn refuses_more_than(&self, those: &Self) -> bool {
+        self.write_paths.iter().any(|list| !those.write_paths.contains(list))
+            || self.with(those).any(|(_, here, there)| here == Level::Denied && there != Level::Denied)
+    }
+
+    /// The tools that `is_meant`, in order.
+    fn named(&self, is_meant: impl Fn(&CallFacts, Level) -> bool) -> Option<Named> {
+        self.name(|at| is_meant(self.tools[at].0, self.tools[at].1))
+    }
+
+    fn name(&self, is_meant: impl Fn(usize) -> bool) -> Option<Named> {
+        let meant: Vec<bool> = (0..self.tools.len()).map(is_meant).collect();
+        let each = || self.tools.iter().map(|(tool, _)| *tool).zip(&meant);
+        let whole: Vec<_> = KINDS
+            .iter()
+            .filter(|(is_kind, _)| each().all(|(tool, meant)| *meant || !is_kind(tool)))
+            .collect();
+        let (mut words, mut more): (Vec<&str>, usize) = (Vec::new(), 0);
+        let chosen = || each().filter(|(_, meant)| **meant).map(|(tool, _)| tool);
+        for tool in chosen() {
+            match whole.iter().find(|(is_kind, _)| is_kind(tool)) {
+                Some((_, kind)) if words.contains(kind) => {}
+                Some((_, kind)) => words.push(kind),
+                // What modes are about is named, and of the others a few.
+                None if words.len() < MAX_NAMES || (tool.effect.is_change() && !tool.is_servers()) => {
+                    words.push(&tool.tool);
+                }
+                None => more += 1,
+            }
+        }
+        let mut text = words.join(", ");
+        match more {
+            0 => {}
+            1 => text.push_str(" and one other tool"),
+            _ => write!(text, " and {more} other tools").expect("writing to a string cannot fail"),
+        }
+        let tools: Vec<String> = chosen().map(|tool| tool.tool.clone()).collect();
+        (!tools.is_empty()).then_some(Named { text, tools })
+    }
+
+    /// Each tool with what is decided of it now, and what was.
+    fn with<'b>(&'b self, before: &'b Self) -> impl Iterator<Item = (&'b CallFacts, Level, Level)> {
+        let pairs = self.tools.iter().zip(&before.tools);
+        pairs.map(|((tool, now), (_, then))| (*tool, *now, *then))
+    }
+
+    /// What a switch has changed; `from` is the mode that was left, of which `before` is.
+    pub fn since(&self, before: &Self, from: &str) -> Vec<Claim> {
+        let levels: Vec<(&CallFacts, Level, Level)> = self.with(before).collect();
+        let name = |is_meant: fn(Level, Level) -> bool| self.name(|at| is_meant(levels[at].1, levels[at].2));
+        let any = |is_meant: fn(&CallFacts, Level, Level) -> bool| {
+            levels.iter().any(|(tool, now, then)| is_meant(tool, *now, *then))
+        };
+        // Where files could be changed in places only, a tool for files that is refused now was refused in the others.
+        let had_places = !before.write_paths.is_empty();
+        let stays = any(|_, now, then| now == Level::Denied && then == Level::Denied)
+            || (had_places && any(|tool, now, _| now == Level::Denied && tool.effect == Effect::Edit));
+        let mut claims = Vec::new();
+        if before.restricts() && !stays && self.write_paths.is_empty() {
+            claims.push(Claim::Lifted(from.to_owned()));
+        } else {
+            let freed = name(|now, then| now != Level::Denied && then == Level::Denied);
+            claims.extend(freed.map(Claim::NoLongerRefused));
+        }
+        let lost = name(|now, then| now == Level::Denied && then != Level::Denied);
+        let loses_a_change =
+            any(|tool, now, then| tool.effect.is_change() && now == Level::Denied && then != Level::Denied);
+        if loses_a_change && self.changes_nothing() {
+            claims.push(Claim::NothingFromNowOn);
+        } else {
+            claims.extend(lost.clone().map(Claim::RefusedFromNowOn));
+        }
+        let no_longer_asked = name(|now, then| now == Level::Free && then == Level::Asked);
+        claims.extend(no_longer_asked.map(Claim::NoLongerAsked));
+        let is_same = lost.is_none() && !any(|_, now, then| now != Level::Denied && then == Level::Denied);
+        if is_same && self.restricts() && self.write_paths == before.write_paths {
+            claims.push(Claim::SameAsBefore);
+        }
+        claims
+    }
+
+    /// What is refused, and where files may be changed.
+    pub fn refusals(&self) -> Vec<Claim> {
+        if self.changes_nothing() {
+            return vec![Claim::NothingChanges];
+        }
+        let is_denied = |is_meant: fn(&CallFacts) -> bool| {
+            self.tools
+                .iter()
+                .filter(move |(tool, _)| is_meant(tool))
+                .map(|(_, level)| *level == Level::Denied)
+        };
+        let mut edits = is_denied(|tool| tool.effect == Effect::Edit);
+        let mut claims = Vec::new();
+        if !self.write_paths.is_empty() && edits.clone().any(|denied| !denied) {
+            claims.push(Claim::FilesOnly(self.write_paths.iter().map(|list| list.to_vec()).collect()));
+        }
+        let mut others = is_denied(|tool| tool.effect.is_change() && tool.effect != Effect::Edit);
+        let only_edits = edits.all(|denied| !denied) && others.all(|denied| denied);
+        if only_edits {
+            claims.push(Claim::NothingElseChanges);
+        }
+        // Of what only looks, the list of what is there says enough.
+        let refused = self.named(|tool, level| {
+            let is_said = only_edits && tool.effect.is_change();
+            level == Level::Denied && !is_said && (tool.effect.is_change() || tool.effect == Effect::Network)
+        });
+        claims.extend(refused.map(Claim::Refused));
+        claims
+    }
+
+    /// What the user is asked before.
+    pub fn asked(&self) -> Option<Claim> {
+        self.named(|_, level| level == Level::Asked).map(Claim::Asked)
+    }
+
+    /// What there is to look with that is not asked for, where changes are. A rule about some calls of a tool leaves it out.
+    pub fn not_asked(&self, ceilings: &Ceilings) -> Option<Claim> {
+        if !self.tools.iter().any(|(tool, level)| *level == Level::Asked && tool.effect.is_change()) {
+            return None;
+        }
+        let is_sure = |tool: &CallFacts| !ceilings.rules.iter().any(|rules| rules.singles_out(&tool.tool));
+        self.named(|tool, level| level == Level::Free && tool.effect == Effect::Read && is_sure(tool))
+            .map(Claim::NotAsked)
+    }
+
+    /// Whether a tool is not there for the model.
+    pub fn misses_a_tool(&self) -> bool {
+        self.tools.iter().any(|(_, level)| *level == Level::Denied)
+    }
+
+    /// Whether every tool that changes something is refused.
+    fn changes_nothing(&self) -> bool {
+        let mut changing = self.tools.iter().filter(|(tool, _)| tool.effect.is_change());
+        changing.all(|(_, level)| *level == Level::Denied)
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lifted(mode) => write!(f, "The restrictions of {mode} mode no longer hold."),
+            Self::NoLongerRefused(these) => write!(f, "No longer refused: {}.", these.text),
+            Self::NothingFromNowOn => f.write_str("From now on nothing may be changed."),
+            Self::RefusedFromNowOn(these) => write!(f, "From now on refused: {}.", these.text),
+            Self::NoLongerAsked(these) => write!(f, "The user is no longer asked before: {}.", these.text),
+            Self::SameAsBefore => f.write_str("What is refused stays the same."),
+            Self::NothingChanges => f.write_str(
+                "only read-only tools are available this turn, and calls that would change anything are refused.",
+            ),
+            Self::FilesOnly(lists) => {
+                let lists: Vec<String> = lists.iter().map(|list| list.join(", ")).collect();
+                write!(f, "Files may be changed only where they match {}.", lists.join(", and also "))
+            }
+            Self::NothingElseChanges => {
+                f.write_str("Calls that would change anything other than files are refused.")
+            }
+            Self::Refused(these) => write!(f, "Refused: {}.", these.text),
+            Self::Asked(these) => write!(f, "The user is asked before: {}.", these.text),
+            Self::NotAsked(these) => {
+                write!(f, "Not asked for in the session's folders: {}.", these.text)
+            }
+        }
+    }
+}
