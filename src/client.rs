@@ -171,11 +171,6 @@ impl Client {
         Open { id, client: self.clone(), answer: Some(answer), kind: PhantomData }
     }
 
-    /// Asks for something whose answer makes no difference any more.
-    pub fn tell<Q: Question>(&self, question: Q) {
-        drop(self.request(question.into()));
-    }
-
     /// Passes a request of somebody else's on, whose answer goes to `reply`. Returns its id, for [`Self::withdraw`].
     pub fn forward(&self, request: ClientRequest, reply: oneshot::Sender<Result<Value, ClientError>>) -> u64 {
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
@@ -219,16 +214,6 @@ impl<A: DeserializeOwned> Open<A> {
     /// As for [`Self::answer`], and that it is late.
     pub async fn within(mut self, bound: Duration) -> Result<A, ClientError> {
         tokio::time::timeout(bound, self.answer()).await.unwrap_or(Err(ClientError::Late(bound)))
-    }
-
-    /// Waits for the answer, and leaves the question standing when it does not come in time.
-    ///
-    /// # Errors
-    /// As for [`Self::within`].
-    pub async fn for_a_while(mut self, bound: Duration) -> Result<A, ClientError> {
-        let answer = tokio::time::timeout(bound, self.answer()).await;
-        self.answer = None;
-        answer.unwrap_or(Err(ClientError::Late(bound)))
     }
 }
 

@@ -125,7 +125,11 @@ impl Config {
             Some(_) => (user_file::UserFile::default(), embedded(ModelId::new(SCRIPTED))),
             None => providers::load(&environment, asked.as_ref())?,
         };
-        let shell = commands::shell(&environment, &file.shell.unwrap_or_default())?;
+        let commands = file.shell.unwrap_or_default();
+        if let Some(obsolete) = commands.obsolete() {
+            tracing::warn!("{obsolete}");
+        }
+        let shell = commands::shell(&environment, &commands)?;
         let outward = Arc::new(file.fetch.unwrap_or_default().to_outward()?);
         let store = location(flags.store.as_deref(), &environment)?;
         if let (Some(_), Location::File(path)) = (&flags.store, &store) {

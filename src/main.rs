@@ -17,16 +17,6 @@ fn main() -> ExitCode {
     if environment::is_supervisor() {
         return supervise();
     }
-    #[cfg(target_os = "linux")]
-    if let Some((socket, token)) = environment::summons_of_terminal() {
-        // The command sees the environment of its terminal, less what no command sees.
-        drop(Environment::take());
-        return modegate::process::wrapper::run(&socket, &token).unwrap_or_else(|error| {
-            // With stderr gone there is nobody to tell.
-            let _ = writeln!(std::io::stderr(), "modegate: {error}");
-            ExitCode::FAILURE
-        });
-    }
     // While there is one thread: it takes the keys out of the environment.
     let environment = Environment::take();
     #[cfg(target_os = "linux")]

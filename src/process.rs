@@ -16,19 +16,11 @@ use crate::sandbox::Confinement;
 #[cfg(target_os = "linux")]
 mod children;
 #[cfg(target_os = "linux")]
-mod meeting;
-#[cfg(target_os = "linux")]
 pub mod orphans;
 #[cfg(target_os = "linux")]
 mod supervised;
 #[cfg(target_os = "linux")]
 pub mod supervisor;
-#[cfg(target_os = "linux")]
-mod token;
-#[cfg(target_os = "linux")]
-pub mod wrapper;
-#[cfg(target_os = "linux")]
-pub use meeting::Meeting;
 #[cfg(target_os = "linux")]
 pub use supervised::Process;
 
@@ -42,7 +34,7 @@ pub mod trial;
 #[cfg(any(not(target_os = "linux"), test))]
 mod plain;
 #[cfg(not(target_os = "linux"))]
-pub use plain::{Meeting, Process};
+pub use plain::Process;
 
 /// Starts processes. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -51,17 +43,6 @@ pub struct Processes {
     binary: PathBuf,
     /// Where folders of commands' own are made.
     scratch: PathBuf,
-}
-
-/// How a command is started by somebody else, in a terminal of theirs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Invitation {
-    /// The program: this binary.
-    pub program: PathBuf,
-    /// What it is told first; what follows is for people only.
-    pub argument: &'static str,
-    /// Variables that are to be set.
-    pub settings: Vec<(String, String)>,
 }
 
 /// What is to be started.
@@ -144,8 +125,6 @@ struct Order {
     confinement: Confinement,
     /// What it alone may write: made for it, and taken away again.
     own_folder: Option<PathBuf>,
-    /// Where it works, where that is not where its supervisor was started.
-    cwd: Option<PathBuf>,
     keeps_terminal: bool,
     /// Variables that the command alone gets.
     own: Vec<(String, String)>,

@@ -29,7 +29,6 @@ pub use errand::Errand;
 pub use job::Job;
 pub use shadow::SharedShadow;
 pub use switch_mode::Proposal;
-use terminal::Terminal;
 pub use toolset::{Toolset, effect_of, unknown_tool};
 
 pub mod background;
@@ -62,7 +61,6 @@ pub mod shadow;
 mod shell;
 mod skills;
 mod switch_mode;
-mod terminal;
 mod text;
 mod think;
 mod todo;

@@ -55,6 +55,9 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
         }
     }
     let settings = file.shell.unwrap_or_default();
+    if let Some(obsolete) = settings.obsolete() {
+        add("settings", State::Absent(obsolete.to_owned()));
+    }
     match commands::shell(environment, &settings) {
         Ok(shell) => {
             add("shell", State::Fine(shell.program().to_owned()));

@@ -29,8 +29,7 @@ pub fn shell(environment: &Environment, settings: &ShellSettings) -> anyhow::Res
     let program =
         program.and_then(|bash| bash.to_str().map(str::to_owned)).unwrap_or_else(|| "/bin/sh".into());
     let seen = environment.for_reading.clone();
-    let shell = Shell::new(processes(environment), program, user, seen, settings.sandbox, sandbox::support());
-    Ok(shell.in_terminal_of(settings.terminal))
+    Ok(Shell::new(processes(environment), program, user, seen, settings.sandbox, sandbox::support()))
 }
 
 /// A path of the settings: `~/` is the home folder.

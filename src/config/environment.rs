@@ -136,25 +136,6 @@ pub fn is_supervisor() -> bool {
     std::env::args_os().nth(1).is_some_and(|argument| argument == crate::process::supervisor::ARGUMENT)
 }
 
-/// Whether this process was started to run a command in a terminal: where a Modegate waits for it, and the token
-/// by which they know each other. Takes both variables away.
-///
-/// To be called before there is a second thread.
-#[cfg(target_os = "linux")]
-#[allow(unsafe_code)]
-pub fn summons_of_terminal() -> Option<(PathBuf, String)> {
-    use crate::process::wrapper::{ARGUMENT, SOCKET, TOKEN};
-    std::env::args_os().nth(1).filter(|argument| argument == ARGUMENT)?;
-    let socket = std::env::var_os(SOCKET).unwrap_or_default();
-    let token = std::env::var(TOKEN).unwrap_or_default();
-    crate::sandbox::kernel::wipe_variable(TOKEN);
-    for name in [SOCKET, TOKEN] {
-        // SAFETY: this runs first in `main`, while the process has one thread.
-        unsafe { std::env::remove_var(name) };
-    }
-    Some((socket.into(), token))
-}
-
 fn user() -> User {
     let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     User {

@@ -14,7 +14,7 @@ use crate::mode::ToolList;
 use crate::model::Effort;
 use crate::model::catalogue::{Described, PROVIDERS};
 use crate::model::problem::redact;
-use crate::process::shell::{Sandbox, TerminalOf};
+use crate::process::shell::Sandbox;
 use crate::store::Sync;
 
 /// What the user writes.
@@ -97,15 +97,34 @@ pub struct ShellSettings {
     /// Whether the kernel holds what commands write.
     #[serde(default)]
     pub sandbox: Sandbox,
-    /// Whether commands run in terminals of the client's, where it has them.
-    #[serde(default)]
-    pub terminal: TerminalOf,
+    /// Obsolete: accepted, without effect. Commands never run in the client's terminals.
+    pub terminal: Option<ObsoleteTerminal>,
     /// What read-only commands may read besides.
     #[serde(default)]
     pub read: Vec<PathBuf>,
     /// What other commands may write besides.
     #[serde(default)]
     pub write: Vec<PathBuf>,
+}
+
+/// The values of the obsolete key `shell.terminal`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ObsoleteTerminal {
+    /// `own`.
+    Own,
+    /// `client`.
+    Client,
+}
+
+impl ShellSettings {
+    /// The sentence about a key that is accepted without effect; `None` if there is none.
+    pub fn obsolete(&self) -> Option<&'static str> {
+        self.terminal.map(|_| {
+            "shell.terminal in config.yaml is obsolete and has no effect, because commands no longer run in the client's \
+             terminal; remove the key"
+        })
+    }
 }
 
 /// What the user says of a provider.

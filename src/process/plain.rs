@@ -69,27 +69,6 @@ impl Processes {
     }
 }
 
-/// A command that somebody else starts: not here, where nobody would end what comes of it.
-#[cfg(not(target_os = "linux"))]
-#[derive(Debug)]
-pub enum Meeting {}
-
-#[cfg(not(target_os = "linux"))]
-impl Meeting {
-    /// What whoever starts it has to start.
-    pub fn invitation(&self) -> super::Invitation {
-        match *self {}
-    }
-
-    /// Waits for it.
-    ///
-    /// # Errors
-    /// None: there is nobody to wait for.
-    pub async fn arrived(self) -> io::Result<Process> {
-        match self {}
-    }
-}
-
 impl Process {
     /// Its output and its input, once, if it was started to be spoken to. Its output is then no event.
     pub fn take_speech(&mut self) -> Option<Speech> {

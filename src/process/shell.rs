@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::places::{Places, User};
 use super::state;
-use super::{Command, Errors, Meeting, Process, Processes};
+use super::{Command, Errors, Process, Processes};
 use crate::sandbox::{Confinement, Support};
 
 /// Whether the kernel holds what the commands of a workspace write.
@@ -19,17 +19,6 @@ pub enum Sandbox {
     Workspace,
     /// They write what the user may write.
     Off,
-}
-
-/// Where commands run whose client has terminals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TerminalOf {
-    /// Nowhere but here.
-    Own,
-    /// In a terminal of the client's, under the same hold.
-    #[default]
-    Client,
 }
 
 /// What is set for every command: it has no terminal and nobody answers it.
@@ -57,7 +46,6 @@ struct Inner {
     environment: Vec<(OsString, OsString)>,
     sandbox: Sandbox,
     support: Support,
-    terminal: TerminalOf,
 }
 
 /// The hold on the commands of one session.
@@ -74,15 +62,7 @@ impl Shell {
         sandbox: Sandbox,
         support: Support,
     ) -> Self {
-        let terminal = TerminalOf::default();
-        Self(Arc::new(Inner { processes, program, user, environment, sandbox, support, terminal }))
-    }
-
-    /// The same shell, whose commands run there.
-    #[must_use]
-    pub fn in_terminal_of(mut self, terminal: TerminalOf) -> Self {
-        Arc::make_mut(&mut self.0).terminal = terminal;
-        self
+        Self(Arc::new(Inner { processes, program, user, environment, sandbox, support }))
     }
 
     /// The hold on read-only commands of sessions in these folders; none where the kernel cannot hold them, or the folders
@@ -169,25 +149,6 @@ impl Shell {
     /// This binary cannot be started, or `cwd` is not there.
     pub async fn start(&self, line: &str, cwd: &Path, hold: &Hold) -> io::Result<Process> {
         self.0.processes.start(self.command(line, cwd, hold)).await
-    }
-
-    /// Expects a command line that the client starts in a terminal; none: it is not to be, or cannot be.
-    #[cfg(not(target_os = "linux"))]
-    #[allow(clippy::unused_self, reason = "on Linux it is used")]
-    pub fn expect(&self, _line: &str, _cwd: &Path, _hold: &Hold) -> Option<Meeting> {
-        None
-    }
-
-    /// Expects a command line that the client starts in a terminal; none: it is not to be, or cannot be.
-    #[cfg(target_os = "linux")]
-    pub fn expect(&self, line: &str, cwd: &Path, hold: &Hold) -> Option<Meeting> {
-        if self.0.terminal == TerminalOf::Own || hold.is_read_only() {
-            return None;
-        }
-        let meeting = self.0.processes.expect(self.command(line, cwd, hold));
-        meeting
-            .inspect_err(|error| tracing::warn!(%error, "a command cannot run in the client's terminal"))
-            .ok()
     }
 
     fn command(&self, line: &str, cwd: &Path, hold: &Hold) -> Command {

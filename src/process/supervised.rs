@@ -12,7 +12,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
-use super::token::{Says, Token};
 use super::{AHEAD, ASK_TO_END, Command, Errors, Event, Order, Processes, Report, Speech, orphans, read};
 
 /// Bytes that are read at once.
@@ -24,11 +23,8 @@ const MAX_REPORT: usize = 64 * 1024;
 /// A process and all that comes of it. Dropping it ends it, unconfirmed.
 #[derive(Debug)]
 pub struct Process {
-    /// None where somebody else has started it.
-    supervisor: Option<tokio::process::Child>,
+    supervisor: tokio::process::Child,
     control: UnixStream,
-    /// What its reports are signed with, where somebody else has started it.
-    token: Option<Token>,
     /// Its input, until it is taken.
     input: Option<pipe::Sender>,
     output: Option<pipe::Receiver>,
@@ -71,13 +67,12 @@ impl Processes {
         ours.set_nonblocking(true)?;
         let mut control = UnixStream::from_std(ours)?;
         let own_folder = self.own_folder(&confinement);
-        let order = Order { program, arguments, confinement, own_folder, cwd: None, keeps_terminal, own };
-        give(&mut control, &order, None).await?;
+        let order = Order { program, arguments, confinement, own_folder, keeps_terminal, own };
+        give(&mut control, &order).await?;
         let receiver = |pipe: io::PipeReader| pipe::Receiver::from_owned_fd(pipe.into());
         Ok(Process {
-            supervisor: Some(supervisor),
+            supervisor,
             control,
-            token: None,
             input,
             output: Some(receiver(output)?),
             errors: errors.map(receiver).transpose()?,
@@ -106,12 +101,8 @@ fn send_ahead(to: &StdStream, is_spoken_to: bool) -> io::Result<Option<pipe::Sen
 }
 
 /// Hands a supervisor its order.
-async fn give(control: &mut UnixStream, order: &Order, token: Option<&Token>) -> io::Result<()> {
+async fn give(control: &mut UnixStream, order: &Order) -> io::Result<()> {
     let order = serde_json::to_vec(order)?;
-    let order = match token {
-        Some(token) => token.seal(Says::Order, &order),
-        None => order,
-    };
     let length = u32::try_from(order.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut line = length.to_le_bytes().to_vec();
     line.extend(order);
@@ -123,27 +114,6 @@ async fn give(control: &mut UnixStream, order: &Order, token: Option<&Token>) ->
 }
 
 impl Process {
-    /// The near end of a supervisor that somebody else has started, and that has come here. Its output is theirs.
-    ///
-    /// # Errors
-    /// The order is too long.
-    pub(super) async fn of_guest(mut control: UnixStream, order: &Order, token: Token) -> io::Result<Self> {
-        // A supervisor that is gone already is learnt of when its reports are read.
-        let _ = control.write_all(&[AHEAD]).await;
-        give(&mut control, order, Some(&token)).await?;
-        Ok(Self {
-            supervisor: None,
-            control,
-            token: Some(token),
-            input: None,
-            output: None,
-            errors: None,
-            report: Vec::new(),
-            left_behind: None,
-            over: false,
-        })
-    }
-
     /// Its output and its input, once, if it was started to be spoken to. Its output is then no event.
     pub fn take_speech(&mut self) -> Option<Speech> {
         let (to, from) = (self.input.take()?, self.output.take()?);
@@ -191,10 +161,6 @@ impl Process {
                     _ => {
                         self.over = true;
                         orphans::forget(self.id());
-                        if self.supervisor.is_none() {
-                            // What it leaves behind is nobody's here.
-                            return Some(Event::Gone { left_behind: 0, confirmed: false });
-                        }
                         let ended = tokio::task::spawn_blocking(orphans::end_all).await;
                         return Some(Event::Gone { left_behind: 0, confirmed: ended.unwrap_or(false) });
                     }
@@ -215,9 +181,9 @@ impl Process {
         let _ = self.control.shutdown().await;
     }
 
-    /// The supervisor's process id, while it runs here.
+    /// The supervisor's process id, while it runs.
     pub fn id(&self) -> Option<u32> {
-        self.supervisor.as_ref().and_then(tokio::process::Child::id)
+        self.supervisor.id()
     }
 
     /// What is in the pipes already.
@@ -238,11 +204,7 @@ impl Process {
     fn take_report(&mut self) -> Option<Event> {
         let end = self.report.iter().position(|byte| *byte == b'\n')?;
         let line: Vec<u8> = self.report.drain(..=end).collect();
-        let report = match &self.token {
-            Some(token) => token.unseal(Says::Report, line.trim_ascii_end()),
-            None => Some(&line[..]),
-        };
-        match serde_json::from_slice(report.unwrap_or_default()) {
+        match serde_json::from_slice(&line) {
             Ok(Report::Failed(reason)) => Some(Event::Failed(reason)),
             Ok(Report::Exited(exit)) => Some(Event::Exited(exit)),
             Ok(Report::Gone { left_behind }) => {

@@ -20,7 +20,6 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::{self, Pid, Signal, WaitOptions};
 
 use super::children::{self, Children};
-use super::token::{Says, Token};
 use super::{AHEAD, ASK_TO_END, Exit, Order, Report};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, Confinement};
@@ -31,106 +30,69 @@ const TEMPORARY: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
 /// What the binary is called with.
 pub const ARGUMENT: &str = "__supervise";
 
-/// Runs a command to its end and the end of all that came of it. `connection` leads to whoever ordered it.
+/// Runs a command to its end and the end of all that came of it. `connection` leads to the Modegate that started it.
 pub fn run(connection: OwnedFd) -> ExitCode {
-    match serve(&Line { connection: connection.into(), token: None }, None) {
-        Some(_) => ExitCode::SUCCESS,
-        None => ExitCode::FAILURE,
-    }
-}
-
-/// The way to whoever ordered the command.
-pub(super) struct Line {
-    /// Where orders come from and reports go.
-    pub(super) connection: UnixStream,
-    /// What both are signed with, where the connection is not from the other end's own hand.
-    pub(super) token: Option<Token>,
-}
-
-/// The same, and also the end of `starter` ends everything. Says how the command ended; none: it was not run.
-pub(super) fn serve(line: &Line, starter: Option<&UnixStream>) -> Option<Exit> {
-    match supervise(line, starter) {
-        Ok(exit) => Some(exit),
+    let connection = connection.into();
+    match supervise(&connection) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // With nobody to tell there is nothing to be said.
-            let _ = line.report(&Report::Failed(error.to_string()));
-            let _ = line.report(&Report::Gone { left_behind: 0 });
-            None
+            let _ = report(&connection, &Report::Failed(error.to_string()));
+            let _ = report(&connection, &Report::Gone { left_behind: 0 });
+            ExitCode::FAILURE
         }
     }
 }
 
-impl Line {
-    /// An order, and the command's input if it has one: a byte that the input comes with, how many bytes the order has, and
-    /// these.
-    fn read_order(&self) -> io::Result<(Order, Option<OwnedFd>)> {
-        let mut connection = &self.connection;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut beside = RecvAncillaryBuffer::new(&mut space);
-        let mut ahead = [0];
-        let bytes = &mut [io::IoSliceMut::new(&mut ahead)];
-        let received = recvmsg(connection, bytes, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
-        if received.bytes != 1 || ahead != [AHEAD] {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        let input = beside.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut handed) => handed.next(),
-            _ => None,
-        });
-        let mut length = [0; 4];
-        connection.read_exact(&mut length)?;
-        let mut sealed = Vec::new();
-        connection.take(u32::from_le_bytes(length).into()).read_to_end(&mut sealed)?;
-        let order = match &self.token {
-            Some(token) => token.unseal(Says::Order, &sealed).ok_or(io::ErrorKind::PermissionDenied)?,
-            None => &sealed,
-        };
-        Ok((serde_json::from_slice(order)?, input))
+/// Reads an order, and the command's input if it has one: a byte that the input comes with, how many bytes the order has, and
+/// these.
+fn read_order(mut connection: &UnixStream) -> io::Result<(Order, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let mut ahead = [0];
+    let bytes = &mut [io::IoSliceMut::new(&mut ahead)];
+    let received = recvmsg(connection, bytes, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
+    if received.bytes != 1 || ahead != [AHEAD] {
+        return Err(io::ErrorKind::InvalidData.into());
     }
-
-    fn report(&self, report: &Report) -> io::Result<()> {
-        let text = serde_json::to_vec(report)?;
-        let mut line = match &self.token {
-            Some(token) => token.seal(Says::Report, &text),
-            None => text,
-        };
-        line.push(b'\n');
-        (&self.connection).write_all(&line)
-    }
+    let input = beside.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut handed) => handed.next(),
+        _ => None,
+    });
+    let mut length = [0; 4];
+    connection.read_exact(&mut length)?;
+    let mut order = Vec::new();
+    connection.take(u32::from_le_bytes(length).into()).read_to_end(&mut order)?;
+    Ok((serde_json::from_slice(&order)?, input))
 }
 
-fn supervise(line: &Line, starter: Option<&UnixStream>) -> io::Result<Exit> {
-    let (order, input) = line.read_order().map_err(|_| {
+fn report(mut connection: &UnixStream, report: &Report) -> io::Result<()> {
+    let mut line = serde_json::to_vec(report)?;
+    line.push(b'\n');
+    connection.write_all(&line)
+}
+
+fn supervise(connection: &UnixStream) -> io::Result<()> {
+    let (order, input) = read_order(connection).map_err(|_| {
         io::Error::other("this is how Modegate starts commands; there is nothing here for people")
     })?;
     process::set_child_subreaper(Some(process::getpid()))?;
     if let Some(folder) = &order.own_folder {
         DirBuilder::new().mode(0o700).create(folder)?;
     }
-    let done = run_order(line, starter, &order, input);
+    let done = run_order(connection, &order, input);
     if let Some(folder) = &order.own_folder {
         remove(folder);
     }
-    match done {
-        Ok((exit, left_behind)) => {
-            // Whoever ordered it may be gone.
-            let _ = line.report(&Report::Gone { left_behind });
-            Ok(exit)
-        }
-        Err(error) => Err(error),
-    }
+    // Whoever ordered it may be gone.
+    done.map(|left_behind| drop(report(connection, &Report::Gone { left_behind })))
 }
 
-/// Returns how the command ended, and how many processes it had left behind.
-fn run_order(
-    line: &Line,
-    starter: Option<&UnixStream>,
-    order: &Order,
-    input: Option<OwnedFd>,
-) -> io::Result<(Exit, usize)> {
+/// Returns how many processes the command left behind.
+fn run_order(connection: &UnixStream, order: &Order, input: Option<OwnedFd>) -> io::Result<usize> {
     let signals = kernel::child_signals()?;
     let mut children = Children::open()?;
-    let epoll = waiting(&line.connection, starter, &signals)?;
+    let epoll = waiting(connection, &signals)?;
     let (mut problem, tell_problem) = io::pipe()?;
     let child = match kernel::fork()? {
         Fork::Child => become_command(order, input, tell_problem),
@@ -143,9 +105,8 @@ fn run_order(
         end_all(&mut children, child);
         return Err(io::Error::other(text));
     }
-    let exit = watch(&epoll, line, &signals, child);
-    let left_behind = end_all(&mut children, child);
-    Ok((exit.unwrap_or(Exit::Signal(Signal::KILL.as_raw())), left_behind))
+    watch(&epoll, connection, &signals, child);
+    Ok(end_all(&mut children, child))
 }
 
 /// Confines this process and becomes the command; or says why not, and ends.
@@ -154,9 +115,6 @@ fn become_command(order: &Order, input: Option<OwnedFd>, mut tell_problem: io::P
         let mut command = Command::new(&order.program);
         command.args(&order.arguments).stdin(input.map_or_else(Stdio::null, Stdio::from));
         command.envs(order.own.iter().map(|(name, value)| (name, value)));
-        if let Some(cwd) = &order.cwd {
-            command.current_dir(cwd);
-        }
         if let Some(folder) = &order.own_folder {
             command.envs(TEMPORARY.map(|name| (name, folder)));
         }
@@ -192,26 +150,21 @@ fn prepare(order: &Order) -> Result<(), String> {
 /// What there is to wait for.
 const TOLD: u64 = 0;
 const DIED: u64 = 1;
-const LEFT: u64 = 2;
 
 /// What is waited on: not `poll`, which a command could make impossible by a limit on descriptors.
-fn waiting(connection: &UnixStream, starter: Option<&UnixStream>, signals: &OwnedFd) -> io::Result<OwnedFd> {
+fn waiting(connection: &UnixStream, signals: &OwnedFd) -> io::Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, connection, epoll::EventData::new_u64(TOLD), epoll::EventFlags::IN)?;
     epoll::add(&epoll, signals, epoll::EventData::new_u64(DIED), epoll::EventFlags::IN)?;
-    if let Some(starter) = starter {
-        // It says nothing: only its end is of interest.
-        epoll::add(&epoll, starter, epoll::EventData::new_u64(LEFT), epoll::EventFlags::IN)?;
-    }
     Ok(epoll)
 }
 
-/// Waits until the command is over, and says how it ended, or until it is to end. Adopted children that end are buried on the
-/// way.
-fn watch(epoll: &OwnedFd, line: &Line, signals: &OwnedFd, child: Pid) -> Option<Exit> {
+/// Waits until the command is over, and reports how it ended, or until it is to end. Adopted children that end are buried on
+/// the way.
+fn watch(epoll: &OwnedFd, mut connection: &UnixStream, signals: &OwnedFd, child: Pid) {
     loop {
         let mut ready =
-            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(TOLD) }; 3];
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(TOLD) }; 2];
         // Interrupted, nothing is ready, and everything is looked at again.
         let count = epoll::wait(epoll, &mut ready[..], None).unwrap_or(0);
         let is_ready = |what| ready[..count].iter().any(|event| event.data.u64() == what);
@@ -220,26 +173,22 @@ fn watch(epoll: &OwnedFd, line: &Line, signals: &OwnedFd, child: Pid) -> Option<
             let _ = rustix::io::read(signals, &mut [0; 1024]);
             while let Ok(Some((pid, status))) = process::wait(WaitOptions::NOHANG) {
                 if pid == child {
-                    let exit = exit(status.as_raw());
                     // Whoever ordered it may be gone.
-                    let _ = line.report(&Report::Exited(exit));
-                    return Some(exit);
+                    let _ = report(connection, &Report::Exited(exit(status.as_raw())));
+                    return;
                 }
             }
         }
         if is_ready(TOLD) {
             let mut byte = [0];
-            match (&line.connection).read(&mut byte) {
+            match connection.read(&mut byte) {
                 Ok(1) if byte[0] == ASK_TO_END => {
                     // It may just have ended.
                     let _ = process::kill_process_group(child, Signal::TERM);
                 }
                 Ok(1) => {}
-                _ => return None,
+                _ => return,
             }
-        }
-        if is_ready(LEFT) {
-            return None;
         }
     }
 }

@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 
 use crate::acp::{
     CompactionStatus, CompactionUpdate, ConfigOptionUpdate, ContentBlock, ContentChunk, CurrentModeUpdate,
-    Diff, MessageId, Meta, Plan, PlanEntry, SessionConfigOption, SessionInfoUpdate, SessionUpdate, Terminal,
-    ToolCall, ToolCallContent, ToolCallId, ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, Update,
-    UsageUpdate,
+    Diff, MessageId, Meta, Plan, PlanEntry, SessionConfigOption, SessionInfoUpdate, SessionUpdate, ToolCall,
+    ToolCallContent, ToolCallId, ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, Update, UsageUpdate,
 };
 use crate::event::{Compaction, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::Usage;
@@ -226,7 +225,6 @@ fn content_block(content: &ToolContent) -> ToolCallContent {
             Diff::new(path.clone(), new.as_str()).old_text(old.clone()).into()
         }
         ToolContent::Block(block) => ContentBlock::clone(block).into(),
-        ToolContent::Terminal { id, .. } => ToolCallContent::Terminal(Terminal::new(id.clone())),
     }
 }
 

@@ -111,8 +111,6 @@ fn write_location(location: &Location) -> Value {
 fn write_content(content: &ToolContent) -> Value {
     match content {
         ToolContent::Text(text) => json!({ "text": text }),
-        // The terminal is gone with its client.
-        ToolContent::Terminal { .. } => write_content(content.lasting()),
         ToolContent::Diff { path, old, new } => {
             json!({ "path": path.to_string_lossy(), "old": old, "new": new })
         }

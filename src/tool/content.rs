@@ -36,24 +36,9 @@ pub enum ToolContent {
     },
     /// Anything else that the protocol can show: a picture, a sound.
     Block(Box<ContentBlock>),
-    /// A terminal of the client's. It means something only to the client that has it, and only now.
-    Terminal {
-        /// The client's id for it.
-        id: String,
-        /// What is shown where there is no such terminal.
-        shown: Box<ToolContent>,
-    },
 }
 
 impl ToolContent {
-    /// What is shown where there are no terminals of that client.
-    pub fn lasting(&self) -> &Self {
-        match self {
-            Self::Terminal { shown, .. } => shown.lasting(),
-            Self::Text(_) | Self::Diff { .. } | Self::Block(_) => self,
-        }
-    }
-
     /// Text, cut if it is too long.
     pub fn text(text: &str) -> Self {
         Self::Text(clip(text, TEXT).into_owned())

@@ -1,4 +1,4 @@
-//! The way from a tool to the client: an editor that shows files, terminals, and a person who can be asked. All the
+//! The way from a tool to the client: an editor that shows files, and a person who can be asked. All the
 //! protocol's wording for it is here.
 //!
 //! Each thing is asked only of a client that said it can do it, and nothing here decides: a call that may not run does
@@ -13,13 +13,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::saved::Saved;
 use crate::acp::{
-    CreateElicitationRequest, CreateTerminalRequest, ElicitationAction, ElicitationContentValue,
-    ElicitationFormMode, ElicitationMode, ElicitationSchema, ElicitationSessionScope, ElicitationUrlMode,
-    KillTerminalRequest, PermissionOption, PermissionOptionKind, ReadTextFileRequest, ReleaseTerminalRequest,
-    RequestPermissionOutcome, RequestPermissionRequest, SessionId, SessionUpdate, Terminal, TerminalId,
-    TerminalOutputRequest, TerminalOutputResponse, ToolCallContent, ToolCallId, ToolCallUpdate,
-    ToolCallUpdateFields, ToolKind, WaitForTerminalExitRequest, WaitForTerminalExitResponse,
-    WriteTextFileRequest, WriteTextFileResponse,
+    CreateElicitationRequest, ElicitationAction, ElicitationContentValue, ElicitationFormMode,
+    ElicitationMode, ElicitationSchema, ElicitationSessionScope, ElicitationUrlMode, PermissionOption,
+    PermissionOptionKind, ReadTextFileRequest, RequestPermissionOutcome, RequestPermissionRequest, SessionId,
+    ToolCallContent, ToolCallId, ToolCallUpdate, ToolCallUpdateFields, ToolKind, WriteTextFileRequest,
+    WriteTextFileResponse,
 };
 use crate::client::{self, Abilities, Client, ClientError, Open};
 
@@ -122,74 +120,6 @@ impl Editor {
             return Err(ClientError::NotOffered);
         }
         Ok(self.client.ask(WriteTextFileRequest::new(self.session.clone(), path, content)))
-    }
-
-    /// Has the client run something in a terminal (`terminal/create`). The answer must be waited for, however long: a
-    /// terminal that nobody knows of is not released.
-    ///
-    /// # Errors
-    /// The client refuses, has no terminals, or is gone.
-    pub(super) async fn create_terminal(
-        &self,
-        fill: impl FnOnce(CreateTerminalRequest) -> CreateTerminalRequest,
-        program: &Path,
-    ) -> Result<TerminalId, ClientError> {
-        if !self.can.terminals {
-            return Err(ClientError::NotOffered);
-        }
-        let request = CreateTerminalRequest::new(self.session.clone(), program.display().to_string());
-        Ok(self.client.ask(fill(request)).answer().await?.terminal_id)
-    }
-
-    /// Shows a terminal in the call. Before it is released: then the client goes on showing what was in it.
-    pub(super) fn embed(&self, terminal: &TerminalId) {
-        let content: ToolCallContent = ToolCallContent::Terminal(Terminal::new(terminal.clone()));
-        let fields = ToolCallUpdateFields::new().content(vec![content]);
-        let update = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(self.call.clone(), fields));
-        self.client.update(self.session.clone(), update.into(), None);
-    }
-
-    /// Asks for the end of what runs in a terminal (`terminal/wait_for_exit`).
-    pub(super) fn terminal_exit(&self, terminal: &TerminalId) -> Open<WaitForTerminalExitResponse> {
-        self.client.ask(WaitForTerminalExitRequest::new(self.session.clone(), terminal.clone()))
-    }
-
-    /// What stands in a terminal (`terminal/output`).
-    pub(super) async fn terminal_output(
-        &self,
-        terminal: &TerminalId,
-        bound: Duration,
-    ) -> Result<TerminalOutputResponse, ClientError> {
-        self.client
-            .ask(TerminalOutputRequest::new(self.session.clone(), terminal.clone()))
-            .within(bound)
-            .await
-    }
-
-    /// Ends what runs in a terminal (`terminal/kill`). That the client is late does not take it back.
-    pub(super) async fn kill_terminal(
-        &self,
-        terminal: &TerminalId,
-        bound: Duration,
-    ) -> Result<(), ClientError> {
-        let request = KillTerminalRequest::new(self.session.clone(), terminal.clone());
-        self.client.ask(request).for_a_while(bound).await.map(|_| ())
-    }
-
-    /// Gives a terminal back, which ends what runs in it (`terminal/release`). That the client is late does not take it
-    /// back.
-    pub(super) async fn release_terminal(
-        &self,
-        terminal: &TerminalId,
-        bound: Duration,
-    ) -> Result<(), ClientError> {
-        let request = ReleaseTerminalRequest::new(self.session.clone(), terminal.clone());
-        self.client.ask(request).for_a_while(bound).await.map(|_| ())
-    }
-
-    /// Gives a terminal back without waiting.
-    pub(super) fn let_go_of_terminal(&self, terminal: &TerminalId) {
-        self.client.tell(ReleaseTerminalRequest::new(self.session.clone(), terminal.clone()));
     }
 
     /// Waits until no other call of the session has a question open to the user.

@@ -8,17 +8,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::Terminal;
-use super::terminal::Left;
 use crate::gate::Permit;
 use crate::process::{Event, Exit, Process};
 
 /// Bytes of output that are kept from the start, and from the end.
 const HEAD: usize = 12 * 1024;
 const TAIL: usize = 24 * 1024;
-
-/// Bytes of output that are kept in all.
-pub const KEPT: usize = HEAD + TAIL;
 
 /// How long a command that was asked to end may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -99,7 +94,7 @@ pub enum Why {
     Time(Duration),
     /// It was stopped by name.
     Stopped,
-    /// It was ended by somebody else: in its terminal, or its supervisor died.
+    /// It was ended by somebody else: its supervisor died.
     Elsewhere,
 }
 
@@ -107,14 +102,13 @@ impl Job {
     /// Takes charge of a process. `limit` is how long it may run.
     pub fn begin(
         (id, line, notes): (String, String, Notes),
-        process: impl Into<Running>,
+        process: Process,
         permit: Permit,
         limit: Option<Duration>,
     ) -> Self {
-        let Running { process, terminal } = process.into();
         let (mailbox, messages) = mpsc::channel(MAILBOX);
         let (count, changes) = watch::channel(Happened::default());
-        let task = Task { process, terminal, messages, changed: count, output: Output::default(), end: None };
+        let task = Task { process, messages, changed: count, output: Output::default(), end: None };
         tokio::spawn(task.run(notes, permit, limit));
         Self { id, line, mailbox, changes }
     }
@@ -160,24 +154,8 @@ impl Job {
     }
 }
 
-/// A process that has begun, and the terminal of the client's in which it runs, if it does.
-#[derive(Debug)]
-pub struct Running {
-    /// The process.
-    pub process: Process,
-    /// Where its output is.
-    pub terminal: Option<Terminal>,
-}
-
-impl From<Process> for Running {
-    fn from(process: Process) -> Self {
-        Self { process, terminal: None }
-    }
-}
-
 struct Task {
     process: Process,
-    terminal: Option<Terminal>,
     messages: mpsc::Receiver<Message>,
     changed: watch::Sender<Happened>,
     output: Output,
@@ -240,11 +218,6 @@ impl Task {
         }
         if end.exit.is_none() && end.why.is_none() && end.failure.is_none() {
             end.why = Some(Why::Elsewhere);
-        }
-        if let Some(terminal) = self.terminal.take() {
-            // Before the permit goes: what is answered then holds for the terminal, too.
-            let text = terminal.close(end.left(), &permit.cancel).await;
-            self.output.push(text.as_bytes());
         }
         if end.confirmed {
             drop(permit);
@@ -330,15 +303,6 @@ impl End {
     /// Whether the command ran to an end of its own.
     pub fn is_own(&self) -> bool {
         self.why.is_none() && self.failure.is_none() && self.confirmed
-    }
-
-    /// What is left of the command.
-    fn left(&self) -> Left {
-        match (self.is_own(), self.confirmed) {
-            (true, _) => Left::Over,
-            (false, true) => Left::Ended,
-            (false, false) => Left::Unknown,
-        }
     }
 
     fn describe(&self, was_silent: bool) -> String {

@@ -9,13 +9,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use super::command_line::CommandLine;
 use super::content::{fitting, visible};
-use super::job::{KEPT, Notes, Running};
-use super::shadow::{NOT_RUN, take_up, tell};
-use super::terminal::{Elsewhere, Terminal};
+use super::job::Notes;
+use super::shadow::{take_up, tell};
 use super::{
     AtWork, Editor, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
     arguments, blocking, resolve,
@@ -181,35 +179,6 @@ impl Start {
         vec![ToolContent::middle(&text)]
     }
 
-    /// Starts it in a terminal of the client's, where it has them and that is wanted; none: it is to be started here.
-    ///
-    /// # Errors
-    /// It may not run any more, or the client did not make a terminal for it.
-    async fn in_terminal(
-        &self,
-        editor: &Editor,
-        shell: &Shell,
-        hold: &Hold,
-        cancel: &CancellationToken,
-    ) -> Result<Option<Running>, ToolError> {
-        if !editor.can().terminals {
-            return Ok(None);
-        }
-        let Some(meeting) = shell.expect(&self.line, &self.cwd, hold) else { return Ok(None) };
-        match Terminal::open(editor, meeting, self.line.trim(), KEPT, cancel).await {
-            Ok((terminal, process)) => Ok(Some(Running { process, terminal: Some(terminal) })),
-            Err(Elsewhere::Cancelled) => Err(ToolError::Failed(NOT_RUN.into())),
-            Err(Elsewhere::Refused(why)) => Err(ToolError::Failed(format!(
-                "The client did not make a terminal for it: {}. The command was not run.",
-                why.trim_end_matches('.')
-            ))),
-            Err(Elsewhere::Unusable(why)) => {
-                tracing::warn!(why, "a command does not run in the client's terminal");
-                Ok(None)
-            }
-        }
-    }
-
     /// Starts it.
     pub async fn begin(
         self,
@@ -256,21 +225,14 @@ impl PreparedCall for Call {
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let Self { start, limit, shell, hold } = *self;
         let _at_work = AtWork::begin();
-        let RunContext { permit, progress, changes, shadow, editor, .. } = context;
+        let RunContext { permit, progress, changes, shadow, .. } = context;
         let notes = Notes { held: hold.is_read_only(), keeps: !hold.is_read_only() };
         // What is held to reading changes nothing.
         let shadow = shadow.filter(|_| !hold.is_read_only());
         if let Some(shadow) = &shadow {
             take_up(shadow, &permit).await?;
         }
-        let running = start.in_terminal(&editor, &shell, &hold, &permit.cancel).await?;
-        let terminal = running.as_ref().and_then(|it| it.terminal.as_ref()).map(|it| it.id().to_string());
-        // The client shows its terminals itself.
-        let progress = progress.filter(|_| terminal.is_none());
-        let mut job = match running {
-            Some(running) => Job::begin((String::new(), start.line, notes), running, permit, Some(limit)),
-            None => start.begin(String::new(), notes, &shell, &hold, permit, Some(limit)).await?,
-        };
+        let mut job = start.begin(String::new(), notes, &shell, &hold, permit, Some(limit)).await?;
         let told = shadow.map(|shadow| tell(shadow, &job, changes));
         let look = tokio::select! {
             biased;
@@ -287,10 +249,6 @@ impl PreparedCall for Call {
             Some(end) if !end.is_own() => Err(ToolError::Failed(text)),
             _ => {
                 let shown = ToolContent::middle(&text);
-                let shown = match terminal {
-                    Some(id) => ToolContent::Terminal { id, shown: Box::new(shown) },
-                    None => shown,
-                };
                 Ok(ToolOutput { content: vec![shown], text, ..ToolOutput::default() })
             }
         }

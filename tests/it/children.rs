@@ -331,10 +331,9 @@ fn what_was_at_work_when_the_process_was_killed_is_shown_as_failed() {
     assert!(code == 1 && said.contains(&session), "{said}");
 }
 
-/// A child's command in the client's terminal is ended and its terminal released before a mode change above is answered; the
-/// client is asked under the session that it knows.
+/// A sub-agent's command is ended before a mode change above it is answered, also where the client has terminals.
 #[tokio::test]
-async fn a_childs_terminal_is_released_before_a_tighter_mode_is_answered() {
+async fn a_sub_agents_command_ends_before_a_tighter_mode_is_answered() {
     if !cfg!(target_os = "linux") {
         return;
     }
@@ -344,17 +343,15 @@ async fn a_childs_terminal_is_released_before_a_tighter_mode_is_answered() {
     guest.harness.calls(&guest.session, vec![task]);
     guest.harness.calls("sess_2", vec![ticker("ticks")]);
     guest.until_there("ticks").await;
-    assert_eq!(guest.open_terminals(), 1, "the control: it runs there");
     let (_, effect) = guest.set_mode("plan").await;
     let after = guest.saved("ticks");
-    assert_eq!((guest.count("terminal/kill"), guest.open_terminals()), (1, 0), "before the answer");
     assert_eq!(
         (&effect["ended"], &effect["unconfirmed"]),
         (&json!(["call_1_1/call_1_1"]), &json!([])),
         "{effect}"
     );
     assert_eq!(guest.count("$/cancel_request"), 0, "nothing was given up waiting for");
-    assert!(guest.asked.iter().all(|(_, params)| params["sessionId"] == json!(guest.session)));
+    assert_eq!(guest.methods(), [""; 0], "the client runs nothing");
     guest.harness.answers("sess_2", "two");
     guest.harness.answers(&guest.session, "one");
     guest.until_answer(prompt).await;

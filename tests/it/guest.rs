@@ -1,18 +1,14 @@
-//! A client that has files, terminals and forms, or some of them: it shows buffers that are not saved, writes, and runs what it
-//! is asked to. What it was asked for is kept in order.
+//! A client that has files, terminals and forms, or some of them: it shows buffers that are not saved, writes, and runs the line
+//! of a terminal through a shell, as some editors do. What it was asked for is kept in order.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
-use std::process::Stdio;
-use std::sync::{Arc, Mutex};
 
 use modegate::model::{Block, ModelEvent, ModelStop};
-use modegate::process::shell::{Sandbox, TerminalOf};
+use modegate::process::shell::Sandbox;
 use modegate::store::Location;
 use modegate::tool::Toolset;
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt;
-use tokio::sync::{mpsc, watch};
 
 use crate::support::{Harness, Setup, shell};
 
@@ -30,16 +26,8 @@ pub struct Guest {
     pub locked: Vec<PathBuf>,
     /// Writing a file saves it.
     pub saves: bool,
-    terminals: HashMap<String, Terminal>,
-    lines: (mpsc::UnboundedSender<String>, mpsc::UnboundedReceiver<String>),
     /// The home of commands, and the record.
     _home: tempfile::TempDir,
-}
-
-struct Terminal {
-    kill: mpsc::UnboundedSender<()>,
-    output: Arc<Mutex<Vec<u8>>>,
-    over: watch::Receiver<Option<i32>>,
 }
 
 pub fn all() -> Value {
@@ -50,27 +38,12 @@ pub fn all() -> Value {
 impl Guest {
     /// A client with these capabilities, and a session in a mode.
     pub async fn new(mode: &'static str, capabilities: Value) -> Self {
-        Self::with(mode, capabilities, Sandbox::Workspace, TerminalOf::Client).await
+        Self::with(mode, capabilities, Sandbox::Workspace).await
     }
 
-    pub async fn with(
-        mode: &'static str,
-        capabilities: Value,
-        sandbox: Sandbox,
-        terminal: TerminalOf,
-    ) -> Self {
+    pub async fn with(mode: &'static str, capabilities: Value, sandbox: Sandbox) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let shell = shell(home.path(), sandbox).in_terminal_of(terminal);
-        Self::with_shell(mode, capabilities, shell, home).await
-    }
-
-    pub async fn with_shell(
-        mode: &'static str,
-        capabilities: Value,
-        shell: modegate::process::shell::Shell,
-        home: tempfile::TempDir,
-    ) -> Self {
-        let tools = Toolset::built_in().with_shell(shell);
+        let tools = Toolset::built_in().with_shell(shell(home.path(), sandbox));
         let store = Location::File(home.path().join("store.db"));
         let mut harness = Harness::with(Setup { mode, tools, store, live: true, ..Setup::default() });
         let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
@@ -84,8 +57,6 @@ impl Guest {
             odd: HashMap::new(),
             locked: Vec::new(),
             saves: true,
-            terminals: HashMap::new(),
-            lines: mpsc::unbounded_channel(),
             _home: home,
         }
     }
@@ -162,15 +133,11 @@ impl Guest {
     pub async fn until(&mut self, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut messages = Vec::new();
         loop {
-            tokio::select! {
-                message = self.harness.next() => {
-                    self.answer(&message).await;
-                    messages.push(message);
-                    if is_last(messages.last().unwrap()) {
-                        return messages;
-                    }
-                }
-                Some(line) = self.lines.1.recv() => self.harness.send_line(&line).await,
+            let message = self.harness.next().await;
+            self.answer(&message).await;
+            messages.push(message);
+            if is_last(messages.last().unwrap()) {
+                return messages;
             }
         }
     }
@@ -181,12 +148,8 @@ impl Guest {
         let begun = std::time::Instant::now();
         while !path.exists() {
             assert!(begun.elapsed() < crate::support::PATIENCE, "{} did not come", path.display());
-            let soon = std::time::Duration::from_millis(2);
-            tokio::select! {
-                message = self.harness.next_within(soon) => if let Some(message) = message {
-                    self.answer(&message).await;
-                },
-                Some(line) = self.lines.1.recv() => self.harness.send_line(&line).await,
+            if let Some(message) = self.harness.next_within(std::time::Duration::from_millis(2)).await {
+                self.answer(&message).await;
             }
         }
     }
@@ -207,18 +170,6 @@ impl Guest {
         self.harness.end().await;
     }
 
-    /// Ends what runs in a terminal, as its user can.
-    pub fn close_terminal(&self) {
-        for terminal in self.terminals.values() {
-            terminal.kill.send(()).unwrap();
-        }
-    }
-
-    /// Terminals that were not released.
-    pub fn open_terminals(&self) -> usize {
-        self.terminals.len()
-    }
-
     async fn answer(&mut self, message: &Value) {
         let (Some(method), Some(id)) = (message["method"].as_str(), message.get("id")) else {
             if message["method"] == "$/cancel_request" {
@@ -233,18 +184,14 @@ impl Guest {
             Some(Value::Null) => return,
             Some(Value::String(error)) => Err(error),
             Some(result) => Ok(result),
-            None => match self.result(method, &params, id) {
-                Some(result) => result,
-                None => return,
-            },
+            None => self.result(method, &params),
         };
         let line = answer_line(id, &result);
         self.harness.send_line(&line).await;
     }
 
-    fn result(&mut self, method: &str, params: &Value, id: &Value) -> Option<Result<Value, String>> {
-        let terminal = params["terminalId"].as_str().and_then(|id| self.terminals.get(id));
-        Some(match method {
+    fn result(&mut self, method: &str, params: &Value) -> Result<Value, String> {
+        match method {
             "fs/read_text_file" => {
                 let path = PathBuf::from(params["path"].as_str().unwrap());
                 self.buffers.get(&path).map(|text| json!({ "content": text })).ok_or("unknown".into())
@@ -253,7 +200,7 @@ impl Guest {
                 let path = PathBuf::from(params["path"].as_str().unwrap());
                 let content = params["content"].as_str().unwrap();
                 if self.locked.contains(&path) {
-                    return Some(Err("locked".into()));
+                    return Err("locked".into());
                 }
                 if self.saves {
                     std::fs::write(&path, content).unwrap();
@@ -261,34 +208,14 @@ impl Guest {
                 self.buffers.insert(path, content.to_owned());
                 Ok(json!({}))
             }
+            // As the VS Code client does: the arguments are joined to a line for a shell.
             "terminal/create" => {
-                let id = format!("term_{}", self.count("terminal/create"));
-                self.terminals.insert(id.clone(), spawn(params));
-                Ok(json!({ "terminalId": id }))
-            }
-            "terminal/wait_for_exit" => {
-                let (mut over, lines, id) = (terminal?.over.clone(), self.lines.0.clone(), id.clone());
-                tokio::spawn(async move {
-                    let code = over.wait_for(Option::is_some).await.ok().and_then(|code| *code);
-                    // The test may be over.
-                    let _ =
-                        lines.send(answer_line(&id, &Ok(json!({ "exitCode": code.filter(|it| *it >= 0) }))));
-                });
-                return None;
-            }
-            "terminal/output" => {
-                let output = String::from_utf8(terminal?.output.lock().unwrap().clone()).unwrap();
-                Ok(json!({ "output": output, "truncated": false }))
-            }
-            "terminal/kill" => {
-                // It may be over.
-                let _ = terminal?.kill.send(());
-                Ok(json!({}))
-            }
-            "terminal/release" => {
-                let released = self.terminals.remove(params["terminalId"].as_str().unwrap());
-                assert!(released.is_some(), "released twice");
-                Ok(json!({}))
+                let words = params["args"].as_array().cloned().unwrap_or_default();
+                let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+                let line = format!("{} {}", params["command"].as_str().unwrap(), words.join(" "));
+                let mut shell = std::process::Command::new("/bin/sh");
+                shell.args(["-c", &line]).current_dir(self.harness.cwd()).status().unwrap();
+                Ok(json!({ "terminalId": "term_1" }))
             }
             "session/request_permission" => {
                 let option = &params["options"][0]["optionId"];
@@ -296,7 +223,7 @@ impl Guest {
             }
             "elicitation/create" => Ok(json!({ "action": "decline" })),
             method => panic!("{method} is not answered here"),
-        })
+        }
     }
 }
 
@@ -306,43 +233,4 @@ fn answer_line(id: &Value, result: &Result<Value, String>) -> String {
         Err(error) => json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32002, "message": error } }),
     };
     answer.to_string()
-}
-
-/// Runs what a terminal is made for, as a program of its own whose end is known when all it wrote is.
-fn spawn(params: &Value) -> Terminal {
-    let strings = |name: &str| params[name].as_array().cloned().unwrap_or_default();
-    let mut command = tokio::process::Command::new(params["command"].as_str().unwrap());
-    command.args(strings("args").iter().map(|argument| argument.as_str().unwrap()));
-    command
-        .envs(strings("env").iter().map(|it| (it["name"].as_str().unwrap(), it["value"].as_str().unwrap())));
-    // An editor's own environment may have it.
-    command.env("OPENAI_API_KEY", "sk-secret");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
-    let mut child = command.spawn().unwrap();
-    let mut stdout = child.stdout.take().unwrap();
-    let output = Arc::new(Mutex::new(Vec::new()));
-    let (kill, mut killed) = mpsc::unbounded_channel();
-    let (ended, over) = watch::channel(None);
-    let written = Arc::clone(&output);
-    tokio::spawn(async move {
-        let read = async {
-            let mut buffer = [0; 4096];
-            while let Ok(count @ 1..) = stdout.read(&mut buffer).await {
-                written.lock().unwrap().extend_from_slice(&buffer[..count]);
-            }
-        };
-        let wait = async {
-            let status = tokio::select! {
-                status = child.wait() => status.unwrap(),
-                Some(()) = killed.recv() => {
-                    child.start_kill().unwrap();
-                    child.wait().await.unwrap()
-                }
-            };
-            status.code().unwrap_or(-1)
-        };
-        let ((), code) = tokio::join!(read, wait);
-        ended.send_replace(Some(code));
-    });
-    Terminal { kill, output, over }
 }

@@ -252,7 +252,7 @@ const LIBRARIES: [(&str, &[&str]); 33] = [
     ("jsonrpsee", &["rpc", "error"]),
     ("percent_encoding", &["permission/address", "permission/address_pattern"]),
     ("rusqlite", &["store"]),
-    ("ring", &["ids", "http", "process/token"]),
+    ("ring", &["ids", "http"]),
     (
         "serde_saphyr",
         &[

@@ -95,9 +95,16 @@ fn what_fetch_reaches_besides_is_the_users_to_say_and_is_checked() {
 }
 
 #[test]
-fn where_commands_run_is_a_setting_and_the_clients_terminals_are_the_default() {
-    let terminal = |yaml: &str| file(yaml).shell.unwrap_or_default().terminal;
-    assert_eq!(terminal("shell: {terminal: own}"), TerminalOf::Own);
-    assert_eq!(terminal("shell: {sandbox: off}"), TerminalOf::Client);
-    assert_eq!(terminal("{}"), TerminalOf::Client);
+fn the_obsolete_terminal_key_is_accepted_and_reported() {
+    let obsolete = |yaml: &str| file(yaml).shell.unwrap_or_default().obsolete();
+    for value in ["own", "client"] {
+        let said = obsolete(&format!("shell: {{terminal: {value}}}")).unwrap_or_default();
+        assert!(said.contains("shell.terminal") && said.contains("remove the key"), "{said}");
+    }
+    assert_eq!(obsolete("shell: {sandbox: off}"), None);
+    assert_eq!(obsolete("{}"), None);
+    assert!(
+        serde_saphyr::from_str::<UserFile>("shell: {terminal: window}").is_err(),
+        "not a value it ever had"
+    );
 }
