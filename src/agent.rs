@@ -16,6 +16,7 @@ use crate::acp::{SessionId, SessionModeId};
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::mode::Modes;
+use crate::mode::stored::Defaults;
 use crate::model::catalogue::Catalogue;
 use crate::permission::rules::Rules;
 use crate::roster::Agents;
@@ -57,6 +58,13 @@ pub struct Policy {
     pub default_mode: Option<String>,
     /// Files that cannot be used, one sentence each.
     pub problems: Vec<String>,
+}
+
+impl Policy {
+    /// What decides where no mode is stored or asked for. `command_line` is the value of `--mode`.
+    fn defaults<'a>(&'a self, command_line: Option<&'a SessionModeId>) -> Defaults<'a> {
+        Defaults { command_line: command_line.map(|mode| &*mode.0), configured: self.default_mode.as_deref() }
+    }
 }
 
 /// What an agent has to ask for outside.

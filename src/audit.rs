@@ -213,14 +213,14 @@ impl Audit<'_> {
 
     /// Whether the rest of the record says the same.
     fn agree(&mut self, effect_of: impl Fn(&str) -> Option<Effect>) {
-        let Evidence { session, links, mode_changes, denials, calls, .. } = self.evidence;
+        let Evidence { mode_column, links, mode_changes, denials, calls, .. } = self.evidence;
         if links.is_empty() {
             return;
         }
         if let Some(on) = self.mode.clone()
-            && session.mode.as_deref() != Some(&on)
+            && mode_column.as_deref() != Some(&on)
         {
-            let kept = session.mode.as_deref().unwrap_or("none");
+            let kept = mode_column.as_deref().unwrap_or("none");
             self.found(format!("the session's mode is kept as {kept}, and the chain ends in {on}"));
         }
         if mode_changes.get(self.older.0..) != Some(&self.modes) {

@@ -136,7 +136,7 @@ pub enum SessionEvent {
 pub struct SwitchOutcome {
     /// The mode that was on.
     pub from: SessionModeId,
-    /// The mode that was wanted, as it was written; the same as `from` where the model stays.
+    /// The id of the mode that was wanted, or what was written if no mode has that id; the same as `from` where the model stays.
     pub to: String,
     /// Why, in the model's words.
     pub analysis: String,

@@ -15,6 +15,7 @@ use crate::acp::SessionModeId;
 use crate::model::Effort;
 
 pub mod definition;
+pub mod stored;
 pub mod text;
 
 /// The built-in modes, most trusted last.
@@ -288,21 +289,6 @@ impl Modes {
         self.resolve("plan").ok().filter(is_safe).or_else(|| self.iter().find(is_safe)).unwrap_or(&self.0[0])
     }
 
-    /// The mode of a session that was stored: nothing reads as the default, one that is no longer there as the most
-    /// restrictive, with what the user is to be told (D3).
-    pub fn stored(&self, id: Option<&str>) -> (&Mode, Option<String>) {
-        let Some(id) = id.filter(|id| !id.trim().is_empty()) else {
-            return (self.resolve(DEFAULT).unwrap_or_else(|_| self.most_restrictive()), None);
-        };
-        match self.resolve(id) {
-            Ok(mode) => (mode, None),
-            Err(unknown) => {
-                let mode = self.most_restrictive();
-                (mode, Some(format!("The session's {unknown}. It goes on in {} mode.", mode.id)))
-            }
-        }
-    }
-
     /// Which tools requests show in modes that do not say so themselves.
     pub fn set_default_tool_list(&mut self, list: ToolList) {
         for mode in self.iter_mut() {
@@ -367,19 +353,6 @@ mod tests {
             let message = modes.resolve(asked).unwrap_err().to_string();
             assert_eq!(message, format!("unknown mode {asked:?}: the modes are ask, plan, code"));
         }
-    }
-
-    #[test]
-    fn a_stored_mode_that_is_not_there_restricts_and_none_is_the_default() {
-        let modes = Modes::built_in();
-        let found = |id| {
-            let (mode, said) = modes.stored(id);
-            (mode.id.clone(), said.is_some())
-        };
-        assert_eq!(found(None), ("ask".into(), false));
-        assert_eq!(found(Some("")), ("ask".into(), false));
-        assert_eq!(found(Some("build")), ("code".into(), false));
-        assert_eq!(found(Some("gone")), ("plan".into(), true));
     }
 
     #[test]

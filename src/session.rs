@@ -147,6 +147,8 @@ pub struct Session {
     held: Vec<SessionModeId>,
     /// What held when the model was last asked: its calls may do no more than that allowed.
     asked_under: Option<Ceilings>,
+    /// The last request had a reminder.
+    is_reminded: bool,
     /// A mode change that the model has still to be told of.
     transition: Option<PendingTransition>,
     /// What happened and has not been handed to the store yet.
@@ -279,6 +281,7 @@ impl Session {
             system: None,
             held,
             asked_under: None,
+            is_reminded: false,
             transition: None,
             unsaved: Vec::new(),
             saved: 0,

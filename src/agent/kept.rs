@@ -1,15 +1,19 @@
 //! What can be done with sessions that are kept, besides opening them: listing, closing, deleting.
 
+use std::collections::HashMap;
+use std::path::PathBuf;
+
 use serde_json::json;
 
-use super::Agent;
 use super::registry::Transit;
+use super::{Agent, Policy};
 use crate::acp::{
     CloseSessionRequest, CloseSessionResponse, DeleteSessionRequest, DeleteSessionResponse,
     ListSessionsRequest, ListSessionsResponse, Meta, SessionId, SessionInfo,
 };
 use crate::error::AgentError;
 use crate::ids;
+use crate::mode::{Mode, Modes};
 use crate::session::{Closed, head_meta};
 use crate::store::sessions::{Listing, OpenError, StoredSession};
 
@@ -48,8 +52,23 @@ impl Agent {
         let next = sessions.last().filter(|_| more).map(cursor);
         // An empty list is not to look as if there never was anything.
         let told = |reason: &str| Meta::from_iter([(NOTICE_META.to_owned(), json!(reason))]);
-        let response = ListSessionsResponse::new(sessions.iter().map(info).collect()).next_cursor(next);
+        let mut policies = HashMap::new();
+        let infos = sessions.iter().map(|session| info(session, &self.mode_of(session, &mut policies)));
+        let response = ListSessionsResponse::new(infos.collect()).next_cursor(next);
         Ok(response.meta(self.shared.store.substituted().map(told)))
+    }
+
+    /// The mode that a listed session opens in (D10). Files are read only for a mode that is not built in, once a folder.
+    fn mode_of(&self, session: &StoredSession, policies: &mut HashMap<PathBuf, Policy>) -> String {
+        let stored = session.mode.as_deref();
+        if let Some(Ok(mode)) = stored.map(|mode| Modes::built_in().resolve(mode).map(Mode::mode_id)) {
+            return mode.0.to_string();
+        }
+        let policy = policies
+            .entry(session.cwd.clone())
+            .or_insert_with_key(|folder| (self.surroundings.policy)(folder));
+        let defaults = policy.defaults(self.first.mode.as_ref());
+        policy.modes.effective(stored, defaults).mode.id.clone()
     }
 
     /// Ends a session that is active; it stays on the record (`session/close`, S8).
@@ -100,8 +119,8 @@ impl Agent {
     }
 }
 
-fn info(session: &StoredSession) -> SessionInfo {
-    let mode = session.mode.as_ref().map(|mode| Meta::from_iter([(MODE_META.to_owned(), json!(mode))]));
+fn info(session: &StoredSession, mode: &str) -> SessionInfo {
+    let mode = Meta::from_iter([(MODE_META.to_owned(), json!(mode))]);
     SessionInfo::new(session.id.clone(), session.cwd.clone())
         .additional_directories(session.directories.clone())
         .title(session.title.clone())

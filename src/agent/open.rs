@@ -19,7 +19,7 @@ use crate::acp::{
 };
 use crate::client::Abilities;
 use crate::error::AgentError;
-use crate::mode::{DEFAULT, Mode, Modes};
+use crate::mode::{Mode, Modes};
 use crate::model::catalogue::Catalogue;
 use crate::roster::{self, AgentSpec};
 use crate::server::{self, Entry};
@@ -200,7 +200,7 @@ impl Agent {
             let message = format!("this is a session of the agent {its}, and only {only} answers here");
             return Err(AgentError::invalid_params(message, json!({ "agent": its })));
         }
-        opening.kept(kept)
+        opening.kept(kept, self.first.mode.as_ref())
     }
 
     fn start(
@@ -312,29 +312,15 @@ impl Agent {
         let mode = match asked {
             Some(Value::String(asked)) => all.resolve(asked).map(Mode::mode_id).map_err(|it| it.to_string()),
             Some(_) => Err(format!("_meta[{MODE_META:?}] is the id of a mode")),
-            None => Ok(self.usual_mode(opening, &all)),
+            None => Ok(opening.default_mode(self.first.mode.as_ref())),
         };
         opening.shared.hold_to(agent);
         let Shared { modes, impossible, .. } = &opening.shared;
-        let mode = mode.map_err(|message| AgentError::invalid_params(message, valid_modes(modes)))?;
+        let mode = mode.map_err(|message| {
+            tracing::warn!("a session was not begun: {message}");
+            AgentError::invalid_params(message, valid_modes(modes))
+        })?;
         possible::unsupported(&mode.0, impossible, modes).map_or(Ok(mode), Err)
-    }
-
-    /// The mode of a session for which none is asked. One that there is not any more is the tightest, and holds.
-    fn usual_mode(&self, opening: &mut Opening, all: &Modes) -> SessionModeId {
-        let first = self.first.mode.as_ref().map(|mode| &*mode.0);
-        let asked = first.or(opening.policy.default_mode.as_deref()).unwrap_or(DEFAULT);
-        match all.resolve(asked) {
-            Ok(mode) => mode.mode_id(),
-            // It was there when it was asked for.
-            Err(unknown) => {
-                let mode = all.most_restrictive();
-                let text = format!("{unknown}. This session begins in {} mode.\n\n", mode.id);
-                opening.notices.push(text);
-                opening.shared.held_to = most_restrictive();
-                mode.mode_id()
-            }
-        }
     }
 
     pub(super) fn not_open(&self, id: &SessionId, error: &OpenError) -> AgentError {
@@ -353,7 +339,7 @@ impl Agent {
 }
 
 /// What sessions are held to where something about modes cannot be known: the built-in plan, whatever the user's own is.
-fn most_restrictive() -> Option<Arc<Mode>> {
+pub(super) fn most_restrictive() -> Option<Arc<Mode>> {
     Modes::built_in().resolve("plan").ok().cloned().map(Arc::new)
 }
 

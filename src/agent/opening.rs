@@ -5,8 +5,10 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::Policy;
-use crate::acp::{McpServer, SessionModeId};
+use super::open::most_restrictive;
+use crate::acp::{McpServer, SessionId, SessionModeId};
 use crate::error::AgentError;
+use crate::mode::stored::Unknown;
 use crate::roster::AgentSpec;
 use crate::session::{Shared, possible};
 use crate::store::sessions::StoredSession;
@@ -34,14 +36,51 @@ impl Opening {
         agent
     }
 
-    /// The agent and the mode of a session that is kept.
+    /// The mode of a session for which none is stored or asked for. `command_line` is the value of `--mode`.
+    ///
+    /// A default that no longer exists is replaced by the most restrictive mode, which then also is a ceiling.
+    pub fn default_mode(&mut self, command_line: Option<&SessionModeId>) -> SessionModeId {
+        self.effective_mode(None, command_line)
+    }
+
+    /// The mode that a session opens in. `stored` is what the store has for it.
+    fn effective_mode(
+        &mut self,
+        stored: Option<(&SessionId, &str)>,
+        command_line: Option<&SessionModeId>,
+    ) -> SessionModeId {
+        let modes = Arc::clone(&self.shared.modes);
+        let effective = modes.effective(stored.map(|(_, mode)| mode), self.policy.defaults(command_line));
+        match &effective.unknown {
+            None => {}
+            // The session itself tells the user.
+            Some(Unknown::Stored(unknown)) => {
+                let session = stored.map(|(id, _)| id.to_string()).unwrap_or_default();
+                tracing::warn!(session, "the stored mode does not exist any more: {unknown}");
+            }
+            // The mode existed when the process started.
+            Some(Unknown::Default(unknown)) => {
+                tracing::warn!("the default mode does not exist any more: {unknown}");
+                let text = format!("{unknown}. This session begins in {} mode.\n\n", effective.mode.id);
+                self.notices.push(text);
+                self.shared.held_to = most_restrictive();
+            }
+        }
+        effective.mode.mode_id()
+    }
+
+    /// The agent and the mode of a stored session. `command_line` is the value of `--mode`.
     ///
     /// # Errors
     /// The mode is not possible for the agent.
-    pub fn kept(&mut self, kept: &StoredSession) -> Result<(Arc<AgentSpec>, SessionModeId), AgentError> {
+    pub fn kept(
+        &mut self,
+        kept: &StoredSession,
+        command_line: Option<&SessionModeId>,
+    ) -> Result<(Arc<AgentSpec>, SessionModeId), AgentError> {
         let agent = self.agent(kept.agent.as_deref());
         // Of all modes: the tightest that is possible for the agent may be looser than what was on.
-        let mode = self.shared.modes.stored(kept.mode.as_deref()).0.mode_id();
+        let mode = self.effective_mode(kept.mode.as_deref().map(|mode| (&kept.id, mode)), command_line);
         self.shared.hold_to(&agent);
         let Shared { modes, impossible, .. } = &self.shared;
         match possible::unsupported(&mode.0, impossible, modes) {

@@ -13,6 +13,7 @@ use super::catalogue;
 use crate::config::environment::Environment;
 use crate::config::policies::{self, Loaded, Policies};
 use crate::config::{self, Flags};
+use crate::headless::printable;
 use crate::mode::Modes;
 use crate::permission::{self, CallFacts, Ceilings, Effect};
 use crate::policy::{Layers, ModeFile, Owner};
@@ -280,13 +281,18 @@ fn show_log(
         } else {
             let time = config::time_text(change.at);
             let (from, analysis) = (from.unwrap_or("-"), change.analysis.unwrap_or_default());
-            let analysis = one_line(&analysis);
+            let analysis = printable(&analysis);
+            let mut reason = analysis.lines().map(str::trim_end).filter(|line| !line.is_empty());
             let (session, to, source) = (&change.session, &change.to, &change.source);
             writeln!(
                 output,
-                "{time}  {session}  turn {}  {from} -> {to}  {source}  {analysis}",
-                change.turn
+                "{time}  {session}  turn {}  {from} -> {to}  {source}  {}",
+                change.turn,
+                reason.next().unwrap_or_default()
             )?;
+            for line in reason {
+                writeln!(output, "    {line}")?;
+            }
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,6 @@
 //! `modegate sessions`: what is kept of sessions, for the person at the command line.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +12,10 @@ use crate::acp::{SessionId, SessionModeId};
 use crate::agent::{Agent, First};
 use crate::client;
 use crate::config::environment::Environment;
+use crate::config::policies::{Loaded, Policies};
 use crate::config::{self, Config, Flags, Parts};
+use crate::mode::stored::Defaults;
+use crate::policy::Layers;
 use crate::session::SessionHandle;
 use crate::store::sessions::{Listing, OpenError, StoredSession};
 use crate::store::{Location, Store};
@@ -111,7 +115,8 @@ pub(super) async fn run(
             let store = open_to_read(flags, &environment)?;
             let here = std::fs::canonicalize(config::working_folder(flags)?)?;
             let listing = Listing { cwd: (!all).then_some(here), limit, ..Listing::default() };
-            let sessions = store.sessions(listing).await?;
+            let mut sessions = store.sessions(listing).await?;
+            read_modes(&mut sessions, flags, &environment);
             if sessions.is_empty() && !json {
                 writeln!(
                     output,
@@ -129,13 +134,15 @@ pub(super) async fn run(
         }
         Ask::Show { id } => {
             let store = open_to_read(flags, &environment)?;
-            let session = find(&store, &id).await?;
+            let mut session = find(&store, &id).await?;
+            read_modes(std::slice::from_mut(&mut session), flags, &environment);
             print::head(&session, &mut output)?;
             each_event(&store, &session, |kept| print::brief(kept, &mut output)).await?;
         }
         Ask::Export { id, format, output: file } => {
             let store = open_to_read(flags, &environment)?;
-            let session = find(&store, &id).await?;
+            let mut session = find(&store, &id).await?;
+            read_modes(std::slice::from_mut(&mut session), flags, &environment);
             let mut file = file.as_deref().map(new_file).transpose()?;
             let mut output: &mut dyn Write = file.as_mut().map_or(&mut output, |file| file);
             if format == Format::Markdown {
@@ -228,6 +235,18 @@ pub(super) fn open_to_read(flags: &Flags, environment: &Environment) -> anyhow::
     Store::open_now(&Location::File(path.clone()))
         .or_else(|error| Store::open_now(&Location::Reading(path.clone())).map_err(|_| error))
         .with_context(|| path.display().to_string())
+}
+
+/// Replaces the stored modes by those in which the sessions would open.
+fn read_modes(sessions: &mut [StoredSession], flags: &Flags, environment: &Environment) {
+    let policies = Policies::new(environment, None, false);
+    let mut folders: HashMap<PathBuf, Loaded> = HashMap::new();
+    for session in sessions {
+        let loaded = folders.entry(session.cwd.clone()).or_insert_with_key(|folder| policies.load(folder));
+        let Layers { modes, default_mode, .. } = &loaded.layers;
+        let defaults = Defaults { command_line: flags.mode.as_deref(), configured: default_mode.as_deref() };
+        session.mode = Some(modes.effective(session.mode.as_deref(), defaults).mode.id.clone());
+    }
 }
 
 async fn each_event(

@@ -31,9 +31,12 @@ impl Actor {
         why: impl Into<Why>,
     ) -> Result<Option<ModeEffect>, AgentError> {
         let why = why.into();
-        let keeps_hold = why.keeps_hold;
+        let (keeps_hold, source) = (why.keeps_hold, why.source.as_str());
         let modes = Arc::clone(&self.shared.modes);
-        let new = modes.resolve(&mode.0).map_err(|unknown| self.no_mode(&mode.0, &unknown))?;
+        let new = modes.resolve(&mode.0).map_err(|unknown| {
+            tracing::warn!(session = %self.session.id, "the mode was not changed: {unknown}");
+            self.no_mode(&mode.0, &unknown)
+        })?;
         let (from, to) = (self.session.mode.clone(), new.mode_id());
         if from == to {
             return Ok(None);
@@ -57,6 +60,7 @@ impl Actor {
             self.end_what_is_denied().await;
             return Err(AgentError::RecordHeld { mode: from.0.to_string(), held: to.0.to_string() });
         }
+        tracing::debug!(session = %self.session.id, %from, %to, source, "the mode changed");
         self.session.head.follow(&link);
         self.session.mode = to.clone();
         self.session.previous = Some(from.clone());

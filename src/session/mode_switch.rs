@@ -11,6 +11,9 @@ use serde::Deserialize;
 /// Bytes of a block. What is longer is no switch.
 const MAX_BLOCK: usize = 16 * 1024;
 
+/// Characters of the model's reason in a notice. The record has all of it.
+const MAX_REASON: usize = 160;
+
 /// What every block begins with.
 const KEY: &str = "mode_switch:";
 
@@ -270,6 +273,15 @@ fn fence(line: &str) -> Option<(u8, usize, &str)> {
     let mark = rest.bytes().next().filter(|mark| matches!(mark, b'`' | b'~'))?;
     let length = rest.bytes().take_while(|byte| *byte == mark).count();
     (indent <= 3).then(|| (mark, length, &rest[length..]))
+}
+
+/// What the user reads of a switch in the model's own text (G37): the modes, and the first line of the reason.
+pub(super) fn notice(from: &str, to: &str, analysis: &str) -> String {
+    let reason = analysis.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
+    let end = reason.char_indices().nth(MAX_REASON).map_or(reason.len(), |(end, _)| end);
+    let more = if end < reason.len() { "…" } else { "" };
+    format!("The agent switched from {from} mode to {to} mode: {}{more}\n", &reason[..end])
 }
 
 #[cfg(test)]

@@ -76,6 +76,7 @@ impl Actor {
                 modes: &known,
             })
         });
+        self.log_reminder(reminder.is_some());
         let position = mode.map(|mode| mode.reminder_position).unwrap_or_default();
         let reads_switches = !is_child && mode.is_some_and(|mode| mode.in_band_switch != InBand::Off);
         let ordinal = self.session.requests;
@@ -92,6 +93,17 @@ impl Actor {
             messages: reminder::splice(self.session.history.messages(), reminder, position),
         };
         Some(Next::Ask { request, reads_switches })
+    }
+
+    /// Logs that a request has a reminder, and when the requests have none any more (G20, G48).
+    fn log_reminder(&mut self, is_inserted: bool) {
+        let (session, mode) = (&self.session.id, &self.session.mode);
+        if is_inserted {
+            tracing::debug!(%session, %mode, "the reminder was inserted into the request");
+        } else if self.session.is_reminded {
+            tracing::debug!(%session, %mode, "the reminder was removed: the request has none");
+        }
+        self.session.is_reminded = is_inserted;
     }
 
     /// Makes the system prompt, once in the life of a session.

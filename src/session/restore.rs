@@ -21,6 +21,7 @@ use crate::acp::{MessageId, SessionModeId};
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
+use crate::mode::canonical;
 use crate::model::Effort;
 use crate::store::entry::Entry;
 use crate::store::sessions::StoredSession;
@@ -110,17 +111,19 @@ impl Actor {
         let to = self.session.mode.clone();
         let kept = stored.mode.clone().map(SessionModeId::new);
         let before = self.shared.store.mode_before(&stored.id).await?.map(SessionModeId::new);
-        if let Some((from, on)) = shown.or(before).zip(kept).filter(|(from, on)| from != on) {
+        let is_other = |(from, on): &(SessionModeId, SessionModeId)| canonical(&from.0) != canonical(&on.0);
+        if let Some((from, on)) = shown.or(before).zip(kept).filter(is_other) {
             // It was acknowledged, and the process ended before it was an event.
             known.get_or_insert_with(|| from.clone());
             self.session.previous = Some(from.clone());
             self.session.push(SessionEvent::ModeChange { from, to: on, unconfirmed: Vec::new() });
         }
-        if let Some(from) = stored.mode.filter(|mode| *mode != *to.0).map(SessionModeId::new) {
-            // Its file is gone, or an alias was kept: what holds is on the record, too.
-            if source != ModeSource::Fork {
-                self.post_mode_change(Some(from.clone()), to.clone(), source);
-            }
+        let from = stored.mode.map(SessionModeId::new);
+        if from.as_ref() != Some(&to) && source != ModeSource::Fork {
+            // No mode was stored, or an alias, or one that does not exist any more: the mode that holds is recorded.
+            self.post_mode_change(from.clone(), to.clone(), source);
+        }
+        if let Some(from) = from.filter(|from| canonical(&from.0) != *to.0) {
             self.session.previous = None;
             known.get_or_insert(from.clone());
             let text = format!(

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
+use super::Session;
 use super::actor::Actor;
 use super::authorize::Answer;
 use super::encoder;
-use super::mode_switch::{Found, Switch};
+use super::mode_switch::{self, Found, Switch};
 use super::turn_message::Proposed;
 use crate::acp::{
-    PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus,
+    MessageId, PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus,
     RequestPermissionOutcome, RequestPermissionRequest, SessionModeId, ToolCallId, ToolCallStatus,
     ToolCallUpdate, ToolCallUpdateFields, ToolKind,
 };
@@ -87,9 +88,8 @@ impl Actor {
         let is_cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
         match self.settle(found).await {
             // Of a turn that ends nothing is asked any more: nobody would close the question.
-            Some((_, switch)) if is_cancelled => {
-                let wanted = switch.new_mode.clone().unwrap_or_default();
-                self.note_switch(&wanted, &switch.analysis, "cancelled").await;
+            Some((target, switch)) if is_cancelled => {
+                self.note_switch(&target.0, &switch.analysis, "cancelled").await;
                 let _ = reply.send(None);
             }
             Some((target, switch)) => self.ask_in_band(target, switch, reply),
@@ -129,13 +129,14 @@ impl Actor {
         let target = match modes.resolve(&wanted) {
             Ok(target) => target.mode_id(),
             Err(unknown) => {
+                tracing::warn!(session = %self.session.id, "a mode_switch block was not applied: {unknown}");
                 self.tell_model(format!("The mode_switch block was not applied: {unknown}."));
                 self.note_switch(&wanted, &switch.analysis, "unknown_mode").await;
                 return None;
             }
         };
         if target == mode {
-            self.note_switch(&wanted, &switch.analysis, "stayed").await;
+            self.note_switch(&target.0, &switch.analysis, "stayed").await;
             return None;
         }
         let ceilings = |id: &SessionModeId| modes.ceilings(&id.0).unwrap_or_default();
@@ -148,7 +149,7 @@ impl Actor {
         let analysis = Some(switch.analysis.clone());
         let why = Why { analysis, keeps_hold: true, ..ModeSource::InBand.into() };
         match self.change_mode(&target, why).await {
-            Ok(_) => self.note_switched(&mode, &wanted, &switch.analysis, "switched").await,
+            Ok(_) => self.note_switched(&mode, &target.0, &switch.analysis, "switched").await,
             Err(error) => self.tell_model(format!("The mode_switch block was not applied: {error}.")),
         }
         None
@@ -238,7 +239,7 @@ impl Actor {
                 let _ = reply.send(outcome);
             }
             Asked::InBand { switch, reply } => {
-                self.switch_in_band(&from, switch, chosen).await;
+                self.switch_in_band(&from, &targets, switch, chosen).await;
                 let _ = reply.send(self.rejected_again());
             }
         }
@@ -286,8 +287,15 @@ impl Actor {
         (self.switch_rejections >= MAX_REJECTIONS).then_some(REJECTED_AGAIN)
     }
 
-    async fn switch_in_band(&mut self, from: &SessionModeId, switch: Switch, chosen: Chosen) {
-        let wanted = switch.new_mode.clone().unwrap_or_default();
+    async fn switch_in_band(
+        &mut self,
+        from: &SessionModeId,
+        targets: &[SessionModeId],
+        switch: Switch,
+        chosen: Chosen,
+    ) {
+        // The one mode that was asked for, by its id.
+        let wanted = targets.first().map(ToString::to_string).unwrap_or_default();
         let outcome = match chosen {
             Chosen::Mode(mode) => {
                 let why = Why { analysis: Some(switch.analysis.clone()), ..ModeSource::InBand.into() };
@@ -337,8 +345,15 @@ impl Actor {
         let from = from.clone();
         tracing::debug!(session = %self.session.id, %from, to, outcome, "the model wrote a mode_switch block");
         let (to, analysis) = (to.to_owned(), analysis.to_owned());
+        let notice = (outcome == "switched").then(|| mode_switch::notice(&from.0, &to, &analysis));
         let switch = SwitchOutcome { from, to, analysis, outcome: outcome.into() };
         self.record(SessionEvent::Switch { switch }, None).await;
+        if let Some(text) = notice {
+            // A message of the model has one block at most, and each request has one message.
+            let Session { turns, requests, .. } = self.session;
+            let message_id = MessageId::new(format!("msg_{turns}_s{requests}"));
+            self.record(SessionEvent::Notice { message_id, text }, None).await;
+        }
     }
 
     /// Something that the model is to know, in its next requests.

@@ -16,6 +16,8 @@ use crate::ids::hash;
 pub struct Evidence {
     /// The session.
     pub session: StoredSession,
+    /// The mode in the row of the session, which is a copy of the newest change.
+    pub mode_column: Option<String>,
     /// Its chain.
     pub links: Vec<Link>,
     /// The texts that the record names, by their hashes.
@@ -73,7 +75,9 @@ fn read(connection: &Connection, session: StoredSession) -> rusqlite::Result<Evi
     let denials = statement.query_map(params![id], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let denials = denials.collect::<Result<_, _>>()?;
     let (links, calls) = (sessions::links(connection, &session.id)?, calls(connection, &id)?);
-    Ok(Evidence { session, links, texts, mode_changes, denials, calls })
+    let sql = "SELECT mode FROM sessions WHERE id = ?1";
+    let mode_column = connection.query_row(sql, [&id], |row| row.get(0))?;
+    Ok(Evidence { session, mode_column, links, texts, mode_changes, denials, calls })
 }
 
 fn calls(connection: &Connection, id: &str) -> rusqlite::Result<Vec<ShownCall>> {

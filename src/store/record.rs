@@ -212,7 +212,7 @@ pub enum ModeSource {
     InBand,
     /// The mode that was on is in no file any more.
     Reload,
-    /// The session was loaded, and its mode is in no file any more.
+    /// The session was loaded, and the stored mode was not the id of a mode: null, an alias, or in no file any more.
     Load,
     /// The session was begun as the copy of another.
     Fork,

@@ -19,7 +19,8 @@ pub struct StoredSession {
     pub cwd: PathBuf,
     /// Its other folders.
     pub directories: Vec<PathBuf>,
-    /// The mode that was on; nothing in records of old.
+    /// The mode of the newest row of its mode changes, as it is stored (G43); without a row, the mode it began in. `None` if
+    /// that is null or blank.
     pub mode: Option<String>,
     /// Its title, once it has one.
     pub title: Option<String>,
@@ -97,7 +98,10 @@ pub enum OpenError {
     Store(#[from] StoreError),
 }
 
-const COLUMNS: &str = "id, cwd, directories, mode, title, created_at, updated_at, system_prompt, model, effort, owner, \
+// The newest change decides the mode, by its id (G43); the column beside it is a copy, and all that the oldest rows have.
+const COLUMNS: &str = "id, cwd, directories, \
+    coalesce((SELECT to_mode FROM mode_changes WHERE session_id = sessions.id ORDER BY mode_changes.id DESC LIMIT 1), mode), \
+    title, created_at, updated_at, system_prompt, model, effort, owner, \
     (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE session_id = sessions.id), \
     coalesce((SELECT turn FROM events WHERE session_id = sessions.id ORDER BY seq DESC LIMIT 1), 0), \
     (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained, forked_from, parent, agent, \
@@ -231,18 +235,16 @@ impl Store {
         let (id, new) = (id.clone(), new.clone());
         let fork = move |connection: &mut Connection, owner: &Owner| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            if let Some(parent) = find(&transaction, owner, &id)?.and_then(|session| session.parent) {
+            let Some(original) = find(&transaction, owner, &id)? else { return Ok(Err(OpenError::Unknown)) };
+            if let Some(parent) = original.parent {
                 return Ok(Err(OpenError::Below(parent)));
             }
-            let copied = transaction.execute(
+            transaction.execute(
                 "INSERT INTO sessions (id, cwd, mode, title, created_at, updated_at, system_prompt, owner, directories, \
-                 model, effort, forked_from, agent) SELECT ?2, cwd, mode, title, ?3, ?3, system_prompt, ?4, directories, model, \
+                 model, effort, forked_from, agent) SELECT ?2, cwd, ?5, title, ?3, ?3, system_prompt, ?4, directories, model, \
                  effort, id, agent FROM sessions WHERE id = ?1",
-                params![&*id.0, &*new.0, at, owner.id],
+                params![&*id.0, &*new.0, at, owner.id, original.mode],
             )?;
-            if copied == 0 {
-                return Ok(Err(OpenError::Unknown));
-            }
             for sql in [
                 "INSERT INTO events (session_id, seq, turn, kind, body, at) \
                  SELECT ?2, seq, turn, kind, body, at FROM events WHERE session_id = ?1",
@@ -328,7 +330,7 @@ fn read(row: &rusqlite::Row<'_>, connection: &Connection, owner: &Owner) -> rusq
         cwd: PathBuf::from(row.get::<_, String>(1)?),
         // What is no list names no folder: a session never gets more folders by it.
         directories: directories.and_then(|list| serde_json::from_str(&list).ok()).unwrap_or_default(),
-        mode: row.get(3)?,
+        mode: row.get::<_, Option<String>>(3)?.filter(|mode| !mode.trim().is_empty()),
         title: row.get(4)?,
         created_at: row.get(5)?,
         updated_at: row.get(6)?,

@@ -56,6 +56,7 @@ mod shadow;
 mod skills;
 mod spoken;
 mod stage;
+mod stored_modes;
 mod storm;
 mod sturdy;
 mod support;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::acp::{ContentBlock, SessionUpdate, ToolCallStatus};
 use crate::config::time_text;
-use crate::event::{Compaction, SessionEvent};
+use crate::event::{Compaction, SessionEvent, SwitchOutcome};
 use crate::headless::printable;
 use crate::session::Undone;
 use crate::store::events::StoredEvent;
@@ -85,6 +85,7 @@ pub(super) fn brief(kept: &StoredEvent, output: &mut impl Write) -> io::Result<(
             ("failed", format!("{rule}{}", update.result.clone().unwrap_or_default()))
         }
         SessionEvent::ModeChange { from, to, .. } => ("mode", format!("{from} -> {to}")),
+        SessionEvent::Switch { switch } => return switch_lines(switch, output),
         SessionEvent::ModelChange { model, .. } => ("model", model.to_string()),
         SessionEvent::AgentChange { agent } => ("agent", agent.clone()),
         SessionEvent::Relayed { update } => ("of an agent", relayed(update)),
@@ -100,6 +101,21 @@ pub(super) fn brief(kept: &StoredEvent, output: &mut impl Write) -> io::Result<(
     let end = first.char_indices().nth(LINE).map_or(first.len(), |(end, _)| end);
     let more = if end < first.len() || text.lines().nth(1).is_some() { " …" } else { "" };
     writeln!(output, "{who:8} {}{more}", &first[..end])
+}
+
+/// What came of a switch in the model's own text, with the whole of its reason.
+fn switch_lines(switch: &SwitchOutcome, output: &mut impl Write) -> io::Result<()> {
+    writeln!(output, "{:8} {}", "switch", switch_title(switch))?;
+    for line in page(&switch.analysis).lines() {
+        writeln!(output, "{:8} {line}", "")?;
+    }
+    Ok(())
+}
+
+fn switch_title(switch: &SwitchOutcome) -> String {
+    let SwitchOutcome { from, to, outcome, .. } = switch;
+    let to = if to.is_empty() { "?".into() } else { line_of(to) };
+    format!("{from} -> {to} ({})", outcome.replace('_', " "))
 }
 
 /// The beginning of a page.
@@ -161,6 +177,13 @@ pub(super) fn markdown(kept: &StoredEvent, output: &mut impl Write) -> io::Resul
             writeln!(output)
         }
         SessionEvent::ModeChange { from, to, .. } => writeln!(output, "*Mode: {from} → {to}*\n"),
+        SessionEvent::Switch { switch } => {
+            writeln!(output, "*The agent asked for another mode: {}*\n", switch_title(switch))?;
+            for line in page(&switch.analysis).lines() {
+                writeln!(output, "> {line}")?;
+            }
+            writeln!(output)
+        }
         SessionEvent::ModelChange { model, .. } => writeln!(output, "*Model: {model}*\n"),
         SessionEvent::AgentChange { agent } => writeln!(output, "*Agent: {agent}*\n"),
         SessionEvent::Relayed { update } => match relayed(update) {
@@ -181,7 +204,6 @@ pub(super) fn markdown(kept: &StoredEvent, output: &mut impl Write) -> io::Resul
         | SessionEvent::Sealed { .. }
         | SessionEvent::Usage(_)
         | SessionEvent::Title { .. }
-        | SessionEvent::Switch { .. }
         | SessionEvent::Compaction { .. } => Ok(()),
     }
 }
@@ -238,16 +260,17 @@ fn page(text: &str) -> String {
     printable(text.trim_end())
 }
 
-/// The same in one line.
 /// What a block is, where it cannot be printed.
 fn kind_of(block: &crate::acp::ContentBlock) -> String {
     let kind = json!(block)["type"].as_str().unwrap_or("block").to_owned();
     format!("[{kind}, which is not shown here]")
 }
 
+/// Text in one line, without what a terminal would obey.
 fn line_of(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
 }
+
 /// What another agent showed, on one line; nothing where that says nothing by itself.
 fn relayed(update: &SessionUpdate) -> String {
     match update {

@@ -1,0 +1,101 @@
+//! The mode that a session opens in, from what is stored for it and what is configured. Pure.
+
+use super::{DEFAULT, Mode, Modes, UnknownMode};
+
+/// What decides where no mode is stored or asked for: the first of these that is given, else the built-in default.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Defaults<'a> {
+    /// `--mode` on the command line.
+    pub command_line: Option<&'a str>,
+    /// `default_mode` in the files of modes.
+    pub configured: Option<&'a str>,
+}
+
+/// The mode that a session opens in.
+#[derive(Debug)]
+pub struct Effective<'a> {
+    /// The mode.
+    pub mode: &'a Mode,
+    /// Set if the mode that was meant does not exist: `mode` is then the most restrictive one.
+    pub unknown: Option<Unknown>,
+}
+
+/// A mode that was meant and does not exist.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// The stored mode of the session.
+    Stored(UnknownMode),
+    /// The default mode.
+    Default(UnknownMode),
+}
+
+impl Modes {
+    /// The mode of a session for which none is stored or asked for.
+    ///
+    /// # Errors
+    /// The default does not exist.
+    pub fn default_mode(&self, defaults: Defaults<'_>) -> Result<&Mode, UnknownMode> {
+        self.resolve(defaults.command_line.or(defaults.configured).unwrap_or(DEFAULT))
+    }
+
+    /// The mode that a stored session opens in (D3). A null or blank mode reads as the default, an alias as its mode, and a
+    /// mode that does not exist as the most restrictive one.
+    pub fn effective(&self, stored: Option<&str>, defaults: Defaults<'_>) -> Effective<'_> {
+        let found = match stored.filter(|id| !id.trim().is_empty()) {
+            Some(id) => self.resolve(id).map_err(Unknown::Stored),
+            None => self.default_mode(defaults).map_err(Unknown::Default),
+        };
+        match found {
+            Ok(mode) => Effective { mode, unknown: None },
+            Err(unknown) => Effective { mode: self.most_restrictive(), unknown: Some(unknown) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every stored value with every configured default and every `--mode`.
+    #[test]
+    fn a_stored_mode_that_is_not_there_restricts_and_none_is_the_default() {
+        let modes = Modes::built_in();
+        let defaults = [None, Some("ask"), Some("plan"), Some("build"), Some("gone")];
+        // The stored text; the mode that it names, if it names any.
+        let stored = [
+            (None, None),
+            (Some(""), None),
+            (Some(" \t\n"), None),
+            (Some("ask"), Some("ask")),
+            (Some("plan"), Some("plan")),
+            (Some("PLAN"), Some("plan")),
+            (Some("architect"), Some("plan")),
+            (Some("code"), Some("code")),
+            (Some("Build"), Some("code")),
+            (Some("gone"), Some("unknown")),
+            (Some("plan "), Some("unknown")),
+        ];
+        let named = |id: &str| match id {
+            "build" => "code".to_owned(),
+            "gone" => "unknown".to_owned(),
+            id => id.to_owned(),
+        };
+        for (text, names) in stored {
+            for command_line in defaults {
+                for configured in defaults {
+                    let effective = modes.effective(text, Defaults { command_line, configured });
+                    let wanted = names.map_or_else(
+                        || command_line.or(configured).map_or("ask".to_owned(), named),
+                        str::to_owned,
+                    );
+                    let case = format!("{text:?}, --mode {command_line:?}, default_mode {configured:?}");
+                    let is_stored = matches!(effective.unknown, Some(Unknown::Stored(_)));
+                    assert_eq!(effective.unknown.is_some(), wanted == "unknown", "{case}");
+                    assert_eq!(is_stored, names == Some("unknown"), "{case}");
+                    let opens = if wanted == "unknown" { "plan" } else { wanted.as_str() };
+                    assert_eq!(effective.mode.id, opens, "{case}");
+                }
+            }
+        }
+    }
+}

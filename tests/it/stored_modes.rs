@@ -1,0 +1,406 @@
+//! The mode of a stored session: what it opens in, what lists show, and what is recorded and logged of a change.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+/// A home, a working directory and a store.
+struct Place(tempfile::TempDir);
+
+/// What a run of the binary wrote.
+struct Said {
+    messages: Vec<Value>,
+    errors: String,
+}
+
+impl Said {
+    fn answer(&self, id: i64) -> &Value {
+        let is_answer = |message: &&Value| message["id"] == id && message.get("method").is_none();
+        self.messages.iter().find(is_answer).unwrap_or_else(|| panic!("no answer to {id}: {}", self.errors))
+    }
+
+    fn updates(&self, kind: &str) -> Vec<&Value> {
+        let updates = self.messages.iter().map(|message| &message["params"]["update"]);
+        updates.filter(|update| update["sessionUpdate"] == kind).collect()
+    }
+
+    fn notices(&self) -> String {
+        let chunks = self.updates("agent_message_chunk").into_iter();
+        let notices = chunks.filter(|update| update["_meta"]["modegate/notice"] == true);
+        notices.map(|update| update["content"]["text"].as_str().unwrap()).collect()
+    }
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        fs::create_dir(place.work()).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().canonicalize().unwrap().join(name)
+    }
+
+    fn work(&self) -> PathBuf {
+        self.path("work")
+    }
+
+    fn modes(&self, yaml: &str) {
+        let file = self.path(".config/modegate/modes.yaml");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, yaml).unwrap();
+    }
+
+    fn script(&self, lines: &[Value]) -> String {
+        let path = self.path("script.jsonl");
+        fs::write(&path, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+        format!("scripted:{}", path.display())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
+        command.args(arguments).current_dir(self.work()).env_clear().env("HOME", self.path(""));
+        command
+    }
+
+    /// What the command line prints.
+    fn print(&self, arguments: &[&str]) -> String {
+        let Output { status, stdout, stderr } = self.command(arguments).output().unwrap();
+        assert!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
+        String::from_utf8(stdout).unwrap()
+    }
+
+    /// A conversation; each line waits until everything before it is answered.
+    fn talk(&self, arguments: &[&str], log: &str, requests: &[(&str, Value)]) -> Said {
+        let mut lines = format!("{}\n", line(0, "initialize", &json!({ "protocolVersion": 1 })));
+        for (id, (method, params)) in (1..).zip(requests) {
+            lines += &format!("{}\n", line(id, method, params));
+        }
+        let input = self.path("input.jsonl");
+        fs::write(&input, lines).unwrap();
+        let mut command = self.command(arguments);
+        command.env("MODEGATE_LOG", log).stdin(fs::File::open(&input).unwrap()).stderr(Stdio::piped());
+        let Output { stdout, stderr, .. } = command.output().unwrap();
+        let messages = String::from_utf8(stdout).unwrap();
+        let messages = messages.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        Said { messages, errors: String::from_utf8(stderr).unwrap() }
+    }
+
+    /// A session with one turn, in this mode; its id.
+    fn session(&self, store: &str, mode: &str) -> String {
+        let model = self.script(&[json!({ "text": "Hello." }), json!({ "stop": "done" })]);
+        let arguments = ["--model", &model, "--store", store, "--mode", mode, "-p", "hello"];
+        let said = self.command(&arguments).output().unwrap();
+        let said = String::from_utf8(said.stderr).unwrap();
+        let id = said.split("session ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        id.unwrap_or_else(|| panic!("{said}")).to_owned()
+    }
+
+    fn opening(&self, session: &str) -> Value {
+        json!({ "sessionId": session, "cwd": self.work(), "mcpServers": [] })
+    }
+}
+
+fn line(id: i64, method: &str, params: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+}
+
+/// The mode that an answer to `session/new`, `load` or `resume` names.
+fn opened(answer: &Value) -> &str {
+    answer["result"]["modes"]["currentModeId"].as_str().unwrap_or_else(|| panic!("{answer}"))
+}
+
+fn copy(from: &Path, to: &Path) {
+    for ending in ["", "-wal", "-shm"] {
+        let _ = fs::remove_file(format!("{}{ending}", to.display()));
+    }
+    Connection::open(from).unwrap().execute("VACUUM INTO ?1", [to.to_str().unwrap()]).unwrap();
+}
+
+/// What is stored; the mode that it names where the user has a mode `docs`, and where not. `None`: the default.
+const STORED: [(Option<&str>, Option<&str>, Option<&str>); 10] = [
+    (None, None, None),
+    (Some(""), None, None),
+    (Some(" \n"), None, None),
+    (Some("ask"), Some("ask"), Some("ask")),
+    (Some("PLAN"), Some("plan"), Some("plan")),
+    (Some("architect"), Some("plan"), Some("plan")),
+    (Some("code"), Some("code"), Some("code")),
+    (Some("build"), Some("code"), Some("code")),
+    (Some("docs"), Some("docs"), Some("gone")),
+    (Some("yolo"), Some("gone"), Some("gone")),
+];
+
+/// Stored values × configuration × command line: lists show what opens, the column and the newest row count alike, a mode
+/// that was stored as an alias is not said to be gone, and the mode that a session opened in is its mode from then on.
+#[test]
+fn a_stored_session_opens_in_the_mode_that_every_list_shows() {
+    let place = Place::new();
+    let (base, store) = (place.path("base.db"), place.path("store.db"));
+    let sessions: Vec<String> = STORED.iter().map(|_| place.session(base.to_str().unwrap(), "ask")).collect();
+    let store_flag = ["--store", store.to_str().unwrap()];
+    let mut cases = 0;
+    for (default, command_line) in [
+        (None, None),
+        (None, Some("plan")),
+        (Some("plan"), None),
+        (Some("code"), None),
+        (Some("plan"), Some("code")),
+        (Some("docs"), None),
+        (Some("docs"), Some("architect")),
+    ] {
+        let has_docs = default == Some("docs");
+        let yaml = if has_docs { "modes: [{id: docs, extends: plan}]\n" } else { "" };
+        place.modes(&format!(
+            "{yaml}{}",
+            default.map(|id| format!("default_mode: {id}\n")).unwrap_or_default()
+        ));
+        let fallback = match command_line.or(default) {
+            Some("architect") => "plan",
+            Some(id) => id,
+            None => "ask",
+        };
+        for by_row in [false, true] {
+            copy(&base, &store);
+            let record = Connection::open(&store).unwrap();
+            let mut expected = Vec::new();
+            for (session, (stored, with, without)) in sessions.iter().zip(STORED) {
+                let names = if has_docs { with } else { without };
+                // A row of changes has a mode; the column beside it says something else.
+                let sql = match (by_row, stored) {
+                    (true, Some(_)) => {
+                        record.execute("UPDATE sessions SET mode = 'code' WHERE id = ?1", [session]).unwrap();
+                        "UPDATE mode_changes SET to_mode = ?2 WHERE session_id = ?1"
+                    }
+                    _ => {
+                        record.execute("DELETE FROM mode_changes WHERE session_id = ?1", [session]).unwrap();
+                        "UPDATE sessions SET mode = ?2 WHERE id = ?1"
+                    }
+                };
+                record.execute(sql, (session, stored)).unwrap();
+                expected.push((
+                    names == Some("gone"),
+                    match names {
+                        None => fallback,
+                        Some("gone") => "plan",
+                        Some(id) => id,
+                    },
+                ));
+            }
+            drop(record);
+            let arguments = [&store_flag[..], &command_line.map_or(vec![], |id| vec!["--mode", id])].concat();
+            let mut requests = vec![("session/list", json!({}))];
+            requests.extend(sessions.iter().map(|session| ("session/load", place.opening(session))));
+            let listed = place.print(&[&arguments[..], &["sessions", "list", "--json"]].concat());
+            let said = place.talk(&arguments, "error", &requests);
+            let infos = said.answer(1)["result"]["sessions"].as_array().unwrap();
+            for (at, (is_gone, mode)) in expected.iter().enumerate() {
+                let case = format!("{:?} {default:?} {command_line:?} {by_row}", STORED[at].0);
+                let id = &sessions[at];
+                assert_eq!(opened(said.answer(i64::try_from(at).unwrap() + 2)), *mode, "{case}");
+                let info = infos.iter().find(|info| info["sessionId"] == **id).unwrap();
+                assert_eq!(info["_meta"]["modegate/mode"], *mode, "{case}");
+                let line = listed.lines().find(|line| line.contains(id.as_str())).unwrap();
+                assert_eq!(serde_json::from_str::<Value>(line).unwrap()["mode"], *mode, "{case}");
+                let notices: Vec<&Value> = said
+                    .messages
+                    .iter()
+                    .filter(|message| message["params"]["sessionId"] == **id)
+                    .map(|message| &message["params"]["update"]["content"]["text"])
+                    .filter(|text| text.as_str().is_some_and(|text| text.contains("no longer")))
+                    .collect();
+                assert_eq!(!notices.is_empty(), *is_gone, "{case}: {notices:?}");
+                cases += 1;
+            }
+            // Whatever the default is from now on.
+            place.modes("modes: [{id: docs, extends: plan}]\ndefault_mode: code\n");
+            let again = place.talk(&store_flag, "error", &requests);
+            for (at, (_, mode)) in expected.iter().enumerate() {
+                assert_eq!(opened(again.answer(i64::try_from(at).unwrap() + 2)), *mode, "{:?}", STORED[at].0);
+            }
+            place.modes(&format!(
+                "{yaml}{}",
+                default.map(|id| format!("default_mode: {id}\n")).unwrap_or_default()
+            ));
+        }
+    }
+    assert_eq!(cases, 140);
+}
+
+/// By id, not by time, and not by the column beside the rows (G43); a fork copies that mode.
+#[test]
+fn the_newest_row_of_the_changes_decides_the_mode() {
+    let place = Place::new();
+    let store = place.path("store.db");
+    let flag = ["--store", store.to_str().unwrap()];
+    for (column, rows, expected) in [
+        ("code", &[("code", 1), ("plan", 2)][..], "plan"),
+        ("plan", &[("plan", 1), ("code", 2)], "code"),
+        // An older time: the clock was set back.
+        ("code", &[("code", 9), ("plan", 3)], "plan"),
+        ("ask", &[("plan", 1), ("code", 1), ("ask", 1)], "ask"),
+        ("plan", &[], "plan"),
+    ] {
+        let session = place.session(flag[1], "ask");
+        let record = Connection::open(&store).unwrap();
+        record.execute("DELETE FROM mode_changes WHERE session_id = ?1", [&session]).unwrap();
+        record.execute("UPDATE sessions SET mode = ?2 WHERE id = ?1", (&session, column)).unwrap();
+        for (mode, at) in rows {
+            let sql = "INSERT INTO mode_changes (session_id, turn, to_mode, source, at) VALUES (?1, 0, ?2, 'set_mode', ?3)";
+            record.execute(sql, (&session, mode, at)).unwrap();
+        }
+        drop(record);
+        let requests =
+            [("session/fork", place.opening(&session)), ("session/resume", place.opening(&session))];
+        let said = place.talk(&flag, "error", &requests);
+        assert_eq!(
+            (opened(said.answer(1)), opened(said.answer(2))),
+            (expected, expected),
+            "{column}, {rows:?}"
+        );
+    }
+}
+
+fn block(mode: &str) -> [Value; 2] {
+    let text = format!(
+        "So.\n```yaml\nmode_switch:\n  analysis: |\n    First line of why.\n    Second line of why.\n  new_mode: {mode}\n```\n"
+    );
+    [json!({ "text": text }), json!({ "stop": "done" })]
+}
+
+/// However the model spells a mode, everything that tells of the switch names its id; a short notice tells the user, and the
+/// whole reason is in the log of modes, in the session as it is shown, and in its export.
+#[test]
+fn a_switch_in_the_models_text_is_told_by_its_id_and_its_reason_can_be_read() {
+    for (mode, spelled, to, outcome) in [
+        ("code", "plan", "plan", "switched"),
+        ("code", "PLAN", "plan", "switched"),
+        ("code", "Architect", "plan", "switched"),
+        ("plan", "Architect", "plan", "stayed"),
+        // Nobody answers the question: the mode stays.
+        ("plan", "Build", "code", "rejected"),
+        ("code", "yolo", "yolo", "unknown_mode"),
+    ] {
+        let place = Place::new();
+        let model = place.script(&block(spelled));
+        let store = place.path("store.db");
+        let arguments = ["--store", store.to_str().unwrap(), "--model", &model, "--mode", mode];
+        let run =
+            place.command(&[&arguments[..], &["-p", "go", "--output", "stream-json"]].concat()).output();
+        let stdout = String::from_utf8(run.unwrap().stdout).unwrap();
+        let lines: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let switches: Vec<&Value> = lines
+            .iter()
+            .map(|line| &line["update"]["_meta"]["modegate/mode_switch"])
+            .filter(|switch| switch.is_object())
+            .collect();
+        let reason = "First line of why.\nSecond line of why.";
+        let expected = json!({ "from": mode, "to": to, "analysis": reason, "outcome": outcome });
+        assert_eq!(switches, [&expected], "{spelled}");
+        let result = lines.last().unwrap();
+        let notices = result["notices"].to_string();
+        let is_switched = outcome == "switched";
+        let notice = format!("The agent switched from {mode} mode to {to} mode: First line of why.");
+        assert_eq!(notices.contains(&notice), is_switched, "{spelled}: {notices}");
+        assert!(!notices.contains("Second line"), "a notice is short: {notices}");
+        let session = result["sessionId"].as_str().unwrap();
+        let flag = &arguments[..2];
+        for command in [vec!["sessions", "show", session], vec!["sessions", "export", session]] {
+            let shown = place.print(&[flag, &command].concat());
+            for text in ["First line of why.", "Second line of why.", &format!("{mode} -> {to}")] {
+                assert!(shown.contains(text), "{spelled}, {command:?}: {text}: {shown}");
+            }
+        }
+        let log = place.print(&[flag, &["modes", "log"]].concat());
+        assert_eq!(
+            log.contains(&format!("{mode} -> {to}  in_band  First line of why.")),
+            is_switched,
+            "{log}"
+        );
+        assert_eq!(log.contains("\n    Second line of why.\n"), is_switched, "{log}");
+    }
+}
+
+/// Unknown modes are logged at warn with their name, wherever they come from (G13); known ones are not.
+#[test]
+fn an_unknown_mode_is_logged_with_its_name() {
+    let place = Place::new();
+    let store = place.path("store.db");
+    let flag = ["--store", store.to_str().unwrap()];
+    let session = place.session(flag[1], "ask");
+    for (mode, is_unknown) in [("nowhere", true), ("architect", false), ("CODE", false)] {
+        let meta = json!({ "modegate/mode": mode });
+        let said = |requests: &[(&str, Value)]| place.talk(&flag, "warn", requests).errors;
+        let resume = ("session/resume", place.opening(&session));
+        let new = ("session/new", json!({ "cwd": place.work(), "mcpServers": [], "_meta": meta }));
+        let set = ("session/set_mode", json!({ "sessionId": session, "modeId": mode }));
+        let option = json!({ "sessionId": session, "configId": "mode", "value": mode });
+        let option = ("session/set_config_option", option);
+        let mut logs = vec![
+            ("_meta", said(&[new])),
+            ("set_mode", said(&[resume.clone(), set])),
+            ("option", said(&[resume.clone(), option])),
+        ];
+        let model = place.script(&block(mode));
+        let arguments = [&flag[..], &["--mode", "plan", "--model", &model, "-p", "go"]].concat();
+        let run = place.command(&arguments).env("MODEGATE_LOG", "warn").output().unwrap();
+        logs.push(("in-band", String::from_utf8(run.stderr).unwrap()));
+        let record = Connection::open(&store).unwrap();
+        record
+            .execute("UPDATE mode_changes SET to_mode = ?2 WHERE session_id = ?1", (&session, mode))
+            .unwrap();
+        drop(record);
+        logs.push(("stored", said(&[resume])));
+        for (place, log) in logs {
+            let warned = log.lines().any(|line| line.contains(" WARN ") && line.contains(mode));
+            assert_eq!(warned, is_unknown, "{place}, {mode}: {log}");
+        }
+    }
+}
+
+/// At debug the log says when a reminder goes into requests, when there is none any more, and what the mode was and is
+/// (G20, G48).
+#[test]
+fn reminders_and_switches_are_logged_at_debug() {
+    let place = Place::new();
+    let store = place.path("store.db");
+    let flag = ["--store", store.to_str().unwrap()];
+    let session = place.session(flag[1], "plan");
+    let reply = [json!({ "text": "Yes." }), json!({ "stop": "done" }), json!({ "loop": true })];
+    let model = place.script(&reply);
+    let arguments = [&flag[..], &["--model", &model]].concat();
+    let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "Hm?" }] });
+    let prompt = ("session/prompt", prompt);
+    let set = |mode: &str| ("session/set_mode", json!({ "sessionId": session, "modeId": mode }));
+    let requests = [
+        ("session/resume", place.opening(&session)),
+        prompt.clone(),
+        set("code"),
+        prompt.clone(),
+        prompt.clone(),
+        set("plan"),
+        prompt,
+    ];
+    let log = place.talk(&arguments, "debug", &requests).errors;
+    let events: Vec<String> = log
+        .lines()
+        .filter_map(|line| {
+            let mode = |text: &str| line.split(text).nth(1).and_then(|rest| rest.split(' ').next());
+            if line.contains("reminder was inserted") {
+                Some(format!("+{}", mode("mode=")?))
+            } else if line.contains("reminder was removed") {
+                Some(format!("-{}", mode("mode=")?))
+            } else {
+                line.contains("the mode changed")
+                    .then(|| format!("{}>{}", mode("from=").unwrap_or("?"), mode("to=").unwrap_or("?")))
+            }
+        })
+        .collect();
+    // After the switch to code the first request tells of it; from the second turn on there is no reminder.
+    assert_eq!(events, ["+plan", "plan>code", "+code", "-code", "code>plan", "+plan"], "{log}");
+    assert!(!place.talk(&arguments, "info", &requests).errors.contains("reminder"), "the control");
+}
