@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::acp::{NewSessionRequest, SessionId, SessionModeId, StopReason};
 use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
+use crate::model::catalogue::REMEDY;
 use view::View;
 
 pub use view::{Format, printable};
@@ -59,8 +60,10 @@ pub async fn run(
     progress: &mut impl Write,
     stop: CancellationToken,
 ) -> anyhow::Result<Outcome> {
-    let (id, mode) = session(agent, &job).await?;
+    let id = session(agent, &job).await?;
     let handle = agent.session(&id)?;
+    let open = handle.look().await?;
+    let mode = open.modes.current_mode_id.to_string();
     let folder =
         if job.session.is_some() { format!(" in {}", handle.cwd().display()) } else { String::new() };
     writeln!(progress, "modegate: {mode} mode, session {id}{folder}")?;
@@ -75,7 +78,27 @@ pub async fn run(
         text: String::new(),
         answered: false,
         last_call: String::new(),
+        model: open.model.map(|model| model.to_string()),
+        warning: None,
     };
+    if open.is_fallback && !open.is_read_only {
+        let error = format!(
+            "no model is set up, and in {} mode the offline model does not stand in for one: {REMEDY}; or choose \
+             the offline model with `--model offline`",
+            view.mode
+        );
+        view.finish(None, Some(&error))?;
+        agent.close().await;
+        writeln!(view.progress, "modegate: {error}")?;
+        return Ok(Outcome::Failed);
+    }
+    if open.is_fallback {
+        let warning = format!(
+            "no model is set up, so the offline model answers, which is not a language model: {REMEDY}"
+        );
+        writeln!(view.progress, "modegate: {warning}")?;
+        view.warning = Some(warning);
+    }
     let turn = handle.prompt(vec![job.prompt.into()], stop.child_token());
     tokio::pin!(turn);
     let stopped = loop {
@@ -120,18 +143,16 @@ pub async fn run(
     })
 }
 
-/// A new session, or the one that is to go on; and its mode.
-async fn session(agent: &Agent, job: &Job<'_>) -> anyhow::Result<(SessionId, String)> {
+/// A new session, or the one that is to go on.
+async fn session(agent: &Agent, job: &Job<'_>) -> anyhow::Result<SessionId> {
     let Some(Kept { id, mode }) = &job.session else {
-        let new = agent.new_session(&NewSessionRequest::new(job.cwd))?;
-        let mode = new.modes.map(|modes| modes.current_mode_id.to_string()).unwrap_or_default();
-        return Ok((new.session_id, mode));
+        return Ok(agent.new_session(&NewSessionRequest::new(job.cwd))?.session_id);
     };
     let handle = agent.open_kept(id).await?;
     if let Some(mode) = mode {
         handle.set_mode(mode.clone()).await?;
     }
-    Ok((id.clone(), handle.look().await?.modes.current_mode_id.to_string()))
+    Ok(id.clone())
 }
 
 fn take<O: Write, P: Write>(view: &mut View<'_, O, P>, message: Outgoing) -> std::io::Result<()> {

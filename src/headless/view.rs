@@ -56,6 +56,10 @@ pub(super) struct View<'a, O, P> {
     pub(super) answered: bool,
     /// The title of the last call.
     pub(super) last_call: String,
+    /// The model that answers; `None` if an external agent does.
+    pub(super) model: Option<String>,
+    /// What the user is to know of the model that answers.
+    pub(super) warning: Option<String>,
 }
 
 impl<O: Write, P: Write> View<'_, O, P> {
@@ -165,6 +169,8 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 "type": "result",
                 "sessionId": self.session,
                 "mode": self.mode,
+                "model": self.model,
+                "warning": self.warning,
                 "stopReason": stop,
                 "error": error,
                 "denied": self.denied,

@@ -149,6 +149,10 @@ pub enum NoModel {
     },
 }
 
+/// What to do where no model is set up, as the end of a sentence for users.
+pub const REMEDY: &str =
+    "set ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY or OLLAMA_HOST, or run `modegate setup`";
+
 fn provider_ids() -> String {
     PROVIDERS.map(|provider| provider.id).join(", ")
 }
@@ -191,6 +195,11 @@ impl Catalogue {
                 ids.join(", ")
             )
         })
+    }
+
+    /// Whether this is the offline model, and answers only because no other is set up and none was named.
+    pub fn is_fallback(&self, id: &ModelId) -> bool {
+        !self.is_named && self.default.as_str() == OFFLINE && *id == self.default
     }
 
     /// The model of new sessions.

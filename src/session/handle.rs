@@ -21,7 +21,7 @@ use crate::chain::Head;
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::gate::{Ended, Gate};
-use crate::model::Effort;
+use crate::model::{Effort, ModelId};
 use crate::store::ModeSource;
 use crate::tool::mcp::ServerEvent;
 use crate::workspace::Workspace;
@@ -109,6 +109,12 @@ pub struct View {
     pub head: Head,
     /// Tighter modes hold that could not be recorded.
     pub is_held: bool,
+    /// The model that answers; `None` if an external agent does.
+    pub model: Option<ModelId>,
+    /// The offline model answers because no other is set up, not because anybody chose it.
+    pub is_fallback: bool,
+    /// Nothing can be changed in the mode that is on.
+    pub is_read_only: bool,
 }
 
 /// What a mode change did, the config options as they are then, and where the chain has come to, if that is news.

@@ -21,7 +21,7 @@ use crate::acp::{MessageId, SessionModeId};
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
-use crate::mode::canonical;
+use crate::mode::{Access, canonical};
 use crate::model::Effort;
 use crate::store::entry::Entry;
 use crate::store::sessions::StoredSession;
@@ -282,7 +282,11 @@ impl Actor {
 
     /// What a client is told of the session as it is now.
     pub(super) fn view(&self) -> View {
+        let model = Some(&self.session.active.model).filter(|_| self.session.agent.harness.is_none());
         View {
+            model: model.cloned(),
+            is_fallback: model.is_some_and(|model| self.shared.catalogue.is_fallback(model)),
+            is_read_only: self.ceilings().modes.iter().any(|mode| mode.access == Access::ReadOnly),
             modes: options::mode_state(&self.shared.modes, &self.session.mode),
             options: self.options(),
             head: self.session.head.clone(),

@@ -160,7 +160,7 @@ fn a_prompt_comes_from_an_argument_a_dash_or_a_pipe_and_the_answer_in_three_shap
         2,
         "an empty prompt"
     );
-    let shaped = ["--store", "memory", "--output", "text"];
+    let shaped = ["--store", "memory", "--output", "text", "--model", "offline"];
     assert_eq!(run_with_input(dir.path(), &shaped, question).0, 0, "--output means a prompt");
     assert_eq!(run_with_input(dir.path(), &shaped, "").0, 2, "an empty pipe");
 
@@ -305,4 +305,63 @@ fn what_the_client_was_told_survives_a_kill() {
     assert_eq!(kinds, expected);
     let mode: String = record.query_row("SELECT mode FROM sessions", [], |row| row.get(0)).unwrap();
     assert_eq!(mode, "plan");
+}
+
+/// Without a key and without a model that was chosen, the offline model stands in where nothing can be changed, and says so;
+/// elsewhere the run fails and says what to do.
+#[test]
+fn without_a_key_a_headless_run_answers_offline_only_where_nothing_is_changed() {
+    let dir = repository();
+    let modes = dir.path().join("home/.config/modegate/modes.yaml");
+    fs::create_dir_all(modes.parent().unwrap()).unwrap();
+    let own = "modes: [{id: docs, extends: plan, access: edit, write_paths: ['docs/**']}, {id: review, extends: plan}]\n";
+    fs::write(&modes, own).unwrap();
+    let run_with = |environment: &[(&str, &str)], arguments: &[&str]| {
+        let arguments =
+            [arguments, &["--store", "memory", "--output", "json", "-p", "where is the retry logic?"]]
+                .concat();
+        let mut command = modegate(dir.path(), &arguments);
+        command.envs(environment.iter().copied()).stdin(Stdio::null());
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        let errors = String::from_utf8(stderr).unwrap();
+        let result: Value =
+            serde_json::from_slice(&stdout).unwrap_or_else(|error| panic!("{error}: {errors}"));
+        (status.code().unwrap(), result, errors)
+    };
+    for (arguments, is_read_only) in [
+        (&["--mode", "plan"][..], true),
+        (&["--mode", "architect"], true),
+        (&["--mode", "review"], true),
+        (&["--mode", "code", "--max-mode", "plan"], true),
+        (&["--agent", "explore"], true),
+        (&[], false),
+        (&["--mode", "ask"], false),
+        (&["--mode", "code"], false),
+        (&["--mode", "docs"], false),
+    ] {
+        let (code, result, errors) = run_with(&[], arguments);
+        assert_eq!(code, i32::from(!is_read_only), "{arguments:?}: {errors}");
+        assert!(errors.contains("no model is set up"), "{arguments:?}: {errors}");
+        let remedies = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "`modegate setup`"];
+        assert!(remedies.iter().all(|remedy| errors.contains(remedy)), "{errors}");
+        assert_eq!(result["model"], "offline");
+        let (told, other) = if is_read_only { ("warning", "error") } else { ("error", "warning") };
+        assert!(result[told].as_str().unwrap().contains("no model is set up"), "{arguments:?}: {result}");
+        assert_eq!(result[other], Value::Null);
+        assert_eq!(errors.contains("--model offline"), !is_read_only, "{errors}");
+        assert_eq!(result["text"] == "", !is_read_only, "{result}");
+        // The control: who chooses the offline model is answered in every mode.
+        let chosen = [(&[][..], &["--model", "offline"][..]), (&[("MODEGATE_MODEL", "offline")], &[])];
+        for (environment, more) in chosen {
+            let (code, result, errors) = run_with(environment, &[arguments, more].concat());
+            assert_eq!((code, &result["warning"]), (0, &Value::Null), "{arguments:?}: {errors}");
+            assert!(!errors.contains("no model is set up"), "{errors}");
+        }
+    }
+    fs::write(&modes, format!("{own}default_mode: plan\n")).unwrap();
+    assert_eq!(run_with(&[], &[]).0, 0, "the mode that holds counts, however it was chosen");
+    let key = [("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")];
+    let (code, result, errors) = run_with(&key, &["--mode", "plan"]);
+    assert!(code == 1 && errors.contains("it cannot be reached"), "with a key a provider is asked: {errors}");
+    assert_eq!(result["warning"], Value::Null);
 }

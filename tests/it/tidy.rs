@@ -38,7 +38,7 @@ const LAYERS: [(&str, &[&str]); 44] = [
     ("front_matter", &[]),
     ("gate", &["acp", "permission"]),
     ("harness", &["acp", "client", "process", "roster"]),
-    ("headless", &["acp", "agent", "client", "session"]),
+    ("headless", &["acp", "agent", "client", "model", "session"]),
     ("http", &[]),
     ("ids", &["acp"]),
     ("lib", &[]),
@@ -161,7 +161,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 58] = [
+const PURE: [&str; 62] = [
     "acp",
     "audit",
     "chain",
@@ -174,6 +174,7 @@ const PURE: [&str; 58] = [
     "harness/said",
     "http/public",
     "mode",
+    "mode/stored",
     "model/catalogue",
     "model/known",
     "model/wire",
@@ -217,6 +218,9 @@ const PURE: [&str; 58] = [
     "tool/command_line",
     "tool/content",
     "tool/fetch/markdown",
+    "transcript/compare",
+    "transcript/normalise",
+    "transcript/recording",
     "workspace/node",
     "workspace/shadow/rules",
     "workspace/stamp",
