@@ -13,7 +13,7 @@ use crate::agent::Agent;
 use crate::config::environment::{Environment, variable};
 use crate::config::{Config, Flags, Parts};
 use crate::headless::{self, Format, Job, Kept, Outcome};
-use crate::transcript::{lockstep, record, replay::Replay};
+use crate::transcript::{lockstep, record};
 use crate::transport::Transport;
 use crate::{client, rpc};
 
@@ -24,6 +24,7 @@ mod doctor;
 mod memories;
 mod modes;
 mod permissions;
+mod replay;
 mod sessions;
 mod setup;
 mod skills;
@@ -50,7 +51,7 @@ pub struct Cli {
     /// No session can do more than this mode, whatever it is set to
     #[arg(long, value_name = "MODE")]
     max_mode: Option<String>,
-    /// Who answers: PROVIDER/NAME, offline or scripted:FILE [default: the provider with a key, else offline]
+    /// Who answers: PROVIDER/NAME, offline or scripted:FILE [default: the provider with a key; else offline, with -p only where nothing is changed]
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
     /// Go on with the newest session of this folder [with -p]
@@ -85,20 +86,8 @@ pub struct Cli {
 /// What else the binary does.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Play transcripts against this binary and show the first difference
-    Replay {
-        /// A transcript (NAME.in.jsonl, or a recording), or a folder of them
-        path: PathBuf,
-        /// Write what came as what is expected
-        #[arg(long)]
-        update: bool,
-        /// A folder whose copy is the working directory of a recording [default: an empty one]
-        #[arg(long, value_name = "DIR")]
-        files: Option<PathBuf>,
-        /// Who answered in a recording: offline, or scripted:FILE with an absolute path [default: offline]
-        #[arg(long, value_name = "MODEL")]
-        model: Option<String>,
-    },
+    /// Play transcripts and recordings against this binary and show the first difference
+    Replay(replay::Arguments),
     /// Choose a provider of models and store its key, for you alone
     Setup(setup::Arguments),
     /// List, show, check, explain, import and export modes, and their record
@@ -200,9 +189,8 @@ where
 {
     let Streams { input, input_kind, output, mut errors } = streams;
     match cli.command.take() {
-        Some(Command::Replay { path, update, files, model }) => {
-            let (binary, scratch) = crate::config::replay_places()?;
-            return replay(&Replay { binary, scratch, update, files, model }, &path, output);
+        Some(Command::Replay(arguments)) => {
+            return replay::run(cli, arguments, &environment, output, errors);
         }
         Some(Command::Setup(arguments)) => {
             return setup::run(arguments, &environment, input, input_kind, output, errors);
@@ -236,7 +224,7 @@ where
                 return Ok(ExitCode::from(2));
             }
         }
-        Some(Command::Replay { .. } | Command::Setup(_)) | None => {}
+        Some(Command::Replay(_) | Command::Setup(_)) | None => {}
     }
     if cli.resume.is_some() && flags.cwd.is_some() {
         writeln!(
@@ -320,7 +308,8 @@ where
     let (client, end) = client::channel();
     let mut transport = Transport::start(input, output).context("starting the transport")?;
     if let Some(path) = &cli.record {
-        transport = record::start(transport, path).with_context(|| format!("--record {}", path.display()))?;
+        transport = record::start(transport, path, &config.launch_options())
+            .with_context(|| format!("--record {}", path.display()))?;
     }
     let (first, grace) = (config.first.clone(), config.eof_grace);
     let Parts { shared, surroundings, determinism } = config.into_parts().context("starting the record")?;
@@ -374,9 +363,4 @@ async fn run_headless<O: Write, E: Write>(
         Outcome::Denied => 3,
         Outcome::Interrupted => 130,
     }))
-}
-
-fn replay(replay: &Replay, path: &std::path::Path, mut output: impl Write) -> anyhow::Result<ExitCode> {
-    let diverged = replay.run(path, &mut output).with_context(|| format!("replaying {}", path.display()))?;
-    Ok(if diverged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

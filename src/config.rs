@@ -1,11 +1,13 @@
 //! Flags, environment and the user's files to one validated [`Config`].
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use secrecy::ExposeSecret;
 use tokio::sync::mpsc;
 
 use crate::agent::{First, Policy, PolicyOf, Surroundings, Whom};
@@ -33,6 +35,7 @@ use crate::tool::fetch::Limits;
 use crate::tool::memories::Memories;
 use crate::tool::{self, Toolset};
 use crate::transcript::lockstep::Determinism;
+use crate::transcript::options::{LaunchOptions, StoreKind};
 use environment::Environment;
 use policies::{Loaded, Policies};
 use providers::Providers;
@@ -95,6 +98,10 @@ pub struct Config {
     environment: Environment,
     asked: Option<ModelId>,
     script: Option<Scripted>,
+    /// The model is in this process, and nothing of the user's settings is read.
+    is_embedded: bool,
+    /// `default_mode` of the files, as they were when the process started.
+    default_mode: Option<String>,
     remote: Remote,
     store: Location,
     sync: Sync,
@@ -120,10 +127,12 @@ impl Config {
         let named = flags.model.as_deref().or(environment.model.as_deref());
         let script = named.map(script).transpose()?.flatten();
         let asked = named.map(|name| ModelId::new(if script.is_some() { SCRIPTED } else { name }));
-        let (file, remote) = match &script {
-            // A script needs nothing of this machine.
-            Some(_) => (user_file::UserFile::default(), embedded(ModelId::new(SCRIPTED))),
-            None => providers::load(&environment, asked.as_ref())?,
+        // A script needs nothing of this machine, and neither does the offline model where every run is to be the same.
+        let is_embedded =
+            script.is_some() || (flags.deterministic && flags.model.as_deref() == Some(OFFLINE));
+        let (file, remote) = match &asked {
+            Some(asked) if is_embedded => (user_file::UserFile::default(), embedded(asked.clone())),
+            _ => providers::load(&environment, asked.as_ref())?,
         };
         let commands = file.shell.unwrap_or_default();
         if let Some(obsolete) = commands.obsolete() {
@@ -170,6 +179,8 @@ impl Config {
             environment,
             asked,
             script,
+            is_embedded,
+            default_mode: loaded.layers.default_mode,
             remote,
             store,
             wrapped: flags.wrapped.clone(),
@@ -177,6 +188,23 @@ impl Config {
             shell,
             outward,
         })
+    }
+
+    /// What a recording keeps of the options, for a replay.
+    pub fn launch_options(&self) -> LaunchOptions {
+        let model = match &self.script {
+            Some(_) => SCRIPTED,
+            None => self.remote.catalogue.default_model().as_str(),
+        };
+        let is_file = matches!(self.store, Location::File(_) | Location::Reading(_));
+        LaunchOptions {
+            mode: self.first.mode.as_ref().map(ToString::to_string).or_else(|| self.default_mode.clone()),
+            max_mode: self.max_modes.first().map(|mode| mode.id.clone()),
+            agent: self.first.agent.clone().filter(|_| self.wrapped.is_none()),
+            model: Some(model.to_owned()),
+            store: Some(if is_file { StoreKind::File } else { StoreKind::Memory }),
+            wraps: self.wrapped.as_ref().map(|(id, _)| id.clone()),
+        }
     }
 
     /// What the process is made of. Opens the record.
@@ -193,11 +221,11 @@ impl Config {
             }
         });
         let catalogue = Arc::clone(&self.remote.catalogue);
-        let is_scripted = self.script.is_some();
+        let is_embedded = self.is_embedded;
         let pauses = self.deterministic.then_some(scripted_pauses);
         let router = Arc::new(Router::new(in_process(self.script, pauses), self.remote));
         let sources = Sources {
-            user_file: providers::agents_file(&self.environment).filter(|_| !is_scripted),
+            user_file: providers::agents_file(&self.environment).filter(|_| !is_embedded),
             platform: format!("{} ({})", std::env::consts::OS, std::env::consts::ARCH),
         };
         let model: Arc<dyn Model> = Arc::clone(&router) as Arc<dyn Model>;
@@ -239,7 +267,7 @@ impl Config {
                 None => policy,
             }
         });
-        let whom: Whom = if is_scripted {
+        let whom: Whom = if is_embedded {
             Box::new(move || Ok(Arc::clone(&catalogue)))
         } else {
             let providers = Providers::new(self.environment, self.asked, router, catalogue);
@@ -304,6 +332,11 @@ pub fn replay_places() -> anyhow::Result<(PathBuf, PathBuf)> {
     let scratch = std::env::temp_dir().join(format!("modegate-replay-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).context("making a folder for replays")?;
     Ok((binary, std::fs::canonicalize(scratch)?))
+}
+
+/// The variables that a provider needs of the environment: the keys that were taken out of it.
+pub fn provider_variables(environment: &Environment) -> Vec<(String, OsString)> {
+    environment.keys().map(|(name, key)| (name, key.expose_secret().into())).collect()
 }
 
 /// Where a headless prompt works.

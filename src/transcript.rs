@@ -1,12 +1,17 @@
 //! Transcripts: recording the lines that pass, pacing a recorded client, and replaying it against the binary.
 //!
-//! Knows lines, their ids and time; knows no method. [`record`] and [`lockstep`] sit between the wire and the
-//! connection and look like a transport to both; [`replay`] starts the binary on a transcript and compares.
+//! [`record`] and [`lockstep`] sit between the wire and the connection and look like a transport to both: they know lines,
+//! their ids and time, and no method. [`replay`] starts the binary on a transcript, or on a recording ([`recording`]), and
+//! compares what it says, a recording's less what differs in every run ([`normalise`], [`compare`]).
 
 use crate::transport::Line;
 
+mod compare;
 pub mod lockstep;
+mod normalise;
+pub mod options;
 pub mod record;
+mod recording;
 pub mod replay;
 
 /// The ends of a line, as far as pacing needs them.

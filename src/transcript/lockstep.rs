@@ -7,7 +7,10 @@
 //! - At the end of the lines the last turn runs to its end.
 //!
 //! When the run is to be deterministic, lines go only when nothing moves any more, scripted pauses end only then, and
-//! `${CWD}` stands for the working directory in both directions.
+//! `${CWD}` stands for the working directory in both directions. `${SESSION:N}` in a line of the client stands for the session
+//! that the answer to the client's Nth request named.
+
+use std::collections::HashMap;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
@@ -43,6 +46,8 @@ pub fn start(transport: Transport, determinism: Option<Determinism>) -> Transpor
         asked: Vec::new(),
         ever_asked: Vec::new(),
         last_fed: None,
+        requests: Vec::new(),
+        sessions: HashMap::new(),
         sent: 0,
         determinism,
     };
@@ -71,6 +76,10 @@ struct Stage {
     ever_asked: Vec<String>,
     /// The id of the line that was fed last, if it was a request: an error without an id is its answer.
     last_fed: Option<String>,
+    /// Ids of all the client's requests, in order.
+    requests: Vec<String>,
+    /// The sessions that answers named, by the number of the request, from 1.
+    sessions: HashMap<usize, String>,
     /// Messages sent to the client.
     sent: u64,
     determinism: Option<Determinism>,
@@ -149,14 +158,21 @@ impl Stage {
             Shape::Answer(_) | Shape::Other => None,
         };
         match shape {
-            Shape::Request(id) => self.open.push(id),
+            Shape::Request(id) => {
+                self.requests.push(id.clone());
+                self.open.push(id);
+            }
             Shape::Answer(id) => self.asked.retain(|asked| *asked != id),
             Shape::Other => {}
         }
         if let (Some(Determinism { cwd, .. }), Line::Bytes(bytes)) = (&self.determinism, &mut line)
             && let Ok(text) = std::str::from_utf8(bytes)
         {
-            *bytes = text.replace("${CWD}", cwd).into_bytes();
+            let mut text = text.replace("${CWD}", cwd);
+            for (number, session) in &self.sessions {
+                text = text.replace(&format!("${{SESSION:{number}}}"), session);
+            }
+            *bytes = text.into_bytes();
         }
         self.feed(line).await
     }
@@ -234,6 +250,11 @@ impl Stage {
                 let id = if id == "null" && !known { self.last_fed.take().unwrap_or(id) } else { id };
                 if let Some(at) = self.open.iter().position(|open| *open == id) {
                     self.open.remove(at);
+                }
+                if let Some(session) = message["result"]["sessionId"].as_str()
+                    && let Some(at) = self.requests.iter().rposition(|request| *request == id)
+                {
+                    self.sessions.insert(at + 1, session.to_owned());
                 }
             }
             Shape::Other => {

@@ -1,7 +1,7 @@
 //! Records every line that passes, with its direction and time.
 //!
-//! The file is JSON lines: a header with the format's version, then one object per line of the conversation. Lines are
-//! kept as they were on the wire, not as they were understood.
+//! The file is JSON lines: a header with the format's version and the options of the process, then one object per line of the
+//! conversation. Lines are kept as they were on the wire, not as they were understood.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -11,22 +11,21 @@ use std::time::Instant;
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use super::options::{LaunchOptions, VERSION};
 use super::text_of;
 use crate::transport::{Line, Transport};
 
-/// The version of the format, in the header.
-pub const VERSION: u32 = 1;
-
-/// The header's key for it.
+/// The header's key for the version of the format.
 pub const VERSION_KEY: &str = "modegate_transcript";
 
 /// Records a transport's lines into a new file.
 ///
 /// # Errors
 /// The file exists already or cannot be created. A file that fails later is reported in the log, and the conversation goes on.
-pub fn start(transport: Transport, path: &Path) -> std::io::Result<Transport> {
+pub fn start(transport: Transport, path: &Path, options: &LaunchOptions) -> std::io::Result<Transport> {
     let mut file = BufWriter::new(File::create_new(path)?);
-    writeln!(file, "{}", json!({ VERSION_KEY: VERSION, "agent": env!("CARGO_PKG_VERSION") }))?;
+    let header = json!({ VERSION_KEY: VERSION, "agent": env!("CARGO_PKG_VERSION"), "options": options });
+    writeln!(file, "{header}")?;
     file.flush()?;
     let Transport { incoming: wire_in, outgoing: wire_out, flushed } = transport;
     let (to_agent, incoming) = mpsc::channel(64);

@@ -1,21 +1,30 @@
 //! `modegate replay`: plays a client's side of a conversation against this binary and shows where it diverges.
 //!
-//! A transcript is `NAME.in.jsonl`, the client's lines, with `NAME.out.jsonl`, what is expected; beside them may stand
-//! `NAME.model.jsonl`, a script for the model, and `NAME.files`, what the working directory holds. A file that was
-//! made with `--record` is one, too; it is played in a directory of its own, never where it was recorded.
+//! A transcript is `NAME.in.jsonl`, the client's lines, with `NAME.out.jsonl`, what is expected to the byte; beside them may
+//! stand `NAME.model.jsonl`, a script for the model, and `NAME.files`, what the working directory holds. A file that was made
+//! with `--record` is one, too: it is compared less what differs in every run. Each is played in a directory of its own, never
+//! where it was recorded, and no provider is asked unless one is named.
 
-use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use similar::TextDiff;
 
-use super::record::{VERSION, VERSION_KEY};
+use super::compare::{self, Comparison};
+use super::normalise::normalise;
+use super::options::{LaunchOptions, StoreKind};
+use super::recording;
 
-/// Where replays find their binary and put their working directories.
+/// The model that answers where none is named.
+const OFFLINE: &str = "offline";
+
+/// Begins the name of a script's model.
+const SCRIPTED: &str = "scripted";
+
+/// Where replays find their binary and put their working directories, and what they were asked for.
 pub struct Replay {
     /// The binary to play against.
     pub binary: PathBuf,
@@ -25,51 +34,149 @@ pub struct Replay {
     pub update: bool,
     /// What the working directory of a recording holds; nothing without it.
     pub files: Option<PathBuf>,
-    /// Who answers in a recording; the embedded default without it.
-    pub model: Option<String>,
+    /// Options that come before those of recordings.
+    pub options: LaunchOptions,
+    /// What the binary has in its environment besides.
+    pub environment: Vec<(String, OsString)>,
+}
+
+/// What came of several replays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// How many were played.
+    pub played: usize,
+    /// How many said something else than expected.
+    pub diverged: usize,
+    /// How many had nothing that was expected: nothing was checked.
+    pub unchecked: usize,
 }
 
 /// A conversation to play.
 struct Transcript {
     name: String,
     input: String,
-    expected: String,
-    /// Where the expectation is written when it is updated; recordings have none.
-    output: Option<PathBuf>,
-    model: Option<PathBuf>,
+    expected: Expected,
+    options: LaunchOptions,
     files: Option<PathBuf>,
 }
 
+/// What the agent is expected to say.
+enum Expected {
+    /// These bytes, in this file; `None` if there is no such file yet.
+    Bytes { file: PathBuf, text: Option<String> },
+    /// These messages of a recording.
+    Messages { messages: Vec<Value>, model: String },
+}
+
+/// What came of one replay.
+enum Verdict {
+    Same,
+    Reordered(usize),
+    Updated,
+    Unchecked(String),
+    Diverged(String),
+}
+
 impl Replay {
-    /// Replays a file or all of a folder; says how many diverged. Reports to `out`.
-    pub fn run(&self, path: &Path, out: &mut impl Write) -> io::Result<usize> {
-        let mut diverged = 0;
-        let transcripts = find(path)?;
+    /// Replays a file or all of a folder. Reports to `out`.
+    ///
+    /// # Errors
+    /// There is nothing to replay at `path`, or it cannot be replayed.
+    pub fn run(&self, path: &Path, out: &mut impl Write) -> io::Result<Outcome> {
+        let mut outcome = Outcome::default();
+        let transcripts = self.find(path)?;
         if transcripts.is_empty() {
             let text = format!("{}: there is no NAME.in.jsonl", path.display());
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         }
         for transcript in &transcripts {
             let actual = self.play(transcript)?;
-            if actual == transcript.expected && !actual.is_empty() {
-                writeln!(out, "ok       {}", transcript.name)?;
-            } else if let (true, Some(output)) = (self.update, &transcript.output) {
-                fs::write(output, &actual)?;
-                writeln!(out, "updated  {}", transcript.name)?;
-            } else {
-                diverged += 1;
-                writeln!(
+            outcome.played += 1;
+            let name = &transcript.name;
+            match self.check(transcript, &actual)? {
+                Verdict::Same => writeln!(out, "ok       {name}")?,
+                Verdict::Reordered(number) => writeln!(
                     out,
-                    "DIVERGED {}\n{}",
-                    transcript.name,
-                    first_difference(&transcript.expected, &actual)
-                )?;
+                    "ok       {name} (what ran at the same time came in another order, from line {number} on)"
+                )?,
+                Verdict::Updated => writeln!(out, "updated  {name}")?,
+                Verdict::Unchecked(why) => {
+                    outcome.unchecked += 1;
+                    writeln!(out, "NOTHING  {name}: {why}: nothing was checked")?;
+                }
+                Verdict::Diverged(difference) => {
+                    outcome.diverged += 1;
+                    writeln!(out, "DIVERGED {name}\n{difference}")?;
+                }
             }
         }
         // Empty by now; if not, somebody else uses it.
         let _ = fs::remove_dir(&self.scratch);
-        writeln!(out, "{} transcripts, {diverged} diverged", transcripts.len())?;
-        Ok(diverged)
+        let Outcome { played, diverged, unchecked } = outcome;
+        let nothing = if unchecked > 0 { format!(", {unchecked} unchecked") } else { String::new() };
+        writeln!(out, "{played} transcripts, {diverged} diverged{nothing}")?;
+        Ok(outcome)
+    }
+
+    fn check(&self, transcript: &Transcript, actual: &str) -> io::Result<Verdict> {
+        let diverged = |difference: &dyn std::fmt::Display| Verdict::Diverged(difference.to_string());
+        Ok(match &transcript.expected {
+            Expected::Bytes { text: Some(text), .. } if text.is_empty() && actual.is_empty() => {
+                Verdict::Unchecked("no lines are expected, and none came".into())
+            }
+            Expected::Bytes { text: Some(text), .. } if text == actual => Verdict::Same,
+            Expected::Bytes { file, .. } if self.update => {
+                fs::write(file, actual)?;
+                Verdict::Updated
+            }
+            Expected::Bytes { text: Some(text), .. } => match compare::lines(text, actual) {
+                Some(difference) => diverged(&difference),
+                None => diverged(&"the lines are the same, and their ends are not"),
+            },
+            Expected::Bytes { file, text: None } => {
+                let name = file.file_name().unwrap_or_default().to_string_lossy();
+                Verdict::Unchecked(format!("there is no {name} (--update writes it)"))
+            }
+            Expected::Messages { messages, .. } if messages.is_empty() => {
+                Verdict::Unchecked("the recording has no expected lines".into())
+            }
+            Expected::Messages { messages, model } => {
+                let actual: Vec<Value> = actual
+                    .lines()
+                    .map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line)))
+                    .collect();
+                // Another model is no difference of the agent.
+                let with_model = self.model_of(transcript)?.split(':').next() == Some(model.as_str());
+                let (expected, actual) = (normalise(messages, with_model), normalise(&actual, with_model));
+                match compare::conversations(&expected, &actual) {
+                    Comparison::Same => Verdict::Same,
+                    Comparison::Reordered(number) => Verdict::Reordered(number),
+                    Comparison::Different(difference) => diverged(&difference),
+                }
+            }
+        })
+    }
+
+    /// The model that answers: a provider's only if it is named on the command line.
+    fn model_of(&self, transcript: &Transcript) -> io::Result<String> {
+        if let Some(model) = &self.options.model {
+            return Ok(model.clone());
+        }
+        match transcript.options.model.as_deref() {
+            None | Some(OFFLINE) => Ok(OFFLINE.into()),
+            Some(script) if script.starts_with("scripted:") => Ok(script.into()),
+            Some(SCRIPTED) => Err(invalid(
+                &transcript.name,
+                "it was recorded with a script: name it with --model scripted:FILE",
+            )),
+            Some(provider) => Err(invalid(
+                &transcript.name,
+                &format!(
+                    "it was recorded with {provider}, which is not asked again by itself: use --model scripted:FILE with \
+                     replies of its kind, --model offline, or name a provider's model"
+                ),
+            )),
+        }
     }
 
     fn play(&self, transcript: &Transcript) -> io::Result<String> {
@@ -78,17 +185,28 @@ impl Replay {
             fs::remove_dir_all(&cwd)?;
         }
         fs::create_dir_all(&cwd)?;
-        if let Some(files) =
-            transcript.files.as_ref().or(self.files.as_ref().filter(|_| transcript.output.is_none()))
-        {
+        let is_recording = matches!(transcript.expected, Expected::Messages { .. });
+        if let Some(files) = transcript.files.as_ref().or(self.files.as_ref().filter(|_| is_recording)) {
             copy(files, &cwd)?;
         }
+        let store = self.scratch.join(format!("{}.db", transcript.name));
+        let LaunchOptions { mode, max_mode, agent, .. } = &self.options;
+        let recorded = &transcript.options;
         let mut command = Command::new(&self.binary);
-        command.current_dir(&cwd).args(["--deterministic", "--store", "memory"]);
-        if let Some(model) = &transcript.model {
-            command.arg("--model").arg(format!("scripted:{}", fs::canonicalize(model)?.display()));
-        } else if let (Some(model), None) = (&self.model, &transcript.output) {
-            command.arg("--model").arg(model);
+        command.current_dir(&cwd).arg("--deterministic").arg("--model").arg(self.model_of(transcript)?);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        match recorded.store {
+            Some(StoreKind::File) => command.arg("--store").arg(&store),
+            Some(StoreKind::Memory) | None => command.args(["--store", "memory"]),
+        };
+        for (flag, value) in [
+            ("--mode", mode.as_ref().or(recorded.mode.as_ref())),
+            ("--max-mode", max_mode.as_ref().or(recorded.max_mode.as_ref())),
+            ("--agent", agent.as_ref().or(recorded.agent.as_ref())),
+        ] {
+            if let Some(value) = value {
+                command.arg(flag).arg(value);
+            }
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut stdin = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
@@ -99,123 +217,96 @@ impl Replay {
         // The agent may end before it has read everything; what it said is what counts.
         let _ = writer.join();
         if !output.status.success() {
-            let text = format!("{}: the agent ended with {}", transcript.name, output.status);
-            return Err(io::Error::other(text));
+            return Err(invalid(&transcript.name, &format!("the agent ended with {}", output.status)));
         }
         fs::remove_dir_all(&cwd)?;
+        if recorded.store == Some(StoreKind::File) {
+            remove_store(&store)?;
+        }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
-}
 
-fn find(path: &Path) -> io::Result<Vec<Transcript>> {
-    if path.is_file() {
-        return Ok(vec![read(path)?]);
+    fn find(&self, path: &Path) -> io::Result<Vec<Transcript>> {
+        if path.is_file() {
+            return Ok(vec![self.read(path)?]);
+        }
+        let mut files: Vec<PathBuf> = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let path = entry?.path();
+            if path.to_string_lossy().ends_with(".in.jsonl") {
+                files.push(path);
+            }
+        }
+        files.sort();
+        files.iter().map(|path| self.read(path)).collect()
     }
-    let mut files: Vec<PathBuf> = Vec::new();
-    for entry in fs::read_dir(path)? {
-        let path = entry?.path();
-        if path.to_string_lossy().ends_with(".in.jsonl") {
-            files.push(path);
+
+    fn read(&self, path: &Path) -> io::Result<Transcript> {
+        let text = fs::read_to_string(path)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match recording::read(&text) {
+            Some(Ok(_)) if self.update => Err(invalid(
+                &name,
+                "--update writes what transcripts expect; a recording stays as it was made",
+            )),
+            Some(Ok(recording)) => {
+                let model = recording.options.model.clone().unwrap_or_else(|| OFFLINE.into());
+                Ok(Transcript {
+                    name,
+                    input: recording.input,
+                    expected: Expected::Messages { messages: recording.expected, model },
+                    options: recording.options,
+                    files: None,
+                })
+            }
+            Some(Err(error)) => Err(invalid(&name, &error)),
+            None => match name.strip_suffix(".in.jsonl") {
+                Some(stem) if !text.trim().is_empty() => written(path, stem, text),
+                Some(_) => Err(invalid(&name, "the file is empty: there is nothing to play")),
+                None if text.trim().is_empty() => {
+                    Err(invalid(&name, "the file is empty: it is no recording (--record FILE makes one)"))
+                }
+                None => Err(invalid(
+                    &name,
+                    "no recording: its first line is no header; a transcript is called NAME.in.jsonl",
+                )),
+            },
         }
     }
-    files.sort();
-    files.iter().map(|path| read(path)).collect()
 }
 
-fn read(path: &Path) -> io::Result<Transcript> {
-    let text = fs::read_to_string(path)?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let header: Value = serde_json::from_str(text.lines().next().unwrap_or_default()).unwrap_or_default();
-    if let Some(version) = header.get(VERSION_KEY) {
-        if *version == VERSION {
-            return Ok(recording(&name, &text));
-        }
-        let text = format!("{name}: a recording of version {version}; this one knows {VERSION}");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-    }
-    let stem = name.strip_suffix(".in.jsonl").unwrap_or(&name).to_owned();
+/// A transcript that was written, with what stands beside it.
+fn written(path: &Path, stem: &str, input: String) -> io::Result<Transcript> {
     let beside = |ending: &str| path.with_file_name(format!("{stem}.{ending}"));
-    let output = beside("out.jsonl");
-    let expected = if output.exists() { fs::read_to_string(&output)? } else { String::new() };
     let existing = |path: PathBuf| path.exists().then_some(path);
+    let file = beside("out.jsonl");
+    let text = existing(file.clone()).map(fs::read_to_string).transpose()?;
+    let script = existing(beside("model.jsonl")).map(fs::canonicalize).transpose()?;
+    let model = script.map(|script| format!("{SCRIPTED}:{}", script.display()));
     Ok(Transcript {
-        input: text,
-        expected,
-        model: existing(beside("model.jsonl")),
+        name: stem.to_owned(),
+        input,
+        expected: Expected::Bytes { file, text },
+        options: LaunchOptions { model, ..LaunchOptions::default() },
         files: existing(beside("files")),
-        output: Some(output),
-        name: stem,
     })
 }
 
-/// The two sides of a recording, with session ids counted as a deterministic run counts them, and its working directory
-/// under the name of whatever directory it is played in: what was allowed then is not done again where it was done.
-fn recording(name: &str, text: &str) -> Transcript {
-    let mut ids = Ids::default();
-    // The client's calls that were not answered yet, and how much the agent had said.
-    let (mut open, mut sent) = (Vec::<String>::new(), 0_u64);
-    let (mut input, mut expected, mut cwd) = (String::new(), String::new(), String::new());
-    for line in text.lines().skip(1) {
-        let entry: Value = serde_json::from_str(line).unwrap_or_default();
-        let Some(line) = entry["line"].as_str() else { continue };
-        let mut message: Value = serde_json::from_str(line).unwrap_or_default();
-        let id = message.get("id").map(ToString::to_string);
-        let is_call = message.get("method").is_some();
-        let mut line = line.to_owned();
-        if entry["dir"] == "in" {
-            if is_call && !open.is_empty() && message["params"].is_object() {
-                // It was said while something was under way: it goes at the same place again.
-                message["params"]["_meta"]["modegate/after"] = sent.into();
-                line = message.to_string();
-            }
-            open.extend(id.filter(|_| is_call));
-        } else {
-            sent += 1;
-            open.retain(|open| is_call || Some(open) != id.as_ref());
-        }
-        if let (true, Some(named)) = (entry["dir"] == "in", message["params"]["cwd"].as_str()) {
-            let quoted = Value::from(named).to_string();
-            cwd = quoted[1..quoted.len() - 1].into();
-        }
-        let line = if cwd.is_empty() { line } else { line.replace(&cwd, "${CWD}") };
-        let side = if entry["dir"] == "in" { &mut input } else { &mut expected };
-        side.push_str(&ids.count(&line));
-        side.push('\n');
-    }
-    Transcript { name: name.to_owned(), input, expected, output: None, model: None, files: None }
+fn invalid(name: &str, text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{name}: {text}"))
 }
 
-/// Session ids in the order in which they appear.
-#[derive(Default)]
-struct Ids(HashMap<String, usize>);
-
-impl Ids {
-    fn count(&mut self, line: &str) -> String {
-        let mut counted = String::new();
-        let mut rest = line;
-        while let Some(at) = rest.find("sess_") {
-            let (before, id) = rest.split_at(at);
-            let end = id[5..].find(|c: char| !c.is_ascii_alphanumeric()).map_or(id.len(), |end| end + 5);
-            let next = self.0.len() + 1;
-            let number = self.0.entry(id[..end].to_owned()).or_insert(next);
-            counted.push_str(before);
-            counted.push_str("sess_");
-            counted.push_str(&number.to_string());
-            rest = &id[end..];
+/// Removes a database with what SQLite keeps beside it.
+fn remove_store(store: &Path) -> io::Result<()> {
+    let Some((folder, name)) = store.parent().zip(store.file_name()) else { return Ok(()) };
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().as_encoded_bytes().starts_with(name.as_encoded_bytes()) {
+            let path = entry.path();
+            if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
         }
-        counted + rest
     }
-}
-
-fn first_difference(expected: &str, actual: &str) -> String {
-    let at = expected.lines().zip(actual.lines()).take_while(|(left, right)| left == right).count();
-    let diff = TextDiff::from_lines(expected, actual)
-        .unified_diff()
-        .context_radius(1)
-        .header("expected", "actual")
-        .to_string();
-    let shown: Vec<&str> = diff.lines().take(12).collect();
-    format!("first difference at line {}:\n{}\n", at + 1, shown.join("\n"))
+    Ok(())
 }
 
 fn copy(from: &Path, to: &Path) -> io::Result<()> {

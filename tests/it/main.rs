@@ -46,6 +46,7 @@ mod record;
 mod reload;
 mod remote;
 mod reopened;
+mod replays;
 mod scene;
 mod server;
 mod servers;

@@ -172,7 +172,7 @@ fn a_recording_can_be_replayed() {
     assert!(status.success());
     let recorded = fs::read_to_string(&recording).unwrap();
     let first: Value = serde_json::from_str(recorded.lines().next().unwrap()).unwrap();
-    assert_eq!(first["modegate_transcript"], 1);
+    assert_eq!(first["modegate_transcript"], 2);
     let second: Value = serde_json::from_str(recorded.lines().nth(1).unwrap()).unwrap();
     assert_eq!((&second["dir"], second["ms"].is_u64()), (&"in".into(), true));
     let with = ["replay", "recording.jsonl", "--files", files.to_str().unwrap()];
@@ -225,7 +225,7 @@ fn what_cannot_be_replayed_is_said() {
     write("x.in.jsonl", "{\"id\":0,\"method\":\"initialize\",\"params\":{\"protocolVersion\":1}}\n");
     assert_eq!(
         modegate(dir.path(), &["replay", "x.in.jsonl"]).status.code(),
-        Some(1),
+        Some(3),
         "nothing is expected yet"
     );
     write("x.model.jsonl", "garbage");

@@ -1,0 +1,92 @@
+//! `modegate replay`: which options it takes, and what its exit codes say.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+
+use super::Cli;
+use crate::config;
+use crate::config::environment::Environment;
+use crate::transcript::options::LaunchOptions;
+use crate::transcript::replay::{Outcome, Replay};
+
+/// What is to be replayed.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// A transcript (NAME.in.jsonl, or a recording), or a folder of them
+    path: PathBuf,
+    /// Write what came as what is expected
+    #[arg(long)]
+    update: bool,
+    /// A folder whose copy is the working directory of a recording [default: an empty one]
+    #[arg(long, value_name = "DIR")]
+    files: Option<PathBuf>,
+    /// The model that answers: offline, scripted:FILE or PROVIDER/NAME [default: offline, or the transcript's own script]
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+}
+
+/// An option that was given and means nothing to a replay.
+fn useless_option(cli: &Cli) -> Option<&'static str> {
+    [
+        ("--prompt", cli.prompt.is_some()),
+        ("--continue", cli.go_on),
+        ("--resume", cli.resume.is_some()),
+        ("--cwd", cli.cwd.is_some()),
+        ("--output", cli.output.is_some()),
+        ("--store", cli.store.is_some()),
+        ("--record", cli.record.is_some()),
+        ("--lockstep", cli.lockstep),
+        ("--deterministic", cli.deterministic),
+        ("--eof-grace", cli.eof_grace.is_some()),
+    ]
+    .into_iter()
+    .find_map(|(option, is_given)| is_given.then_some(option))
+}
+
+/// Replays. Exit codes: 0 the same, 1 diverged or failed, 2 a useless option, 3 nothing was expected and so nothing checked.
+pub(super) fn run(
+    cli: Cli,
+    arguments: Arguments,
+    environment: &Environment,
+    mut output: impl Write,
+    mut errors: impl Write,
+) -> anyhow::Result<ExitCode> {
+    if let Some(option) = useless_option(&cli) {
+        let valid = "--mode, --max-mode, --agent and --model";
+        writeln!(errors, "modegate: replay does not take {option}; it takes {valid}")?;
+        return Ok(ExitCode::from(2));
+    }
+    let Arguments { path, update, files, model } = arguments;
+    let mut options = LaunchOptions {
+        mode: cli.mode,
+        max_mode: cli.max_mode,
+        agent: cli.agent,
+        model: model.or(cli.model),
+        ..LaunchOptions::default()
+    };
+    let (binary, scratch) = config::replay_places()?;
+    // What goes wrong in a transcript is what it is about: the log says it only where the user asks for it.
+    let log = environment.log_level.is_none().then(|| ("MODEGATE_LOG".to_owned(), "error".into()));
+    let mut variables: Vec<_> = log.into_iter().collect();
+    if let Some(model) = &mut options.model {
+        if let Some(file) = model.strip_prefix("scripted:") {
+            let file = std::fs::canonicalize(file).with_context(|| format!("--model {model}"))?;
+            *model = format!("scripted:{}", file.display());
+        } else if model != "offline" {
+            // A provider that was named gets its key, as it would without a replay.
+            variables.extend(config::provider_variables(environment));
+        }
+    }
+    let replay = Replay { binary, scratch, update, files, options, environment: variables };
+    let outcome = replay.run(&path, &mut output).with_context(|| format!("replaying {}", path.display()))?;
+    let Outcome { diverged, unchecked, .. } = outcome;
+    Ok(match (diverged, unchecked) {
+        (0, 0) => ExitCode::SUCCESS,
+        (0, _) => ExitCode::from(3),
+        _ => ExitCode::FAILURE,
+    })
+}

@@ -1,0 +1,211 @@
+//! Where two conversations differ: which message, and which of its members. Pure.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::normalise::Message;
+
+/// Characters of a value that are shown.
+const SHOWN: usize = 300;
+
+/// How an actual conversation compares to the expected one.
+#[derive(Debug, PartialEq)]
+pub(super) enum Comparison {
+    /// The same messages in the same order.
+    Same,
+    /// The same messages, and everything that belongs together in the same order; this is the first one at another place.
+    Reordered(usize),
+    /// Something differs.
+    Different(Difference),
+}
+
+/// The first difference.
+#[derive(Debug, PartialEq)]
+pub(super) struct Difference {
+    /// The number of the expected message, or of the actual one where nothing was expected; from 1.
+    number: usize,
+    /// Where in the message, as a JSON path.
+    path: String,
+    /// `None` if nothing was expected there.
+    expected: Option<Value>,
+    /// `None` if nothing came.
+    actual: Option<Value>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, path, expected, actual } = self;
+        writeln!(f, "first difference at line {number}, {path}")?;
+        writeln!(f, "  expected  {}", shown(expected.as_ref()))?;
+        write!(f, "  actual    {}", shown(actual.as_ref()))
+    }
+}
+
+/// A value in one line: the start of a long one.
+fn shown(value: Option<&Value>) -> String {
+    let Some(value) = value else { return "nothing".into() };
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}… ({} bytes)", &text[..end], text.len()),
+        None => text,
+    }
+}
+
+/// Compares lines that have to be the same to the byte. `None` if they are.
+pub(super) fn lines(expected: &str, actual: &str) -> Option<Difference> {
+    let (mut left, mut right) = (expected.lines(), actual.lines());
+    let mut number = 0;
+    loop {
+        number += 1;
+        let (expected, actual) = match (left.next(), right.next()) {
+            (None, None) => return None,
+            (Some(expected), Some(actual)) if expected == actual => continue,
+            both => both,
+        };
+        let parsed = |line: Option<&str>| {
+            line.map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line)))
+        };
+        let (expected_value, actual_value) = (parsed(expected), parsed(actual));
+        let found = difference(number, expected_value.as_ref(), actual_value.as_ref());
+        return Some(found.unwrap_or_else(|| Difference {
+            number,
+            path: "$: the same JSON in other bytes".into(),
+            expected: expected.map(Value::from),
+            actual: actual.map(Value::from),
+        }));
+    }
+}
+
+/// Compares conversations.
+pub(super) fn conversations(expected: &[Message], actual: &[Message]) -> Comparison {
+    let values = |messages: &[Message], at: usize| messages.get(at).map(|message| message.value.clone());
+    let Some(first) =
+        (0..expected.len().max(actual.len())).find(|at| values(expected, *at) != values(actual, *at))
+    else {
+        return Comparison::Same;
+    };
+    let mut lanes: Vec<&str> = Vec::new();
+    for Message { lane, .. } in expected.iter().chain(actual) {
+        if !lanes.contains(&lane.as_str()) {
+            lanes.push(lane);
+        }
+    }
+    let of = |messages: &[Message], lane: &str| -> Vec<(usize, Value)> {
+        let own = messages.iter().filter(|message| message.lane == lane);
+        own.map(|message| (message.number, message.value.clone())).collect()
+    };
+    let mut found: Option<Difference> = None;
+    for lane in lanes {
+        let (left, right) = (of(expected, lane), of(actual, lane));
+        for at in 0..left.len().max(right.len()) {
+            let (left, right) = (left.get(at), right.get(at));
+            let number = left.or(right).map_or(0, |(number, _)| *number);
+            let difference = difference(number, left.map(|(_, value)| value), right.map(|(_, value)| value));
+            if let Some(difference) = difference {
+                if found.as_ref().is_none_or(|found| difference.number < found.number) {
+                    found = Some(difference);
+                }
+                break;
+            }
+        }
+    }
+    match found {
+        Some(difference) => Comparison::Different(difference),
+        None => Comparison::Reordered(expected.get(first).map_or(first + 1, |message| message.number)),
+    }
+}
+
+fn difference(number: usize, expected: Option<&Value>, actual: Option<&Value>) -> Option<Difference> {
+    let (path, expected, actual) = match (expected, actual) {
+        (Some(expected), Some(actual)) => member("$".into(), expected, actual)?,
+        (None, None) => return None,
+        one_side => ("$".into(), one_side.0, one_side.1),
+    };
+    Some(Difference { number, path, expected: expected.cloned(), actual: actual.cloned() })
+}
+
+/// The first member that differs, deepest first.
+fn member<'a>(
+    path: String,
+    expected: &'a Value,
+    actual: &'a Value,
+) -> Option<(String, Option<&'a Value>, Option<&'a Value>)> {
+    match (expected, actual) {
+        _ if expected == actual => None,
+        (Value::Object(left), Value::Object(right)) => {
+            let mut keys = left.keys().chain(right.keys().filter(|key| !left.contains_key(*key)));
+            keys.find_map(|key| {
+                let is_plain = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+                let path = if is_plain { format!("{path}.{key}") } else { format!("{path}[{key:?}]") };
+                below(path, left.get(key), right.get(key))
+            })
+        }
+        (Value::Array(left), Value::Array(right)) => (0..left.len().max(right.len()))
+            .find_map(|at| below(format!("{path}[{at}]"), left.get(at), right.get(at))),
+        _ => Some((path, Some(expected), Some(actual))),
+    }
+}
+
+fn below<'a>(
+    path: String,
+    expected: Option<&'a Value>,
+    actual: Option<&'a Value>,
+) -> Option<(String, Option<&'a Value>, Option<&'a Value>)> {
+    match (expected, actual) {
+        (Some(expected), Some(actual)) => member(path, expected, actual),
+        _ => Some((path, expected, actual)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_difference_names_the_member() {
+        let whole = json!({ "id": 1, "a": { "b": [1, { "c/d": "x" }] }, "e": null });
+        for (path, value) in [
+            ("$.id", json!({ "id": 2, "a": { "b": [1, { "c/d": "x" }] }, "e": null })),
+            ("$.a.b[1][\"c/d\"]", json!({ "id": 1, "a": { "b": [1, { "c/d": "y" }] }, "e": null })),
+            ("$.a.b[1]", json!({ "id": 1, "a": { "b": [1] }, "e": null })),
+            ("$.a.b[2]", json!({ "id": 1, "a": { "b": [1, { "c/d": "x" }, 3] }, "e": null })),
+            ("$.e", json!({ "id": 1, "a": { "b": [1, { "c/d": "x" }] } })),
+            ("$.f", json!({ "id": 1, "a": { "b": [1, { "c/d": "x" }] }, "e": null, "f": 1 })),
+            ("$", json!([])),
+        ] {
+            let found = lines(&whole.to_string(), &value.to_string()).unwrap();
+            assert_eq!((found.number, found.path.as_str()), (1, path), "{value}");
+        }
+        assert_eq!(lines(&whole.to_string(), &whole.to_string()), None);
+        assert!(lines("{\"a\":1,\"b\":2}", "{\"b\":2,\"a\":1}").unwrap().path.contains("other bytes"));
+        assert_eq!(lines("1\n2", "1").unwrap().actual, None);
+    }
+
+    #[test]
+    fn what_runs_at_the_same_time_may_come_in_another_order_and_nothing_else() {
+        let said = |order: &[(&str, i64)]| -> Vec<Message> {
+            let message = |(at, (lane, value)): (usize, &(&str, i64))| Message {
+                number: at + 1,
+                lane: (*lane).to_owned(),
+                value: json!([lane, value]),
+            };
+            order.iter().enumerate().map(message).collect()
+        };
+        let expected = said(&[("a", 1), ("b", 1), ("a", 2), ("b", 2)]);
+        let compared = |order: &[(&str, i64)]| conversations(&expected, &said(order));
+        assert_eq!(compared(&[("a", 1), ("b", 1), ("a", 2), ("b", 2)]), Comparison::Same);
+        assert_eq!(compared(&[("a", 1), ("a", 2), ("b", 1), ("b", 2)]), Comparison::Reordered(2));
+        for (other, number) in [
+            (&[("a", 2), ("b", 1), ("a", 1), ("b", 2)][..], 1),
+            (&[("a", 1), ("b", 1), ("a", 2)], 4),
+            (&[("a", 1), ("b", 1), ("a", 2), ("b", 3)], 4),
+            (&[("a", 1), ("b", 1), ("a", 2), ("b", 2), ("c", 1)], 5),
+        ] {
+            let Comparison::Different(difference) = compared(other) else { panic!("{other:?}") };
+            assert_eq!(difference.number, number, "{other:?}");
+        }
+    }
+}

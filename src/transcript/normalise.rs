@@ -1,0 +1,224 @@
+//! What the agent said, less what differs in every run. Pure.
+//!
+//! Ids of sessions and hashes in `_meta` that cover ids or times are numbered in the order in which they first appear, so
+//! that the same one is the same everywhere. Times become a placeholder. Pieces of one message are joined, however they were
+//! cut. What is shown for the moment only (output while a command runs) is left out. Nothing else is.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use serde_json::{Map, Value};
+
+/// A message of the agent.
+#[derive(Debug, PartialEq)]
+pub(super) struct Message {
+    /// Its number among the agent's messages, from 1.
+    pub number: usize,
+    /// What it belongs to: messages of one lane have an order, also where several things happen at the same time.
+    pub lane: String,
+    /// The message, normalised.
+    pub value: Value,
+}
+
+/// Normalises messages, in order. Without `with_model`, the options that name the model are left out.
+pub(super) fn normalise(messages: &[Value], with_model: bool) -> Vec<Message> {
+    let mut names = Names { with_model, ..Names::default() };
+    let mut normalised: Vec<Message> = Vec::new();
+    for (at, value) in messages.iter().enumerate() {
+        if is_transient(value) {
+            continue;
+        }
+        let mut value = value.clone();
+        names.message(&mut value);
+        let lane = lane(&value);
+        if let Some(text) = piece(&value)
+            && let Some(last) = normalised.iter_mut().rev().find(|message| message.lane == lane)
+            && let Some(so_far) = piece(&last.value)
+        {
+            last.value["params"]["update"]["content"]["text"] = format!("{so_far}{text}").into();
+            continue;
+        }
+        normalised.push(Message { number: at + 1, lane, value });
+    }
+    normalised
+}
+
+/// Whether a message shows something for the moment only: what a call has come to so far. A replay does not send these.
+pub(super) fn is_transient(message: &Value) -> bool {
+    let update = &message["params"]["update"];
+    update["sessionUpdate"] == "tool_call_update"
+        && update.get("status").is_none()
+        && update.get("title").is_none()
+        && update.get("rawInput").is_none()
+}
+
+/// The text of a piece of a message.
+fn piece(message: &Value) -> Option<&str> {
+    let update = &message["params"]["update"];
+    update["sessionUpdate"].as_str().filter(|kind| kind.ends_with("_chunk"))?;
+    update["messageId"].as_str()?;
+    update["content"]["text"].as_str()
+}
+
+fn lane(message: &Value) -> String {
+    let params = &message["params"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let session = text(&params["sessionId"]);
+    match message["method"].as_str() {
+        None => format!("answer {}", message["id"]),
+        Some("session/update") => {
+            let update = &params["update"];
+            let kind = text(&update["sessionUpdate"]);
+            match (&update["toolCallId"], &update["messageId"]) {
+                (Value::String(call), _) => format!("{session} call {call}"),
+                (_, Value::String(id)) => format!("{session} {kind} {id}"),
+                // Sent when the client knows the session, beside whatever the client does meanwhile.
+                _ if kind == "available_commands_update" => format!("{session} commands"),
+                _ => format!("{session} state"),
+            }
+        }
+        Some(method) => match &params["toolCall"]["toolCallId"] {
+            Value::String(call) => format!("{session} call {call}"),
+            _ => format!("{session} {method}"),
+        },
+    }
+}
+
+/// What stands for ids and hashes.
+#[derive(Default)]
+struct Names {
+    with_model: bool,
+    sessions: HashMap<String, usize>,
+    hashes: HashMap<String, usize>,
+    /// What the agent's requests were about, by their ids.
+    requests: HashMap<String, String>,
+}
+
+impl Names {
+    fn message(&mut self, message: &mut Value) {
+        self.value("", message, false);
+        let is_call = message.get("method").is_some();
+        if is_call && let Some(id) = message.get("id").map(ToString::to_string) {
+            // Requests are counted over all sessions.
+            let about = format!("{} {}", message["method"], message["params"]["toolCall"]["toolCallId"]);
+            message["id"] = "${REQUEST}".into();
+            self.requests.insert(id, about);
+        }
+        if message["method"] == "$/cancel_request"
+            && let Some(about) = self.requests.get(&message["params"]["requestId"].to_string())
+        {
+            message["params"]["requestId"] = about.as_str().into();
+        }
+    }
+
+    fn value(&mut self, key: &str, value: &mut Value, is_meta: bool) {
+        match value {
+            Value::String(text) => self.text(key, text, is_meta),
+            Value::Array(values) => {
+                if key == "configOptions" && !self.with_model {
+                    values.retain(|option| option["id"] != "model" && option["id"] != "reasoning_effort");
+                }
+                values.iter_mut().for_each(|value| self.value(key, value, is_meta));
+            }
+            Value::Object(members) => self.members(members, is_meta),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn members(&mut self, members: &mut Map<String, Value>, is_meta: bool) {
+        for (key, value) in members {
+            let is_meta = is_meta || key.starts_with("modegate/");
+            self.value(key, value, is_meta);
+        }
+    }
+
+    fn text(&mut self, key: &str, text: &mut String, is_meta: bool) {
+        if is_meta && text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            let next = self.hashes.len() + 1;
+            let number = *self.hashes.entry(std::mem::take(text)).or_insert(next);
+            *text = format!("${{HASH:{number}}}");
+        } else if key == "updatedAt" && text.contains('T') && text.ends_with('Z') {
+            *text = "${TIME}".into();
+        } else if let (true, Some((_, id))) = (key == "nextCursor", text.split_once('/')) {
+            *text = self.count(&format!("${{TIME}}/{id}"));
+        } else if text.contains("sess_") {
+            *text = self.count(text);
+        }
+    }
+
+    /// A text with the ids of sessions numbered.
+    fn count(&mut self, text: &str) -> String {
+        let mut counted = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find("sess_") {
+            let (before, id) = rest.split_at(at);
+            let end = id[5..].find(|c: char| !c.is_ascii_alphanumeric()).map_or(id.len(), |end| end + 5);
+            let next = self.sessions.len() + 1;
+            let number = *self.sessions.entry(id[..end].to_owned()).or_insert(next);
+            counted.push_str(before);
+            write!(counted, "${{SESSION:{number}}}").expect("writing to a string cannot fail");
+            rest = &id[end..];
+        }
+        counted + rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn values(messages: &[Value]) -> Vec<Value> {
+        normalise(messages, true).into_iter().map(|message| message.value).collect()
+    }
+
+    #[test]
+    fn ids_and_hashes_are_numbered_and_nothing_else_is_touched() {
+        let hash = |digit: &str| digit.repeat(64);
+        let head = |id: i64, hash: String| json!({ "id": id, "result": { "_meta": { "modegate/head": { "length": 3, "hash": hash } } } });
+        let messages = [
+            json!({ "id": 1, "result": { "sessionId": "sess_b", "parent": "sess_a" } }),
+            head(2, hash("a")),
+            head(3, hash("b")),
+            head(4, hash("a")),
+            json!({ "id": 5, "result": { "updatedAt": "2026-11-22T10:00:00Z", "text": hash("a"), "updated": 7 } }),
+        ];
+        let expected = [
+            json!({ "id": 1, "result": { "sessionId": "${SESSION:1}", "parent": "${SESSION:2}" } }),
+            head(2, "${HASH:1}".into()),
+            head(3, "${HASH:2}".into()),
+            head(4, "${HASH:1}".into()),
+            json!({ "id": 5, "result": { "updatedAt": "${TIME}", "text": hash("a"), "updated": 7 } }),
+        ];
+        assert_eq!(values(&messages), expected);
+    }
+
+    #[test]
+    fn pieces_are_joined_and_what_is_shown_for_the_moment_is_left_out() {
+        let update = |update: Value| json!({ "method": "session/update", "params": { "sessionId": "sess_a", "update": update } });
+        let chunk = |id: &str, text: &str| {
+            update(
+                json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": text }, "messageId": id }),
+            )
+        };
+        let call = |status: Option<&str>| {
+            update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c", "status": status }))
+        };
+        let mut progress = call(None);
+        progress["params"]["update"].as_object_mut().unwrap().remove("status");
+        let messages = [
+            chunk("m", "a"),
+            chunk("m", "b"),
+            call(Some("in_progress")),
+            progress,
+            call(Some("completed")),
+            chunk("n", "c"),
+        ];
+        let values = values(&messages);
+        assert_eq!(values.len(), 4);
+        assert_eq!(values[0]["params"]["update"]["content"]["text"], "ab");
+        assert_eq!(values[2]["params"]["update"]["status"], "completed");
+        assert_eq!(values[3]["params"]["update"]["content"]["text"], "c");
+    }
+}
