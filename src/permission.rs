@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::address::{Address, plain};
-pub use self::grants::{Grants, Scope};
+pub use self::grants::{CommandScope, Grants, Scope};
 use self::rules::Rules;
 use crate::mode::{Access, Consent, Mode, Network, ShellUse};
 
@@ -74,9 +74,15 @@ pub enum Commands {
         texts: Vec<String>,
         /// The same by their plain words: without quotes, assignments and the program's folder.
         plain: Vec<String>,
-        /// What an answer for it would cover, each by the words that say what it does: `git status`. None: more than can
-        /// be said, so no answer but for this one call.
-        covered: Option<Vec<String>>,
+        /// Every word of it is known for what it is.
+        is_understood: bool,
+        /// What an answer for it may cover: any of these is enough, and the first is offered. Empty: no answer but for this
+        /// one call.
+        always: Vec<CommandScope>,
+        /// The same for each command in it, where there are several: a "reject always" for one is one for the line.
+        parts: Vec<CommandScope>,
+        /// What an old record says of it: all of these had to be covered.
+        before: Option<Vec<String>>,
     },
 }
 
@@ -187,8 +193,8 @@ impl Ceilings {
 /// 8. the user said "reject always" to this in this mode;
 /// 9. what remains is allowed, but asked for: what an `ask` rule is about, reads outside the roots, fetching under
 ///    `network: ask`, and every change where a ceiling's `permission` is `ask`;
-/// 10. unless the user said "allow always" to exactly this, in this mode (of a command line, to each command in it; of an
-///     address, to its server; what is more than can be said is asked for each time), or an `allow` rule is about all of it and no `ask` rule about
+/// 10. unless the user said "allow always" to exactly this, in this mode (of a command line, to
+///     exactly this or to its program with what may vary; of an address, to its server), or an `allow` rule is about all of it and no `ask` rule about
 ///     any of it.
 pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict {
     let Some(own) = ceilings.modes.first() else {
@@ -212,19 +218,26 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
     let mut scopes: Vec<Scope> =
         outside.map(|target| Scope::Below(call.tool.clone(), target.path.clone())).collect();
     let outside = !scopes.is_empty();
-    let mut is_opaque = false;
+    // What covers a command line, of which one is enough, and whether nothing can.
+    let mut covering: Vec<Scope> = Vec::new();
+    let (mut is_opaque, mut is_shown_in_part) = (false, false);
     match &call.commands {
         Commands::None if !outside => scopes.push(match &call.address {
             Some(address) => Scope::Origin(call.tool.clone(), address.origin()),
             None => Scope::Tool(call.tool.clone()),
         }),
         Commands::None => {}
-        Commands::Line { covered: None, .. } => is_opaque = true,
-        Commands::Line { covered: Some(covered), .. } => {
-            scopes.extend(covered.iter().map(|it| Scope::Command(call.tool.clone(), it.clone())));
+        Commands::Line { before: Some(before), .. } => {
+            scopes.extend(before.iter().map(|it| Scope::Command(call.tool.clone(), it.clone())));
+        }
+        Commands::Line { is_understood, always, .. } => {
+            is_opaque = !is_understood;
+            covering = always.iter().map(|it| Scope::Run(call.tool.clone(), it.clone())).collect();
+            is_shown_in_part = covering.is_empty();
         }
     }
-    if let Some(scope) = scopes.iter().find(|scope| grants.is_rejected(&own.id, scope)) {
+    let rejected = scopes.iter().chain(&covering).find(|scope| grants.is_rejected(&own.id, scope)).cloned();
+    if let Some(scope) = rejected.or_else(|| rejected_part(grants, &own.id, call)) {
         let message =
             format!("The user has rejected {scope} for the rest of this session in {} mode.", own.id);
         return Verdict::Deny(Denial { rule: "rejected_always", message });
@@ -236,12 +249,23 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
     if !must_ask || (!by_rule && ceilings.allowing(call).is_some()) {
         return Verdict::Allow;
     }
-    if is_opaque {
+    if is_shown_in_part {
         return Verdict::Ask(Vec::new());
+    }
+    if !covering.iter().any(|scope| grants.is_allowed(&own.id, scope)) {
+        scopes.extend(covering.into_iter().next());
     }
     // A grant for one place or command says nothing of another: each has to have its own.
     scopes.retain(|scope| !grants.is_allowed(&own.id, scope));
     if scopes.is_empty() { Verdict::Allow } else { Verdict::Ask(scopes) }
+}
+
+/// The "reject always" that is about a command in a line.
+fn rejected_part(grants: &Grants, mode: &str, call: &CallFacts) -> Option<Scope> {
+    let Commands::Line { plain, parts, .. } = &call.commands else { return None };
+    let scopes = parts.iter().map(|part| Scope::Run(call.tool.clone(), part.clone()));
+    let now = scopes.into_iter().find(|scope| grants.is_rejected(mode, scope));
+    now.or_else(|| plain.iter().find_map(|words| grants.rejects_words(mode, &call.tool, words)).cloned())
 }
 
 /// Why a call is decided as it is, in one sentence: for people who ask `modegate modes explain`.

@@ -3,6 +3,74 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
+/// What a remembered answer covers of command lines. What it is shown as is what it is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum CommandScope {
+    /// Exactly this line.
+    Line {
+        /// The line.
+        text: String,
+        /// Where it runs, if that is not the session's own folder.
+        folder: Option<String>,
+    },
+    /// A program, with what may vary.
+    Program {
+        /// What is covered, for people.
+        shown: String,
+        /// Where it runs, if that is not the session's own folder and makes a difference.
+        folder: Option<String>,
+    },
+}
+
+/// Characters of a line that is shown in an option.
+const MAX_LABEL: usize = 80;
+
+impl CommandScope {
+    /// Exactly this line, in the session's own folder.
+    pub fn line(text: String) -> Self {
+        Self::Line { text, folder: None }
+    }
+
+    /// A program, in the session's own folder.
+    pub fn program(shown: String) -> Self {
+        Self::Program { shown, folder: None }
+    }
+
+    /// The same in a folder.
+    #[must_use]
+    pub fn within(mut self, named: Option<&str>) -> Self {
+        let (Self::Line { folder, .. } | Self::Program { folder, .. }) = &mut self;
+        *folder = named.map(str::to_owned);
+        self
+    }
+
+    /// What it covers, beside the whole line.
+    fn label(&self) -> String {
+        match self {
+            Self::Line { text, .. } if text.chars().count() > MAX_LABEL || text.contains(['\n', '`']) => {
+                "exactly this command line".into()
+            }
+            scope => scope.to_string(),
+        }
+    }
+}
+
+impl std::fmt::Display for CommandScope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let folder = match self {
+            Self::Line { text, folder } => {
+                write!(f, "exactly `{text}`")?;
+                folder
+            }
+            Self::Program { shown, folder } => {
+                write!(f, "{shown}")?;
+                folder
+            }
+        };
+        folder.as_ref().map_or(Ok(()), |folder| write!(f, ", in {folder}"))
+    }
+}
+
 /// What a remembered answer covers, always within one mode of one session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Scope {
@@ -11,6 +79,8 @@ pub enum Scope {
     /// Calls of a tool that read below a path outside the roots.
     Below(String, PathBuf),
     /// Calls of a tool that run this.
+    Run(String, CommandScope),
+    /// What answers to command lines covered before [`CommandScope`] was there: only old records have it.
     Command(String, String),
     /// Calls of a tool that fetch from this server: scheme, name and port.
     Origin(String, String),
@@ -21,8 +91,19 @@ impl std::fmt::Display for Scope {
         match self {
             Self::Tool(tool) => write!(f, "{tool}"),
             Self::Below(tool, path) => write!(f, "{tool} below {}", path.display()),
-            Self::Command(_, command) => write!(f, "{command}"),
+            Self::Run(_, command) => write!(f, "{command}"),
+            Self::Command(_, command) => write!(f, "`{command}`"),
             Self::Origin(tool, origin) => write!(f, "{tool} from {origin}"),
+        }
+    }
+}
+
+impl Scope {
+    /// What it covers, for an option beside which the whole call is shown.
+    pub fn label(&self) -> String {
+        match self {
+            Self::Run(_, command) => command.label(),
+            scope => scope.to_string(),
         }
     }
 }
@@ -63,6 +144,22 @@ impl Grants {
 
     pub(super) fn is_rejected(&self, mode: &str, scope: &Scope) -> bool {
         Self::holds(&self.rejected, mode, scope)
+    }
+
+    /// Whether an old "reject always" is about a command, by its first words.
+    pub(super) fn rejects_words(&self, mode: &str, tool: &str, words: &str) -> Option<&Scope> {
+        let is_about = |scope: &Scope| match scope {
+            Scope::Command(of, rejected) if of == tool => {
+                // It may name a folder behind the words.
+                let rejected = rejected.split(" (in ").next().unwrap_or_default();
+                words.strip_prefix(rejected).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+            }
+            _ => false,
+        };
+        self.rejected
+            .iter()
+            .find(|(given_in, scope)| given_in == mode && is_about(scope))
+            .map(|(_, scope)| scope)
     }
 
     fn holds(answers: &HashSet<(String, Scope)>, mode: &str, scope: &Scope) -> bool {

@@ -136,11 +136,11 @@ impl Rule {
             let inside = target.inside.as_deref().is_some_and(is_path);
             about.push(inside || is_path(&target.path));
         }
-        if let Commands::Line { line, texts, plain, covered } = &call.commands {
+        if let Commands::Line { line, texts, plain, is_understood, .. } = &call.commands {
             about.extend(texts.iter().map(|text| pattern.covers(text)));
             if whole {
                 // What is not understood whole is not allowed by its parts.
-                about.push(covered.is_some());
+                about.push(*is_understood);
             } else {
                 about.push(pattern.covers(line));
                 about.extend(plain.iter().map(|text| pattern.covers(text)));

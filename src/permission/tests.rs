@@ -197,11 +197,20 @@ proptest! {
     }
 }
 
-fn line(tool: &str, texts: &[&str], covered: Option<&[&str]>) -> CallFacts {
-    let own = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-    let plain = own(texts);
-    let commands =
-        Commands::Line { line: texts.join(" && "), texts: own(texts), plain, covered: covered.map(own) };
+fn line(tool: &str, texts: &[&str], is_understood: bool) -> CallFacts {
+    let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+    let line = texts.join(" && ");
+    let parts =
+        if texts.len() > 1 { texts.iter().cloned().map(CommandScope::line).collect() } else { vec![] };
+    let commands = Commands::Line {
+        plain: texts.clone(),
+        texts,
+        is_understood,
+        always: vec![CommandScope::line(line.clone())],
+        parts,
+        before: None,
+        line,
+    };
     CallFacts { shell: ShellUse::Full, commands, ..CallFacts::of_tool(tool, Effect::Execute) }
 }
 
@@ -237,18 +246,18 @@ fn rules_deny_first_then_ask_then_allow_and_never_lift_what_a_mode_denies() {
     check("ask", &named("tool", &["/opt/x", "/etc/x"]), "ask");
     check("code", &CallFacts::of_tool("write_file", Effect::Edit), "ask");
     check("plan", &CallFacts::of_tool("write_file", Effect::Edit), "access");
-    check("ask", &line("shell", &["git status"], Some(&["git status"])), "allow");
-    check("ask", &line("shell", &["git status", "ls"], Some(&["git status", "ls"])), "ask");
-    check("ask", &line("shell", &["git status"], None), "ask");
-    check("ask", &line("shell", &["make"], Some(&["make"])), "allow");
-    check("ask", &line("shell", &["make x"], Some(&["make x"])), "ask");
-    check("code", &line("shell", &["git push"], Some(&["git push"])), "ask");
-    check("code", &line("shell", &["sh -c x"], None), "ask");
-    check("code", &line("run_background_job", &["rm x"], Some(&["rm x"])), "deny_rule");
-    check("code", &line("shell", &["ls", "rm -rf x"], None), "deny_rule");
-    check("code", &line("shell", &["rm"], Some(&["rm"])), "deny_rule");
-    check("code", &line("shell", &["rmdir x"], Some(&["rmdir x"])), "allow");
-    check("plan", &line("shell", &["git status"], Some(&["git status"])), "access");
+    check("ask", &line("shell", &["git status"], true), "allow");
+    check("ask", &line("shell", &["git status", "ls"], true), "ask");
+    check("ask", &line("shell", &["git status"], false), "ask");
+    check("ask", &line("shell", &["make"], true), "allow");
+    check("ask", &line("shell", &["make x"], true), "ask");
+    check("code", &line("shell", &["git push"], true), "ask");
+    check("code", &line("shell", &["sh -c x"], false), "ask");
+    check("code", &line("run_background_job", &["rm x"], true), "deny_rule");
+    check("code", &line("shell", &["ls", "rm -rf x"], false), "deny_rule");
+    check("code", &line("shell", &["rm"], true), "deny_rule");
+    check("code", &line("shell", &["rmdir x"], true), "allow");
+    check("plan", &line("shell", &["git status"], true), "access");
 }
 
 fn fetch(scheme: &str, host: &str, port: Option<u16>, path: &str, plain: &str) -> CallFacts {
@@ -365,4 +374,65 @@ fn what_allows_more_is_told_from_what_does_not() {
         !compare::allows_more(&[&code, &plan], &[&plan]),
         "a mode is no wider than those under which it is evaluated"
     );
+}
+
+#[test]
+fn one_answer_that_covers_a_line_is_enough_and_the_first_is_offered() {
+    let ask = Modes::built_in().resolve("ask").unwrap().clone();
+    let run = |scope: CommandScope| Scope::Run("shell".into(), scope);
+    let (program, exact) = (CommandScope::program("`ls` here".into()), CommandScope::line("ls a".into()));
+    let of = |always: Vec<CommandScope>| {
+        let mut call = line("shell", &["ls a"], true);
+        if let Commands::Line { always: all, .. } = &mut call.commands {
+            *all = always;
+        }
+        call
+    };
+    let call = of(vec![program.clone(), exact.clone()]);
+    assert_eq!(decide(&[&ask], &Grants::default(), &call), Verdict::Ask(vec![run(program.clone())]));
+    for scope in [&program, &exact] {
+        let mut grants = Grants::default();
+        grants.allow("ask", run(scope.clone()));
+        assert_eq!(decide(&[&ask], &grants, &call), Verdict::Allow);
+        let mut grants = Grants::default();
+        grants.allow("ask", run(scope.clone().within(Some("sub"))));
+        assert_eq!(verdict(&ask, &grants, &call), "ask", "in another folder");
+        let mut grants = Grants::default();
+        grants.reject("ask", run(scope.clone()));
+        assert_eq!(verdict(&ask, &grants, &call), "rejected_always");
+    }
+    // Nothing can be remembered of what cannot be shown.
+    assert_eq!(decide(&[&ask], &Grants::default(), &of(Vec::new())), Verdict::Ask(Vec::new()));
+    // What an earlier version remembered allows nothing.
+    let mut grants = Grants::default();
+    grants.allow("ask", Scope::Command("shell".into(), "ls".into()));
+    grants.allow("ask", Scope::Command("shell".into(), "ls a".into()));
+    assert_eq!(verdict(&ask, &grants, &call), "ask");
+}
+
+#[test]
+fn an_answer_for_each_part_is_none_for_a_line_and_a_rejected_part_rejects_it() {
+    let ask = Modes::built_in().resolve("ask").unwrap().clone();
+    let run = |text: &str| Scope::Run("shell".into(), CommandScope::line(text.into()));
+    let both = line("shell", &["make a", "make b"], true);
+    let mut grants = Grants::default();
+    grants.allow("ask", run("make a"));
+    grants.allow("ask", run("make b"));
+    assert_eq!(decide(&[&ask], &grants, &both), Verdict::Ask(vec![run("make a && make b")]));
+    grants.allow("ask", run("make a && make b"));
+    assert_eq!(verdict(&ask, &grants, &both), "allow");
+    grants.reject("ask", run("make b"));
+    assert_eq!(verdict(&ask, &grants, &both), "rejected_always");
+    assert_eq!(verdict(&ask, &grants, &line("shell", &["make a"], true)), "allow", "the control");
+    // What an earlier version was told to reject is rejected still.
+    for (old, words, expected) in [
+        ("git push", "git push x", "rejected_always"),
+        ("git push (in sub)", "git push", "rejected_always"),
+        ("git push", "git pushes", "ask"),
+        ("git push", "git", "ask"),
+    ] {
+        let mut grants = Grants::default();
+        grants.reject("ask", Scope::Command("shell".into(), old.into()));
+        assert_eq!(verdict(&ask, &grants, &line("shell", &["ls", words], true)), expected, "{old}: {words}");
+    }
 }

@@ -355,7 +355,7 @@ const REJECT_ONCE: &str = "reject_once";
 const REJECT_ALWAYS: &str = "reject_always";
 
 fn options(scopes: &[Scope], mode: &str) -> Vec<PermissionOption> {
-    let what = scopes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let what = scopes.iter().map(Scope::label).collect::<Vec<_>>().join(", ");
     let option = |id: &'static str, name: String, kind| PermissionOption::new(id, name, kind);
     let allow = option(ALLOW_ONCE, "Allow".into(), PermissionOptionKind::AllowOnce);
     if scopes.is_empty() {

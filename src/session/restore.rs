@@ -23,6 +23,7 @@ use crate::error::AgentError;
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::mode::{Access, canonical};
 use crate::model::Effort;
+use crate::permission::Scope;
 use crate::store::entry::Entry;
 use crate::store::sessions::StoredSession;
 use crate::store::{ModeSource, Row, StoreError};
@@ -33,6 +34,10 @@ const PAGE: usize = 256;
 /// What is said of calls that were under way.
 const CUT_OFF: &str =
     "Interrupted: the agent was stopped while this call was under way. It may have had effects.";
+
+/// What the user is told where answers were dropped that an earlier version remembered.
+const OUTDATED_GRANTS: &str = "Your \"Always allow\" answers for commands in this session were given to an earlier version, where they \
+                               covered more than they showed. They no longer count, so you are asked again.\n\n";
 
 /// What the model is told of the time in between.
 const MEANWHILE: &str = "This session goes on after it was closed. Files may have changed since, and commands that ran in \
@@ -67,12 +72,19 @@ impl Actor {
         self.choose_again(stored.chosen.as_ref());
         // A yes was given for the folders that the session had.
         let is_elsewhere = self.is_elsewhere(&stored);
+        let mut is_outdated = false;
         for grant in self.shared.store.grants(&id).await? {
             if !grant.allows {
                 self.session.grants.reject(&grant.mode, grant.scope);
+            } else if matches!(grant.scope, Scope::Command(..)) {
+                is_outdated = true;
             } else if !is_elsewhere {
                 self.session.grants.allow(&grant.mode, grant.scope);
             }
+        }
+        if is_outdated {
+            self.shared.store.post(Row::OutdatedGrants { session: id.clone() });
+            self.session.notices.push(OUTDATED_GRANTS.into());
         }
         // The mode that the model knows of.
         let (mut known, mut said) = (None, false);

@@ -118,11 +118,8 @@ impl Actor {
 
     fn say_permissions(&self) -> String {
         let rules = self.shared.rules.iter().map(|(kind, rule)| format!("- {kind} `{rule}`\n"));
-        let answers = self
-            .session
-            .grants
-            .iter()
-            .map(|(mode, kind, scope)| format!("- {kind} `{scope}` ({mode} mode)\n"));
+        let answers =
+            self.session.grants.iter().map(|(mode, kind, scope)| format!("- {kind} {scope} ({mode} mode)\n"));
         let list = |what: &str, lines: Vec<String>| {
             let lines = if lines.is_empty() { "- none\n".to_owned() } else { lines.concat() };
             format!("{what}:\n{lines}")

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::mode::ShellUse;
-use crate::permission::{CallFacts, Commands, Effect, Scope, Target};
+use crate::permission::{CallFacts, CommandScope, Commands, Effect, Scope, Target};
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,13 +190,21 @@ struct Line {
     whole: String,
     texts: Vec<String>,
     plain: Vec<String>,
+    /// What answers covered of it; only in old records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     covered: Option<Vec<String>>,
+    /// Nothing in old records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    understood: Option<bool>,
+    /// What answers may cover of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    always: Vec<ScopeRow>,
 }
 
 /// What a remembered answer covers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScopeRow {
-    /// `tool`, `below`, `command` or `origin`.
+    /// `tool`, `below`, `line`, `program` or `origin`; `command` in old records.
     pub kind: String,
     /// The tool.
     pub tool: String,
@@ -254,12 +262,17 @@ impl Facts {
         };
         let command = match &facts.commands {
             Commands::None => None,
-            Commands::Line { line, texts, plain, covered } => Some(Line {
-                whole: line.clone(),
-                texts: texts.clone(),
-                plain: plain.clone(),
-                covered: covered.clone(),
-            }),
+            Commands::Line { line, texts, plain, is_understood, always, before, .. } => {
+                let row = |scope: &CommandScope| (&Scope::Run(facts.tool.clone(), scope.clone())).into();
+                Some(Line {
+                    whole: line.clone(),
+                    texts: texts.clone(),
+                    plain: plain.clone(),
+                    covered: before.clone(),
+                    understood: before.is_none().then_some(*is_understood),
+                    always: always.iter().map(row).collect(),
+                })
+            }
         };
         Self {
             tool: facts.tool.clone(),
@@ -283,11 +296,19 @@ impl Facts {
             let below = inside.as_ref().map(|inside| cwd.join(inside));
             Target { path: place.path.as_ref().map(PathBuf::from).or(below).unwrap_or_default(), inside }
         };
+        let scope = |row: &ScopeRow| match row.to_scope() {
+            Some(Scope::Run(_, scope)) => Some(scope),
+            _ => None,
+        };
         let commands = self.command.as_ref().map_or(Commands::None, |command| Commands::Line {
             line: command.whole.clone(),
             texts: command.texts.clone(),
             plain: command.plain.clone(),
-            covered: command.covered.clone(),
+            is_understood: command.understood.unwrap_or(command.covered.is_some()),
+            always: command.always.iter().filter_map(scope).collect(),
+            // They allow nothing.
+            parts: Vec::new(),
+            before: command.covered.clone(),
         });
         CallFacts {
             shell: meaning(&SHELLS, &self.shell),
@@ -304,11 +325,22 @@ impl From<&Scope> for ScopeRow {
         let (kind, tool, value) = match scope {
             Scope::Tool(tool) => ("tool", tool, String::new()),
             Scope::Below(tool, path) => ("below", tool, path.to_string_lossy().into_owned()),
+            Scope::Run(tool, CommandScope::Line { text, folder }) => {
+                ("line", tool, pair(folder.as_ref(), text))
+            }
+            Scope::Run(tool, CommandScope::Program { shown, folder }) => {
+                ("program", tool, pair(folder.as_ref(), shown))
+            }
             Scope::Command(tool, command) => ("command", tool, command.clone()),
             Scope::Origin(tool, origin) => ("origin", tool, origin.clone()),
         };
         Self { kind: kind.to_owned(), tool: tool.clone(), value }
     }
+}
+
+/// A folder and a text, as one text.
+fn pair(folder: Option<&String>, text: &str) -> String {
+    serde_json::json!([folder, text]).to_string()
 }
 
 impl ScopeRow {
@@ -318,6 +350,12 @@ impl ScopeRow {
         match self.kind.as_str() {
             "tool" => Some(Scope::Tool(tool)),
             "below" => Some(Scope::Below(tool, self.value.clone().into())),
+            "line" | "program" => {
+                let (folder, text): (Option<String>, String) = serde_json::from_str(&self.value).ok()?;
+                let is_line = self.kind == "line";
+                let scope = if is_line { CommandScope::line(text) } else { CommandScope::program(text) };
+                Some(Scope::Run(tool, scope.within(folder.as_deref())))
+            }
             "command" => Some(Scope::Command(tool, self.value.clone())),
             "origin" => Some(Scope::Origin(tool, self.value.clone())),
             _ => None,
@@ -343,7 +381,10 @@ mod tests {
                 line: "git status".into(),
                 texts: vec!["git status".into()],
                 plain: vec!["git status".into()],
-                covered: None,
+                is_understood: true,
+                always: vec![CommandScope::line("git status".into()).within(Some("sub"))],
+                parts: Vec::new(),
+                before: None,
             },
             ..CallFacts::of_tool("shell", Effect::Execute)
         };
@@ -368,6 +409,8 @@ mod tests {
             Scope::Tool("t".into()),
             Scope::Below("t".into(), "/a".into()),
             Scope::Command("t".into(), "git status".into()),
+            Scope::Run("t".into(), CommandScope::line("a [\"b".into())),
+            Scope::Run("t".into(), CommandScope::program("`ls`".into()).within(Some("sub"))),
             Scope::Origin("t".into(), "https://docs.rs".into()),
         ] {
             assert_eq!(ScopeRow::from(&scope).to_scope(), Some(scope));

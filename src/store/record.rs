@@ -65,6 +65,11 @@ pub enum Row {
         /// How long it is to think.
         effort: &'static str,
     },
+    /// Answers of an earlier version that allowed commands are dropped.
+    OutdatedGrants {
+        /// The session.
+        session: SessionId,
+    },
     /// The user answered a question once and for all.
     Grant {
         /// The session.

@@ -62,6 +62,11 @@ pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Re
                 params![&*session.0, mode, allows, kind, tool, value, turn.cast_signed(), at],
             )
         }
+        Row::OutdatedGrants { session } => execute(
+            connection,
+            "DELETE FROM grants WHERE session_id = ?1 AND allows AND kind = 'command'",
+            [&*session.0],
+        ),
         Row::Link { session, link } => insert_link(connection, &session.0, link),
         Row::Changes { session, turn, changes } => checkpoint::insert(connection, session, *turn, changes),
         Row::Release { session } => execute(

@@ -1,7 +1,7 @@
 //! `shell` and `shell_read_only`: one command line, to its end. The second is held to reading by the kernel, and it is that
 //! which makes its effect a read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -121,6 +121,8 @@ pub struct Start {
     cwd: PathBuf,
     /// Its folder's name, where that is not the session's own.
     elsewhere: Option<String>,
+    /// The paths that it names lie in the session's folders, links followed.
+    stays_inside: bool,
 }
 
 impl Start {
@@ -142,16 +144,18 @@ impl Start {
         if target.inside.is_none() {
             return Err(bad(&format!("cwd {} is outside the session's folders", target.path.display())));
         }
-        let (line, parsed) = blocking(move || {
+        let (cwd, folders) = (target.path.clone(), workspace.clone());
+        let (line, parsed, stays_inside) = blocking(move || {
             let parsed = CommandLine::parse(&line);
-            Ok((line, parsed))
+            let stays_inside = stays_inside(&parsed, &cwd, &folders);
+            Ok((line, parsed, stays_inside))
         })
         .await?;
         if !target.path.is_dir() {
             return Err(bad(&format!("cwd {} is not a directory", target.path.display())));
         }
         let elsewhere = (target.path != workspace.cwd()).then(|| workspace.display(&target));
-        Ok(Self { line, parsed, cwd: target.path, elsewhere })
+        Ok(Self { line, parsed, cwd: target.path, elsewhere, stays_inside })
     }
 
     /// One line for people.
@@ -165,7 +169,7 @@ impl Start {
 
     /// What it runs.
     pub fn commands(&self) -> Commands {
-        self.parsed.to_commands(self.elsewhere.as_deref())
+        self.parsed.to_commands(self.elsewhere.as_deref(), self.stays_inside)
     }
 
     /// What the user is shown when asked: the line as it is, and its parts.
@@ -194,6 +198,15 @@ impl Start {
             Err(error) => Err(ToolError::Failed(format!("The command cannot be started: {error}."))),
         }
     }
+}
+
+/// Whether every path that a command line names lies in the session's folders, links followed.
+pub(super) fn stays_inside(line: &CommandLine, cwd: &Path, folders: &Workspace) -> bool {
+    let is_inside = |path: &String| {
+        let target = cwd.join(path).to_str().map(|path| folders.resolve(path));
+        target.is_some_and(|target| target.is_ok_and(|target| target.inside.is_some()))
+    };
+    line.paths().iter().all(is_inside)
 }
 
 #[derive(Debug)]

@@ -180,16 +180,13 @@ async fn a_command_of_a_workspace_writes_there_and_not_beside_it() {
 }
 
 #[tokio::test]
-async fn a_question_shows_the_parts_and_always_covers_just_those() {
+async fn a_question_shows_the_parts_and_always_covers_exactly_what_it_names() {
     let (mut harness, session, _home) = begin("ask").await;
+    std::fs::create_dir(harness.cwd().join("sub")).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", harness.cwd().join("key")).unwrap();
     let prompt = harness.prompt(&session, "go").await;
     say_call(&harness, &session, "shell", json!({ "command": "echo a | cat; ls > /dev/null" }));
-    let question = loop {
-        let message = harness.next().await;
-        if message["method"] == "session/request_permission" {
-            break message;
-        }
-    };
+    let question = until_question(&mut harness, "").await;
     let call_shown = &question["params"]["toolCall"];
     assert_eq!(call_shown["kind"], "execute");
     assert_eq!(
@@ -198,41 +195,67 @@ async fn a_question_shows_the_parts_and_always_covers_just_those() {
     );
     assert_eq!(
         question["params"]["options"][1]["name"],
-        "Always allow echo, cat, ls (this session, ask mode)"
+        "Always allow exactly `echo a | cat; ls > /dev/null` (this session, ask mode)"
     );
     answer(&mut harness, &question, "allow_always").await;
-    // None of these is asked for: each part was allowed.
-    for line in ["ls; echo b", "cat file || echo c"] {
-        say_call(&harness, &session, "shell", json!({ "command": line }));
-    }
-    // These are: one part was not, or cannot be.
-    for (line, always) in [
-        ("ls; id -u", true),
-        ("rm x", true),
-        ("sh -c ls", false),
-        ("echo x > file", false),
-        ("X=1 ls", false),
+    // Each of these is asked for once, with what "always" covers, and then the ones behind it are not.
+    let always = |what: &str| format!("Always allow {what} (this session, ask mode)");
+    let long = format!("X=1 true {}", "x".repeat(100));
+    for (line, what, covered) in [
+        ("true | cat", "exactly `true | cat`", vec!["true | cat", "echo a | cat; ls > /dev/null"]),
+        (
+            "cat file",
+            "`cat` on any files in the session's folders",
+            vec!["cat file", "cat -n sub/x", "cat 'a b'"],
+        ),
+        ("cat key", "exactly `cat key`", vec!["cat key"]),
+        ("cat < file", "exactly `cat < file`", vec![]),
+        ("true; cat file", "exactly `true; cat file`", vec![]),
+        ("make x", "exactly `make x`", vec!["make x"]),
+        ("make x y", "exactly `make x y`", vec![]),
+        (&long, "exactly this command line", vec![&long]),
+        ("true\nfalse", "exactly this command line", vec!["true\nfalse"]),
     ] {
         say_call(&harness, &session, "shell", json!({ "command": line }));
-        let question = loop {
-            let message = harness.next().await;
-            assert!(message.get("result").is_none(), "{line} was not asked for");
-            if message["method"] == "session/request_permission" {
-                break message;
-            }
-        };
-        assert_eq!(question["params"]["toolCall"]["title"], line);
-        assert_eq!(
-            question["params"]["options"].as_array().unwrap().len(),
-            if always { 4 } else { 2 },
-            "{line}"
-        );
-        answer(&mut harness, &question, "reject_once").await;
+        let question = until_question(&mut harness, line).await;
+        assert_eq!(question["params"]["options"][1]["name"], always(what), "{line}");
+        answer(&mut harness, &question, "allow_always").await;
+        for covered in covered {
+            say_call(&harness, &session, "shell", json!({ "command": covered }));
+        }
     }
+    // In another folder the same words can mean something else.
+    say_call(&harness, &session, "shell", json!({ "command": "cat x", "cwd": "sub" }));
+    say_call(&harness, &session, "shell", json!({ "command": "make x", "cwd": "sub" }));
+    let question = until_question(&mut harness, "make x").await;
+    assert_eq!(question["params"]["options"][1]["name"], always("exactly `make x`, in sub"));
+    answer(&mut harness, &question, "reject_once").await;
+    // There is no "always" for what cannot be seen as it is.
+    say_call(&harness, &session, "shell", json!({ "command": "true \u{202e}x" }));
+    let question = until_question(&mut harness, "true").await;
+    assert_eq!(question["params"]["options"].as_array().unwrap().len(), 2);
+    answer(&mut harness, &question, "reject_once").await;
     say_done(&harness, &session);
     harness.until_answer(prompt).await;
-    assert_eq!(read(&harness.cwd(), "file"), None);
     harness.end().await;
+}
+
+/// The next question to the user, which comes before the prompt's answer.
+async fn until_question(harness: &mut Harness, line: &str) -> Value {
+    loop {
+        let message = harness.next().await;
+        assert!(message.get("result").is_none(), "{line:?} was not asked for");
+        if message["method"] == "session/request_permission" {
+            let title = message["params"]["toolCall"]["title"].as_str().unwrap();
+            let first = line.lines().next().unwrap_or_default();
+            assert!(
+                title.trim_end_matches('…').starts_with(first)
+                    || first.starts_with(title.trim_end_matches('…')),
+                "{title}"
+            );
+            return message;
+        }
+    }
 }
 
 async fn answer(harness: &mut Harness, question: &Value, option: &str) {

@@ -44,8 +44,13 @@ async fn allow_always(h: &mut Harness, session: &str, content: &str) -> u32 {
 
 /// A prompt with one write, about which the user says the same once and for all; how often the user was asked.
 async fn answer_always(h: &mut Harness, session: &str, content: &str, option: &str) -> u32 {
+    answer_call(h, session, write(content), option).await
+}
+
+/// The same with another call.
+async fn answer_call(h: &mut Harness, session: &str, event: ModelEvent, option: &str) -> u32 {
     let id = h.prompt(session, "write").await;
-    for event in [write(content), ModelEvent::Stop(ModelStop::Done), ModelEvent::Stop(ModelStop::Done)] {
+    for event in [event, ModelEvent::Stop(ModelStop::Done), ModelEvent::Stop(ModelStop::Done)] {
         h.stage.say(session, Ok(event));
     }
     let mut asked = 0;
@@ -535,4 +540,45 @@ async fn what_was_rejected_once_and_for_all_stays_rejected_in_a_copy_and_elsewhe
     assert_eq!(allow_always(&mut h, &session, "3").await, 0);
     assert!(!h.cwd().join("a.txt").exists() && !other.path().join("a.txt").exists());
     h.end().await;
+}
+
+#[tokio::test]
+async fn an_always_of_an_earlier_version_is_dropped_and_the_user_is_told_once() {
+    const TOLD: &str = "were given to an earlier version";
+    let home = tempfile::tempdir().unwrap();
+    let place = Place::new();
+    let setup = || Setup {
+        tools: Toolset::built_in().with_shell(shell(home.path(), Sandbox::Off)),
+        ..Setup::default()
+    };
+    let run = |id: &str, line: &str| call(id, "shell", json!({ "command": line }));
+    let mut h = place.agent(setup());
+    let session = h.session().await;
+    assert_eq!(answer_call(&mut h, &session, run("1", "true"), "allow_always").await, 1);
+    assert_eq!(answer_call(&mut h, &session, run("2", "false"), "reject_always").await, 1);
+    assert_eq!(allow_always(&mut h, &session, "3").await, 1);
+    h.end().await;
+    // As an earlier version had kept them.
+    let record = Connection::open(place.store()).unwrap();
+    let old = "UPDATE grants SET kind = 'command', value = CASE allows WHEN 1 THEN 'true' ELSE 'false' END WHERE kind = 'line'";
+    assert_eq!(record.execute(old, []).unwrap(), 2);
+    drop(record);
+    for (time, asked) in [1, 0].into_iter().enumerate() {
+        let mut h = place.agent(setup());
+        open(&mut h, "session/resume", &session).await;
+        let messages = turn(&mut h, &session, "go", &[&[text("done")]]).await;
+        assert_eq!(format!("{messages:?}").contains(TOLD), time == 0, "{messages:?}");
+        let id = time.to_string();
+        assert_eq!(
+            answer_call(&mut h, &session, run(&format!("a{id}"), "true"), "allow_always").await,
+            asked
+        );
+        assert_eq!(
+            answer_call(&mut h, &session, run(&format!("b{id}"), "true; false"), "allow_once").await,
+            0,
+            "rejected still"
+        );
+        assert_eq!(allow_always(&mut h, &session, &format!("c{id}")).await, 0, "the control");
+        h.end().await;
+    }
 }

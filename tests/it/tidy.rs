@@ -161,7 +161,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 62] = [
+const PURE: [&str; 67] = [
     "acp",
     "audit",
     "chain",
@@ -216,6 +216,11 @@ const PURE: [&str; 62] = [
     "tool/apply_patch/place",
     "tool/apply_patch/unified",
     "tool/command_line",
+    "tool/command_line/frames",
+    "tool/command_line/programs",
+    "tool/command_line/redirects",
+    "tool/command_line/scan",
+    "tool/command_line/words",
     "tool/content",
     "tool/fetch/markdown",
     "transcript/compare",
@@ -227,7 +232,7 @@ const PURE: [&str; 62] = [
 ];
 
 /// Libraries and the only rooms that may name them.
-const LIBRARIES: [(&str, &[&str]); 33] = [
+const LIBRARIES: [(&str, &[&str]); 31] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless"]),
     ("jiff", &["ids", "model/remote", "session/system_prompt"]),
@@ -241,8 +246,6 @@ const LIBRARIES: [(&str, &[&str]); 33] = [
     ("libc", &["sandbox"]),
     ("rustix", &["sandbox/kernel", "process"]),
     ("seccompiler", &["sandbox"]),
-    ("tree_sitter", &["tool/command_line"]),
-    ("tree_sitter_bash", &["tool/command_line"]),
     ("bytes", &["http", "model/remote"]),
     ("cap_std", &["workspace"]),
     ("cap_fs_ext", &["workspace"]),
