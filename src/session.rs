@@ -59,6 +59,7 @@ pub mod lineage;
 mod mode_effect;
 pub mod mode_switch;
 pub mod options;
+mod permission_options;
 pub mod possible;
 mod question;
 mod record;

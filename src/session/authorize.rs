@@ -10,11 +10,9 @@ use tokio::sync::oneshot;
 
 use super::actor::Actor;
 use super::encoder;
+use super::permission_options::{self, Said};
 use super::turn_message::Authorization;
-use crate::acp::{
-    PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
-    RequestPermissionResponse, ToolCallId,
-};
+use crate::acp::{RequestPermissionRequest, RequestPermissionResponse, ToolCallId};
 use crate::client::ClientError;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::permission::{self, CallFacts, Denial, Grants, Scope, Verdict};
@@ -123,7 +121,7 @@ impl Actor {
         let request = RequestPermissionRequest::new(
             self.session.id.clone(),
             encoder::call_for_permission(announced, preview),
-            options(&scopes, &mode),
+            permission_options::options(&scopes, &mode, self.editor.can().forms),
         );
         let (id, answer) = self.client.request_permission(request);
         self.answers.push(answer.map(move |answer| (id, answer)).boxed());
@@ -135,7 +133,7 @@ impl Actor {
         // A question that was closed meanwhile has no place any more: its answer is void.
         let Some(question) = self.questions.remove(&number) else { return };
         let OpenQuestion { call, facts, runs, scopes, mode, reply } = question;
-        let authorization = match said(answer) {
+        let authorization = match permission_options::said(answer) {
             Said::Always => {
                 self.remember(&mode, true, scopes);
                 self.decide_again(call, facts, runs).await
@@ -148,14 +146,37 @@ impl Actor {
                     too_often: false,
                 }
             }
-            Said::No(why) => {
-                let announced = self.session.open_calls.get(&call);
-                let too_often = announced.is_some_and(|call| self.denials.add(call, "rejected"));
-                Authorization::Rejected { message: why, too_often }
-            }
+            Said::No(why) => self.rejected(&call, why),
+            Said::Why => return self.ask_why(call, reply),
         };
         // The turn may have been cancelled meanwhile.
         let _ = reply.send(authorization);
+    }
+
+    fn rejected(&mut self, call: &ToolCallId, message: String) -> Authorization {
+        let announced = self.session.open_calls.get(call);
+        let too_often = announced.is_some_and(|call| self.denials.add(call, "rejected"));
+        Authorization::Rejected { message, too_often }
+    }
+
+    /// Has the user say, in a form, why a call is rejected. It stays rejected whatever comes of that.
+    fn ask_why(&mut self, call: ToolCallId, mut reply: oneshot::Sender<Authorization>) {
+        let Some(cancel) = self.turn.as_ref().map(|turn| turn.cancel.clone()) else {
+            return drop(reply.send(Authorization::Cancelled));
+        };
+        let title = self.session.open_calls.get(&call).map(|call| call.title.clone()).unwrap_or_default();
+        let Authorization::Rejected { too_often, .. } = self.rejected(&call, String::new()) else { return };
+        let editor = self.editor.for_call(&call);
+        tokio::spawn(async move {
+            let authorization = tokio::select! {
+                biased;
+                () = cancel.cancelled() => Authorization::Cancelled,
+                // The turn is over.
+                () = reply.closed() => return,
+                message = permission_options::reason(&editor, &title) => Authorization::Rejected { message, too_often },
+            };
+            let _ = reply.send(authorization);
+        });
     }
 
     /// Closes the questions about what a call wants that is over.
@@ -339,58 +360,4 @@ impl Actor {
 /// The hash of a call's arguments, by which the chain and the events can be compared.
 fn arguments_hash(call: &crate::event::ToolCallEvent) -> String {
     crate::ids::hash(&call.arguments.to_string())
-}
-
-enum Said {
-    Once,
-    Always,
-    Never,
-    /// Not given; the text is for the model.
-    No(String),
-}
-
-const ALLOW_ONCE: &str = "allow_once";
-const ALLOW_ALWAYS: &str = "allow_always";
-const REJECT_ONCE: &str = "reject_once";
-const REJECT_ALWAYS: &str = "reject_always";
-
-fn options(scopes: &[Scope], mode: &str) -> Vec<PermissionOption> {
-    let what = scopes.iter().map(Scope::label).collect::<Vec<_>>().join(", ");
-    let option = |id: &'static str, name: String, kind| PermissionOption::new(id, name, kind);
-    let allow = option(ALLOW_ONCE, "Allow".into(), PermissionOptionKind::AllowOnce);
-    if scopes.is_empty() {
-        return vec![allow, option(REJECT_ONCE, "Reject".into(), PermissionOptionKind::RejectOnce)];
-    }
-    vec![
-        allow,
-        option(
-            ALLOW_ALWAYS,
-            format!("Always allow {what} (this session, {mode} mode)"),
-            PermissionOptionKind::AllowAlways,
-        ),
-        option(REJECT_ONCE, "Reject".into(), PermissionOptionKind::RejectOnce),
-        option(
-            REJECT_ALWAYS,
-            format!("Always reject {what} (this session, {mode} mode)"),
-            PermissionOptionKind::RejectAlways,
-        ),
-    ]
-}
-
-fn said(answer: Answer) -> Said {
-    let no = |why: &str| Said::No(why.to_owned());
-    match answer {
-        Err(error) => Said::No(format!("The user could not be asked: {error}.")),
-        Ok(response) => match response.outcome {
-            RequestPermissionOutcome::Selected(selected) => match &*selected.option_id.0 {
-                ALLOW_ONCE => Said::Once,
-                ALLOW_ALWAYS => Said::Always,
-                REJECT_ALWAYS => Said::Never,
-                REJECT_ONCE => no("The user rejected this call."),
-                _ => no("The client chose an option that was not offered, which is no consent."),
-            },
-            // Cancelled, and whatever later versions of the protocol may add: none of it is consent.
-            _ => no("The question to the user was cancelled."),
-        },
-    }
 }

@@ -33,7 +33,7 @@ const REJECT: &str = "reject";
 const REJECT_WITH_FEEDBACK: &str = "reject_with_feedback";
 
 /// Where a client may put what the user wants changed, in the answer's `_meta`.
-const FEEDBACK_META: &str = "modegate/feedback";
+pub(super) const FEEDBACK_META: &str = "modegate/feedback";
 
 const REJECTED_AGAIN: &str =
     "\nStopped: leaving the mode was rejected three times. Say what is to be different.\n";

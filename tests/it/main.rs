@@ -43,6 +43,7 @@ mod process;
 mod providers;
 mod questions;
 mod record;
+mod rejections;
 mod reload;
 mod remote;
 mod reopened;

@@ -1,0 +1,106 @@
+//! The options of a question about a call, and what an answer says. Only an offered option that allows is consent.
+
+use super::authorize::Answer;
+use super::switch::FEEDBACK_META;
+use crate::acp::{
+    ElicitationContentValue, ElicitationSchema, PermissionOption, PermissionOptionKind,
+    RequestPermissionOutcome, StringPropertySchema,
+};
+use crate::permission::Scope;
+use crate::tool::content::visible;
+use crate::tool::editor::{Editor, Elicited};
+
+const ALLOW_ONCE: &str = "allow_once";
+const ALLOW_ALWAYS: &str = "allow_always";
+const REJECT_ONCE: &str = "reject_once";
+const REJECT_ALWAYS: &str = "reject_always";
+const REJECT_WITH_FEEDBACK: &str = "reject_with_feedback";
+
+const REJECTED: &str = "The user rejected this call.";
+
+/// The field of the form for the reason.
+const REASON: &str = "reason";
+
+/// What a user answered.
+pub(super) enum Said {
+    Once,
+    Always,
+    Never,
+    /// Not given; the text is for the model.
+    No(String),
+    /// Not given, and the user wants to say why.
+    Why,
+}
+
+/// What is offered. A reason can be given where the client has forms.
+pub(super) fn options(scopes: &[Scope], mode: &str, has_forms: bool) -> Vec<PermissionOption> {
+    let what = scopes.iter().map(Scope::label).collect::<Vec<_>>().join(", ");
+    let always = |verb: &str| format!("Always {verb} {what} (this session, {mode} mode)");
+    let option = |id: &'static str, name: String, kind| PermissionOption::new(id, name, kind);
+    let mut options = vec![option(ALLOW_ONCE, "Allow".into(), PermissionOptionKind::AllowOnce)];
+    if !scopes.is_empty() {
+        options.push(option(ALLOW_ALWAYS, always("allow"), PermissionOptionKind::AllowAlways));
+    }
+    options.push(option(REJECT_ONCE, "Reject".into(), PermissionOptionKind::RejectOnce));
+    if has_forms {
+        let name = "Reject, and say why".to_owned();
+        options.push(option(REJECT_WITH_FEEDBACK, name, PermissionOptionKind::RejectOnce));
+    }
+    if !scopes.is_empty() {
+        options.push(option(REJECT_ALWAYS, always("reject"), PermissionOptionKind::RejectAlways));
+    }
+    options
+}
+
+/// What an answer says.
+pub(super) fn said(answer: Answer) -> Said {
+    let no = |why: &str| Said::No(why.to_owned());
+    let response = match answer {
+        Err(error) => return Said::No(format!("The user could not be asked: {error}.")),
+        Ok(response) => response,
+    };
+    match &response.outcome {
+        RequestPermissionOutcome::Selected(selected) => match &*selected.option_id.0 {
+            ALLOW_ONCE => Said::Once,
+            ALLOW_ALWAYS => Said::Always,
+            REJECT_ALWAYS => Said::Never,
+            REJECT_ONCE => no(REJECTED),
+            REJECT_WITH_FEEDBACK => {
+                let meta = selected.meta.as_ref().or(response.meta.as_ref());
+                match meta.and_then(|meta| meta.get(FEEDBACK_META)).and_then(|said| said.as_str()) {
+                    Some(said) => Said::No(with_reason(said)),
+                    None => Said::Why,
+                }
+            }
+            _ => no("The client chose an option that was not offered, which is no consent."),
+        },
+        // Cancelled, and whatever later versions of the protocol may add: none of it is consent.
+        _ => no("The question to the user was cancelled."),
+    }
+}
+
+/// Asks why a call is rejected. Returns what the model is told, with a reason or without.
+pub(super) async fn reason(editor: &Editor, title: &str) -> String {
+    let _turn = editor.turn_to_ask().await;
+    let field = StringPropertySchema::new().title("Why, or what to do instead".to_owned());
+    let form = ElicitationSchema::new().property(REASON, field, true);
+    let message = format!("Rejected: {}. The agent is told what you write here.", visible(title));
+    match editor.elicit(&message, form).await {
+        Ok(Elicited::Accepted(content)) => match content.get(REASON) {
+            Some(ElicitationContentValue::String(said)) => with_reason(said),
+            _ => REJECTED.to_owned(),
+        },
+        Ok(Elicited::Declined | Elicited::Cancelled) => REJECTED.to_owned(),
+        Err(error) => {
+            tracing::warn!(%error, "the user could not be asked why a call is rejected");
+            REJECTED.to_owned()
+        }
+    }
+}
+
+fn with_reason(said: &str) -> String {
+    match said.trim() {
+        "" => REJECTED.to_owned(),
+        said => format!("{REJECTED} In the user's words: {said}"),
+    }
+}
