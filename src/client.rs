@@ -43,6 +43,8 @@ pub enum Outgoing {
     },
     /// The request with this id is no longer of interest; an answer to it is void.
     Withdraw(u64),
+    /// Whatever follows waits until this is sent or dropped: what the client is shown next has to be stored first.
+    After(oneshot::Receiver<()>),
     /// The answer to a call that the connection made of the agent.
     Answer {
         /// The connection's own number for the call.
@@ -182,6 +184,14 @@ impl Client {
     /// Takes a request back: whatever the client still says to it is void, and its answer is [`ClientError::Gone`].
     pub fn withdraw(&self, id: u64) {
         let _ = self.outgoing.send(Outgoing::Withdraw(id));
+    }
+
+    /// Holds back whatever is sent from now on until the returned end is used or dropped. The sender itself does not wait.
+    pub fn hold_back(&self) -> oneshot::Sender<()> {
+        let (done, after) = oneshot::channel();
+        // With the client gone nothing is held back.
+        let _ = self.outgoing.send(Outgoing::After(after));
+        done
     }
 
     /// Passes the answer to one of the connection's calls down the same channel as the updates before it.

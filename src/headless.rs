@@ -104,7 +104,7 @@ pub async fn run(
     let stopped = loop {
         tokio::select! {
             biased;
-            Some(message) = end.recv() => take(&mut view, message)?,
+            Some(message) = end.recv() => take(&mut view, message).await?,
             stopped = &mut turn => break stopped.map(|end| (end.reason, end.head)),
         }
     };
@@ -113,7 +113,7 @@ pub async fn run(
         Err(error) => (Err(error), None),
     };
     while let Ok(message) = end.try_recv() {
-        take(&mut view, message)?;
+        take(&mut view, message).await?;
     }
     let error = stopped.as_ref().err().map(ToString::to_string);
     view.finish(stopped.as_ref().ok().copied(), error.as_deref())?;
@@ -155,9 +155,14 @@ async fn session(agent: &Agent, job: &Job<'_>) -> anyhow::Result<SessionId> {
     Ok(id.clone())
 }
 
-fn take<O: Write, P: Write>(view: &mut View<'_, O, P>, message: Outgoing) -> std::io::Result<()> {
+async fn take<O: Write, P: Write>(view: &mut View<'_, O, P>, message: Outgoing) -> std::io::Result<()> {
     match message {
         Outgoing::Update(notification, _room) => view.update(&notification.update),
+        Outgoing::After(stored) => {
+            // Dropped, nothing is left to wait for.
+            let _ = stored.await;
+            Ok(())
+        }
         Outgoing::Request { request: ClientRequest::RequestPermission(request), reply, .. } => {
             view.deny(&request)?;
             // Whoever asked may be gone already.

@@ -77,6 +77,7 @@ pub async fn serve(
     let Transport { incoming: mut lines, outgoing: queue, flushed } = transport;
     let mut connection = Connection::new(Arc::clone(&agent), client);
     let mut deadline: Option<Instant> = None;
+    let mut held = None;
     let broken = loop {
         if connection.left && connection.in_flight.is_empty() {
             break false;
@@ -93,7 +94,7 @@ pub async fn serve(
                 connection.pending.clear();
                 deadline = Some(Instant::now() + grace);
             },
-            (slot, message) = next_outgoing(&queue, &mut outgoing) => {
+            (slot, message) = next_outgoing(&queue, &mut outgoing, &mut held) => {
                 if let Some(line) = connection.encode(message) {
                     slot.send(line);
                 }
@@ -105,7 +106,7 @@ pub async fn serve(
         // The sessions have stopped: what they had to say is in the channel.
         let drain = async {
             while !connection.in_flight.is_empty() {
-                let (slot, message) = next_outgoing(&queue, &mut outgoing).await;
+                let (slot, message) = next_outgoing(&queue, &mut outgoing, &mut held).await;
                 if let Some(line) = connection.encode(message) {
                     slot.send(line);
                 }
@@ -128,18 +129,28 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// Waits for room in the queue first, so that a message is taken only when it can be passed on.
+/// Waits for room in the queue first, so that a message is taken only when it can be passed on. `held` is what the next message
+/// waits for; it outlives this future, which may be dropped at any time.
 async fn next_outgoing<'q>(
     queue: &'q mpsc::Sender<String>,
     outgoing: &mut ClientEnd,
+    held: &mut Option<oneshot::Receiver<()>>,
 ) -> (mpsc::Permit<'q, String>, Outgoing) {
     let Ok(slot) = queue.reserve().await else {
         // The output is gone: the caller sees the queue closed.
         return std::future::pending().await;
     };
-    match outgoing.recv().await {
-        Some(message) => (slot, message),
-        None => std::future::pending().await,
+    loop {
+        if let Some(after) = held {
+            // Dropped, nothing is left to wait for.
+            let _ = after.await;
+            *held = None;
+        }
+        match outgoing.recv().await {
+            Some(Outgoing::After(after)) => *held = Some(after),
+            Some(message) => return (slot, message),
+            None => std::future::pending().await,
+        }
     }
 }
 
@@ -277,6 +288,8 @@ impl Connection {
                 let params = CancelRequestNotification::new(crate::acp::RequestId::Number(id.cast_signed()));
                 Some(notification_line(dispatch::CANCEL_REQUEST, &params))
             }
+            // It is waited for before this.
+            Outgoing::After(_) => None,
             Outgoing::Answer { call, json } => {
                 let InFlight { id, .. } = self.in_flight.remove(&call)?;
                 Some(answer_line(&id, &json))

@@ -173,6 +173,22 @@ impl Store {
         self.wait(Command::Flush).await
     }
 
+    /// Uses `done` once everything posted before is durable, or cannot be made so: the next [`Self::flush`] says which. Does not
+    /// wait.
+    pub fn flush_then(&self, done: oneshot::Sender<()>) {
+        let (committed, outcome) = oneshot::channel();
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        self.send(Command::Flush(committed));
+        let waiting = Arc::clone(&self.waiting);
+        tokio::spawn(async move {
+            // An error means that the writer has ended.
+            let _ = outcome.await;
+            waiting.fetch_sub(1, Ordering::AcqRel);
+            // Nobody may be left who waits.
+            let _ = done.send(());
+        });
+    }
+
     async fn wait(
         &self,
         command: impl FnOnce(oneshot::Sender<Result<(), StoreError>>) -> Command,

@@ -1,6 +1,6 @@
 //! What happens in a session on its way to the client, to the conversation and to the store.
 //!
-//! What came before a message or a call is durable before the client sees it (invariant 14).
+//! What came before a message or a call is durable before the client sees it, and so is the end of a call (invariant 14).
 
 use std::path::PathBuf;
 
@@ -8,6 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::actor::Actor;
 use super::encoder;
+use super::relayed::is_end;
 use crate::acp::{ContentBlock, MessageId, SessionModeId, SessionUpdate, ToolCallStatus};
 use crate::chain::{Head, Link};
 use crate::event::SessionEvent;
@@ -118,7 +119,8 @@ impl Actor {
         (crate::ids::hash(&text), text)
     }
 
-    /// Takes up an event: what came before it is durable before the client sees it (invariant 14).
+    /// Takes up an event: what came before it is durable before the client sees it, and the end of a call is itself
+    /// (invariant 14). Nobody here waits for the end's commit: the client's channel holds back what comes from then on.
     pub(super) async fn record(&mut self, event: SessionEvent, room: Option<OwnedSemaphorePermit>) {
         let begins = match &event {
             SessionEvent::Relayed { update } => match &**update {
@@ -146,6 +148,7 @@ impl Actor {
         if begins {
             self.save().await;
         }
+        let stored = ends_call(&event).then(|| self.client.hold_back());
         let mut room = room;
         let session = self.session.id.clone();
         encoder::encode(
@@ -157,6 +160,10 @@ impl Actor {
             },
         );
         self.session.push(event);
+        if let Some(stored) = stored {
+            self.post_unsaved();
+            self.shared.store.flush_then(stored);
+        }
     }
 
     /// Hands over what happened, without waiting.
@@ -207,6 +214,20 @@ impl Actor {
             self.session.push(notice);
         }
     }
+}
+
+/// Whether an event is the end of a call: of one of this session's own, of a sub-agent's, or of an external agent's.
+fn ends_call(event: &SessionEvent) -> bool {
+    let status = match event {
+        SessionEvent::ToolCallUpdate(update) => Some(update.status),
+        SessionEvent::Relayed { update } => match &**update {
+            SessionUpdate::ToolCall(call) => Some(call.status),
+            SessionUpdate::ToolCallUpdate(update) => update.fields.status,
+            _ => None,
+        },
+        _ => None,
+    };
+    status.is_some_and(is_end)
 }
 
 /// The first line of a prompt's text, cut.

@@ -185,8 +185,8 @@ impl Relay {
                     self.pass(Report::Request { call, number: id, request, reply: answered })
                 }
                 Outgoing::Withdraw(number) => self.pass(Report::Withdraw { call: self.call.clone(), number }),
-                // Nobody calls it by a connection.
-                Outgoing::Answer { .. } => true,
+                // Nobody calls it by a connection; and the session above stores what it passes on before it shows it.
+                Outgoing::Answer { .. } | Outgoing::After(_) => continue,
             };
             self.live(!answers.is_empty(), &open);
             if !passed {

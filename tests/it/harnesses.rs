@@ -107,7 +107,7 @@ impl Bench {
                 format!("asked {method}")
             }
             Outgoing::Withdraw(id) => format!("withdrawn {id}"),
-            Outgoing::Answer { .. } => panic!("nobody was asked"),
+            Outgoing::Answer { .. } | Outgoing::After(_) => panic!("nobody was asked"),
         }
     }
 

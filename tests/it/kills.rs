@@ -1,7 +1,9 @@
-//! The real binary, killed at random moments of a busy session: what the client was told is there again.
+//! The real binary, killed at random moments of a busy session, and at the moment when the client reads that a call is over: what
+//! the client was told is there again.
 //!
 //! `KILLS=200 SEED=n cargo test kills -- --nocapture` runs as many rounds.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -9,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::outside::PEER;
 use crate::sessions::{is_users, updates};
 use crate::undo::report;
 
@@ -47,8 +50,13 @@ struct Agent {
 
 impl Agent {
     fn start(dir: &Path) -> Self {
+        Self::with(dir, &["--model", &script(dir)])
+    }
+
+    fn with(dir: &Path, arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_modegate"))
-            .args(["--store", dir.join("store.db").to_str().unwrap(), "--model", &script(dir)])
+            .args(["--store", dir.join("store.db").to_str().unwrap()])
+            .args(arguments)
             .env("HOME", dir)
             .env("MODEGATE_LOG", "error")
             .stdin(Stdio::piped())
@@ -137,7 +145,13 @@ fn be_busy(agent: &mut Agent, session: &str, random: &mut u64) -> Known {
     }
 }
 
-/// The updates that are completed: those of prompts that were answered, and those before the message or call seen last.
+/// Whether an update is the end of a call.
+fn is_end(update: &Value) -> bool {
+    ["completed", "failed"].contains(&update["status"].as_str().unwrap_or_default())
+}
+
+/// The updates that are stored for certain: those of prompts that were answered, those before the message or call seen last, and
+/// the end of a call with all that came before it.
 fn completed(known: &Known) -> Vec<Value> {
     let mut sure = updates(&known.seen[..known.answered]).len();
     let all = updates(&known.seen);
@@ -145,6 +159,9 @@ fn completed(known: &Known) -> Vec<Value> {
         let kind = update["sessionUpdate"].as_str().unwrap();
         if ["agent_message_chunk", "agent_thought_chunk", "tool_call"].contains(&kind) {
             sure = sure.max(at);
+        }
+        if is_end(update) {
+            sure = at + 1;
         }
     }
     all[..sure].to_vec()
@@ -215,6 +232,110 @@ async fn whatever_kills_it_what_the_client_was_told_is_there_again() {
         open += usize::from(known.answered < known.seen.len());
     }
     println!("{rounds} kills, {turns} turns answered in between, {open} in the middle of one, seed {seed}");
+}
+
+/// Who makes the calls whose ends are stored.
+#[derive(Debug, Clone, Copy)]
+enum Caller {
+    Session,
+    SubAgent,
+    ExternalAgent,
+}
+
+impl Caller {
+    /// What the binary is started with, beside its store.
+    fn arguments(self, dir: &Path) -> Vec<String> {
+        let call = |id: &str, name: &str, arguments: Value| json!({ "tool_call": { "id": id, "name": name, "arguments": arguments } });
+        let done = json!({ "stop": "done" });
+        let works = [
+            call("r", "read_file", json!({ "path": "a.txt" })),
+            call("s", "search_files", json!({ "pattern": "x" })),
+            call("m", "read_file", json!({ "path": "missing.txt" })),
+            call("w", "write_file", json!({ "path": "b.txt", "content": "x" })),
+            done.clone(),
+            json!({ "text": "Done." }),
+            done.clone(),
+            json!({ "loop": true }),
+        ];
+        let delegates = [
+            call("d", "delegate", json!({ "task": "the work" })),
+            done.clone(),
+            json!({ "text": "Done." }),
+            done,
+            json!({ "loop": true }),
+            json!({ "for": "the work" }),
+        ];
+        let lines = match self {
+            Self::ExternalAgent => {
+                return ["wrap", "--", "/usr/bin/python3", PEER, "plain"].map(str::to_owned).to_vec();
+            }
+            Self::Session => works.to_vec(),
+            Self::SubAgent => [&delegates[..], &works].concat(),
+        };
+        let file = dir.join("calls.jsonl");
+        std::fs::write(&file, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+        ["--model".to_owned(), format!("scripted:{}", file.display())].to_vec()
+    }
+}
+
+/// The moment the client reads that a call is over, the process is killed: the end is there after the next load.
+#[tokio::test]
+async fn a_call_that_the_client_saw_end_has_ended_after_a_kill() {
+    let variable = |name: &str, default: u64| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let (rounds, mut random) = (variable("KILLS", 6), variable("SEED", 1));
+    for caller in [Caller::Session, Caller::SubAgent, Caller::ExternalAgent] {
+        let mut ends = 0;
+        for round in 0..rounds {
+            let dir = tempfile::tempdir().unwrap();
+            let work = dir.path().canonicalize().unwrap().join("work");
+            std::fs::create_dir(&work).unwrap();
+            std::fs::write(work.join("a.txt"), "x\n").unwrap();
+            let arguments = caller.arguments(dir.path());
+            let arguments: Vec<&str> =
+                ["--mode", "code"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
+            let mut agent = Agent::with(dir.path(), &arguments);
+            let folders = |session: &str| json!({ "sessionId": session, "cwd": work, "mcpServers": [] });
+            let answer = agent.call("session/new", &folders("")).unwrap().pop().unwrap();
+            let session = answer["result"]["sessionId"].as_str().unwrap().to_owned();
+            let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "calls" }] });
+            // Some die with the first end, some with a later one, also of a later turn.
+            let mut left = 1 + draw(&mut random, 6);
+            let mut seen: HashMap<String, Value> = HashMap::new();
+            let mut running = agent.send("session/prompt", &prompt);
+            while let Some(message) = agent.next() {
+                let update = &message["params"]["update"];
+                if is_end(update) {
+                    seen.insert(update["toolCallId"].to_string(), update["status"].clone());
+                    left = left.saturating_sub(1);
+                    if left == 0 {
+                        // What still comes through the pipe was sent before: it counts, too.
+                        agent.child.kill().unwrap();
+                    }
+                } else if message["id"] == running && message.get("method").is_none() {
+                    assert!(message.get("result").is_some(), "{caller:?}: {message}");
+                    running = agent.send("session/prompt", &prompt);
+                }
+            }
+            agent.child.wait().unwrap();
+            let mut agent = Agent::with(dir.path(), &arguments);
+            let messages = agent.call("session/load", &folders(&session)).unwrap();
+            let mut now: HashMap<String, Value> = HashMap::new();
+            for update in messages.iter().map(|message| &message["params"]["update"]) {
+                if update["status"].is_string() {
+                    now.insert(update["toolCallId"].to_string(), update["status"].clone());
+                }
+            }
+            for (call, status) in &seen {
+                assert_eq!(now.get(call), Some(status), "{caller:?}, round {round}, {call}: {messages:?}");
+            }
+            ends += seen.len();
+            agent.child.kill().unwrap();
+            agent.child.wait().unwrap();
+        }
+        println!("{caller:?}: {rounds} kills, {ends} ends seen, none lost");
+    }
 }
 
 /// The record is whole, and its audit finds nothing.

@@ -99,6 +99,19 @@ def prompt(id, words):
     elif what == "call":
         update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Look", "kind": "read", "status": "completed"})
         chunk("done")
+    elif what == "call-when":
+        update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Look", "kind": "read", "status": "in_progress"})
+        until(rest)
+        update({"sessionUpdate": "tool_call_update", "toolCallId": "c9", "status": "completed"})
+    elif what == "asks-when":
+        chunk("begun")
+        update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Wait", "kind": "read", "status": "in_progress"})
+        until(rest)
+        chunk(outcome(ask("session/request_permission", permission)))
+        try:
+            with open(rest + ".txt", "w") as f: f.write("x")
+            chunk("written")
+        except OSError as error: chunk(error.strerror)
     elif what == "reopens":
         update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Look", "kind": "read", "status": "completed"})
         update({"sessionUpdate": "tool_call_update", "toolCallId": "c9", "status": "in_progress"})

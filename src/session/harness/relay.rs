@@ -146,8 +146,8 @@ impl HarnessRelay {
                 Some(Outgoing::Withdraw(number)) => {
                     self.pass(OuterReport::Closed { number: (self.start, number) }, None)
                 }
-                // Nobody calls it by a connection.
-                Some(Outgoing::Answer { .. }) => true,
+                // Nobody calls it by a connection, and its connection stores nothing.
+                Some(Outgoing::Answer { .. } | Outgoing::After(_)) => true,
                 None => break,
             };
             if !passed {
