@@ -15,8 +15,8 @@ use crate::ids::Source;
 use crate::mode::{Mode, Modes};
 use crate::model::Model;
 use crate::model::catalogue::Catalogue;
+use crate::permission::Grants;
 use crate::permission::rules::Rules;
-use crate::permission::{Ceilings, Grants};
 use crate::roster::{AgentSpec, Agents};
 use crate::skill::Skills;
 use crate::store::Store;
@@ -26,6 +26,7 @@ use crate::workspace::{Stamp, Workspace};
 pub use handle::{Closed, PromptEnd, SessionHandle, Undone, View};
 pub use mode_effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
 
+use ceilings::ReplyCeilings;
 use compaction::Fill;
 use history::History;
 use lineage::Lineage;
@@ -146,8 +147,8 @@ pub struct Session {
     system: Option<Arc<str>>,
     /// Tighter modes that were asked for and could not be recorded: what they deny stays denied until a change can be.
     held: Vec<SessionModeId>,
-    /// What held when the model was last asked: its calls may do no more than that allowed.
-    asked_under: Option<Ceilings>,
+    /// What held when the reply began whose calls run now: they, and all that they start, may do no more than that allowed.
+    asked_under: Option<ReplyCeilings>,
     /// The last request had a reminder.
     is_reminded: bool,
     /// A mode change that the model has still to be told of.

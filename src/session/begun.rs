@@ -99,13 +99,14 @@ impl Actor {
     /// Whether an agent whose tools are its own can work under what holds here. Before anything is begun (D47, D48).
     fn check_outer(&self, agent: &AgentSpec) -> Result<(), String> {
         let Some(harness) = &agent.harness else { return Ok(()) };
-        let mut ceilings = self.ceilings();
+        let mut ceilings = self.call_ceilings();
         ceilings.modes.extend(agent.limits.iter().cloned());
         match possible::is_held(&ceilings, self.shared.can_hold(harness)) {
             Some(_) => Ok(()),
             None => Err(format!(
                 "unsupported_mode: {} has tools of its own and cannot be held to {} mode. It was not started.",
-                agent.id, self.session.mode
+                agent.id,
+                self.mode_for_started()
             )),
         }
     }
@@ -128,12 +129,13 @@ impl Actor {
             changes: self.changes.0.clone(),
             shadow,
         };
-        let lineage = self.session.lineage.below(self.standing.subscribe(), parent);
+        let reply = self.session.asked_under.as_ref().map(|reply| Arc::clone(&reply.started));
+        let lineage = self.session.lineage.below(self.standing.subscribe(), reply, parent);
         let id = self.shared.source.session_id();
         let start = Start {
             id: id.clone(),
             workspace: self.session.workspace.clone(),
-            mode: self.session.mode.clone(),
+            mode: self.mode_for_started(),
             notices: Vec::new(),
             held: Vec::new(),
             origin: Origin::New,

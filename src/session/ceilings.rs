@@ -11,7 +11,8 @@ use crate::acp::{SessionModeId, ToolCallId};
 use crate::gate::Ended;
 use crate::ids;
 use crate::mode::Mode;
-use crate::permission::{self, CallFacts, Ceilings, Verdict};
+use crate::permission::rules::Rules;
+use crate::permission::{self, CallFacts, Ceilings, Verdict, compare};
 use crate::roster::AgentSpec;
 use crate::roster::harness::HarnessDefinition;
 
@@ -47,6 +48,21 @@ impl Shared {
     }
 }
 
+/// Adds what else holds; where nothing is known of that, nothing is allowed.
+pub(super) fn add(ceilings: &mut Ceilings, more: &Ceilings) {
+    if more.modes.is_empty() {
+        ceilings.modes.clear();
+    }
+    if !ceilings.modes.is_empty() {
+        let known = |mode: &&Arc<Mode>| ceilings.modes.iter().any(|it| Arc::ptr_eq(it, mode));
+        let new: Vec<_> = more.modes.iter().filter(|mode| !known(mode)).cloned().collect();
+        ceilings.modes.extend(new);
+    }
+    let known = |rules: &&Arc<Rules>| ceilings.rules.iter().any(|it| Arc::ptr_eq(it, rules));
+    let new: Vec<_> = more.rules.iter().filter(|rules| !known(rules)).cloned().collect();
+    ceilings.rules.extend(new);
+}
+
 impl Session {
     /// The mode that is on, and tighter ones that could not be recorded.
     pub(super) fn modes(&self) -> impl Iterator<Item = &SessionModeId> {
@@ -54,7 +70,38 @@ impl Session {
     }
 }
 
+/// What held when a reply began: the model's, or that of an external agent.
+pub(super) struct ReplyCeilings {
+    /// The mode that was on.
+    pub(super) mode: SessionModeId,
+    /// What its calls are decided under, beside what holds when they run.
+    calls: Ceilings,
+    /// The same for whatever they start, for its whole life. The limit of this session's agent is its own (D49).
+    pub(super) started: Arc<Ceilings>,
+}
+
 impl Actor {
+    /// A reply begins: what holds now is the most that its calls may do, and all that they start.
+    pub(super) fn begin_reply(&mut self) {
+        let mut started = self.shared.ceilings(self.session.modes());
+        self.session.lineage.add_to(&mut started);
+        self.session.asked_under = Some(ReplyCeilings {
+            mode: self.session.mode.clone(),
+            calls: self.ceilings(),
+            started: Arc::new(started),
+        });
+    }
+
+    /// The mode in which an agent begins that a call of the reply starts: the one that is on, or the one that was on when the
+    /// reply began, if that allows no more.
+    pub(super) fn mode_for_started(&self) -> SessionModeId {
+        let now = &self.session.mode;
+        let ceilings = |mode: &SessionModeId| self.shared.modes.ceilings(&mode.0).unwrap_or_default();
+        let then = self.session.asked_under.as_ref().map(|reply| &reply.mode);
+        let tighter = then.filter(|then| !compare::allows_more(&ceilings(then), &ceilings(now)));
+        tighter.unwrap_or(now).clone()
+    }
+
     /// The ceilings of this session, its own mode first: its modes, its agent's limit, and what holds above it.
     pub(super) fn ceilings(&self) -> Ceilings {
         self.ceilings_in(self.session.modes())
@@ -70,13 +117,12 @@ impl Actor {
         ceilings
     }
 
-    /// The ceilings of a call: those of the session, and what held when the model was asked. Loosening takes effect with
-    /// the next request.
+    /// The ceilings of a call: those of the session, and what held when the reply began. Loosening takes effect with
+    /// the next reply.
     pub(super) fn call_ceilings(&self) -> Ceilings {
         let mut ceilings = self.ceilings();
-        if let (false, Some(asked)) = (ceilings.modes.is_empty(), &self.session.asked_under) {
-            ceilings.modes.extend(asked.modes.iter().cloned());
-            ceilings.rules.extend(asked.rules.iter().cloned());
+        if let Some(reply) = &self.session.asked_under {
+            add(&mut ceilings, &reply.calls);
         }
         ceilings
     }

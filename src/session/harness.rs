@@ -173,6 +173,8 @@ impl Actor {
             self.keep_changes(self.session.turns, Changes { uncovered: vec![text], ..Changes::default() });
             self.save().await;
         }
+        // The prompt is about to be sent: until the next one, the agent may do no more than what holds now.
+        self.begin_reply();
         let Some(Running { harness: Some(harness), fences, stopped, .. }) = &self.outer.running else {
             return;
         };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::actor::Change;
+use super::ceilings::add;
 use crate::acp::SessionId;
 use crate::mode::Mode;
 use crate::permission::Ceilings;
@@ -24,6 +25,8 @@ pub(super) const MAX_AT_WORK: usize = 16;
 pub struct Lineage {
     /// What each session above holds those below it to, the outermost first.
     above: Vec<watch::Receiver<Arc<Ceilings>>>,
+    /// What held when the reply began whose call started it: it stays, whatever is loosened above.
+    started_under: Option<Arc<Ceilings>>,
     /// Who began it; none: a client.
     pub(super) parent: Option<Parent>,
     /// Places for sessions at work in the whole tree.
@@ -45,16 +48,28 @@ pub(super) struct Parent {
 
 impl Default for Lineage {
     fn default() -> Self {
-        Self { above: Vec::new(), parent: None, places: Arc::new(Semaphore::new(MAX_AT_WORK)) }
+        Self {
+            above: Vec::new(),
+            started_under: None,
+            parent: None,
+            places: Arc::new(Semaphore::new(MAX_AT_WORK)),
+        }
     }
 }
 
 impl Lineage {
-    /// That of a session below this one.
-    pub(super) fn below(&self, own: watch::Receiver<Arc<Ceilings>>, parent: Parent) -> Self {
+    /// That of a session below this one. `reply` is what held when the reply began whose call starts it, and has in it what
+    /// this session was started under.
+    pub(super) fn below(
+        &self,
+        own: watch::Receiver<Arc<Ceilings>>,
+        reply: Option<Arc<Ceilings>>,
+        parent: Parent,
+    ) -> Self {
         let mut above = self.above.clone();
         above.push(own);
-        Self { above, parent: Some(parent), places: Arc::clone(&self.places) }
+        let started_under = reply.or_else(|| self.started_under.clone());
+        Self { above, started_under, parent: Some(parent), places: Arc::clone(&self.places) }
     }
 
     /// How many sessions stand above.
@@ -70,21 +85,18 @@ impl Lineage {
     /// The mode above that lets the least be touched, if that is less than this one does.
     pub(super) fn tighter_than(&self, own: &Mode) -> Option<Arc<Mode>> {
         let above = self.above.iter().flat_map(|above| above.borrow().modes.clone());
-        above.filter(|mode| mode.access < own.access).min_by_key(|mode| mode.access)
+        let started_under = self.started_under.iter().flat_map(|ceilings| ceilings.modes.clone());
+        above.chain(started_under).filter(|mode| mode.access < own.access).min_by_key(|mode| mode.access)
     }
 
-    /// Adds what holds above. Where an ancestor's mode is not known there is no mode, and nothing is allowed.
+    /// Adds what holds above, and what held when it was started. Where an ancestor's mode is not known there is no mode, and
+    /// nothing is allowed.
     pub(super) fn add_to(&self, ceilings: &mut Ceilings) {
         for above in &self.above {
-            let above = Arc::clone(&above.borrow());
-            if above.modes.is_empty() {
-                ceilings.modes.clear();
-                return;
-            }
-            if !ceilings.modes.is_empty() {
-                ceilings.modes.extend(above.modes.iter().cloned());
-            }
-            ceilings.rules.extend(above.rules.iter().cloned());
+            add(ceilings, &above.borrow());
+        }
+        if let Some(started_under) = &self.started_under {
+            add(ceilings, started_under);
         }
     }
 }

@@ -46,7 +46,7 @@ impl Actor {
         if let Some(summary) = self.summary_if_due() {
             return Some(Next::Summarise(summary));
         }
-        self.session.asked_under = Some(self.ceilings());
+        self.begin_reply();
         self.offer_tools(mode);
         let starting = self.servers_starting();
         let ceilings = self.ceilings();

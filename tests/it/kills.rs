@@ -273,7 +273,8 @@ impl Caller {
             Self::SubAgent => [&delegates[..], &works].concat(),
         };
         let file = dir.join("calls.jsonl");
-        std::fs::write(&file, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+        std::fs::write(&file, lines.iter().map(|line| format!("{line}\n")).collect::<Vec<_>>().concat())
+            .unwrap();
         ["--model".to_owned(), format!("scripted:{}", file.display())].to_vec()
     }
 }

@@ -1,4 +1,5 @@
-//! What somebody else's agent asks of the client: decided on first, by the modes that hold now.
+//! What an external agent asks of the client: decided on first, by the modes that hold now and by those under which its last
+//! prompt was sent.
 //!
 //! What only reads is let through; under a mode that changes nothing the rest is refused here, on the record, and the client is
 //! told why. Where everything is allowed, the user is asked as the mode says.
@@ -38,7 +39,7 @@ pub(in crate::session) struct Asked {
 impl Actor {
     /// Takes back what it asks leave for and is not to have from now on. Returns its calls.
     pub(in crate::session) fn close_outer_questions(&mut self) -> Vec<ToolCallId> {
-        let ceilings = self.ceilings();
+        let ceilings = self.call_ceilings();
         let is_refused = |asked: &Asked| {
             asked.call.as_ref().is_some_and(|(_, kind)| possible::leave(&ceilings, *kind) == Leave::Refused)
         };
@@ -62,7 +63,7 @@ impl Actor {
         let answer = match &request {
             ClientRequest::RequestPermission(request) => self.outer_leave(request).await,
             ClientRequest::WriteTextFile(write)
-                if self.is_outer_held() || possible::need(&self.ceilings()) != Need::Free =>
+                if self.is_outer_held() || possible::need(&self.call_ceilings()) != Need::Free =>
             {
                 let what = format!("write {}", write.path.display());
                 Some(Err(ClientError::Refused(self.refuse_outer(&what, None).await)))
@@ -124,7 +125,7 @@ impl Actor {
         let selected = |id: &crate::acp::PermissionOptionId| {
             select(RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(id.clone())))
         };
-        match possible::leave(&self.ceilings(), kind) {
+        match possible::leave(&self.call_ceilings(), kind) {
             Leave::Asked => None,
             // What would hold for ever is for the user to say.
             Leave::Given => option(PermissionOptionKind::AllowOnce).map(|it| selected(&it.option_id)),

@@ -1,0 +1,257 @@
+//! A reply that began under a tighter mode gains nothing when the mode is loosened: neither its calls nor anything that they start
+//! (D14, D40-D45).
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use modegate::model::ModelEvent;
+use modegate::process::shell::Sandbox;
+use modegate::tool::Toolset;
+use serde_json::{Value, json};
+
+use crate::delegation::{call, write};
+use crate::outside::{Guest, HELD, agents, home, said};
+use crate::support::{Harness, Setup, shell};
+
+/// When the mode is loosened, seen from the call that starts something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// Never: the reply begins under the looser mode. The control.
+    Never,
+    /// The reply has begun, and the call is not announced yet.
+    Before,
+    /// What the call started is at work.
+    While,
+    /// The call is over, and what it started is at work.
+    After,
+}
+
+const WAYS: [&str; 4] = ["delegate", "delegate_background", "run_skill", "delegate to the external agent"];
+
+fn shell_write(path: &str) -> ModelEvent {
+    call("shell", json!({ "command": format!("echo x > {path}") }))
+}
+
+/// Sets a mode; whatever is asked is allowed.
+async fn set(h: &mut Harness, session: &str, mode: &str) -> Vec<Value> {
+    let id = h.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
+    until(h, |message| message["id"] == id && message.get("method").is_none()).await
+}
+
+/// Reads until some message; whatever is asked is allowed.
+async fn until(h: &mut Harness, is_it: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let mut messages = Vec::new();
+    loop {
+        let message = h.next().await;
+        if message["method"] == "session/request_permission" {
+            let option = message["params"]["options"][0]["optionId"].clone();
+            let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
+            let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome });
+            h.send_line(&answer.to_string()).await;
+        }
+        messages.push(message);
+        if is_it(messages.last().unwrap()) {
+            return messages;
+        }
+    }
+}
+
+fn is_over(message: &Value, call: &str) -> bool {
+    let update = &message["params"]["update"];
+    update["toolCallId"] == call
+        && ["completed", "failed"].contains(&update["status"].as_str().unwrap_or("-"))
+}
+
+/// By every way down, at every moment: what a reply started that began in plan writes nothing, at no level, by no tool.
+#[tokio::test]
+async fn what_a_reply_starts_gains_nothing_when_the_mode_is_loosened() {
+    for way in WAYS {
+        for when in [When::Never, When::Before, When::While, When::After] {
+            for mode in ["ask", "code"] {
+                // A call that is waited for has nothing at work after it.
+                if when == When::After && way != "delegate_background" {
+                    continue;
+                }
+                check(way, when, mode).await;
+            }
+        }
+    }
+}
+
+async fn check(way: &str, when: When, mode: &'static str) {
+    let what = format!("{way}, {when:?}, {mode}");
+    let is_written = when == When::Never;
+    let (home, folder) = (home(), tempfile::tempdir().unwrap());
+    let skills = crate::skills::some(folder.path(), &[("one", "One.", "Do it.")]);
+    let setup = Setup {
+        mode: if is_written { mode } else { "plan" },
+        agents: agents("plain", HELD),
+        tools: Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace)),
+        skills: Arc::new(Mutex::new(skills)),
+        live: true,
+        ..Setup::default()
+    };
+    let mut h = Harness::with(setup);
+    let root = h.session().await;
+    let prompt = h.prompt(&root, "go").await;
+    h.stage.next_request(&root).await;
+    let mut messages = Vec::new();
+    if when == When::Before {
+        messages.extend(set(&mut h, &root, mode).await);
+    }
+    let go = h.cwd().join("go");
+    let is_external = way.ends_with("external agent");
+    let (tool, arguments) = match way {
+        "run_skill" => ("run_skill", json!({ "task": "one", "skill": "one" })),
+        _ if is_external => {
+            ("delegate", json!({ "task": format!("asks-when {}", go.display()), "agent": "peer" }))
+        }
+        _ => (way, json!({ "task": "one" })),
+    };
+    h.calls(&root, vec![call(tool, arguments), write("own"), shell_write("own_shell")]);
+    if is_external {
+        messages.extend(
+            until(&mut h, |message| message["params"]["update"]["toolCallId"] == "call_1_1/c9").await,
+        );
+    } else {
+        h.stage.next_request("sess_2").await;
+    }
+    match when {
+        When::While => messages.extend(set(&mut h, &root, mode).await),
+        When::After => {
+            messages.extend(until(&mut h, |message| is_over(message, "call_1_3")).await);
+            h.stage.next_request(&root).await;
+            messages.extend(set(&mut h, &root, mode).await);
+        }
+        When::Never | When::Before => {}
+    }
+    let mut paths = vec!["own", "own_shell"];
+    std::fs::write(&go, "").unwrap();
+    if is_external {
+        paths.push("go.txt");
+    } else {
+        let two = call("delegate", json!({ "task": "two" }));
+        h.calls("sess_2", vec![write("below"), shell_write("below_shell"), two]);
+        h.calls("sess_3", vec![write("deep"), shell_write("deep_shell")]);
+        h.answers("sess_3", "three");
+        // The next reply of what it started is no more than the first.
+        h.calls("sess_2", vec![write("later"), shell_write("later_shell")]);
+        h.answers("sess_2", "two");
+        paths.extend(["below", "below_shell", "deep", "deep_shell", "later", "later_shell"]);
+    }
+    if way == "delegate_background" {
+        h.calls(&root, vec![call("view_background_agent", json!({ "agent": "agent_1", "wait": 60 }))]);
+    }
+    h.calls(&root, vec![write("next"), shell_write("next_shell")]);
+    h.answers(&root, "one");
+    messages
+        .extend(until(&mut h, |message| message["id"] == prompt && message.get("method").is_none()).await);
+    for path in paths {
+        assert_eq!(h.cwd().join(path).exists(), is_written, "{what}: {path}: {messages:?}");
+    }
+    for path in ["next", "next_shell"] {
+        // Also the control of the others: the session's next reply has the mode that it began in.
+        assert!(h.cwd().join(path).exists(), "{what}: {path}: {messages:?}");
+    }
+    if !is_external {
+        for session in ["sess_2", "sess_3"] {
+            for request in h.stage.requests(session) {
+                let offers = |name: &str| request.tools.iter().any(|tool| tool.name == name);
+                assert_eq!(offers("write_file") && offers("shell"), is_written, "{what}: {session}");
+                let last = format!("{:?}", request.messages.last().unwrap());
+                assert_eq!(last.contains("Plan mode is on"), !is_written, "{what}: {session}: {last}");
+            }
+        }
+    }
+    while h.next_within(Duration::from_millis(100)).await.is_some() {}
+    h.end().await;
+}
+
+/// The rest of an old reply is refused, background jobs and what comes after a handoff included; the next reply is not.
+#[tokio::test]
+async fn the_rest_of_a_reply_gains_nothing_by_a_handoff_or_as_a_job() {
+    for (mode, when) in [("code", When::Before), ("ask", When::Before), ("code", When::Never)] {
+        let home = home();
+        let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+        let is_written = when == When::Never;
+        let start = if is_written { mode } else { "plan" };
+        let mut h = Harness::with(Setup {
+            mode: start,
+            agents: crate::delegation::AGENTS,
+            tools,
+            live: true,
+            ..Setup::default()
+        });
+        let root = h.session().await;
+        let prompt = h.prompt(&root, "go").await;
+        h.stage.next_request(&root).await;
+        let mut messages = Vec::new();
+        if when == When::Before {
+            messages.extend(set(&mut h, &root, mode).await);
+        }
+        let job = |path: &str| call("run_background_job", json!({ "command": format!("echo x > {path}") }));
+        // A handoff gives the rest of the reply nothing, either.
+        h.calls(
+            &root,
+            vec![
+                job("job"),
+                call("handoff", json!({ "agent": "writer" })),
+                write("own"),
+                shell_write("own_shell"),
+                job("job_2"),
+            ],
+        );
+        h.calls(&root, vec![write("next"), shell_write("next_shell"), job("next_job")]);
+        h.calls(
+            &root,
+            vec![call("shell", json!({ "command": "until [ -e next_job ]; do sleep 0.01; done" }))],
+        );
+        h.answers(&root, "done");
+        messages.extend(
+            until(&mut h, |message| message["id"] == prompt && message.get("method").is_none()).await,
+        );
+        for path in ["job", "own", "own_shell", "job_2"] {
+            assert_eq!(h.cwd().join(path).exists(), is_written, "{mode} {when:?}: {path}: {messages:?}");
+        }
+        for path in ["next", "next_shell", "next_job"] {
+            assert!(h.cwd().join(path).exists(), "{mode} {when:?}: {path}: {messages:?}");
+        }
+        h.end().await;
+    }
+}
+
+/// A prompt that an external agent was sent in plan stays under plan until its turn ends: what it asks leave for is refused, also
+/// where it is not held.
+#[tokio::test]
+async fn an_external_agent_keeps_the_mode_in_which_its_prompt_was_sent() {
+    for (start, mode, expected) in [
+        ("plan", "code", "cancelled"),
+        ("plan", "ask", "cancelled"),
+        ("ask", "code", "asked"),
+        ("code", "code", "given"),
+    ] {
+        let mut guest = Guest::new(start, "plain").await;
+        let session = guest.session.clone();
+        let go = guest.path("go");
+        let prompt = guest.h.prompt(&session, &format!("asks-when {}", go.display())).await;
+        let mut messages =
+            until(&mut guest.h, |message| said(std::slice::from_ref(message)) == "begun").await;
+        messages.extend(set(&mut guest.h, &session, mode).await);
+        std::fs::write(&go, "").unwrap();
+        messages.extend(
+            until(&mut guest.h, |message| message["id"] == prompt && message.get("method").is_none()).await,
+        );
+        let is_asked = messages.iter().any(|message| message["method"] == "session/request_permission");
+        let text = said(&messages);
+        assert_eq!(is_asked, expected == "asked", "{start} {mode}: {text}");
+        assert_eq!(text.contains("cancelled"), expected == "cancelled", "{start} {mode}: {text}");
+        assert_eq!(guest.path("go.txt").exists(), expected != "cancelled", "{start} {mode}: {text}");
+        if start == "plan" {
+            // The control: the next prompt is sent under the mode that is on.
+            let text =
+                said(&guest.prompt(&format!("write {}", guest.path("b").display()), Some("restart")).await);
+            assert!(guest.path("b").exists(), "{start} {mode}: {text}");
+        }
+        guest.end().await;
+    }
+}
