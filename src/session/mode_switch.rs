@@ -14,6 +14,9 @@ const MAX_BLOCK: usize = 16 * 1024;
 /// Characters of the model's reason in a notice. The record has all of it.
 const MAX_REASON: usize = 160;
 
+/// Bytes of a line of which nothing was passed on because it may open a fence. A longer line is decided by its start.
+const MAX_LINE: usize = 256;
+
 /// What every block begins with.
 const KEY: &str = "mode_switch:";
 
@@ -40,15 +43,18 @@ pub enum Found {
     Many,
 }
 
-/// Reads a reply piece by piece.
+/// Reads a reply piece by piece, in time that is linear in its length. Keeps little more than a block and a piece.
 #[derive(Debug, Default)]
 pub struct Reader {
     place: Place,
-    /// The line that is not whole yet, and how much of it was passed on.
+    /// The line that is not whole yet, while its end may make a difference.
     line: String,
-    passed: usize,
+    /// The line's start has said all there is to say: the rest is passed on as it comes.
+    rest: Option<Rest>,
     /// A block that is held back.
     held: String,
+    /// Whether the block has the key in its first line that is not empty. `None` while there is no such line.
+    has_key: Option<bool>,
     found: Found,
 }
 
@@ -63,21 +69,25 @@ enum Place {
     Block { mark: u8, length: usize },
 }
 
+/// The rest of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// The line is none of a fence.
+    Plain,
+    /// The line opens a fence, unless a mark of the fence follows that must not.
+    Opens { mark: u8, length: usize },
+}
+
 impl Reader {
     /// Takes a piece, and returns what of the text can be passed on now.
     pub fn push<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
         // In the middle of a line that is none of a fence: most pieces are there.
-        if self.place == Place::Text && self.passed > 0 && !piece.contains('\n') {
+        if self.rest == Some(Rest::Plain) && !piece.contains('\n') {
             return Cow::Borrowed(piece);
         }
         let mut out = String::new();
         for part in piece.split_inclusive('\n') {
-            self.line.push_str(part);
-            if part.ends_with('\n') {
-                self.whole_line(&mut out);
-            } else {
-                self.part_of_line(&mut out);
-            }
+            self.part(part, &mut out);
         }
         Cow::Owned(out)
     }
@@ -85,12 +95,17 @@ impl Reader {
     /// The reply has ended, or something else than text came. Returns what was held back and is no block.
     pub fn flush(&mut self) -> String {
         let mut out = String::new();
+        self.rest = None;
         if !self.line.is_empty() {
             // A closing fence may be the last line.
-            self.whole_line(&mut out);
+            match self.place {
+                Place::Text => out.push_str(&std::mem::take(&mut self.line)),
+                Place::Fence { .. } => self.line.clear(),
+                Place::Block { mark, length } => self.line_of_block(mark, length, &mut out),
+            }
         }
         if let Place::Block { .. } = self.place {
-            if self.held_content().is_some_and(|content| begins_with_key(content) == Some(true)) {
+            if self.has_key == Some(true) {
                 self.note(Found::Bad("the block is not closed".into()));
             }
             out.push_str(&std::mem::take(&mut self.held));
@@ -104,87 +119,137 @@ impl Reader {
         std::mem::take(&mut self.found)
     }
 
-    fn part_of_line(&mut self, out: &mut String) {
-        match self.place {
-            Place::Text if self.passed == 0 && may_open(&self.line) => {}
-            Place::Text | Place::Fence { .. } => self.pass(out),
-            Place::Block { .. } => {
-                let so_far = self.held_content().map(|content| format!("{content}{}", self.line));
-                if so_far.is_some_and(|content| begins_with_key(&content) == Some(false)) {
-                    self.release(out);
-                    self.pass(out);
-                }
+    /// Takes a part of a line; the last one ends with the line feed.
+    fn part(&mut self, part: &str, out: &mut String) {
+        let is_whole = part.ends_with('\n');
+        if let Some(rest) = self.rest {
+            out.push_str(part);
+            let rest = match rest {
+                Rest::Opens { mark: b'`', .. } if part.contains('`') => Rest::Plain,
+                rest => rest,
+            };
+            self.rest = (!is_whole).then_some(rest);
+            if let (true, Rest::Opens { mark, length }) = (is_whole, rest) {
+                self.place = Place::Fence { mark, length };
             }
+            return;
+        }
+        self.line.push_str(part);
+        match (self.place, is_whole) {
+            (Place::Text, true) => self.line_of_text(out),
+            (Place::Text, false) => self.part_of_text(out),
+            (Place::Fence { mark, length }, _) => {
+                out.push_str(part);
+                if is_whole && is_closing(&self.line, mark, length) {
+                    self.place = Place::Text;
+                }
+                self.end_passed(is_whole);
+            }
+            (Place::Block { mark, length }, true) => self.line_of_block(mark, length, out),
+            (Place::Block { .. }, false) => self.part_of_block(part, out),
         }
     }
 
-    fn pass(&mut self, out: &mut String) {
-        out.push_str(&self.line[self.passed..]);
-        self.passed = self.line.len();
+    /// Forgets a line that was passed on, if it is whole, or too long to close a fence.
+    fn end_passed(&mut self, is_whole: bool) {
+        if is_whole || self.line.len() > MAX_LINE {
+            self.line.clear();
+            self.rest = (!is_whole).then_some(Rest::Plain);
+        }
     }
 
-    /// Takes a line that is whole.
-    fn whole_line(&mut self, out: &mut String) {
-        let (line, passed) = (std::mem::take(&mut self.line), std::mem::take(&mut self.passed));
-        match self.place {
-            Place::Text => match opening(&line) {
-                Some((mark, length, true)) if passed == 0 => {
-                    self.place = Place::Block { mark, length };
-                    self.held = line;
-                    return;
-                }
-                Some((mark, length, _)) => self.place = Place::Fence { mark, length },
-                None => {}
-            },
-            Place::Fence { mark, length } => {
-                if closes(&line, mark, length) {
-                    self.place = Place::Text;
-                }
-            }
-            Place::Block { mark, length } => {
-                if closes(&line, mark, length) {
-                    self.place = Place::Text;
-                    return self.block(&line, out);
-                }
-                self.held.push_str(&line);
-                let is_key = self.held_content().and_then(begins_with_key);
-                if is_key == Some(false) {
-                    self.release(out);
-                } else if self.held.len() > MAX_BLOCK {
-                    self.note(Found::Bad(format!("the block is longer than {MAX_BLOCK} bytes")));
-                    self.release(out);
-                }
+    fn part_of_text(&mut self, out: &mut String) {
+        self.rest = Some(if self.line.len() > MAX_LINE {
+            long_line(&self.line)
+        } else if may_open(&self.line) {
+            return;
+        } else {
+            Rest::Plain
+        });
+        out.push_str(&std::mem::take(&mut self.line));
+    }
+
+    fn line_of_text(&mut self, out: &mut String) {
+        let line = std::mem::take(&mut self.line);
+        let opened = if line.len() <= MAX_LINE {
+            opening(&line)
+        } else if let Rest::Opens { mark, length } = long_line(&line) {
+            Some((mark, length, false))
+        } else {
+            None
+        };
+        match opened {
+            Some((mark, length, true)) => {
+                self.place = Place::Block { mark, length };
+                self.has_key = None;
+                self.held = line;
                 return;
             }
+            Some((mark, length, false)) => self.place = Place::Fence { mark, length },
+            None => {}
         }
-        out.push_str(&line[passed..]);
+        out.push_str(&line);
     }
 
-    /// The block is none: it is passed on, and so is the rest of its fence.
-    fn release(&mut self, out: &mut String) {
+    fn part_of_block(&mut self, part: &str, out: &mut String) {
+        // While the line is blank it is as long as its last part, as far as the key goes.
+        if self.has_key.is_none() && !(part.trim().is_empty() && self.line.len() > KEY.len()) {
+            self.has_key = begins_with_key(&self.line);
+        }
+        // A shorter line may still close the block.
+        let is_too_long = self.is_too_long() && self.line.len() > MAX_LINE;
+        if self.is_none(is_too_long, out) {
+            // What was said of the line is passed on; it may still close the fence.
+            out.push_str(&self.line);
+            self.end_passed(false);
+        }
+    }
+
+    fn line_of_block(&mut self, mark: u8, length: usize, out: &mut String) {
+        if is_closing(&self.line, mark, length) {
+            let line = std::mem::take(&mut self.line);
+            self.place = Place::Text;
+            return self.block(&line, out);
+        }
+        if self.has_key.is_none() {
+            self.has_key = begins_with_key(&self.line);
+        }
+        let is_none = self.is_none(self.is_too_long(), out);
+        let line = std::mem::take(&mut self.line);
+        (if is_none { out } else { &mut self.held }).push_str(&line);
+    }
+
+    /// Whether the block is known to be none: it is passed on, and so is the rest of its fence.
+    fn is_none(&mut self, is_too_long: bool, out: &mut String) -> bool {
+        if self.has_key != Some(false) && !is_too_long {
+            return false;
+        }
+        if self.has_key == Some(true) {
+            self.note(Found::Bad(format!("the block is longer than {MAX_BLOCK} bytes")));
+        }
         out.push_str(&std::mem::take(&mut self.held));
         if let Place::Block { mark, length } = self.place {
             self.place = Place::Fence { mark, length };
         }
+        true
+    }
+
+    fn is_too_long(&self) -> bool {
+        self.held.len() + self.line.len() > MAX_BLOCK
     }
 
     /// A block is whole.
     fn block(&mut self, closing: &str, out: &mut String) {
         let held = std::mem::take(&mut self.held);
         let content = held.split_once('\n').map_or("", |(_, content)| content);
-        if begins_with_key(content) != Some(true) {
-            out.push_str(&held);
-            out.push_str(closing);
-            return;
-        }
-        match read(content) {
-            Ok(switch) => self.note(Found::One(switch)),
-            Err(reason) => {
-                self.note(Found::Bad(reason));
-                out.push_str(&held);
-                out.push_str(closing);
+        if self.has_key == Some(true) {
+            match read(content) {
+                Ok(switch) => return self.note(Found::One(switch)),
+                Err(reason) => self.note(Found::Bad(reason)),
             }
         }
+        out.push_str(&held);
+        out.push_str(closing);
     }
 
     fn note(&mut self, found: Found) {
@@ -193,20 +258,14 @@ impl Reader {
             Found::One(_) | Found::Bad(_) | Found::Many => Found::Many,
         };
     }
-
-    /// What is held back behind the line that opened it.
-    fn held_content(&self) -> Option<&str> {
-        self.held.split_once('\n').map(|(_, content)| content)
-    }
 }
 
-/// Whether the first line that is not empty begins with the key. None: that cannot be said yet.
-fn begins_with_key(content: &str) -> Option<bool> {
-    let first = content.split_inclusive('\n').find(|line| !line.trim().is_empty())?;
-    if first.len() < KEY.len() && !first.ends_with('\n') && KEY.starts_with(first) {
+/// Whether a line begins with the key. `None` if that cannot be said yet, or if nothing is in the line.
+fn begins_with_key(line: &str) -> Option<bool> {
+    if line.trim().is_empty() || (line.len() < KEY.len() && !line.ends_with('\n') && KEY.starts_with(line)) {
         return None;
     }
-    Some(first.starts_with(KEY))
+    Some(line.starts_with(KEY))
 }
 
 /// The payload, strictly.
@@ -261,8 +320,19 @@ fn may_open(part: &str) -> bool {
     }
 }
 
-fn closes(line: &str, mark: u8, length: usize) -> bool {
-    fence(line).is_some_and(|(own, run, rest)| own == mark && run >= length && rest.trim().is_empty())
+/// What a line of more than [`MAX_LINE`] bytes is, by its start: never one that opens YAML.
+fn long_line(line: &str) -> Rest {
+    let end = (0..=MAX_LINE).rev().find(|at| line.is_char_boundary(*at)).unwrap_or_default();
+    let (start, tail) = line.split_at(end);
+    match fence(start).filter(|_| may_open(start)) {
+        Some((mark, length, _)) if mark != b'`' || !tail.contains('`') => Rest::Opens { mark, length },
+        Some(_) | None => Rest::Plain,
+    }
+}
+
+fn is_closing(line: &str, mark: u8, length: usize) -> bool {
+    line.len() <= MAX_LINE
+        && fence(line).is_some_and(|(own, run, rest)| own == mark && run >= length && rest.trim().is_empty())
 }
 
 /// The run of marks at the start of a line, indented by three blanks at most, and what follows it.

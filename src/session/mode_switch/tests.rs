@@ -166,3 +166,78 @@ proptest! {
         }
     }
 }
+
+/// Pieces of text that are long, or have fences, keys and blanks in them.
+fn any_piece() -> impl Strategy<Value = String> {
+    let long = (prop_oneof![Just("`"), Just("~"), Just(" "), Just("x"), Just("\t"), Just("\n"), Just("x\n")], 1..40_000_usize)
+        .prop_map(|(text, count)| text.repeat(count));
+    let short = prop_oneof![
+        Just("```yaml\n"), Just("```yaml"), Just("~~~\n"), Just("```\n"), Just("```"), Just("mode_switch:"), Just("mode_switch:\n"),
+        Just("mode_switch: {analysis: a, new_mode: code}\n"), Just("  analysis: |\n"), Just(" "), Just("\n"), Just("\r\n"), Just("é"),
+    ]
+    .prop_map(str::to_owned);
+    prop_oneof![3 => short, 1 => long]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// However long a line, a fence or a block is: no more than a block is held back, nothing is lost that is no switch, and the
+    /// pieces make no difference.
+    #[test]
+    fn what_is_held_back_is_bounded(pieces in proptest::collection::vec(any_piece(), 0..24), step in 1..5000_usize) {
+        let text = pieces.concat();
+        let mut reader = Reader::default();
+        let (mut given, mut out) = (0, String::new());
+        let mut rest = text.as_str();
+        while !rest.is_empty() {
+            let end = (step..=rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len());
+            let (piece, more) = rest.split_at(end);
+            given += piece.len();
+            out += &reader.push(piece);
+            rest = more;
+            // Whole switches are left out, and there is at most one that counts for less than its bytes.
+            prop_assert!(reader.line.len() + reader.held.len() <= MAX_BLOCK + MAX_LINE + piece.len());
+            if reader.found == Found::Nothing {
+                prop_assert!(given - out.len() <= MAX_BLOCK + MAX_LINE + piece.len());
+            }
+        }
+        out += &reader.flush();
+        let found = reader.take();
+        if found == Found::Nothing || matches!(found, Found::Bad(_)) {
+            prop_assert!(out == text, "something was lost");
+        }
+        let (at_once, found_at_once) = whole(&text);
+        prop_assert_eq!(found, found_at_once);
+        prop_assert!(out == at_once, "the pieces made a difference");
+    }
+}
+
+#[test]
+fn a_reply_without_an_end_is_read_in_linear_time() {
+    const BYTES: usize = 2 * 1024 * 1024;
+    for (start, more) in [
+        ("", "`"),
+        ("", "~"),
+        ("```", "x"),
+        ("~~~", "x "),
+        ("```\n", "x"),
+        ("```\n", "`"),
+        ("```yaml\n", " "),
+        ("```yaml\n", "\n"),
+        ("```yaml\n", "  \n"),
+        ("```yaml\nmode_switch:\n  analysis: |\n", "x"),
+        ("", "```yaml\n \n```\n"),
+        ("", "```yaml\nmode_switch:\n  \n"),
+    ] {
+        let begun = std::time::Instant::now();
+        let mut reader = Reader::default();
+        let mut passed = reader.push(start).len();
+        for _ in 0..BYTES / more.len() {
+            passed += reader.push(more).len();
+        }
+        passed += reader.flush().len();
+        assert_eq!(passed, start.len() + BYTES / more.len() * more.len(), "{start:?} {more:?}");
+        assert!(begun.elapsed().as_secs() < 10, "{start:?} {more:?}: {:?}", begun.elapsed());
+    }
+}
