@@ -54,6 +54,11 @@ pub enum SessionEvent {
         /// What it says.
         text: String,
     },
+    /// A fact that the model is told once and keeps: that files were put back, say. The client does not see it.
+    SystemNote {
+        /// What it says, without the tag.
+        text: String,
+    },
     /// The model has begun to ask for a tool; its arguments are on their way.
     ToolCallBegun {
         /// Unique in the session.
@@ -238,6 +243,7 @@ impl SessionEvent {
             | Self::ModelChange { .. }
             | Self::Switch { .. }
             | Self::Notice { .. }
+            | Self::SystemNote { .. }
             | Self::ToolCallBegun { .. }
             | Self::ToolCall(_)
             | Self::ToolCallUpdate(_)

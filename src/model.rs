@@ -65,6 +65,8 @@ pub enum Block {
         /// The call failed or was denied.
         is_error: bool,
     },
+    /// A fact that Modegate tells the model, kept where it was told.
+    Note(String),
     /// The reminder, spliced into one request and stored nowhere. Cache markers go before it.
     Reminder(String),
 }
@@ -73,9 +75,11 @@ impl Block {
     /// Bytes of what it says; a picture is taken for as many as it costs in tokens.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Text(text) | Self::Thought(text) | Self::Reminder(text) | Self::ToolResult { text, .. } => {
-                text.len()
-            }
+            Self::Text(text)
+            | Self::Thought(text)
+            | Self::Note(text)
+            | Self::Reminder(text)
+            | Self::ToolResult { text, .. } => text.len(),
             Self::ToolCall { name, arguments, .. } => name.len() + arguments.to_string().len(),
             Self::Image(_) => 6_000,
             Self::Seal(_) => 0,

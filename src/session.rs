@@ -59,6 +59,7 @@ pub mod inert;
 pub mod lineage;
 mod mode_effect;
 pub mod mode_switch;
+mod model_notes;
 pub mod options;
 mod permission_options;
 pub mod possible;
@@ -185,8 +186,10 @@ pub struct Session {
     first_mode: Option<SessionModeId>,
     /// The mode that was left for the one that is on.
     previous: Option<SessionModeId>,
-    /// What the model is to know besides, and whether a request has said it.
+    /// What the model is to know of switches that it wanted, and whether a request has said it.
     for_model: Vec<(String, bool)>,
+    /// Facts that the model is to know and to keep, and that are no events yet.
+    pending_model_notes: Vec<String>,
     /// What was begun in the background, in order; also what is over.
     jobs: Vec<Job>,
     /// Where the chain of its record has come to.
@@ -302,6 +305,7 @@ impl Session {
             first_mode: None,
             previous: None,
             for_model: Vec::new(),
+            pending_model_notes: Vec::new(),
             jobs: Vec::new(),
             turns: 0,
             requests: 0,

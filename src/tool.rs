@@ -26,12 +26,13 @@ use crate::workspace::{Changes, FileError, Stamp, Workspace};
 pub use content::ToolContent;
 pub use editor::{Editor, Elicited};
 pub use errand::Errand;
-pub use job::Job;
+pub use job::{Job, Look};
 pub use shadow::SharedShadow;
 pub use switch_mode::Proposal;
 pub use toolset::{Toolset, effect_of, unknown_tool};
 
 pub mod background;
+pub mod background_list;
 pub mod content;
 
 mod apply_patch;

@@ -160,7 +160,7 @@ pub(super) fn to_bytes(body: &impl serde::Serialize) -> Vec<u8> {
 /// Whether a block is one that the provider is sent at all: text without a word is refused by some.
 pub(super) fn says_something(block: &Block) -> bool {
     match block {
-        Block::Text(text) | Block::Reminder(text) => !text.trim_start().is_empty(),
+        Block::Text(text) | Block::Note(text) | Block::Reminder(text) => !text.trim_start().is_empty(),
         Block::Thought(_)
         | Block::Seal(_)
         | Block::Image(_)

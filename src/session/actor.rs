@@ -335,6 +335,7 @@ impl Actor {
     }
 
     async fn close(&mut self) {
+        self.children.is_closing = true;
         self.cancel();
         self.hurry_outer();
         if self.turn.is_some() {

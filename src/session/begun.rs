@@ -79,7 +79,8 @@ impl Actor {
         if !is_background {
             return Begun::Child(child);
         }
-        let background = self.children.add_background(&agent.id, title, standing);
+        let (background, forgotten) = self.children.add_background(&agent.id, title, standing);
+        self.note_forgotten("agents", &forgotten);
         Begun::Background(child, background, tell)
     }
 

@@ -204,8 +204,9 @@ impl Actor {
         let cwd = self.session.workspace.cwd();
         let name = |file: &PathBuf| file.strip_prefix(cwd).unwrap_or(file).display().to_string();
         let files: Vec<String> = undone.files.iter().map(name).collect();
-        self.session.for_model.push((undone_note(&files), false));
+        let note = undone_note(&files);
         self.record(SessionEvent::Undone { turn, files }, None).await;
+        self.note_for_model(note);
         self.save().await;
     }
 

@@ -18,6 +18,7 @@ use super::actor::Actor;
 use super::change_mode::BOUND;
 use super::encoder;
 use super::handle::SessionCommand;
+use super::inert::neutralise;
 use super::relay::{ENDED, Report, below};
 use super::{Definitions, SessionHandle};
 use crate::acp::{ToolCallId, Update};
@@ -25,12 +26,11 @@ use crate::error::AgentError;
 use crate::event::SessionEvent;
 use crate::gate::{Ended, Gate};
 use crate::tool::background::{BackgroundAgent, Standing};
+use crate::tool::background_list::forget;
+use crate::tool::{Job, Look};
 
 /// How long a session may be without a sign of life, unless a person is asked or one of its calls runs.
 pub const STILL: Duration = Duration::from_secs(600);
-
-/// How many of those that worked in the background can be looked at once they are over.
-const KEPT: usize = 32;
 
 /// The sessions at work for this one.
 pub(super) struct Children {
@@ -45,6 +45,8 @@ pub(super) struct Children {
     pub background: Vec<BackgroundAgent>,
     /// How many were begun there.
     begun: u64,
+    /// The session is about to end, and what works in the background with it.
+    pub is_closing: bool,
 }
 
 impl Default for Children {
@@ -56,6 +58,7 @@ impl Default for Children {
             later: VecDeque::new(),
             background: Vec::new(),
             begun: 0,
+            is_closing: false,
         }
     }
 }
@@ -80,28 +83,61 @@ impl Children {
         agent: &str,
         title: String,
         standing: watch::Receiver<Standing>,
-    ) -> BackgroundAgent {
-        self.forget();
+    ) -> (BackgroundAgent, Vec<String>) {
+        let forgotten = self.forget();
         self.begun += 1;
         let (id, stop) = (format!("agent_{}", self.begun), CancellationToken::new());
         let background = BackgroundAgent { id, agent: agent.into(), title, standing, stop };
         self.background.push(background.clone());
-        background
+        (background, forgotten)
     }
 
-    /// Forgets those in the background that were over first, but for so many: each has its whole answer.
-    fn forget(&mut self) {
-        let over = self.background.iter().filter(|agent| agent.is_over()).count();
-        let mut surplus = over.saturating_sub(KEPT);
-        self.background.retain(|agent| {
-            let goes = surplus > 0 && agent.is_over();
-            surplus -= usize::from(goes);
-            !goes
-        });
+    /// Forgets those in the background that were over first, but for so many: each has its whole answer. Returns their ids.
+    fn forget(&mut self) -> Vec<String> {
+        forget(&mut self.background, BackgroundAgent::is_over, |agent| agent.id.clone())
     }
 }
 
 impl Actor {
+    /// Keeps a background job. Forgets those that were over first, which the model is told.
+    pub(super) fn add_job(&mut self, job: Job) {
+        if self.shared.live {
+            let (ending, id, to) = (job.ending(), job.id.clone(), self.children.reports.0.clone());
+            tokio::spawn(async move {
+                ending.await;
+                // The session may be over.
+                let _ = to.send(Report::JobOver { id });
+            });
+        }
+        let jobs = &mut self.session.jobs;
+        jobs.push(job);
+        let forgotten = forget(jobs, Job::is_over, |job| job.id.clone());
+        self.note_forgotten("jobs", &forgotten);
+    }
+
+    /// Tells the model what it can look at no more.
+    pub(super) fn note_forgotten(&mut self, what: &str, ids: &[String]) {
+        if !ids.is_empty() {
+            let ids = ids.join(", ");
+            self.note_for_model(format!(
+                "These background {what} are over, and what came of them is forgotten: {ids}."
+            ));
+        }
+    }
+
+    /// A background job is over: if it came to its own end, the model does not know of it.
+    async fn job_over(&mut self, id: &str) {
+        let Some(job) = self.session.jobs.iter().find(|job| job.id == id).cloned() else { return };
+        let Some(Look { written, end: Some(end), .. }) = job.look().await else { return };
+        if end.is_unasked() && !self.children.is_closing {
+            let line = neutralise(job.line.lines().next().unwrap_or_default()).into_owned();
+            let how = end.describe(written == 0);
+            self.note_for_model(format!(
+                "The background job {id} ({line}) is over: {how} view_background_job shows what it wrote."
+            ));
+        }
+    }
+
     /// Waits for what is to end, and takes meanwhile what sessions below report: what they end may need the client.
     pub(super) async fn hearing<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
@@ -167,6 +203,7 @@ impl Actor {
                 }
             }
             Report::Outer { .. } | Report::Kept { .. } => return Some(report),
+            Report::JobOver { id } => self.job_over(&id).await,
             Report::Over { call, note, left } => {
                 if let Some(left) = left {
                     self.children.at_work.remove(&call);
@@ -176,11 +213,12 @@ impl Actor {
                 for (_, id) in self.children.asked.extract_if(|(of, _), _| *of == call) {
                     self.client.withdraw(id);
                 }
-                if let Some(note) = note {
+                // That it was ended with its session is said when the session goes on.
+                if let Some(note) = note.filter(|_| !self.children.is_closing) {
                     if self.turn.is_none() {
                         self.session.notices.push(format!("{note}\n\n"));
                     }
-                    self.session.for_model.push((note, false));
+                    self.note_for_model(note);
                 }
             }
         }

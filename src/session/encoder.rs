@@ -107,6 +107,7 @@ pub fn encode(
         // A compaction that has not come to anything is nothing to a client that takes no updates about it.
         SessionEvent::UserMessage { .. }
         | SessionEvent::Undone { .. }
+        | SessionEvent::SystemNote { .. }
         | SessionEvent::Sealed { .. }
         | SessionEvent::Compaction { .. }
         | SessionEvent::Stop { .. } => {}

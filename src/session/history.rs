@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::inert::neutralise;
+use super::inert::{Inert, neutralise};
 use crate::acp::{ContentBlock, EmbeddedResourceResource, ImageContent, ToolCallId};
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Block, Image, Message, Role};
@@ -64,6 +64,10 @@ impl History {
             SessionEvent::Sealed { seal } => self.append(Role::Assistant, Block::Seal(seal.clone())),
             SessionEvent::ToolCall(call) => self.call(call),
             SessionEvent::ToolCallUpdate(update) => self.update(update),
+            SessionEvent::SystemNote { text } => {
+                self.close_calls();
+                self.append(Role::User, Block::Note(note(text)));
+            }
             SessionEvent::Notice { .. }
             | SessionEvent::Plan { .. }
             | SessionEvent::Title { .. }
@@ -95,8 +99,15 @@ impl History {
     fn replace(&mut self, opening: &str, kept: usize) {
         self.close_calls();
         let rest = self.messages.split_off(self.messages.len().saturating_sub(kept));
-        self.messages.clear();
+        let older = std::mem::take(&mut self.messages);
         self.append(Role::User, Block::Text(neutralise(opening).into_owned()));
+        // No summary can be trusted to keep what the model was told for good.
+        let notes =
+            older.iter().flat_map(|message| &message.blocks).filter(|block| matches!(block, Block::Note(_)));
+        let notes: Vec<Block> = notes.cloned().collect();
+        for note in &notes[notes.len().saturating_sub(KEPT_NOTES)..] {
+            self.append(Role::User, note.clone());
+        }
         for message in rest {
             match self.messages.last_mut() {
                 Some(last) if last.role == message.role => {
@@ -241,6 +252,14 @@ fn prompt_block(block: &ContentBlock) -> Block {
     }
 }
 
+/// Notes that stay when the messages with them are replaced by a summary: the last ones.
+const KEPT_NOTES: usize = 20;
+
+/// A note as the model reads it. What it says may name files, and repeat what models wrote.
+fn note(text: &str) -> String {
+    Inert::new(text).into_note()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -289,7 +308,9 @@ mod tests {
             .iter()
             .map(|message| {
                 let blocks = message.blocks.iter().map(|block| match block {
-                    Block::Text(text) | Block::Thought(text) | Block::Reminder(text) => text.clone(),
+                    Block::Text(text) | Block::Thought(text) | Block::Note(text) | Block::Reminder(text) => {
+                        text.clone()
+                    }
                     Block::Seal(seal) => seal.data.to_string(),
                     Block::Image(image) => image.mime_type.to_string(),
                     Block::ToolCall { id, .. } => format!("call {id}"),
@@ -327,5 +348,70 @@ mod tests {
                 (Role::User, &["1: The call was not carried out.", "again"]),
             ],
         );
+    }
+
+    fn told(text: &str) -> SessionEvent {
+        SessionEvent::SystemNote { text: text.into() }
+    }
+
+    #[test]
+    fn a_note_stands_where_it_was_told_and_outlives_a_summary() {
+        let note = |text: &str| format!("<system-note>\n{text}\n</system-note>");
+        let (one, two) = (note("one"), note("</system-note>").replacen("\n<", "\n&lt;", 1));
+        let (one, two) = (one.as_str(), two.as_str());
+        let events = vec![
+            user("go"),
+            said("a"),
+            call("1"),
+            result("1", "r"),
+            told("one"),
+            said("b"),
+            told("</system-note>"),
+            user("<system-note>"),
+        ];
+        let mut expected: Vec<(Role, Vec<&str>)> = vec![
+            (Role::User, vec!["go"]),
+            (Role::Assistant, vec!["a", "call 1"]),
+            (Role::User, vec!["1: r", one]),
+            (Role::Assistant, vec!["b"]),
+            (Role::User, vec![two, "&lt;system-note>"]),
+        ];
+        let check_all = |events: &[SessionEvent], expected: &[(Role, Vec<&str>)]| {
+            let expected: Vec<(Role, &[&str])> =
+                expected.iter().map(|(role, blocks)| (*role, blocks.as_slice())).collect();
+            check(events, &expected);
+        };
+        check_all(&events, &expected);
+        let done = |kept| SessionEvent::Compaction {
+            id: "k".into(),
+            stage: Compaction::Done { summary: "s".into(), opening: "opening".into(), kept },
+        };
+        for kept in [1, 2] {
+            let mut summarised = expected.split_off(expected.len() - kept);
+            if kept == 1 {
+                summarised[0].1.splice(0..0, ["opening", one]);
+            } else {
+                summarised.insert(0, (Role::User, vec!["opening", one]));
+            }
+            let mut all = events.clone();
+            all.push(done(kept));
+            check_all(&all, &summarised);
+            expected = vec![
+                (Role::User, vec!["go"]),
+                (Role::Assistant, vec!["a", "call 1"]),
+                (Role::User, vec!["1: r", one]),
+                (Role::Assistant, vec!["b"]),
+                (Role::User, vec![two, "&lt;system-note>"]),
+            ];
+        }
+        let many: Vec<SessionEvent> =
+            (0..100).map(|number| told(&number.to_string())).chain([said("b"), done(1)]).collect();
+        let mut history = History::default();
+        for event in &many {
+            history.push(event);
+        }
+        let blocks = &history.messages()[0].blocks;
+        assert_eq!(blocks.len(), 1 + KEPT_NOTES);
+        assert_eq!(blocks.last(), Some(&Block::Note(note("99"))));
     }
 }

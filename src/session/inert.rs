@@ -31,6 +31,11 @@ impl Inert {
     pub fn into_reminder(self) -> String {
         format!("<system-reminder>\n{}\n</system-reminder>", self.0.trim_end())
     }
+
+    /// The same of a note.
+    pub fn into_note(self) -> String {
+        format!("<system-note>\n{}\n</system-note>", self.0.trim_end())
+    }
 }
 
 impl fmt::Display for Inert {

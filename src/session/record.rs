@@ -140,6 +140,7 @@ impl Actor {
             | SessionEvent::AgentChange { .. }
             | SessionEvent::Switch { .. }
             | SessionEvent::Undone { .. }
+            | SessionEvent::SystemNote { .. }
             | SessionEvent::ModeChange { .. }
             // Not shown: the answer that says it waits for the record anyway.
             | SessionEvent::Stop { .. } => false,

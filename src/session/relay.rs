@@ -59,6 +59,8 @@ pub(super) enum Report {
     Outer { report: OuterReport, room: Option<OwnedSemaphorePermit> },
     /// What became of such a start.
     Kept { start: u64, kept: Kept },
+    /// A background job is over.
+    JobOver { id: String },
     /// Nothing more comes for this call; if it was in the background, this is said of it. What could not be ended is `left`;
     /// nothing: the session itself has not ended.
     Over { call: ToolCallId, note: Option<String>, left: Option<Gate> },

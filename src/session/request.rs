@@ -46,6 +46,7 @@ impl Actor {
         if let Some(summary) = self.summary_if_due() {
             return Some(Next::Summarise(summary));
         }
+        self.deliver_notes();
         self.begin_reply();
         self.offer_tools(mode);
         let starting = self.servers_starting();

@@ -40,8 +40,8 @@ const OUTDATED_GRANTS: &str = "Your \"Always allow\" answers for commands in thi
                                covered more than they showed. They no longer count, so you are asked again.\n\n";
 
 /// What the model is told of the time in between.
-const MEANWHILE: &str = "This session goes on after it was closed. Files may have changed since, and commands that ran in \
-                         the background have ended.";
+const MEANWHILE: &str = "This session goes on after it was closed. Files may have changed since, and commands and agents \
+                         that were at work in the background have ended.";
 
 impl Actor {
     /// Begins: as new, or from what is kept.
@@ -102,6 +102,8 @@ impl Actor {
                         shown = Some(to.clone());
                     }
                     SessionEvent::Undone { files, .. } => undone.extend(files.clone()),
+                    // The model has been told. Records of earlier versions have no notes.
+                    SessionEvent::SystemNote { .. } => undone.clear(),
                     // It has been asked since.
                     SessionEvent::AgentText { .. } | SessionEvent::ToolCall(_) => {
                         (known, said) = (None, true);
@@ -150,10 +152,11 @@ impl Actor {
             self.session.note_transition(Transition { from, to, before, unconfirmed: 0 }, None);
         }
         if said {
-            self.session.for_model.push((MEANWHILE.to_owned(), false));
+            // Not before a turn: a session that is opened and closed again has told its model nothing.
+            self.note_later(MEANWHILE.to_owned());
         }
         if !undone.is_empty() {
-            self.session.for_model.push((checkpoint::undone_note(&undone), false));
+            self.note_later(checkpoint::undone_note(&undone));
         }
         self.save().await;
         Ok(())

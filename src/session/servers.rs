@@ -38,10 +38,7 @@ impl Actor {
                     self.chain(&Entry::Hint { turn, tool: tool.clone(), from, to, at });
                 }
                 let text = changes(&changed);
-                // One that goes on for ever is not told for ever.
-                if self.session.for_model.len() < MAX_TOLD {
-                    self.session.for_model.push((format!("{text} They are decided on by that."), false));
-                }
+                self.note_later(format!("{text} They are decided on by that."));
                 text
             }
             ServerEvent::Note(text) => text,

@@ -31,6 +31,7 @@ impl Actor {
         let message_id = MessageId::new(format!("msg_{turn}_0"));
         let title = (turn == 1).then(|| title(&content)).flatten();
         let outside = self.session.agent.harness.is_some().then(|| self.session.agent.id.clone());
+        self.deliver_notes();
         let to_it = if outside.is_some() { content.clone() } else { Vec::new() };
         self.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
         if let Some(title) = title {
@@ -86,10 +87,10 @@ impl Actor {
             }
             TurnMessage::Finished { update, seen, job, room } => {
                 self.session.seen.extend(seen);
-                if job.is_some() {
+                if let Some(job) = job {
                     self.jobs_begun_in = Some(self.session.turns);
+                    self.add_job(job);
                 }
-                self.session.jobs.extend(job);
                 self.close_wishes(&update.id);
                 self.record(SessionEvent::ToolCallUpdate(update), room).await;
             }
@@ -164,6 +165,7 @@ impl Actor {
         }
         self.session.forget_transition_after(self.session.turns);
         self.session.for_model.retain(|(_, told)| !told);
+        self.deliver_notes();
         self.save().await;
         self.tell(turn.reply, outcome);
         if self.telling.is_none() {

@@ -36,6 +36,7 @@ pub fn write(event: &SessionEvent) -> (&'static str, Value) {
         SessionEvent::Notice { message_id, text } => {
             ("notice", json!({ "message_id": message_id, "text": text }))
         }
+        SessionEvent::SystemNote { text } => ("system_note", json!({ "text": text })),
         SessionEvent::ToolCallBegun { id, name, kind } => {
             ("tool_call_begun", json!({ "id": id, "name": name, "kind": kind }))
         }
@@ -136,6 +137,7 @@ pub fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
             SessionEvent::AgentThought { message_id: body.take("message_id")?, text: body.take("text")? }
         }
         "notice" => SessionEvent::Notice { message_id: body.take("message_id")?, text: body.take("text")? },
+        "system_note" => SessionEvent::SystemNote { text: body.take("text")? },
         "mode_switch" => SessionEvent::Switch {
             switch: SwitchOutcome {
                 from: body.take("from")?,
@@ -329,6 +331,7 @@ mod tests {
             SessionEvent::AgentText { message_id: message_id.clone(), text: text(), shown: Some(text()) },
             SessionEvent::AgentThought { message_id: message_id.clone(), text: text() },
             SessionEvent::Notice { message_id, text: text() },
+            SessionEvent::SystemNote { text: text() },
             SessionEvent::Switch { switch },
             SessionEvent::ToolCallBegun { id: ToolCallId::new("c"), name: "n".into(), kind: ToolKind::Edit },
             SessionEvent::ToolCall(call),

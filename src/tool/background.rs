@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::background_list::missing;
 use super::{PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -224,9 +225,6 @@ async fn over(agent: &BackgroundAgent) {
 }
 
 fn find<'a>(agents: &'a [BackgroundAgent], id: &str) -> Result<&'a BackgroundAgent, ToolError> {
-    agents.iter().find(|agent| agent.id == id).ok_or_else(|| {
-        let ids: Vec<&str> = agents.iter().map(|agent| agent.id.as_str()).collect();
-        let ids = if ids.is_empty() { "none".into() } else { ids.join(", ") };
-        ToolError::Failed(format!("There is no agent {id:?} in the background. There are: {ids}."))
-    })
+    let found = agents.iter().find(|agent| agent.id == id);
+    found.ok_or_else(|| missing("agent", id, agents.iter().map(|agent| agent.id.as_str())))
 }

@@ -147,6 +147,11 @@ impl Job {
         }
     }
 
+    /// Whether nothing of it is left, or its task has died.
+    pub fn is_over(&self) -> bool {
+        self.changes.borrow().is_over || self.changes.has_changed().is_err()
+    }
+
     /// Asks it to end, and ends it if it does not.
     pub async fn stop(&self) {
         // With the task gone there is nothing to stop.
@@ -305,7 +310,13 @@ impl End {
         self.why.is_none() && self.failure.is_none() && self.confirmed
     }
 
-    fn describe(&self, was_silent: bool) -> String {
+    /// Whether nobody asked for the end: neither who stopped it by name, nor a mode, nor the end of its turn or session.
+    pub fn is_unasked(&self) -> bool {
+        !matches!(self.why, Some(Why::Revoked | Why::Stopped))
+    }
+
+    /// How it ended, in brackets.
+    pub fn describe(&self, was_silent: bool) -> String {
         let mut parts = Vec::new();
         if let Some(failure) = &self.failure {
             parts.push(format!("It was not run: {failure}."));

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::background_list::{missing, next_number};
 use super::job::Notes;
 use super::shadow::take_up;
 use super::shell::Start;
@@ -101,7 +102,7 @@ impl PreparedCall for RunCall {
         if let Some(shadow) = &context.shadow {
             take_up(shadow, &context.permit).await?;
         }
-        let id = format!("job_{}", context.jobs.len() + 1);
+        let id = format!("job_{}", next_number(context.jobs.iter().map(|job| job.id.as_str())));
         let job = start.begin(id, Notes::default(), &shell, &hold, context.permit, None).await?;
         let text = format!("Started {}. view_background_job shows what it writes.", job.id);
         Ok(ToolOutput { text, job: Some(job), ..ToolOutput::default() })
@@ -234,11 +235,8 @@ fn lost() -> ToolError {
 }
 
 fn find<'a>(jobs: &'a [Job], id: &str) -> Result<&'a Job, ToolError> {
-    jobs.iter().find(|job| job.id == id).ok_or_else(|| {
-        let ids: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).collect();
-        let ids = if ids.is_empty() { "none".into() } else { ids.join(", ") };
-        ToolError::Failed(format!("There is no job {id:?}. The jobs are: {ids}."))
-    })
+    let found = jobs.iter().find(|job| job.id == id);
+    found.ok_or_else(|| missing("job", id, jobs.iter().map(|job| job.id.as_str())))
 }
 
 async fn list(jobs: &[Job]) -> String {

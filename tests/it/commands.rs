@@ -334,7 +334,7 @@ async fn a_job_goes_on_after_its_turn_and_can_be_seen_and_stopped() {
     assert!(told.starts_with("begun\n[It was stopped as asked."), "{told}");
     assert!(!grows(&ticks).await);
     let (_, told) = call(&mut harness, &session, "view_background_job", json!({ "job": "job_7" })).await;
-    assert_eq!(told, "There is no job \"job_7\". The jobs are: job_1.");
+    assert_eq!(told, "There is no job \"job_7\" in the background. There are: job_1.");
     harness.end().await;
 }
 

@@ -33,6 +33,7 @@ mod loosening;
 mod matrix;
 mod memories;
 mod mode_contract;
+mod model_notes;
 mod outside;
 mod outside_ends;
 mod outside_modes;

@@ -104,6 +104,7 @@ fn block(block: &Block) -> String {
         Block::ToolResult { id, text, is_error, .. } => {
             format!("{} {id} {text:?}", if *is_error { "error" } else { "result" })
         }
+        Block::Note(text) => format!("note {text:?}"),
         Block::Reminder(text) => {
             let first = text.lines().nth(1).unwrap_or_default();
             format!("reminder {first:?}")

@@ -79,6 +79,7 @@ pub(super) fn brief(kept: &StoredEvent, output: &mut impl Write) -> io::Result<(
         }
         SessionEvent::AgentText { text, shown, .. } => ("agent", shown.as_ref().unwrap_or(text).clone()),
         SessionEvent::Notice { text, .. } => ("modegate", text.clone()),
+        SessionEvent::SystemNote { text } => ("to model", text.clone()),
         SessionEvent::ToolCall(call) => ("tool", call.title.clone()),
         SessionEvent::ToolCallUpdate(update) if update.status == ToolCallStatus::Failed => {
             let rule = update.denied.as_ref().map(|rule| format!("denied ({rule}): ")).unwrap_or_default();
@@ -196,6 +197,7 @@ pub(super) fn markdown(kept: &StoredEvent, output: &mut impl Write) -> io::Resul
         SessionEvent::Undone { turn, files } => {
             writeln!(output, "*Undone: the files of turn {turn} are as before it: {}*\n", files.join(", "))
         }
+        SessionEvent::SystemNote { text } => writeln!(output, "*The model was told: {text}*\n"),
         SessionEvent::Stop { reason } => {
             writeln!(output, "*Ended: {}*\n", json!(reason).as_str().unwrap_or_default())
         }

@@ -239,7 +239,7 @@ fn messages<'a>(ask: &Ask<'a>) -> Vec<Message<'a>> {
 /// A block as the API takes it; a thought only goes back with its signature.
 fn part<'a>(block: &'a Block, thought: &'a str, ask: &Ask<'a>) -> Option<Part<'a>> {
     Some(match block {
-        Block::Text(text) => Part::Text { text, cache_control: None },
+        Block::Text(text) | Block::Note(text) => Part::Text { text, cache_control: None },
         Block::Reminder(text) => Part::Reminder { text },
         Block::Image(_) if !ask.facts.images => Part::Text { text: NO_IMAGE, cache_control: None },
         Block::Image(image) => Part::Image {

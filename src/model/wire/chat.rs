@@ -206,7 +206,11 @@ fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<Said<'a>> {
                 let function = Called { name, arguments: as_object(arguments).to_string() };
                 calls.push(Call { id: call_id(id), r#type: "function", function });
             }
-            Block::Seal(_) | Block::Image(_) | Block::ToolResult { .. } | Block::Reminder(_) => {}
+            Block::Seal(_)
+            | Block::Image(_)
+            | Block::ToolResult { .. }
+            | Block::Note(_)
+            | Block::Reminder(_) => {}
         }
     }
     if text.trim().is_empty() && calls.is_empty() {
@@ -249,11 +253,11 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, said: &mut Vec<Said<'a>>) {
                 between = PICTURES;
                 said.push(Said::Tool { tool_call_id: call_id(id), content: result_text(text, *is_error) });
             }
-            Block::Reminder(reminder) => match said.last_mut() {
+            Block::Note(told) | Block::Reminder(told) => match said.last_mut() {
                 Some(Said::Tool { content, .. }) if text.is_empty() && images.is_empty() => {
-                    append(content, reminder, "\n\n");
+                    append(content, told, "\n\n");
                 }
-                _ => append(&mut text, reminder, "\n\n"),
+                _ => append(&mut text, told, "\n\n"),
             },
             Block::Thought(_) | Block::Seal(_) | Block::ToolCall { .. } => {}
         }

@@ -181,7 +181,7 @@ fn contents<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Content<'a>> {
     let mut is_first_call = true;
     for block in blocks(message) {
         match block {
-            Block::Text(text) | Block::Reminder(text) => parts.push(Part::Text { text }),
+            Block::Text(text) | Block::Note(text) | Block::Reminder(text) => parts.push(Part::Text { text }),
             Block::Image(image) if ask.facts.images => {
                 parts.push(Part::Image {
                     inline_data: Data { mime_type: &image.mime_type, data: &image.data },

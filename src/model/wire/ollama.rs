@@ -120,7 +120,11 @@ fn assistant(message: &Message) -> Option<Said<'_>> {
                     function: Called { name, arguments: as_object(arguments) },
                 });
             }
-            Block::Seal(_) | Block::Image(_) | Block::ToolResult { .. } | Block::Reminder(_) => {}
+            Block::Seal(_)
+            | Block::Image(_)
+            | Block::ToolResult { .. }
+            | Block::Note(_)
+            | Block::Reminder(_) => {}
         }
     }
     let says_something = !said.content.trim().is_empty() || !said.tool_calls.is_empty();
@@ -157,12 +161,14 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<Said<'a>>) {
                 });
             }
             // Some templates know no user message after a tool's.
-            Block::Reminder(reminder) => match messages.last_mut().filter(|last| last.role == "tool") {
-                Some(last) if said.content.is_empty() && said.images.is_empty() => {
-                    append(&mut last.content, reminder);
+            Block::Note(told) | Block::Reminder(told) => {
+                match messages.last_mut().filter(|last| last.role == "tool") {
+                    Some(last) if said.content.is_empty() && said.images.is_empty() => {
+                        append(&mut last.content, told);
+                    }
+                    _ => append(&mut said.content, told),
                 }
-                _ => append(&mut said.content, reminder),
-            },
+            }
             Block::Thought(_) | Block::Seal(_) | Block::ToolCall { .. } => {}
         }
     }

@@ -158,7 +158,7 @@ fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
     for block in blocks(message) {
         let item = match block {
             Block::Text(text) if message.role == Role::Assistant => say(Content::OutputText { text }),
-            Block::Text(text) | Block::Reminder(text) => say(Content::InputText { text }),
+            Block::Text(text) | Block::Note(text) | Block::Reminder(text) => say(Content::InputText { text }),
             Block::Image(image) if ask.facts.images => {
                 let image_url = format!("data:{};base64,{}", image.mime_type, image.data);
                 say(Content::InputImage { image_url, detail: "auto" })

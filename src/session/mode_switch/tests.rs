@@ -169,11 +169,25 @@ proptest! {
 
 /// Pieces of text that are long, or have fences, keys and blanks in them.
 fn any_piece() -> impl Strategy<Value = String> {
-    let long = (prop_oneof![Just("`"), Just("~"), Just(" "), Just("x"), Just("\t"), Just("\n"), Just("x\n")], 1..40_000_usize)
+    let long = (
+        prop_oneof![Just("`"), Just("~"), Just(" "), Just("x"), Just("\t"), Just("\n"), Just("x\n")],
+        1..40_000_usize,
+    )
         .prop_map(|(text, count)| text.repeat(count));
     let short = prop_oneof![
-        Just("```yaml\n"), Just("```yaml"), Just("~~~\n"), Just("```\n"), Just("```"), Just("mode_switch:"), Just("mode_switch:\n"),
-        Just("mode_switch: {analysis: a, new_mode: code}\n"), Just("  analysis: |\n"), Just(" "), Just("\n"), Just("\r\n"), Just("é"),
+        Just("```yaml\n"),
+        Just("```yaml"),
+        Just("~~~\n"),
+        Just("```\n"),
+        Just("```"),
+        Just("mode_switch:"),
+        Just("mode_switch:\n"),
+        Just("mode_switch: {analysis: a, new_mode: code}\n"),
+        Just("  analysis: |\n"),
+        Just(" "),
+        Just("\n"),
+        Just("\r\n"),
+        Just("é"),
     ]
     .prop_map(str::to_owned);
     prop_oneof![3 => short, 1 => long]

@@ -1,0 +1,90 @@
+//! What runs in the background of a session, jobs and agents: numbered from 1, and forgotten in the end. Pure.
+
+use super::ToolError;
+
+/// How many that are over are kept, each with what it wrote or answered.
+pub const KEPT: usize = 32;
+
+/// Forgets what is over, the oldest first, until no more than [`KEPT`] are left that are. Returns the ids.
+pub fn forget<T>(all: &mut Vec<T>, is_over: impl Fn(&T) -> bool, id: impl Fn(&T) -> String) -> Vec<String> {
+    let mut surplus = all.iter().filter(|it| is_over(it)).count().saturating_sub(KEPT);
+    let mut forgotten = Vec::new();
+    all.retain(|it| {
+        let goes = surplus > 0 && is_over(it);
+        if goes {
+            surplus -= 1;
+            forgotten.push(id(it));
+        }
+        !goes
+    });
+    forgotten
+}
+
+/// The number in an id such as `job_1`, by which the newest is told: the newest is never forgotten.
+fn number(id: &str) -> Option<u64> {
+    id.rsplit_once('_')?.1.parse().ok()
+}
+
+/// The number of the next, given the ids that there are.
+pub(super) fn next_number<'a>(mut ids: impl DoubleEndedIterator<Item = &'a str>) -> u64 {
+    ids.next_back().and_then(number).unwrap_or_default() + 1
+}
+
+/// Why there is nothing under an id: it is forgotten, or was never given.
+pub(super) fn missing<'a>(
+    what: &str,
+    id: &str,
+    ids: impl DoubleEndedIterator<Item = &'a str> + Clone,
+) -> ToolError {
+    let was_given = id.rsplit_once('_').is_some_and(|(kind, _)| {
+        ids.clone().next_back().and_then(|last| last.rsplit_once('_')).is_some_and(|(known, _)| known == kind)
+    });
+    if was_given && number(id).is_some_and(|number| number > 0 && number < next_number(ids.clone())) {
+        let text = format!("{id} is over and forgotten: of those that are over, the last {KEPT} are kept.");
+        return ToolError::Failed(text);
+    }
+    let ids: Vec<&str> = ids.collect();
+    let ids = if ids.is_empty() { "none".into() } else { ids.join(", ") };
+    ToolError::Failed(format!("There is no {what} {id:?} in the background. There are: {ids}."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_that_are_over_are_forgotten_and_the_newest_never() {
+        let all = |over: &[bool]| -> Vec<(String, bool)> {
+            over.iter().enumerate().map(|(at, over)| (format!("job_{}", at + 1), *over)).collect()
+        };
+        let forgets = |over: &[bool]| {
+            let mut all = all(over);
+            let newest = all.last().cloned();
+            let gone = forget(&mut all, |it| it.1, |it| it.0.clone());
+            assert_eq!(all.last(), newest.as_ref());
+            assert!(all.iter().filter(|it| it.1).count() <= KEPT);
+            (gone, all)
+        };
+        assert_eq!(forgets(&[true; KEPT]).0, Vec::<String>::new());
+        assert_eq!(forgets(&[true; KEPT + 2]).0, ["job_1", "job_2"]);
+        let mixed: Vec<bool> = (0..KEPT * 2 + 2).map(|at| at % 2 == 1).collect();
+        assert_eq!(forgets(&mixed).0, ["job_2"], "what runs stays");
+        assert_eq!(forgets(&[false; 100]).0, Vec::<String>::new());
+        let (_, left) = forgets(&[true; KEPT + 2]);
+        let ids = || left.iter().map(|it| it.0.as_str());
+        assert_eq!(next_number(ids()), KEPT as u64 + 3);
+        assert_eq!(next_number(std::iter::empty()), 1);
+        for (id, words) in [
+            ("job_1", "job_1 is over and forgotten"),
+            ("job_2", "job_2 is over and forgotten"),
+            ("job_0", "There is no job \"job_0\""),
+            ("job_99", "There is no job \"job_99\""),
+            ("agent_1", "There is no job \"agent_1\""),
+            ("", "There is no job \"\""),
+        ] {
+            let text = missing("job", id, ids()).to_string();
+            assert!(text.starts_with(words), "{id}: {text}");
+        }
+        assert!(missing("job", "job_1", std::iter::empty()).to_string().ends_with("There are: none."));
+    }
+}
