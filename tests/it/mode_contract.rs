@@ -326,7 +326,7 @@ async fn an_unknown_target_changes_nothing_and_the_model_is_told() {
     assert_eq!(changes, ["code", "plan"]);
 }
 
-/// G42: the columns, what may be null in them, that ids only grow, and the index.
+/// G42 and G56: the columns, what may be null in them, that ids only grow, the index, and the queries that users are shown.
 #[tokio::test]
 async fn the_table_of_mode_changes_has_these_columns() {
     let dir = tempfile::tempdir().unwrap();
@@ -336,8 +336,36 @@ async fn the_table_of_mode_changes_has_these_columns() {
     let prompt = harness.prompt(&session, "go").await;
     harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
     harness.until_answer(prompt).await;
+    let id = harness.request("session/set_mode", json!({ "sessionId": session, "modeId": "plan" })).await;
+    harness.until_answer(id).await;
     harness.end().await;
     let record = Connection::open(file).unwrap();
+    let answers: Vec<String> = include_str!("../../docs/sessions.md")
+        .split("```sql\n")
+        .skip(1)
+        .map(|block| {
+            let mut query = record.prepare(block.split("```").next().unwrap()).unwrap();
+            let count = query.column_count();
+            let mut rows = query.query([]).unwrap();
+            let mut text = String::new();
+            while let Some(row) = rows.next().unwrap() {
+                for column in 0..count {
+                    text += &match row.get_ref(column).unwrap() {
+                        rusqlite::types::ValueRef::Integer(number) => format!("{number} "),
+                        rusqlite::types::ValueRef::Text(text) => {
+                            format!("{} ", String::from_utf8_lossy(text))
+                        }
+                        _ => "null ".into(),
+                    };
+                }
+            }
+            text
+        })
+        .collect();
+    let [transitions, time] = answers.as_slice() else { panic!("{answers:?}") };
+    assert!(transitions.contains("start null ask 1") && transitions.contains("ask plan 1"), "{transitions}");
+    let milliseconds = time.trim().strip_prefix("ask ").and_then(|number| number.parse::<u64>().ok());
+    assert!(milliseconds.is_some_and(|milliseconds| milliseconds > 0), "{time}");
     let mut statement =
         record.prepare("SELECT name, type, \"notnull\" FROM pragma_table_info('mode_changes')").unwrap();
     let columns: Vec<String> = statement

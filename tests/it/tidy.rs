@@ -454,7 +454,7 @@ fn every_line_of_the_sources_has_its_row() {
         .collect();
     let expected = (1..=52)
         .map(|n| format!("D{n}"))
-        .chain((1..=55).map(|n| format!("G{n}")))
+        .chain((1..=56).map(|n| format!("G{n}")))
         .chain((1..=10).map(|n| format!("A{n}")));
     assert_eq!(rows.iter().map(|row| row[0].to_owned()).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     let mut code = String::new();
