@@ -13,6 +13,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::acp::{SessionId, SessionModeId};
+use crate::bounded_file;
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::mode::Modes;
@@ -24,6 +25,7 @@ use crate::server::ServerDefinition;
 use crate::session::user_command::UserCommand;
 use crate::session::{Definitions, SessionHandle, Shared};
 use crate::skill::Skills;
+use crate::tool::AtWork;
 use registry::{Registry, SharedRegistry};
 
 mod initialize;
@@ -33,10 +35,10 @@ mod opening;
 mod registry;
 
 /// Whom one can choose now. What cannot be read is a sentence for the user.
-pub type Whom = Box<dyn Fn() -> Result<Arc<Catalogue>, String> + Send + Sync>;
+pub type Whom = Arc<dyn Fn() -> Result<Arc<Catalogue>, String> + Send + Sync>;
 
 /// Which modes and rules hold for sessions in a folder now.
-pub type PolicyOf = Box<dyn Fn(&Path) -> Policy + Send + Sync>;
+pub type PolicyOf = Arc<dyn Fn(&Path) -> Policy + Send + Sync>;
 
 /// Modes, rules, commands and skills, as files say.
 pub struct Policy {
@@ -88,8 +90,29 @@ pub struct First {
     pub agent: Option<String>,
 }
 
+/// How long reading what a request needs of the file system may take.
+const READING: Duration = Duration::from_secs(10);
+
 /// How long sessions may take to stop when the agent is closed.
 const CLOSE: Duration = Duration::from_secs(3);
+
+/// Does what reads files off the runtime's thread: a file system that does not answer must not stop other sessions.
+///
+/// # Errors
+/// It took too long.
+async fn reading<T: Send + 'static>(
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, AgentError> {
+    // A deterministic run waits for it.
+    let _at_work = AtWork::begin();
+    bounded_file::off_thread(READING, work).await.ok_or_else(|| {
+        let seconds = READING.as_secs();
+        AgentError::InvalidRequest(format!(
+            "{what} could not be read within {seconds} s: check that its file system answers, then try again"
+        ))
+    })
+}
 
 /// The agent of one client.
 pub struct Agent {
@@ -116,8 +139,9 @@ impl Agent {
     }
 
     /// Whom new sessions can choose, with the key that their model needs.
-    fn catalogue(&self) -> Result<Arc<Catalogue>, AgentError> {
-        let catalogue = (self.surroundings.whom)().map_err(AgentError::AuthRequired)?;
+    async fn catalogue(&self) -> Result<Arc<Catalogue>, AgentError> {
+        let whom = Arc::clone(&self.surroundings.whom);
+        let catalogue = reading("your settings", move || whom()).await?.map_err(AgentError::AuthRequired)?;
         match catalogue.check_key(catalogue.default_model().clone()) {
             Ok(_) => Ok(catalogue),
             Err(error) => Err(AgentError::AuthRequired(error.to_string())),
@@ -154,7 +178,8 @@ impl Agent {
     /// A file cannot be used: nothing has changed.
     pub async fn reload(&self, id: &SessionId) -> Result<Value, AgentError> {
         let session = self.session(id)?;
-        let policy = (self.surroundings.policy)(session.cwd());
+        let (policy, cwd) = (Arc::clone(&self.surroundings.policy), session.cwd().to_owned());
+        let policy = reading("the session's folder", move || policy(&cwd)).await?;
         if !policy.problems.is_empty() {
             let message = policy.problems.join("; ");
             return Err(AgentError::invalid_params(message, json!({ "problems": policy.problems })));

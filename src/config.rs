@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use secrecy::ExposeSecret;
 use tokio::sync::mpsc;
 
 use crate::agent::{First, Policy, PolicyOf, Surroundings, Whom};
+use crate::bounded_file;
 use crate::client::Abilities;
 use crate::http::outward::Outward;
 use crate::ids::Source;
@@ -260,18 +261,19 @@ impl Config {
         let policies = self.policies;
         let wraps = self.wrapped.as_ref().map(|(id, _)| id.clone());
         let wrapped = self.wrapped.map(|(id, harness)| Arc::new(Agents::wrapping(&id, harness)));
-        let policy: PolicyOf = Box::new(move |cwd| {
-            let policy = policy(policies.load(cwd), policies.commands(cwd), policies.skills(cwd));
+        let policy: PolicyOf = Arc::new(move |cwd| {
+            let mut policy = policy(policies.load(cwd), policies.commands(cwd), policies.skills(cwd));
+            policy.notices.extend(policies.project_notice(cwd));
             match &wrapped {
                 Some(agents) => Policy { agents: Arc::clone(agents), ..policy },
                 None => policy,
             }
         });
         let whom: Whom = if is_embedded {
-            Box::new(move || Ok(Arc::clone(&catalogue)))
+            Arc::new(move || Ok(Arc::clone(&catalogue)))
         } else {
             let providers = Providers::new(self.environment, self.asked, router, catalogue);
-            Box::new(move || providers.catalogue())
+            Arc::new(move || providers.catalogue())
         };
         Ok(Parts { shared, surroundings: Surroundings { policy, whom, binary, wraps }, determinism })
     }
@@ -375,10 +377,14 @@ pub fn scratch_folder(environment: &Environment) -> anyhow::Result<PathBuf> {
     Ok(std::fs::canonicalize(folder)?)
 }
 
+/// Bytes of a script for the model.
+const MAX_SCRIPT: u64 = 256 * 1024 * 1024;
+
 /// The script that a model's name asks for.
 fn script(name: &str) -> anyhow::Result<Option<Scripted>> {
     let Some(file) = name.strip_prefix("scripted:") else { return Ok(None) };
-    let text = std::fs::read_to_string(file).with_context(|| format!("--model {name}"))?;
+    let text = bounded_file::read_own_text(Path::new(file), MAX_SCRIPT);
+    let text = text.map_err(|error| anyhow::anyhow!("--model {name}: the file {error}"))?;
     Scripted::parse(&text).with_context(|| format!("--model {name}")).map(Some)
 }
 

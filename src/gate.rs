@@ -11,7 +11,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::acp::ToolCallId;
-use crate::permission::{CallFacts, Effect};
+use crate::permission::{CallFacts, Effect, FilesBelow, Target};
 
 /// Leave to run one effect. Dropping it says that the effect is over.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub struct Permit {
     pub denied: CancellationToken,
     /// What the effect was decided to be.
     pub effect: Effect,
+    /// What it may read below its targets. `None`: everything.
+    pub files: Option<FilesBelow>,
     over: oneshot::Sender<Lost>,
     /// Tells that it was given back.
     _given_back: DropGuard,
@@ -51,6 +53,11 @@ impl Active {
 struct Lost;
 
 impl Permit {
+    /// Whether the effect may read a file below one of its targets, or name it.
+    pub fn admits(&self, file: &Target) -> bool {
+        self.files.as_ref().is_none_or(|files| files.admits(file))
+    }
+
     /// Gives it back without vouching for the end of the effect: from now on it is named whenever a mode denies it.
     pub fn give_back_unconfirmed(self) {
         // The session may be over, and then nobody asks.
@@ -116,7 +123,7 @@ impl Gate {
                 is_lost: false,
             },
         );
-        Permit { cancel, denied, effect, over: to_gate, _given_back: given_back.drop_guard() }
+        Permit { cancel, denied, effect, files: None, over: to_gate, _given_back: given_back.drop_guard() }
     }
 
     /// The first of the effects that run, are not called off, and are meant.

@@ -146,7 +146,7 @@ pub async fn run(
 /// A new session, or the one that is to go on.
 async fn session(agent: &Agent, job: &Job<'_>) -> anyhow::Result<SessionId> {
     let Some(Kept { id, mode }) = &job.session else {
-        return Ok(agent.new_session(&NewSessionRequest::new(job.cwd))?.session_id);
+        return Ok(agent.new_session(&NewSessionRequest::new(job.cwd)).await?.session_id);
     };
     let handle = agent.open_kept(id).await?;
     if let Some(mode) = mode {

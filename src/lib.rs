@@ -16,6 +16,7 @@
 pub mod acp;
 pub mod agent;
 pub mod audit;
+pub mod bounded_file;
 pub mod chain;
 pub mod cli;
 pub mod client;
@@ -24,6 +25,7 @@ pub mod error;
 pub mod event;
 pub mod front_matter;
 pub mod gate;
+pub mod git_folder;
 pub mod harness;
 pub mod headless;
 pub mod http;

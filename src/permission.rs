@@ -268,6 +268,33 @@ fn rejected_part(grants: &Grants, mode: &str, call: &CallFacts) -> Option<Scope>
     now.or_else(|| plain.iter().find_map(|words| grants.rejects_words(mode, &call.tool, words)).cloned())
 }
 
+/// Decides on the files below a folder that an admitted call reads: searching a folder must not show what rules keep from
+/// being read by name.
+#[derive(Debug, Clone)]
+pub struct FilesBelow {
+    ceilings: Ceilings,
+    grants: Grants,
+    call: CallFacts,
+}
+
+impl FilesBelow {
+    /// For a call that may run.
+    pub fn new(ceilings: Ceilings, grants: Grants, call: CallFacts) -> Self {
+        Self { ceilings, grants, call }
+    }
+
+    /// Whether the call may read a file, or name it. What a rule has asked for is left out unless the user was asked for
+    /// the call itself by that rule: in the middle of a call nobody is asked.
+    pub fn admits(&self, file: &Target) -> bool {
+        let call = CallFacts { targets: vec![file.clone()], ..self.call.clone() };
+        match decide(&self.ceilings, &self.grants, &call) {
+            Verdict::Allow => true,
+            Verdict::Ask(_) => !self.ceilings.rules.iter().any(|rules| rules.asks_besides(&call, &self.call)),
+            Verdict::Deny(_) => false,
+        }
+    }
+}
+
 /// Why a call is decided as it is, in one sentence: for people who ask `modegate modes explain`.
 pub fn explain(ceilings: &Ceilings, call: &CallFacts) -> String {
     let mode = ceilings.modes.first().map_or("no mode", |mode| mode.id.as_str());

@@ -2,17 +2,17 @@
 //!
 //! [`Workspace::resolve`] follows symbolic links once and says where a path really lies. What is opened afterwards is
 //! that place and no other: every component is opened without following links, so a link that is put there between
-//! the decision and the opening is an error, not a way out. (The session's own root is opened by its path.) The only rooms that
-//! open workspace files are this and the tools that walk, which follow no link they meet.
+//! the decision and the opening is an error, not a way out. (The session's own root is opened by its path.) Only this module
+//! opens workspace files: also those that a [`Walk`] meets.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt};
+use cap_fs_ext::DirExt;
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, File, Metadata, OpenOptions};
+use cap_std::fs::{Dir, File, Metadata};
 
 use crate::permission::Target;
 use node::is_version_control;
@@ -23,6 +23,7 @@ mod node;
 mod restore;
 mod shadow;
 mod stamp;
+mod walk;
 mod way;
 mod witness;
 
@@ -31,6 +32,7 @@ pub use node::{Changed, Changes, Gap, Node, compose};
 pub use restore::RestoreError;
 pub use shadow::Shadow;
 pub use stamp::Stamp;
+pub use walk::{Entry, EntryKind, Walk, WalkOptions};
 pub use way::Way;
 use witness::Witness;
 
@@ -136,7 +138,8 @@ impl Workspace {
         Ok(self.place(parent.path.join(name)))
     }
 
-    fn place(&self, path: PathBuf) -> Target {
+    /// Where an absolute path without symbolic links lies.
+    pub fn place(&self, path: PathBuf) -> Target {
         let inside = self.roots.iter().find_map(|root| path.strip_prefix(root).ok()).map(Path::to_owned);
         Target { path, inside }
     }
@@ -173,17 +176,13 @@ pub fn open(target: &Target) -> Result<OpenFile, FileError> {
         let what = if metadata.is_dir() { "a directory" } else { "not a regular file" };
         return Err(FileError::Unsuitable(format!("{} is {what}", target.path.display())));
     }
-    let mut options = OpenOptions::new();
-    options.read(true).follow(FollowSymlinks::No);
-    let file = parent.open_with(&name, &options).map_err(|error| failed(&error))?;
-    let metadata = file.metadata().map_err(|error| failed(&error))?;
-    if !metadata.is_file() {
-        return Err(FileError::Unsuitable(format!(
-            "{} has changed into something else",
-            target.path.display()
-        )));
+    match look::open_file(&parent, &name) {
+        Ok((file, metadata)) => Ok(OpenFile { file, metadata }),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            Err(FileError::Unsuitable(format!("{} has changed into something else", target.path.display())))
+        }
+        Err(error) => Err(failed(&error)),
     }
-    Ok(OpenFile { file, metadata })
 }
 
 /// Opens exactly the directory that was resolved.

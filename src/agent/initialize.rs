@@ -59,14 +59,17 @@ impl Agent {
     }
 
     /// Answers `authenticate`: succeeds once the model of new sessions has the key that it needs.
-    pub fn authenticate(&self, request: &AuthenticateRequest) -> Result<AuthenticateResponse, AgentError> {
+    pub async fn authenticate(
+        &self,
+        request: &AuthenticateRequest,
+    ) -> Result<AuthenticateResponse, AgentError> {
         let method = &*request.method_id.0;
         let valid: &[&str] = if self.surroundings.wraps.is_some() { &[] } else { &[ENVIRONMENT, SETUP] };
         if !valid.contains(&method) {
             let message = format!("unknown authentication method {method:?}");
             return Err(AgentError::invalid_params(message, json!({ "validMethods": valid })));
         }
-        self.catalogue().map(|_| AuthenticateResponse::new())
+        self.catalogue().await.map(|_| AuthenticateResponse::new())
     }
 }
 

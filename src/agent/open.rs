@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::opening::Opening;
 use super::registry::Transit;
-use super::{Agent, Policy};
+use super::{Agent, Policy, reading};
 use crate::acp::{
     ForkSessionRequest, ForkSessionResponse, LoadSessionRequest, LoadSessionResponse, McpServer, Meta,
     NewSessionRequest, NewSessionResponse, ResumeSessionRequest, ResumeSessionResponse, SessionId,
@@ -50,12 +50,12 @@ impl Agent {
     ///
     /// # Errors
     /// A folder is not absolute or does not exist, or the mode in `_meta` is unknown: no session is made.
-    pub fn new_session(&self, request: &NewSessionRequest) -> Result<NewSessionResponse, AgentError> {
+    pub async fn new_session(&self, request: &NewSessionRequest) -> Result<NewSessionResponse, AgentError> {
         let NewSessionRequest { cwd, additional_directories: directories, mcp_servers: servers, .. } =
             request;
         // What does not fit is said before what is missing.
-        let workspace = workspace(cwd, directories)?;
-        let mut opening = self.prepare(workspace, servers, self.catalogue()?);
+        let workspace = workspace(cwd, directories).await?;
+        let mut opening = self.prepare(workspace, servers, self.catalogue().await?).await?;
         let agent = self.first_agent(&mut opening, request.meta.as_ref())?;
         let mode = self.first_mode(&mut opening, &agent, request.meta.as_ref())?;
         let id = self.shared.source.session_id();
@@ -110,8 +110,8 @@ impl Agent {
         request: &ForkSessionRequest,
     ) -> Result<ForkSessionResponse, AgentError> {
         let ForkSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
-        let workspace = workspace(cwd, additional_directories)?;
-        let mut opening = self.prepare(workspace, mcp_servers, self.catalogue()?);
+        let workspace = workspace(cwd, additional_directories).await?;
+        let mut opening = self.prepare(workspace, mcp_servers, self.catalogue().await?).await?;
         // What happened so far is on the record before it is copied.
         let is_held = match self.session(session_id) {
             Ok(active) => active.look().await?.is_held,
@@ -146,11 +146,11 @@ impl Agent {
     pub async fn open_kept(&self, id: &SessionId) -> Result<SessionHandle, AgentError> {
         let kept = self.shared.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
         let transit = Transit::begin(&self.registry, id)?;
-        let workspace = workspace(&kept.cwd, &kept.directories).inspect_err(|_| {
-            // Nothing is started: others may try.
-            self.shared.store.post(Row::Release { session: id.clone() });
-        })?;
-        let opening = self.prepare(workspace, &[], Arc::clone(&self.shared.catalogue));
+        let opening = async {
+            let workspace = workspace(&kept.cwd, &kept.directories).await?;
+            self.prepare(workspace, &[], Arc::clone(&self.shared.catalogue)).await
+        };
+        let opening = opening.await.inspect_err(|_| self.release(id))?;
         let handle = self.start_kept(kept, opening)?;
         transit.unless_lost(handle.look().await)?;
         Ok(handle)
@@ -162,8 +162,8 @@ impl Agent {
         id: &SessionId,
         wanted: &Wanted<'_>,
     ) -> Result<(SessionHandle, Transit), AgentError> {
-        let workspace = workspace(wanted.cwd, wanted.directories)?;
         let transit = Transit::begin(&self.registry, id)?;
+        let workspace = workspace(wanted.cwd, wanted.directories).await?;
         if let Ok(active) = self.session(id) {
             if active.workspace().roots() != workspace.roots() {
                 let message = "the session is active here in other folders: close it first";
@@ -171,19 +171,22 @@ impl Agent {
             }
             return Ok((active, transit));
         }
-        let catalogue = self.catalogue()?;
+        let catalogue = self.catalogue().await?;
         let kept = self.shared.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
-        let opening = self.prepare(workspace, wanted.servers, catalogue);
+        let opening = self.prepare(workspace, wanted.servers, catalogue).await;
+        let opening = opening.inspect_err(|_| self.release(id))?;
         Ok((self.start_kept(kept, opening)?, transit))
     }
 
     /// Starts a session that this process has opened.
     fn start_kept(&self, kept: StoredSession, mut opening: Opening) -> Result<SessionHandle, AgentError> {
-        let (agent, mode) = self.kept(&mut opening, &kept).inspect_err(|_| {
-            // Nothing is started: others may try.
-            self.shared.store.post(Row::Release { session: kept.id.clone() });
-        })?;
+        let (agent, mode) = self.kept(&mut opening, &kept).inspect_err(|_| self.release(&kept.id))?;
         Ok(self.start(kept.id.clone(), mode, agent, Origin::Kept(Box::new(kept)), opening))
+    }
+
+    /// Gives back a session that was opened and is not started: others may try.
+    fn release(&self, id: &SessionId) {
+        self.shared.store.post(Row::Release { session: id.clone() });
     }
 
     /// The agent and the mode of a session that is kept.
@@ -238,9 +241,21 @@ impl Agent {
     }
 
     /// What holds for a session in these folders now.
-    fn prepare(&self, workspace: Workspace, servers: &[McpServer], catalogue: Arc<Catalogue>) -> Opening {
-        let policy = (self.surroundings.policy)(workspace.cwd());
-        let (tools, missing) = self.shared.tools.for_session(&workspace);
+    ///
+    /// # Errors
+    /// The folders could not be read in time.
+    async fn prepare(
+        &self,
+        workspace: Workspace,
+        servers: &[McpServer],
+        catalogue: Arc<Catalogue>,
+    ) -> Result<Opening, AgentError> {
+        let found = {
+            let (policy, tools) = (Arc::clone(&self.surroundings.policy), self.shared.tools.clone());
+            let workspace = workspace.clone();
+            move || (policy(workspace.cwd()), tools.for_session(&workspace))
+        };
+        let (policy, (tools, missing)) = reading("the session's folder", found).await?;
         let tools = tools.with_agents(&policy.agents);
         let (entries, not_to_be_had) = server::gather(&policy.servers, servers);
         let abilities = self.registry().abilities;
@@ -272,7 +287,7 @@ impl Agent {
             ..self.shared.clone()
         };
         let theirs = servers.to_vec();
-        Opening { workspace, servers: reports, shared, policy, notices, of_its_own, theirs }
+        Ok(Opening { workspace, servers: reports, shared, policy, notices, of_its_own, theirs })
     }
 
     /// Which agent a new session is.
@@ -355,7 +370,7 @@ fn told_of(policy: &Policy) -> Option<String> {
     ))
 }
 
-fn workspace(cwd: &Path, directories: &[PathBuf]) -> Result<Workspace, AgentError> {
+async fn workspace(cwd: &Path, directories: &[PathBuf]) -> Result<Workspace, AgentError> {
     let invalid = |key: &str, message: String| {
         let valid = if key == "cwd" {
             json!({ "cwd": "an absolute path of a directory that exists" })
@@ -370,7 +385,8 @@ fn workspace(cwd: &Path, directories: &[PathBuf]) -> Result<Workspace, AgentErro
             return invalid(key, format!("{key} is not absolute: {}", folder.display()));
         }
     }
-    match Workspace::new(cwd, directories) {
+    let (folder, others) = (cwd.to_owned(), directories.to_vec());
+    match reading("the session's folder", move || Workspace::new(&folder, &others)).await? {
         Ok(workspace) => Ok(workspace),
         Err(unusable) => {
             let key = if unusable.folder == cwd { "cwd" } else { "additionalDirectories" };

@@ -129,7 +129,7 @@ fn modes_file(rows: &[Row]) -> anyhow::Result<String> {
         }
         end += mode.lines().count();
         ends.push(end);
-        if text.len() > MAX_FILE {
+        if text.len() as u64 > MAX_FILE {
             bail!("that is more than the {MAX_FILE} bytes that a file of modes may have: name fewer modes");
         }
     }

@@ -10,6 +10,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::catalogue;
+use crate::bounded_file;
 use crate::config::environment::Environment;
 use crate::config::policies::{self, Loaded, Policies};
 use crate::config::{self, Flags};
@@ -153,7 +154,10 @@ fn check_file(
     mut own: Layers,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let text = match bounded_file::read_own_text(file, policies::MAX_FILE) {
+        Ok(text) => text,
+        Err(error) => bail!("{} {error}", file.display()),
+    };
     let owner = if project { Owner::Project } else { Owner::User };
     // A file of the user's is checked by itself.
     if !project {

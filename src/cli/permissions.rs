@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Subcommand;
 
+use crate::bounded_file;
 use crate::config::environment::Environment;
-use crate::config::policies::Policies;
+use crate::config::policies::{MAX_FILE, Policies};
 use crate::config::user_file::create_private;
 use crate::config::{self, Flags};
 use crate::permission::rules::Rule;
@@ -73,10 +74,10 @@ pub(super) fn run(
         );
     }
     let path = policies.permissions_file()?;
-    let text = match std::fs::read_to_string(&path) {
+    let text = match bounded_file::read_own_text(&path, MAX_FILE) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        Err(error) if error.is_missing() => String::new(),
+        Err(error) => bail!("{} {error}", path.display()),
     };
     let file: ModeFile = if text.trim().is_empty() {
         ModeFile::default()

@@ -5,11 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use super::environment::Environment;
 use super::user_file::create_private;
 use super::{project, skills, user_commands};
+use crate::bounded_file::{self, ReadError};
 use crate::ids;
 use crate::mode::ToolList;
 use crate::policy::{Layers, Owner, Problem};
@@ -29,7 +30,10 @@ const TRUSTED: &str = "trusted";
 pub const PROJECT: &str = ".modegate/modes.yaml";
 
 /// Bytes of one file.
-pub const MAX_FILE: usize = 256 * 1024;
+pub const MAX_FILE: u64 = 256 * 1024;
+
+/// Bytes of the list of trusted files.
+const MAX_TRUSTED: u64 = 4 * 1024 * 1024;
 
 /// Where files of modes and rules are.
 #[derive(Debug, Clone)]
@@ -64,11 +68,13 @@ impl Policies {
         if !self.is_fixed {
             for name in [MODES, PERMISSIONS] {
                 if let Some(path) = self.folder.as_ref().map(|folder| folder.join(name)) {
-                    loaded.add(&path, Owner::User, |_| true);
+                    loaded.add_own(&path);
                 }
             }
+            let root = project::root(cwd);
             for path in project_files(cwd) {
-                loaded.add(&path, Owner::Project, |text| self.is_trusted(text));
+                let text = bounded_file::read_text_below(root, &path, MAX_FILE);
+                loaded.add(&path, text, Owner::Project, |text| self.is_trusted(text));
             }
         }
         if let Some(list) = self.tool_list {
@@ -95,10 +101,15 @@ impl Policies {
         }
     }
 
+    /// What the user is to be told of a project's files that are not used and restrict nothing.
+    pub fn project_notice(&self, cwd: &Path) -> Option<String> {
+        let problems = if self.is_fixed { Vec::new() } else { project::problems(cwd) };
+        (!problems.is_empty()).then(|| format!("Files that are not used:\n{}", problems.join("\n")))
+    }
+
     /// Whether the user trusts a file of this content.
     fn is_trusted(&self, text: &str) -> bool {
-        let trusted =
-            self.folder.as_ref().and_then(|folder| std::fs::read_to_string(folder.join(TRUSTED)).ok());
+        let trusted = self.folder.as_ref().and_then(|folder| read_trusted(folder).ok());
         let hash = ids::hash(text);
         trusted.is_some_and(|trusted| trusted.lines().any(|line| line.split(' ').next() == Some(&hash)))
     }
@@ -107,18 +118,26 @@ impl Policies {
     pub fn own(&self) -> Layers {
         let mut loaded = Loaded { layers: Layers::default(), problems: Vec::new() };
         for path in [MODES, PERMISSIONS].iter().filter_map(|name| Some(self.folder.as_ref()?.join(name))) {
-            loaded.add(&path, Owner::User, |_| true);
+            loaded.add_own(&path);
         }
         loaded.layers
     }
 
     /// Trusts a file as it is now: by its content, wherever it lies.
     pub fn trust(&self, path: &Path) -> anyhow::Result<String> {
-        let text = read(path).with_context(|| path.display().to_string())?;
+        let text = match bounded_file::read_text(path, MAX_FILE) {
+            Ok(text) => text,
+            Err(error) => bail!("{} {error}", path.display()),
+        };
         self.own().add(&path.display().to_string(), &text, Owner::User)?;
         let folder = self.folder.as_ref().context("there is no home directory to remember that in")?;
         let hash = ids::hash(&text);
-        let mut trusted = std::fs::read_to_string(folder.join(TRUSTED)).unwrap_or_default();
+        let mut trusted = match read_trusted(folder) {
+            Ok(trusted) => trusted,
+            Err(error) if error.is_missing() => String::new(),
+            // What it holds must not be lost.
+            Err(error) => bail!("{} {error}", folder.join(TRUSTED).display()),
+        };
         if !trusted.lines().any(|line| line.starts_with(&hash)) {
             trusted = format!("{trusted}{hash} {}\n", path.display());
             create_private(folder, &folder.join(TRUSTED), &trusted)?;
@@ -133,17 +152,28 @@ impl Policies {
 }
 
 impl Loaded {
+    /// Adds a file of the user's own.
+    fn add_own(&mut self, path: &Path) {
+        self.add(path, bounded_file::read_own_text(path, MAX_FILE), Owner::User, |_| true);
+    }
+
     /// Adds a file; one of a project counts as the user's own if its content is trusted.
-    fn add(&mut self, path: &Path, owner: Owner, is_trusted: impl Fn(&str) -> bool) {
+    fn add(
+        &mut self,
+        path: &Path,
+        text: Result<String, ReadError>,
+        owner: Owner,
+        is_trusted: impl Fn(&str) -> bool,
+    ) {
         let name = path.display().to_string();
-        let added = match read(path) {
+        let added = match text {
             Ok(text) => {
                 let owner = if is_trusted(&text) { Owner::User } else { owner };
                 self.layers.add(&name, &text, owner)
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(ReadError::Missing) => Ok(()),
             Err(error) => {
-                Err(Problem { place: name, line: 0, text: error.to_string(), shown: String::new() })
+                Err(Problem { place: name, line: 0, text: format!("it {error}"), shown: String::new() })
             }
         };
         if let Err(problem) = added {
@@ -161,15 +191,7 @@ pub fn project_files(cwd: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Reads a file of modes. A link is not followed: in a project it could lead anywhere.
-fn read(path: &Path) -> std::io::Result<String> {
-    let other = |text: &str| Err(std::io::Error::other(text.to_owned()));
-    let meta = path.symlink_metadata()?;
-    if !meta.is_file() {
-        return other("it is not a regular file");
-    }
-    if !usize::try_from(meta.len()).is_ok_and(|length| length <= MAX_FILE) {
-        return other("it is larger than 256 KiB");
-    }
-    std::fs::read_to_string(path)
+/// The list of the project files that the user trusts.
+fn read_trusted(folder: &Path) -> Result<String, ReadError> {
+    bounded_file::read_own_text(&folder.join(TRUSTED), MAX_TRUSTED)
 }

@@ -1,9 +1,32 @@
-//! Which folders belong to the project that a session works in.
+//! Which folders belong to the project that a session works in, and which of its files cannot be used.
 
 use std::path::{Path, PathBuf};
 
+use crate::bounded_file;
+use crate::git_folder::{self, Git};
+use crate::session::system_prompt::{FILE, MAX_READ};
+
+/// The outermost folder of a project: the repository's root, or the working directory where there is no repository.
+pub fn root(cwd: &Path) -> &Path {
+    git_folder::root(cwd).unwrap_or(cwd)
+}
+
 /// The folders of a project, the innermost first: from the working directory up to the repository's root.
 pub fn folders(cwd: &Path) -> Vec<PathBuf> {
-    let root = cwd.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(cwd);
+    let root = root(cwd);
     cwd.ancestors().take_while(|folder| folder.starts_with(root)).map(Path::to_owned).collect()
+}
+
+/// What of a project's git folder and its files for agents is not used, one sentence each.
+pub fn problems(cwd: &Path) -> Vec<String> {
+    let root = root(cwd);
+    let mut problems = Git::of(cwd).problems;
+    for folder in folders(cwd) {
+        let path = folder.join(FILE);
+        match bounded_file::read_below(root, &path, MAX_READ) {
+            Err(error) if !error.is_missing() => problems.push(format!("{} {error}.", path.display())),
+            _ => {}
+        }
+    }
+    problems
 }

@@ -3,10 +3,10 @@
 //! They are read when a session begins, and when a client asks for it. A link is followed as far as a project reaches and no
 //! further, and never out of a skill's own folder: a repository must not show what is not in it.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::project;
+use crate::bounded_file;
 use crate::skill::{FILE, Origin, Skill, Skills};
 
 /// The user's folder of skills, beside the files of modes.
@@ -36,7 +36,7 @@ pub fn load(own: Option<&Path>, home: Option<&Path>, cwd: &Path) -> (Skills, Vec
         found.look_in(&folder, None);
     }
     let folders = project::folders(cwd);
-    let root = folders.last().map_or(cwd, PathBuf::as_path);
+    let root = project::root(cwd);
     for folder in folders.iter().flat_map(|folder| IN_PROJECT.map(|name| folder.join(name))) {
         found.look_in(&folder, Some(root));
     }
@@ -129,22 +129,15 @@ fn read(place: &Path, name: &str, project: Option<&Path>) -> Result<Skill, Strin
     if !file.starts_with(&folder) {
         return Err("it leads out of its folder".into());
     }
-    // Looked at before it is opened: opening a pipe would wait for a writer.
-    if !file.symlink_metadata().map_err(said)?.is_file() {
-        return Err("it is not a regular file".into());
-    }
-    let mut text = String::new();
-    let file = std::fs::File::open(file).map_err(said)?;
-    file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(said)?;
-    if text.len() as u64 > MAX_FILE {
-        return Err("it is larger than 64 KiB".into());
-    }
+    let text = bounded_file::read_text(&file, MAX_FILE).map_err(|error| format!("it {error}"))?;
     let origin = if project.is_some() { Origin::Project } else { Origin::User };
     Skill::parse(name, folder, origin, &text)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     /// A home and a project with an inner folder, without links.
@@ -280,8 +273,8 @@ mod tests {
         let (skills, problems) = place.load();
         assert_eq!(skills, all(&[("fine", "fine", Origin::User)]));
         for said in [
-            "binary/SKILL.md: stream",
-            "folder/SKILL.md: it is not a regular file",
+            "binary/SKILL.md: it is not UTF-8 text",
+            "folder/SKILL.md: it is a folder, not a regular file",
             "large/SKILL.md: it is larger than 64 KiB",
         ] {
             assert!(problems.iter().any(|problem| problem.contains(said)), "{said}: {problems:?}");

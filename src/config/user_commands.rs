@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::project;
+use crate::bounded_file;
 use crate::session::user_command::UserCommand;
 
 /// The folder of commands, beside the files of modes.
@@ -20,13 +21,22 @@ const MAX_FILE: u64 = 64 * 1024;
 /// The commands for a session in a folder, by name, and what cannot be used, one sentence each. The inner counts more: a project's
 /// folder nearest to the working directory, then those around it, then the user's own.
 pub fn load(own: Option<&Path>, cwd: &Path) -> (Vec<UserCommand>, Vec<String>) {
-    let mut folders: Vec<PathBuf> = project::folders(cwd).iter().map(|it| it.join(PROJECT)).collect();
-    folders.extend(own.map(|own| own.join(FOLDER)));
+    let root = project::root(cwd);
+    let in_project = project::folders(cwd).into_iter().map(|it| (it.join(PROJECT), Some(root)));
+    let folders: Vec<(PathBuf, Option<&Path>)> =
+        in_project.chain(own.map(|own| (own.join(FOLDER), None))).collect();
     let (mut commands, mut problems) = (Vec::<UserCommand>::new(), Vec::new());
-    for folder in folders {
-        for path in files(&folder) {
+    for (folder, project) in folders {
+        for path in files(&folder, project.is_some()) {
             let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-            match read(&path).and_then(|text| UserCommand::parse(&name, &text)) {
+            let text = match project {
+                Some(root) => bounded_file::read_text_below(root, &path, MAX_FILE),
+                None => bounded_file::read_own_text(&path, MAX_FILE),
+            };
+            match text
+                .map_err(|error| format!("it {error}"))
+                .and_then(|text| UserCommand::parse(&name, &text))
+            {
                 Ok(command) if commands.iter().any(|known| known.name == command.name) => {}
                 Ok(command) => commands.push(command),
                 Err(reason) => problems.push(format!("{}: {reason}", path.display())),
@@ -37,9 +47,10 @@ pub fn load(own: Option<&Path>, cwd: &Path) -> (Vec<UserCommand>, Vec<String>) {
     (commands, problems)
 }
 
-/// The Markdown files of a folder, by name. A folder that is a link is followed nowhere: in a project it could lead anywhere.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let is_folder = folder.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
+/// The Markdown files of a folder, by name. A project's folder that is a link is not followed: it could lead anywhere.
+fn files(folder: &Path, is_project: bool) -> Vec<PathBuf> {
+    let metadata = if is_project { folder.symlink_metadata() } else { folder.metadata() };
+    let is_folder = metadata.is_ok_and(|metadata| metadata.is_dir());
     // One that cannot be read has no commands; what is in it is nothing that restricts.
     let Some(entries) = is_folder.then(|| std::fs::read_dir(folder).ok()).flatten() else {
         return Vec::new();
@@ -52,17 +63,6 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files.sort();
     files.truncate(MAX_FILES);
     files
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    let metadata = path.symlink_metadata().map_err(|error| error.to_string())?;
-    if !metadata.is_file() {
-        return Err("it is not a regular file".into());
-    }
-    if metadata.len() > MAX_FILE {
-        return Err("it is larger than 64 KiB".into());
-    }
-    std::fs::read_to_string(path).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
+use crate::bounded_file;
 use crate::http::outward::{AllowedHost, Outward};
 use crate::mode::ToolList;
 use crate::model::Effort;
@@ -22,6 +23,9 @@ pub const CONFIG: &str = "config.yaml";
 
 /// What `modegate setup` writes.
 pub const SETUP: &str = "setup.yaml";
+
+/// Bytes of one file.
+const MAX_FILE: u64 = 1024 * 1024;
 
 /// The settings of one file. Unknown keys are errors.
 #[derive(Debug, Default, Deserialize)]
@@ -217,10 +221,10 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
 }
 
 fn read_one(path: &Path) -> anyhow::Result<UserFile> {
-    let text = match std::fs::read_to_string(path) {
+    let text = match bounded_file::read_own_text(path, MAX_FILE) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(UserFile::default()),
-        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        Err(error) if error.is_missing() => return Ok(UserFile::default()),
+        Err(error) => bail!("{} {error}", path.display()),
     };
     if text.trim().is_empty() {
         return Ok(UserFile::default());

@@ -3,7 +3,8 @@
 //!
 //! A rule is `TOOL` or `TOOL(PATTERN)`. The tool is a glob over names. The pattern is a glob over paths for calls about
 //! files (as they lie below the session's folder, or absolute), and over the words of each command for command lines,
-//! where a `*` at the end, behind a space, also stands for nothing. Of an address the server is compared by itself, so
+//! where a `*` at the end, behind a space, also stands for nothing. A rule that keeps `read_file` from a file keeps every tool
+//! of Modegate's own from reading it. Of an address the server is compared by itself, so
 //! that no `*` in it reaches into the path (`address_pattern`): `https://docs.rs/*`, or `*.corp` for all that is fetched from there.
 
 use globset::{GlobBuilder, GlobMatcher};
@@ -14,6 +15,14 @@ use serde_saphyr::Spanned;
 use super::address_pattern::AddressPattern;
 use super::{CallFacts, Commands};
 use crate::mode::definition::Fault;
+
+/// Tools that do what `read_file` does, for many files: a rule that keeps `read_file` back keeps them back, too.
+const READERS: [&str; 2] = ["read_multiple_files", "search_files"];
+
+/// Tools that show or move parts of what a file holds, or list names: a rule that keeps `read_file` from some files keeps
+/// them from those files.
+const READERS_OF_FILES: [&str; 7] =
+    ["edit_file", "apply_patch", "move_file", "read_skill", "find_files", "list_directory", "directory_tree"];
 
 /// Rules as they are written.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -119,9 +128,16 @@ impl Rule {
         Ok(Self { text: text.to_owned(), tool: tool_glob, pattern })
     }
 
-    /// Whether the rule is for a tool. What is said of `shell` holds for commands in the background, too, unless it allows.
+    /// Whether the rule is for a tool. Unless it allows, what is said of `shell` holds for commands in the background, and what
+    /// is said of `read_file` for other tools that read.
     fn is_for(&self, tool: &str, allows: bool) -> bool {
-        self.tool.is_match(tool) || (!allows && tool == "run_background_job" && self.tool.is_match("shell"))
+        if allows || self.tool.is_match(tool) {
+            return self.tool.is_match(tool);
+        }
+        let reads =
+            || READERS.contains(&tool) || (self.pattern.is_some() && READERS_OF_FILES.contains(&tool));
+        (tool == "run_background_job" && self.tool.is_match("shell"))
+            || (self.tool.is_match("read_file") && reads())
     }
 
     /// Whether the rule is about the call: about anything in it, or, if `whole`, about all of it.
@@ -191,6 +207,11 @@ impl Rules {
     /// The rule that has a call asked for, if one does.
     pub fn asking(&self, call: &CallFacts) -> Option<&Rule> {
         self.ask.iter().find(|rule| rule.is_about(call, false))
+    }
+
+    /// Whether a rule has a call asked for that has not had another one asked for already.
+    pub fn asks_besides(&self, call: &CallFacts, asked: &CallFacts) -> bool {
+        self.ask.iter().any(|rule| rule.is_about(call, false) && !rule.is_about(asked, false))
     }
 
     /// The rule that allows all of a call, if one does.

@@ -436,3 +436,61 @@ fn an_answer_for_each_part_is_none_for_a_line_and_a_rejected_part_rejects_it() {
         assert_eq!(verdict(&ask, &grants, &line("shell", &["ls", words], true)), expected, "{old}: {words}");
     }
 }
+
+#[test]
+fn a_rule_that_keeps_read_file_from_a_path_keeps_every_reader_from_it() {
+    let named = |tool: &str, path: &[&str]| CallFacts { tool: tool.into(), ..call(Effect::Read, path) };
+    let verdict = |rule: &str, facts: &CallFacts| {
+        let kinds = ["deny", "ask", "allow"].map(|kind| rules(&format!("{kind}: ['{rule}']")));
+        let [deny, ask, allow] = &kinds;
+        [deny.denying(facts).is_some(), ask.asking(facts).is_some(), allow.allowing(facts).is_some()]
+    };
+    let readers = [
+        "read_multiple_files",
+        "search_files",
+        "edit_file",
+        "apply_patch",
+        "move_file",
+        "read_skill",
+        "find_files",
+        "list_directory",
+        "directory_tree",
+    ];
+    for tool in readers {
+        assert_eq!(
+            verdict("read_file(secret/**)", &named(tool, &["secret/a"])),
+            [true, true, false],
+            "{tool}"
+        );
+        assert_eq!(verdict("read_*(secret/**)", &named(tool, &["secret/a"]))[..2], [true, true], "{tool}");
+        assert_eq!(verdict("read_file(secret/**)", &named(tool, &["open/a"])), [false; 3], "{tool}");
+        assert_eq!(verdict("write_file(secret/**)", &named(tool, &["secret/a"])), [false; 3], "{tool}");
+        // Without a path the rule is about the tool, and about those that do the same.
+        let does_the_same = ["read_multiple_files", "search_files"].contains(&tool);
+        assert_eq!(verdict("read_file", &named(tool, &[])), [does_the_same, does_the_same, false], "{tool}");
+    }
+    for tool in ["write_file", "delete_file", "shell", "mcp__s__read"] {
+        assert_eq!(verdict("read_file(secret/**)", &named(tool, &["secret/a"])), [false; 3], "{tool}");
+    }
+}
+
+#[test]
+fn files_below_a_search_are_decided_on_one_by_one() {
+    let below = |text: &str, searched: &str| {
+        let ceilings = Ceilings {
+            modes: Modes::built_in().ceilings("plan").unwrap(),
+            rules: vec![Arc::new(rules(text))],
+        };
+        let facts = CallFacts { tool: "search_files".into(), ..call(Effect::Read, &[searched]) };
+        let files = FilesBelow::new(ceilings, Grants::default(), facts);
+        ["src/a", "src/b", "c"].map(|path| files.admits(&call(Effect::Read, &[path]).targets[0]))
+    };
+    assert_eq!(below("{}", "."), [true; 3]);
+    assert_eq!(below("deny: ['read_file(src/a)']", "."), [false, true, true]);
+    assert_eq!(below("deny: ['search_files(src/**)', '*(c)']", "."), [false; 3]);
+    assert_eq!(below("ask: ['read_file(src/a)']", "."), [false, true, true]);
+    // The user was asked by that rule for the search itself.
+    assert_eq!(below("ask: [search_files]", "."), [true; 3]);
+    assert_eq!(below("ask: ['read_file(src/**)']", "src/a"), [true, true, true]);
+    assert_eq!(below("ask: [search_files, 'read_file(src/a)']", "."), [false, true, true]);
+}

@@ -7,9 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use git::Git;
-
-mod git;
+use crate::git_folder::Git;
 
 /// Programs, libraries and what they read of the machine.
 const SYSTEM: &[&str] = &[
@@ -258,7 +256,7 @@ impl<'a> Places<'a> {
         let named = user.path.iter().chain(&user.toolchains).chain(besides).filter(|place| !is_inside(place));
         places.extend(named.filter(|place| !real.is_too_wide(place)).cloned());
         places.extend(user.read.iter().cloned());
-        for (root, Git { folders, borrowed }) in roots.iter().zip(repositories) {
+        for (root, Git { folders, borrowed, .. }) in roots.iter().zip(repositories) {
             places.push(root.clone());
             places.extend(folders.iter().chain(&*borrowed).filter(|place| !real.is_too_wide(place)).cloned());
         }

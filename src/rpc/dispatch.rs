@@ -69,7 +69,7 @@ async fn authenticate(
     request: AuthenticateRequest,
     _: Call,
 ) -> Result<AuthenticateResponse, AgentError> {
-    agent.authenticate(&request)
+    agent.authenticate(&request).await
 }
 
 async fn new_session(
@@ -77,7 +77,7 @@ async fn new_session(
     request: NewSessionRequest,
     _: Call,
 ) -> Result<ResponsePayload<'static, NewSessionResponse>, AgentError> {
-    let response = agent.new_session(&request)?;
+    let response = agent.new_session(&request).await?;
     let id = response.session_id.clone();
     // Who has the id can load it, also from another process.
     agent.session(&id)?.recorded().await;

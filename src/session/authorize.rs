@@ -15,7 +15,7 @@ use super::turn_message::Authorization;
 use crate::acp::{RequestPermissionRequest, RequestPermissionResponse, ToolCallId};
 use crate::client::ClientError;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
-use crate::permission::{self, CallFacts, Denial, Grants, Scope, Verdict};
+use crate::permission::{self, CallFacts, Denial, Effect, FilesBelow, Grants, Scope, Verdict};
 use crate::store::entry::{Consent, Entry, Facts};
 use crate::store::sessions::StoredGrant;
 use crate::store::{self, Row};
@@ -298,7 +298,11 @@ impl Actor {
         if runs && (facts.effect.is_change() || facts.is_servers()) {
             self.record_leave(&call, &facts, asked).await;
         }
-        let permit = self.gate.admit(call.clone(), facts, self.session.turns, &cancel);
+        let reads = facts.effect == Effect::Read && !facts.targets.is_empty();
+        let files =
+            reads.then(|| FilesBelow::new(self.call_ceilings(), self.session.grants.clone(), facts.clone()));
+        let mut permit = self.gate.admit(call.clone(), facts, self.session.turns, &cancel);
+        permit.files = files;
         if runs {
             // Said together with the leave: no mode change comes between the two.
             self.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::begun(call)), None).await;

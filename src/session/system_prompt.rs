@@ -5,21 +5,25 @@
 //! like a reminder in it is made harmless: it can advise, and cannot change what is allowed.
 
 use std::fmt::Write;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::inert::neutralise;
+use crate::bounded_file::{self, ReadError};
+use crate::git_folder;
 use crate::roster::AgentSpec;
 use crate::skill::Skills;
 use crate::tool::AtWork;
 use crate::tool::content::visible;
 
 /// The file in which people write down what agents should know.
-const FILE: &str = "AGENTS.md";
+pub const FILE: &str = "AGENTS.md";
 
-/// Bytes of one such file.
+/// Bytes of one such file up to which it is read at all.
+pub const MAX_READ: u64 = 1024 * 1024;
+
+/// Bytes of one such file in the prompt.
 const MAX_FILE: usize = 32 * 1024;
 
 /// Bytes of all of them.
@@ -30,9 +34,6 @@ const MAX_DESCRIPTION: usize = 300;
 
 /// Bytes of all lines about skills.
 const MAX_SKILLS: usize = 12 * 1024;
-
-/// Bytes of a branch's name.
-const MAX_BRANCH: usize = 200;
 
 /// How long reading them may take: a disk that does not answer must not keep the user waiting.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -85,13 +86,11 @@ pub async fn make(sources: &Sources, skills: &Skills, cwd: &Path, now: i64, role
     let (user_file, folder) = (sources.user_file.clone(), cwd.to_owned());
     // A deterministic run waits for it.
     let _at_work = AtWork::begin();
-    let looking = tokio::task::spawn_blocking(move || look(user_file.as_deref(), &folder));
-    let place = if let Ok(Ok(place)) = tokio::time::timeout(PATIENCE, looking).await {
-        place
-    } else {
+    let place = bounded_file::off_thread(PATIENCE, move || look(user_file.as_deref(), &folder)).await;
+    let place = place.unwrap_or_else(|| {
         tracing::warn!(cwd = %cwd.display(), "what is written for agents could not be read in time");
         Place::default()
-    };
+    });
     let mut text = compose(&place, &sources.platform, cwd, now);
     text.push_str(&told_of(skills));
     text.push_str(&told_of_role(role));
@@ -167,55 +166,30 @@ fn clip(text: &str, most: usize) -> &str {
 }
 
 fn look(user_file: Option<&Path>, cwd: &Path) -> Place {
-    let root = cwd.ancestors().find(|folder| folder.join(".git").exists());
+    let root = git_folder::root(cwd);
     // Above a repository, and where there is none, anybody may have left a file.
-    let folders: Vec<&Path> = match root {
-        Some(root) => cwd.ancestors().take_while(|folder| folder.starts_with(root)).collect(),
-        None => vec![cwd],
-    };
     let inside = root.unwrap_or(cwd);
-    let theirs =
-        folders.into_iter().rev().map(|folder| folder.join(FILE)).filter(|path| is_inside(path, inside));
-    let paths = user_file.map(Path::to_owned).into_iter().chain(theirs);
-    Place {
-        branch: root.and_then(branch),
-        files: paths.filter_map(|path| Some((path.clone(), read(&path)?))).collect(),
-    }
-}
-
-/// Whether a file of a repository is really in it: a link could lead to the user's keys.
-fn is_inside(path: &Path, root: &Path) -> bool {
-    let real = |path: &Path| std::fs::canonicalize(path).ok();
-    real(path).zip(real(root)).is_some_and(|(path, root)| path.starts_with(root))
-}
-
-fn read(path: &Path) -> Option<String> {
-    let file = std::fs::File::open(path).ok()?;
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE as u64 + 4).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|text| !text.trim().is_empty())
-}
-
-/// The branch that is checked out, or the start of the commit.
-fn branch(root: &Path) -> Option<String> {
-    let git = root.join(".git");
-    // A worktree has a file that says where its folder is.
-    let folder = match read(&git).as_deref().and_then(|text| text.trim().strip_prefix("gitdir: ")) {
-        Some(elsewhere) => root.join(elsewhere),
-        None => git,
+    let mut folders: Vec<&Path> = cwd.ancestors().take_while(|folder| folder.starts_with(inside)).collect();
+    folders.reverse();
+    let mut files = Vec::new();
+    let mut add = |path: PathBuf, read: Result<Vec<u8>, ReadError>| match read {
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            if !text.trim().is_empty() {
+                files.push((path, text));
+            }
+        }
+        Err(ReadError::Missing) => {}
+        Err(error) => tracing::warn!(path = %path.display(), %error, "a file for agents is not used"),
     };
-    let head = read(&folder.join("HEAD"))?;
-    // Nothing but what git writes there.
-    let line = head.lines().next()?.trim();
-    let is_commit = line.len() >= 40 && line.bytes().all(|byte| byte.is_ascii_hexdigit());
-    match line.strip_prefix("ref: refs/heads/") {
-        Some(branch) => Some(clip(branch, MAX_BRANCH).to_owned()),
-        None if is_commit => Some(clip(line, 12).to_owned()),
-        None => None,
+    if let Some(path) = user_file {
+        add(path.to_owned(), bounded_file::read_own(path, MAX_READ));
     }
+    for path in folders.into_iter().map(|folder| folder.join(FILE)) {
+        let read = bounded_file::read_below(inside, &path, MAX_READ);
+        add(path, read);
+    }
+    Place { branch: root.and_then(git_folder::branch), files }
 }
 
 #[cfg(test)]
@@ -249,7 +223,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_link_out_of_the_repository_is_not_followed() {
+    fn a_link_in_a_repository_is_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let cwd = dir.path().join("repo");
         std::fs::create_dir(&cwd).unwrap();
@@ -259,10 +233,11 @@ mod tests {
             std::os::unix::fs::symlink(&target, cwd.join(FILE)).unwrap();
             assert!(look(None, &cwd).files.is_empty(), "{}", target.display());
         }
-        std::fs::write(cwd.join("real.md"), "fine").unwrap();
         std::fs::remove_file(cwd.join(FILE)).unwrap();
-        std::os::unix::fs::symlink("real.md", cwd.join(FILE)).unwrap();
-        assert_eq!(look(None, &cwd).files.len(), 1, "a link inside is fine");
+        std::fs::write(cwd.join(FILE), "fine").unwrap();
+        let own = dir.path().join("own.md");
+        std::os::unix::fs::symlink(cwd.join(FILE), &own).unwrap();
+        assert_eq!(look(Some(&own), &cwd).files.len(), 2, "the user's own may be a link");
     }
 
     #[test]

@@ -4,14 +4,14 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 use super::reading::Reading;
-use super::walk::{globs, walk};
+use super::walk::{ToolWalk, globs};
 use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, resolve};
 use crate::acp::ToolKind;
+use crate::gate::Permit;
 use crate::permission::{Effect, Target};
-use crate::workspace::{Workspace, open_dir};
+use crate::workspace::{EntryKind, Workspace, open_dir};
 
 /// Entries in one answer.
 const MAX_ENTRIES: usize = 1000;
@@ -55,8 +55,9 @@ impl Tool for DirectoryTree {
         let Arguments { path, depth } = arguments(&self.0.name, given)?;
         let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
         let title = format!("Tree of {}", workspace.display(&target));
-        let call = Call { target: target.clone(), depth: depth.unwrap_or(DEPTH).max(1) };
-        Ok(Reading::boxed(title, target, move |cancel| call.tree(cancel)))
+        let depth = depth.unwrap_or(DEPTH).max(1);
+        let call = Call { target: target.clone(), depth, workspace: workspace.clone() };
+        Ok(Reading::boxed(title, target, move |permit| call.tree(permit)))
     }
 }
 
@@ -64,38 +65,29 @@ impl Tool for DirectoryTree {
 struct Call {
     target: Target,
     depth: usize,
+    workspace: Workspace,
 }
 
 impl Call {
-    fn tree(&self, cancel: &CancellationToken) -> Result<String, ToolError> {
+    fn tree(&self, permit: &Permit) -> Result<String, ToolError> {
         let target = &self.target;
         // Says clearly what is wrong when it is no directory.
         open_dir(target)?;
         let globs = globs(&target.path, None).map_err(ToolError::Failed)?;
+        let mut walk = ToolWalk::new(target, globs, Some(self.depth), &self.workspace, permit)?;
         let mut lines = Vec::new();
-        for entry in walk(&target.path, globs, Some(self.depth)) {
-            if cancel.is_cancelled() {
-                return Err(ToolError::Failed("stopped before the tree was whole".into()));
-            }
-            // What cannot be read, or vanished meanwhile, is left out.
-            let Ok(entry) = entry else { continue };
-            if entry.depth() == 0 {
-                continue;
-            }
+        while let Some(entry) = walk.next("the tree was whole")? {
             if lines.len() == MAX_ENTRIES {
                 lines.push(format!("[More entries; the first {MAX_ENTRIES} are shown.]"));
                 break;
             }
-            let mark = if entry.file_type().is_some_and(|kind| kind.is_dir()) { "/" } else { "" };
-            lines.push(format!(
-                "{}{}{mark}",
-                "  ".repeat(entry.depth() - 1),
-                entry.file_name().to_string_lossy()
-            ));
+            let mark = if entry.kind == EntryKind::Folder { "/" } else { "" };
+            lines.push(format!("{}{}{mark}", "  ".repeat(entry.depth - 1), entry.name().to_string_lossy()));
         }
         if lines.is_empty() {
-            return Ok("[The directory is empty.]".into());
+            lines.push("[The directory is empty.]".into());
         }
+        lines.extend(walk.notes());
         Ok(lines.join("\n"))
     }
 }

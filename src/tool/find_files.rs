@@ -5,14 +5,14 @@ use ignore::overrides::Override;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 use super::reading::Reading;
-use super::walk::{globs, walk};
+use super::walk::{ToolWalk, globs};
 use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, resolve};
 use crate::acp::ToolKind;
+use crate::gate::Permit;
 use crate::permission::{Effect, Target};
-use crate::workspace::{FileError, Workspace};
+use crate::workspace::{EntryKind, Workspace};
 
 /// Paths in one answer.
 const MAX_PATHS: usize = 500;
@@ -36,7 +36,7 @@ impl FindFiles {
             "find_files",
             ToolKind::Search,
             Effect::Read,
-            "Find files by a glob over their paths. Files that git ignores and hidden files are left out.",
+            "Find files by a glob over their paths. Files that git ignores and version control's own are left out.",
         ))
     }
 }
@@ -53,7 +53,7 @@ impl Tool for FindFiles {
         let globs =
             globs(&target.path, Some(&glob)).map_err(|reason| ToolError::arguments(&self.0.name, reason))?;
         let call = Call { target: target.clone(), globs, workspace: workspace.clone() };
-        Ok(Reading::boxed(format!("Find {glob}"), target, move |cancel| call.find(cancel)))
+        Ok(Reading::boxed(format!("Find {glob}"), target, move |permit| call.find(permit)))
     }
 }
 
@@ -65,30 +65,24 @@ struct Call {
 }
 
 impl Call {
-    fn find(&self, cancel: &CancellationToken) -> Result<String, ToolError> {
-        let target = &self.target;
-        // A place that is not there has no matches, but that is not what is to be said of it.
-        target.path.symlink_metadata().map_err(|error| FileError::io(&target.path, &error))?;
-        let mut paths = Vec::new();
-        for entry in walk(&self.target.path, self.globs.clone(), None) {
-            if cancel.is_cancelled() {
-                return Err(ToolError::Failed("stopped before the search was done".into()));
-            }
-            // What cannot be read, or vanished meanwhile, is not there to be found.
-            let Ok(entry) = entry else { continue };
-            if entry.file_type().is_none_or(|kind| kind.is_dir()) {
+    fn find(&self, permit: &Permit) -> Result<String, ToolError> {
+        let mut walk = ToolWalk::new(&self.target, self.globs.clone(), None, &self.workspace, permit)?;
+        let mut lines = Vec::new();
+        while let Some(entry) = walk.next("the search was done")? {
+            if entry.kind == EntryKind::Folder {
                 continue;
             }
-            if paths.len() == MAX_PATHS {
-                paths.push(format!("[More files match; the first {MAX_PATHS} are shown.]"));
+            if lines.len() == MAX_PATHS {
+                lines.push(format!("[More files match; the first {MAX_PATHS} are shown.]"));
                 break;
             }
-            let path = entry.path();
-            paths.push(path.strip_prefix(self.workspace.cwd()).unwrap_or(path).display().to_string());
+            let path = entry.path.strip_prefix(self.workspace.cwd()).unwrap_or(&entry.path);
+            lines.push(path.display().to_string());
         }
-        if paths.is_empty() {
-            return Ok("[No file matches.]".into());
+        if lines.is_empty() {
+            lines.push("[No file matches.]".into());
         }
-        Ok(paths.join("\n"))
+        lines.extend(walk.notes());
+        Ok(lines.join("\n"))
     }
 }

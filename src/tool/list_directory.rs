@@ -6,8 +6,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::reading::Reading;
+use super::walk::left_out;
 use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, resolve};
 use crate::acp::ToolKind;
+use crate::gate::Permit;
 use crate::permission::{Effect, Target};
 use crate::workspace::{self, FileError, Workspace};
 
@@ -47,30 +49,37 @@ impl Tool for ListDirectory {
         let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
         let title = format!("List {}", workspace.display(&target));
         let place = target.clone();
-        Ok(Reading::boxed(title, target, move |_| list(&place)))
+        Ok(Reading::boxed(title, target, move |permit| list(&place, permit)))
     }
 }
 
-fn list(target: &Target) -> Result<String, ToolError> {
+fn list(target: &Target, permit: &Permit) -> Result<String, ToolError> {
     let failed = |error| FileError::io(&target.path, &error);
-    let mut names = Vec::new();
+    let (mut lines, mut kept_back) = (Vec::new(), 0);
     for entry in workspace::open_dir(target)?.entries().map_err(failed)? {
         let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
         let mark = match entry.file_type() {
             Ok(kind) if kind.is_dir() => "/",
             Ok(kind) if kind.is_symlink() => "@",
             _ => "",
         };
-        names.push(format!("{}{mark}", entry.file_name().to_string_lossy()));
+        let inside = target.inside.as_ref().map(|inside| inside.join(&name));
+        if permit.admits(&Target { path: target.path.join(&name), inside }) {
+            lines.push(format!("{}{mark}", name.to_string_lossy()));
+        } else {
+            kept_back += 1;
+        }
     }
-    if names.is_empty() {
+    lines.sort_unstable();
+    let more = lines.len().saturating_sub(MAX_ENTRIES);
+    lines.truncate(MAX_ENTRIES);
+    if more > 0 {
+        lines.push(format!("[{more} more entries]"));
+    }
+    lines.extend(left_out(kept_back));
+    if lines.is_empty() {
         return Ok("[The directory is empty.]".into());
     }
-    names.sort_unstable();
-    let more = names.len().saturating_sub(MAX_ENTRIES);
-    names.truncate(MAX_ENTRIES);
-    if more > 0 {
-        names.push(format!("[{more} more entries]"));
-    }
-    Ok(names.join("\n"))
+    Ok(lines.join("\n"))
 }

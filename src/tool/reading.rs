@@ -1,13 +1,13 @@
 //! A call that reads something and answers with text: what listing, walking and searching have in common.
 
 use async_trait::async_trait;
-use tokio_util::sync::CancellationToken;
 
-use super::{PreparedCall, RunContext, ToolError, ToolOutput, effect};
+use super::{PreparedCall, RunContext, ToolError, ToolOutput, blocking};
+use crate::gate::Permit;
 use crate::permission::Target;
 
-/// What is done once the call may run. The token is cancelled when it has to stop.
-type Work = Box<dyn FnOnce(&CancellationToken) -> Result<String, ToolError> + Send>;
+/// What is done once the call may run. The permit says when it has to stop, and what it may read.
+type Work = Box<dyn FnOnce(&Permit) -> Result<String, ToolError> + Send>;
 
 /// The call.
 pub struct Reading {
@@ -21,7 +21,7 @@ impl Reading {
     pub fn boxed(
         title: String,
         target: Target,
-        work: impl FnOnce(&CancellationToken) -> Result<String, ToolError> + Send + 'static,
+        work: impl FnOnce(&Permit) -> Result<String, ToolError> + Send + 'static,
     ) -> Box<dyn PreparedCall> {
         Box::new(Self { title, targets: [target], work: Box::new(work) })
     }
@@ -47,8 +47,10 @@ impl PreparedCall for Reading {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        effect(context.permit, move |cancel| {
-            let text = (self.work)(cancel)?;
+        let permit = context.permit;
+        // The permit stays with the work until it is over, whether or not somebody still waits for it.
+        blocking(move || {
+            let text = (self.work)(&permit)?;
             Ok(ToolOutput { text, ..ToolOutput::default() })
         })
         .await

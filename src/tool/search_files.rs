@@ -1,5 +1,6 @@
 //! `search_files`: lines that match a regular expression, with ripgrep's own libraries; `.gitignore` is honoured.
 
+use std::io;
 use std::path::Path;
 
 use async_trait::async_trait;
@@ -13,11 +14,12 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::reading::Reading;
-use super::walk::{globs, walk};
+use super::walk::{ToolWalk, globs};
 use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, blocking, resolve};
 use crate::acp::ToolKind;
+use crate::gate::Permit;
 use crate::permission::{Effect, Target};
-use crate::workspace::{FileError, Workspace};
+use crate::workspace::{EntryKind, Workspace};
 
 /// Matching lines in one answer unless others are asked for.
 const MATCHES: usize = 200;
@@ -66,8 +68,8 @@ impl SearchFiles {
             ToolKind::Search,
             Effect::Read,
             "Search the content of files, as it is saved, for a regular expression. Answers with path:line: text. Files \
-             that git ignores, hidden files and binary files are left out. What the user has not saved yet is not \
-             found; read_file shows it.",
+             that git ignores, version control's own, binary files, and hidden files that no glob matches are left out. \
+             What the user has not saved yet is not found; read_file shows it.",
         ))
     }
 }
@@ -106,7 +108,7 @@ impl Tool for SearchFiles {
         let per_file = per_file.unwrap_or(usize::MAX).max(1);
         let call =
             Call { target: target.clone(), matcher, globs, limit, per_file, workspace: workspace.clone() };
-        Ok(Reading::boxed(title, target, move |cancel| call.search(cancel)))
+        Ok(Reading::boxed(title, target, move |permit| call.search(permit)))
     }
 }
 
@@ -121,10 +123,8 @@ struct Call {
 }
 
 impl Call {
-    fn search(&self, cancel: &CancellationToken) -> Result<String, ToolError> {
-        let target = &self.target;
-        // A place that is not there has no matches, but that is not what is to be said of it.
-        target.path.symlink_metadata().map_err(|error| FileError::io(&target.path, &error))?;
+    fn search(&self, permit: &Permit) -> Result<String, ToolError> {
+        let mut walk = ToolWalk::new(&self.target, self.globs.clone(), None, &self.workspace, permit)?;
         let mut searcher = SearcherBuilder::new()
             .binary_detection(BinaryDetection::quit(0))
             .line_number(true)
@@ -132,16 +132,15 @@ impl Call {
             .build();
         let mut lines = Vec::new();
         let mut more = false;
-        for entry in walk(&self.target.path, self.globs.clone(), None) {
-            if cancel.is_cancelled() {
-                return Err(ToolError::Failed("stopped before the search was done".into()));
-            }
-            // What cannot be read, or vanished meanwhile, has no matches to show.
-            let Ok(entry) = entry else { continue };
-            if !entry.file_type().is_some_and(|kind| kind.is_file()) {
+        while let Some(entry) = walk.next("the search was done")? {
+            if entry.kind != EntryKind::File {
+                if entry.depth == 0 {
+                    let text = format!("{} is not a regular file", entry.path.display());
+                    return Err(ToolError::Failed(text));
+                }
                 continue;
             }
-            let name = self.name(entry.path());
+            let name = self.name(&entry.path);
             let mut of_this_file = 0;
             let sink = Lossy(|number, line| {
                 more = lines.len() >= self.limit;
@@ -151,8 +150,13 @@ impl Call {
                 of_this_file += 1;
                 Ok(!more && of_this_file < self.per_file)
             });
-            if let Err(error) = searcher.search_path(&self.matcher, entry.path(), sink) {
-                tracing::debug!(%error, path = %entry.path().display(), "a file could not be searched");
+            let searched = entry.open().and_then(|file| {
+                let file = Interruptible { file, cancel: &permit.cancel };
+                searcher.search_reader(&self.matcher, file, sink)
+            });
+            // What cannot be read, or vanished meanwhile, has no matches to show.
+            if let Err(error) = searched {
+                tracing::debug!(%error, path = %entry.path.display(), "a file could not be searched");
             }
             if more {
                 lines.push(format!("[More lines match; the first {} are shown.]", self.limit));
@@ -160,13 +164,29 @@ impl Call {
             }
         }
         if lines.is_empty() {
-            return Ok("[No line matches.]".into());
+            lines.push("[No line matches.]".into());
         }
+        lines.extend(walk.notes());
         Ok(lines.join("\n"))
     }
 
     fn name(&self, path: &Path) -> String {
         path.strip_prefix(self.workspace.cwd()).unwrap_or(path).display().to_string()
+    }
+}
+
+/// A file that is read until the call has to end.
+struct Interruptible<'a> {
+    file: std::fs::File,
+    cancel: &'a CancellationToken,
+}
+
+impl io::Read for Interruptible<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.cancel.is_cancelled() {
+            return Err(io::Error::other("the call has to end"));
+        }
+        self.file.read(buffer)
     }
 }
 

@@ -4,12 +4,18 @@
 //! everything but say what commands have changed. The task takes one message after the other, so a command that begins waits
 //! until what the one before it changed has been told.
 
+use std::time::Duration;
+
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{AtWork, Job, ToolError};
+use crate::bounded_file;
 use crate::gate::Permit;
 use crate::workspace::{Changes, Shadow};
+
+/// How long one comparison may take. The first one copies files, on a disk that may be slow.
+const DEADLINE: Duration = Duration::from_secs(90);
 
 /// Messages that may wait: a command, a background job and the end of a turn may ask at the same time.
 const MAILBOX: usize = 4;
@@ -56,26 +62,38 @@ impl SharedShadow {
 
 async fn serve(mut shadow: Shadow, mut messages: mpsc::Receiver<Message>) {
     while let Some(message) = messages.recv().await {
-        let done = tokio::task::spawn_blocking(move || {
-            // Whoever asked may have stopped waiting.
-            match message {
-                Message::TakeUp { cancel, reply } => {
+        let compare = move |(cancel, is_told): (CancellationToken, bool)| {
+            bounded_file::off_thread(DEADLINE, move || {
+                let changes = if is_told {
+                    shadow.sync(&cancel)
+                } else {
                     shadow.take_up(&cancel);
-                    let _ = reply.send(());
-                }
-                Message::Sync { cancel, reply } => {
-                    let _ = reply.send(shadow.sync(&cancel));
-                }
-            }
-            shadow
-        });
-        shadow = match done.await {
-            Ok(shadow) => shadow,
-            Err(error) => {
-                tracing::error!(%error, "the comparison of files panicked");
-                return;
-            }
+                    Changes::default()
+                };
+                (shadow, changes)
+            })
         };
+        // The replies stay here: with a file system that does not answer they are dropped, and whoever asked goes on without.
+        let done = match message {
+            Message::TakeUp { cancel, reply } => {
+                let done = compare((cancel, false)).await;
+                // Whoever asked may have stopped waiting.
+                let _ = reply.send(());
+                done
+            }
+            Message::Sync { cancel, reply } => match compare((cancel, true)).await {
+                Some((shadow, changes)) => {
+                    let _ = reply.send(changes);
+                    Some((shadow, Changes::default()))
+                }
+                None => None,
+            },
+        };
+        let Some((same, _)) = done else {
+            tracing::error!("the comparison of files failed or did not end");
+            return;
+        };
+        shadow = same;
     }
     // Removing many files takes a while.
     let _ = tokio::task::spawn_blocking(move || drop(shadow)).await;

@@ -17,6 +17,10 @@ use super::compare::{self, Comparison};
 use super::normalise::normalise;
 use super::options::{LaunchOptions, StoreKind};
 use super::recording;
+use crate::bounded_file;
+
+/// Bytes of one file of a transcript.
+const MAX_FILE: u64 = 1024 * 1024 * 1024;
 
 /// The model that answers where none is named.
 const OFFLINE: &str = "offline";
@@ -242,7 +246,7 @@ impl Replay {
     }
 
     fn read(&self, path: &Path) -> io::Result<Transcript> {
-        let text = fs::read_to_string(path)?;
+        let text = text_of(path)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         match recording::read(&text) {
             Some(Ok(_)) if self.update => Err(invalid(
@@ -275,12 +279,18 @@ impl Replay {
     }
 }
 
+/// The content of a file that was named on the command line.
+fn text_of(path: &Path) -> io::Result<String> {
+    let text = bounded_file::read_own_text(path, MAX_FILE);
+    text.map_err(|error| io::Error::other(format!("{} {error}", path.display())))
+}
+
 /// A transcript that was written, with what stands beside it.
 fn written(path: &Path, stem: &str, input: String) -> io::Result<Transcript> {
     let beside = |ending: &str| path.with_file_name(format!("{stem}.{ending}"));
     let existing = |path: PathBuf| path.exists().then_some(path);
     let file = beside("out.jsonl");
-    let text = existing(file.clone()).map(fs::read_to_string).transpose()?;
+    let text = existing(file.clone()).map(|file| text_of(&file)).transpose()?;
     let script = existing(beside("model.jsonl")).map(fs::canonicalize).transpose()?;
     let model = script.map(|script| format!("{SCRIPTED}:{}", script.display()));
     Ok(Transcript {
@@ -313,11 +323,16 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
             fs::create_dir(&target)?;
             copy(&entry.path(), &target)?;
-        } else {
+        } else if kind.is_file() {
             fs::copy(entry.path(), target)?;
+        } else {
+            // Copying a FIFO would wait for a writer, and a link may lead anywhere.
+            let text = format!("{} is neither a file nor a folder", entry.path().display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
     }
     Ok(())

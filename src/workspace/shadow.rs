@@ -65,6 +65,9 @@ impl From<Stop> for Failure {
     fn from(stop: Stop) -> Self {
         match stop {
             Stop::Cancelled => Self::Cancelled,
+            Stop::TooDeep => Self::Off(
+                "The session's folders lie too deep in one another: what commands change there cannot be undone.".into(),
+            ),
             Stop::TooMuch => Self::Off(format!(
                 "The session's folders hold more than {MAX_ENTRIES} files or {} MiB: what commands change there cannot be \
                  undone.",

@@ -44,6 +44,7 @@ mod prefix;
 mod process;
 mod providers;
 mod questions;
+mod reading;
 mod record;
 mod rejections;
 mod reload;

@@ -163,7 +163,7 @@ impl Harness {
         let agent = Arc::new(Agent::new(
             shared,
             Surroundings {
-                policy: Box::new(move |_| {
+                policy: Arc::new(move |_| {
                     let layers = setup.files.as_ref().map(|files| files.lock().unwrap().clone());
                     let (modes, rules, agents) = match layers {
                         Some(layers) if layers.agents.has_own() => {
@@ -186,7 +186,7 @@ impl Harness {
                         problems: Vec::new(),
                     }
                 }),
-                whom: Box::new(move || Ok(Arc::clone(&catalogue))),
+                whom: Arc::new(move || Ok(Arc::clone(&catalogue))),
                 binary: None,
                 wraps: None,
             },

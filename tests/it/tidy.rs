@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each room and the rooms of this crate that it may name. Arrows point down.
-const LAYERS: [(&str, &[&str]); 44] = [
+const LAYERS: [(&str, &[&str]); 46] = [
     ("acp", &[]),
     (
         "agent",
         &[
             "acp",
+            "bounded_file",
             "client",
             "error",
             "ids",
@@ -29,6 +30,7 @@ const LAYERS: [(&str, &[&str]); 44] = [
         ],
     ),
     ("audit", &["chain", "ids", "mode", "permission", "store"]),
+    ("bounded_file", &[]),
     ("chain", &["ids"]),
     ("cli", CLI),
     ("client", &["acp"]),
@@ -37,6 +39,7 @@ const LAYERS: [(&str, &[&str]); 44] = [
     ("event", &["acp", "model", "tool"]),
     ("front_matter", &[]),
     ("gate", &["acp", "permission"]),
+    ("git_folder", &["bounded_file"]),
     ("harness", &["acp", "client", "process", "roster"]),
     ("headless", &["acp", "agent", "client", "model", "session"]),
     ("http", &[]),
@@ -48,7 +51,7 @@ const LAYERS: [(&str, &[&str]); 44] = [
     ("model/wire", &["model"]),
     ("permission", &["mode"]),
     ("policy", &["mode", "permission", "roster", "server"]),
-    ("process", &["sandbox"]),
+    ("process", &["git_folder", "sandbox"]),
     ("roster", &["acp", "mode", "model"]),
     ("rpc", &["acp", "agent", "client", "error", "session", "transport"]),
     ("sandbox", &[]),
@@ -67,9 +70,9 @@ const LAYERS: [(&str, &[&str]); 44] = [
     ("telemetry", &[]),
     ("tool", TOOL),
     ("tool/content", &["acp"]),
-    ("transcript", &["transport"]),
+    ("transcript", &["bounded_file", "transport"]),
     ("transport", &[]),
-    ("workspace", &["ids", "permission"]),
+    ("workspace", &["bounded_file", "git_folder", "ids", "permission"]),
 ];
 
 /// What the command line may name.
@@ -77,6 +80,7 @@ const CLI: &[&str] = &[
     "acp",
     "agent",
     "audit",
+    "bounded_file",
     "client",
     "config",
     "event",
@@ -101,6 +105,8 @@ const CLI: &[&str] = &[
 const CONFIG: &[&str] = &[
     "acp",
     "agent",
+    "bounded_file",
+    "git_folder",
     "http",
     "client",
     "ids",
@@ -139,11 +145,13 @@ const TOOL: &[&str] = &[
 /// What the actor's room may name.
 const SESSION: &[&str] = &[
     "acp",
+    "bounded_file",
     "chain",
     "client",
     "error",
     "event",
     "gate",
+    "git_folder",
     "harness",
     "ids",
     "mode",
@@ -247,15 +255,15 @@ const LIBRARIES: [(&str, &[&str]); 31] = [
     ("rustix", &["sandbox/kernel", "process"]),
     ("seccompiler", &["sandbox"]),
     ("bytes", &["http", "model/remote"]),
-    ("cap_std", &["workspace"]),
-    ("cap_fs_ext", &["workspace"]),
+    ("cap_std", &["bounded_file", "workspace"]),
+    ("cap_fs_ext", &["bounded_file", "workspace"]),
     ("clap", &["main", "cli"]),
     ("encoding_rs", &["tool/fetch/page"]),
     ("etcetera", &["config"]),
     ("globset", &["mode", "permission/rules", "permission/address_pattern"]),
     ("grep_searcher", &["tool/search_files"]),
     ("html2text", &["tool/fetch/markdown"]),
-    ("ignore", &["tool/search_files", "tool/find_files", "tool/walk", "workspace/shadow"]),
+    ("ignore", &["tool/search_files", "tool/find_files", "tool/walk", "workspace/shadow", "workspace/walk"]),
     ("jsonrpsee", &["rpc", "error"]),
     ("percent_encoding", &["permission/address", "permission/address_pattern"]),
     ("rusqlite", &["store"]),

@@ -122,7 +122,7 @@ fn files_of_the_project_and_the_user_are_read_and_broken_ones_are_said() {
     for said in [
         "/plan is the name of another command",
         "empty.md: it says nothing",
-        "link.md: it is not a regular file",
+        "link.md: it is a symbolic link, which is not followed here",
     ] {
         assert!(errors.contains(said), "{said}: {errors}");
     }

@@ -3,10 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use ignore::gitignore::Gitignore;
+
+use crate::workspace::walk::{MAX_RULES, compile};
 
 /// The file of rules, in each folder.
-pub(super) const NAME: &str = ".gitignore";
+pub(super) const NAME: &str = crate::workspace::walk::GITIGNORE;
 
 /// Rules of a folder that hid something they may not hide any more.
 #[derive(Debug)]
@@ -26,12 +28,8 @@ impl Loosened {
             return Some(Self { folder, hidden: None });
         }
         let before = String::from_utf8_lossy(before?);
-        let mut hidden = GitignoreBuilder::new(&folder);
-        for line in before.lines() {
-            // What is no rule hid nothing.
-            let _ = hidden.add_line(None, line);
-        }
-        let hidden = hidden.build().ok();
+        let is_bounded = before.len() as u64 <= MAX_RULES;
+        let hidden = if is_bounded { compile(&folder, &before) } else { None };
         Some(Self { folder, hidden })
     }
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cap_std::fs::{Dir, Metadata};
-use ignore::WalkBuilder;
+use cap_std::fs::Metadata;
+use ignore::overrides::Override;
 use tokio_util::sync::CancellationToken;
 
 use crate::permission::Target;
 use crate::workspace::look::mode;
-use crate::workspace::{Workspace, is_version_control, open_dir};
+use crate::workspace::{Entry, Walk, WalkOptions, Workspace};
 
 /// Entries in all, and bytes of files that are copied in all, up to which the folders are covered.
 pub(super) const MAX_ENTRIES: usize = 30_000;
@@ -87,6 +87,8 @@ pub(super) struct Seen {
 pub(super) enum Stop {
     Cancelled,
     TooMuch,
+    /// Folders lie too deep below one another to be walked.
+    TooDeep,
 }
 
 /// Lists what stands below the roots, less what git ignores, version control's own files, and the folder `without`.
@@ -98,19 +100,22 @@ pub(super) fn scan(
     let mut seen = BTreeMap::new();
     let mut bytes = 0;
     for root in workspace.roots() {
-        let mut folder = OpenFolder::default();
-        for entry in walker(root, without).build() {
+        let options = WalkOptions {
+            globs: Override::empty(),
+            depth: None,
+            hidden: true,
+            // Rules that stand elsewhere than in `.gitignore` could change without being seen, see `rules`.
+            gitignore_only: true,
+            without: Some(without.to_owned()),
+        };
+        // What cannot be listed is found out when it is missed.
+        let Ok(mut walk) = Walk::new(&workspace.place(root.clone()), options) else { continue };
+        for entry in walk.by_ref() {
             if cancel.is_cancelled() {
                 return Err(Stop::Cancelled);
             }
-            // What cannot be listed is found out when it is missed.
-            let Ok(entry) = entry else { continue };
-            if entry.depth() == 0 {
-                continue;
-            }
-            let target = workspace.place(entry.into_path());
             // It may have vanished since it was listed.
-            let Ok(found) = folder.look(workspace, target) else { continue };
+            let Ok(found) = look(workspace, &entry) else { continue };
             if found.what == What::File {
                 bytes += found.print.size;
             }
@@ -119,63 +124,29 @@ pub(super) fn scan(
                 return Err(Stop::TooMuch);
             }
         }
+        if walk.is_cut() {
+            return Err(Stop::TooDeep);
+        }
     }
     Ok(seen)
 }
 
-fn walker(root: &Path, without: &Path) -> WalkBuilder {
-    // Above the root only its own repository has a say, and never the user's home.
-    let in_repository = root.ancestors().any(|folder| folder.join(".git").exists());
-    let without = without.to_owned();
-    let mut walker = WalkBuilder::new(root);
-    // Rules that stand elsewhere than in `.gitignore` could change without being seen, see `rules`.
-    walker
-        .hidden(false)
-        .ignore(false)
-        .git_global(false)
-        .git_exclude(false)
-        .require_git(false)
-        .parents(in_repository)
-        .same_file_system(true)
-        .filter_entry(move |entry| {
-            let is_below = entry.depth() > 0;
-            !(is_below && (is_version_control(Path::new(entry.file_name())) || entry.path() == without))
-        });
-    walker
-}
-
-/// The folder that is being listed, kept open: its entries come one after the other.
-#[derive(Default)]
-struct OpenFolder(Option<(PathBuf, Dir)>);
-
-impl OpenFolder {
-    fn look(&mut self, workspace: &Workspace, target: Target) -> io::Result<Seen> {
-        let none = || io::Error::from(io::ErrorKind::NotFound);
-        let (above, name) =
-            (target.path.parent().ok_or_else(none)?, target.path.file_name().ok_or_else(none)?);
-        let dir = match &mut self.0 {
-            Some((path, dir)) if path == above => dir,
-            open => {
-                let dir = open_dir(&workspace.place(above.to_owned())).map_err(|_| none())?;
-                &mut open.insert((above.to_owned(), dir)).1
+fn look(workspace: &Workspace, entry: &Entry) -> io::Result<Seen> {
+    let metadata = entry.metadata()?;
+    let target = workspace.place(entry.path.clone());
+    let what = match what(&metadata) {
+        _ if target.path.to_str().is_none() => What::Untold("has a name that is not UTF-8"),
+        What::Link(_) => {
+            let to = entry.link()?;
+            if to.to_str().is_some() {
+                What::Link(to)
+            } else {
+                What::Untold("leads to a name that is not UTF-8")
             }
-        };
-        let metadata = dir.symlink_metadata(name)?;
-        let print = Fingerprint::of(&metadata);
-        let what = match what(&metadata) {
-            _ if target.path.to_str().is_none() => What::Untold("has a name that is not UTF-8"),
-            What::Link(_) => {
-                let to = dir.read_link_contents(name)?;
-                if to.to_str().is_some() {
-                    What::Link(to)
-                } else {
-                    What::Untold("leads to a name that is not UTF-8")
-                }
-            }
-            what => what,
-        };
-        Ok(Seen { target, print, what })
-    }
+        }
+        what => what,
+    };
+    Ok(Seen { target, print: Fingerprint::of(&metadata), what })
 }
 
 /// What metadata say; where a link leads they do not.

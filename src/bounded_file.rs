@@ -1,0 +1,270 @@
+//! Bounded reading: how Modegate opens every file that it reads of its own accord.
+//!
+//! A path is looked at before it is opened, opened without following a link and without waiting for a writer, and looked at
+//! again; no more than the limit is read. A FIFO, a socket, a device or a link to one is an error and stops nothing.
+//!
+//! In a project a link is an error wherever it stands below the project's folder: it could lead to anything that the user may
+//! read. The user's own configuration files may be links, because tools that manage dotfiles make them so: the link is
+//! resolved first ([`read_own_text`]), and what it leads to is read under the same bounds.
+//!
+//! [`off_thread`] keeps a file system that does not answer from stopping the runtime's thread. This module writes nothing.
+
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::path::{Component, Path};
+use std::time::Duration;
+
+use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt};
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, File, Metadata, OpenOptions};
+
+/// Why a file was not read. The text completes a sentence that begins with the file's name.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// Nothing stands there.
+    #[error("does not exist")]
+    Missing,
+    /// It is a symbolic link, or a folder above it is one.
+    #[error("is a symbolic link, which is not followed here")]
+    Link,
+    /// It is a folder, a FIFO, a socket or a device.
+    #[error("is {0}, not a regular file")]
+    NotRegular(&'static str),
+    /// It is larger than the limit, in bytes.
+    #[error("is larger than {}", size(*.0))]
+    TooLarge(u64),
+    /// It is not text in UTF-8.
+    #[error("is not UTF-8 text")]
+    NotUtf8,
+    /// The file system refused.
+    #[error("cannot be read: {0}")]
+    Io(io::Error),
+}
+
+impl ReadError {
+    /// Whether there is no such file, which is no fault.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Missing)
+    }
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::Missing,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+/// Reads a regular file of at most `limit` bytes. A link in its place is an error; links in the folders above it are
+/// followed.
+pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
+    check(&path.symlink_metadata()?, limit)?;
+    let file = File::open_ambient_with(path, &options(), ambient_authority())?;
+    take(file, limit)
+}
+
+/// Reads a text file: [`read`], in UTF-8.
+pub fn read_text(path: &Path, limit: u64) -> Result<String, ReadError> {
+    read(path, limit).and_then(text)
+}
+
+/// Reads a text file of the user's own: [`read_own`], in UTF-8.
+pub fn read_own_text(path: &Path, limit: u64) -> Result<String, ReadError> {
+    read_own(path, limit).and_then(text)
+}
+
+/// Reads a file of the user's own, which may be a link.
+pub fn read_own(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
+    let real = match path.canonicalize() {
+        // A link to nothing is a fault, unlike a file that is not there.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_ok() => {
+            return Err(ReadError::Io(io::Error::other("it is a symbolic link to nothing")));
+        }
+        real => real?,
+    };
+    read(&real, limit)
+}
+
+/// Reads a text file of a project: [`read_below`], in UTF-8.
+pub fn read_text_below(root: &Path, path: &Path, limit: u64) -> Result<String, ReadError> {
+    read_below(root, path, limit).and_then(text)
+}
+
+/// Reads a file of a project: neither the file nor a folder between it and `root` may be a link.
+pub fn read_below(root: &Path, path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
+    let below = path.strip_prefix(root).map_err(|_| ReadError::Missing)?;
+    let mut names: Vec<&OsStr> = Vec::new();
+    for part in below.components() {
+        match part {
+            Component::Normal(name) => names.push(name),
+            _ => return Err(ReadError::Missing),
+        }
+    }
+    let Some(name) = names.pop() else { return Err(ReadError::NotRegular("a folder")) };
+    let mut dir = Dir::open_ambient_dir(root, ambient_authority())?;
+    for part in names {
+        if dir.symlink_metadata(part)?.is_symlink() {
+            return Err(ReadError::Link);
+        }
+        dir = dir.open_dir_nofollow(part)?;
+    }
+    read_in(&dir, name, limit)
+}
+
+/// Reads a regular file of an open folder.
+pub fn read_in(dir: &Dir, name: &OsStr, limit: u64) -> Result<Vec<u8>, ReadError> {
+    check_kind(&dir.symlink_metadata(name)?)?;
+    take(dir.open_with(name, &options())?, limit)
+}
+
+/// Bytes as text.
+pub fn text(bytes: Vec<u8>) -> Result<String, ReadError> {
+    String::from_utf8(bytes).map_err(|_| ReadError::NotUtf8)
+}
+
+/// Does work that reads files on a thread of its own; `None` if it took longer than `deadline`, and then it is left behind.
+pub async fn off_thread<T: Send + 'static>(
+    deadline: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let done = tokio::time::timeout(deadline, tokio::task::spawn_blocking(work)).await.ok()?;
+    done.inspect_err(|error| tracing::error!(%error, "reading files panicked")).ok()
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).follow(FollowSymlinks::No);
+    #[cfg(unix)]
+    {
+        use cap_fs_ext::OpenOptionsSyncExt;
+        options.nonblock(true);
+    }
+    options
+}
+
+/// Whether this is a file that may be opened and read up to the limit.
+fn check(metadata: &std::fs::Metadata, limit: u64) -> Result<(), ReadError> {
+    check_kind(&Metadata::from_just_metadata(metadata.clone()))?;
+    if metadata.len() > limit { Err(ReadError::TooLarge(limit)) } else { Ok(()) }
+}
+
+fn check_kind(metadata: &Metadata) -> Result<(), ReadError> {
+    if metadata.is_file() {
+        return Ok(());
+    }
+    if metadata.is_symlink() {
+        return Err(ReadError::Link);
+    }
+    if metadata.is_dir() {
+        return Err(ReadError::NotRegular("a folder"));
+    }
+    Err(ReadError::NotRegular(special_kind(metadata)))
+}
+
+#[cfg(unix)]
+fn special_kind(metadata: &Metadata) -> &'static str {
+    use cap_fs_ext::FileTypeExt;
+    let kind = metadata.file_type();
+    if kind.is_fifo() {
+        "a FIFO"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    }
+}
+
+#[cfg(not(unix))]
+fn special_kind(_: &Metadata) -> &'static str {
+    "a special file"
+}
+
+/// Reads what was opened, which may have been exchanged since it was looked at, and may grow.
+fn take(file: File, limit: u64) -> Result<Vec<u8>, ReadError> {
+    let metadata = file.metadata()?;
+    check_kind(&metadata)?;
+    if metadata.len() > limit {
+        return Err(ReadError::TooLarge(limit));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit { Err(ReadError::TooLarge(limit)) } else { Ok(bytes) }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        _ if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        _ if bytes >= 1 << 10 => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: u64 = 64;
+
+    fn name(result: Result<String, ReadError>) -> String {
+        result.unwrap_or_else(|error| error.to_string())
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn only_a_regular_file_within_the_limit_is_read() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let at = |name: &str| root.join(name);
+        std::fs::write(at("good"), "good").unwrap();
+        std::fs::write(at("full"), "x".repeat(64)).unwrap();
+        std::fs::write(at("large"), "x".repeat(65)).unwrap();
+        std::fs::File::create(at("sparse")).unwrap().set_len(1 << 40).unwrap();
+        std::fs::write(at("latin"), b"caf\xe9").unwrap();
+        std::fs::create_dir(at("folder")).unwrap();
+        std::fs::write(at("folder/inner"), "inner").unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), rustix::fs::Mode::RWXU).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        for (link, to) in
+            [("dangling", "nowhere"), ("to_good", "good"), ("to_zero", "/dev/zero"), ("way", "folder")]
+        {
+            symlink(to, at(link)).unwrap();
+        }
+        let link = "is a symbolic link, which is not followed here";
+        let large = "is larger than 64 bytes";
+        // The file, what a project's reader says, what the reader of the user's own files says.
+        let table = [
+            ("good", "good", "good"),
+            ("missing", "does not exist", "does not exist"),
+            ("good/below", "does not exist", "does not exist"),
+            ("large", large, large),
+            ("sparse", large, large),
+            ("latin", "is not UTF-8 text", "is not UTF-8 text"),
+            ("folder", "is a folder, not a regular file", "is a folder, not a regular file"),
+            ("fifo", "is a FIFO, not a regular file", "is a FIFO, not a regular file"),
+            ("socket", "is a socket, not a regular file", "is a socket, not a regular file"),
+            ("dangling", link, "cannot be read: it is a symbolic link to nothing"),
+            ("to_good", link, "good"),
+            ("to_zero", link, "is a device, not a regular file"),
+            ("way/inner", link, "inner"),
+            ("folder/inner", "inner", "inner"),
+        ];
+        for (file, project, own) in table {
+            assert_eq!(name(read_text_below(&root, &at(file), LIMIT)), project, "{file}");
+            assert_eq!(name(read_own_text(&at(file), LIMIT)), own, "{file}");
+        }
+        assert_eq!(read(&at("full"), LIMIT).unwrap().len(), 64);
+        assert!(read_text_below(&root, Path::new("/etc/hostname"), LIMIT).unwrap_err().is_missing());
+    }
+
+    #[tokio::test]
+    async fn what_does_not_end_in_time_is_left_behind() {
+        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+        let stuck = off_thread(Duration::from_millis(20), move || wait.recv().is_ok());
+        assert_eq!(stuck.await, None);
+        drop(go_on);
+        assert_eq!(off_thread(Duration::from_secs(1000), || 7).await, Some(7));
+    }
+}

@@ -1,0 +1,373 @@
+//! The git folder of a session's folder: where it is, and which places outside of the session's folder it makes readable.
+//!
+//! Everything in a repository is written by whoever made it, `.git` included. A claim about another place counts only if
+//! that place confirms it: the git folder of a linked worktree and of a submodule name the folder that they belong to. What
+//! nothing confirms opens nothing. All files are read within bounds ([`bounded_file`]); nothing is written.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use crate::bounded_file::{self, ReadError};
+
+/// Bytes of a file that holds one path, or of `HEAD`.
+const MAX_POINTER: u64 = 16 * 1024;
+
+/// Bytes of a git folder's `config`, and of the list of borrowed objects.
+const MAX_FILE: u64 = 1024 * 1024;
+
+/// Bytes of the branch's name.
+const MAX_BRANCH: usize = 200;
+
+/// The places outside of a session's folder that belong to its repository.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Git {
+    /// The repository around the folder, or the one that a worktree or a submodule belongs to.
+    pub folders: Vec<PathBuf>,
+    /// Object stores that the repository borrows from.
+    pub borrowed: Vec<PathBuf>,
+    /// What was not believed or cannot be read, one sentence each.
+    pub problems: Vec<String>,
+}
+
+/// A git folder whose claim about the working folder is confirmed.
+struct GitFolder {
+    folder: PathBuf,
+    /// The repository that a linked worktree belongs to. `None` for any other git folder.
+    worktree_of: Option<Common>,
+}
+
+/// The repository of a linked worktree.
+struct Common {
+    folder: PathBuf,
+    /// It names the worktree by an absolute path, so whoever wrote it knew where on this machine the worktree is.
+    is_absolute: bool,
+}
+
+/// The root of the repository that a folder is in: the nearest folder with a `.git`. `None` if there is no repository.
+///
+/// A `.git` that is neither a folder nor a file nor a link is none to git either.
+pub fn root(folder: &Path) -> Option<&Path> {
+    folder.ancestors().find(|folder| {
+        let metadata = folder.join(".git").symlink_metadata();
+        metadata.is_ok_and(|it| it.is_dir() || it.is_file() || it.is_symlink())
+    })
+}
+
+/// The branch that is checked out in a repository, or the start of the commit. `None` if that cannot be told.
+pub fn branch(root: &Path) -> Option<String> {
+    let git = root.join(".git");
+    // Nothing but a branch's name or a commit is taken from there, so an unconfirmed claim does no harm.
+    let folder = match pointer(&git).ok().as_deref().and_then(|text| text.strip_prefix("gitdir: ")) {
+        Some(elsewhere) => root.join(elsewhere),
+        None => git,
+    };
+    let head = pointer(&folder.join("HEAD")).ok()?;
+    let line = head.lines().next()?.trim();
+    let is_commit = line.len() >= 40 && line.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match line.strip_prefix("ref: refs/heads/") {
+        Some(branch) => {
+            let end = (0..=MAX_BRANCH.min(branch.len())).rev().find(|end| branch.is_char_boundary(*end));
+            Some(branch[..end.unwrap_or(0)].to_owned())
+        }
+        None if is_commit => Some(line.chars().take(12).collect()),
+        None => None,
+    }
+}
+
+/// The ignore rules that a repository keeps to itself (`info/exclude`). There are none if its git folder is not confirmed.
+pub fn exclude_rules(root: &Path, limit: u64) -> Result<String, ReadError> {
+    let found = GitFolder::of(&root.join(".git")).map_err(|_| ReadError::Missing)?;
+    let common = found.common();
+    bounded_file::read_text_below(common, &common.join("info/exclude"), limit)
+}
+
+impl Git {
+    /// Finds the repository that a session's folder is in.
+    pub fn of(session: &Path) -> Self {
+        let Some(root) = root(session) else { return Self::default() };
+        let found = match GitFolder::of(&root.join(".git")) {
+            Ok(found) => found,
+            Err(problem) => return Self { problems: problem.into_iter().collect(), ..Self::default() },
+        };
+        let outside =
+            |place: PathBuf| std::fs::canonicalize(place).ok().filter(|place| !place.starts_with(session));
+        let mut git = Self::default();
+        let objects = found.common().join("objects");
+        match bounded_file::read_text_below(found.common(), &objects.join("info/alternates"), MAX_FILE) {
+            Ok(text) => {
+                let named: Vec<PathBuf> = text
+                    .lines()
+                    .filter(|line| !line.trim().is_empty())
+                    .map(|at| objects.join(at))
+                    .filter(is_objects)
+                    .filter_map(outside)
+                    .collect();
+                if found.may_borrow(root) {
+                    git.borrowed = named;
+                } else if let Some(first) = named.first() {
+                    git.problems.push(format!(
+                        "{}: this repository borrows objects from {}, which commands may not read: nothing there confirms \
+                         it. Add that folder to `shell.read` in your configuration if you trust it.",
+                        objects.join("info/alternates").display(),
+                        first.display()
+                    ));
+                }
+            }
+            Err(ReadError::Missing) => {}
+            Err(error) => {
+                git.problems.push(format!("{} {error}.", objects.join("info/alternates").display()));
+            }
+        }
+        let GitFolder { folder, worktree_of } = found;
+        let folders = std::iter::once(folder).chain(worktree_of.map(|common| common.folder));
+        git.folders = folders.filter_map(outside).collect();
+        git
+    }
+}
+
+impl GitFolder {
+    /// The git folder that a `.git` is or names. The error is the sentence for the user, if there is one to say.
+    fn of(dot_git: &Path) -> Result<Self, Option<String>> {
+        let metadata = dot_git.symlink_metadata().map_err(|_| None)?;
+        let found = if metadata.is_dir() {
+            // A plain git folder names no other: git never writes a `commondir` there.
+            if dot_git.join("commondir").symlink_metadata().is_ok() {
+                let text = "it names another repository, which only the git folder of a linked worktree may";
+                return Err(Some(format!("{}: {text}.", dot_git.join("commondir").display())));
+            }
+            Self { folder: dot_git.to_owned(), worktree_of: None }
+        } else if metadata.is_file() {
+            claimed(dot_git).ok_or_else(|| {
+                Some(format!(
+                    "{}: the git folder that it names does not confirm it, so commands may not reach that folder.",
+                    dot_git.display()
+                ))
+            })?
+        } else {
+            // A link to another repository is a claim that nothing confirms.
+            return Err(Some(format!(
+                "{} is a symbolic link, which is not followed here.",
+                dot_git.display()
+            )));
+        };
+        if is_repository(&found.folder) { Ok(found) } else { Err(None) }
+    }
+
+    /// The folder with the objects.
+    fn common(&self) -> &Path {
+        self.worktree_of.as_ref().map_or(&self.folder, |common| &common.folder)
+    }
+
+    /// Whether its list of borrowed objects counts: that of a linked worktree's repository, if it lies outside of the worktree
+    /// and knew where on this machine the worktree is. Anybody can pack the rest into an archive.
+    fn may_borrow(&self, root: &Path) -> bool {
+        self.worktree_of.as_ref().is_some_and(|common| common.is_absolute && !common.folder.starts_with(root))
+    }
+}
+
+/// The git folder that a `.git` file names, if that one names the file or its folder in turn.
+fn claimed(dot_git: &Path) -> Option<GitFolder> {
+    let at = pointer(dot_git).ok()?;
+    let root = dot_git.parent()?;
+    let folder = real(&root.join(at.strip_prefix("gitdir: ")?));
+    if let Ok(back) = pointer(&folder.join("gitdir")) {
+        // A linked worktree: `worktrees/NAME` of a repository, which notes where the `.git` file is.
+        let common = real(&folder.join(pointer(&folder.join("commondir")).ok()?));
+        let is_its_own = folder.parent() == Some(&common.join("worktrees"));
+        let is_confirmed = real(&folder.join(&back)) == real(dot_git);
+        let is_real = is_its_own && is_confirmed && is_plain_repository(&common);
+        let common = Common { folder: common, is_absolute: Path::new(&back).is_absolute() };
+        return is_real.then_some(GitFolder { folder, worktree_of: Some(common) });
+    }
+    // A submodule: its settings say where its files are.
+    let settings = bounded_file::read_text(&folder.join("config"), MAX_FILE).ok()?;
+    let back = settings.lines().find_map(|line| line.trim().strip_prefix("worktree = "))?;
+    let is_confirmed = real(&folder.join(back.trim())) == real(root) && is_plain_repository(&folder);
+    is_confirmed.then_some(GitFolder { folder, worktree_of: None })
+}
+
+/// Whether this is a git folder, of whatever kind.
+fn is_repository(folder: &Path) -> bool {
+    is_file(&folder.join("HEAD"))
+        && (is_file(&folder.join("commondir")) || is_folder(&folder.join("objects")))
+}
+
+/// Whether this is a git folder with objects of its own that names no other repository.
+fn is_plain_repository(folder: &Path) -> bool {
+    is_file(&folder.join("HEAD"))
+        && is_folder(&folder.join("objects"))
+        && folder.join("commondir").symlink_metadata().is_err()
+}
+
+fn is_file(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|metadata| metadata.is_file())
+}
+
+fn is_folder(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir())
+}
+
+fn is_objects(at: &PathBuf) -> bool {
+    at.file_name() == Some(OsStr::new("objects")) && at.join("pack").is_dir()
+}
+
+/// The content of a file that holds one path or one line.
+fn pointer(file: &Path) -> Result<String, ReadError> {
+    bounded_file::read_text(file, MAX_POINTER).map(|text| text.trim().to_owned())
+}
+
+fn real(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn git_folder(at: &Path) {
+        std::fs::create_dir_all(at.join("objects/pack")).unwrap();
+        std::fs::create_dir_all(at.join("refs")).unwrap();
+        std::fs::write(at.join("HEAD"), "ref: refs/heads/main\n").unwrap();
+    }
+
+    /// What `Git::of` finds of a folder, without the sentences.
+    fn of(folder: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        let Git { folders, borrowed, .. } = Git::of(folder);
+        (folders, borrowed)
+    }
+
+    /// A repository `main` with the linked worktree `tree` and the submodule `sub`, and others beside it.
+    struct Scene {
+        _dir: tempfile::TempDir,
+        root: PathBuf,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let root = dir.path().canonicalize().unwrap();
+            let scene = Self { _dir: dir, root };
+            for repository in ["main/.git", "main/.git/modules/sub", "private/.git", "other/.git"] {
+                git_folder(&scene.at(repository));
+            }
+            for folder in ["main/.git/worktrees/tree", "main/inner", "main/sub", "tree", ".ssh"] {
+                std::fs::create_dir_all(scene.at(folder)).unwrap();
+            }
+            scene.write("main/.git/worktrees/tree/HEAD", "ref: refs/heads/b\n");
+            scene.write("main/.git/worktrees/tree/commondir", "../..\n");
+            scene.write("main/.git/worktrees/tree/gitdir", &scene.line("tree/.git"));
+            scene.write("main/.git/modules/sub/config", "[core]\n\tworktree = ../../../sub\n");
+            scene.write("tree/.git", &format!("gitdir: {}", scene.line("main/.git/worktrees/tree")));
+            scene.write("main/sub/.git", "gitdir: ../.git/modules/sub\n");
+            scene
+        }
+
+        fn at(&self, path: &str) -> PathBuf {
+            self.root.join(path)
+        }
+
+        fn line(&self, path: &str) -> String {
+            format!("{}\n", self.at(path).display())
+        }
+
+        fn write(&self, path: &str, text: &str) {
+            std::fs::create_dir_all(self.at(path).parent().unwrap()).unwrap();
+            std::fs::write(self.at(path), text).unwrap();
+        }
+
+        /// Checks which folders outside of a folder are found, and which it may borrow objects from.
+        fn check(&self, folder: &str, folders: &[&str], borrowed: &[&str], why: &str) {
+            let all = |names: &[&str]| names.iter().map(|name| self.at(name)).collect::<Vec<_>>();
+            assert_eq!(of(&self.at(folder)), (all(folders), all(borrowed)), "{why}");
+        }
+    }
+
+    #[test]
+    fn git_folders_that_confirm_the_claim_are_found() {
+        let scene = Scene::new();
+        scene.check("main", &[], &[], "its own lies inside");
+        scene.check("main/inner", &["main/.git"], &[], "a folder of a repository");
+        scene.check("tree", &["main/.git/worktrees/tree", "main/.git"], &[], "a linked worktree");
+        scene.check("main/sub", &["main/.git/modules/sub"], &[], "a submodule");
+        assert_eq!(branch(&scene.at("tree")).as_deref(), Some("b"));
+        scene.write("main/.git/info/exclude", "secret\n");
+        assert_eq!(exclude_rules(&scene.at("tree"), 100).unwrap(), "secret\n");
+    }
+
+    #[test]
+    fn a_git_file_that_nothing_confirms_opens_nothing() {
+        let lies =
+            ["private/.git", ".ssh", "main/.git", "main/.git/modules/sub", "nowhere", "main/.git/worktrees"];
+        for lie in lies {
+            let scene = Scene::new();
+            scene.write("tree/.git", &format!("gitdir: {}", scene.line(lie)));
+            scene.check("tree", &[], &[], lie);
+            assert_eq!(Git::of(&scene.at("tree")).problems.len(), 1, "{lie}");
+        }
+        let scene = Scene::new();
+        std::fs::remove_file(scene.at("tree/.git")).unwrap();
+        std::os::unix::fs::symlink(scene.at("private/.git"), scene.at("tree/.git")).unwrap();
+        scene.check("tree", &[], &[], "a link");
+    }
+
+    #[test]
+    fn a_commondir_counts_only_in_the_worktree_folder_of_the_repository_that_it_names() {
+        // Written into the repository's own git folder, and into the folder of a worktree.
+        for (place, from) in [("other/.git", "other/inner"), ("main/.git/worktrees/tree", "tree")] {
+            for lie in ["../..", "../../private/.git", "../../../../private/.git", "/", ".", "nowhere"] {
+                let scene = Scene::new();
+                std::fs::create_dir_all(scene.at(from)).unwrap();
+                for folder in ["objects", "refs", "other/objects"] {
+                    std::fs::create_dir_all(scene.at(folder)).unwrap();
+                }
+                if (place, lie) == ("main/.git/worktrees/tree", "../..") {
+                    continue;
+                }
+                scene.write(&format!("{place}/commondir"), lie);
+                scene.check(from, &[], &[], &format!("{place} {lie}"));
+            }
+        }
+    }
+
+    #[test]
+    fn borrowed_objects_count_only_for_a_linked_worktree_that_its_repository_knows() {
+        let line = |scene: &Scene| scene.line("private/.git/objects");
+        let scene = Scene::new();
+        scene.write("main/.git/objects/info/alternates", &line(&scene));
+        let main = ["main/.git/worktrees/tree", "main/.git"];
+        scene.check("tree", &main, &["private/.git/objects"], "the control");
+        scene.check("main", &[], &[], "a repository's own list");
+        assert!(Git::of(&scene.at("main")).problems[0].contains("shell.read"));
+        scene.check("main/inner", &["main/.git"], &[], "the same from a folder in it");
+        // What an archive can hold: it does not know where it is unpacked.
+        scene.write("main/.git/worktrees/tree/gitdir", "../../../../tree/.git\n");
+        scene.check("tree", &main, &[], "relative paths confirm the folder, and borrow nothing");
+        // A worktree with its repository inside.
+        let scene = Scene::new();
+        git_folder(&scene.at("tree/fake"));
+        scene.write("tree/fake/worktrees/x/HEAD", "ref: refs/heads/b\n");
+        scene.write("tree/fake/worktrees/x/commondir", "../..\n");
+        scene.write("tree/fake/worktrees/x/gitdir", &scene.line("tree/.git"));
+        scene.write("tree/.git", "gitdir: fake/worktrees/x\n");
+        scene.write("tree/fake/objects/info/alternates", &line(&scene));
+        scene.check("tree", &[], &[], "all of it is the project's own");
+    }
+
+    #[test]
+    fn what_is_no_regular_file_in_a_git_folder_is_as_if_it_were_not_there() {
+        for file in ["HEAD", "commondir", "objects/info/alternates", "info/exclude"] {
+            let scene = Scene::new();
+            let path = scene.at("other/.git").join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::create_dir_all(scene.at("other/inner")).unwrap();
+            let _ = std::fs::remove_file(&path);
+            rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+            let _ = (Git::of(&scene.at("other/inner")), branch(&scene.at("other")));
+            assert!(exclude_rules(&scene.at("other"), 100).is_err());
+        }
+        let scene = Scene::new();
+        std::fs::remove_file(scene.at("tree/.git")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, scene.at("tree/.git"), rustix::fs::Mode::RWXU).unwrap();
+        assert_eq!(root(&scene.at("tree")), root(&scene.root), "a FIFO is no repository");
+    }
+}
