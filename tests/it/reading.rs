@@ -57,7 +57,7 @@ const SKILL: &str = "---\nname: s\ndescription: Fills forms.\n---\nDo it.\n";
 const CASES: [Case; 20] = [
     case("work/.gitignore", "hidden.txt\n", How::Prompt, "!hidden.txt", ".gitignore is"),
     case("work/.ignore", "hidden.txt\n", How::Prompt, "!hidden.txt", ".ignore is"),
-    case("work/sub/.gitignore", "inner.txt\n", How::Prompt, "!inner.txt", "sub/.gitignore is"),
+    case("work/sub/.gitignore", "inner.txt\n", How::Prompt, "!sub/inner.txt", "sub/.gitignore is"),
     case("work/.git/info/exclude", "hidden.txt\n", How::Prompt, "!hidden.txt", "exclude is"),
     case("work/.git", "gitdir: ../elsewhere\n", How::Prompt, "does not confirm it", ""),
     case("work/.git/HEAD", "ref: refs/heads/main\n", How::Prompt, "", ""),
@@ -70,14 +70,14 @@ const CASES: [Case; 20] = [
     ),
     case(
         "work/.git/objects/info/alternates",
-        "../../../../other/.git/objects\n",
+        "../../../other/.git/objects\n",
         How::Prompt,
         "shell.read",
         "alternates is",
     ),
-    case("work/AGENTS.md", "Be kind.\n", How::Prompt, "!AGENTS.md", "AGENTS.md is"),
+    case("work/AGENTS.md", "Be kind.\n", How::Prompt, "!AGENTS.md is", "AGENTS.md is"),
     case("work/.modegate/modes.yaml", DENY, RULES, "deny  think", "modes.yaml: it "),
-    case("work/.modegate/commands/x.md", "Do x.\n", How::Prompt, "!x.md", "x.md: it "),
+    case("work/.modegate/commands/x.md", "Do x.\n", How::Prompt, "!x.md: it ", "x.md: it "),
     case("work/.claude/skills/s/SKILL.md", SKILL, SKILLS, "Fills forms.", "SKILL.md: "),
     case("work/data.txt", "alpha\n", How::Prompt, "data.txt:1: alpha", ""),
     case("home/.config/modegate/modes.yaml", DENY, RULES, "deny  think", "modes.yaml: it "),
@@ -85,7 +85,7 @@ const CASES: [Case; 20] = [
     case("home/.config/modegate/trusted", "x\n", RULES, "", ""),
     case("home/.config/modegate/config.yaml", "model: ollama/mine\n", DOCTOR, "ollama/mine", "config.yaml "),
     case("home/.config/modegate/setup.yaml", "model: ollama/mine\n", DOCTOR, "ollama/mine", "setup.yaml "),
-    case("home/.config/modegate/commands/y.md", "Do y.\n", How::Prompt, "!y.md", "y.md: it "),
+    case("home/.config/modegate/commands/y.md", "Do y.\n", How::Prompt, "!y.md: it ", "y.md: it "),
     case("home/.config/modegate/skills/s/SKILL.md", SKILL, SKILLS, "Fills forms.", "SKILL.md: "),
 ];
 
@@ -264,7 +264,7 @@ fn check(dir: &Path, call: (&str, Value), there: &[&str], absent: &[&str]) {
 #[test]
 fn globs_show_hidden_files_and_never_ignored_ones_or_version_control() {
     let dir = project();
-    let never = ["config", "build.log", "in git", "in log"];
+    let never = [".git/config", "build.log", "in git", "in log"];
     for glob in ["*", "**", "**/*", ".*", ".git/**", "*.log", "config", "{.git,.github}/**", "!src"] {
         check(dir.path(), ("find_files", json!({ "glob": glob })), &[], &never[..2]);
         check(dir.path(), ("search_files", json!({ "pattern": "TOKEN", "glob": glob })), &[], &never[2..]);

@@ -128,6 +128,7 @@ const CONFIG: &[&str] = &[
 /// What tools may name.
 const TOOL: &[&str] = &[
     "acp",
+    "bounded_file",
     "client",
     "gate",
     "http",
