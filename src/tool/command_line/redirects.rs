@@ -1,6 +1,6 @@
 //! The redirects of a command line, and its here-documents. Pure.
 
-use super::frames::{Command, Commands, Redirect, Word};
+use super::frames::{Command, Redirect, Word};
 use super::scan::Scanner;
 
 impl Scanner<'_> {
