@@ -21,17 +21,6 @@ impl Said {
         let is_answer = |message: &&Value| message["id"] == id && message.get("method").is_none();
         self.messages.iter().find(is_answer).unwrap_or_else(|| panic!("no answer to {id}: {}", self.errors))
     }
-
-    fn updates(&self, kind: &str) -> Vec<&Value> {
-        let updates = self.messages.iter().map(|message| &message["params"]["update"]);
-        updates.filter(|update| update["sessionUpdate"] == kind).collect()
-    }
-
-    fn notices(&self) -> String {
-        let chunks = self.updates("agent_message_chunk").into_iter();
-        let notices = chunks.filter(|update| update["_meta"]["modegate/notice"] == true);
-        notices.map(|update| update["content"]["text"].as_str().unwrap()).collect()
-    }
 }
 
 impl Place {
