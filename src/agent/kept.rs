@@ -2,18 +2,19 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::json;
 
 use super::registry::Transit;
-use super::{Agent, Policy};
+use super::{Agent, Policy, reading};
 use crate::acp::{
     CloseSessionRequest, CloseSessionResponse, DeleteSessionRequest, DeleteSessionResponse,
     ListSessionsRequest, ListSessionsResponse, Meta, SessionId, SessionInfo,
 };
 use crate::error::AgentError;
 use crate::ids;
-use crate::mode::{Mode, Modes};
+use crate::mode::Modes;
 use crate::session::{Closed, head_meta};
 use crate::store::sessions::{Listing, OpenError, StoredSession};
 
@@ -52,23 +53,43 @@ impl Agent {
         let next = sessions.last().filter(|_| more).map(cursor);
         // An empty list is not to look as if there never was anything.
         let told = |reason: &str| Meta::from_iter([(NOTICE_META.to_owned(), json!(reason))]);
-        let mut policies = HashMap::new();
-        let infos = sessions.iter().map(|session| info(session, &self.mode_of(session, &mut policies)));
+        let modes = self.modes_of(&sessions).await;
+        let infos = sessions.iter().zip(&modes).map(|(session, mode)| info(session, mode.as_deref()));
         let response = ListSessionsResponse::new(infos.collect()).next_cursor(next);
         Ok(response.meta(self.shared.store.substituted().map(told)))
     }
 
-    /// The mode that a listed session opens in (D10). Files are read only for a mode that is not built in, once a folder.
-    fn mode_of(&self, session: &StoredSession, policies: &mut HashMap<PathBuf, Policy>) -> String {
-        let stored = session.mode.as_deref();
-        if let Some(Ok(mode)) = stored.map(|mode| Modes::built_in().resolve(mode).map(Mode::mode_id)) {
-            return mode.0.to_string();
+    /// The modes that listed sessions open in (D10). Files are read only for modes that are not built in, once a folder, and
+    /// not on the runtime thread; where they cannot be read in time, those modes are left out.
+    async fn modes_of(&self, sessions: &[StoredSession]) -> Vec<Option<String>> {
+        let built_in = |session: &StoredSession| {
+            let mode = session.mode.as_deref()?;
+            Modes::built_in().resolve(mode).ok().map(|mode| mode.id.clone())
+        };
+        let mut modes: Vec<Option<String>> = sessions.iter().map(built_in).collect();
+        let others = sessions.iter().zip(&modes).filter(|(_, mode)| mode.is_none());
+        let others: Vec<_> = others.map(|(session, _)| (session.cwd.clone(), session.mode.clone())).collect();
+        if others.is_empty() {
+            return modes;
         }
-        let policy = policies
-            .entry(session.cwd.clone())
-            .or_insert_with_key(|folder| (self.surroundings.policy)(folder));
-        let defaults = policy.defaults(self.first.mode.as_ref());
-        policy.modes.effective(stored, defaults).mode.id.clone()
+        let (policy_of, first) = (Arc::clone(&self.surroundings.policy), self.first.mode.clone());
+        let find = move || -> Vec<String> {
+            let mut policies: HashMap<PathBuf, Policy> = HashMap::new();
+            let mode = |(folder, stored): (PathBuf, Option<String>)| {
+                let policy = policies.entry(folder).or_insert_with_key(|folder| policy_of(folder));
+                let defaults = policy.defaults(first.as_ref());
+                policy.modes.effective(stored.as_deref(), defaults).mode.id.clone()
+            };
+            others.into_iter().map(mode).collect()
+        };
+        match reading("the folders of the sessions", find).await {
+            Ok(found) => {
+                let missing = modes.iter_mut().filter(|mode| mode.is_none());
+                missing.zip(found).for_each(|(mode, found)| *mode = Some(found));
+            }
+            Err(error) => tracing::warn!(%error, "the list of sessions leaves modes out"),
+        }
+        modes
     }
 
     /// Ends a session that is active; it stays on the record (`session/close`, S8).
@@ -119,8 +140,8 @@ impl Agent {
     }
 }
 
-fn info(session: &StoredSession, mode: &str) -> SessionInfo {
-    let mode = Meta::from_iter([(MODE_META.to_owned(), json!(mode))]);
+fn info(session: &StoredSession, mode: Option<&str>) -> SessionInfo {
+    let mode = mode.map(|mode| Meta::from_iter([(MODE_META.to_owned(), json!(mode))]));
     SessionInfo::new(session.id.clone(), session.cwd.clone())
         .additional_directories(session.directories.clone())
         .title(session.title.clone())
