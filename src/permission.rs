@@ -86,6 +86,15 @@ pub enum Commands {
     },
 }
 
+/// A server's word that a tool only reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The server, by its part of its tools' names.
+    pub server: String,
+    /// How often the server has begun to say so of a tool of which it had not: consent from before covers nothing after.
+    pub flips: u64,
+}
+
 /// The facts of a call that a decision rests on.
 #[derive(Debug, Clone)]
 pub struct CallFacts {
@@ -105,6 +114,8 @@ pub struct CallFacts {
     pub commands: Commands,
     /// What it fetches; none when it fetches nothing, or when the question is about the tool as such.
     pub address: Option<Address>,
+    /// That it reads is only what its server says; `None` where somebody vouches for the effect.
+    pub claim: Option<Claim>,
     /// What the arguments of a server's tool name, as far as that can be told, and what a skill is read from: rules that deny
     /// or ask look at it.
     pub mentions: Vec<PathBuf>,
@@ -127,6 +138,7 @@ impl CallFacts {
             targets: Vec::new(),
             commands: Commands::None,
             address: None,
+            claim: None,
             mentions: Vec::new(),
         }
     }
@@ -192,9 +204,11 @@ impl Ceilings {
 /// 7. the exit tool, in a mode without an exit;
 /// 8. the user said "reject always" to this in this mode;
 /// 9. what remains is allowed, but asked for: what an `ask` rule is about, reads outside the roots, fetching under
-///    `network: ask`, and every change where a ceiling's `permission` is `ask`;
+///    `network: ask`, every change where a ceiling's `permission` is `ask`, and what only its server says to read where a
+///    ceiling would deny or ask for it if it did not;
 /// 10. unless the user said "allow always" to exactly this, in this mode (of a command line, to
-///     exactly this or to its program with what may vary; of an address, to its server), or an `allow` rule is about all of it and no `ask` rule about
+///     exactly this or to its program with what may vary; of an address, to its server; of a claim, to what that server
+///     says), or an `allow` rule is about all of it and no `ask` rule about
 ///     any of it.
 pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict {
     let Some(own) = ceilings.modes.first() else {
@@ -221,10 +235,13 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
     // What covers a command line, of which one is enough, and whether nothing can.
     let mut covering: Vec<Scope> = Vec::new();
     let (mut is_opaque, mut is_shown_in_part) = (false, false);
+    let is_asked_by_rule = ceilings.asking(call).is_some();
     match &call.commands {
-        Commands::None if !outside => scopes.push(match &call.address {
-            Some(address) => Scope::Origin(call.tool.clone(), address.origin()),
-            None => Scope::Tool(call.tool.clone()),
+        Commands::None if !outside => scopes.push(match (&call.address, &call.claim) {
+            (Some(address), _) => Scope::Origin(call.tool.clone(), address.origin()),
+            // What a rule has asked for is asked for by itself.
+            (None, Some(claim)) if !is_asked_by_rule => Scope::Claims(claim.server.clone(), claim.flips),
+            (None, _) => Scope::Tool(call.tool.clone()),
         }),
         Commands::None => {}
         Commands::Line { before: Some(before), .. } => {
@@ -236,7 +253,10 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
             is_shown_in_part = covering.is_empty();
         }
     }
-    let rejected = scopes.iter().chain(&covering).find(|scope| grants.is_rejected(&own.id, scope)).cloned();
+    // An answer for a tool as one that may change something covers it where its server says that it reads.
+    let as_such = call.claim.is_some().then(|| Scope::Tool(call.tool.clone()));
+    let mut asked = scopes.iter().chain(&covering).chain(&as_such);
+    let rejected = asked.find(|scope| grants.is_rejected(&own.id, scope)).cloned();
     if let Some(scope) = rejected.or_else(|| rejected_part(grants, &own.id, call)) {
         let message =
             format!("The user has rejected {scope} for the rest of this session in {} mode.", own.id);
@@ -244,13 +264,16 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
     }
     // Where a rule denies some commands, a line that is not understood whole may be one of them.
     let in_doubt = is_opaque && ceilings.rules.iter().any(|rules| rules.denies_some(&call.tool));
-    let by_rule = in_doubt || ceilings.asking(call).is_some();
-    let must_ask = by_rule || outside || ceilings.modes.iter().any(|mode| must_ask(mode, call.effect));
+    let by_rule = in_doubt || is_asked_by_rule;
+    let must_ask = by_rule || outside || ceilings.modes.iter().any(|mode| must_ask(mode, call));
     if !must_ask || (!by_rule && ceilings.allowing(call).is_some()) {
         return Verdict::Allow;
     }
     if is_shown_in_part {
         return Verdict::Ask(Vec::new());
+    }
+    if as_such.is_some_and(|scope| grants.is_allowed(&own.id, &scope)) {
+        return Verdict::Allow;
     }
     if !covering.iter().any(|scope| grants.is_allowed(&own.id, scope)) {
         scopes.extend(covering.into_iter().next());
@@ -307,6 +330,11 @@ pub fn explain(ceilings: &Ceilings, call: &CallFacts) -> String {
                 format!("{} is outside the session's folders", target.path.display())
             } else if call.effect == Effect::Network {
                 "network: ask".into()
+            } else if let Some(claim) = &call.claim {
+                format!(
+                    "only the server {} says that it reads; `trust_hints` of your own file can believe it",
+                    claim.server
+                )
             } else {
                 "permission: ask".into()
             };
@@ -330,10 +358,16 @@ pub fn may_change(mode: &Mode, call: &CallFacts) -> bool {
     denied_by_nature(mode, call).is_none()
 }
 
-fn must_ask(mode: &Mode, effect: Effect) -> bool {
-    match effect {
+fn must_ask(mode: &Mode, call: &CallFacts) -> bool {
+    match call.effect {
         Effect::Network => mode.network == Network::Ask,
-        effect => effect.is_change() && mode.permission == Consent::Ask,
+        effect if call.claim.is_none() => effect.is_change() && mode.permission == Consent::Ask,
+        // Where a tool that may change something runs without asking, the server's word is not needed.
+        _ => {
+            mode.permission == Consent::Ask
+                || !admits(mode.access, Effect::Unknown)
+                || mode.write_paths.is_some()
+        }
     }
 }
 

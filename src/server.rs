@@ -36,7 +36,8 @@ pub struct ServerDefinition {
     /// What is sent to it with every request. `${NAME}` is a variable of Modegate's own.
     #[schemars(with = "BTreeMap<String, String>")]
     pub headers: BTreeMap<String, SecretString>,
-    /// Whether what it says of its tools is believed: true, false, or the names of those tools. Default: true.
+    /// Whether what it says of its tools is believed: true, false, or the names of those tools. Default: the user is asked
+    /// before the first call that a mode would not allow otherwise.
     pub trust_hints: Option<Trust>,
     /// What its tools do, whatever it says: `read_only` or `changes`.
     pub tools: BTreeMap<String, Override>,
@@ -76,8 +77,8 @@ pub struct Entry {
     pub name: String,
     /// How it is reached.
     pub reach: Reach,
-    /// Which of its hints are believed.
-    pub trust: Trust,
+    /// Which of its hints are believed; `None` where the user has not said.
+    pub trust: Option<Trust>,
     /// What is said of its tools.
     pub tools: BTreeMap<String, Override>,
     /// What the kernel holds it to.
@@ -158,7 +159,7 @@ impl ServerDefinition {
             },
             reach,
             read: self.read.clone(),
-            trust: self.trust_hints.clone().unwrap_or(Trust::All(true)),
+            trust: self.trust_hints.clone(),
             tools: self.tools.clone(),
             timeout: self.timeout.map_or(TIMEOUT, Duration::from_secs),
             roots: self.roots.unwrap_or(true),
@@ -242,14 +243,14 @@ mod tests {
             McpServer::Sse(McpServerSse::new("old", "https://old.example")),
         ];
         let (entries, notices) = gather(&own, &brought);
-        let seen: Vec<_> = entries.iter().map(|it| (it.name.as_str(), it.sandbox, &it.trust)).collect();
-        let all = Trust::All(true);
+        let seen: Vec<_> =
+            entries.iter().map(|it| (it.name.as_str(), it.sandbox, it.trust.clone())).collect();
         assert_eq!(
             seen,
             [
-                ("mine", ServerSandbox::Off, &all),
-                ("files", ServerSandbox::ReadOnly, &Trust::Of(vec!["read".into()])),
-                ("far", ServerSandbox::Off, &all),
+                ("mine", ServerSandbox::Off, None),
+                ("files", ServerSandbox::ReadOnly, Some(Trust::Of(vec!["read".into()]))),
+                ("far", ServerSandbox::Off, None),
             ]
         );
         assert!(matches!(&entries[0].reach, Reach::Program { command, .. } if command == "m"));

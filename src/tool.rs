@@ -21,7 +21,7 @@ use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::model::ToolOffer;
 use crate::model::schema::{self, Schema};
-use crate::permission::{Address, CallFacts, Commands, Effect, Target};
+use crate::permission::{Address, CallFacts, Claim, Commands, Effect, Target};
 use crate::workspace::{Changes, FileError, Stamp, Workspace};
 pub use content::ToolContent;
 pub use editor::{Editor, Elicited};
@@ -83,6 +83,8 @@ pub struct ToolSpec {
     pub kind: ToolKind,
     /// What it does to the world.
     pub effect: Effect,
+    /// That it reads is only what its server says.
+    pub claim: Option<Claim>,
     /// What it needs of the shell.
     pub shell: ShellUse,
     /// What it begins goes on after its turn.
@@ -107,6 +109,7 @@ impl ToolSpec {
             description: description.into(),
             kind,
             effect,
+            claim: None,
             shell: ShellUse::Off,
             is_background: false,
             is_exit: false,
@@ -118,7 +121,13 @@ impl ToolSpec {
     /// What a decision about the tool as such rests on.
     pub fn facts(&self) -> CallFacts {
         let facts = CallFacts::of_tool(self.name.as_ref(), self.effect);
-        CallFacts { shell: self.shell, is_background: self.is_background, is_exit: self.is_exit, ..facts }
+        CallFacts {
+            shell: self.shell,
+            is_background: self.is_background,
+            is_exit: self.is_exit,
+            claim: self.claim.clone(),
+            ..facts
+        }
     }
 
     /// The tool as a model is told of it.

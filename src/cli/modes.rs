@@ -16,7 +16,7 @@ use crate::config::policies::{self, Loaded, Policies};
 use crate::config::{self, Flags};
 use crate::headless::printable;
 use crate::mode::Modes;
-use crate::permission::{self, CallFacts, Ceilings, Effect};
+use crate::permission::{self, CallFacts, Ceilings, Claim, Effect};
 use crate::policy::{Layers, ModeFile, Owner};
 use crate::roster::Agents;
 use crate::store::log;
@@ -133,12 +133,15 @@ pub(super) async fn run(
             let facts = facts(environment, &cwd, &loaded.layers.agents, &tool, arguments.as_deref()).await?;
             writeln!(output, "{tool}: {}", permission::explain(&ceilings, &facts))?;
             if tool.starts_with("mcp__") {
+                let server = tool.split("__").nth(1).unwrap_or_default().to_owned();
                 let read = CallFacts::of_tool(tool, Effect::Read);
-                writeln!(
-                    output,
-                    "If its server is believed to only read: {}",
-                    permission::explain(&ceilings, &read)
-                )?;
+                let said = CallFacts { claim: Some(Claim { server, flips: 0 }), ..read.clone() };
+                for (when, facts) in [
+                    ("its server says that it only reads", said),
+                    ("its server is believed to only read", read),
+                ] {
+                    writeln!(output, "If {when}: {}", permission::explain(&ceilings, &facts))?;
+                }
             }
         }
         Ask::Check { .. } | Ask::Schema | Ask::Log { .. } | Ask::Import { .. } | Ask::Export { .. } => {

@@ -8,7 +8,7 @@ use crate::acp::{
     ContentBlock, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent, ToolCallStatus,
     ToolKind, Update,
 };
-use crate::session::encoder::{DENIED_META, NOTICE_META};
+use crate::session::encoder::{CLAIM_META, DENIED_META, NOTICE_META};
 
 /// How the answer is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -127,7 +127,10 @@ impl<O: Write, P: Write> View<'_, O, P> {
         let what = request.tool_call.fields.title.clone().unwrap_or_default();
         writeln!(self.progress, "denied: {what}: the user is asked first, and nobody is here to ask")?;
         let is_read = matches!(request.tool_call.fields.kind, Some(ToolKind::Read | ToolKind::Search));
-        let hint = if is_read {
+        let meta = request.tool_call.meta.as_ref();
+        let hint = if meta.is_some_and(|meta| meta.contains_key(CLAIM_META)) {
+            "only its MCP server says that it reads; to believe it, set trust_hints: true for the server in your modes.yaml"
+        } else if is_read {
             "run it where that lies: --cwd DIR"
         } else {
             "use --mode code to allow changes without asking"

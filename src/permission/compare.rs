@@ -111,6 +111,6 @@ fn strictness(modes: &[&Mode], call: &CallFacts) -> u8 {
     if modes.iter().any(|mode| denied_by_nature(mode, call).is_some()) {
         2
     } else {
-        u8::from(modes.iter().any(|mode| must_ask(mode, call.effect)))
+        u8::from(modes.iter().any(|mode| must_ask(mode, call)))
     }
 }

@@ -84,6 +84,9 @@ pub enum Scope {
     Command(String, String),
     /// Calls of a tool that fetch from this server: scheme, name and port.
     Origin(String, String),
+    /// Calls of every tool of which this MCP server says that it only reads, until it begins to say so of another one: the
+    /// number is how often it has.
+    Claims(String, u64),
 }
 
 impl std::fmt::Display for Scope {
@@ -94,6 +97,7 @@ impl std::fmt::Display for Scope {
             Self::Run(_, command) => write!(f, "{command}"),
             Self::Command(_, command) => write!(f, "`{command}`"),
             Self::Origin(tool, origin) => write!(f, "{tool} from {origin}"),
+            Self::Claims(server, _) => write!(f, "what the MCP server {server} says only reads"),
         }
     }
 }

@@ -1,13 +1,35 @@
 //! What the hints of a server's tool are worth: the decision part. Pure.
 //!
 //! A missing hint means that the tool changes things; a destructive one beats a read-only one (docker-agent PR 3140, and
-//! MCP's own defaults). A hint is honoured only where the user trusts the server's hints, and what the user says of a tool
-//! beats any hint, both ways. The decision is made anew from the hints of the moment before each call.
+//! MCP's own defaults). A hint is a claim: it counts at once where the user trusts the server's hints or the sandbox makes
+//! it true, and otherwise after the user was asked. What the user says of a tool beats any hint, both ways. The decision is
+//! made anew from the hints of the moment before each call.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Effect;
+
+/// What a tool does, as far as anybody can say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Belief {
+    /// It reads: the user says so, trusts the server's hints, or the sandbox makes it so.
+    Reads,
+    /// Its server says that it reads, and nobody vouches for that.
+    SaysItReads,
+    /// It may change something.
+    MayChange,
+}
+
+impl Belief {
+    /// The effect by which it is decided on.
+    pub fn effect(self) -> Effect {
+        match self {
+            Self::Reads | Self::SaysItReads => Effect::Read,
+            Self::MayChange => Effect::Unknown,
+        }
+    }
+}
 
 /// What a server says of a tool (`annotations` in MCP).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,17 +60,35 @@ pub enum Override {
     Changes,
 }
 
-/// What a tool does, as far as anybody can be believed.
-pub fn effect(tool: &str, hints: Hints, trust: &Trust, said: Option<Override>) -> Effect {
-    let is_trusted = match trust {
-        Trust::All(all) => *all,
-        Trust::Of(names) => names.iter().any(|name| name == tool),
-    };
-    let only_reads = match said {
-        Some(said) => said == Override::ReadOnly,
-        None => is_trusted && hints.read_only == Some(true) && hints.destructive != Some(true),
-    };
-    if only_reads { Effect::Read } else { Effect::Unknown }
+/// What the user says of a server, and of one of its tools.
+#[derive(Debug, Clone, Copy)]
+pub struct Word<'a> {
+    /// Whether the server's hints are believed; `None` if the user has not said.
+    pub trust: Option<&'a Trust>,
+    /// What the tool does, whatever its server says.
+    pub said: Option<Override>,
+    /// True if the user has the server sandboxed so that it can write nothing.
+    pub only_reads: bool,
+}
+
+/// What is believed of a tool.
+pub fn belief(tool: &str, hints: Hints, word: &Word<'_>) -> Belief {
+    match word.said {
+        Some(Override::ReadOnly) => return Belief::Reads,
+        Some(Override::Changes) => return Belief::MayChange,
+        None => {}
+    }
+    if hints.read_only != Some(true) || hints.destructive == Some(true) {
+        return Belief::MayChange;
+    }
+    match word.trust {
+        Some(Trust::All(true)) => Belief::Reads,
+        Some(Trust::All(false)) => Belief::MayChange,
+        Some(Trust::Of(names)) if names.iter().any(|name| name == tool) => Belief::Reads,
+        Some(Trust::Of(_)) => Belief::MayChange,
+        None if word.only_reads => Belief::Reads,
+        None => Belief::SaysItReads,
+    }
 }
 
 #[cfg(test)]
@@ -57,25 +97,43 @@ mod tests {
 
     #[test]
     fn a_hint_counts_where_it_is_trusted_and_what_is_missing_changes_things() {
+        use Belief::{MayChange, Reads, SaysItReads};
         let hints = |read_only, destructive| Hints { read_only, destructive };
-        let trusted = Trust::All(true);
-        for (read_only, destructive, expected) in [
-            (None, None, Effect::Unknown),
-            (Some(false), None, Effect::Unknown),
-            (None, Some(false), Effect::Unknown),
-            (Some(true), None, Effect::Read),
-            (Some(true), Some(false), Effect::Read),
-            (Some(true), Some(true), Effect::Unknown),
+        let of = |hints, trust: Option<&Trust>, said, only_reads| {
+            belief("t", hints, &Word { trust, said, only_reads })
+        };
+        for (read_only, destructive, is_hinted) in [
+            (None, None, false),
+            (Some(false), None, false),
+            (None, Some(false), false),
+            (Some(true), None, true),
+            (Some(true), Some(false), true),
+            (Some(true), Some(true), false),
         ] {
-            assert_eq!(effect("t", hints(read_only, destructive), &trusted, None), expected);
-            assert_eq!(effect("t", hints(read_only, destructive), &Trust::All(false), None), Effect::Unknown);
-            let said = |said| effect("t", hints(read_only, destructive), &trusted, Some(said));
-            assert_eq!(said(Override::ReadOnly), Effect::Read);
-            assert_eq!(said(Override::Changes), Effect::Unknown);
+            let hints = hints(read_only, destructive);
+            let if_hinted = |belief| if is_hinted { belief } else { MayChange };
+            for (trust, only_reads, expected) in [
+                (Some(Trust::All(true)), false, Reads),
+                (Some(Trust::All(false)), true, MayChange),
+                (Some(Trust::Of(vec!["t".into()])), false, Reads),
+                (Some(Trust::Of(vec!["other".into()])), true, MayChange),
+                (None, true, Reads),
+                (None, false, SaysItReads),
+            ] {
+                let what = format!("{hints:?} {trust:?} {only_reads}");
+                assert_eq!(of(hints, trust.as_ref(), None, only_reads), if_hinted(expected), "{what}");
+                assert_eq!(of(hints, trust.as_ref(), Some(Override::ReadOnly), only_reads), Reads, "{what}");
+                assert_eq!(
+                    of(hints, trust.as_ref(), Some(Override::Changes), only_reads),
+                    MayChange,
+                    "{what}"
+                );
+            }
         }
-        let some: Trust = serde_saphyr::from_str("[a, b]").unwrap();
-        assert_eq!(effect("a", hints(Some(true), None), &some, None), Effect::Read);
-        assert_eq!(effect("c", hints(Some(true), None), &some, None), Effect::Unknown);
         assert_eq!(serde_saphyr::from_str::<Trust>("false").unwrap(), Trust::All(false));
+        assert_eq!(
+            serde_saphyr::from_str::<Trust>("[a, b]").unwrap(),
+            Trust::Of(vec!["a".into(), "b".into()])
+        );
     }
 }

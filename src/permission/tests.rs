@@ -197,6 +197,55 @@ proptest! {
     }
 }
 
+/// Of a tool that its server says to read: asked for where it would be denied or asked for otherwise, and never denied.
+#[test]
+fn a_claim_is_asked_for_where_a_change_would_not_simply_run() {
+    let of = |server: &str, flips| CallFacts {
+        claim: Some(Claim { server: server.into(), flips }),
+        ..CallFacts::of_tool(format!("mcp__{server}__look"), Effect::Read)
+    };
+    let doubted = CallFacts { claim: None, effect: Effect::Unknown, ..of("s", 0) };
+    let believed = CallFacts { claim: None, ..of("s", 0) };
+    let built_in = Modes::built_in();
+    let mut modes: Vec<Mode> = built_in.iter().cloned().collect();
+    for text in [
+        "access: edit\npermission: auto",
+        "access: full\npermission: auto\nwrite_paths: ['a/**']",
+        "access: full\npermission: auto",
+    ] {
+        modes.push(mode(text));
+    }
+    let none = Grants::default();
+    for mode in &modes {
+        let runs = verdict(mode, &none, &doubted) == "allow";
+        assert_eq!(verdict(mode, &none, &of("s", 0)), if runs { "allow" } else { "ask" }, "{mode:?}");
+        assert_eq!(verdict(mode, &none, &believed), "allow", "{mode:?}");
+        // Another ceiling counts, too.
+        let plan = built_in.resolve("plan").unwrap();
+        assert!(matches!(decide(&[mode, plan], &none, &of("s", 0)), Verdict::Ask(_)), "{mode:?}");
+        if runs {
+            continue;
+        }
+        let (id, scope) = (mode.id.as_str(), Scope::Claims("s".into(), 0));
+        assert_eq!(decide(&[mode], &none, &of("s", 0)), Verdict::Ask(vec![scope.clone()]));
+        let mut grants = Grants::default();
+        grants.allow("another", scope.clone());
+        assert_eq!(verdict(mode, &grants, &of("s", 0)), "ask", "an answer holds in its mode");
+        grants.allow(id, scope.clone());
+        assert_eq!(verdict(mode, &grants, &of("s", 0)), "allow");
+        assert_eq!(verdict(mode, &grants, &of("other", 0)), "ask", "another server");
+        assert_eq!(verdict(mode, &grants, &of("s", 1)), "ask", "it claims more by now");
+        assert_ne!(verdict(mode, &grants, &doubted), "allow", "a claim is no leave to change something");
+        grants.reject(id, scope);
+        assert_eq!(verdict(mode, &grants, &of("s", 0)), "rejected_always");
+        let mut grants = Grants::default();
+        grants.allow(id, Scope::Tool("mcp__s__look".into()));
+        assert_eq!(verdict(mode, &grants, &of("s", 7)), "allow", "an answer for the tool as such covers it");
+        grants.reject(id, Scope::Tool("mcp__s__look".into()));
+        assert_eq!(verdict(mode, &grants, &of("s", 7)), "rejected_always");
+    }
+}
+
 fn line(tool: &str, texts: &[&str], is_understood: bool) -> CallFacts {
     let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
     let line = texts.join(" && ");

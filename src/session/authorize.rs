@@ -118,9 +118,10 @@ impl Actor {
             return drop(reply.send(Authorization::Cancelled));
         };
         let mode = self.session.mode.0.to_string();
+        let claim = facts.claim.as_ref().map(|claim| claim.server.as_str());
         let request = RequestPermissionRequest::new(
             self.session.id.clone(),
-            encoder::call_for_permission(announced, preview),
+            encoder::call_for_permission(announced, preview, claim),
             permission_options::options(&scopes, &mode, self.editor.can().forms),
         );
         let (id, answer) = self.client.request_permission(request);
@@ -146,13 +147,23 @@ impl Actor {
                     too_often: false,
                 }
             }
-            Said::No(why) => self.rejected(&call, why),
+            Said::Unasked(why) if facts.claim.is_some() => {
+                let server = facts.claim.as_ref().map(|claim| claim.server.clone()).unwrap_or_default();
+                let message = format!(
+                    "{why} Only the MCP server {server} says that {} reads. The user can believe it: \
+                     `trust_hints: true` for the server in the user's own modes.yaml.",
+                    facts.tool
+                );
+                self.rejected(&call, message)
+            }
+            Said::Unasked(why) | Said::No(why) => self.rejected(&call, why),
             Said::Why => return self.ask_why(call, reply),
         };
         // The turn may have been cancelled meanwhile.
         let _ = reply.send(authorization);
     }
 
+    /// A call that the user, or whoever answers for the user, does not let run.
     fn rejected(&mut self, call: &ToolCallId, message: String) -> Authorization {
         let announced = self.session.open_calls.get(call);
         let too_often = announced.is_some_and(|call| self.denials.add(call, "rejected"));

@@ -18,6 +18,9 @@ use crate::tool::{Location, ToolContent};
 /// Marks, in an agent message's `_meta`, what Modegate itself says: the model did not, and will not see it.
 pub const NOTICE_META: &str = "modegate/notice";
 
+/// In the call of a permission request: the MCP server that says that the call only reads.
+pub const CLAIM_META: &str = "modegate/claim";
+
 /// Names, in a tool update's `_meta`, the rule that denied the call.
 pub const DENIED_META: &str = "modegate/denied";
 
@@ -212,9 +215,22 @@ pub fn text_content(text: &str) -> ToolCallContent {
 }
 
 /// A call as a permission request shows it: everything again, with what would be done.
-pub fn call_for_permission(call: &ToolCallEvent, preview: &[ToolContent]) -> ToolCallUpdate {
+pub fn call_for_permission(
+    call: &ToolCallEvent,
+    preview: &[ToolContent],
+    claim: Option<&str>,
+) -> ToolCallUpdate {
+    let name = &call.name;
     let mut call = tool_call(call);
     call.content = preview.iter().map(content_block).collect();
+    if let Some(server) = claim {
+        let text = format!(
+            "The MCP server {server} says that {name} only reads. Modegate cannot check that: the call may change anything that \
+             the server can."
+        );
+        call.content.insert(0, text.into());
+        call.meta.get_or_insert_default().insert(CLAIM_META.to_owned(), Value::from(server));
+    }
     call.into()
 }
 

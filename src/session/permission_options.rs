@@ -28,6 +28,8 @@ pub(super) enum Said {
     Never,
     /// Not given; the text is for the model.
     No(String),
+    /// Nobody could be asked; the text is for the model.
+    Unasked(String),
     /// Not given, and the user wants to say why.
     Why,
 }
@@ -56,7 +58,7 @@ pub(super) fn options(scopes: &[Scope], mode: &str, has_forms: bool) -> Vec<Perm
 pub(super) fn said(answer: Answer) -> Said {
     let no = |why: &str| Said::No(why.to_owned());
     let response = match answer {
-        Err(error) => return Said::No(format!("The user could not be asked: {error}.")),
+        Err(error) => return Said::Unasked(format!("The user could not be asked: {error}.")),
         Ok(response) => response,
     };
     match &response.outcome {

@@ -4,8 +4,10 @@
 use super::actor::Actor;
 use crate::acp::MessageId;
 use crate::event::SessionEvent;
+use crate::permission::hints::Belief;
 use crate::permission::{CallFacts, Effect};
 use crate::server::ServerSandbox;
+use crate::store::Row;
 use crate::store::entry::{self, Entry};
 use crate::tool::Toolset;
 use crate::tool::mcp::{Phase, ServerEvent, Standing, plain};
@@ -40,6 +42,11 @@ impl Actor {
                 let text = changes(&changed);
                 self.note_later(format!("{text} They are decided on by that."));
                 text
+            }
+            ServerEvent::ClaimsMore(server) => {
+                // What is remembered here counts by itself what was claimed; what is kept is not to come back.
+                let session = self.session.id.clone();
+                return self.shared.store.post(Row::ClaimsChanged { session, server });
             }
             ServerEvent::Note(text) => text,
             ServerEvent::Wants(sampling) => return self.sample(sampling).await,
@@ -84,7 +91,9 @@ pub(super) fn now(tools: &Toolset, facts: &CallFacts) -> CallFacts {
         return facts.clone();
     }
     let tool = tools.find(&facts.tool);
-    CallFacts { effect: tool.map_or(Effect::Unknown, |tool| tool.spec().effect), ..facts.clone() }
+    let (effect, claim) =
+        tool.map_or((Effect::Unknown, None), |tool| (tool.spec().effect, tool.spec().claim.clone()));
+    CallFacts { effect, claim, ..facts.clone() }
 }
 
 /// What servers say of their tools now.
@@ -123,9 +132,16 @@ fn line(standing: &Standing) -> String {
         ServerSandbox::Off => "",
     };
     let mut text = format!("- {}: {phase}{held}\n", plain(name, 60));
-    for (effect, what) in [(Effect::Read, "believed to read"), (Effect::Unknown, "may change things")] {
+    for (belief, what) in [
+        (Belief::Reads, "believed to read"),
+        (
+            Belief::SaysItReads,
+            "said by the server to read; you are asked where a mode would not let them change things",
+        ),
+        (Belief::MayChange, "may change things"),
+    ] {
         let names: Vec<&str> =
-            tools.iter().filter(|(_, it)| *it == effect).map(|(name, _)| name.as_str()).collect();
+            tools.iter().filter(|(_, it)| *it == belief).map(|(name, _)| name.as_str()).collect();
         if !names.is_empty() {
             text = format!("{text}  - {what}: {}\n", names.join(", "));
         }

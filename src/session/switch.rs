@@ -74,7 +74,7 @@ impl Actor {
             return drop(reply.send(Proposed::Stayed { message, ends_turn: None }));
         };
         let shown = [ToolContent::text(&proposal.plan)];
-        let call_shown = encoder::call_for_permission(announced, &shown);
+        let call_shown = encoder::call_for_permission(announced, &shown, None);
         let mut options = self.options_to(&targets);
         options.push(PermissionOption::new(REJECT, "Keep planning", PermissionOptionKind::RejectOnce));
         let feedback = "Keep planning, and say what to change";

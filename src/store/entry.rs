@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::mode::ShellUse;
-use crate::permission::{CallFacts, CommandScope, Commands, Effect, Scope, Target};
+use crate::permission::{CallFacts, Claim, CommandScope, Commands, Effect, Scope, Target};
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,6 +173,15 @@ pub struct Facts {
     targets: Vec<Place>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     command: Option<Line>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    claim: Option<ClaimRow>,
+}
+
+/// That a call reads is only what its server says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct ClaimRow {
+    server: String,
+    flips: u64,
 }
 
 /// A path: below the session's folder, or absolute.
@@ -204,11 +213,11 @@ struct Line {
 /// What a remembered answer covers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScopeRow {
-    /// `tool`, `below`, `line`, `program` or `origin`; `command` in old records.
+    /// `tool`, `below`, `line`, `program`, `origin` or `claims`; `command` in old records.
     pub kind: String,
-    /// The tool.
+    /// The tool; of `claims`, the MCP server.
     pub tool: String,
-    /// The path, the command or the server; empty for a tool as such.
+    /// The path, the command, the server or a number; empty for a tool as such.
     pub value: String,
 }
 
@@ -281,6 +290,10 @@ impl Facts {
             background: facts.is_background,
             targets: facts.targets.iter().map(place).collect(),
             command,
+            claim: facts
+                .claim
+                .as_ref()
+                .map(|claim| ClaimRow { server: claim.server.clone(), flips: claim.flips }),
         }
     }
 
@@ -315,6 +328,10 @@ impl Facts {
             is_background: self.background,
             targets: self.targets.iter().map(target).collect(),
             commands,
+            claim: self
+                .claim
+                .as_ref()
+                .map(|claim| Claim { server: claim.server.clone(), flips: claim.flips }),
             ..CallFacts::of_tool(self.tool.clone(), meaning(&EFFECTS, &self.effect))
         }
     }
@@ -333,6 +350,7 @@ impl From<&Scope> for ScopeRow {
             }
             Scope::Command(tool, command) => ("command", tool, command.clone()),
             Scope::Origin(tool, origin) => ("origin", tool, origin.clone()),
+            Scope::Claims(server, flips) => ("claims", server, flips.to_string()),
         };
         Self { kind: kind.to_owned(), tool: tool.clone(), value }
     }
@@ -358,6 +376,7 @@ impl ScopeRow {
             }
             "command" => Some(Scope::Command(tool, self.value.clone())),
             "origin" => Some(Scope::Origin(tool, self.value.clone())),
+            "claims" => Some(Scope::Claims(tool, self.value.parse().ok()?)),
             _ => None,
         }
     }
@@ -386,6 +405,7 @@ mod tests {
                 parts: Vec::new(),
                 before: None,
             },
+            claim: Some(Claim { server: "s".into(), flips: 3 }),
             ..CallFacts::of_tool("shell", Effect::Execute)
         };
         let text = |is_portable| serde_json::to_string(&Facts::new(&facts, is_portable)).unwrap();
@@ -412,6 +432,7 @@ mod tests {
             Scope::Run("t".into(), CommandScope::line("a [\"b".into())),
             Scope::Run("t".into(), CommandScope::program("`ls`".into()).within(Some("sub"))),
             Scope::Origin("t".into(), "https://docs.rs".into()),
+            Scope::Claims("s".into(), 2),
         ] {
             assert_eq!(ScopeRow::from(&scope).to_scope(), Some(scope));
         }

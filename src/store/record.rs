@@ -83,6 +83,13 @@ pub enum Row {
         /// Milliseconds since 1970.
         at: i64,
     },
+    /// What the user answered of a server's claims holds no more: it claims something else.
+    ClaimsChanged {
+        /// The session.
+        session: SessionId,
+        /// The server, by its part of its tools' names.
+        server: String,
+    },
     /// An entry of a session's chain.
     Link {
         /// The session.

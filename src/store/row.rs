@@ -67,6 +67,11 @@ pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Re
             "DELETE FROM grants WHERE session_id = ?1 AND allows AND kind = 'command'",
             [&*session.0],
         ),
+        Row::ClaimsChanged { session, server } => execute(
+            connection,
+            "DELETE FROM grants WHERE session_id = ?1 AND kind = 'claims' AND tool = ?2",
+            params![&*session.0, server],
+        ),
         Row::Link { session, link } => insert_link(connection, &session.0, link),
         Row::Changes { session, turn, changes } => checkpoint::insert(connection, session, *turn, changes),
         Row::Release { session } => execute(

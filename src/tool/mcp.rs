@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use tokio::sync::mpsc;
 
 use super::Tool;
-use crate::permission::Effect;
+use crate::permission::hints::Belief;
 use crate::server::{Entry, ServerSandbox};
 pub use connect::Means;
 pub use listing::plain;
@@ -43,8 +43,8 @@ pub struct Standing {
     pub name: String,
     /// How it stands.
     pub phase: Phase,
-    /// Its tools by the names under which models call them, and what they do as far as it is believed.
-    pub tools: Vec<(String, Effect)>,
+    /// Its tools by the names under which models call them, and what is believed of them.
+    pub tools: Vec<(String, Belief)>,
     /// What is to be known besides.
     pub notes: Vec<String>,
     /// What the kernel holds it to.

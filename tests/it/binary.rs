@@ -74,6 +74,33 @@ fn headless_nobody_can_be_asked_which_is_no_denial() {
     assert!(answer.contains("Nobody can be asked here. Go on with your best guess"), "{answer}");
 }
 
+/// Nobody can be asked, so a server's word is not enough: the refusal names what would be.
+#[test]
+fn headless_a_servers_claim_is_refused_and_trust_hints_is_named() {
+    let dir = repository();
+    fs::write(dir.path().join("a.txt"), "content of a").unwrap();
+    let settings = dir.path().join("home/.config/modegate");
+    fs::create_dir_all(&settings).unwrap();
+    let script = dir.path().join("script.jsonl");
+    let call = json!({ "tool_call": { "id": "1", "name": "mcp__t__look", "arguments": {} } });
+    fs::write(&script, format!("{call}\n{{\"stop\":\"done\"}}\n{{\"text\":\"a\"}}\n{{\"stop\":\"done\"}}\n"))
+        .unwrap();
+    let model = format!("scripted:{}", script.display());
+    let server = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/server.sh");
+    for (mode, trust, runs) in
+        [("plan", "", false), ("ask", "", false), ("plan", ", trust_hints: true", true), ("code", "", true)]
+    {
+        let entry = format!("servers: {{t: {{command: /bin/bash, args: ['{server}', good]{trust}}}}}\n");
+        fs::write(settings.join("modes.yaml"), entry).unwrap();
+        let arguments =
+            ["--store", "memory", "--model", &model, "--mode", mode, "--output", "stream-json", "-p", "go"];
+        let (_, answer, progress) = run(dir.path(), &arguments);
+        assert_eq!(answer.contains("content of a"), runs, "{mode}{trust}: {answer} {progress}");
+        assert_eq!(answer.contains("`trust_hints: true` for the server"), !runs, "{mode}{trust}: {answer}");
+        assert_eq!(progress.contains("trust_hints: true"), !runs, "{mode}{trust}: {progress}");
+    }
+}
+
 #[test]
 fn exit_codes_tell_how_it_ended() {
     let dir = repository();

@@ -176,6 +176,10 @@ modes:
     let explained = |mode: &str, tool: &str| modes(after.path(), &["explain", mode, tool]).1;
     let server = explained("plan", "mcp__x__y");
     assert!(server.contains("denied by access") && server.contains("only read: allowed in plan"), "{server}");
+    assert!(
+        server.contains("says that it only reads: asked for in plan: only the server x says"),
+        "{server}"
+    );
     assert!(explained("chat", "read_file").contains("allow"), "{}", explained("chat", "read_file"));
     assert!(explained("all", "write_file").contains("ask"), "{}", explained("all", "write_file"));
     for (mode, tool) in [("none", "think"), ("chat", "write_file"), ("plan", "write_file")] {

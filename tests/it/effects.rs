@@ -39,6 +39,7 @@ impl Slow {
             description: "Goes on until it is told to end.".into(),
             kind: ToolKind::Other,
             effect,
+            claim: None,
             shell: ShellUse::Off,
             is_background: false,
             is_exit: false,

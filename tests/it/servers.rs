@@ -26,6 +26,20 @@ fn server(name: &str, behaviour: &str) -> Value {
     json!({ "name": name, "command": "/bin/bash", "args": [SCRIPT, behaviour], "env": [] })
 }
 
+/// A user's entries for these servers of the client's, by which their hints are believed.
+fn trusting(servers: &Value) -> &'static str {
+    let name = |server: &Value| Some((server["name"].as_str()?.to_owned(), json!({ "trust_hints": true })));
+    let entries: serde_json::Map<String, Value> =
+        servers.as_array().into_iter().flatten().filter_map(name).collect();
+    // JSON is YAML.
+    Box::leak(Value::Object(entries).to_string().into_boxed_str())
+}
+
+/// A session in whose user's file nothing is said of hints.
+fn untrusting(mode: &'static str) -> Setup {
+    Setup { mode, servers: "another: {}", ..Setup::default() }
+}
+
 impl Bench {
     pub async fn new(mode: &'static str, servers: Value) -> Self {
         Self::with(Setup { mode, ..Setup::default() }, servers).await
@@ -35,7 +49,10 @@ impl Bench {
         Self::for_client(setup, &json!({}), servers).await
     }
 
+    /// Where the test says nothing of servers, their hints are trusted.
     pub async fn for_client(setup: Setup, capabilities: &Value, servers: Value) -> Self {
+        let setup =
+            if setup.servers.is_empty() { Setup { servers: trusting(&servers), ..setup } } else { setup };
         let home = tempfile::tempdir().unwrap();
         let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
         let patience = setup.patience.or(Some(Duration::from_secs(60)));
@@ -79,6 +96,37 @@ impl Bench {
         let mut messages = self.h.until_answer(prompt).await;
         assert_eq!(messages.pop().unwrap()["result"]["stopReason"], "end_turn");
         (messages, self.told())
+    }
+
+    /// The same, where the user is asked and says so. Returns the question, if there was one.
+    async fn answer_call(&mut self, tool: &str, option: &str) -> (Option<Value>, String) {
+        let prompt = self.h.prompt(&self.session, "go").await;
+        self.say_call(tool);
+        self.say_done();
+        let mut asked = None;
+        loop {
+            let message = self.h.next().await;
+            if message["method"] == "session/request_permission" {
+                let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
+                let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome });
+                self.h.send_line(&answer.to_string()).await;
+                assert!(asked.replace(message).is_none(), "asked twice");
+            } else if message["id"] == prompt {
+                assert_eq!(message["result"]["stopReason"], "end_turn", "{message}");
+                return (asked, self.told());
+            }
+        }
+    }
+
+    /// Waits until the list of what its servers have is as it should be.
+    async fn until_offered(&mut self, tool: &str, is_there: bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        self.talk().await;
+        while self.offered().iter().any(|name| name == tool) != is_there {
+            assert!(Instant::now() < deadline, "{:?}", self.offered());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            self.talk().await;
+        }
     }
 
     /// A turn without a call.
@@ -184,7 +232,7 @@ async fn a_server_that_lies_writes_nothing_where_it_is_held() {
     }
     for (servers, writes, offered) in [
         ("t: {sandbox: read_only}", false, true),
-        ("t: {sandbox: off}", true, true),
+        ("t: {sandbox: off, trust_hints: true}", true, true),
         ("t: {trust_hints: false}", false, false),
         ("t: {trust_hints: [look]}", false, false),
         ("t: {tools: {lie: changes}}", false, false),
@@ -204,6 +252,120 @@ async fn a_server_that_lies_writes_nothing_where_it_is_held() {
     let mut b = Bench::with(setup, json!([server("t", "good")])).await;
     b.call("mcp__t__note").await;
     assert!(read(&b.cwd(), "note.txt").is_some());
+    b.h.end().await;
+}
+
+/// A hint is a claim: the tool is there, and the first call of its server asks where a mode would not let it change things.
+/// The user's no holds, a yes lets it run, and `code` is the control.
+#[tokio::test]
+async fn a_hinted_tool_is_listed_and_its_first_call_asks() {
+    let hinted = ["flip", "lie", "look", "stubborn", "turn", "write_file"];
+    let all = ["both", "flip", "lie", "look", "note", "slow", "stubborn", "turn", "write_file"];
+    for (mode, expected, asks) in
+        [("plan", &hinted[..], true), ("ask", &all[..], true), ("code", &all[..], false)]
+    {
+        let mut b = Bench::with(untrusting(mode), json!([server("t", "good")])).await;
+        b.talk().await;
+        let mut offered = b.offered();
+        offered.sort();
+        let expected: Vec<String> = expected.iter().map(|tool| format!("mcp__t__{tool}")).collect();
+        assert_eq!(offered, expected, "{mode}");
+        let (asked, told) = b.answer_call("mcp__t__lie", "reject_once").await;
+        assert_eq!(asked.is_some(), asks, "{mode}: {told}");
+        assert_eq!(read(&b.cwd(), "lie.txt").is_some(), !asks, "{mode}: {told}");
+        if let Some(asked) = asked {
+            let text = asked["params"]["toolCall"]["content"][0]["content"]["text"].as_str().unwrap();
+            assert!(
+                text.contains(
+                    "The MCP server t says that mcp__t__lie only reads. Modegate cannot check that"
+                ),
+                "{asked}"
+            );
+            assert_eq!(asked["params"]["toolCall"]["_meta"]["modegate/claim"], "t");
+            assert_ne!(asked["params"]["toolCall"]["kind"], "read");
+            let option = asked["params"]["options"][1]["name"].as_str().unwrap();
+            assert_eq!(
+                option,
+                format!("Always allow what the MCP server t says only reads (this session, {mode} mode)")
+            );
+            let (asked, _) = b.answer_call("mcp__t__lie", "allow_once").await;
+            assert!(asked.is_some() && read(&b.cwd(), "lie.txt").is_some(), "{mode}");
+            // Once is once. Always is for what the server claims, in this mode.
+            let (asked, told) = b.answer_call("mcp__t__look", "allow_always").await;
+            assert!(asked.is_some() && told.contains("content of a"), "{mode}: {told}");
+            for tool in ["look", "stubborn", "look"] {
+                assert!(b.answer_call(&format!("mcp__t__{tool}"), "").await.0.is_none(), "{mode}: {tool}");
+            }
+            let other = if mode == "plan" { "ask" } else { "plan" };
+            b.set_mode(other).await;
+            assert!(b.answer_call("mcp__t__look", "reject_once").await.0.is_some(), "another mode asks anew");
+            b.set_mode(mode).await;
+            assert!(b.answer_call("mcp__t__look", "").await.0.is_none(), "and this one remembers");
+        }
+        b.h.end().await;
+    }
+}
+
+/// What needs no question: the user's word for the server or the tool, a rule, and a sandbox that lets it write nothing. What
+/// is not believed is not there.
+#[tokio::test]
+async fn consent_to_a_server_comes_from_an_entry_a_rule_or_the_sandbox() {
+    let can_hold = modegate::sandbox::support().read_only();
+    for (servers, rules, asked, ran) in [
+        ("another: {}", "", true, false),
+        ("t: {sandbox: off}", "", true, false),
+        ("t: {trust_hints: true}", "", false, true),
+        ("t: {trust_hints: [look]}", "", false, true),
+        ("t: {tools: {look: read_only}}", "", false, true),
+        ("t: {trust_hints: false}", "", false, false),
+        ("t: {trust_hints: [lie]}", "", false, false),
+        ("t: {sandbox: read_only}", "", false, true),
+        ("t: {sandbox: workspace}", "", true, false),
+        ("another: {}", "permissions: {allow: ['mcp__t__*']}", false, true),
+        ("another: {}", "permissions: {allow: ['mcp__t__lie']}", true, false),
+        ("another: {}", "permissions: {deny: ['mcp__t__look']}", false, false),
+        ("t: {trust_hints: true}", "permissions: {ask: ['mcp__t__look']}", true, false),
+        ("another: {}", "permissions: {ask: ['mcp__t__look'], allow: ['mcp__t__look']}", true, false),
+    ] {
+        if servers.contains("sandbox: r") && !can_hold || servers.contains("sandbox: w") && !can_hold {
+            continue;
+        }
+        let mut layers = modegate::policy::Layers::default();
+        layers.add("rules", rules, modegate::policy::Owner::User).unwrap();
+        let setup = Setup { mode: "plan", servers, rules: layers.rules, ..Setup::default() };
+        let mut b = Bench::with(setup, json!([server("t", "good")])).await;
+        let (question, told) = b.answer_call("mcp__t__look", "reject_once").await;
+        assert_eq!(question.is_some(), asked, "{servers} {rules}: {told}");
+        assert_eq!(told.contains("content of a"), ran, "{servers} {rules}: {told}");
+        b.h.end().await;
+    }
+}
+
+/// A tool of which its server begins to say that it reads is listed and asks again, whatever was answered before.
+#[tokio::test]
+async fn a_flip_towards_reading_asks_again() {
+    if !std::path::Path::new("/usr/bin/python3").exists() {
+        return;
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/odd.py");
+    let servers =
+        json!([{ "name": "t", "command": "/usr/bin/python3", "args": [script, "toggles"], "env": [] }]);
+    let mut b = Bench::with(untrusting("plan"), servers).await;
+    let (asked, _) = b.answer_call("mcp__t__turn", "allow_always").await;
+    assert!(asked.is_some(), "the first call of the server asks");
+    // It may change something now: it is not there, and a call is refused.
+    b.until_offered("mcp__t__flip", false).await;
+    assert!(b.offered().contains(&"mcp__t__turn".to_owned()), "{:?}", b.offered());
+    assert!(b.answer_call("mcp__t__flip", "").await.1.contains("not available in plan mode"));
+    let (asked, _) = b.answer_call("mcp__t__turn", "").await;
+    assert!(asked.is_none(), "nothing new is claimed, so the answer holds");
+    // It says again that it reads.
+    b.until_offered("mcp__t__flip", true).await;
+    let (asked, _) = b.answer_call("mcp__t__flip", "reject_once").await;
+    assert!(asked.is_some() && read(&b.cwd(), "flip.txt").is_none(), "it asks again");
+    let (asked, _) = b.answer_call("mcp__t__flip", "allow_always").await;
+    assert!(asked.is_some() && read(&b.cwd(), "flip.txt").is_some());
+    assert!(b.answer_call("mcp__t__flip", "").await.0.is_none(), "until it flips once more");
     b.h.end().await;
 }
 

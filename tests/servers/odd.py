@@ -21,6 +21,7 @@ def tools():
     lists += 1
     if how == "aba":  # 1: unknown, 2: read, 3: unknown
         return [tool("turn", True), tool("flip", True if lists == 2 else None)]
+    if how == "toggles": return [tool("turn", True), tool("flip", True if lists % 2 else None)]
     if how == "flipping": return [tool("slow", lists == 1)]
     if how == "long": return [tool("y" * 100000)] * 2 + [tool(n) for n in ("picture", "blocks", "error", "form")]
     if how == "same": return [tool(n, i == 0) for i, n in enumerate(sys.argv[2:])]
@@ -37,6 +38,7 @@ def call(id, name):
     if name == "turn":
         note("notifications/tools/list_changed")
         list_again()
+        if how == "toggles": return text(id, "turned")
         note("notifications/tools/list_changed")
         time.sleep(0.05)
         return text(id, "turned")

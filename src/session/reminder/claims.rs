@@ -50,6 +50,8 @@ pub enum Claim {
     SameAsBefore,
     /// Every tool that changes something is refused.
     NothingChanges,
+    /// That these read is only what their MCP servers say.
+    SaidToRead(Named),
     /// Files may be changed where they match each of the lists.
     FilesOnly(Vec<Vec<String>>),
     /// Files may be changed, and every other tool that changes something is refused.
@@ -67,7 +69,10 @@ const KINDS: [(fn(&CallFacts) -> bool, &str); 4] = [
     (|tool| tool.effect == Effect::Edit, "changing files"),
     (|tool| tool.effect == Effect::State, "changing memories"),
     (|tool| tool.effect == Effect::Unknown, "MCP tools that may change something"),
-    (|tool| tool.effect == Effect::Read && tool.shell == ShellUse::Off, "reading and searching"),
+    (
+        |tool| tool.effect == Effect::Read && tool.shell == ShellUse::Off && tool.claim.is_none(),
+        "reading and searching",
+    ),
 ];
 
 /// Tools that are named one by one.
@@ -178,7 +183,8 @@ impl<'a> Levels<'a> {
     /// What is refused, and where files may be changed.
     pub fn refusals(&self) -> Vec<Claim> {
         if self.changes_nothing() {
-            return vec![Claim::NothingChanges];
+            let said = self.named(|tool, level| level != Level::Denied && tool.claim.is_some());
+            return std::iter::once(Claim::NothingChanges).chain(said.map(Claim::SaidToRead)).collect();
         }
         let is_denied = |is_meant: fn(&CallFacts) -> bool| {
             self.tools
@@ -244,6 +250,7 @@ impl fmt::Display for Claim {
             Self::NothingChanges => f.write_str(
                 "only read-only tools are available this turn, and calls that would change anything are refused.",
             ),
+            Self::SaidToRead(these) => write!(f, "Only said by their MCP servers to read: {}.", these.text),
             Self::FilesOnly(lists) => {
                 let lists: Vec<String> = lists.iter().map(|list| list.join(", ")).collect();
                 write!(f, "Files may be changed only where they match {}.", lists.join(", and also "))

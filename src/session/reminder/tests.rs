@@ -29,6 +29,10 @@ fn tools() -> Vec<CallFacts> {
         CallFacts::of_tool("add_memory", Effect::State),
         CallFacts::of_tool("delegate", Effect::Delegate),
         CallFacts::of_tool("mcp__s__act", Effect::Unknown),
+        CallFacts {
+            claim: Some(crate::permission::Claim { server: "s".into(), flips: 0 }),
+            ..CallFacts::of_tool("mcp__s__look", Effect::Read)
+        },
     ]
 }
 
@@ -78,12 +82,12 @@ fn plan_always_has_a_reminder_and_the_others_only_after_a_switch() {
     assert_eq!(
         reminder("code", Some("plan")).unwrap(),
         "<system-reminder>\nThe user's session has switched from plan mode to code mode. The restrictions of plan mode \
-         no longer hold. The user is no longer asked before: fetch.\n</system-reminder>"
+         no longer hold. The user is no longer asked before: fetch, mcp__s__look.\n</system-reminder>"
     );
     assert_eq!(
         reminder("ask", Some("code")).unwrap(),
         "<system-reminder>\nThe user's session has switched from code mode to ask mode.\nThe user is asked before: \
-         changing files, shell, fetch, changing memories, MCP tools that may change something. Not asked for in the \
+         changing files, shell, fetch, changing memories, MCP tools that may change something, mcp__s__look. Not asked for in the \
          session's folders: reading and searching, shell_read_only.\n</system-reminder>"
     );
 }
@@ -100,7 +104,7 @@ fn the_plan_reminder_says_what_the_sources_want_it_to_say() {
         "disabled by the user's mode",                  // D35
         "presenting the plan and asking the user to review it", // D36
         "the user\nswitches to `code`",                 // D36
-        "Tools available now: read_file, search_files, shell_read_only, todo, switch_mode, fetch, delegate.",
+        "Tools available now: read_file, search_files, shell_read_only, todo, switch_mode, fetch, delegate, mcp__s__look.",
     ] {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");
     }
@@ -117,7 +121,7 @@ fn an_author_cannot_drop_the_guardrail() {
         text.starts_with("<system-reminder>\nown mode is on: only read-only tools are available"),
         "{text}"
     );
-    assert!(text.contains("refused.\nPlan well.\n"), "{text}");
+    assert!(text.contains("are refused.") && text.contains("\nPlan well.\n"), "{text}");
     let text = composed(&modes, "none", None, &[]).unwrap();
     assert!(
         text.contains("calls that would change anything are refused.\nTools available now: none."),
@@ -333,6 +337,9 @@ impl Case<'_> {
                 (is_same && calls.iter().any(is_refused), vec![])
             }
             Claim::NothingChanges => (self.calls(changes).iter().all(is_refused), self.names(changes)),
+            Claim::SaidToRead(these) => {
+                (these.tools == self.names(|tool| tool.claim.is_some() && !is_refused(tool)), vec![])
+            }
             Claim::FilesOnly(lists) => {
                 let lists: Vec<_> =
                     lists.iter().map(|list| crate::mode::Globs::new(list.clone()).unwrap()).collect();
@@ -400,7 +407,7 @@ fn every_claim_is_what_decide_says() {
             case.check(&claims);
         }
     }
-    assert_eq!(seen.len(), 12, "every kind of claim has come up");
+    assert_eq!(seen.len(), 13, "every kind of claim has come up");
 }
 
 /// There is a standing reminder wherever a mode among the ceilings refuses something, whichever it is.

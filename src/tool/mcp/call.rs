@@ -23,7 +23,8 @@ use super::server::{Line, Server, WeakServer};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::mode::ShellUse;
-use crate::permission::{Effect, Target};
+use crate::permission::hints::Belief;
+use crate::permission::{Claim, Effect, Target};
 use crate::server::Entry;
 use crate::tool::{PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec};
 use crate::workspace::{Changes, Workspace};
@@ -54,7 +55,7 @@ impl RemoteTool {
         title: Option<String>,
         description: String,
         schema: &Value,
-        effect: Effect,
+        (belief, part): (Belief, &str),
         entry: &Entry,
         server: WeakServer,
     ) -> Self {
@@ -63,8 +64,10 @@ impl RemoteTool {
         let spec = ToolSpec {
             name: name.into(),
             description: description.into(),
-            kind: if effect == Effect::Read { ToolKind::Read } else { ToolKind::Other },
-            effect,
+            // Clients may take a kind for more than a server's word.
+            kind: if belief == Belief::Reads { ToolKind::Read } else { ToolKind::Other },
+            effect: belief.effect(),
+            claim: (belief == Belief::SaysItReads).then(|| Claim { server: part.to_owned(), flips: 0 }),
             shell: ShellUse::Off,
             is_background: false,
             is_exit: false,
@@ -77,6 +80,22 @@ impl RemoteTool {
     /// Its name at its server.
     pub fn own_name(&self) -> &str {
         &self.name
+    }
+
+    /// What is believed of it.
+    pub fn belief(&self) -> Belief {
+        match self.spec.effect {
+            Effect::Read if self.spec.claim.is_some() => Belief::SaysItReads,
+            Effect::Read => Belief::Reads,
+            _ => Belief::MayChange,
+        }
+    }
+
+    /// Notes how often its server has begun to claim something.
+    pub fn set_flips(&mut self, flips: u64) {
+        if let Some(claim) = &mut self.spec.claim {
+            claim.flips = flips;
+        }
     }
 }
 

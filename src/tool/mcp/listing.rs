@@ -10,8 +10,8 @@ use super::call::RemoteTool;
 use super::names;
 use super::server::WeakServer;
 use crate::permission::Effect;
-use crate::permission::hints::{self, Hints, Trust};
-use crate::server::Entry;
+use crate::permission::hints::{self, Belief, Hints, Trust, Word};
+use crate::server::{Entry, ServerSandbox};
 use crate::tool::Tool;
 use crate::tool::content::is_unseen;
 
@@ -25,6 +25,9 @@ const MAX_DESCRIPTION: usize = 4000;
 const MAX_SCHEMA: usize = 64 * 1024;
 const MAX_LIST: usize = 1024 * 1024;
 
+/// Names of a server that are remembered because their tools could once change something; beyond, each new one counts as one.
+const MAX_DOUBTFUL: usize = 5000;
+
 /// Notes of one server.
 const MAX_NOTES: usize = 20;
 
@@ -36,6 +39,10 @@ pub struct Listing {
     pub notes: Vec<String>,
     /// Those notes that are about the user's own entry.
     pub slips: Vec<String>,
+    /// How often the server has begun to say of a tool that it reads, of which it had not said so.
+    flips: u64,
+    /// The tools that may change something, or could once.
+    once_doubtful: HashSet<String>,
 }
 
 impl Listing {
@@ -65,8 +72,10 @@ impl Listing {
                 read_only: annotations.and_then(|it| it.read_only_hint),
                 destructive: annotations.and_then(|it| it.destructive_hint),
             };
-            let effect =
-                hints::effect(&tool.name, hints, &entry.trust, entry.tools.get(&*tool.name).copied());
+            let said = entry.tools.get(&*tool.name).copied();
+            let only_reads = entry.sandbox == ServerSandbox::ReadOnly;
+            let word = Word { trust: entry.trust.as_ref(), said, only_reads };
+            let belief = hints::belief(&tool.name, hints, &word);
             let title = tool.title.clone().or_else(|| annotations.and_then(|it| it.title.clone()));
             let about: String =
                 tool.description.as_deref().unwrap_or_default().chars().take(MAX_DESCRIPTION).collect();
@@ -75,7 +84,7 @@ impl Listing {
                 title,
                 about,
                 &schema,
-                effect,
+                (belief, part),
                 entry,
                 server.clone(),
             )));
@@ -87,8 +96,8 @@ impl Listing {
     /// What the user's entry says of tools that are not there: a slip of the pen may have left one believed.
     fn check_names(&mut self, entry: &Entry) {
         let believed = match &entry.trust {
-            Trust::Of(names) => names.as_slice(),
-            Trust::All(_) => &[],
+            Some(Trust::Of(names)) => names.as_slice(),
+            Some(Trust::All(_)) | None => &[],
         };
         for name in entry.tools.keys().chain(believed) {
             if !self.tools.iter().any(|tool| tool.own_name() == name) {
@@ -115,9 +124,32 @@ impl Listing {
         self.tools.is_empty()
     }
 
-    /// The names by which models call them, and what they do.
-    pub fn names(&self) -> Vec<(String, Effect)> {
-        self.tools.iter().map(|tool| (tool.spec().name.to_string(), tool.spec().effect)).collect()
+    /// Counts the tools that are said to read and were not, or were away since: consent to what was said before does not cover
+    /// them. Returns true if there are any.
+    pub fn count_flips(&mut self, before: &Self) -> bool {
+        let name = |tool: &RemoteTool| tool.spec().name.to_string();
+        let is_doubtful = |tool: &&Arc<RemoteTool>| tool.spec().effect != Effect::Read;
+        self.once_doubtful = self.tools.iter().filter(is_doubtful).map(|tool| name(tool)).collect();
+        let is_full = before.once_doubtful.len() > MAX_DOUBTFUL;
+        let has_flipped = |tool: &&Arc<RemoteTool>| {
+            let name = &*tool.spec().name;
+            !is_doubtful(tool)
+                && before.effect_of(name) != Some(Effect::Read)
+                && (is_full || before.once_doubtful.contains(name))
+        };
+        let has_flipped = self.tools.iter().any(|tool| has_flipped(&tool));
+        // One list is one claim, of however many tools.
+        self.flips = before.flips + u64::from(has_flipped);
+        self.once_doubtful.extend(before.once_doubtful.iter().take(MAX_DOUBTFUL + 1).cloned());
+        for tool in &mut self.tools {
+            Arc::get_mut(tool).expect("the list is new, and nobody else has its tools").set_flips(self.flips);
+        }
+        has_flipped
+    }
+
+    /// The names by which models call them, and what is believed of them.
+    pub fn names(&self) -> Vec<(String, Belief)> {
+        self.tools.iter().map(|tool| (tool.spec().name.to_string(), tool.belief())).collect()
     }
 
     /// What a tool does, by the name under which models call it.

@@ -68,6 +68,8 @@ pub enum ServerEvent {
     /// Tools do something else than before, as far as their server can be believed: each as models call it, what it did, and
     /// what it does.
     Changed(Vec<(String, Effect, Effect)>),
+    /// This server, by its part of its tools' names, says of a tool that it reads of which it had not said so.
+    ClaimsMore(String),
     /// The user is to be told this.
     Note(String),
     /// A server wants the model to answer something.

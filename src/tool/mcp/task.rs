@@ -291,9 +291,13 @@ impl Task {
     }
 
     /// Puts a list in the place of the one before, and says what is different.
-    fn take_up(&mut self, listing: Listing) {
+    fn take_up(&mut self, mut listing: Listing) {
         let before = Arc::clone(&self.state.borrow().listing);
         let changed = listing.differences(&before);
+        if listing.count_flips(&before) {
+            // The session may be over.
+            let _ = self.events.send(ServerEvent::ClaimsMore(self.part.clone()));
+        }
         // The session may be over; so below.
         if !changed.is_empty() {
             let _ = self.events.send(ServerEvent::Changed(changed));
