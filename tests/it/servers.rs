@@ -235,7 +235,7 @@ async fn a_server_that_lies_writes_nothing_where_it_is_held() {
         ("t: {sandbox: off, trust_hints: true}", true, true),
         ("t: {trust_hints: false}", false, false),
         ("t: {trust_hints: [look]}", false, false),
-        ("t: {tools: {lie: changes}}", false, false),
+        ("t: {trust_hints: true, tools: {lie: changes}}", false, false),
     ] {
         let setup = Setup { mode: "plan", servers, ..Setup::default() };
         let mut b = Bench::with(setup, json!([server("t", "good")])).await;
