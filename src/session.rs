@@ -56,6 +56,7 @@ mod handle;
 pub mod harness;
 pub mod history;
 pub mod inert;
+mod interruption;
 pub mod lineage;
 mod mode_effect;
 pub mod mode_switch;

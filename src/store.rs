@@ -23,6 +23,7 @@ pub mod entry;
 pub mod events;
 pub mod evidence;
 mod files;
+pub mod intent;
 pub mod log;
 pub mod memories;
 mod owner;
@@ -166,6 +167,20 @@ impl Store {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         let ended = |_| StoreError("there is no record".into());
         outcome.map_err(ended)?.inspect_err(|error| tracing::error!(%error, "the record could not be used"))
+    }
+
+    /// Hands over a row and waits until it is durable. Blocks: not for the runtime's own threads.
+    ///
+    /// # Errors
+    /// The row is not durable yet, and perhaps never will be.
+    pub fn post_and_wait(&self, row: Row) -> Result<(), StoreError> {
+        let (done, outcome) = oneshot::channel();
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        self.post(row);
+        self.send(Command::Flush(done));
+        let outcome = outcome.blocking_recv();
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        outcome.unwrap_or_else(|_| Err(StoreError("the writer has ended".into())))
     }
 
     /// Waits until everything posted before is durable.

@@ -22,7 +22,7 @@ use crate::mode::ShellUse;
 use crate::model::ToolOffer;
 use crate::model::schema::{self, Schema};
 use crate::permission::{Address, CallFacts, Claim, Commands, Effect, Target};
-use crate::workspace::{Changes, FileError, Stamp, Workspace};
+use crate::workspace::{Changes, FileError, Journal, Stamp, Workspace};
 pub use content::ToolContent;
 pub use editor::{Editor, Elicited};
 pub use errand::Errand;
@@ -213,6 +213,8 @@ pub struct RunContext {
     pub progress: Option<mpsc::Sender<ToolContent>>,
     /// Where it tells what it has changed, however it ends and whoever still waits. Unbounded: it tells once.
     pub changes: mpsc::UnboundedSender<Changes>,
+    /// Where it announces changes to files before it makes them, and reports them.
+    pub journal: Journal,
     /// By which what a command changes can be told; none: it is not.
     pub shadow: Option<SharedShadow>,
     /// The way to the client.

@@ -18,8 +18,11 @@ use crate::permission::Target;
 use node::is_version_control;
 
 mod change;
+mod interrupted;
+mod journal;
 mod look;
 mod node;
+mod operation;
 mod restore;
 mod shadow;
 mod stamp;
@@ -28,13 +31,15 @@ mod way;
 mod witness;
 
 pub use change::Change;
+pub use interrupted::Interrupted;
+pub use journal::{Intent, IntentLog, Journal};
 pub use node::{Changed, Changes, Gap, Node, compose};
+pub use operation::Operation;
 pub use restore::RestoreError;
 pub use shadow::Shadow;
 pub use stamp::Stamp;
 pub use walk::{Entry, EntryKind, Walk, WalkOptions};
 pub use way::Way;
-use witness::Witness;
 
 /// The folders of one session. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -80,6 +85,7 @@ impl FileError {
     pub fn io(path: &Path, error: &io::Error) -> Self {
         let reason = match error.kind() {
             io::ErrorKind::NotFound => "there is no such file or directory".into(),
+            io::ErrorKind::AlreadyExists => "it exists already".into(),
             io::ErrorKind::PermissionDenied => "permission denied".into(),
             io::ErrorKind::IsADirectory => "it is a directory".into(),
             io::ErrorKind::NotADirectory => "a part of the path is not a directory".into(),
@@ -205,21 +211,54 @@ pub fn open_dir(target: &Target) -> Result<Dir, FileError> {
 ///
 /// Inside the roots the walk starts at the root, so that folders above it need not be readable.
 fn open_parent(target: &Target, create: bool) -> io::Result<(Dir, OsString)> {
+    if create { make_parent(target, &mut Vec::new()) } else { descend(target, None) }
+}
+
+/// Opens the directory above the target, creates what is missing, and notes what it created.
+fn make_parent(target: &Target, made: &mut Vec<Target>) -> io::Result<(Dir, OsString)> {
+    descend(target, Some(made))
+}
+
+fn descend(target: &Target, mut made: Option<&mut Vec<Target>>) -> io::Result<(Dir, OsString)> {
     let below = target.inside.as_deref().unwrap_or_else(|| without_root(&target.path));
     let mut names: Vec<_> = below.components().collect();
     let anchor = target.path.ancestors().nth(names.len()).ok_or(io::ErrorKind::InvalidInput)?;
     let Some(name) = names.pop() else { return Err(io::ErrorKind::IsADirectory.into()) };
     let mut dir = Dir::open_ambient_dir(anchor, ambient_authority())?;
+    let (mut path, mut inside) = (anchor.to_owned(), PathBuf::new());
     for part in names {
-        dir = match dir.open_dir_nofollow(part) {
-            Err(error) if create && error.kind() == io::ErrorKind::NotFound => {
-                dir.create_dir(part)?;
+        path.push(part);
+        inside.push(part);
+        dir = match (dir.open_dir_nofollow(part), &mut made) {
+            (Err(error), Some(made)) if error.kind() == io::ErrorKind::NotFound => {
+                match dir.create_dir(part) {
+                    Ok(()) => {
+                        let inside = target.inside.is_some().then(|| inside.clone());
+                        made.push(Target { path: path.clone(), inside });
+                    }
+                    // Somebody else was quicker.
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                    Err(error) => return Err(error),
+                }
                 dir.open_dir_nofollow(part)?
             }
-            opened => opened?,
+            (opened, _) => opened?,
         };
     }
     Ok((dir, name.as_os_str().to_owned()))
+}
+
+/// Removes folders that were made for nothing, the deepest first, as far as nothing is in them.
+fn remove_folders(made: &[Target]) {
+    for folder in made.iter().rev() {
+        let removed = open_parent(folder, false).and_then(|(dir, name)| dir.remove_dir(name));
+        if let Err(error) = removed
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::debug!(%error, path = %folder.path.display(), "a folder stays");
+            return;
+        }
+    }
 }
 
 /// The part of an absolute path below the root of its file system.

@@ -28,6 +28,7 @@ use super::{Origin, Session, Shared};
 use crate::acp::{McpServer, StopReason};
 use crate::client::Client;
 use crate::error::AgentError;
+use crate::event::SessionEvent;
 use crate::gate::Gate;
 use crate::permission::Ceilings;
 use crate::store::Row;
@@ -73,6 +74,8 @@ pub(super) struct Actor {
     pub(super) changes: (mpsc::UnboundedSender<Change>, mpsc::UnboundedReceiver<Change>),
     /// Copies of the session's files, once a command ran.
     pub(super) shadow: Option<SharedShadow>,
+    /// What is to be said of operations that were interrupted, unless the client sees it with all the rest.
+    pub(super) interruptions: Vec<SessionEvent>,
     /// What is being shown to the client again.
     pub(super) showings: VecDeque<Showing>,
     /// Its place in the queue for the client's room.
@@ -199,6 +202,7 @@ impl Actor {
             record_failed: false,
             changes: mpsc::unbounded_channel(),
             shadow: None,
+            interruptions: Vec::new(),
             showings: VecDeque::new(),
             place: None,
             jobs_begun_in: None,

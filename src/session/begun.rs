@@ -128,6 +128,7 @@ impl Actor {
             session: self.session.id.clone(),
             turn: self.session.turns,
             changes: self.changes.0.clone(),
+            intents: self.intents(),
             shadow,
         };
         let reply = self.session.asked_under.as_ref().map(|reply| Arc::clone(&reply.started));

@@ -1,6 +1,7 @@
 //! One tool call of a turn: decided on, asked for if need be, run with its permit, and reported.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -14,7 +15,7 @@ use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::permission::CallFacts;
 use crate::tool::{PreparedCall, Proposal, RunContext, ToolContent, ToolError, ToolOutput, ToolSpec};
-use crate::workspace::Changes;
+use crate::workspace::{Changes, Journal};
 
 /// How long a cancelled call may take to end before the turn stops waiting for it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -74,8 +75,18 @@ impl Turn {
                 let (changes, told) = mpsc::unbounded_channel();
                 let kept = tokio::spawn(keep(self.number, told, self.changes.clone()));
                 let editor = self.editor.for_call(&id);
-                let context =
-                    RunContext { permit, known, jobs, agents, progress: None, changes, shadow, editor };
+                let journal = Journal::new(Some(Arc::clone(&self.intents)), changes.clone());
+                let context = RunContext {
+                    permit,
+                    known,
+                    jobs,
+                    agents,
+                    progress: None,
+                    changes,
+                    journal,
+                    shadow,
+                    editor,
+                };
                 self.carry_out(id, &spec, prepared, context, kept).await
             }
             answer => self.refused(id, answer).await,

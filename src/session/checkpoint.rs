@@ -19,7 +19,7 @@ use crate::store::Row;
 use crate::store::checkpoint::{Checkpoint, Found};
 use crate::store::entry::Entry;
 use crate::tool::{AtWork, SharedShadow};
-use crate::workspace::{Changes, Node, RestoreError, Shadow, Workspace, compose};
+use crate::workspace::{Changed, Changes, Node, RestoreError, Shadow, Workspace, compose};
 
 /// Who undoes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,14 +133,16 @@ impl Actor {
                 return refused([&[said][..], &uncovered].concat().join(". "));
             }
         };
-        if let (Undoer::Session, Some(why)) = (who, self.why_not(&checkpoint)) {
+        if let (Undoer::Session, Some(why)) = (who, self.why_not(&checkpoint.changed)) {
             return refused(why);
         }
         let workspace = self.session.workspace.clone();
         let turn = checkpoint.turn;
         // A deterministic run waits for it.
         let _at_work = AtWork::begin();
-        let done = tokio::task::spawn_blocking(move || put_back(&workspace, checkpoint)).await;
+        let intent = workspace.announce_restore(&checkpoint.changed);
+        let token = intent.token.clone();
+        let done = self.under_intent(turn, intent, move || put_back(&workspace, checkpoint, &token)).await;
         let outcome = done.map_err(|error| {
             tracing::error!(%error, "undoing panicked");
             AgentError::Internal
@@ -159,13 +161,13 @@ impl Actor {
     }
 
     /// Why the mode that is on does not let files be put back.
-    fn why_not(&self, checkpoint: &Checkpoint) -> Option<String> {
+    pub(super) fn why_not(&self, changed: &[Changed]) -> Option<String> {
         let roots = self.session.workspace.roots();
         let target = |path: &PathBuf| Target {
             inside: roots.iter().find_map(|root| path.strip_prefix(root).ok()).map(Into::into),
             path: path.clone(),
         };
-        let targets = checkpoint.changed.iter().map(|changed| target(&changed.path)).collect();
+        let targets = changed.iter().map(|changed| target(&changed.path)).collect();
         let facts = CallFacts { targets, ..CallFacts::of_tool("undo", Effect::Edit) };
         let outside: Vec<String> = facts
             .targets
@@ -226,10 +228,10 @@ pub(super) fn undone_note(files: &[String]) -> String {
     format!("The user has undone what you changed in an earlier turn. As before it: {}.", files.join(", "))
 }
 
-fn put_back(workspace: &Workspace, checkpoint: Checkpoint) -> Result<Undone, RestoreError> {
+fn put_back(workspace: &Workspace, checkpoint: Checkpoint, token: &str) -> Result<Undone, RestoreError> {
     let Checkpoint { turn, changed, contents, uncovered } = checkpoint;
     let contents: HashMap<String, Vec<u8>> = contents;
-    let left = workspace.restore(&changed, |hash| contents.get(hash).cloned())?;
+    let left = workspace.restore(&changed, |hash| contents.get(hash).cloned(), token)?;
     let is_file = |node: &Node| !matches!(node, Node::Folder { .. } | Node::Absent);
     let files = compose(changed.into_iter())
         .into_iter()

@@ -13,6 +13,7 @@ use crate::acp::SessionId;
 use crate::mode::Mode;
 use crate::permission::Ceilings;
 use crate::tool::SharedShadow;
+use crate::workspace::IntentLog;
 
 /// Sessions that may stand below one another.
 const MAX_DEPTH: usize = 3;
@@ -42,6 +43,8 @@ pub(super) struct Parent {
     pub turn: u64,
     /// Where what it changes is told: it is what that turn has changed.
     pub changes: mpsc::UnboundedSender<Change>,
+    /// Where what it is about to change is recorded: with that turn, too.
+    pub intents: Arc<dyn IntentLog>,
     /// By which what commands change is told; none: it is not.
     pub shadow: Option<SharedShadow>,
 }

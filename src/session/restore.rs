@@ -147,6 +147,9 @@ impl Actor {
             let message_id = MessageId::new(format!("msg_{}_m{}", self.session.turns, self.session.saved));
             self.session.push(SessionEvent::Notice { message_id, text });
         }
+        if source == ModeSource::Load {
+            self.take_up_interrupted().await?;
+        }
         if let Some(from) = known.filter(|_| said) {
             let before = self.ceilings_in(std::iter::once(&from));
             self.session.note_transition(Transition { from, to, before, unconfirmed: 0 }, None);
@@ -230,6 +233,8 @@ impl Actor {
     /// Begins to show the client all that happened, in order; what else is asked meanwhile is heard between two events.
     pub(super) async fn begin_to_show(&mut self, reply: oneshot::Sender<Result<View, AgentError>>) {
         self.save().await;
+        // It sees them with all the rest.
+        self.interruptions.clear();
         let mode = self.session.first_mode.clone().unwrap_or_else(|| self.session.mode.clone());
         let choice = options::entering(
             &self.shared.modes,

@@ -19,6 +19,7 @@ impl Actor {
     pub(super) async fn greet(&mut self, answered: BoxFuture<'static, ()>) {
         answered.await;
         self.show_commands();
+        self.show_interruptions();
         // What it can do is shown as soon as it says so.
         self.ready_outer(None).await;
     }

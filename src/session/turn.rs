@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, Model, ModelError, ModelEvent, ModelId, ModelStop, Reply, Seal};
 use crate::tool::{Editor, Location, PreparedCall, SharedShadow, ToolError, ToolSpec, Toolset};
-use crate::workspace::Workspace;
+use crate::workspace::{IntentLog, Workspace};
 
 /// What a turn is made of.
 pub(super) struct Turn {
@@ -48,6 +48,8 @@ pub(super) struct Turn {
     pub(super) actor: mpsc::Sender<TurnMessage>,
     /// Where what calls change is told.
     pub(super) changes: mpsc::UnboundedSender<Change>,
+    /// Where what its calls are about to change is recorded.
+    pub(super) intents: Arc<dyn IntentLog>,
     /// By which what runs in the background already is told from what this turn changes.
     pub(super) jobs: Option<SharedShadow>,
 }

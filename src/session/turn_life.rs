@@ -66,6 +66,7 @@ impl Actor {
             editor: self.editor.clone(),
             actor: to_actor,
             changes: self.changes.0.clone(),
+            intents: self.intents(),
             jobs,
         };
         let task = tokio::spawn(turn::run(running));

@@ -85,10 +85,10 @@ pub(super) fn insert(
     changes: &Changes,
 ) -> rusqlite::Result<()> {
     let turn = turn.cast_signed();
-    let mut content =
-        connection.prepare_cached("INSERT OR IGNORE INTO contents (hash, content) VALUES (?1, ?2)")?;
-    for (hash, bytes) in &changes.contents {
-        content.execute(params![hash, bytes])?;
+    insert_contents(connection, &changes.contents)?;
+    if let Some(token) = &changes.concludes {
+        let sql = "DELETE FROM intents WHERE session_id = ?1 AND token = ?2";
+        connection.prepare_cached(sql)?.execute(params![&*id.0, token])?;
     }
     let sql = "INSERT INTO changes (session_id, turn, path, before, after, content, compared) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
@@ -121,6 +121,25 @@ pub(super) fn insert(
     Ok(())
 }
 
+/// Writes contents of files. The same content twice is written once.
+pub(super) fn insert_contents(
+    connection: &Connection,
+    contents: &[(String, Vec<u8>)],
+) -> rusqlite::Result<()> {
+    let sql = "INSERT OR IGNORE INTO contents (hash, content) VALUES (?1, ?2)";
+    let mut statement = connection.prepare_cached(sql)?;
+    for (hash, content) in contents {
+        statement.execute(params![hash, content])?;
+    }
+    Ok(())
+}
+
+/// A content by its hash, if it is kept.
+pub(super) fn content(connection: &Connection, hash: &str) -> rusqlite::Result<Option<Vec<u8>>> {
+    let mut statement = connection.prepare_cached("SELECT content FROM contents WHERE hash = ?1")?;
+    statement.query_row([hash], |row| row.get(0)).optional()
+}
+
 fn read(connection: &Connection, id: &SessionId, turn: i64) -> rusqlite::Result<Checkpoint> {
     let sql = "SELECT path, before, after, compared FROM changes \
                WHERE session_id = ?1 AND turn = ?2 AND undone_at IS NULL ORDER BY id";
@@ -136,9 +155,7 @@ fn read(connection: &Connection, id: &SessionId, turn: i64) -> rusqlite::Result<
         if let Node::File { hash, .. } = &before
             && !contents.contains_key(hash)
         {
-            let sql = "SELECT content FROM contents WHERE hash = ?1";
-            let content: Option<Vec<u8>> = connection.query_row(sql, [hash], |row| row.get(0)).optional()?;
-            contents.extend(content.map(|content| (hash.clone(), content)));
+            contents.extend(content(connection, hash)?.map(|content| (hash.clone(), content)));
         }
         changed.push(Changed { path: path.into(), before, after, compared });
     }
@@ -149,7 +166,7 @@ fn read(connection: &Connection, id: &SessionId, turn: i64) -> rusqlite::Result<
     Ok(Checkpoint { turn: turn.cast_unsigned(), changed, contents, uncovered })
 }
 
-fn write_node(node: &Node) -> Value {
+pub(super) fn write_node(node: &Node) -> Value {
     match node {
         Node::Absent => json!({ "kind": "absent" }),
         Node::File { hash, mode } => json!({ "kind": "file", "hash": hash, "mode": mode }),
@@ -159,7 +176,7 @@ fn write_node(node: &Node) -> Value {
     }
 }
 
-fn read_node(text: &str) -> rusqlite::Result<Node> {
+pub(super) fn read_node(text: &str) -> rusqlite::Result<Node> {
     #[derive(serde::Deserialize)]
     #[serde(tag = "kind", rename_all = "snake_case")]
     enum Row {

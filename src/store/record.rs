@@ -7,7 +7,7 @@ use super::sessions::StoredGrant;
 use crate::acp::{SessionId, SessionModeId, ToolCallId};
 use crate::chain::Link;
 use crate::event::SessionEvent;
-use crate::workspace::Changes;
+use crate::workspace::{Changes, Intent};
 
 /// One row to be written.
 #[derive(Debug, Clone)]
@@ -105,6 +105,15 @@ pub enum Row {
         turn: u64,
         /// What, and what was there before.
         changes: Changes,
+    },
+    /// A turn is about to change files.
+    Intent {
+        /// The session.
+        session: SessionId,
+        /// The turn.
+        turn: u64,
+        /// What it is about to do.
+        intent: Box<Intent>,
     },
     /// Others may open a session: nothing more of it comes from here.
     Release {

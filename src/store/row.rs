@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 use super::entry::ScopeRow;
 use super::owner::Owner;
 use super::sessions::StoredGrant;
-use super::{Denial, ModeChange, Row, Why, body, checkpoint};
+use super::{Denial, ModeChange, Row, Why, body, checkpoint, intent};
 use crate::chain::Link;
 use crate::event::SessionEvent;
 
@@ -74,6 +74,7 @@ pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Re
         ),
         Row::Link { session, link } => insert_link(connection, &session.0, link),
         Row::Changes { session, turn, changes } => checkpoint::insert(connection, session, *turn, changes),
+        Row::Intent { session, turn, intent } => intent::insert(connection, session, *turn, intent),
         Row::Release { session } => execute(
             connection,
             "UPDATE sessions SET owner = NULL WHERE id = ?1 AND owner = ?2",

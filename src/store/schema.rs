@@ -23,7 +23,7 @@ pub const STILL_BUSY: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// One migration a row, in order. Never edit one that has been released: add another.
-pub(super) const MIGRATIONS: [&str; 8] = [
+pub(super) const MIGRATIONS: [&str; 9] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -161,6 +161,16 @@ pub(super) const MIGRATIONS: [&str; 8] = [
 ",
     "
     ALTER TABLE changes ADD COLUMN compared INTEGER NOT NULL DEFAULT 0;
+",
+    "
+    CREATE TABLE intents (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+        turn INTEGER NOT NULL,
+        token TEXT NOT NULL UNIQUE,
+        body TEXT NOT NULL
+    );
+    CREATE INDEX intents_by_session ON intents (session_id, id);
 ",
 ];
 

@@ -277,7 +277,8 @@ impl Store {
                 Some(_) | None => {}
             }
             transaction.execute("DELETE FROM sessions WHERE id = ?1", params![&*id.0])?;
-            let sql = "DELETE FROM contents WHERE NOT EXISTS (SELECT 1 FROM changes WHERE content = hash)";
+            let sql = "DELETE FROM contents WHERE NOT EXISTS (SELECT 1 FROM changes WHERE content = hash) \
+                       AND NOT EXISTS (SELECT 1 FROM intents, json_each(intents.body, '$.contents') WHERE value = hash)";
             transaction.execute(sql, [])?;
             transaction.commit()?;
             // What was deleted is not to be found in the log of writes either. Another process may be at it: then it does this.

@@ -154,6 +154,7 @@ fn answer(
 fn forget_oldest(kept: &mut Vec<Row>) {
     let size = |row: &Row| match row {
         Row::Changes { changes, .. } => changes.contents.iter().map(|(_, content)| content.len()).sum(),
+        Row::Intent { intent, .. } => intent.contents.iter().map(|(_, content)| content.len()).sum(),
         _ => 0,
     };
     let mut bytes: usize = kept.iter().map(size).sum();

@@ -5,7 +5,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::shadow::report;
 use super::{
     PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve_entry,
 };
@@ -66,11 +65,11 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let RunContext { permit, changes, .. } = context;
+        let RunContext { permit, journal, .. } = context;
         effect(permit, move |cancel| {
             let [target] = self.targets;
             let path = target.path.clone();
-            report(&changes, self.workspace.apply(&[Change::Remove { target }], cancel)?);
+            self.workspace.apply(&[Change::Remove { target }], cancel, &journal)?;
             let text = format!("Deleted {}.", self.name);
             Ok(ToolOutput { text, seen: vec![(path, Stamp::Absent)], ..ToolOutput::default() })
         })

@@ -5,7 +5,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::shadow::report;
 use super::{
     PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve_entry,
 };
@@ -68,10 +67,10 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let RunContext { permit, changes, .. } = context;
+        let RunContext { permit, journal, .. } = context;
         effect(permit, move |cancel| {
             let [from, to] = self.targets;
-            report(&changes, self.workspace.apply(&[Change::Rename { from, to }], cancel)?);
+            self.workspace.apply(&[Change::Rename { from, to }], cancel, &journal)?;
             Ok(ToolOutput { text: format!("Moved {}.", self.what), ..ToolOutput::default() })
         })
         .await

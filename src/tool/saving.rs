@@ -5,16 +5,14 @@
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
-use super::shadow::report;
 use super::{Editor, RunContext, ToolError, ToolOutput, blocking, effect};
 use crate::client::ClientError;
 use crate::gate::Permit;
 use crate::permission::Target;
-use crate::workspace::{Change, Changes, Stamp, Workspace};
+use crate::workspace::{Change, Changes, Journal, Operation, Stamp, Way, Workspace};
 
 /// How long an editor may take to write a file.
 const WRITE: Duration = Duration::from_secs(30);
@@ -51,16 +49,15 @@ pub async fn change_text(
     workspace: Workspace,
     plan: impl FnOnce(&Buffers, &[Option<Stamp>]) -> Result<Planned, ToolError> + Send + 'static,
 ) -> Result<ToolOutput, ToolError> {
-    let RunContext { permit, known, changes: told, editor, .. } = context;
+    let RunContext { permit, known, journal, editor, .. } = context;
     let buffers = Buffers::to_change(&editor, targets, &permit.cancel).await?;
     if !editor.can().writes {
         return effect(permit, move |cancel| {
             let Planned { changes, output } = plan(&buffers, &known)?;
             let uncovered: Vec<String> = changes.iter().filter_map(|it| unsaved(&workspace, it)).collect();
             let list: Vec<Change> = changes.into_iter().map(|planning| planning.change).collect();
-            let mut done = workspace.apply(&list, cancel)?;
-            done.uncovered.extend(uncovered);
-            report(&told, done);
+            workspace.apply(&list, cancel, &journal)?;
+            journal.report(Changes { uncovered, ..Changes::default() });
             Ok(output)
         })
         .await;
@@ -72,7 +69,8 @@ pub async fn change_text(
     })
     .await?;
     let Planned { changes, output } = planned;
-    let saving = Saving { editor, workspace, buffers, told, done: Vec::new() };
+    let saving =
+        Saving { editor, workspace, buffers, journal, operation: None, done: Vec::new(), ways: Vec::new() };
     match tokio::spawn(saving.run(permit, changes)).await {
         Ok(saved) => saved.map(|()| output),
         Err(error) => {
@@ -87,9 +85,13 @@ struct Saving {
     editor: Editor,
     workspace: Workspace,
     buffers: Buffers,
-    told: mpsc::UnboundedSender<Changes>,
+    journal: Journal,
+    /// All that is to be changed, as it was announced.
+    operation: Option<Operation>,
     /// What was written.
     done: Vec<Planning>,
+    /// The folders that were made for it.
+    ways: Vec<Way>,
 }
 
 /// Why a write through the editor is not done.
@@ -102,6 +104,22 @@ enum Trouble {
 
 impl Saving {
     async fn run(mut self, permit: Permit, list: Vec<Planning>) -> Result<(), ToolError> {
+        let changes: Vec<Change> = list.iter().map(|planning| planning.change.clone()).collect();
+        let (workspace, journal) = (self.workspace.clone(), self.journal.clone());
+        self.operation = Some(blocking(move || Ok(workspace.begin(&changes, &journal))).await?);
+        let outcome = self.carry_out(permit, list).await;
+        if let Some(operation) = self.operation.take() {
+            // Also after a failure: what could not be taken back is there.
+            blocking(move || {
+                operation.conclude();
+                Ok(())
+            })
+            .await?;
+        }
+        outcome
+    }
+
+    async fn carry_out(&mut self, permit: Permit, list: Vec<Planning>) -> Result<(), ToolError> {
         let (sent, rest): (Vec<_>, Vec<_>) = list.into_iter().partition(|planning| is_sent(&planning.change));
         for planning in sent {
             match self.send(&permit, &planning).await {
@@ -117,20 +135,23 @@ impl Saving {
         if rest.is_empty() {
             return Ok(());
         }
+        let Some(mut operation) = self.operation.take() else { return Ok(()) };
         let list: Vec<Change> = rest.into_iter().map(|planning| planning.change).collect();
-        let (workspace, cancel) = (self.workspace.clone(), permit.cancel.clone());
-        let applied = blocking(move || Ok(workspace.apply(&list, &cancel)?)).await;
+        let cancel = permit.cancel.clone();
+        let applied = blocking(move || {
+            let applied = operation.carry_out(&list, &cancel);
+            Ok((applied, operation))
+        });
+        let (applied, operation) = applied.await?;
+        self.operation = Some(operation);
         match applied {
-            Ok(done) => {
-                report(&self.told, done);
-                Ok(())
-            }
+            Ok(()) => Ok(()),
             Err(error) => Err(self.take_back(permit, error.to_string()).await),
         }
     }
 
-    /// Has the editor write one file, and tells what that changed on the disk.
-    async fn send(&self, permit: &Permit, planning: &Planning) -> Result<(), Trouble> {
+    /// Has the editor write one file.
+    async fn send(&mut self, permit: &Permit, planning: &Planning) -> Result<(), Trouble> {
         let Change::Write { target, content, .. } = planning.change.clone() else {
             return Err(Trouble::NotDone("it is no write".into()));
         };
@@ -143,7 +164,11 @@ impl Saving {
         let way = way.map_err(|error| Trouble::NotDone(error.to_string()))?;
         let written = self.write(permit, &target, &name, text).await;
         let (is_done, is_known) = (written.is_ok(), !matches!(written, Err(Trouble::Unconfirmed(_))));
-        let uncovered = unsaved(&self.workspace, planning);
+        if let Some(operation) = &mut self.operation
+            && (is_done || !is_known)
+        {
+            operation.note_sent(&target.path);
+        }
         let saved = self.editor.saved().clone();
         let looked = blocking(move || {
             if !is_done && is_known {
@@ -153,20 +178,22 @@ impl Saving {
             if is_saved {
                 saved.note(&target.path, &String::from_utf8_lossy(&content));
             }
-            Ok((way.after(), is_saved))
+            Ok((way, is_saved))
         });
-        if let Ok((mut done, is_saved)) = looked.await {
-            done.uncovered.extend(uncovered.filter(|_| !done.changed.is_empty()));
+        if let Ok((way, is_saved)) = looked.await {
+            self.ways.push(way);
+            let mut uncovered = Vec::new();
+            uncovered.extend(unsaved(&self.workspace, planning).filter(|_| is_done));
             if !is_known {
-                done.uncovered.push(format!(
+                uncovered.push(format!(
                     "{name}: the editor was asked to write it and did not say whether it did: what it still writes cannot be undone."
                 ));
             } else if is_done && !is_saved {
-                done.uncovered.push(format!(
+                uncovered.push(format!(
                     "{name}: the editor has taken a change and saved none, or another: what it saves later is undone there."
                 ));
             }
-            report(&self.told, done);
+            self.journal.report(Changes { uncovered, ..Changes::default() });
         }
         written
     }
@@ -221,7 +248,7 @@ impl Saving {
     }
 
     /// Puts back what was written, if that may still be done and it still is what was written, and says how it ended.
-    async fn take_back(mut self, permit: Permit, why: String) -> ToolError {
+    async fn take_back(&mut self, permit: Permit, why: String) -> ToolError {
         while let Some(planning) = self.done.pop() {
             let Change::Write { target, content, .. } = &planning.change else { continue };
             let written = Some(content.clone());
@@ -238,6 +265,16 @@ impl Saving {
                 break;
             }
         }
+        if self.done.is_empty() {
+            let ways = std::mem::take(&mut self.ways);
+            let removed = blocking(move || {
+                ways.iter().rev().for_each(Way::take_back);
+                Ok(())
+            });
+            if let Err(error) = removed.await {
+                tracing::error!(%error, "folders may stay");
+            }
+        }
         failed(&why, &self.names())
     }
 
@@ -249,8 +286,9 @@ impl Saving {
         }
         let (workspace, cancel) = (self.workspace.clone(), permit.cancel.clone());
         let change = Change::Remove { target: target.clone() };
-        let removed = blocking(move || Ok(workspace.apply(&[change], &cancel)?)).await;
-        removed.map(|changes| report(&self.told, changes)).is_ok()
+        // The operation that made it reports what comes of it.
+        let removed = blocking(move || Ok(workspace.apply(&[change], &cancel, &Journal::silent())?)).await;
+        removed.is_ok()
     }
 
     fn names(&self) -> Vec<String> {

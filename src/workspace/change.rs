@@ -1,17 +1,20 @@
 //! Changing files, all of a list or none of it: temporary files and backups first, then renames.
 //!
-//! Whatever can fail does so before anything has changed. Mode bits of a file that is replaced are kept, and a file that
-//! was reached through a symbolic link is replaced at its real place, so that the link stays.
+//! Whatever can fail does so before anything has changed, and then leaves no temporary file and no folder. Mode bits of a
+//! file that is replaced are kept, and a file that was reached through a symbolic link is replaced at its real place, so that the link stays.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
-use cap_std::fs::{Dir, OpenOptions, Permissions};
+use cap_std::fs::{Dir, Metadata, OpenOptions, Permissions};
 use tokio_util::sync::CancellationToken;
 
+use super::journal::Temporaries;
 use super::look::{self, mode, open_file};
 use super::witness::Witness;
-use super::{Changes, FileError, Way, Workspace, open_parent};
+use super::{FileError, make_parent, open_parent, remove_folders};
 use crate::permission::Target;
 
 /// One change to the file tree.
@@ -47,52 +50,73 @@ pub enum Change {
     },
 }
 
-impl Workspace {
-    /// Makes all the changes, or none, and says what changed. `cancel` is looked at once everything is prepared: cancelled,
-    /// nothing happens.
-    ///
-    /// # Errors
-    /// A place lies outside the roots, a file is read-only or of the wrong kind, a name is taken, the disk says no, or
-    /// `cancel` was cancelled. In each case nothing has changed but, possibly, new empty folders.
-    pub fn apply(&self, changes: &[Change], cancel: &CancellationToken) -> Result<Changes, FileError> {
-        // One change is one rename or removal, which the file system makes whole; only more need a way back.
-        let backup = changes.len() > 1;
-        let stopped = || FileError::Unsuitable("stopped before anything was changed".into());
-        if cancel.is_cancelled() {
-            return Err(stopped());
-        }
-        let witness = Witness::before(self, changes);
-        let mut steps: Vec<Step> = Vec::new();
-        for change in changes {
-            steps.push(Step::prepare(change, backup)?);
-        }
-        if cancel.is_cancelled() {
-            return Err(stopped());
-        }
-        for at in 0..steps.len() {
-            if let Err(error) = steps[at].perform() {
-                for done in steps[..at].iter_mut().rev() {
-                    done.undo();
-                }
-                return Err(error);
-            }
-        }
-        Ok(witness.after())
-    }
+/// Why changes were not made.
+pub(super) struct Failure {
+    pub error: FileError,
+    /// Everything is as it was before.
+    pub is_clean: bool,
+}
 
-    /// Makes way for somebody else who is to write a file: looks whether it could be written here, and makes the folders that
-    /// are missing. What it returns says later what has changed, or takes the folders back.
-    ///
-    /// # Errors
-    /// As for [`Self::apply`]: it could not be written here either.
-    pub fn make_way(&self, target: &Target) -> Result<Way, FileError> {
-        let change = Change::Write { target: target.clone(), content: Vec::new(), like: None };
-        let way = Way::to(target, Witness::before(self, &[change]));
-        let (dir, name) = open(target, true).inspect_err(|_| way.take_back())?;
-        let kind = Kind::Write { temporary: unused_name("tmp"), done: false };
-        Step { dir, name, target: target.clone(), kind, backup: None }.look(false)?;
-        Ok(way)
+/// Said of changes that are not wanted any more.
+pub(super) fn stopped() -> FileError {
+    FileError::Unsuitable("stopped before anything was changed".into())
+}
+
+/// Makes all the changes, or none. Nothing may have changed since `witness` looked, but what the operation itself has touched.
+pub(super) fn carry_out(
+    changes: &[Change],
+    cancel: &CancellationToken,
+    witness: &Witness,
+    touched: HashSet<PathBuf>,
+    temporaries: &mut Temporaries,
+) -> Result<(), Failure> {
+    let mut made = Vec::new();
+    let mut is_clean = true;
+    let outcome = perform(changes, cancel, (witness, touched), temporaries, (&mut made, &mut is_clean));
+    outcome.map_err(|error| {
+        remove_folders(&made);
+        Failure { error, is_clean }
+    })
+}
+
+fn perform(
+    changes: &[Change],
+    cancel: &CancellationToken,
+    (witness, mut done): (&Witness, HashSet<PathBuf>),
+    temporaries: &mut Temporaries,
+    (made, is_clean): (&mut Vec<Target>, &mut bool),
+) -> Result<(), FileError> {
+    // One change is one rename or removal, which the file system makes whole; only more need a way back.
+    let backup = changes.len() > 1;
+    let mut steps: Vec<Step> = Vec::new();
+    for change in changes {
+        steps.push(Step::prepare(change, backup, temporaries, made)?);
     }
+    if cancel.is_cancelled() {
+        return Err(stopped());
+    }
+    for at in 0..steps.len() {
+        let path = steps[at].target.path.clone();
+        // Another of these changes may have changed it, which is no surprise.
+        let is_as_seen = done.contains(&path) || witness.is_as_seen(&steps[at].target);
+        let outcome = if is_as_seen { steps[at].perform() } else { Err(changed_meanwhile(&path)) };
+        if let Err(error) = outcome {
+            for step in steps[..at].iter_mut().rev() {
+                *is_clean &= step.undo();
+            }
+            return Err(error);
+        }
+        done.insert(path);
+        if let Change::Rename { to, .. } = &changes[at] {
+            done.insert(to.path.clone());
+        }
+    }
+    Ok(())
+}
+
+fn changed_meanwhile(path: &Path) -> FileError {
+    let path = path.display();
+    FileError::Unsuitable(format!("{path} has changed while the call was at work. Read it again"))
 }
 
 /// A change that is prepared: what it needs is on the disk, under names that are removed again when it is dropped.
@@ -108,6 +132,7 @@ struct Step {
 enum Kind {
     Write {
         temporary: String,
+        is_new: bool,
         done: bool,
     },
     Remove,
@@ -123,14 +148,22 @@ enum Kind {
 }
 
 impl Step {
-    fn prepare(change: &Change, backup: bool) -> Result<Self, FileError> {
+    fn prepare(
+        change: &Change,
+        backup: bool,
+        temporaries: &mut Temporaries,
+        made: &mut Vec<Target>,
+    ) -> Result<Self, FileError> {
         let (target, kind) = match change {
             Change::Write { target, .. } => {
-                (target, Kind::Write { temporary: unused_name("tmp"), done: false })
+                (target, Kind::Write { temporary: temporaries.name("tmp"), is_new: false, done: false })
             }
             Change::Remove { target } => (target, Kind::Remove),
             Change::Rename { from, to } => {
-                let (dir, name) = open(to, true)?;
+                // Nothing is made for what is not there.
+                let (dir, name) = open(from)?;
+                dir.symlink_metadata(name).map_err(|error| FileError::io(&from.path, &error))?;
+                let (dir, name) = make(to, made)?;
                 if dir.symlink_metadata(&name).is_ok() {
                     return Err(FileError::Unsuitable(format!("{} exists already", to.path.display())));
                 }
@@ -138,14 +171,20 @@ impl Step {
             }
             Change::SetExecutable { target, executable } => {
                 let kind = Kind::SetExecutable { executable: *executable, before: None };
-                let (dir, name) = open(target, true)?;
+                let (dir, name) = make(target, made)?;
                 return Ok(Self { dir, name, target: target.clone(), kind, backup: None });
             }
         };
-        let (dir, name) = open(target, matches!(change, Change::Write { .. }))?;
+        let (dir, name) = match change {
+            Change::Write { .. } => make(target, made)?,
+            Change::Remove { .. } | Change::Rename { .. } | Change::SetExecutable { .. } => open(target)?,
+        };
         let mut step = Self { dir, name, target: target.clone(), kind, backup: None };
-        let found = step.look(backup)?;
-        if let (Change::Write { content, like, .. }, Kind::Write { temporary, .. }) = (change, &step.kind) {
+        let found = step.look(backup, temporaries)?;
+        if let (Change::Write { content, like, .. }, Kind::Write { temporary, is_new, .. }) =
+            (change, &mut step.kind)
+        {
+            *is_new = found.is_none();
             let found = match like {
                 Some(like) => Some(permissions(like)?),
                 None => found,
@@ -157,32 +196,30 @@ impl Step {
     }
 
     /// Looks at what stands there, and gives it a second name if there is to be a way back.
-    fn look(&mut self, backup: bool) -> Result<Option<Permissions>, FileError> {
-        let path = self.target.path.display();
-        let found = match self.dir.symlink_metadata(&self.name) {
-            Ok(found) => found,
-            Err(error)
-                if error.kind() == io::ErrorKind::NotFound && matches!(self.kind, Kind::Write { .. }) =>
-            {
-                return Ok(None);
+    fn look(
+        &mut self,
+        backup: bool,
+        temporaries: &mut Temporaries,
+    ) -> Result<Option<Permissions>, FileError> {
+        let found = match self.kind {
+            Kind::Write { .. } => match look_to_write(&self.dir, &self.name, &self.target)? {
+                Some(found) => found,
+                None => return Ok(None),
+            },
+            Kind::Rename { .. } | Kind::Remove | Kind::SetExecutable { .. } => {
+                self.dir.symlink_metadata(&self.name).map_err(|error| self.failed(&error))?
             }
-            Err(error) => return Err(self.failed(&error)),
         };
         match self.kind {
             Kind::Rename { .. } | Kind::SetExecutable { .. } => return Ok(None),
-            Kind::Write { .. } if !found.is_file() => {
-                return Err(FileError::Unsuitable(format!("{path} is not a regular file")));
-            }
-            Kind::Write { .. } if found.permissions().readonly() => {
-                return Err(FileError::Unsuitable(format!("{path} is read-only")));
-            }
             Kind::Remove if found.is_dir() => {
+                let path = self.target.path.display();
                 return Err(FileError::Unsuitable(format!("{path} is a directory; only files are deleted")));
             }
             Kind::Write { .. } | Kind::Remove => {}
         }
         if backup {
-            let name = unused_name("old");
+            let name = temporaries.name("old");
             self.dir.hard_link(&self.name, &self.dir, &name).map_err(|error| self.failed(&error))?;
             self.backup = Some(name);
         }
@@ -196,9 +233,12 @@ impl Step {
             return Ok(());
         }
         let done = match &self.kind {
+            Kind::Write { temporary, is_new: true, .. } => {
+                rename_to_new((&self.dir, temporary.as_ref()), (&self.dir, &self.name))
+            }
             Kind::Write { temporary, .. } => self.dir.rename(temporary, &self.dir, &self.name),
             Kind::Remove => self.dir.remove_file(&self.name),
-            Kind::Rename { to, name } => self.dir.rename(&self.name, to, name),
+            Kind::Rename { to, name } => rename_to_new((&self.dir, &self.name), (to, name)),
             Kind::SetExecutable { .. } => Ok(()),
         };
         done.map_err(|error| self.failed(&error))?;
@@ -208,8 +248,8 @@ impl Step {
         Ok(())
     }
 
-    /// Takes a performed step back.
-    fn undo(&mut self) {
+    /// Takes a performed step back. Returns whether that is done.
+    fn undo(&mut self) -> bool {
         let undone = match (&self.kind, self.backup.take()) {
             (Kind::SetExecutable { before, .. }, _) => match before {
                 Some(before) => open_file(&self.dir, &self.name)
@@ -220,9 +260,10 @@ impl Step {
             (_, Some(backup)) => self.dir.rename(backup, &self.dir, &self.name),
             (_, None) => self.dir.remove_file(&self.name),
         };
-        if let Err(error) = undone {
+        if let Err(error) = &undone {
             tracing::error!(%error, path = %self.target.path.display(), "a change could not be taken back");
         }
+        undone.is_ok()
     }
 
     fn failed(&self, error: &io::Error) -> FileError {
@@ -233,7 +274,7 @@ impl Step {
 impl Drop for Step {
     fn drop(&mut self) {
         let temporary = match &self.kind {
-            Kind::Write { temporary, done: false } => Some(temporary),
+            Kind::Write { temporary, done: false, .. } => Some(temporary),
             _ => None,
         };
         for name in temporary.into_iter().chain(&self.backup) {
@@ -247,26 +288,78 @@ impl Drop for Step {
     }
 }
 
-fn open(target: &Target, create: bool) -> Result<(Dir, OsString), FileError> {
+/// What a file may be put in the place of; `None` if there is nothing.
+pub(super) fn look_to_write(dir: &Dir, name: &OsStr, target: &Target) -> Result<Option<Metadata>, FileError> {
+    let path = target.path.display();
+    match dir.symlink_metadata(name) {
+        Ok(found) if !found.is_file() => Err(FileError::Unsuitable(format!("{path} is not a regular file"))),
+        Ok(found) if found.permissions().readonly() => {
+            Err(FileError::Unsuitable(format!("{path} is read-only")))
+        }
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(FileError::io(&target.path, &error)),
+    }
+}
+
+/// Gives something a name that nothing may have: what somebody put there meanwhile stays, and that is an error.
+#[cfg(target_os = "linux")]
+fn rename_to_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()> {
+    use rustix::fs::{RenameFlags, renameat_with};
+    use rustix::io::Errno;
+    match renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
+        // The file system knows no such rename.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => rename_if_new(from, to),
+        renamed => renamed.map_err(Into::into),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn rename_to_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()> {
+    rename_if_new(from, to)
+}
+
+fn rename_if_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()> {
+    if to.0.symlink_metadata(to.1).is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    from.0.rename(from.1, to.0, to.1)
+}
+
+/// Makes sure that a place lies inside the roots. The decision comes before; this is the second check.
+pub(super) fn check_inside(target: &Target) -> Result<(), FileError> {
     if target.inside.is_none() {
-        // The decision comes before; this is the second lock on the same door.
         let text = format!("{} is outside the session's folders", target.path.display());
         return Err(FileError::Unsuitable(text));
     }
-    open_parent(target, create).map_err(|error| FileError::io(&target.path, &error))
+    Ok(())
+}
+
+fn open(target: &Target) -> Result<(Dir, OsString), FileError> {
+    check_inside(target)?;
+    open_parent(target, false).map_err(|error| FileError::io(&target.path, &error))
+}
+
+fn make(target: &Target, made: &mut Vec<Target>) -> Result<(Dir, OsString), FileError> {
+    check_inside(target)?;
+    make_parent(target, made).map_err(|error| FileError::io(&target.path, &error))
 }
 
 fn permissions(target: &Target) -> Result<Permissions, FileError> {
-    let (dir, name) = open(target, false)?;
+    let (dir, name) = open(target)?;
     let found = dir.symlink_metadata(name).map_err(|error| FileError::io(&target.path, &error))?;
     Ok(found.permissions())
+}
+
+/// The permission bits of a file that is made executable, or not.
+pub(super) fn executable_mode(before: u32, executable: bool) -> u32 {
+    if executable { before | ((before & 0o444) >> 2) } else { before & !0o111 }
 }
 
 /// Sets or clears the executable bits of a regular file, and returns the permissions that it had.
 fn set_executable(dir: &Dir, name: &OsStr, executable: bool) -> io::Result<Permissions> {
     let (file, metadata) = open_file(dir, name)?;
-    let before = mode(&metadata);
-    let after = if executable { before | ((before & 0o444) >> 2) } else { before & !0o111 };
+    let after = executable_mode(mode(&metadata), executable);
     let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
     file.set_permissions(look::permissions(after).ok_or_else(unsupported)?)?;
     Ok(metadata.permissions())
@@ -292,9 +385,4 @@ pub(super) fn write(
         dir.set_permissions(name, permissions.clone())?;
     }
     file.write_all(content)
-}
-
-/// A name that nothing has.
-pub(super) fn unused_name(ending: &str) -> String {
-    format!(".modegate-{}.{ending}", uuid::Uuid::now_v7().simple())
 }

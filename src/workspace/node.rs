@@ -60,12 +60,17 @@ pub struct Changes {
     pub contents: Vec<(String, Vec<u8>)>,
     /// What could not be covered, in sentences for people.
     pub uncovered: Vec<String>,
+    /// The token of the intent that this concludes.
+    pub concludes: Option<String>,
 }
 
 impl Changes {
     /// Whether there is nothing to tell.
     pub fn is_empty(&self) -> bool {
-        self.changed.is_empty() && self.contents.is_empty() && self.uncovered.is_empty()
+        self.changed.is_empty()
+            && self.contents.is_empty()
+            && self.uncovered.is_empty()
+            && self.concludes.is_none()
     }
 }
 

@@ -3,14 +3,15 @@
 //! Only what is as it was left is put back: a path that somebody has changed since is named, and nothing happens. Every path
 //! is opened component by component without following links, and what belongs to version control is never written.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
 
-use super::change::{unused_name, write};
+use super::change::write;
+use super::journal::{Intent, Temporaries};
 use super::look::{Found, blocks, look, open_file, permissions};
 use super::node::gaps;
 use super::{Changed, Gap, Node, Workspace, compose, is_version_control, open_dir, open_parent};
@@ -86,7 +87,8 @@ impl Workspace {
     }
 
     /// Puts everything back as it was before, and names the folders that were created and are left because something else
-    /// lies in them by now. `content` finds a content by its hash. Changes of one path count as one, in their order.
+    /// lies in them by now. `content` finds a content by its hash. Changes of one path count as one, in their order. The names
+    /// of temporary files have `token` in them; see [`Self::announce_restore`].
     ///
     /// # Errors
     /// Something is not as it was left, a content is missing or a path is not below the roots: nothing has happened. Or the disk
@@ -95,6 +97,7 @@ impl Workspace {
         &self,
         changed: &[Changed],
         content: impl Fn(&str) -> Option<Vec<u8>>,
+        token: &str,
     ) -> Result<Vec<PathBuf>, RestoreError> {
         let list = compose(changed.iter().cloned());
         let outside = paths_of(list.iter().filter(|changed| !self.may_restore(&changed.path)));
@@ -107,7 +110,8 @@ impl Workspace {
             return Err(RestoreError::Conflict { since, between });
         }
         let contents = contents(&list, content)?;
-        let mut work = Work { contents, steps: BTreeMap::new(), left: Vec::new() };
+        let temporaries = Temporaries::of(token.to_owned());
+        let mut work = Work { contents, temporaries, steps: BTreeMap::new(), left: Vec::new() };
         // What is as before already, there is nothing to do about: an attempt that was stopped half way did it, or the user.
         for changed in list.into_iter().filter(|changed| !self.stands(changed, &changed.before)) {
             let target = self.place(changed.path.clone());
@@ -125,6 +129,15 @@ impl Workspace {
         let to_write = |gap: &Gap| list.iter().find(|changed| changed.path == gap.path);
         gaps.retain(|gap| to_write(gap).is_some_and(|changed| !self.stands(changed, &changed.before)));
         gaps
+    }
+
+    /// The announcement of putting things back. It only names temporary files: what a killed process did not put back, the
+    /// next undo does.
+    pub fn announce_restore(&self, changed: &[Changed]) -> Intent {
+        let folders: BTreeSet<PathBuf> =
+            changed.iter().filter_map(|changed| changed.path.parent().map(Path::to_owned)).collect();
+        let token = Temporaries::new().token().to_owned();
+        Intent { token, folders: folders.into_iter().collect(), ..Intent::default() }
     }
 
     fn is_as_left(&self, changed: &Changed) -> bool {
@@ -246,6 +259,7 @@ struct Step {
 
 struct Work {
     contents: HashMap<String, Vec<u8>>,
+    temporaries: Temporaries,
     /// In path order, so that a folder comes before what lies in it.
     steps: BTreeMap<PathBuf, Step>,
     /// Folders that were created and are not empty.
@@ -257,9 +271,9 @@ type Refusal = (PathBuf, io::Error);
 
 impl Work {
     fn perform(&mut self) -> Result<(), Refusal> {
-        let Self { contents, steps, left } = self;
+        let Self { contents, temporaries, steps, left } = self;
         let open_up = |step: &mut Step| step.open_up();
-        let put = |step: &mut Step| step.put(contents);
+        let put = |step: &mut Step| step.put(contents, temporaries);
         each(steps.values_mut(), open_up)?;
         each(steps.values_mut().rev(), |step| step.remove(left))?;
         each(steps.values_mut(), put)?;
@@ -303,6 +317,7 @@ impl Step {
             | (Node::Folder { .. }, Node::Folder { .. })
             | (_, Node::Absent) => return Ok(()),
             (before, Node::File { .. } | Node::Link { .. }) => {
+                self.check_unchanged()?;
                 let (dir, name) = open_parent(&self.target, false)?;
                 dir.remove_file_or_symlink(name)?;
                 *before == Node::Absent
@@ -326,7 +341,10 @@ impl Step {
     }
 
     /// Puts there what was there, less the mode bits of folders.
-    fn put(&mut self, contents: &HashMap<String, Vec<u8>>) -> io::Result<()> {
+    fn put(&mut self, contents: &HashMap<String, Vec<u8>>, temporaries: &mut Temporaries) -> io::Result<()> {
+        if matches!(self.changed.before, Node::File { .. } | Node::Link { .. }) {
+            self.check_unchanged()?;
+        }
         match &self.changed.before {
             Node::Absent => return Ok(()),
             Node::Folder { .. } => {
@@ -346,18 +364,38 @@ impl Step {
             Node::File { hash, mode } => {
                 let content = contents.get(hash).ok_or(io::ErrorKind::NotFound)?;
                 let permissions = permissions(*mode);
-                self.replace(|dir, temporary| write(dir, temporary, content, permissions.as_ref()))?;
+                let make = |dir: &Dir, temporary: &str| write(dir, temporary, content, permissions.as_ref());
+                self.replace(make, temporaries)?;
             }
-            Node::Link { to } => self.replace(|dir, temporary| make_link(dir, to, temporary))?,
+            Node::Link { to } => {
+                self.replace(|dir, temporary| make_link(dir, to, temporary), temporaries)?;
+            }
         }
         self.is_done = true;
         Ok(())
     }
 
+    /// Makes sure that what is replaced or removed now still is what was looked at when all of it was checked.
+    fn check_unchanged(&self) -> io::Result<()> {
+        let expected = match self.changed.after {
+            // It has made way.
+            Node::Folder { .. } => &Node::Absent,
+            ref after => after,
+        };
+        match look(&self.target) {
+            Found::Node(found, _) if found == *expected => Ok(()),
+            _ => Err(io::Error::other("it was changed meanwhile")),
+        }
+    }
+
     /// Makes something under another name, and gives it its own in one step.
-    fn replace(&self, make: impl FnOnce(&Dir, &str) -> io::Result<()>) -> io::Result<()> {
+    fn replace(
+        &self,
+        make: impl FnOnce(&Dir, &str) -> io::Result<()>,
+        temporaries: &mut Temporaries,
+    ) -> io::Result<()> {
         let (dir, name) = open_parent(&self.target, true)?;
-        let temporary = unused_name("tmp");
+        let temporary = temporaries.name("tmp");
         let outcome = make(&dir, &temporary).and_then(|()| dir.rename(&temporary, &dir, name));
         if outcome.is_err() {
             // It may not have come to be; what counts is the first error.

@@ -332,7 +332,7 @@ impl Report {
                 "Not ignored any more, perhaps there before, so that undoing does not remove them: {paths}."
             ));
         }
-        Changes { changed: self.changed, contents: self.contents, uncovered }
+        Changes { changed: self.changed, contents: self.contents, uncovered, concludes: None }
     }
 }
 

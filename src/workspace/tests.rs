@@ -20,7 +20,18 @@ fn writing(target: &Target, content: &str) -> Change {
 }
 
 fn write(workspace: &Workspace, target: &Target, content: &str) -> Result<(), FileError> {
-    workspace.apply(&[writing(target, content)], &CancellationToken::new()).map(drop)
+    apply(workspace, &[writing(target, content)], &CancellationToken::new()).map(drop)
+}
+
+/// Makes changes, and returns what is reported of them.
+pub(super) fn apply(
+    workspace: &Workspace,
+    changes: &[Change],
+    cancel: &CancellationToken,
+) -> Result<Changes, FileError> {
+    let (sender, mut reports) = tokio::sync::mpsc::unbounded_channel();
+    workspace.apply(changes, cancel, &Journal::new(None, sender))?;
+    Ok(reports.try_recv().unwrap_or_default())
 }
 
 fn inside(workspace: &Workspace, path: &str) -> Option<String> {
@@ -112,7 +123,7 @@ fn a_cancelled_write_never_happens_and_leaves_nothing_behind() {
     let target = workspace.resolve("file").unwrap();
     let cancel = CancellationToken::new();
     cancel.cancel();
-    assert!(workspace.apply(&[writing(&target, "new")], &cancel).is_err());
+    assert!(apply(&workspace, &[writing(&target, "new")], &cancel).is_err());
     assert_eq!(fs::read_dir(dir.path().join("root")).unwrap().count(), 0);
     write(&workspace, &target, "new").unwrap();
     assert_eq!(fs::read_to_string(dir.path().join("root/file")).unwrap(), "new");
@@ -149,17 +160,97 @@ fn of_several_changes_all_are_made_or_none() {
     let before = files();
     // Nothing can be removed that is not there: refused before anything happens.
     let missing = Change::Remove { target: target("missing") };
-    assert!(workspace.apply(&changes(missing), &CancellationToken::new()).is_err());
+    assert!(apply(&workspace, &changes(missing), &CancellationToken::new()).is_err());
     assert_eq!(files(), before);
     // The same file twice: the second removal fails after the others were made, and they are taken back.
     let twice = Change::Remove { target: target("b") };
-    assert!(workspace.apply(&changes(twice), &CancellationToken::new()).is_err());
+    assert!(apply(&workspace, &changes(twice), &CancellationToken::new()).is_err());
     assert_eq!(files(), before);
     // The control.
     let fine = Change::Remove { target: target("a") };
-    workspace.apply(&changes(fine), &CancellationToken::new()).unwrap();
+    apply(&workspace, &changes(fine), &CancellationToken::new()).unwrap();
     assert_eq!(files(), [("new".into(), "new".to_owned())]);
     assert_eq!(fs::read_to_string(root.join("sub/d")).unwrap(), "c");
+}
+
+/// Each of these fails after folders would have been made for it.
+#[cfg(unix)]
+#[test]
+fn a_change_that_fails_leaves_no_folder_and_no_temporary_file() {
+    let (_dir, root, workspace) = root();
+    fs::write(root.join("file"), "f").unwrap();
+    fs::write(root.join("read-only"), "r").unwrap();
+    set_mode(&root.join("read-only"), 0o444);
+    fs::create_dir(root.join("folder")).unwrap();
+    let target = |path: &str| workspace.resolve_entry(path).unwrap();
+    let moving = |from: &str, to: &str| Change::Rename { from: target(from), to: target(to) };
+    let new = || writing(&target("new/deep/file"), "n");
+    let failing = [
+        vec![moving("missing", "new/deep/file")],
+        vec![moving("missing", "file")],
+        vec![moving("file", "folder")],
+        vec![moving("folder", "folder/below/it")],
+        vec![new(), moving("missing", "other/file")],
+        vec![new(), writing(&target("read-only"), "w")],
+        vec![new(), writing(&target("folder"), "w")],
+        vec![new(), writing(&target("file/below"), "w")],
+        vec![new(), Change::Remove { target: target("folder") }],
+        vec![new(), Change::Remove { target: target("missing") }],
+        vec![moving("file", "new/file"), Change::Remove { target: target("file") }],
+    ];
+    let before = tree(&root);
+    for changes in failing {
+        apply(&workspace, &changes, &CancellationToken::new()).unwrap_err();
+        assert_eq!(tree(&root), before, "{changes:?}");
+    }
+    // The control: the same with what is there.
+    apply(&workspace, &[new(), moving("file", "other/deep/file")], &CancellationToken::new()).unwrap();
+    assert!(root.join("new/deep/file").is_file() && root.join("other/deep/file").is_file());
+}
+
+/// Somebody writes between the moment in which the change is announced and the moment in which it is made.
+#[cfg(unix)]
+#[test]
+fn what_somebody_writes_while_a_change_is_prepared_is_not_overwritten() {
+    #[derive(Debug)]
+    struct Meanwhile(fn(&Path), PathBuf);
+    impl IntentLog for Meanwhile {
+        fn record(&self, _: Intent) -> bool {
+            (self.0)(&self.1);
+            true
+        }
+    }
+    let acts: [(&str, fn(&Path)); 4] = [
+        ("old", |root| fs::write(root.join("old"), "the user's").unwrap()),
+        ("old", |root| set_mode(&root.join("old"), 0o600)),
+        ("old", |root| fs::remove_file(root.join("old")).unwrap()),
+        ("new", |root| fs::write(root.join("new"), "the user's").unwrap()),
+    ];
+    for (at, act) in acts {
+        for kind in ["write", "remove", "move"] {
+            let (_dir, root, workspace) = root();
+            fs::write(root.join("old"), "old").unwrap();
+            let target = |path: &str| workspace.resolve_entry(path).unwrap();
+            let change = match (kind, at) {
+                ("write", _) => writing(&target(at), "agent"),
+                ("remove", "old") => Change::Remove { target: target("old") },
+                ("move", "new") => Change::Rename { from: target("old"), to: target("new") },
+                _ => continue,
+            };
+            let (sender, mut reports) = tokio::sync::mpsc::unbounded_channel();
+            let log: std::sync::Arc<dyn IntentLog> = std::sync::Arc::new(Meanwhile(act, root.clone()));
+            let changes = [change, writing(&target("other"), "agent")];
+            let error =
+                workspace.apply(&changes, &CancellationToken::new(), &Journal::new(Some(log), sender));
+            let left = tree(&root);
+            assert!(error.is_err() && !left.contains_key("other"), "{kind} {at}: {left:?}");
+            assert!(left.values().all(|what| !what.contains("agent")), "{kind} {at}: {left:?}");
+            assert!(
+                reports.try_recv().unwrap().changed.is_empty(),
+                "{kind} {at}: what others do is not reported"
+            );
+        }
+    }
 }
 
 /// What stands below a folder, to be compared whole. Version control is looked at like everything else.

@@ -1,48 +1,41 @@
-//! The way to a file that somebody else is to write: the folders that were made for it, and what stood there before.
+//! The folders that are made for a file which somebody else is to write.
 
-use std::io;
-use std::path::Path;
-
-use super::{Changes, Witness, open_parent};
+use super::{FileError, Workspace, change, make_parent, remove_folders};
 use crate::permission::Target;
 
-/// Made by [`super::Workspace::make_way`].
-#[derive(Debug)]
+/// Made by [`Workspace::make_way`].
+#[derive(Debug, Default)]
 pub struct Way {
-    witness: Witness,
-    /// Folders that were not there, the deepest first.
-    missing: Vec<Target>,
+    /// Folders that were not there, the outermost first.
+    made: Vec<Target>,
 }
 
-impl Way {
-    /// The way to a file, before its folders are made.
-    pub(super) fn to(target: &Target, witness: Witness) -> Self {
-        let insides = target.inside.iter().flat_map(|inside| inside.ancestors());
-        let above = target.path.ancestors().zip(insides).skip(1);
-        let is_missing = |path: &Path| path.symlink_metadata().is_err();
-        let missing = above.take_while(|(path, inside)| !inside.as_os_str().is_empty() && is_missing(path));
-        let to_target = |(path, inside): (&Path, &Path)| Target {
-            path: path.to_owned(),
-            inside: Some(inside.to_owned()),
-        };
-        Self { missing: missing.map(to_target).collect(), witness }
-    }
-
-    /// The file was not written: takes away the folders that were made for it, as far as nothing is in them.
-    pub fn take_back(&self) {
-        for folder in &self.missing {
-            let removed = open_parent(folder, false).and_then(|(dir, name)| dir.remove_dir(name));
-            if let Err(error) = removed
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                tracing::debug!(%error, path = %folder.path.display(), "a folder stays");
-                return;
+impl Workspace {
+    /// Makes way for somebody else who is to write a file: looks whether it could be written here, and makes the folders that
+    /// are missing.
+    ///
+    /// # Errors
+    /// As for [`Self::apply`]: it could not be written here either. Then no folder stays.
+    pub fn make_way(&self, target: &Target) -> Result<Way, FileError> {
+        let mut way = Way::default();
+        let looked = change::check_inside(target)
+            .and_then(|()| {
+                make_parent(target, &mut way.made).map_err(|error| FileError::io(&target.path, &error))
+            })
+            .and_then(|(dir, name)| change::look_to_write(&dir, &name, target));
+        match looked {
+            Ok(_) => Ok(way),
+            Err(error) => {
+                way.take_back();
+                Err(error)
             }
         }
     }
+}
 
-    /// What has changed since.
-    pub fn after(self) -> Changes {
-        self.witness.after()
+impl Way {
+    /// The file was not written: takes away the folders that were made for it, as far as nothing is in them.
+    pub fn take_back(&self) {
+        remove_folders(&self.made);
     }
 }

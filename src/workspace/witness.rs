@@ -3,14 +3,16 @@
 //! It tells the truth also about what the changes did not mean to do: folders that came into being on the way, mode
 //! bits that a new file got. What it cannot tell it names.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
 
+use super::change::executable_mode;
 use super::look::{Found, look};
-use super::{Change, Changed, Changes, Node, Workspace, is_version_control, open_dir};
+use super::{Change, Changed, Changes, Intent, Node, Workspace, is_version_control, open_dir};
+use crate::ids::hash_bytes;
 use crate::permission::Target;
 
 /// Entries below a folder that is moved, and bytes in them, up to which each is told.
@@ -22,14 +24,56 @@ const MAX_BYTES: u64 = 32 * 1024 * 1024;
 pub struct Witness {
     workspace: Workspace,
     before: BTreeMap<PathBuf, (Target, Found)>,
+    /// What is to stand there.
+    planned: BTreeMap<PathBuf, Node>,
     uncovered: Vec<String>,
+}
+
+/// How it is known what a path has become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// It was made as planned: anything else that stands there now is somebody else's.
+    Planned,
+    /// What stands there now counts.
+    Seen,
+}
+
+/// Whether what was found is what was planned. The mode bits of what is new are not planned.
+pub(super) fn becomes(before: &Node, planned: &Node, found: &Found) -> bool {
+    let Found::Node(found, _) = found else { return false };
+    match (before, planned, found) {
+        (Node::Absent, Node::File { hash, .. }, Node::File { hash: found, .. }) => hash == found,
+        (_, Node::Folder { .. }, Node::Folder { .. }) => true,
+        _ => planned == found,
+    }
+}
+
+/// How it is known what a path has become; `None` if it was not changed.
+fn trust(made: &BTreeMap<PathBuf, Trust>, path: &Path) -> Option<Trust> {
+    let above = || path.ancestors().skip(1).find_map(|above| made.get(above));
+    let below = || made.range(path.to_owned()..).next().filter(|(below, _)| below.starts_with(path));
+    made.get(path).or_else(above).copied().or_else(|| below().map(|_| Trust::Seen))
+}
+
+/// Plans the folders that are missing on the way to a path.
+fn plan_folders(planned: &mut BTreeMap<PathBuf, Node>, path: &Path) {
+    for above in path.ancestors().skip(1) {
+        match planned.get_mut(above) {
+            Some(node @ Node::Absent) => *node = Node::Folder { mode: 0o755 },
+            _ => return,
+        }
+    }
 }
 
 impl Witness {
     /// Looks at everything that the changes are about. They have not been made yet.
     pub(super) fn before(workspace: &Workspace, changes: &[Change]) -> Self {
-        let mut witness =
-            Self { workspace: workspace.clone(), before: BTreeMap::new(), uncovered: Vec::new() };
+        let mut witness = Self {
+            workspace: workspace.clone(),
+            before: BTreeMap::new(),
+            planned: BTreeMap::new(),
+            uncovered: Vec::new(),
+        };
         for change in changes {
             match change {
                 Change::Write { target, .. } => witness.watch_created(target, vec![target.clone()]),
@@ -47,14 +91,55 @@ impl Witness {
                 },
             }
         }
+        witness.plan(changes);
         witness
     }
 
-    /// Looks again, now that the changes have been made.
-    pub fn after(mut self) -> Changes {
+    /// The announcement of the changes.
+    pub(super) fn intent(&self, token: &str, changes: &[Change]) -> Intent {
+        let mut contents = BTreeMap::new();
+        for (_, found) in self.before.values() {
+            if let Found::Node(Node::File { hash, .. }, Some(content)) = found {
+                contents.entry(hash.clone()).or_insert_with(|| content.clone());
+            }
+        }
+        let planned = self.before.iter().filter_map(|(path, (_, found))| {
+            let (Found::Node(before, _), Some(after)) = (found, self.planned.get(path)) else { return None };
+            let (path, before, after) = (path.clone(), before.clone(), after.clone());
+            (before != after).then_some(Changed { path, before, after, compared: false })
+        });
+        let folder = |change: &Change| match change {
+            Change::Write { target, .. } | Change::Remove { target } => {
+                target.inside.as_ref().and(target.path.parent()).map(Path::to_owned)
+            }
+            Change::Rename { .. } | Change::SetExecutable { .. } => None,
+        };
+        let folders: BTreeSet<PathBuf> = changes.iter().filter_map(folder).collect();
+        Intent {
+            token: token.to_owned(),
+            changed: planned.collect(),
+            contents: contents.into_iter().collect(),
+            folders: folders.into_iter().collect(),
+            uncovered: self.uncovered.clone(),
+        }
+    }
+
+    /// Whether a path is as it was when this looked. What it cannot tell counts as if it were.
+    pub(super) fn is_as_seen(&self, target: &Target) -> bool {
+        match self.before.get(&target.path) {
+            Some((_, Found::Node(before, _))) => {
+                matches!(look(target), Found::Node(found, _) if found == *before)
+            }
+            Some((_, Found::Untold(_))) | None => true,
+        }
+    }
+
+    /// Looks again at what was changed, now that it was. Folders that were made on the way to it are looked at, too.
+    pub(super) fn after(mut self, made: &BTreeMap<PathBuf, Trust>) -> Changes {
         let mut changes = Changes::default();
         let mut kept = HashSet::new();
         for (path, (target, found)) in std::mem::take(&mut self.before) {
+            let Some(trust) = trust(made, &path) else { continue };
             let (before, content) = match found {
                 Found::Node(node, content) => (node, content),
                 Found::Untold(why) => {
@@ -62,9 +147,13 @@ impl Witness {
                     continue;
                 }
             };
-            let after = match look(&target) {
-                Found::Node(node, _) => node,
-                Found::Untold(why) => {
+            let after = match (look(&target), trust, self.planned.get(&path)) {
+                // Somebody was quick: it is their doing, and a conflict for whoever undoes.
+                (found, Trust::Planned, Some(planned)) if !becomes(&before, planned, &found) => {
+                    planned.clone()
+                }
+                (Found::Node(node, _), _, _) => node,
+                (Found::Untold(why), _, _) => {
                     self.give_up(&target, &why);
                     continue;
                 }
@@ -81,6 +170,54 @@ impl Witness {
         }
         changes.uncovered = self.uncovered;
         changes
+    }
+
+    /// What everything that is watched is to become.
+    fn plan(&mut self, changes: &[Change]) {
+        let nodes = self.before.iter().filter_map(|(path, (_, found))| match found {
+            Found::Node(node, _) => Some((path.clone(), node.clone())),
+            Found::Untold(_) => None,
+        });
+        let mut planned: BTreeMap<PathBuf, Node> = nodes.collect();
+        for change in changes {
+            match change {
+                Change::Write { target, content, like } => {
+                    let like = like.as_ref().unwrap_or(target);
+                    let mode = match planned.get(&like.path) {
+                        Some(Node::File { mode, .. }) => *mode,
+                        _ => 0o644,
+                    };
+                    plan_folders(&mut planned, &target.path);
+                    if let Some(node) = planned.get_mut(&target.path) {
+                        *node = Node::File { hash: hash_bytes(content), mode };
+                    }
+                }
+                Change::Remove { target } => {
+                    if let Some(node) = planned.get_mut(&target.path) {
+                        *node = Node::Absent;
+                    }
+                }
+                Change::SetExecutable { target, executable } => {
+                    if let Some(Node::File { mode, .. }) = planned.get_mut(&target.path) {
+                        *mode = executable_mode(*mode, *executable);
+                    }
+                }
+                Change::Rename { from, to } => {
+                    plan_folders(&mut planned, &to.path);
+                    let moved: Vec<PathBuf> =
+                        planned.keys().filter(|path| path.starts_with(&from.path)).cloned().collect();
+                    for path in moved {
+                        let Ok(below) = path.strip_prefix(&from.path) else { continue };
+                        let new =
+                            if below.as_os_str().is_empty() { to.path.clone() } else { to.path.join(below) };
+                        if let Some(node) = planned.insert(path, Node::Absent) {
+                            planned.insert(new, node);
+                        }
+                    }
+                }
+            }
+        }
+        self.planned = planned;
     }
 
     /// Watches what may be created, with the folders that are missing on the way to it.

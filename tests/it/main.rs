@@ -28,6 +28,7 @@ mod invariants;
 mod kept;
 mod keys;
 mod kills;
+mod kills_files;
 mod left;
 mod loosening;
 mod matrix;

@@ -13,7 +13,7 @@ use modegate::acp::ToolCallId;
 use modegate::gate::Gate;
 use modegate::permission::{CallFacts, Effect};
 use modegate::tool::{Editor, RunContext, ToolError, Toolset};
-use modegate::workspace::Workspace;
+use modegate::workspace::{Journal, Workspace};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -146,13 +146,15 @@ async fn apply(workspace: &Workspace, patch: &str) -> Result<(), ToolError> {
     let call = tools.find("apply_patch").unwrap().prepare(json!({ "patch": patch }), workspace).await?;
     let facts = CallFacts::of_tool("apply_patch", Effect::Edit);
     let permit = Gate::default().admit(ToolCallId::new("c"), facts, 1, &CancellationToken::new());
+    let changes = tokio::sync::mpsc::unbounded_channel().0;
     let context = RunContext {
         permit,
         known: vec![],
         agents: vec![],
         jobs: vec![],
         progress: None,
-        changes: tokio::sync::mpsc::unbounded_channel().0,
+        journal: Journal::new(None, changes.clone()),
+        changes,
         shadow: None,
         editor: Editor::nobody(),
     };

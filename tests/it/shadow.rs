@@ -8,7 +8,7 @@ use modegate::gate::Gate;
 use modegate::permission::{CallFacts, Effect};
 use modegate::process::shell::Sandbox;
 use modegate::tool::{Editor, RunContext, SharedShadow, ToolError, ToolOutput, Toolset};
-use modegate::workspace::{Changes, Node, Shadow, Workspace};
+use modegate::workspace::{Changes, Journal, Node, Shadow, Workspace};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio_util::sync::CancellationToken;
@@ -54,6 +54,7 @@ impl Bench {
             agents: vec![],
             jobs: vec![],
             progress: None,
+            journal: Journal::new(None, changes.clone()),
             changes,
             shadow: Some(self.shadow.clone()),
             editor: Editor::nobody(),
@@ -119,6 +120,7 @@ async fn a_command_that_nobody_waits_for_is_ended_and_told_of() {
         jobs: vec![],
         agents: vec![],
         progress: None,
+        journal: Journal::new(None, changes.clone()),
         changes,
         shadow,
         editor,

@@ -253,7 +253,7 @@ const LIBRARIES: [(&str, &[&str]); 31] = [
     ("secrecy", &["http", "model", "config", "cli/setup", "process", "roster", "server", "tool/mcp"]),
     ("landlock", &["sandbox"]),
     ("libc", &["sandbox"]),
-    ("rustix", &["sandbox/kernel", "process"]),
+    ("rustix", &["sandbox/kernel", "process", "workspace/change"]),
     ("seccompiler", &["sandbox"]),
     ("bytes", &["http", "model/remote"]),
     ("cap_std", &["bounded_file", "workspace"]),

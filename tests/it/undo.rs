@@ -17,7 +17,7 @@ use crate::sessions::{Place, call, open, set_mode, text, turn};
 use crate::support::{Harness, Setup, shell};
 
 /// What lies in a folder: for each path its mode bits and its content, or where a link leads.
-fn tree(folder: &Path) -> BTreeMap<String, (u32, String)> {
+pub fn tree(folder: &Path) -> BTreeMap<String, (u32, String)> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -57,7 +57,7 @@ fn said(messages: &[Value]) -> String {
     said.map(Option::unwrap_or_default).collect()
 }
 
-async fn slash(h: &mut Harness, session: &str, command: &str) -> String {
+pub async fn slash(h: &mut Harness, session: &str, command: &str) -> String {
     said(&turn(h, session, command, &[]).await)
 }
 

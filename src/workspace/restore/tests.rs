@@ -40,12 +40,12 @@ fn a_file_that_changed_since_is_named_and_nothing_happens() {
     let before = tree(&root);
     let conflicts = vec![root.join("b"), root.join("c")];
     assert_eq!(workspace.conflicts(&list), conflicts);
-    let error = workspace.restore(&list, known).unwrap_err();
+    let error = workspace.restore(&list, known, "t").unwrap_err();
     assert!(matches!(&error, RestoreError::Conflict { since, .. } if *since == conflicts), "{error}");
     assert_eq!(tree(&root), before);
     write(&root.join("b"), "new");
     fs::remove_file(root.join("c")).unwrap();
-    assert_eq!(workspace.restore(&list, known).unwrap(), Vec::<PathBuf>::new(), "the control");
+    assert_eq!(workspace.restore(&list, known, "t").unwrap(), Vec::<PathBuf>::new(), "the control");
     let expected = [("a".into(), "600 old".into()), ("c".into(), "644 other".into())];
     assert_eq!(tree(&root), expected.into());
 }
@@ -58,14 +58,14 @@ fn a_content_that_is_missing_or_wrong_is_named_and_nothing_happens() {
         changed(root.join("a"), file("old", 0o644), file("new", 0o644)),
         changed(root.join("b"), file("lost", 0o644), Node::Absent),
     ];
-    let missing = |find: fn(&str) -> Option<Vec<u8>>| match workspace.restore(&list, find) {
+    let missing = |find: fn(&str) -> Option<Vec<u8>>| match workspace.restore(&list, find, "t") {
         Err(RestoreError::Missing(paths)) => paths,
         other => panic!("{other:?}"),
     };
     assert_eq!(missing(known), [root.join("b")]);
     assert_eq!(missing(|_| Some("wrong".into())), [root.join("a"), root.join("b")]);
     assert_eq!(tree(&root), [("a".into(), "644 new".into())].into());
-    workspace.restore(&list[..1], known).unwrap();
+    workspace.restore(&list[..1], known, "t").unwrap();
     assert_eq!(tree(&root), [("a".into(), "644 old".into())].into(), "the control");
 }
 
@@ -80,12 +80,12 @@ fn nothing_is_put_back_outside_the_folders_or_in_version_control() {
             changed(root.join("fine"), file("old", 0o644), Node::Absent),
             changed(path.clone(), file("old", 0o644), Node::Absent),
         ];
-        let error = workspace.restore(&list, known).unwrap_err();
+        let error = workspace.restore(&list, known, "t").unwrap_err();
         assert!(matches!(&error, RestoreError::Outside(paths) if *paths == [path]), "{error}");
         assert_eq!(tree(dir.path()), before);
     }
     let fine = [changed(root.join("fine"), file("old", 0o644), Node::Absent)];
-    workspace.restore(&fine, known).unwrap();
+    workspace.restore(&fine, known, "t").unwrap();
     assert_eq!(fs::read_to_string(root.join("fine")).unwrap(), "old", "the control");
 }
 
@@ -98,7 +98,7 @@ fn a_folder_that_became_a_link_is_named_and_not_followed() {
     fs::remove_dir(root.join("sub")).unwrap();
     symlink(dir.path().join("outside"), root.join("sub")).unwrap();
     let before = tree(dir.path());
-    let error = workspace.restore(&list, known).unwrap_err();
+    let error = workspace.restore(&list, known, "t").unwrap_err();
     assert!(
         matches!(&error, RestoreError::Conflict { since, .. } if *since == [root.join("sub")]),
         "{error}"
@@ -107,7 +107,7 @@ fn a_folder_that_became_a_link_is_named_and_not_followed() {
     // The control: the link is what changed, and is put back itself.
     let link = Node::Link { to: dir.path().join("outside") };
     let list = [changed(root.join("sub"), folder(), link), list[0].clone()];
-    workspace.restore(&list, known).unwrap();
+    workspace.restore(&list, known, "t").unwrap();
     let expected = [("sub".into(), "folder 755".into()), ("sub/a".into(), "644 old".into())];
     assert_eq!(tree(&root), expected.into());
 }
@@ -124,7 +124,7 @@ fn a_folder_that_was_created_is_left_and_named_if_something_else_lies_in_it() {
         changed(root.join("new/empty"), Node::Absent, folder()),
         changed(root.join("new/mine"), Node::Absent, file("new", 0o644)),
     ];
-    assert_eq!(workspace.restore(&list, known).unwrap(), [root.join("new")]);
+    assert_eq!(workspace.restore(&list, known, "t").unwrap(), [root.join("new")]);
     let expected = [("new".into(), "folder 755".into()), ("new/yours".into(), "644 yours".into())];
     assert_eq!(tree(&root), expected.into());
 }
@@ -139,14 +139,14 @@ fn a_folder_in_the_place_of_a_file_has_to_be_empty_of_anything_else() {
         changed(root.join("a/sub"), Node::Absent, folder()),
     ];
     let before = tree(&root);
-    let error = workspace.restore(&list, known).unwrap_err();
+    let error = workspace.restore(&list, known, "t").unwrap_err();
     assert!(
         matches!(&error, RestoreError::Conflict { since, .. } if *since == [root.join("a/sub/yours")]),
         "{error}"
     );
     assert_eq!(tree(&root), before);
     fs::remove_file(root.join("a/sub/yours")).unwrap();
-    workspace.restore(&list, known).unwrap();
+    workspace.restore(&list, known, "t").unwrap();
     assert_eq!(tree(&root), [("a".into(), "644 old".into())].into(), "the control");
 }
 
@@ -158,7 +158,7 @@ fn where_the_disk_says_no_it_is_said_what_was_put_back() {
         changed(root.join("a"), file("old", 0o644), Node::Absent),
         changed(root.join("a/b"), file("old", 0o644), Node::Absent),
     ];
-    let error = workspace.restore(&list, known).unwrap_err();
+    let error = workspace.restore(&list, known, "t").unwrap_err();
     let RestoreError::Stopped { path, restored, missing, .. } = &error else { panic!("{error}") };
     let (a, b) = (root.join("a"), root.join("a/b"));
     assert_eq!((path, restored, missing), (&b, &vec![a], &vec![b.clone()]));

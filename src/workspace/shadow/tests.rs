@@ -39,7 +39,7 @@ impl Place {
     }
 
     fn restore(&self, changed: &[Changed]) -> Vec<PathBuf> {
-        self.workspace.restore(changed, |hash| self.contents.get(hash).cloned()).unwrap()
+        self.workspace.restore(changed, |hash| self.contents.get(hash).cloned(), "t").unwrap()
     }
 
     /// The paths of changes, relative to the root.
@@ -127,7 +127,7 @@ fn a_change_of_the_same_length_in_the_same_moment_is_found() {
         compared: true,
     };
     let contents = vec![(crate::ids::hash("one"), "one".into())];
-    assert_eq!(place.sync(), Changes { changed: vec![changed], contents, uncovered: vec![] });
+    assert_eq!(place.sync(), Changes { changed: vec![changed], contents, ..Changes::default() });
     place.write("a", "two");
     assert_eq!(place.sync(), Changes::default(), "written again, and the same");
 }

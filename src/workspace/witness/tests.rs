@@ -10,7 +10,7 @@ use crate::workspace::tests::{file, root, set_mode, tree};
 
 /// Makes one change below a root, whose paths are then relative to it.
 fn apply(root: &Path, workspace: &Workspace, change: &[Change]) -> Changes {
-    let mut changes = workspace.apply(change, &CancellationToken::new()).unwrap();
+    let mut changes = crate::workspace::tests::apply(workspace, change, &CancellationToken::new()).unwrap();
     for changed in &mut changes.changed {
         changed.path = changed.path.strip_prefix(root).unwrap().to_owned();
     }
@@ -78,7 +78,7 @@ fn a_file_that_is_replaced_or_removed_is_told_with_its_content() {
     let contents = vec![kept("a"), kept("b")];
     assert_eq!(
         apply(&root, &workspace, &changes),
-        Changes { changed: expected, contents, uncovered: vec![] }
+        Changes { changed: expected, contents, ..Changes::default() }
     );
     let same = [writing(&workspace, "a", "new")];
     assert_eq!(apply(&root, &workspace, &same), Changes::default(), "nothing has changed");
@@ -95,7 +95,7 @@ fn a_folder_that_is_moved_is_told_entry_by_entry() {
     let before = tree(&root);
     let rename = Change::Rename { from: entry(&workspace, "from"), to: entry(&workspace, "to") };
     let (outer, inner) = (Node::Folder { mode: 0o755 }, Node::Folder { mode: 0o700 });
-    let changes = workspace.apply(&[rename], &CancellationToken::new()).unwrap();
+    let changes = crate::workspace::tests::apply(&workspace, &[rename], &CancellationToken::new()).unwrap();
     let at = |path: &str, before: Node, after: Node| Changed {
         path: root.join(path),
         before,
@@ -110,8 +110,11 @@ fn a_folder_that_is_moved_is_told_entry_by_entry() {
         at("to/sub", Node::Absent, inner),
         at("to/sub/a", Node::Absent, file("a", 0o600)),
     ];
-    assert_eq!(changes, Changes { changed: expected, contents: vec![kept("a")], uncovered: vec![] });
-    assert_eq!(workspace.restore(&changes.changed, |_| Some("a".into())).unwrap(), Vec::<PathBuf>::new());
+    assert_eq!(changes, Changes { changed: expected, contents: vec![kept("a")], ..Changes::default() });
+    assert_eq!(
+        workspace.restore(&changes.changed, |_| Some("a".into()), "t").unwrap(),
+        Vec::<PathBuf>::new()
+    );
     assert_eq!(tree(&root), before);
 }
 

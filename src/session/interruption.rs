@@ -1,0 +1,170 @@
+//! Operations on files that a killed process left unfinished: announcing them beforehand, and settling them when the session is
+//! opened again.
+//!
+//! An operation that had come to its end is recorded, so that an undo covers it. One that was cut off in the middle is taken
+//! back if the mode lets these files be changed and nobody else has changed them; otherwise what it did is recorded, and the
+//! rest is named. Files that somebody else has changed are never written.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::actor::Actor;
+use super::encoder;
+use crate::acp::{MessageId, SessionId};
+use crate::event::SessionEvent;
+use crate::store::{Row, Store, StoreError};
+use crate::tool::AtWork;
+use crate::workspace::{Changes, Intent, IntentLog, Interrupted, Workspace};
+
+/// The intents of one turn.
+#[derive(Debug)]
+struct TurnIntents {
+    store: Store,
+    session: SessionId,
+    turn: u64,
+}
+
+impl IntentLog for TurnIntents {
+    fn record(&self, intent: Intent) -> bool {
+        let Self { store, session, turn } = self;
+        if store.is_in_memory() {
+            // A record that ends with the process tells nobody what the process was doing.
+            return false;
+        }
+        let row = Row::Intent { session: session.clone(), turn: *turn, intent: Box::new(intent) };
+        store
+            .post_and_wait(row)
+            .inspect_err(|error| tracing::error!(%error, "a change is not recorded beforehand"))
+            .is_ok()
+    }
+}
+
+/// What was found out about an interrupted operation, and what came of it.
+struct Settled {
+    changes: Changes,
+    /// For the user; `None` if the operation had done nothing.
+    said: Option<String>,
+}
+
+impl Actor {
+    /// Where the calls of the current turn announce what they are about to change.
+    pub(super) fn intents(&self) -> Arc<dyn IntentLog> {
+        match &self.session.lineage.parent {
+            // It is what the turn above changes.
+            Some(parent) => Arc::clone(&parent.intents),
+            None => Arc::new(TurnIntents {
+                store: self.shared.store.clone(),
+                session: self.session.id.clone(),
+                turn: self.session.turns,
+            }),
+        }
+    }
+
+    /// Does something to files under an intent of its own, off the runtime's threads.
+    pub(super) async fn under_intent<T: Send + 'static>(
+        &mut self,
+        turn: u64,
+        intent: Intent,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, tokio::task::JoinError> {
+        let (session, token) = (self.session.id.clone(), intent.token.clone());
+        let log = TurnIntents { store: self.shared.store.clone(), session: session.clone(), turn };
+        let done = tokio::task::spawn_blocking(move || {
+            let is_recorded = log.record(intent);
+            (work(), is_recorded)
+        })
+        .await;
+        let (done, is_recorded) = done?;
+        if is_recorded {
+            let changes = Changes { concludes: Some(token), ..Changes::default() };
+            self.shared.store.post(Row::Changes { session, turn, changes });
+            self.is_posted = true;
+        }
+        Ok(done)
+    }
+
+    /// Settles what a killed process left unfinished.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub(super) async fn take_up_interrupted(&mut self) -> Result<(), StoreError> {
+        let intents = self.shared.store.intents(&self.session.id).await?;
+        for (turn, intent) in intents {
+            let may_change = self.why_not(&intent.changed).is_none();
+            let workspace = self.session.workspace.clone();
+            let _at_work = AtWork::begin();
+            let settled = tokio::task::spawn_blocking(move || settle(&workspace, intent, may_change)).await;
+            let Some(Settled { changes, said }) = settled.unwrap_or_else(|error| {
+                tracing::error!(%error, "settling an interrupted operation panicked");
+                None
+            }) else {
+                continue;
+            };
+            self.keep_changes(turn, changes);
+            self.is_posted = true;
+            if let Some(text) = said {
+                let message_id =
+                    MessageId::new(format!("msg_{}_i{}", self.session.turns, self.session.saved));
+                let notice = SessionEvent::Notice { message_id, text: format!("{text}\n\n") };
+                self.session.push(notice.clone());
+                self.interruptions.push(notice);
+                self.session.for_model.push((text, false));
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows the client what it has not seen of that.
+    pub(super) fn show_interruptions(&mut self) {
+        for notice in std::mem::take(&mut self.interruptions) {
+            let (client, id) = (&self.client, &self.session.id);
+            encoder::encode(&notice, false, Vec::new, |update| client.update(id.clone(), update, None));
+        }
+    }
+}
+
+/// Finds out what an operation did, and takes it back or leaves it. Returns `None` if its files are not in the workspace: then it stays
+/// for a time when they are.
+fn settle(workspace: &Workspace, intent: Intent, may_change: bool) -> Option<Settled> {
+    let Interrupted { done, is_partial, conflicts } = workspace.examine(&intent)?;
+    let names = |paths: &mut dyn Iterator<Item = &std::path::PathBuf>| {
+        let name = |path: &std::path::PathBuf| {
+            path.strip_prefix(workspace.cwd()).unwrap_or(path).display().to_string()
+        };
+        paths.map(name).collect::<Vec<_>>().join(", ")
+    };
+    let files = names(&mut done.iter().map(|changed| &changed.path));
+    let Intent { token, contents, mut uncovered, .. } = intent;
+    let mut changes = Changes { concludes: Some(token.clone()), ..Changes::default() };
+    let contents_of: HashMap<String, Vec<u8>> = contents.iter().cloned().collect();
+    let mut said = Vec::new();
+    if !done.is_empty() {
+        let may_take_back = is_partial && conflicts.is_empty() && may_change;
+        let taken_back = may_take_back
+            && workspace
+                .restore(&done, |hash| contents_of.get(hash).cloned(), &token)
+                .inspect_err(|error| tracing::warn!(%error, "an interrupted operation is not taken back"))
+                .is_ok();
+        if taken_back {
+            said.push(format!(
+                "A change was cut off when the agent ended, and has been taken back: {files}."
+            ));
+        } else {
+            said.push(format!(
+                "A change was cut off when the agent ended. Changed, and put back by an undo: {files}."
+            ));
+            (changes.changed, changes.contents) = (done, contents);
+        }
+    }
+    if !conflicts.is_empty() {
+        let left = names(&mut conflicts.iter());
+        uncovered.push(format!(
+            "A change was cut off when the agent ended, and somebody else has changed these files since, which are left as they \
+             are: {left}."
+        ));
+    }
+    said.extend(uncovered.iter().cloned());
+    changes.uncovered = uncovered;
+    let said = (!said.is_empty()).then(|| said.join(" "));
+    Some(Settled { changes, said })
+}
