@@ -2,13 +2,18 @@
 
 use serde_json::{Value, json};
 
-use crate::guest::{Guest, all};
+use crate::guest::Guest;
+
+/// What a client says that has forms, and nothing else.
+fn forms() -> Value {
+    json!({ "elicitation": { "form": {} } })
+}
 
 #[tokio::test]
 async fn a_call_is_rejected_with_the_reason_that_a_form_gives() {
     let picked = |id: &str| json!({ "outcome": { "outcome": "selected", "optionId": id } });
     let write = || json!({ "path": "a.txt", "content": "x" });
-    let mut guest = Guest::new("ask", all()).await;
+    let mut guest = Guest::new("ask", forms()).await;
     let rejected = "The user rejected this call.";
     let said = |text: &str| format!("{rejected} In the user's words: {text}");
     for (number, (answer, told)) in [
@@ -55,7 +60,7 @@ async fn a_call_is_rejected_with_the_reason_that_a_form_gives() {
 
 #[tokio::test]
 async fn a_cancel_while_the_reason_is_asked_for_ends_the_turn() {
-    let mut guest = Guest::new("ask", all()).await;
+    let mut guest = Guest::new("ask", forms()).await;
     let picked = json!({ "outcome": { "outcome": "selected", "optionId": "reject_with_feedback" } });
     guest.answer_oddly("session/request_permission", picked);
     guest.answer_oddly("elicitation/create", Value::Null);
