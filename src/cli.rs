@@ -51,6 +51,9 @@ pub struct Cli {
     /// No session can do more than this mode, whatever it is set to
     #[arg(long, value_name = "MODE")]
     max_mode: Option<String>,
+    /// The model cannot propose to leave a mode: only you change it
+    #[arg(long)]
+    no_exit: bool,
     /// Who answers: PROVIDER/NAME, offline or scripted:FILE [default: the provider with a key; else offline, with -p only where nothing is changed]
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
@@ -202,6 +205,7 @@ where
         mode: cli.mode.take(),
         agent: cli.agent.take(),
         max_mode: cli.max_mode.take(),
+        no_exit: cli.no_exit,
         model: cli.model.take(),
         store: cli.store.take(),
         cwd: cli.cwd.take(),

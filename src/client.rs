@@ -27,6 +27,9 @@ mod request;
 /// Streamed updates that may be on their way before the sender has to wait.
 const STREAM_ROOM: usize = 256;
 
+/// Characters that are shown of a client's error.
+const MAX_MESSAGE: usize = 300;
+
 /// One message on its way out.
 #[derive(Debug)]
 pub enum Outgoing {
@@ -60,11 +63,11 @@ pub enum ClientError {
     /// The client has left, or nobody answers for it.
     #[error("nobody is there to answer")]
     Gone,
-    /// The client answered with an error.
-    #[error("the client answered with an error: {0}")]
+    /// The client answered with this JSON-RPC error.
+    #[error("the client answered with an error: {}", message_of(.0))]
     Refused(String),
     /// The client answered that it does not know what it was asked about.
-    #[error("the client answered with an error: {0}")]
+    #[error("the client answered with an error: {}", message_of(.0))]
     NotFound(String),
     /// The answer does not have the shape that the protocol gives it.
     #[error("the client's answer is malformed: {0}")]
@@ -80,10 +83,22 @@ pub enum ClientError {
 impl ClientError {
     /// Why, for people: of an error of the client's the message, which is in JSON.
     pub fn reason(&self) -> String {
-        let (Self::Refused(said) | Self::NotFound(said)) = self else { return self.to_string() };
-        let error: Option<Value> = serde_json::from_str(said).ok();
-        error.as_ref().and_then(|error| error["message"].as_str()).unwrap_or(said).to_owned()
+        match self {
+            Self::Refused(said) | Self::NotFound(said) => message_of(said),
+            other => other.to_string(),
+        }
     }
+}
+
+/// The sentence in a JSON-RPC error: its message, with the details that some clients put into its data.
+fn message_of(error: &str) -> String {
+    let Ok(error) = serde_json::from_str::<Value>(error) else { return error.to_owned() };
+    let message = error["message"].as_str().unwrap_or("no message");
+    let data = &error["data"];
+    let details = data.as_str().or_else(|| data["details"].as_str());
+    let text = details.map_or(message.to_owned(), |details| format!("{message} ({details})"));
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.chars().take(MAX_MESSAGE).collect()
 }
 
 /// What a client can do, each by itself, as its `initialize` said (F1, E1). Without one nobody is there: nothing.
@@ -268,6 +283,21 @@ mod tests {
             }
             drop(open);
             assert!(end.try_recv().is_err(), "what was answered is not taken back");
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_client_is_a_sentence_without_json() {
+        for (error, expected) in [
+            (r#"{"code":-32603,"message":"Internal error"}"#, "Internal error"),
+            (r#"{"code":-32603,"message":"Internal error","data":"ENOENT"}"#, "Internal error (ENOENT)"),
+            (r#"{"code":1,"message":"no","data":{"details":"gone\n away"}}"#, "no (gone away)"),
+            (r#"{"code":1}"#, "no message"),
+            ("busy", "busy"),
+        ] {
+            let error = ClientError::Refused(error.into());
+            assert_eq!(error.reason(), expected);
+            assert_eq!(error.to_string(), format!("the client answered with an error: {expected}"));
         }
     }
 

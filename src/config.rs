@@ -24,11 +24,11 @@ use crate::model::{Model, ModelId};
 use crate::process::shell::Shell;
 use crate::roster::Agents;
 use crate::roster::harness::HarnessDefinition;
-use crate::session::Shared;
 use crate::session::children::STILL;
 use crate::session::command::is_taken;
 use crate::session::system_prompt::Sources;
 use crate::session::user_command::UserCommand;
+use crate::session::{ExitSettings, Shared};
 use crate::skill::Skills;
 use crate::store::memories::Kept;
 use crate::store::{Location, Store, Sync};
@@ -56,6 +56,9 @@ pub mod user_file;
 /// Read-side calls of one message that run at once.
 const PARALLEL: usize = 8;
 
+/// A question about the mode that is accepted faster is reported: nobody has read it.
+const READING_TIME: Duration = Duration::from_millis(500);
+
 /// How long the first request of a session waits for servers that are starting, where somebody waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -71,6 +74,8 @@ pub struct Flags {
     pub agent: Option<String>,
     /// What no session can do more than.
     pub max_mode: Option<String>,
+    /// The model cannot propose to leave a mode.
+    pub no_exit: bool,
     /// Who answers.
     pub model: Option<String>,
     /// Where the record is kept: a path, or `memory`.
@@ -94,6 +99,7 @@ pub struct Config {
     /// How long turns may go on after the end of the input.
     pub eof_grace: Duration,
     deterministic: bool,
+    exits: ExitSettings,
     max_modes: Vec<Arc<Mode>>,
     policies: Policies,
     environment: Environment,
@@ -170,7 +176,11 @@ impl Config {
             bail!("--cwd: {} is not a directory", cwd.display());
         }
         let deterministic = flags.deterministic;
+        let reading_time = file.fast_answer_ms.map_or(READING_TIME, Duration::from_millis);
+        // A deterministic run answers when its input says so.
+        let reading_time = if deterministic { Duration::ZERO } else { reading_time };
         Ok(Self {
+            exits: ExitSettings { is_off: flags.no_exit, reading_time },
             first: First { mode, agent },
             cwd,
             eof_grace,
@@ -242,7 +252,8 @@ impl Config {
             skills: Arc::default(),
             max_modes: self.max_modes,
             held_to: None,
-            tools: Toolset::built_in()
+            exits: self.exits,
+            tools: if self.exits.is_off { Toolset::built_in().without_exit() } else { Toolset::built_in() }
                 .with_outward(self.outward, Limits::default())
                 .with_memories(&memories)
                 .with_shell(self.shell),

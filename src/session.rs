@@ -21,6 +21,7 @@ use crate::roster::{AgentSpec, Agents};
 use crate::skill::Skills;
 use crate::store::Store;
 use crate::store::sessions::StoredSession;
+use crate::tool::chat_question::ChatQuestion;
 use crate::tool::{Job, Toolset};
 use crate::workspace::{Stamp, Workspace};
 pub use handle::{Closed, PromptEnd, SessionHandle, Undone, View};
@@ -51,6 +52,8 @@ mod compact;
 pub mod compaction;
 pub mod encoder;
 mod errand;
+mod exit;
+mod exit_form;
 mod hand_over;
 mod handle;
 pub mod harness;
@@ -82,6 +85,15 @@ mod turn;
 mod turn_life;
 mod turn_message;
 pub mod user_command;
+
+/// How sessions leave a mode at the model's proposal.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ExitSettings {
+    /// The model cannot propose a mode that allows more: what `--no-exit` says.
+    pub is_off: bool,
+    /// An acceptance that comes sooner is reported as one that no person gave; zero reports none.
+    pub reading_time: Duration,
+}
 
 /// What every session of a process shares.
 #[derive(Clone)]
@@ -124,6 +136,8 @@ pub struct Shared {
     pub parallel: usize,
     /// What runs is shown while it runs: not where every run has to give the same bytes.
     pub live: bool,
+    /// How sessions leave a mode at the model's proposal.
+    pub exits: ExitSettings,
     /// How long the first request waits for servers that are starting; none: servers are not started at all, because every
     /// run has to give the same bytes.
     pub patience: Option<Duration>,
@@ -205,6 +219,8 @@ pub struct Session {
     turns: u64,
     /// Model requests made.
     requests: u64,
+    /// Questions in the chat that the next prompt answers.
+    questions: Vec<ChatQuestion>,
     /// What the user is to be told once, with the first turn.
     notices: Vec<String>,
     /// What the user was told of servers.
@@ -310,6 +326,7 @@ impl Session {
             jobs: Vec::new(),
             turns: 0,
             requests: 0,
+            questions: Vec::new(),
             notices,
             server_notices: 0,
         }

@@ -23,6 +23,7 @@ use crate::model::ToolOffer;
 use crate::model::schema::{self, Schema};
 use crate::permission::{Address, CallFacts, Claim, Commands, Effect, Target};
 use crate::workspace::{Changes, FileError, Journal, Stamp, Workspace};
+use chat_question::ChatQuestion;
 pub use content::ToolContent;
 pub use editor::{Editor, Elicited};
 pub use errand::Errand;
@@ -38,6 +39,7 @@ pub mod content;
 mod apply_patch;
 mod ask_user;
 mod buffers;
+pub mod chat_question;
 mod command_line;
 mod delete_file;
 mod directory_tree;
@@ -192,6 +194,8 @@ pub struct ToolOutput {
     pub content: Vec<ToolContent>,
     /// Files whose content the model has now seen, or made.
     pub seen: Vec<(PathBuf, Stamp)>,
+    /// Questions that are shown in the chat: the turn ends, and the next prompt is the answer.
+    pub questions: Vec<ChatQuestion>,
     /// The model's list of tasks, if the call changed it.
     pub plan: Option<Vec<PlanEntry>>,
     /// What it has begun and goes on.

@@ -46,6 +46,8 @@ pub struct UserFile {
     /// How sessions are recorded.
     #[serde(default)]
     pub store: Option<StoreSettings>,
+    /// Milliseconds within which no person accepts a plan: a client that does is reported. Zero reports none.
+    pub fast_answer_ms: Option<u64>,
     /// By provider.
     #[serde(default)]
     pub providers: BTreeMap<String, ProviderSettings>,
@@ -216,6 +218,7 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
         tool_list: own.tool_list.or(made.tool_list),
         shell: own.shell.or(made.shell),
         fetch: own.fetch.or(made.fetch),
+        fast_answer_ms: own.fast_answer_ms.or(made.fast_answer_ms),
         providers,
     }
 }

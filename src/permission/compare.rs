@@ -73,6 +73,11 @@ fn may_have_servers_tools(modes: &[&Mode]) -> bool {
     modes.iter().all(|mode| admits(mode))
 }
 
+/// Whether modes together allow no change at all.
+pub fn changes_nothing(modes: &[impl Borrow<Mode>]) -> bool {
+    modes.iter().any(|mode| mode.borrow().access == Access::ReadOnly)
+}
+
 /// The tools that a mode has, and those that it takes away.
 type Tools<'a> = (Option<&'a [String]>, &'a [String]);
 

@@ -14,7 +14,9 @@ use super::turn_message::{Authorization, Proposed, TurnMessage};
 use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::permission::CallFacts;
-use crate::tool::{PreparedCall, Proposal, RunContext, ToolContent, ToolError, ToolOutput, ToolSpec};
+use crate::tool::{
+    PreparedCall, Proposal, RunContext, ToolContent, ToolError, ToolOutput, ToolSpec, chat_question,
+};
 use crate::workspace::{Changes, Journal};
 
 /// How long a cancelled call may take to end before the turn stops waiting for it.
@@ -103,7 +105,7 @@ impl Turn {
             }
             Proposed::Stayed { message, ends_turn } => {
                 self.failed(id, message).await?;
-                Ok(ends_turn.map_or(After::GoOn, After::Stop))
+                Ok(ends_turn.map_or(After::GoOn, |text| After::Stop(text.into())))
             }
         }
     }
@@ -127,8 +129,9 @@ impl Turn {
         let _ = tokio::time::timeout(GRACE, kept).await;
         match outcome {
             Ok(output) => {
+                let asked = (!output.questions.is_empty()).then(|| chat_question::text(&output.questions));
                 self.finish(id, output).await?;
-                Ok(After::GoOn)
+                Ok(asked.map_or(After::GoOn, |text| After::Stop(text.into())))
             }
             Err(error) if denied.is_cancelled() && !self.cancel.is_cancelled() => {
                 let why = "Stopped: the session's mode has changed and does not allow this call.";
@@ -148,7 +151,7 @@ impl Turn {
     }
 
     pub(super) async fn finish(&self, id: ToolCallId, output: ToolOutput) -> Result<(), TurnError> {
-        let ToolOutput { text, content, seen, plan, job } = output;
+        let ToolOutput { text, content, seen, plan, job, questions } = output;
         if let Some(entries) = plan {
             self.post_event(SessionEvent::Plan { entries }).await?;
         }
@@ -161,7 +164,7 @@ impl Turn {
             denied: None,
         };
         let room = self.room().await;
-        self.post(TurnMessage::Finished { update, seen, job, room }).await
+        self.post(TurnMessage::Finished { update, seen, job, questions, room }).await
     }
 
     pub(super) async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {
@@ -178,11 +181,11 @@ impl Turn {
                     ..ToolCallUpdateEvent::failed(id, message)
                 };
                 self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
-                Ok(if too_often { After::Stop(REFUSED_AGAIN) } else { After::GoOn })
+                Ok(if too_often { After::Stop(REFUSED_AGAIN.into()) } else { After::GoOn })
             }
             Authorization::Rejected { message, too_often } => {
                 self.failed(id, message).await?;
-                Ok(if too_often { After::Stop(REFUSED_AGAIN) } else { After::GoOn })
+                Ok(if too_often { After::Stop(REFUSED_AGAIN.into()) } else { After::GoOn })
             }
             // The actor closes what a cancelled turn leaves open.
             Authorization::Cancelled | Authorization::Granted { .. } | Authorization::Ask => Ok(After::GoOn),

@@ -2,6 +2,10 @@
 //!
 //! `/plan`, `/code` and `/ask` set the mode; text behind them is then the prompt. `/mode` says or sets the mode, `/help`
 //! lists the commands. A command that a user wrote ([`super::user_command`]) is a prompt. Anything else that begins with a slash is an ordinary prompt.
+//!
+//! Clients put files, regions and earlier messages before or behind what the user typed, and only text blocks can be typed. So a
+//! command counts at the start of the first and of the last text block, and one that tightens the mode at the start of any.
+//! [`find`] says which one is obeyed and which mode commands are not; contents of resources are never commands.
 
 use super::user_command::UserCommand;
 use crate::acp::{AvailableCommand, AvailableCommandInput, ContentBlock, UnstructuredCommandInput};
@@ -36,6 +40,34 @@ pub enum Command {
     Help,
 }
 
+/// A command where it stands in a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// What it asks for.
+    pub command: Command,
+    /// The content block that begins with it.
+    block: usize,
+}
+
+/// What a prompt has of commands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Found {
+    /// The command that is obeyed.
+    pub obeyed: Option<Placed>,
+    /// Mode commands that are not obeyed and that the user may have meant: the modes.
+    pub ignored: Vec<String>,
+}
+
+/// How modes compare, by ids as they were written. An unknown mode allows more than any other.
+pub struct Comparison<'a> {
+    /// Whether the first mode allows something that the second does not.
+    pub allows_more: &'a dyn Fn(&str, &str) -> bool,
+    /// Whether a mode allows something that is not allowed now.
+    pub widens: &'a dyn Fn(&str) -> bool,
+    /// Whether a mode is the one that is on.
+    pub is_on: &'a dyn Fn(&str) -> bool,
+}
+
 /// The commands as a client lists them.
 pub fn available(modes: &Modes, own: &[UserCommand]) -> Vec<AvailableCommand> {
     let input = |hint: &str| AvailableCommandInput::Unstructured(UnstructuredCommandInput::new(hint));
@@ -63,18 +95,124 @@ pub fn available(modes: &Modes, own: &[UserCommand]) -> Vec<AvailableCommand> {
     commands
 }
 
-/// Reads a prompt; `None` if it is for the model as it stands.
+/// What can be commanded in a session.
+#[derive(Clone, Copy)]
+pub struct Vocabulary<'a> {
+    /// The modes that there are.
+    pub modes: &'a Modes,
+    /// Modes that there are, and that are not possible here: a command for one is no prompt.
+    pub impossible: &'a [String],
+    /// The commands that users wrote.
+    pub own: &'a [UserCommand],
+}
+
+/// Finds the command that a prompt is to be obeyed as, if any.
 ///
-/// `impossible` are modes that there are, and that are not possible here: a command for one is no prompt.
-pub fn parse(
-    content: &[ContentBlock],
-    modes: &Modes,
-    impossible: &[String],
-    own: &[UserCommand],
-) -> Option<Command> {
-    let Some(ContentBlock::Text(text)) = content.first() else { return None };
-    let text = text.text.trim();
-    let (name, rest) = text.strip_prefix('/')?.split_once(char::is_whitespace).unwrap_or((&text[1..], ""));
+/// Of several mode commands the tightest counts. One that would widen counts only at the start of the first or the last text
+/// block. Mode commands that do not count are named, as are lines inside of a block that would tighten the mode.
+pub fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Comparison<'_>) -> Found {
+    let texts: Vec<(usize, &str)> = content.iter().enumerate().filter_map(typed).collect();
+    let (Some(&(first, _)), Some(&(last, _))) = (texts.first(), texts.last()) else {
+        return Found::default();
+    };
+    let mut best: Option<Placed> = None;
+    let mut other: Option<Placed> = None;
+    let mut wanted: Vec<String> = Vec::new();
+    for &(block, text) in &texts {
+        let Some(command) = start(text, block == first, words) else { continue };
+        let Command::SetMode { mode, .. } = &command else {
+            if block == first || block == last {
+                other = Some(Placed { command, block });
+            }
+            continue;
+        };
+        wanted.push(mode.clone());
+        let is_tighter = match best.as_ref().map(|best| &best.command) {
+            Some(Command::SetMode { mode: best, .. }) => !(compare.allows_more)(mode, best),
+            _ => true,
+        };
+        if is_tighter {
+            best = Some(Placed { command, block });
+        }
+    }
+    wanted.extend(
+        texts.iter().flat_map(|(_, text)| inner_modes(text, words)).filter(|mode| !(compare.widens)(mode)),
+    );
+    let is_at_edge = |placed: &Placed| placed.block == first || placed.block == last;
+    let counts = |placed: &Placed| match &placed.command {
+        Command::SetMode { mode, .. } => is_at_edge(placed) || !(compare.widens)(mode),
+        _ => true,
+    };
+    let obeyed = best.filter(counts).or(other);
+    let chosen = match obeyed.as_ref().map(|placed| &placed.command) {
+        Some(Command::SetMode { mode, .. }) => Some(canonical(mode)),
+        _ => None,
+    };
+    let is_ignored = |mode: &String| match &chosen {
+        Some(chosen) => canonical(mode) != *chosen,
+        None => !(compare.is_on)(mode),
+    };
+    let mut ignored: Vec<String> = wanted.into_iter().filter(is_ignored).collect();
+    ignored.dedup();
+    ignored.truncate(MAX_IGNORED);
+    Found { obeyed, ignored }
+}
+
+/// Commands that are named as not obeyed, at most.
+const MAX_IGNORED: usize = 3;
+
+/// Elements in which clients wrap what the user typed.
+const WRAPPERS: [&str; 4] = ["previous_user_message", "user_message", "user_prompt", "user_query"];
+
+/// The text of a block that a user may have typed, without the wrapper of a client.
+fn typed((block, content): (usize, &ContentBlock)) -> Option<(usize, &str)> {
+    let ContentBlock::Text(text) = content else { return None };
+    Some((block, unwrapped(&text.text)))
+}
+
+fn unwrapped(text: &str) -> &str {
+    let inside = |name: &&str| {
+        let rest = text.trim().strip_prefix('<')?.strip_prefix(*name)?.strip_prefix('>')?;
+        rest.strip_suffix('>')?.strip_suffix(*name)?.strip_suffix("</")
+    };
+    WRAPPERS.iter().find_map(inside).unwrap_or(text)
+}
+
+/// The command at the start of a block. Only in the first one may it be indented: behind a mention of a file, a client goes on
+/// with a space.
+fn start(text: &str, is_first: bool, words: Vocabulary<'_>) -> Option<Command> {
+    if is_first {
+        return parse(text.trim(), words);
+    }
+    let command = parse(text.trim_start_matches(['\n', '\r']).trim_end(), words)?;
+    let is_whole = match &command {
+        Command::SetMode { .. } | Command::Prompt(_) | Command::Undo(_) => true,
+        Command::SayMode | Command::Permissions | Command::Servers | Command::Compact | Command::Help => {
+            !text.trim().contains(char::is_whitespace)
+        }
+    };
+    is_whole.then_some(command)
+}
+
+/// The modes that lines inside of a block name as commands.
+fn inner_modes<'a>(text: &'a str, words: Vocabulary<'a>) -> impl Iterator<Item = String> + 'a {
+    text.trim().lines().skip(1).filter(|line| line.starts_with(SLASHES)).filter_map(move |line| match parse(
+        line.trim_end(),
+        words,
+    )? {
+        Command::SetMode { mode, .. } if words.modes.resolve(&mode).is_ok() => Some(mode),
+        _ => None,
+    })
+}
+
+/// What commands begin with: some editors type a backslash, because the slash is their own.
+const SLASHES: [char; 2] = ['/', '\\'];
+
+/// Reads a text that may begin with a command.
+fn parse(text: &str, words: Vocabulary<'_>) -> Option<Command> {
+    let Vocabulary { modes, impossible, own } = words;
+    let behind = text.strip_prefix(SLASHES)?;
+    let (name, rest) = behind.split_once(char::is_whitespace).unwrap_or((behind, ""));
     let rest = rest.trim().to_owned();
     match name {
         "help" => Some(Command::Help),
@@ -96,7 +234,7 @@ pub fn parse(
 
 /// The prompt of a command that a user wrote, if the text is one.
 fn written(text: &str, own: &[UserCommand]) -> Option<String> {
-    let text = text.strip_prefix('/')?;
+    let text = text.strip_prefix(SLASHES)?;
     let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     own.iter().find(|own| own.name == name).map(|own| own.prompt(rest.trim()))
 }
@@ -106,9 +244,9 @@ pub fn is_taken(name: &str, modes: &Modes) -> bool {
     OWN.contains(&name) || modes.resolve(name).is_ok()
 }
 
-/// The prompt without the command before it: what the model sees. Empty if nothing is left.
-pub fn without_command(content: &[ContentBlock], command: &Command) -> Vec<ContentBlock> {
-    let rest = match command {
+/// The prompt without the command: what the model sees. Empty if nothing is left.
+pub fn without_command(content: &[ContentBlock], placed: &Placed) -> Vec<ContentBlock> {
+    let rest = match &placed.command {
         Command::SetMode { rest, .. } => rest.as_str(),
         Command::Prompt(text) => text.as_str(),
         Command::SayMode
@@ -118,8 +256,9 @@ pub fn without_command(content: &[ContentBlock], command: &Command) -> Vec<Conte
         | Command::Compact
         | Command::Undo(_) => "",
     };
-    let first = (!rest.is_empty()).then(|| ContentBlock::from(rest));
-    first.into_iter().chain(content.iter().skip(1).cloned()).collect()
+    let rest = (!rest.is_empty()).then(|| ContentBlock::from(rest));
+    let (before, from) = content.split_at(placed.block.min(content.len()));
+    before.iter().cloned().chain(rest).chain(from.iter().skip(1).cloned()).collect()
 }
 
 /// What `/help` answers.
@@ -132,20 +271,39 @@ pub fn help(modes: &Modes, own: &[UserCommand]) -> String {
 mod tests {
     use super::*;
 
+    /// How far modes go, for tests: `plan` under `ask` under `code`, anything else above.
+    fn rank(mode: &str) -> usize {
+        let mode = canonical(mode);
+        let mode = if mode == "architect" { "plan" } else { mode.as_str() };
+        ["plan", "ask", "code"].iter().position(|known| *known == mode).unwrap_or(3)
+    }
+
+    fn found(content: &[ContentBlock], on: &str) -> Found {
+        let (modes, gone) = (Modes::built_in(), ["gone".to_owned()]);
+        let own = [UserCommand::parse("review", "Review $ARGUMENTS.").unwrap()];
+        let words = Vocabulary { modes: &modes, impossible: &gone, own: &own };
+        let compare = Comparison {
+            allows_more: &|mode, other| rank(mode) > rank(other),
+            widens: &|mode| rank(mode) > rank(on),
+            is_on: &|mode| rank(mode) == rank(on),
+        };
+        find(content, words, &compare)
+    }
+
     fn check(text: &str, expected: impl Into<Option<Command>>) {
-        let own = UserCommand::parse("review", "Review $ARGUMENTS.").unwrap();
-        assert_eq!(
-            parse(&[text.into()], &Modes::built_in(), &["gone".into()], &[own]),
-            expected.into(),
-            "{text}"
-        );
+        let obeyed = found(&[text.into()], "ask").obeyed;
+        assert_eq!(obeyed.map(|placed| placed.command), expected.into(), "{text}");
+    }
+
+    fn set(mode: &str, rest: &str) -> Option<Command> {
+        Some(Command::SetMode { mode: mode.into(), rest: rest.into() })
     }
 
     #[test]
     fn commands_are_told_from_prompts() {
-        let set = |mode: &str, rest: &str| Some(Command::SetMode { mode: mode.into(), rest: rest.into() });
         check("/plan", set("plan", ""));
         check("/Plan", set("Plan", ""));
+        check("\\plan make one", set("plan", "make one"));
         check("/architect x", set("architect", "x"));
         check(" /code  do it\nnow ", set("code", "do it\nnow"));
         check("/Gone x", set("Gone", "x"));
@@ -161,8 +319,89 @@ mod tests {
         check("/reviews", None);
         check("/plan /review it", set("plan", "Review it."));
         check("/plan /help", set("plan", "/help"));
-        for prompt in ["/etc/hosts is odd", "/planning", "plan", "/", "", "//plan"] {
+        for wrapper in WRAPPERS {
+            check(&format!("<{wrapper}>/plan x</{wrapper}>"), set("plan", "x"));
+            check(&format!("\n<{wrapper}>\n/plan x\n</{wrapper}>\n"), set("plan", "x"));
+        }
+        for prompt in
+            ["/etc/hosts is odd", "/planning", "plan", "/", "", "//plan", "<file>/plan</file>", "\\plan{x}"]
+        {
             check(prompt, None);
+        }
+    }
+
+    /// Every mode command at every place of a prompt, in every mode: obeyed, or named, or nothing would change.
+    #[test]
+    fn a_mode_command_is_obeyed_or_named_wherever_it_stands() {
+        let link = || ContentBlock::ResourceLink(crate::acp::ResourceLink::new("a.rs", "file:///a.rs"));
+        let resource = || {
+            let json = r#"{"type":"resource","resource":{"uri":"file:///b.rs","text":"/code"}}"#;
+            serde_json::from_str::<ContentBlock>(json).unwrap()
+        };
+        for on in ["plan", "ask", "code"] {
+            for mode in ["plan", "ask", "code"] {
+                let command = format!("/{mode} go on");
+                let widens = rank(mode) > rank(on);
+                // The prompt, and whether its command is at an edge.
+                let prompts: Vec<(Vec<ContentBlock>, bool)> = vec![
+                    (vec![command.as_str().into()], true),
+                    (vec![link(), command.as_str().into()], true),
+                    (vec![link(), "context".into(), command.as_str().into()], true),
+                    (vec![command.as_str().into(), link(), " and more".into()], true),
+                    (
+                        vec![
+                            link(),
+                            format!("<previous_user_message>{command}</previous_user_message>")
+                                .as_str()
+                                .into(),
+                        ],
+                        true,
+                    ),
+                    (vec![link(), command.as_str().into(), resource()], true),
+                    (vec!["old".into(), command.as_str().into(), "context".into()], false),
+                ];
+                for (prompt, is_edge) in prompts {
+                    let Found { obeyed, ignored } = found(&prompt, on);
+                    if is_edge || !widens {
+                        let placed = obeyed.expect("obeyed");
+                        assert_eq!(Some(placed.command.clone()), set(mode, "go on"), "{on} {prompt:?}");
+                        let left = without_command(&prompt, &placed);
+                        assert_eq!(left.len(), prompt.len());
+                        assert_eq!(left[placed.block], "go on".into());
+                        assert_eq!(ignored, [""; 0]);
+                    } else {
+                        assert_eq!((obeyed, ignored), (None, vec![mode.to_owned()]), "{on} {prompt:?}");
+                    }
+                }
+                // On a line inside of a block: never obeyed, and named where it would tighten.
+                let Found { obeyed, ignored } =
+                    found(&[format!("a log\n{command}\nmore").as_str().into()], on);
+                let is_named = rank(mode) < rank(on);
+                assert_eq!(
+                    (obeyed, ignored),
+                    (None, if is_named { vec![mode.to_owned()] } else { vec![] }),
+                    "{on} {mode}"
+                );
+                // Behind a mention on the same line it is part of a sentence.
+                assert_eq!(
+                    found(&["see ".into(), link(), format!(" {command}").as_str().into()], on).obeyed,
+                    None
+                );
+            }
+            // What is in a resource is no command.
+            assert_eq!(found(&[link(), resource()], on), Found::default());
+        }
+    }
+
+    #[test]
+    fn of_several_mode_commands_the_tightest_counts_and_the_others_are_named() {
+        for texts in [["/code a", "/plan b"], ["/plan b", "/code a"]] {
+            for on in ["plan", "ask", "code"] {
+                let content = texts.map(ContentBlock::from);
+                let Found { obeyed, ignored } = found(&content, on);
+                assert_eq!(obeyed.map(|placed| placed.command), set("plan", "b"));
+                assert_eq!(ignored, ["code"]);
+            }
         }
     }
 }

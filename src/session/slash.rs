@@ -7,11 +7,13 @@ use futures_util::future::BoxFuture;
 use super::Shared;
 use super::actor::Actor;
 use super::checkpoint::Undoer;
-use super::command::{self, Command};
+use super::command::{self, Command, Comparison, Found, Placed, Vocabulary};
 use super::handle::{Prompt, Undone};
 use crate::acp::{AvailableCommandsUpdate, MessageId, SessionModeId, SessionUpdate, StopReason};
 use crate::error::AgentError;
 use crate::event::SessionEvent;
+use crate::mode::Mode;
+use crate::permission::compare;
 use crate::store::ModeSource;
 
 impl Actor {
@@ -39,34 +41,38 @@ impl Actor {
 
     /// Whether a prompt is a slash command with nothing for the model behind it.
     pub(super) fn is_for_us_alone(&self, prompt: &Prompt) -> bool {
-        self.command_of(prompt).is_some_and(|command| {
-            if self.is_its_own(&command) {
+        self.commands_in(prompt).obeyed.is_some_and(|placed| {
+            if self.is_its_own(&placed.command) {
                 return false;
             }
-            match &command {
+            match &placed.command {
                 Command::Help
                 | Command::SayMode
                 | Command::Permissions
                 | Command::Servers
                 | Command::Undo(_) => true,
                 Command::Prompt(_) | Command::Compact => false,
-                Command::SetMode { .. } => command::without_command(&prompt.content, &command).is_empty(),
+                Command::SetMode { .. } => command::without_command(&prompt.content, &placed).is_empty(),
             }
         })
     }
 
     /// Obeys a slash command, also while a turn runs. Returns the prompt that is left for the model, if one is.
     pub(super) async fn obey(&mut self, mut prompt: Prompt) -> Option<Prompt> {
-        let Some(command) = self.command_of(&prompt) else { return Some(prompt) };
-        if self.is_its_own(&command) {
+        let Found { obeyed, ignored } = self.commands_in(&prompt);
+        let ignored: Vec<String> = ignored.iter().map(|mode| not_obeyed(mode)).collect();
+        let Some(placed) = obeyed.filter(|placed| !self.is_its_own(&placed.command)) else {
+            self.session.notices.extend(ignored);
             return Some(prompt);
-        }
+        };
+        let command = &placed.command;
         let mut refused = false;
-        let said = match &command {
+        let mut said = match command {
             Command::Help => command::help(&self.shared.modes, &self.shared.commands),
             Command::Prompt(_) | Command::Compact => {
-                prompt.compacts = command == Command::Compact;
-                return Some(for_the_model(prompt, &command));
+                prompt.compacts = *command == Command::Compact;
+                self.session.notices.extend(ignored);
+                return Some(for_the_model(prompt, &placed));
             }
             Command::SayMode => self.say_mode(),
             Command::Permissions => self.say_permissions(),
@@ -90,10 +96,12 @@ impl Actor {
                 }
             }
         };
-        let prompt = for_the_model(prompt, &command);
-        if matches!(command, Command::SetMode { .. }) && !refused && !prompt.content.is_empty() {
+        let prompt = for_the_model(prompt, &placed);
+        if matches!(placed.command, Command::SetMode { .. }) && !refused && !prompt.content.is_empty() {
+            self.session.notices.extend(ignored);
             return Some(prompt);
         }
+        said.extend(ignored);
         let Prompt { typed, reply, .. } = prompt;
         let message_id = MessageId::new(format!("msg_c{}_0", self.session.answered + 1));
         let content = Vec::new();
@@ -105,11 +113,23 @@ impl Actor {
         None
     }
 
-    /// The command that a prompt is. What an agent is told to do for another is none: a model wrote it, and users command.
-    fn command_of(&self, prompt: &Prompt) -> Option<Command> {
+    /// The commands in a prompt. What an agent is told to do for another has none: a model wrote it, and users command.
+    fn commands_in(&self, prompt: &Prompt) -> Found {
+        if self.session.lineage.parent.is_some() {
+            return Found::default();
+        }
         let Shared { modes, impossible, commands, .. } = &self.shared;
-        let is_users = self.session.lineage.parent.is_none();
-        is_users.then(|| command::parse(&prompt.content, modes, impossible, commands)).flatten()
+        let id = |mode: &str| modes.resolve(mode).ok().map(Mode::mode_id);
+        let ceilings = |mode: &str| modes.ceilings(mode).unwrap_or_default();
+        let compare = Comparison {
+            allows_more: &|mode, other| match (id(mode), id(other)) {
+                (Some(mode), Some(other)) => compare::allows_more(&ceilings(&mode.0), &ceilings(&other.0)),
+                (known, _) => known.is_none(),
+            },
+            widens: &|mode| id(mode).is_none_or(|mode| self.would_widen(&mode)),
+            is_on: &|mode| id(mode).is_some_and(|mode| mode == self.session.mode),
+        };
+        command::find(&prompt.content, Vocabulary { modes, impossible, own: commands }, &compare)
     }
 
     /// Whether a command is for somebody else's agent that answers here: what it is about is the agent's.
@@ -163,10 +183,15 @@ impl Actor {
     }
 }
 
+/// What the user is told of a mode command that is not obeyed where it stands.
+fn not_obeyed(mode: &str) -> String {
+    format!("/{mode} was not obeyed where it stands in this prompt; send it alone or first to switch.\n\n")
+}
+
 /// What is left of a prompt for the model, and what the user typed.
-fn for_the_model(mut prompt: Prompt, command: &Command) -> Prompt {
+fn for_the_model(mut prompt: Prompt, placed: &Placed) -> Prompt {
     let typed = std::mem::take(&mut prompt.content);
-    prompt.content = command::without_command(&typed, command);
+    prompt.content = command::without_command(&typed, placed);
     prompt.typed = Some(typed);
     prompt
 }

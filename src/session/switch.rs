@@ -3,10 +3,13 @@
 //!
 //! Rejections are counted: the third in a turn ends it. What came of a switch is told to the client and to the model.
 
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::Session;
 use super::actor::Actor;
@@ -15,29 +18,27 @@ use super::encoder;
 use super::mode_switch::{self, Found, Switch};
 use super::turn_message::Proposed;
 use crate::acp::{
-    MessageId, PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus,
-    RequestPermissionOutcome, RequestPermissionRequest, SessionModeId, ToolCallId, ToolCallStatus,
-    ToolCallUpdate, ToolCallUpdateFields, ToolKind,
+    MessageId, PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
+    SelectedPermissionOutcome, SessionModeId, ToolCallId, ToolCallStatus, ToolCallUpdate,
+    ToolCallUpdateFields, ToolKind,
 };
 use crate::event::{SessionEvent, SwitchOutcome};
-use crate::ids;
-use crate::mode::{Access, Consent, DEFAULT, InBand, Mode};
+use crate::mode::{Access, Consent, InBand, Mode, Modes};
 use crate::permission::compare;
 use crate::store::{ModeSource, Why};
-use crate::tool::{Proposal, ToolContent};
+use crate::tool::Proposal;
 
 /// Rejected proposals after which a turn ends.
 const MAX_REJECTIONS: u32 = 3;
 
-const REJECT: &str = "reject";
-const REJECT_WITH_FEEDBACK: &str = "reject_with_feedback";
+pub(super) const REJECT: &str = "reject";
+pub(super) const REJECT_WITH_FEEDBACK: &str = "reject_with_feedback";
 
 /// Where a client may put what the user wants changed, in the answer's `_meta`.
 pub(super) const FEEDBACK_META: &str = "modegate/feedback";
 
 const REJECTED_AGAIN: &str =
-    "\nStopped: leaving the mode was rejected three times. Say what is to be different.\n";
-const ASKS_FEEDBACK: &str = "\nWhat is to be different about the plan?\n";
+    "\nStopped: leaving the mode was rejected three times. Say what should change.\n";
 
 /// A question about the mode that has no answer yet.
 pub(super) struct OpenSwitch {
@@ -45,9 +46,10 @@ pub(super) struct OpenSwitch {
     from: SessionModeId,
     targets: Vec<SessionModeId>,
     asked: Asked,
+    at: Instant,
 }
 
-enum Asked {
+pub(super) enum Asked {
     /// By the exit tool.
     Exit { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
     /// By a block in the model's text.
@@ -55,8 +57,9 @@ enum Asked {
 }
 
 /// What a client answered.
-enum Chosen {
-    Mode(SessionModeId),
+pub(super) enum Chosen {
+    /// This mode; the user may have added something.
+    Mode(SessionModeId, Option<String>),
     /// No; the user wants something changed, and may have said what.
     Feedback(Option<String>),
     /// No, for this reason.
@@ -64,25 +67,6 @@ enum Chosen {
 }
 
 impl Actor {
-    /// Presents a plan to the user.
-    pub(super) fn propose(&mut self, call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed>) {
-        let targets = self.exits(proposal.mode.as_deref());
-        let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
-        let announced = self.session.open_calls.get(&call).filter(|_| !cancelled);
-        let (Some(announced), false) = (announced, targets.is_empty()) else {
-            let message = "There is no other mode to go to.".into();
-            return drop(reply.send(Proposed::Stayed { message, ends_turn: None }));
-        };
-        let shown = [ToolContent::text(&proposal.plan)];
-        let call_shown = encoder::call_for_permission(announced, &shown, None);
-        let mut options = self.options_to(&targets);
-        options.push(PermissionOption::new(REJECT, "Keep planning", PermissionOptionKind::RejectOnce));
-        let feedback = "Keep planning, and say what to change";
-        options.push(PermissionOption::new(REJECT_WITH_FEEDBACK, feedback, PermissionOptionKind::RejectOnce));
-        let request = RequestPermissionRequest::new(self.session.id.clone(), call_shown, options);
-        self.ask_to_switch(request, targets, Asked::Exit { call, proposal, reply });
-    }
-
     /// Takes up what the model wrote into its text. The reply comes when it is settled.
     pub(super) async fn in_band(&mut self, found: Found, reply: oneshot::Sender<Option<&'static str>>) {
         let is_cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
@@ -139,11 +123,13 @@ impl Actor {
             self.note_switch(&target.0, &switch.analysis, "stayed").await;
             return None;
         }
-        let ceilings = |id: &SessionModeId| modes.ceilings(&id.0).unwrap_or_default();
-        // A tighter mode that could not be recorded holds, too; and what is remembered may weigh differently there.
-        let now: Vec<Arc<Mode>> =
-            std::iter::once(&mode).chain(&self.session.held).flat_map(&ceilings).collect();
-        if compare::allows_more(&ceilings(&target), &now) || self.session.grants.favour(&target.0, &mode.0) {
+        if self.would_widen(&target) && self.shared.exits.is_off {
+            let why = "only the user changes to a mode that allows more";
+            self.tell_model(format!("The mode_switch block was not applied: {why}."));
+            self.note_switch(&target.0, &switch.analysis, "no_exit").await;
+            return None;
+        }
+        if self.would_widen(&target) {
             return Some((target, switch));
         }
         let analysis = Some(switch.analysis.clone());
@@ -153,6 +139,16 @@ impl Actor {
             Err(error) => self.tell_model(format!("The mode_switch block was not applied: {error}.")),
         }
         None
+    }
+
+    /// Whether a mode allows something that is not allowed now.
+    pub(super) fn would_widen(&self, target: &SessionModeId) -> bool {
+        let (modes, mode) = (&self.shared.modes, &self.session.mode);
+        let ceilings = |id: &SessionModeId| modes.ceilings(&id.0).unwrap_or_default();
+        // A tighter mode that could not be recorded holds, too; and what is remembered may weigh differently there.
+        let now: Vec<Arc<Mode>> =
+            std::iter::once(mode).chain(&self.session.held).flat_map(&ceilings).collect();
+        compare::allows_more(&ceilings(target), &now) || self.session.grants.favour(&target.0, &mode.0)
     }
 
     fn ask_in_band(
@@ -169,50 +165,45 @@ impl Actor {
             .status(ToolCallStatus::Pending)
             .content(vec![encoder::text_content(&switch.analysis)]);
         let targets = vec![target];
-        let mut options = self.options_to(&targets);
+        let mut options = self.options_to("Switch to", &targets);
         options.push(PermissionOption::new(REJECT, "Stay", PermissionOptionKind::RejectOnce));
         let shown = ToolCallUpdate::new(call, fields);
         let request = RequestPermissionRequest::new(self.session.id.clone(), shown, options);
         self.ask_to_switch(request, targets, Asked::InBand { switch, reply });
     }
 
-    fn ask_to_switch(
+    pub(super) fn ask_to_switch(
         &mut self,
         request: RequestPermissionRequest,
         targets: Vec<SessionModeId>,
         asked: Asked,
     ) {
         let (id, answer) = self.client.request_permission(request);
+        self.await_switch(id, answer, targets, asked);
+    }
+
+    pub(super) fn await_switch(
+        &mut self,
+        id: u64,
+        answer: impl Future<Output = Answer> + Send + 'static,
+        targets: Vec<SessionModeId>,
+        asked: Asked,
+    ) {
         self.answers.push(answer.map(move |answer| (id, answer)).boxed());
         let from = self.session.mode.clone();
-        self.switches.insert(id, OpenSwitch { from, targets, asked });
+        self.switches.insert(id, OpenSwitch { from, targets, asked, at: Instant::now() });
     }
 
-    /// The modes that the exit leads to: the one that was left for this one first, then what the model would have, what the
-    /// mode names, and the default.
-    fn exits(&self, wanted: Option<&str>) -> Vec<SessionModeId> {
-        let modes = &self.shared.modes;
-        let own = modes.resolve(&self.session.mode.0).ok();
-        let previous = self.session.previous.as_ref().map(|mode| mode.0.to_string());
-        let named = own.and_then(|mode| mode.exits_to.clone());
-        let all = [previous, wanted.map(str::to_owned), named, Some(DEFAULT.to_owned())];
-        let mut targets: Vec<SessionModeId> = Vec::new();
-        for id in all.into_iter().flatten() {
-            let Ok(mode) = modes.resolve(&id) else { continue };
-            if mode.mode_id() != self.session.mode && !targets.contains(&mode.mode_id()) {
-                targets.push(mode.mode_id());
-            }
-        }
-        targets
-    }
-
-    fn options_to(&self, targets: &[SessionModeId]) -> Vec<PermissionOption> {
+    /// An option for each target: `verb` code mode. In our words, not in those of whoever wrote the mode; what a mode comes to
+    /// is said where its id does not say it.
+    pub(super) fn options_to(&self, verb: &str, targets: &[SessionModeId]) -> Vec<PermissionOption> {
         let option = |target: &SessionModeId| {
             let modes = self.shared.modes.ceilings(&target.0).ok()?;
             let mode = modes.first()?;
-            let back = if self.session.previous.as_ref() == Some(target) { "Back to" } else { "Switch to" };
-            // In our words, not in those of whoever wrote the mode.
-            let name = format!("{back} {} ({}): {}", mode.name, mode.id, compare::nature_of(&modes));
+            let mut name = format!("{verb} {} mode", capitalised(&mode.id));
+            if Modes::built_in().resolve(&mode.id).is_err() {
+                name = format!("{name}: {}", compare::nature_of(&modes));
+            }
             // "Always" is how clients show that nothing will be asked; nothing is remembered.
             let kind = if is_unasked(&modes) {
                 PermissionOptionKind::AllowAlways
@@ -227,7 +218,8 @@ impl Actor {
     /// Takes the answer to a question about the mode. Says whether it was one.
     pub(super) async fn switch_answered(&mut self, number: u64, answer: &Answer) -> bool {
         let Some(open) = self.switches.remove(&number) else { return false };
-        let OpenSwitch { from, targets, asked } = open;
+        let OpenSwitch { from, targets, asked, at } = open;
+        let taken = at.elapsed();
         let chosen = if from == self.session.mode {
             chosen(answer, &targets)
         } else {
@@ -236,54 +228,35 @@ impl Actor {
         match asked {
             Asked::Exit { call, proposal, reply } => {
                 let outcome = self.leave(call, proposal, chosen).await;
+                self.report_fast(&from, taken, number).await;
                 let _ = reply.send(outcome);
             }
             Asked::InBand { switch, reply } => {
                 self.switch_in_band(&from, &targets, switch, chosen).await;
+                self.report_fast(&from, taken, number).await;
                 let _ = reply.send(self.rejected_again());
             }
         }
         true
     }
 
-    async fn leave(&mut self, call: ToolCallId, proposal: Proposal, chosen: Chosen) -> Proposed {
-        let first = proposal.plan.lines().next().unwrap_or_default().to_owned();
-        let stayed = |message: String, ends_turn| Proposed::Stayed { message, ends_turn };
-        match chosen {
-            Chosen::Mode(mode) => {
-                let plan = Some(ids::hash(&proposal.plan));
-                let why =
-                    Why { analysis: Some(first), call: Some(call), plan, ..ModeSource::SwitchTool.into() };
-                if let Err(error) = self.change_mode(&mode, why).await {
-                    return stayed(format!("The mode could not be changed: {error}."), None);
-                }
-                if !proposal.steps.is_empty() {
-                    let entries = proposal.steps.into_iter().map(step).collect();
-                    self.record(SessionEvent::Plan { entries }, None).await;
-                }
-                Proposed::Switched(format!(
-                    "The user accepted the plan and switched to {mode} mode. Carry the plan out; mark its steps with todo as you go."
-                ))
-            }
-            Chosen::Feedback(said) => {
-                self.switch_rejections += 1;
-                let message = "The user did not accept the plan and wants something changed. The mode stays."
-                    .to_owned();
-                match said {
-                    Some(said) => {
-                        stayed(format!("{message} In the user's words: {said}"), self.rejected_again())
-                    }
-                    None => stayed(format!("{message} Wait for what the user says."), Some(ASKS_FEEDBACK)),
-                }
-            }
-            Chosen::No(why) => {
-                self.switch_rejections += 1;
-                stayed(format!("{why} The mode stays."), self.rejected_again())
-            }
+    /// Tells the user if the mode was left faster than a person can read the question.
+    async fn report_fast(&mut self, from: &SessionModeId, taken: Duration, number: u64) {
+        let has_changed = self.session.mode != *from && !compare::changes_nothing(&self.ceilings().modes);
+        if !has_changed || taken >= self.shared.exits.reading_time {
+            return;
         }
+        let text = format!(
+            "\n{} mode was left because the client accepted the question after {} ms, faster than a person can read it. To decide \
+             yourself, turn off automatic approval in the client, or start Modegate with --no-exit or --max-mode {from}.\n\n",
+            capitalised(&from.0),
+            taken.as_millis()
+        );
+        let message_id = MessageId::new(format!("msg_{}_fast{number}", self.session.turns));
+        self.record(SessionEvent::Notice { message_id, text }, None).await;
     }
 
-    fn rejected_again(&self) -> Option<&'static str> {
+    pub(super) fn rejected_again(&self) -> Option<&'static str> {
         (self.switch_rejections >= MAX_REJECTIONS).then_some(REJECTED_AGAIN)
     }
 
@@ -297,7 +270,7 @@ impl Actor {
         // The one mode that was asked for, by its id.
         let wanted = targets.first().map(ToString::to_string).unwrap_or_default();
         let outcome = match chosen {
-            Chosen::Mode(mode) => {
+            Chosen::Mode(mode, _) => {
                 let why = Why { analysis: Some(switch.analysis.clone()), ..ModeSource::InBand.into() };
                 match self.change_mode(&mode, why).await {
                     Ok(_) => "switched",
@@ -372,16 +345,17 @@ fn chosen(answer: &Answer, targets: &[SessionModeId]) -> Chosen {
         Err(error) => return Chosen::No(format!("The user could not be asked: {error}.")),
         Ok(response) => response,
     };
+    let said = |selected: &SelectedPermissionOutcome| {
+        let meta = selected.meta.as_ref().or(response.meta.as_ref());
+        let said = meta.and_then(|meta| meta.get(FEEDBACK_META)).and_then(|said| said.as_str());
+        said.map(str::to_owned)
+    };
     match &response.outcome {
         RequestPermissionOutcome::Selected(selected) => match &*selected.option_id.0 {
             REJECT => Chosen::No("The user rejected it.".into()),
-            REJECT_WITH_FEEDBACK => {
-                let meta = selected.meta.as_ref().or(response.meta.as_ref());
-                let said = meta.and_then(|meta| meta.get(FEEDBACK_META)).and_then(|said| said.as_str());
-                Chosen::Feedback(said.map(str::to_owned))
-            }
+            REJECT_WITH_FEEDBACK => Chosen::Feedback(said(selected)),
             id => match targets.iter().find(|target| *target.0 == *id) {
-                Some(target) => Chosen::Mode(target.clone()),
+                Some(target) => Chosen::Mode(target.clone(), said(selected)),
                 None => {
                     Chosen::No("The client chose an option that was not offered, which is no consent.".into())
                 }
@@ -392,6 +366,7 @@ fn chosen(answer: &Answer, targets: &[SessionModeId]) -> Chosen {
     }
 }
 
-fn step(text: String) -> PlanEntry {
-    PlanEntry::new(text, PlanEntryPriority::Medium, PlanEntryStatus::Pending)
+fn capitalised(id: &str) -> String {
+    let mut letters = id.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

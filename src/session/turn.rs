@@ -85,7 +85,7 @@ struct Step {
 pub(super) enum After {
     GoOn,
     /// It ends, and this is said.
-    Stop(&'static str),
+    Stop(Cow<'static, str>),
 }
 
 /// Said when the same call was denied again and again.
@@ -173,7 +173,7 @@ async fn take_steps(turn: &Turn) -> Result<StopReason, TurnError> {
         }
         if let After::Stop(text) = turn.run_calls(step.calls).await? {
             let message_id = messages.next();
-            turn.post_event(SessionEvent::Notice { message_id, text: text.into() }).await?;
+            turn.post_event(SessionEvent::Notice { message_id, text: text.into_owned() }).await?;
             return Ok(StopReason::EndTurn);
         }
         if turn.cancel.is_cancelled() {

@@ -13,16 +13,18 @@ use super::handle::Prompt;
 use super::record::title;
 use super::turn::{self, Turn, TurnError};
 use super::turn_message::TurnMessage;
-use crate::acp::{MessageId, StopReason};
+use crate::acp::{ContentBlock, MessageId, StopReason};
 use crate::error::AgentError;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, ModelError};
+use crate::tool::chat_question;
 
 /// Messages from a turn that wait for the loop. Small, so that a client that does not read slows the turn down.
 const FROM_TURN: usize = 64;
 
 impl Actor {
     pub(super) async fn begin_turn(&mut self, prompt: Prompt) {
+        let prompt = self.in_words(prompt);
         let Prompt { content, compacts, typed, cancel, reply } = prompt;
         self.session.turns += 1;
         let turn = self.session.turns;
@@ -73,6 +75,17 @@ impl Actor {
         self.turn = Some(RunningTurn { messages, cancel, task, reply });
     }
 
+    /// A prompt, in words if it answers questions in the chat by numbers.
+    fn in_words(&mut self, mut prompt: Prompt) -> Prompt {
+        let questions = std::mem::take(&mut self.session.questions);
+        let [ContentBlock::Text(text)] = prompt.content.as_slice() else { return prompt };
+        if let Some(answer) = chat_question::answer(&questions, &text.text) {
+            let typed = std::mem::replace(&mut prompt.content, vec![answer.into()]);
+            prompt.typed.get_or_insert(typed);
+        }
+        prompt
+    }
+
     pub(super) async fn turn_message(&mut self, message: TurnMessage) {
         match message {
             TurnMessage::Event(event, room) => {
@@ -86,7 +99,8 @@ impl Actor {
             TurnMessage::Progress { id, content, room } => {
                 self.client.update(self.session.id.clone(), encoder::progress(id, &content), room);
             }
-            TurnMessage::Finished { update, seen, job, room } => {
+            TurnMessage::Finished { update, seen, job, questions, room } => {
+                self.session.questions.extend(questions);
                 self.session.seen.extend(seen);
                 if let Some(job) = job {
                     self.jobs_begun_in = Some(self.session.turns);

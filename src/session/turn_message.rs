@@ -16,6 +16,7 @@ use crate::harness::HarnessError;
 use crate::model::ModelRequest;
 use crate::permission::CallFacts;
 use crate::tool::background::BackgroundAgent;
+use crate::tool::chat_question::ChatQuestion;
 use crate::tool::{Errand, Job, Proposal, SharedShadow, ToolContent};
 use crate::workspace::Stamp;
 
@@ -25,11 +26,12 @@ pub(super) enum TurnMessage {
     Event(SessionEvent, Option<OwnedSemaphorePermit>),
     /// A call that runs shows this.
     Progress { id: ToolCallId, content: ToolContent, room: Option<OwnedSemaphorePermit> },
-    /// A call is over; these files have been seen by the model, and this job goes on.
+    /// A call is over; these files have been seen by the model, this job goes on, and these questions wait for the user.
     Finished {
         update: ToolCallUpdateEvent,
         seen: Vec<(PathBuf, Stamp)>,
         job: Option<Job>,
+        questions: Vec<ChatQuestion>,
         room: Option<OwnedSemaphorePermit>,
     },
     /// What is the model to be asked, after this many requests? Nothing: they were as many as may be.

@@ -1,7 +1,8 @@
 //! `ask_user`: questions to the person at the client, with choices or in their own words.
 //!
-//! It changes nothing and is leave for nothing: it works in every mode, and an answer is text for the model. Whoever cannot
-//! be asked is said to the model, which then goes on with its best guess.
+//! It changes nothing and is leave for nothing: it works in every mode, and an answer is text for the model. Where the client
+//! has no forms, the questions are shown in the chat ([`super::chat_question`]) and the turn ends. Where nobody can be asked the
+//! model is told so, and goes on with its best guess.
 
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::chat_question::ChatQuestion;
 use super::content::visible;
-use super::editor::{Chosen, Editor, Elicited};
+use super::editor::{Editor, Elicited};
 use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments};
 use crate::acp::{ElicitationContentValue, ElicitationSchema, EnumOption, StringPropertySchema, ToolKind};
 use crate::client::ClientError;
@@ -42,7 +44,7 @@ struct Arguments {
 struct Question {
     /// One question, complete in itself.
     question: String,
-    /// Answers to choose from, at most 10. Without any, the user answers in their own words, which not every client can take.
+    /// Answers to choose from, at most 10. Without any, the user answers in their own words.
     #[serde(default)]
     choices: Vec<String>,
 }
@@ -121,6 +123,9 @@ impl PreparedCall for Call {
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let RunContext { permit, editor, .. } = context;
+        if !editor.can().forms {
+            return Ok(self.ask_in_chat(&editor));
+        }
         let mut text = String::new();
         for question in &self.questions {
             let answer = tokio::select! {
@@ -141,6 +146,23 @@ impl PreparedCall for Call {
     }
 }
 
+impl Call {
+    /// Asks without a form: in the chat, if somebody reads it.
+    fn ask_in_chat(self, editor: &Editor) -> ToolOutput {
+        if !editor.can().answers {
+            return ToolOutput { text: not_asked(&ClientError::NotOffered), ..ToolOutput::default() };
+        }
+        let chat = |Question { question, choices }| ChatQuestion { question, choices };
+        let text = if self.questions.len() == 1 {
+            "The question was shown in the chat, and this turn ends here. The user's next message is the answer."
+        } else {
+            "The questions were shown in the chat, and this turn ends here. The user's next message is the answer."
+        };
+        let questions = self.questions.into_iter().map(chat).collect();
+        ToolOutput { text: text.into(), questions, ..ToolOutput::default() }
+    }
+}
+
 /// The fields of the form.
 const CHOICE: &str = "choice";
 const WORDS: &str = "words";
@@ -149,25 +171,10 @@ impl Question {
     /// Asks it, and says in one sentence what came of it.
     async fn ask(&self, editor: &Editor) -> String {
         let _turn = editor.turn_to_ask().await;
-        if editor.can().forms {
-            return match editor.elicit(&visible(&self.question), self.form()).await {
-                Ok(Elicited::Accepted(content)) => self.read(&content),
-                Ok(Elicited::Declined) => said("The user does not want to answer"),
-                Ok(Elicited::Cancelled) => said("The user closed the question without an answer"),
-                Err(error) => not_asked(&error),
-            };
-        }
-        if self.choices.is_empty() && editor.can().answers {
-            return said("This client can ask only with choices, and there are none");
-        }
-        let choices: Vec<_> = self.choices.iter().map(|choice| visible(choice)).collect();
-        match editor.choose(&visible(&self.question), &choices).await {
-            Ok(Chosen::This(at)) => format!("The user answered: {}", self.choices[at]),
-            Ok(Chosen::None) => said("The user wants none of these"),
-            Ok(Chosen::Cancelled) => said("The user closed the question without an answer"),
-            Ok(Chosen::Unknown) => {
-                said("The client answered with a choice that was not offered, which is no answer")
-            }
+        match editor.elicit(&visible(&self.question), self.form()).await {
+            Ok(Elicited::Accepted(content)) => self.read(&content),
+            Ok(Elicited::Declined) => said("The user does not want to answer"),
+            Ok(Elicited::Cancelled) => said("The user closed the question without an answer"),
             Err(error) => not_asked(&error),
         }
     }

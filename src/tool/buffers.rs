@@ -95,18 +95,20 @@ impl Buffers {
     /// # Errors
     /// As for [`Self::read`]; and whether the editor has unsaved changes is not known, which would be lost.
     pub fn read_to_change(&self, target: &Target) -> Result<TextFile, ToolError> {
-        self.check_told(target)?;
+        if let Some(why) = self.unknown(target) {
+            return Err(not_known(target, &why));
+        }
         self.read(target)
     }
 
     /// Makes sure that the editor has no text under the name of a file that is to be made: it would be lost. What it still shows
-    /// of a file that was deleted does not count.
+    /// of a file that was deleted does not count, and an error as an answer means that it has none.
     ///
     /// # Errors
-    /// It has one, or whether it has is not known.
+    /// The editor has such a text, or did not say whether it has.
     pub fn check_new(&self, target: &Target) -> Result<(), ToolError> {
-        self.check_told(target)?;
         match self.shown.get(&target.path) {
+            Some(Shown::Unknown(why)) => Err(not_known(target, &why.to_string())),
             Some(Shown::Text(shown)) if !shown.is_empty() && !self.saved.is(&target.path, shown) => {
                 let path = target.path.display();
                 Err(ToolError::Failed(format!(
@@ -129,22 +131,22 @@ impl Buffers {
         self.read_to_change(target).map(|file| file.stamp)
     }
 
-    fn check_told(&self, target: &Target) -> Result<(), ToolError> {
-        let Some(Shown::Untold(why)) = self.shown.get(&target.path) else { return Ok(()) };
-        let path = target.path.display();
-        Err(ToolError::Failed(format!(
-            "{path}: the editor did not say what it shows of it ({why}). Nothing is changed."
-        )))
+    /// Why it is unknown whether the editor has unsaved text of a file; `None` if that is known.
+    fn unknown(&self, target: &Target) -> Option<String> {
+        match self.shown.get(&target.path) {
+            Some(Shown::Refused(why)) => Some(format!("it answered with an error: {why}")),
+            Some(Shown::Unknown(why)) => Some(why.to_string()),
+            Some(Shown::Text(_) | Shown::Nothing) | None => None,
+        }
     }
 
     /// What the model is told of a file that it reads, beside its text.
     pub fn note(&self, target: &Target) -> Option<String> {
-        match self.shown.get(&target.path) {
-            Some(Shown::Untold(why)) => {
-                Some(format!("[This is what is saved: the editor did not say what it shows ({why}).]"))
-            }
-            Some(Shown::Text(_) | Shown::Nothing) | None => None,
-        }
+        let why = self.unknown(target)?;
+        let why = why.trim_end_matches('.');
+        Some(format!(
+            "[This is the saved text: the editor could not be asked whether it has unsaved text ({why}).]"
+        ))
     }
 
     /// A content as the editor takes it: without the byte order mark, where the editor hides it.
@@ -156,6 +158,14 @@ impl Buffers {
             _ => content.to_owned(),
         }
     }
+}
+
+fn not_known(target: &Target, why: &str) -> ToolError {
+    let (path, why) = (target.path.display(), why.trim_end_matches('.'));
+    ToolError::Failed(format!(
+        "{path}: the editor could not be asked whether it has unsaved text ({why}). Nothing is changed. The user can save the \
+         file or open it in the editor, then try again."
+    ))
 }
 
 fn is_new(target: &Target) -> bool {

@@ -14,10 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::saved::Saved;
 use crate::acp::{
     CreateElicitationRequest, ElicitationAction, ElicitationContentValue, ElicitationFormMode,
-    ElicitationMode, ElicitationSchema, ElicitationSessionScope, ElicitationUrlMode, PermissionOption,
-    PermissionOptionKind, ReadTextFileRequest, RequestPermissionOutcome, RequestPermissionRequest, SessionId,
-    ToolCallContent, ToolCallId, ToolCallUpdate, ToolCallUpdateFields, ToolKind, WriteTextFileRequest,
-    WriteTextFileResponse,
+    ElicitationMode, ElicitationSchema, ElicitationSessionScope, ElicitationUrlMode, ReadTextFileRequest,
+    SessionId, ToolCallId, WriteTextFileRequest, WriteTextFileResponse,
 };
 use crate::client::{self, Abilities, Client, ClientError, Open};
 
@@ -45,8 +43,10 @@ pub enum Shown {
     Text(String),
     /// It knows nothing of the file, or was not asked.
     Nothing,
-    /// Whether it shows something else than what is saved is not known; why.
-    Untold(ClientError),
+    /// It answered with an error: many clients do where the disk has no such file. The reason.
+    Refused(String),
+    /// It did not answer, or with something unreadable: whether it has unsaved text is unknown.
+    Unknown(ClientError),
 }
 
 /// What came of a request for information.
@@ -90,7 +90,7 @@ impl Editor {
     }
 
     /// What the client shows of a file, whole (`fs/read_text_file`). Only the error "resource not found" (-32002) says
-    /// that the client does not know the file; any other says nothing about it.
+    /// that the client does not know the file; what another error means depends on whether the disk has the file.
     pub async fn shown(&self, path: &Path) -> Shown {
         if !self.can.reads {
             return Shown::Nothing;
@@ -102,7 +102,8 @@ impl Editor {
                 tracing::debug!(why, path = %path.display(), "the client does not know a file");
                 Shown::Nothing
             }
-            Err(error) => Shown::Untold(error),
+            Err(error @ ClientError::Refused(_)) => Shown::Refused(error.reason()),
+            Err(error) => Shown::Unknown(error),
         }
     }
 
@@ -149,41 +150,6 @@ impl Editor {
         self.elicited(ElicitationUrlMode::new(self.scope(), id.to_owned(), url).into(), message).await
     }
 
-    /// Has the user choose (`session/request_permission`): which of the choices, or none of them. It is a question like any
-    /// other: never remembered, and consent to nothing. Dropping the future takes it back.
-    ///
-    /// # Errors
-    /// The client refuses, is gone, chooses what was not offered, or the question was cancelled.
-    pub async fn choose(&self, question: &str, choices: &[String]) -> Result<Chosen, ClientError> {
-        if !self.can.answers {
-            return Err(ClientError::NotOffered);
-        }
-        let ids = (1..).map(|number| format!("choice_{number}"));
-        let mut options: Vec<_> = ids
-            .zip(choices)
-            .map(|(id, choice)| PermissionOption::new(id, choice.clone(), PermissionOptionKind::AllowOnce))
-            .collect();
-        options.push(PermissionOption::new(NONE, "None of these", PermissionOptionKind::RejectOnce));
-        let fields = ToolCallUpdateFields::new()
-            .title(question.to_owned())
-            .kind(ToolKind::Other)
-            .content(vec![ToolCallContent::from(question.to_owned())]);
-        let call = ToolCallUpdate::new(self.call.clone(), fields);
-        let offered = options.iter().map(|option| option.option_id.0.to_string()).collect::<Vec<_>>();
-        let request = RequestPermissionRequest::new(self.session.clone(), call, options);
-        Ok(match self.client.ask(request).answer().await?.outcome {
-            RequestPermissionOutcome::Selected(selected) => {
-                match offered.iter().position(|id| *id == *selected.option_id.0) {
-                    Some(at) if at < choices.len() => Chosen::This(at),
-                    Some(_) => Chosen::None,
-                    None => Chosen::Unknown,
-                }
-            }
-            // Cancelled, and whatever later versions of the protocol may add.
-            _ => Chosen::Cancelled,
-        })
-    }
-
     async fn elicited(&self, mode: ElicitationMode, message: &str) -> Result<Elicited, ClientError> {
         let request = CreateElicitationRequest::new(mode, message);
         match self.client.ask(request).answer().await?.action {
@@ -199,22 +165,6 @@ impl Editor {
         let call = Some(&self.call).filter(|call| !call.0.is_empty()).cloned();
         ElicitationSessionScope::new(self.session.clone()).tool_call_id(call)
     }
-}
-
-/// The option that is always there.
-const NONE: &str = "none";
-
-/// What a user chose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Chosen {
-    /// The choice with this number, counted from 0.
-    This(usize),
-    /// None of them.
-    None,
-    /// The question was closed.
-    Cancelled,
-    /// Something that was not offered.
-    Unknown,
 }
 
 #[cfg(test)]
@@ -254,7 +204,6 @@ mod tests {
             }
             assert_eq!(editor.write(Path::new("/a"), String::new()).unwrap_err(), ClientError::NotOffered);
             assert_eq!(editor.shown(Path::new("/a")).await, Shown::Nothing);
-            assert_eq!(editor.choose("q", &[]).await, Err(ClientError::NotOffered));
             assert!(end.try_recv().is_err(), "nothing was sent: {can:?}");
         }
     }

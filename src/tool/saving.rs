@@ -190,7 +190,7 @@ impl Saving {
                 ));
             } else if is_done && !is_saved {
                 uncovered.push(format!(
-                    "{name}: the editor has taken a change and saved none, or another: what it saves later is undone there."
+                    "{name}: the editor accepted the change but saved something else; undo that in the editor."
                 ));
             }
             self.journal.report(Changes { uncovered, ..Changes::default() });

@@ -117,6 +117,13 @@ impl Toolset {
         Self::new(tools)
     }
 
+    /// These tools without those by which the model proposes to leave a mode.
+    #[must_use]
+    pub fn without_exit(self) -> Self {
+        let tools = self.tools.iter().filter(|tool| !tool.spec().is_exit).cloned().collect();
+        Self { tools, ..self }
+    }
+
     /// These tools, of which `fetch` reaches what these clients reach.
     #[must_use]
     pub fn with_outward(self, outward: Arc<Outward>, limits: Limits) -> Self {

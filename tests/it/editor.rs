@@ -212,9 +212,10 @@ async fn an_answer_that_is_none_is_said_and_nothing_is_edited_on_it() {
         guest.answer_oddly("fs/read_text_file", json!({ "text": "x" }));
     }
     let told = guest.call("read_file", json!({ "path": "a.txt" })).await;
-    assert!(told.starts_with("one\n\n[This is what is saved: the editor did not say"), "{told}");
+    assert!(told.starts_with("one\n\n[This is the saved text: the editor could not be asked"), "{told}");
     let told = guest.call("edit_file", edit("one", "1")).await;
-    assert!(told.contains("did not say what it shows") && told.ends_with("Nothing is changed."), "{told}");
+    assert!(told.contains("could not be asked whether it has unsaved text"), "{told}");
+    assert!(told.contains("Nothing is changed."), "{told}");
     assert_eq!((guest.count("fs/write_text_file"), guest.saved("a.txt").as_deref()), (0, Some("one\n")));
     guest.end().await;
 }
@@ -270,7 +271,7 @@ async fn what_an_editor_takes_and_does_not_save_is_named_when_it_is_undone() {
     let prompt = guest.begin(&[("edit_file", edit("1", "2"))]).await;
     guest.until_answer(prompt).await;
     let undone = undo(&mut guest).await;
-    assert!(undone.contains("a.txt: the editor has taken a change"), "{undone}");
+    assert!(undone.contains("a.txt: the editor accepted the change but saved something else"), "{undone}");
     guest.end().await;
 }
 
@@ -286,7 +287,8 @@ async fn a_client_that_fails_to_read_is_not_one_that_does_not_know_the_file() {
     let line = json!({ "jsonrpc": "2.0", "id": read["id"], "error": { "code": -32603, "message": "busy" } });
     guest.harness.send_line(&line.to_string()).await;
     guest.until_answer(prompt).await;
-    assert!(guest.told().ends_with("Nothing is changed."), "{}", guest.told());
+    let told = guest.told();
+    assert!(told.contains("(it answered with an error: busy). Nothing is changed."), "{told}");
     let shown = guest.buffers[&guest.path("a.txt")].clone();
     assert!(shown.contains("an hour of work"), "{shown}");
     guest.buffers.clear();
@@ -404,4 +406,103 @@ async fn a_buffer_that_was_never_saved_is_not_overwritten() {
     assert_eq!(guest.buffers[&guest.path("new.txt")], "x\n", "what was deleted is still shown");
     assert_eq!(guest.call("write_file", write).await, created);
     guest.end().await;
+}
+
+/// Errors with which clients answer that they have no such file; the last two are what acpx and marimo send.
+fn errors() -> [Value; 5] {
+    [
+        json!({ "code": -32002, "message": "Resource not found" }),
+        json!({ "code": -32602, "message": "Invalid params" }),
+        json!({ "code": -32000, "message": "no such file" }),
+        json!({ "code": -32603, "message": "Internal error", "data": { "details": "ENOENT: no such file" } }),
+        json!({ "code": -32603, "message": "Internal error" }),
+    ]
+}
+
+/// The calls that make `n.txt`, and those that change `a.txt`.
+fn calls() -> ([(&'static str, Value); 3], [(&'static str, Value); 3]) {
+    let patch = |text: &str| json!({ "patch": text });
+    let made = "--- /dev/null\n+++ b/n.txt\n@@ -0,0 +1 @@\n+x\n";
+    let changed = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+x\n";
+    let both = format!("{made}--- /dev/null\n+++ b/deep/m.txt\n@@ -0,0 +1 @@\n+y\n");
+    (
+        [
+            ("write_file", json!({ "path": "n.txt", "content": "x\n" })),
+            ("apply_patch", patch(made)),
+            ("apply_patch", patch(&both)),
+        ],
+        [
+            ("write_file", json!({ "path": "a.txt", "content": "x\n" })),
+            ("edit_file", edit("one", "x")),
+            ("apply_patch", patch(changed)),
+        ],
+    )
+}
+
+/// A file that is not on the disk is made whatever error the client answers with, before the write and right before it is sent.
+#[tokio::test]
+async fn new_files_are_made_whatever_error_the_client_answers_with() {
+    for error in errors() {
+        for (tool, arguments) in calls().0 {
+            let mut guest = Guest::new("code", all()).await;
+            for _ in 0..4 {
+                guest.answer_oddly("fs/read_text_file", json!({ "error": error }));
+            }
+            let told = guest.call(tool, arguments).await;
+            assert_eq!(guest.saved("n.txt").as_deref(), Some("x\n"), "{error} {told}");
+            assert!(guest.count("fs/write_text_file") > 0, "through the editor: {told}");
+            guest.end().await;
+        }
+    }
+}
+
+/// A file that is on the disk is not changed where the client answers with an error: it may have unsaved text.
+#[tokio::test]
+async fn files_that_are_there_are_not_changed_on_an_error_unless_it_says_not_found() {
+    for error in errors() {
+        for (tool, arguments) in calls().1 {
+            let mut guest = Guest::new("code", all()).await;
+            guest.file("a.txt", "one\n", None);
+            guest.call("read_file", json!({ "path": "a.txt" })).await;
+            for _ in 0..2 {
+                guest.answer_oddly("fs/read_text_file", json!({ "error": error }));
+            }
+            let told = guest.call(tool, arguments.clone()).await;
+            let is_unknown = error["code"] == -32002;
+            assert_eq!(
+                guest.saved("a.txt").as_deref(),
+                Some(if is_unknown { "x\n" } else { "one\n" }),
+                "{error} {told}"
+            );
+            if !is_unknown {
+                let message = error["message"].as_str().unwrap();
+                assert!(
+                    told.contains(message) && told.contains("unsaved text") && !told.contains('{'),
+                    "{told}"
+                );
+                guest.odd.clear();
+                let told = guest.call(tool, arguments).await;
+                assert_eq!(guest.saved("a.txt").as_deref(), Some("x\n"), "the control: {told}");
+            }
+            guest.end().await;
+        }
+    }
+}
+
+/// Whoever does not answer has said nothing about unsaved text: nothing is made over it.
+#[tokio::test(start_paused = true)]
+async fn new_files_are_not_made_where_the_client_does_not_answer() {
+    for (tool, arguments) in calls().0 {
+        let mut guest = Guest::new("code", all()).await;
+        for _ in 0..2 {
+            guest.answer_oddly("fs/read_text_file", Value::Null);
+        }
+        let told = guest.call(tool, arguments.clone()).await;
+        assert!(told.contains("did not answer within 10 s") && told.contains("Nothing is changed"), "{told}");
+        assert_eq!((guest.saved("n.txt"), guest.count("fs/write_text_file")), (None, 0));
+        guest.odd.clear();
+        guest.call(tool, arguments).await;
+        assert_eq!(guest.saved("n.txt").as_deref(), Some("x\n"), "the control");
+        guest.end().await;
+    }
 }

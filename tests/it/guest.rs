@@ -20,7 +20,8 @@ pub struct Guest {
     pub buffers: HashMap<PathBuf, String>,
     /// Methods in the order in which they were asked, with what they were about.
     pub asked: Vec<(String, Value)>,
-    /// How a method is answered, if not as usual: with this result, or this error (a string), or never (null). Once each.
+    /// How a method is answered, if not as usual: with this result, or this error (a string, or the member `error`), or never
+    /// (null). Once each.
     pub odd: HashMap<&'static str, VecDeque<Value>>,
     /// Files that it refuses to write.
     pub locked: Vec<PathBuf>,
@@ -183,6 +184,10 @@ impl Guest {
         let result = match odd.and_then(|(_, answers)| answers.pop_front()) {
             Some(Value::Null) => return,
             Some(Value::String(error)) => Err(error),
+            Some(error) if error.get("error").is_some() => {
+                let line = json!({ "jsonrpc": "2.0", "id": id, "error": error["error"] });
+                return self.harness.send_line(&line.to_string()).await;
+            }
             Some(result) => Ok(result),
             None => self.result(method, &params),
         };

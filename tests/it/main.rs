@@ -40,6 +40,7 @@ mod outside_ends;
 mod outside_modes;
 mod outside_orders;
 mod patches;
+mod plan_exit;
 mod plays;
 mod prefix;
 mod process;

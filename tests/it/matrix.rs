@@ -184,6 +184,11 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
             update = message["params"]["update"].clone();
         }
     }
+    if harness.stage.requests(&session).len() == 1 {
+        // A question in the chat ends the turn: the model reads on with the answer.
+        let answer = harness.prompt(&session, "1").await;
+        harness.until_answer(answer).await;
+    }
     let requests = harness.stage.requests(&session);
     let offered = requests[0].tools.iter().any(|offer| offer.name == tool);
     let told = requests[1]

@@ -23,13 +23,7 @@ async fn a_form_takes_a_choice_or_own_words() {
         (json!({ "action": "accept" }), format!("The user sent no answer. {GUESS}")),
         (json!({ "action": "decline" }), format!("The user does not want to answer. {GUESS}")),
         (json!({ "action": "cancel" }), format!("The user closed the question without an answer. {GUESS}")),
-        (
-            json!("no"),
-            format!(
-                "The user could not be asked: the client answered with an error: \
-                 {{\"code\":-32002,\"message\":\"no\"}}. {GUESS}"
-            ),
-        ),
+        (json!("no"), format!("The user could not be asked: the client answered with an error: no. {GUESS}")),
     ] {
         guest.answer_oddly("elicitation/create", answer);
         assert_eq!(guest.call("ask_user", ask(&["a", "b"])).await, told);
@@ -44,47 +38,78 @@ async fn a_form_takes_a_choice_or_own_words() {
     guest.end().await;
 }
 
+/// The text that the client shows as Modegate's own words.
+fn notices(messages: &[Value]) -> String {
+    let notice = |message: &Value| {
+        let update = &message["params"]["update"];
+        let text = update["content"]["text"].as_str().unwrap_or_default();
+        (update["_meta"]["modegate/notice"] == true).then(|| text.to_owned())
+    };
+    messages.iter().filter_map(notice).collect()
+}
+
+/// What the last request has of the user's last prompt.
+fn prompted(guest: &Guest) -> String {
+    crate::stage::summary(&guest.harness.stage.requests(&guest.session).pop().unwrap())
+}
+
+/// Without forms the question is a numbered list in the chat, which no client answers by itself; the turn ends, and the next
+/// prompt is the answer.
 #[tokio::test]
-async fn without_forms_it_is_a_choice_that_is_never_remembered_and_no_consent() {
-    let mut guest = Guest::new("ask", json!({ "elicitation": { "url": {} } })).await;
-    let chosen = |id: &str| json!({ "outcome": { "outcome": "selected", "optionId": id } });
-    for (answer, told) in [
-        (chosen("choice_2"), "The user answered: b".to_owned()),
-        (chosen("none"), format!("The user wants none of these. {GUESS}")),
-        (
-            chosen("allow_always"),
-            format!("The client answered with a choice that was not offered, which is no answer. {GUESS}"),
-        ),
-        (
-            json!({ "outcome": { "outcome": "cancelled" } }),
-            format!("The user closed the question without an answer. {GUESS}"),
-        ),
+async fn without_forms_the_question_is_a_list_in_the_chat_and_the_next_prompt_answers_it() {
+    for (prompt, answer) in [
+        ("2", "Which one?\\n2. b"),
+        (" 1. ", "Which one?\\n1. a"),
+        ("3", "\"3\""),
+        ("b, but later", "b, but later"),
     ] {
-        guest.answer_oddly("session/request_permission", answer);
-        assert_eq!(guest.call("ask_user", ask(&["a", "b"])).await, told);
+        let mut guest = Guest::new("ask", json!({ "elicitation": { "url": {} } })).await;
+        let asking =
+            guest.begin(&[("ask_user", ask(&["a", "b"])), ("think", json!({ "thought": "on" }))]).await;
+        let messages = guest.until_answer(asking).await;
+        assert_eq!(messages.last().unwrap()["result"]["stopReason"], "end_turn");
+        assert_eq!(guest.methods(), [""; 0], "no permission is asked for");
+        let shown = notices(&messages);
+        assert!(shown.contains("Which one?\n\n1. a\n2. b\n\nAnswer with a number"), "{shown}");
+        assert_eq!(guest.harness.stage.requests(&guest.session).len(), 1, "the model waits");
+        guest.harness.stage.say(&guest.session, Ok(modegate::model::ModelEvent::Text("ok".into())));
+        let id = guest.harness.prompt(&guest.session, prompt).await;
+        guest.until_answer(id).await;
+        let told = prompted(&guest);
+        assert!(told.contains("The user's next message is the answer."), "{told}");
+        assert!(told.contains(answer), "{prompt}: {told}");
+        // One prompt answers, and what comes later is a prompt.
+        let id = guest.harness.prompt(&guest.session, "1").await;
+        for _ in 0..2 {
+            guest
+                .harness
+                .stage
+                .say(&guest.session, Ok(modegate::model::ModelEvent::Stop(modegate::model::ModelStop::Done)));
+        }
+        guest.until_answer(id).await;
+        assert!(prompted(&guest).contains("text \"1\""), "{}", prompted(&guest));
+        guest.end().await;
     }
-    let kinds: Vec<_> = guest.asked[0].1["options"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|option| (option["name"].as_str().unwrap(), option["kind"].as_str().unwrap()))
-        .collect();
-    assert_eq!(kinds, [("a", "allow_once"), ("b", "allow_once"), ("None of these", "reject_once")]);
-    assert_eq!(guest.count("session/request_permission"), 4, "each is asked anew");
-    let no = chosen("reject_once");
-    guest.answer_oddly("session/request_permission", no);
-    guest.call("write_file", json!({ "path": "a.txt", "content": "x" })).await;
-    assert_eq!(guest.count("session/request_permission"), 5, "a choice was leave for nothing");
-    assert_eq!(guest.saved("a.txt"), None);
-    let told = guest.call("ask_user", ask(&[])).await;
-    assert_eq!(told, format!("This client can ask only with choices, and there are none. {GUESS}"));
-    guest.end().await;
+}
+
+/// Own words, too, are asked for in the chat; with a form nothing of this happens.
+#[tokio::test]
+async fn a_question_without_choices_is_asked_in_the_chat_and_a_form_is_used_where_there_is_one() {
+    for (capabilities, in_chat) in [(json!({}), true), (all(), false)] {
+        let mut guest = Guest::new("plan", capabilities).await;
+        let prompt = guest.begin(&[("ask_user", ask(&[]))]).await;
+        let messages = guest.until_answer(prompt).await;
+        assert_eq!(notices(&messages).contains("Which one?"), in_chat);
+        assert_eq!(guest.count("elicitation/create"), usize::from(!in_chat));
+        guest.end().await;
+    }
 }
 
 #[tokio::test]
 async fn a_cancel_takes_the_question_back_and_a_late_answer_is_void() {
-    for (capabilities, method) in [(all(), "elicitation/create"), (json!({}), "session/request_permission")] {
-        let mut guest = Guest::new("code", capabilities).await;
+    let method = "elicitation/create";
+    {
+        let mut guest = Guest::new("code", all()).await;
         guest.answer_oddly(method, Value::Null);
         let prompt = guest.begin(&[("ask_user", ask(&["a"]))]).await;
         let asked = guest.until(|message| message["method"] == method).await.pop().unwrap();

@@ -23,8 +23,8 @@ use modegate::process::places::User;
 use modegate::process::shell::{Sandbox, Shell};
 use modegate::roster::{Agents, Origin};
 use modegate::server::ServerDefinition;
-use modegate::session::Shared;
 use modegate::session::user_command::UserCommand;
+use modegate::session::{ExitSettings, Shared};
 use modegate::skill::Skills;
 use modegate::store::memories::Kept;
 use modegate::store::{Location, Store, Sync};
@@ -76,6 +76,7 @@ pub struct Setup {
     pub modes: Modes,
     pub rules: Rules,
     pub max_mode: Option<&'static str>,
+    pub exits: ExitSettings,
     /// Files that a test changes while it runs: their modes and rules hold.
     pub files: Option<Arc<Mutex<Layers>>>,
     /// Commands that users wrote.
@@ -107,6 +108,7 @@ impl Default for Setup {
             modes: Modes::built_in(),
             rules: Rules::default(),
             max_mode: None,
+            exits: ExitSettings::default(),
             files: None,
             commands: Vec::new(),
             skills: Arc::default(),
@@ -140,6 +142,7 @@ impl Harness {
             max_modes: max_modes.collect(),
             held_to: None,
             tools: setup.tools.with_memories(&memories),
+            exits: setup.exits,
             model: setup.model.unwrap_or_else(|| Arc::new(stage.clone())),
             catalogue: Arc::clone(&setup.catalogue),
             compactions: false,

@@ -170,7 +170,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Rooms without a clock, a file or a task.
-const PURE: [&str; 67] = [
+const PURE: [&str; 69] = [
     "acp",
     "audit",
     "chain",
@@ -209,6 +209,7 @@ const PURE: [&str; 67] = [
     "session/command",
     "session/compaction",
     "session/encoder",
+    "session/exit_form",
     "session/harness/memory",
     "session/harness/options",
     "session/history",
@@ -224,6 +225,7 @@ const PURE: [&str; 67] = [
     "tool/apply_patch/names",
     "tool/apply_patch/place",
     "tool/apply_patch/unified",
+    "tool/chat_question",
     "tool/command_line",
     "tool/command_line/frames",
     "tool/command_line/programs",

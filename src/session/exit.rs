@@ -1,0 +1,139 @@
+//! Leaving a mode by the exit tool: the plan is shown, the user decides, and the model is told what holds then.
+
+use tokio::sync::oneshot;
+
+use super::actor::Actor;
+use super::encoder;
+use super::exit_form;
+use super::switch::{Asked, Chosen, REJECT, REJECT_WITH_FEEDBACK};
+use super::turn_message::Proposed;
+use crate::acp::{
+    PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus,
+    RequestPermissionRequest, SessionModeId, SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate,
+    ToolCallUpdateFields,
+};
+use crate::client::ClientError;
+use crate::event::SessionEvent;
+use crate::ids;
+use crate::mode::DEFAULT;
+use crate::permission::compare;
+use crate::store::{ModeSource, Why};
+use crate::tool::{Proposal, ToolContent};
+
+const ASKS_FEEDBACK: &str = "\nWhat should change in the plan?\n";
+
+impl Actor {
+    /// Presents a plan to the user.
+    pub(super) fn propose(&mut self, call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed>) {
+        let targets = self.exits(proposal.mode.as_deref());
+        let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
+        let announced = self.session.open_calls.get(&call).filter(|_| !cancelled);
+        let (Some(announced), false) = (announced, targets.is_empty()) else {
+            let message = "There is no other mode to go to.".into();
+            return drop(reply.send(Proposed::Stayed { message, ends_turn: None }));
+        };
+        let shown = [ToolContent::text(&proposal.plan)];
+        let call_shown = encoder::call_for_permission(announced, &shown, None);
+        let fields = ToolCallUpdateFields::new()
+            .title(announced.title.clone())
+            .status(ToolCallStatus::Pending)
+            .content(call_shown.fields.content.clone());
+        let pending = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.clone(), fields));
+        self.client.update(self.session.id.clone(), pending.into(), None);
+        let mut options = self.options_to("Implement in", &targets);
+        options.push(PermissionOption::new(REJECT, "Keep planning", PermissionOptionKind::RejectOnce));
+        let feedback = "Keep planning, and say what to change";
+        options.push(PermissionOption::new(REJECT_WITH_FEEDBACK, feedback, PermissionOptionKind::RejectOnce));
+        let session = self.session.id.clone();
+        if self.shared.abilities.forms {
+            // No client answers a form by itself.
+            let request = exit_form::request(&session, &call, &options);
+            let (reply_to, answer) = oneshot::channel();
+            let id = self.client.forward(request.into(), reply_to);
+            let answer = async move { exit_form::read(answer.await.unwrap_or(Err(ClientError::Gone))) };
+            self.await_switch(id, answer, targets, Asked::Exit { call, proposal, reply });
+        } else {
+            let request = RequestPermissionRequest::new(session, call_shown, options);
+            self.ask_to_switch(request, targets, Asked::Exit { call, proposal, reply });
+        }
+    }
+
+    /// The modes that the exit leads to: the one that was left for this one first, then what the model would have, what the
+    /// mode names, and the default.
+    fn exits(&self, wanted: Option<&str>) -> Vec<SessionModeId> {
+        let modes = &self.shared.modes;
+        let own = modes.resolve(&self.session.mode.0).ok();
+        let previous = self.session.previous.as_ref().map(|mode| mode.0.to_string());
+        let named = own.and_then(|mode| mode.exits_to.clone());
+        let all = [previous, wanted.map(str::to_owned), named, Some(DEFAULT.to_owned())];
+        let mut targets: Vec<SessionModeId> = Vec::new();
+        for id in all.into_iter().flatten() {
+            let Ok(mode) = modes.resolve(&id) else { continue };
+            if mode.mode_id() != self.session.mode && !targets.contains(&mode.mode_id()) {
+                targets.push(mode.mode_id());
+            }
+        }
+        targets
+    }
+
+    /// What the model is told when its plan is accepted: what may be done now, under every ceiling.
+    fn accepted(&self, mode: &SessionModeId) -> String {
+        let all = self.ceilings().modes;
+        let own = self.shared.modes.ceilings(&mode.0).unwrap_or_default();
+        if compare::changes_nothing(&all) {
+            return format!(
+                "The user accepted the plan and chose {mode} mode, but another limit of this session still applies: nothing may be \
+                 changed. The plan cannot be carried out in this session. Tell the user so."
+            );
+        }
+        let limit = if compare::allows_more(&own, &all) {
+            format!(" Another limit of this session still applies: it {}.", compare::nature_of(&all))
+        } else {
+            String::new()
+        };
+        format!(
+            "The user accepted the plan and switched to {mode} mode. Carry the plan out; mark its steps with todo as you go.{limit}"
+        )
+    }
+
+    /// Takes the answer to a proposed plan.
+    pub(super) async fn leave(&mut self, call: ToolCallId, proposal: Proposal, chosen: Chosen) -> Proposed {
+        let first = proposal.plan.lines().next().unwrap_or_default().to_owned();
+        let stayed = |message: String, ends_turn| Proposed::Stayed { message, ends_turn };
+        match chosen {
+            Chosen::Mode(mode, added) => {
+                let plan = Some(ids::hash(&proposal.plan));
+                let why =
+                    Why { analysis: Some(first), call: Some(call), plan, ..ModeSource::SwitchTool.into() };
+                if let Err(error) = self.change_mode(&mode, why).await {
+                    return stayed(format!("The mode could not be changed: {error}."), None);
+                }
+                if !proposal.steps.is_empty() {
+                    let entries = proposal.steps.into_iter().map(step).collect();
+                    self.record(SessionEvent::Plan { entries }, None).await;
+                }
+                let added = added.map(|said| format!(" The user adds: {said}")).unwrap_or_default();
+                Proposed::Switched(self.accepted(&mode) + &added)
+            }
+            Chosen::Feedback(said) => {
+                self.switch_rejections += 1;
+                let message = "The user did not accept the plan and wants something changed. The mode stays."
+                    .to_owned();
+                match said {
+                    Some(said) => {
+                        stayed(format!("{message} In the user's words: {said}"), self.rejected_again())
+                    }
+                    None => stayed(format!("{message} Wait for what the user says."), Some(ASKS_FEEDBACK)),
+                }
+            }
+            Chosen::No(why) => {
+                self.switch_rejections += 1;
+                stayed(format!("{why} The mode stays."), self.rejected_again())
+            }
+        }
+    }
+}
+
+fn step(text: String) -> PlanEntry {
+    PlanEntry::new(text, PlanEntryPriority::Medium, PlanEntryStatus::Pending)
+}

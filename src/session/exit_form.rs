@@ -1,0 +1,61 @@
+//! The form by which a user decides about a plan. Pure.
+//!
+//! Its answer is read into the shape of a permission answer, so that both ways of asking are decided on alike.
+
+use serde_json::Value;
+
+use super::switch::{FEEDBACK_META, REJECT, REJECT_WITH_FEEDBACK};
+use crate::acp::{
+    CreateElicitationRequest, CreateElicitationResponse, ElicitationAction, ElicitationContentValue,
+    ElicitationFormMode, ElicitationSchema, ElicitationSessionScope, EnumOption, Meta, PermissionOption,
+    RequestPermissionOutcome, RequestPermissionResponse, SelectedPermissionOutcome, SessionId,
+    StringPropertySchema, ToolCallId,
+};
+use crate::client::ClientError;
+
+/// The fields of the form.
+const DECISION: &str = "decision";
+const CHANGES: &str = "changes";
+
+/// The form: one of the options, and what the user wants changed. The option to say so is a field here.
+pub(super) fn request(
+    session: &SessionId,
+    call: &ToolCallId,
+    options: &[PermissionOption],
+) -> CreateElicitationRequest {
+    let offered = options.iter().filter(|option| &*option.option_id.0 != REJECT_WITH_FEEDBACK);
+    let offered: Vec<_> =
+        offered.map(|option| EnumOption::new(option.option_id.0.to_string(), option.name.clone())).collect();
+    let decision = StringPropertySchema::new().title("Decision".to_owned()).one_of(offered);
+    let changes = StringPropertySchema::new().title("What should change in the plan?".to_owned());
+    let schema =
+        ElicitationSchema::new().property(DECISION, decision, true).property(CHANGES, changes, false);
+    let scope = ElicitationSessionScope::new(session.clone()).tool_call_id(Some(call.clone()));
+    CreateElicitationRequest::new(ElicitationFormMode::new(scope, schema), "The plan is ready. Implement it?")
+}
+
+/// What a client answered. A form that is closed, or says nothing of a decision, is no consent.
+pub(super) fn read(answer: Result<Value, ClientError>) -> Result<RequestPermissionResponse, ClientError> {
+    let answer: CreateElicitationResponse =
+        serde_json::from_value(answer?).map_err(|error| ClientError::Malformed(error.to_string()))?;
+    let content = match answer.action {
+        ElicitationAction::Accept(accept) => accept.content.unwrap_or_default(),
+        ElicitationAction::Decline => return Ok(selected(REJECT, None)),
+        _ => return Ok(RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled)),
+    };
+    let field = |name: &str| match content.get(name) {
+        Some(ElicitationContentValue::String(text)) => Some(text.trim()).filter(|text| !text.is_empty()),
+        _ => None,
+    };
+    Ok(match (field(DECISION), field(CHANGES)) {
+        (None | Some(REJECT), Some(said)) => selected(REJECT_WITH_FEEDBACK, Some(said)),
+        (None, None) => selected(REJECT, None),
+        (Some(decision), said) => selected(decision, said),
+    })
+}
+
+fn selected(option: &str, said: Option<&str>) -> RequestPermissionResponse {
+    let meta = said.map(|said| Meta::from_iter([(FEEDBACK_META.to_owned(), Value::from(said))]));
+    let selected = SelectedPermissionOutcome::new(option.to_owned()).meta(meta);
+    RequestPermissionResponse::new(RequestPermissionOutcome::Selected(selected))
+}
