@@ -113,6 +113,8 @@ pub struct Abilities {
     pub writes: bool,
     /// `terminal/*`.
     pub terminals: bool,
+    /// It shows the output of a call as a terminal that it does not run (`_meta.terminal_output`).
+    pub shows_output: bool,
     /// `elicitation/create` with a form.
     pub forms: bool,
     /// `elicitation/create` with an address.

@@ -54,6 +54,7 @@ mod list_directory;
 pub mod mcp;
 pub mod memories;
 mod move_file;
+pub mod output_terminal;
 mod read_file;
 mod read_multiple_files;
 mod reading;

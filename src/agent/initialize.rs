@@ -26,6 +26,9 @@ const SETUP: &str = "setup";
 /// for the command.
 const TERMINAL_META: &str = "terminal-auth";
 
+/// Under this key clients say, in their capabilities, that they show the output of calls as terminals that they do not run.
+const OUTPUT_META: &str = "terminal_output";
+
 impl Agent {
     /// Answers `initialize`: version 1, whatever version was asked for (I1).
     pub fn initialize(&self, request: &InitializeRequest) -> InitializeResponse {
@@ -81,9 +84,15 @@ fn abilities(client: &ClientCapabilities) -> Abilities {
         reads: client.fs.read_text_file,
         writes: client.fs.write_text_file,
         terminals: client.terminal,
+        shows_output: says(client, OUTPUT_META),
         forms: elicitation.is_some_and(|it| it.form.is_some()),
         urls: elicitation.is_some_and(|it| it.url.is_some()),
     }
+}
+
+/// Whether a client says this in the metadata of its capabilities.
+fn says(client: &ClientCapabilities, key: &str) -> bool {
+    client.meta.as_ref().and_then(|meta| meta.get(key)) == Some(&Value::Bool(true))
 }
 
 /// What can be done with sessions besides prompting them. Each of these rows of the table works (I9).
@@ -102,9 +111,7 @@ fn auth_methods(request: &InitializeRequest, binary: Option<&Path>) -> Vec<AuthM
     let what = "Set a provider's key in the agent's environment, or run `modegate setup` in a terminal; the embedded model needs none";
     let mut environment = AuthMethodAgent::new(ENVIRONMENT, "Environment").description(what.to_owned());
     let capabilities = &request.client_capabilities;
-    let knows_meta =
-        capabilities.meta.as_ref().and_then(|meta| meta.get(TERMINAL_META)) == Some(&Value::Bool(true));
-    if let (true, Some(command)) = (knows_meta, binary) {
+    if let (true, Some(command)) = (says(capabilities, TERMINAL_META), binary) {
         let how = json!({ "label": "modegate setup", "command": command, "args": ["setup"], "env": {} });
         environment = environment.meta(Meta::from_iter([(TERMINAL_META.to_owned(), how)]));
     }

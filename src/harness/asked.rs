@@ -152,8 +152,15 @@ pub fn cancelled() -> Value {
 mod tests {
     use super::*;
 
-    const ALL: Abilities =
-        Abilities { answers: true, reads: true, writes: true, terminals: true, forms: true, urls: true };
+    const ALL: Abilities = Abilities {
+        shows_output: false,
+        answers: true,
+        reads: true,
+        writes: true,
+        terminals: true,
+        forms: true,
+        urls: true,
+    };
 
     fn check(method: &str, params: &Value, can: Abilities) -> Result<Value, i64> {
         let sessions = (&SessionId::new("its"), &SessionId::new("ours"));

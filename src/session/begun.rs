@@ -155,7 +155,7 @@ impl Actor {
             at,
         };
         self.chain(&entry);
-        let abilities = Abilities { forms: false, urls: false, ..self.shared.abilities };
+        let abilities = Abilities { forms: false, urls: false, shows_output: false, ..self.shared.abilities };
         let shared = Shared {
             tools: self.shared.tools.for_child(start.lineage.may_go_deeper()),
             abilities,

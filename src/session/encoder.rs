@@ -3,17 +3,20 @@
 //! Lines stay below 60 KiB, because a common client reads no longer ones: long text goes in several chunks, tool content
 //! is cut with a note, and a large diff becomes its hunks as text.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::acp::{
     CompactionStatus, CompactionUpdate, ConfigOptionUpdate, ContentBlock, ContentChunk, CurrentModeUpdate,
-    Diff, MessageId, Meta, Plan, PlanEntry, SessionConfigOption, SessionInfoUpdate, SessionUpdate, ToolCall,
-    ToolCallContent, ToolCallId, ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, Update, UsageUpdate,
+    Diff, MessageId, Meta, Plan, PlanEntry, SessionConfigOption, SessionId, SessionInfoUpdate, SessionUpdate,
+    Terminal, ToolCall, ToolCallContent, ToolCallId, ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields,
+    ToolKind, Update, UsageUpdate,
 };
 use crate::event::{Compaction, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::Usage;
 use crate::tool::content::{clip, fitting};
-use crate::tool::{Location, ToolContent};
+use crate::tool::{Location, ToolContent, output_terminal};
 
 /// Marks, in an agent message's `_meta`, what Modegate itself says: the model did not, and will not see it.
 pub const NOTICE_META: &str = "modegate/notice";
@@ -203,6 +206,17 @@ fn tool_call_update(update: &ToolCallUpdateEvent) -> ToolCallUpdate {
     ToolCallUpdate::new(update.id.clone(), fields).meta(denied)
 }
 
+/// Tells a client that shows output in terminals of the one that a call may have. It has to know of it before the call shows it.
+pub fn announce_terminal(update: &mut Update, session: &SessionId, cwd: &Path) {
+    let Update::Schema(schema) = update else { return };
+    let SessionUpdate::ToolCall(call) = &mut **schema else { return };
+    if call.kind == ToolKind::Execute {
+        let id = output_terminal::id(session, &call.tool_call_id);
+        let info = json!({ "terminal_id": id, "cwd": cwd.display().to_string() });
+        call.meta.get_or_insert_default().insert("terminal_info".to_owned(), info);
+    }
+}
+
 /// What a call that runs shows so far. For the moment: it is no event, and stored nowhere.
 pub fn progress(id: ToolCallId, content: &ToolContent) -> Update {
     let fields = ToolCallUpdateFields::new().content(vec![content_block(content)]);
@@ -242,6 +256,7 @@ fn content_block(content: &ToolContent) -> ToolCallContent {
             Diff::new(path.clone(), new.as_str()).old_text(old.clone()).into()
         }
         ToolContent::Block(block) => ContentBlock::clone(block).into(),
+        ToolContent::Terminal { id, .. } => ToolCallContent::Terminal(Terminal::new(id.clone())),
     }
 }
 

@@ -156,7 +156,10 @@ impl Actor {
             &event,
             self.shared.compactions,
             || self.options(),
-            |update| {
+            |mut update| {
+                if self.shared.abilities.shows_output {
+                    encoder::announce_terminal(&mut update, &session, self.session.workspace.cwd());
+                }
                 self.client.update(session.clone(), update, room.take());
             },
         );

@@ -116,6 +116,8 @@ fn write_content(content: &ToolContent) -> Value {
             json!({ "path": path.to_string_lossy(), "old": old, "new": new })
         }
         ToolContent::Block(block) => json!({ "block": block }),
+        // The terminal is gone with its client.
+        ToolContent::Terminal { .. } => write_content(content.lasting()),
     }
 }
 

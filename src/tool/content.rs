@@ -36,9 +36,24 @@ pub enum ToolContent {
     },
     /// Anything else that the protocol can show: a picture, a sound.
     Block(Box<ContentBlock>),
+    /// A terminal that the client shows and does not run. It means something only to the client that was told of it, and only now.
+    Terminal {
+        /// Its id.
+        id: String,
+        /// What is shown where there is no such terminal.
+        shown: Box<ToolContent>,
+    },
 }
 
 impl ToolContent {
+    /// What is shown where there is no terminal.
+    pub fn lasting(&self) -> &Self {
+        match self {
+            Self::Terminal { shown, .. } => shown.lasting(),
+            Self::Text(_) | Self::Diff { .. } | Self::Block(_) => self,
+        }
+    }
+
     /// Text, cut if it is too long.
     pub fn text(text: &str) -> Self {
         Self::Text(clip(text, TEXT).into_owned())

@@ -9,13 +9,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use super::saved::Saved;
 use crate::acp::{
     CreateElicitationRequest, ElicitationAction, ElicitationContentValue, ElicitationFormMode,
-    ElicitationMode, ElicitationSchema, ElicitationSessionScope, ElicitationUrlMode, ReadTextFileRequest,
-    SessionId, ToolCallId, WriteTextFileRequest, WriteTextFileResponse,
+    ElicitationMode, ElicitationSchema, ElicitationSessionScope, ElicitationUrlMode, Meta,
+    ReadTextFileRequest, SessionId, SessionUpdate, Terminal, ToolCallContent, ToolCallId, ToolCallUpdate,
+    ToolCallUpdateFields, WriteTextFileRequest, WriteTextFileResponse,
 };
 use crate::client::{self, Abilities, Client, ClientError, Open};
 
@@ -123,6 +126,29 @@ impl Editor {
         Ok(self.client.ask(WriteTextFileRequest::new(self.session.clone(), path, content)))
     }
 
+    /// The terminal that the client shows of the call, and does not run.
+    pub(super) fn terminal_id(&self) -> String {
+        super::output_terminal::id(&self.session, &self.call)
+    }
+
+    /// Shows that terminal in the call, or tells what happened in it: a key of the protocol's metadata, and its members.
+    pub(super) async fn show_terminal(&self, what: Option<(&str, Value)>, cancel: &CancellationToken) {
+        let id = self.terminal_id();
+        let content: ToolCallContent = ToolCallContent::Terminal(Terminal::new(id.clone()));
+        let mut fields = ToolCallUpdateFields::new();
+        let mut meta = None;
+        match what {
+            None => fields = fields.content(vec![content]),
+            Some((key, mut members)) => {
+                members["terminal_id"] = id.into();
+                meta = Some(Meta::from_iter([(key.to_owned(), members)]));
+            }
+        }
+        let update = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(self.call.clone(), fields).meta(meta));
+        let room = self.client.room_unless(cancel).await;
+        self.client.update(self.session.clone(), update.into(), room);
+    }
+
     /// Waits until no other call of the session has a question open to the user.
     pub async fn turn_to_ask(&self) -> OwnedSemaphorePermit {
         Arc::clone(&self.asking).acquire_owned().await.expect("the semaphore is never closed")
@@ -169,7 +195,7 @@ impl Editor {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::client::{ClientEnd, Outgoing};

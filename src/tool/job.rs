@@ -45,7 +45,21 @@ struct Happened {
 #[derive(Debug)]
 enum Message {
     Look(oneshot::Sender<Look>),
+    Since(usize, oneshot::Sender<News>),
     Stop,
+}
+
+/// What a command has written since somebody last asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct News {
+    /// Whole characters; a note stands where more was written than is kept.
+    pub text: String,
+    /// Where the next news begins, in bytes of the output.
+    pub next: usize,
+    /// Nothing of the command is left, and nothing more will come.
+    pub is_over: bool,
+    /// How it ended, once it has come to its own end.
+    pub exit: Option<Exit>,
 }
 
 /// How a command stands.
@@ -126,6 +140,13 @@ impl Job {
         look.await.ok()
     }
 
+    /// What it has written from this byte on. None: its task has died.
+    pub async fn since(&self, from: usize) -> Option<News> {
+        let (reply, news) = oneshot::channel();
+        self.mailbox.send(Message::Since(from, reply)).await.ok()?;
+        news.await.ok()
+    }
+
     /// Waits until nothing of it is left. None: its task has died.
     pub async fn over(&mut self) -> Option<Look> {
         loop {
@@ -204,7 +225,14 @@ impl Task {
                     None => break,
                 },
                 message = self.messages.recv() => match message {
-                    Some(Message::Look(reply)) => self.answer(reply),
+                    Some(Message::Look(reply)) => {
+                        self.answer(reply);
+                        continue;
+                    }
+                    Some(Message::Since(from, reply)) => {
+                        self.answer_since(from, reply);
+                        continue;
+                    }
                     Some(Message::Stop) => {
                         end.why.get_or_insert(Why::Stopped);
                         deadline = Some(Instant::now() + PATIENCE);
@@ -236,9 +264,18 @@ impl Task {
         while let Some(message) = self.messages.recv().await {
             match message {
                 Message::Look(reply) => self.answer(reply),
+                Message::Since(from, reply) => self.answer_since(from, reply),
                 Message::Stop => {}
             }
         }
+    }
+
+    fn answer_since(&self, from: usize, reply: oneshot::Sender<News>) {
+        let is_over = self.end.is_some();
+        let (text, next) = self.output.since(from, is_over);
+        let exit = self.end.as_ref().and_then(|end| end.exit);
+        // Whoever asked may have stopped waiting.
+        let _ = reply.send(News { text, next, is_over, exit });
     }
 
     fn answer(&self, reply: oneshot::Sender<Look>) {
@@ -274,6 +311,23 @@ impl Output {
         self.tail.extend(rest);
     }
 
+    /// What was written from a byte on, and where that ends: a character that is not whole yet waits for its rest, unless
+    /// nothing more will come.
+    fn since(&self, from: usize, is_over: bool) -> (String, usize) {
+        let head = self.head.get(from..).unwrap_or_default();
+        let first_of_tail = self.written - self.tail.len();
+        let tail: Vec<u8> = self.tail.iter().skip(from.saturating_sub(first_of_tail)).copied().collect();
+        let missing = first_of_tail.saturating_sub(from.max(self.head.len()));
+        let mut bytes = head.to_vec();
+        if missing > 0 {
+            bytes.extend(format!("\n[{missing} bytes are not shown]\n").bytes());
+        }
+        bytes.extend(tail);
+        let cut = if is_over { 0 } else { unfinished(&bytes) };
+        bytes.truncate(bytes.len() - cut);
+        (String::from_utf8_lossy(&bytes).into_owned(), self.written - cut)
+    }
+
     /// As text; what is missing in between is said.
     fn text(&self) -> String {
         let tail: Vec<u8> = self.tail.iter().copied().collect();
@@ -286,6 +340,21 @@ impl Output {
         }
         let (head, tail) = (String::from_utf8_lossy(&self.head), String::from_utf8_lossy(&tail));
         format!("{head}\n[{missing} bytes in between are not shown]\n{tail}")
+    }
+}
+
+/// Bytes at the end that begin a character and do not complete it.
+fn unfinished(bytes: &[u8]) -> usize {
+    match std::str::from_utf8(&bytes[bytes.len().saturating_sub(4)..]) {
+        Ok(_) => 0,
+        Err(error) if error.error_len().is_none() => bytes.len().min(4) - error.valid_up_to(),
+        Err(_) => (1..=bytes.len().min(3))
+            .find(|back| {
+                let end = &bytes[bytes.len() - back..];
+                std::str::from_utf8(end)
+                    .is_err_and(|error| error.error_len().is_none() && error.valid_up_to() == 0)
+            })
+            .unwrap_or(0),
     }
 }
 
@@ -382,5 +451,31 @@ mod tests {
         assert_eq!(output.text().len(), HEAD + TAIL);
         output.push(&vec![b'y'; 3 * TAIL]);
         assert!(output.text().ends_with('y') && output.tail.len() == TAIL);
+    }
+
+    /// Read at any pace, in pieces of any size, nothing is lost or doubled, and no character is cut.
+    #[test]
+    fn what_is_read_since_the_last_time_adds_up_to_everything() {
+        let text = "aé€😀\n".repeat(2000);
+        for (step, every) in [(1, 1), (1, 7), (3, 2), (4096, 1), (5, 3)] {
+            let (mut output, mut read, mut from) = (Output::default(), String::new(), 0);
+            for (at, bytes) in text.as_bytes().chunks(step).enumerate() {
+                output.push(bytes);
+                if at % every == 0 {
+                    let (more, next) = output.since(from, false);
+                    (read, from) = (read + &more, next);
+                }
+            }
+            let (more, next) = output.since(from, true);
+            assert_eq!((read + &more, next), (text.clone(), text.len()), "{step} {every}");
+        }
+        let mut output = Output::default();
+        output.push(&vec![b'x'; HEAD + TAIL + 10]);
+        let (text, next) = output.since(0, false);
+        assert!(text.contains("\n[10 bytes are not shown]\n"), "{text}");
+        assert_eq!(output.since(next, true), (String::new(), next));
+        output.push(&[0xc3]);
+        assert_eq!(output.since(next, false), (String::new(), next));
+        assert_eq!(output.since(next, true), ("\u{fffd}".to_owned(), next + 1));
     }
 }

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use super::command_line::CommandLine;
 use super::content::{fitting, visible};
 use super::job::Notes;
+use super::output_terminal;
 use super::shadow::{take_up, tell};
 use super::{
     AtWork, Editor, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
@@ -238,7 +239,9 @@ impl PreparedCall for Call {
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let Self { start, limit, shell, hold } = *self;
         let _at_work = AtWork::begin();
-        let RunContext { permit, progress, changes, shadow, .. } = context;
+        let RunContext { permit, progress, changes, shadow, editor, .. } = context;
+        let cancel = permit.cancel.clone();
+        let is_terminal = editor.can().shows_output;
         let notes = Notes { held: hold.is_read_only(), keeps: !hold.is_read_only() };
         // What is held to reading changes nothing.
         let shadow = shadow.filter(|_| !hold.is_read_only());
@@ -247,10 +250,17 @@ impl PreparedCall for Call {
         }
         let mut job = start.begin(String::new(), notes, &shell, &hold, permit, Some(limit)).await?;
         let told = shadow.map(|shadow| tell(shadow, &job, changes));
-        let look = tokio::select! {
-            biased;
-            look = { let mut job = job.clone(); async move { job.over().await } } => look,
-            () = show(&mut job, progress) => None,
+        let look = if is_terminal {
+            let mut shown = job.clone();
+            let (look, ()) =
+                tokio::join!(job.over(), output_terminal::stream(&editor, &mut shown, PACE, &cancel));
+            look
+        } else {
+            tokio::select! {
+                biased;
+                look = { let mut job = job.clone(); async move { job.over().await } } => look,
+                () = show(&mut job, progress) => None,
+            }
         };
         if let Some(told) = told {
             // It does not panic; if it is lost with the runtime, so is everything else.
@@ -262,6 +272,11 @@ impl PreparedCall for Call {
             Some(end) if !end.is_own() => Err(ToolError::Failed(text)),
             _ => {
                 let shown = ToolContent::middle(&text);
+                let shown = if is_terminal {
+                    ToolContent::Terminal { id: editor.terminal_id(), shown: Box::new(shown) }
+                } else {
+                    shown
+                };
                 Ok(ToolOutput { content: vec![shown], text, ..ToolOutput::default() })
             }
         }

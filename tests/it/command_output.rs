@@ -119,3 +119,136 @@ fn the_obsolete_terminal_key_is_reported_once_and_without_it_nothing_is() {
         }
     }
 }
+
+/// A client that shows the output of calls as terminals that it does not run.
+fn shows_output() -> Value {
+    let mut capabilities = all();
+    capabilities["_meta"] = json!({ "terminal_output": true });
+    capabilities
+}
+
+/// What such a client makes of the updates of a session, as Zed does: terminals by their ids, and the content of calls.
+#[derive(Default)]
+struct Shown {
+    terminals: std::collections::HashMap<String, (String, Option<Value>)>,
+    contents: Vec<Value>,
+}
+
+impl Shown {
+    fn of(messages: &[Value]) -> Self {
+        let mut shown = Self::default();
+        for message in messages {
+            let update = &message["params"]["update"];
+            let meta = &update["_meta"];
+            if update["sessionUpdate"] == "tool_call"
+                && let Some(id) = meta["terminal_info"]["terminal_id"].as_str()
+            {
+                assert!(meta["terminal_info"]["cwd"].is_string());
+                let is_new = shown.terminals.insert(id.to_owned(), Default::default()).is_none();
+                assert!(is_new, "{id} is announced once");
+            }
+            for content in update["content"].as_array().into_iter().flatten() {
+                if content["type"] == "terminal" {
+                    assert!(
+                        shown.terminals.contains_key(content["terminalId"].as_str().unwrap()),
+                        "{message}"
+                    );
+                }
+                shown.contents.push(content.clone());
+            }
+            for key in ["terminal_output", "terminal_exit"] {
+                let Some(id) = meta[key]["terminal_id"].as_str() else { continue };
+                assert_eq!(update["sessionUpdate"], "tool_call_update");
+                let terminal = shown.terminals.get_mut(id).expect("announced before");
+                assert_eq!(terminal.1, None, "nothing comes after the end");
+                match meta[key]["data"].as_str() {
+                    Some(data) => terminal.0.push_str(data),
+                    None => terminal.1 = Some(meta[key].clone()),
+                }
+            }
+        }
+        shown
+    }
+
+    /// The terminal of the only call that has written or ended.
+    fn only(&self) -> (&str, &Value) {
+        let used: Vec<_> = self.terminals.values().filter(|(_, exit)| exit.is_some()).collect();
+        assert_eq!(used.len(), 1);
+        (&used[0].0, used[0].1.as_ref().unwrap())
+    }
+}
+
+/// Everything that a command writes is in the terminal, which ends as the command did; the command ran once, here.
+#[tokio::test]
+async fn clients_that_show_output_get_all_of_it_in_a_terminal_that_they_do_not_run() {
+    let long = "i=0; while [ $i -lt 3000 ]; do echo line $i é; i=$((i+1)); done";
+    let lines: String = (0..3000).map(|i| format!("line {i} é\n")).collect();
+    for (tool, command, written, code, signal) in [
+        ("shell", LINE, "x\n", json!(0), Value::Null),
+        ("shell", "echo out; echo err >&2; exit 3", "out\nerr\n", json!(3), Value::Null),
+        ("shell_read_only", "echo hi", "hi\n", json!(0), Value::Null),
+        ("shell", "true", "", json!(0), Value::Null),
+        ("shell", "printf 'a\\033[2Kb'", "a\\u{1b}[2Kb", json!(0), Value::Null),
+        ("shell", "echo a; kill -9 $$", "a\n", Value::Null, json!("SIGKILL")),
+        ("shell", long, lines.as_str(), json!(0), Value::Null),
+    ] {
+        let mut guest = Guest::new("code", shows_output()).await;
+        if tool == "shell_read_only" && !modegate::sandbox::support().read_only() {
+            continue;
+        }
+        let prompt = guest.begin(&[(tool, json!({ "command": command }))]).await;
+        let messages = guest.until_answer(prompt).await;
+        let shown = Shown::of(&messages);
+        let (text, exit) = shown.only();
+        // What is written faster than it is shown and longer than what is kept is shown with a gap.
+        let is_cut = text.contains("bytes are not shown]");
+        assert!(text == written || (is_cut && command == long), "{command}: {text}");
+        assert_eq!((&exit["exit_code"], &exit["signal"]), (&code, &signal), "{command}");
+        assert_eq!(guest.methods(), [""; 0], "the client is asked for nothing");
+        assert!(shown.contents.iter().any(|content| content["type"] == "terminal"), "{command}");
+        if command == LINE {
+            assert_eq!(guest.saved("runs").as_deref(), Some("x\n"));
+        }
+        // A later client, and this one, has no such terminal: the result is text.
+        let params = json!({ "sessionId": guest.session, "cwd": guest.harness.cwd(), "mcpServers": [] });
+        let id = guest.harness.request("session/load", params).await;
+        let again = Shown::of(&guest.until_answer(id).await);
+        assert!(again.contents.iter().all(|content| content["type"] != "terminal"), "{:?}", again.contents);
+        guest.end().await;
+    }
+}
+
+/// Without the capability there is none of it, and what a command writes is content.
+#[tokio::test]
+async fn other_clients_get_output_as_content() {
+    let mut guest = Guest::new("code", all()).await;
+    let prompt = guest.begin(&[("shell", json!({ "command": "echo hi" }))]).await;
+    let messages = guest.until_answer(prompt).await;
+    let text = Value::from(messages.clone()).to_string();
+    assert!(!text.contains("terminal_info") && !text.contains("\"terminal\""), "{text}");
+    assert!(shown(&messages).contains("hi\\n[Exit status 0.]"));
+    guest.end().await;
+}
+
+/// A cancel and a mode that denies it end the command, and its terminal says so.
+#[tokio::test]
+async fn a_command_that_is_ended_ends_its_terminal() {
+    for cancels in [true, false] {
+        let mut guest = Guest::new("code", shows_output()).await;
+        let prompt = guest.begin(&[("shell", json!({ "command": TICKER }))]).await;
+        guest.until_there("ticks").await;
+        assert!(ticks(&guest).await, "the control: it runs");
+        let mut messages = Vec::new();
+        if cancels {
+            guest.cancel().await;
+        } else {
+            messages.extend(guest.set_mode("plan").await.0);
+        }
+        messages.extend(guest.until_answer(prompt).await);
+        assert!(!ticks(&guest).await);
+        let ended = |message: &&Value| !message["params"]["update"]["_meta"]["terminal_exit"].is_null();
+        let ends: Vec<_> = messages.iter().filter(ended).collect();
+        assert_eq!(ends.len(), 1, "{messages:?}");
+        guest.end().await;
+    }
+}

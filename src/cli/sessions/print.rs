@@ -156,10 +156,11 @@ pub(super) fn markdown(kept: &StoredEvent, output: &mut impl Write) -> io::Resul
         SessionEvent::ToolCallUpdate(update) => {
             writeln!(output, "{}, {}:\n", update.id, json!(update.status).as_str().unwrap_or_default())?;
             for content in update.content.iter().flatten() {
-                let (kind, text) = match content {
+                let (kind, text) = match content.lasting() {
                     ToolContent::Text(text) => ("", text.clone()),
                     ToolContent::Diff { path, old, new } => ("diff", diff(path, old.as_deref(), new)),
                     ToolContent::Block(block) => ("", kind_of(block)),
+                    ToolContent::Terminal { id, .. } => ("", id.clone()),
                 };
                 let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
                 let fence = "`".repeat(longest.max(2) + 1);

@@ -1,0 +1,93 @@
+//! The output of a command as a terminal that the client shows and does not run: Zed's display-only terminals.
+//!
+//! The client learns of the terminal with the call (`_meta.terminal_info`, see [`crate::session::encoder`]); what is written goes
+//! into `_meta.terminal_output` of its updates, and the end into `_meta.terminal_exit`. The command runs in Modegate's own process.
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::content::{fitting, visible};
+use super::{Editor, Job};
+use crate::acp::{SessionId, ToolCallId};
+use crate::process::Exit;
+
+/// Bytes of JSON in one update.
+const PIECE: usize = 16 * 1024;
+
+/// The id of a call's terminal. Calls are counted by session.
+pub fn id(session: &SessionId, call: &ToolCallId) -> String {
+    format!("{session}/{call}")
+}
+
+/// Shows what a command has written since it was last asked, until nothing more comes. `pace` is waited between updates.
+pub(super) async fn stream(
+    editor: &Editor,
+    job: &mut Job,
+    pace: std::time::Duration,
+    cancel: &CancellationToken,
+) {
+    let mut shown = 0;
+    editor.show_terminal(None, cancel).await;
+    loop {
+        let Some(news) = job.since(shown).await else { return };
+        let text = for_terminal(&news.text);
+        let mut rest = text.as_str();
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(fitting(rest, PIECE));
+            editor.show_terminal(Some(("terminal_output", json!({ "data": piece }))), cancel).await;
+            rest = after;
+        }
+        shown = news.next;
+        if news.is_over {
+            return editor.show_terminal(Some(("terminal_exit", exit(news.exit))), cancel).await;
+        }
+        job.changed().await;
+        tokio::time::sleep(pace).await;
+    }
+}
+
+/// Without what a terminal would obey.
+fn for_terminal(text: &str) -> String {
+    text.split('\r').map(visible).collect::<Vec<_>>().join("\r")
+}
+
+/// A command that was ended has neither.
+fn exit(exit: Option<Exit>) -> Value {
+    match exit {
+        Some(Exit::Status(status)) => json!({ "exit_code": status, "signal": null }),
+        Some(Exit::Signal(signal)) => json!({ "exit_code": null, "signal": signal_name(signal) }),
+        None => json!({ "exit_code": null, "signal": "SIGKILL" }),
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    let known = [
+        (1, "HUP"),
+        (2, "INT"),
+        (3, "QUIT"),
+        (6, "ABRT"),
+        (9, "KILL"),
+        (11, "SEGV"),
+        (13, "PIPE"),
+        (15, "TERM"),
+    ];
+    let name = known.iter().find(|(number, _)| *number == signal).map(|(_, name)| *name);
+    name.map_or_else(|| signal.to_string(), |name| format!("SIG{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_nothing_but_line_ends() {
+        assert_eq!(for_terminal("a\r\nb\tc\rd\u{1b}]52;c;x\u{7}"), "a\r\nb\tc\rd\\u{1b}]52;c;x\\u{7}");
+    }
+
+    #[test]
+    fn an_end_is_a_status_or_a_signal() {
+        assert_eq!(exit(Some(Exit::Status(3))), json!({ "exit_code": 3, "signal": null }));
+        assert_eq!(exit(Some(Exit::Signal(9))), json!({ "exit_code": null, "signal": "SIGKILL" }));
+        assert_eq!(exit(Some(Exit::Signal(64))), json!({ "exit_code": null, "signal": "64" }));
+    }
+}
