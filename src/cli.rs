@@ -315,6 +315,7 @@ where
         transport = record::start(transport, path, &config.launch_options())
             .with_context(|| format!("--record {}", path.display()))?;
     }
+    let config = if cli.record.is_some() { config.without_timing() } else { config };
     let (first, grace) = (config.first.clone(), config.eof_grace);
     let Parts { shared, surroundings, determinism } = config.into_parts().context("starting the record")?;
     if cli.lockstep || determinism.is_some() || input_kind == InputKind::File {

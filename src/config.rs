@@ -201,6 +201,13 @@ impl Config {
         })
     }
 
+    /// Reports nothing that depends on how fast the client answers: a recording is to replay the same.
+    #[must_use]
+    pub fn without_timing(mut self) -> Self {
+        self.exits.reading_time = Duration::ZERO;
+        self
+    }
+
     /// What a recording keeps of the options, for a replay.
     pub fn launch_options(&self) -> LaunchOptions {
         let model = match &self.script {
