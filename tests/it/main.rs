@@ -74,6 +74,7 @@ mod transcripts;
 mod trouble;
 mod turns;
 mod undo;
+mod undo_fuzz;
 mod user_commands;
 mod voices;
 mod wire;

@@ -1,0 +1,214 @@
+//! Undo with others at work in the same files: a user, another session, commands.
+//!
+//! `UNDO_ROUNDS=500 SEED=n cargo test undo_fuzz -- --nocapture` runs as many turns.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use modegate::model::{ModelEvent, ModelStop};
+use modegate::process::shell::Sandbox;
+use modegate::tool::Toolset;
+use serde_json::{Value, json};
+
+use crate::sessions::{Place, call, turn};
+use crate::support::{Harness, Setup, shell};
+use crate::undo::{slash, tree};
+
+const FILES: [&str; 5] = ["a.txt", "b.txt", "sub/c.txt", "new.txt", "fresh/d.txt"];
+
+/// Mode bits and content.
+type State = Option<(u32, String)>;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % below
+    }
+
+    fn file(&mut self) -> &'static str {
+        FILES[self.below(FILES.len())]
+    }
+}
+
+/// One change that the agent made, as seen from outside.
+struct Edge {
+    before: State,
+    after: State,
+    by_command: bool,
+}
+
+fn state(cwd: &Path, file: &str) -> State {
+    let path = cwd.join(file);
+    let content = std::fs::read_to_string(&path).ok()?;
+    Some((path.metadata().unwrap().permissions().mode() & 0o777, content))
+}
+
+fn states(cwd: &Path) -> BTreeMap<&'static str, State> {
+    FILES.iter().map(|file| (*file, state(cwd, file))).collect()
+}
+
+/// What the user does to a file: writes, reverts, changes mode bits, deletes.
+fn act_as_user(cwd: &Path, random: &mut Random, number: usize) {
+    let file = random.file();
+    let path = cwd.join(file);
+    if !path.parent().unwrap().is_dir() {
+        return;
+    }
+    match random.below(5) {
+        0 | 1 => std::fs::write(&path, format!("user {number}\n")).unwrap(),
+        2 => std::fs::write(&path, "at first\n").unwrap(),
+        3 if path.exists() => {
+            let mode = [0o600, 0o644, 0o755][random.below(3)];
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        _ => drop(std::fs::remove_file(&path)),
+    }
+}
+
+/// A call that changes files, what it has to read before, and whether it is a command.
+fn act(cwd: &Path, random: &mut Random, number: usize) -> (Vec<&'static str>, ModelEvent, bool) {
+    let (file, other) = (random.file(), random.file());
+    let id = format!("c{number}");
+    let make = |name: &str, arguments: Value| call(&id, name, arguments);
+    let content = format!("agent {number}\n");
+    match random.below(7) {
+        0 | 1 => (vec![file], make("write_file", json!({ "path": file, "content": content })), false),
+        2 => (vec![file], make("delete_file", json!({ "path": file })), false),
+        3 => (vec![], make("move_file", json!({ "from": file, "to": other })), false),
+        4 => {
+            let mut patch = String::new();
+            for name in [file, other].iter().take(if file == other { 1 } else { 2 }) {
+                let old = std::fs::read_to_string(cwd.join(name)).unwrap_or_default();
+                patch += &match old.as_str() {
+                    "" => format!("--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+{content}"),
+                    old => format!("--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n-{old}+{content}"),
+                };
+            }
+            (vec![file, other], make("apply_patch", json!({ "patch": patch })), false)
+        }
+        5 => (vec![], make("shell", json!({ "command": format!("chmod 640 {file}") })), true),
+        _ => {
+            let line = format!("echo command {number} > {file}; rm -f {other}");
+            (vec![], make("shell", json!({ "command": line })), true)
+        }
+    }
+}
+
+fn say(h: &Harness, session: &str, events: impl IntoIterator<Item = ModelEvent>) {
+    for event in events.into_iter().chain([ModelEvent::Stop(ModelStop::Done)]) {
+        h.stage.say(session, Ok(event));
+    }
+}
+
+/// Whether somebody else wrote between the agent's changes. A command's change may begin with anything that was there before.
+fn is_interrupted(edges: &[Edge]) -> bool {
+    let mut seen = vec![&edges[0].before];
+    edges.iter().any(|edge| {
+        let follows = seen.last() == Some(&&edge.before) || (edge.by_command && seen.contains(&&edge.before));
+        seen.push(&edge.after);
+        !follows
+    })
+}
+
+/// What an undo has to make of each file that the agent changed: put back, or a conflict.
+fn expect(
+    edges: &BTreeMap<&'static str, Vec<Edge>>,
+    now: &BTreeMap<&'static str, State>,
+) -> (BTreeMap<&'static str, State>, Vec<&'static str>) {
+    let (mut after, mut conflicts) = (now.clone(), Vec::new());
+    for (file, edges) in edges {
+        let (first, last) = (&edges[0].before, &edges[edges.len() - 1].after);
+        if first == last || now[file] == *first {
+            continue;
+        }
+        if is_interrupted(edges) || now[file] != *last {
+            conflicts.push(*file);
+        }
+        after.insert(file, first.clone());
+    }
+    (after, conflicts)
+}
+
+#[tokio::test]
+async fn undo_puts_back_what_was_or_names_what_somebody_else_did() {
+    let variable = |name: &str, default: usize| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let (rounds, seed) = (variable("UNDO_ROUNDS", 12), variable("SEED", 1));
+    let (mut undone, mut refused) = (0, 0);
+    for round in 0..rounds {
+        let mut random = Random((seed * 1_000_003 + round) as u64);
+        let (place, home) = (Place::new(), tempfile::tempdir().unwrap());
+        let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+        let mut h = place.agent(Setup { mode: "code", tools, ..Setup::default() });
+        let cwd = h.cwd();
+        std::fs::create_dir(cwd.join("sub")).unwrap();
+        for file in &FILES[..3] {
+            std::fs::write(cwd.join(file), "at first\n").unwrap();
+        }
+        let (session, other) = (h.session().await, h.session().await);
+        let prompt = h.prompt(&session, "go").await;
+        h.stage.next_request(&session).await;
+        let mut edges: BTreeMap<&'static str, Vec<Edge>> = BTreeMap::new();
+        // Others are there in two rounds of three.
+        let is_alone = round % 3 == 0;
+        for number in 0..6 {
+            let (to_read, call_to_make, by_command) = act(&cwd, &mut random, number);
+            let reads = to_read
+                .iter()
+                .enumerate()
+                .map(|(at, file)| call(&format!("r{number}_{at}"), "read_file", json!({ "path": file })));
+            if !to_read.is_empty() {
+                say(&h, &session, reads);
+                h.stage.next_request(&session).await;
+            }
+            let before = states(&cwd);
+            say(&h, &session, [call_to_make]);
+            h.stage.next_request(&session).await;
+            for (file, after) in states(&cwd) {
+                if before[file] != after {
+                    let edge = Edge { before: before[file].clone(), after, by_command };
+                    edges.entry(file).or_default().push(edge);
+                }
+            }
+            match random.below(4) {
+                _ if is_alone => {}
+                0 | 1 => act_as_user(&cwd, &mut random, number),
+                2 => {
+                    let path = random.file();
+                    let write = json!({ "path": path, "content": format!("other session {number}\n") });
+                    let read = call("r", "read_file", json!({ "path": path }));
+                    turn(&mut h, &other, "go", &[&[read], &[call("w", "write_file", write)], &[]]).await;
+                }
+                _ => {}
+            }
+        }
+        say(&h, &session, []);
+        h.until_answer(prompt).await;
+        let (now, whole) = (states(&cwd), tree(&cwd));
+        let (expected, conflicts) = expect(&edges, &now);
+        let answer = slash(&mut h, &session, "/undo").await;
+        let told = format!("round {round}, seed {seed}: {conflicts:?}: {answer}");
+        if conflicts.is_empty() {
+            assert_eq!(states(&cwd), expected, "{told}");
+            undone += usize::from(answer.contains("as before turn 1"));
+        } else {
+            assert!(answer.contains("nothing was put back"), "{told}");
+            assert_eq!(tree(&cwd), whole, "{told}");
+            for file in FILES {
+                let is_named = answer.contains(&*cwd.join(file).to_string_lossy());
+                assert_eq!(is_named, conflicts.contains(&file), "{file}, {told}");
+            }
+            refused += 1;
+        }
+        h.end().await;
+    }
+    println!("{rounds} turns: {undone} undone, {refused} refused with the files named, seed {seed}");
+    assert!(
+        undone * 5 >= rounds && (rounds < 6 || refused > 0),
+        "{undone} undone, {refused} refused of {rounds}"
+    );
+}
