@@ -36,6 +36,7 @@ mod wrap;
 /// one prompt and prints the answer.
 #[derive(Debug, Parser)]
 #[command(name = "modegate", version, after_help = EXIT_CODES)]
+#[allow(clippy::struct_excessive_bools, reason = "one for each flag")]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

@@ -99,7 +99,7 @@ impl Git {
                     .lines()
                     .filter(|line| !line.trim().is_empty())
                     .map(|at| objects.join(at))
-                    .filter(is_objects)
+                    .filter(|at| is_objects(at))
                     .filter_map(outside)
                     .collect();
                 if found.may_borrow(root) {
@@ -207,7 +207,7 @@ fn is_folder(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir())
 }
 
-fn is_objects(at: &PathBuf) -> bool {
+fn is_objects(at: &Path) -> bool {
     at.file_name() == Some(OsStr::new("objects")) && at.join("pack").is_dir()
 }
 

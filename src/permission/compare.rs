@@ -49,8 +49,7 @@ pub fn nature_of(modes: &[impl Borrow<Mode>]) -> String {
     if parts.is_empty() {
         let is_empty =
             |mode: &&Mode| mode.tools.allow.as_ref().is_some_and(|allow| allow.patterns.is_empty());
-        return if modes.iter().any(|mode| is_empty(&mode)) { "uses no tools" } else { "changes nothing" }
-            .into();
+        return if modes.iter().any(is_empty) { "uses no tools" } else { "changes nothing" }.into();
     }
     let how = if modes.iter().any(|mode| mode.permission == Consent::Ask) {
         "after asking each time"
@@ -70,7 +69,7 @@ fn may_have_servers_tools(modes: &[&Mode]) -> bool {
         mode.tools.allow.as_ref().is_none_or(|allow| allow.patterns.iter().any(may_match))
             && denied_by_nature(mode, &CallFacts::of_tool("", Effect::Unknown)).is_none()
     };
-    modes.iter().all(|mode| admits(mode))
+    modes.iter().all(admits)
 }
 
 /// Whether modes together allow no change at all.

@@ -83,9 +83,8 @@ pub fn belief(tool: &str, hints: Hints, word: &Word<'_>) -> Belief {
     }
     match word.trust {
         Some(Trust::All(true)) => Belief::Reads,
-        Some(Trust::All(false)) => Belief::MayChange,
         Some(Trust::Of(names)) if names.iter().any(|name| name == tool) => Belief::Reads,
-        Some(Trust::Of(_)) => Belief::MayChange,
+        Some(Trust::All(false) | Trust::Of(_)) => Belief::MayChange,
         None if word.only_reads => Belief::Reads,
         None => Belief::SaysItReads,
     }

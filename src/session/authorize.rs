@@ -157,7 +157,7 @@ impl Actor {
                 self.rejected(&call, message)
             }
             Said::Unasked(why) | Said::No(why) => self.rejected(&call, why),
-            Said::Why => return self.ask_why(call, reply),
+            Said::Why => return self.ask_why(&call, reply),
         };
         // The turn may have been cancelled meanwhile.
         let _ = reply.send(authorization);
@@ -171,13 +171,13 @@ impl Actor {
     }
 
     /// Has the user say, in a form, why a call is rejected. It stays rejected whatever comes of that.
-    fn ask_why(&mut self, call: ToolCallId, mut reply: oneshot::Sender<Authorization>) {
+    fn ask_why(&mut self, call: &ToolCallId, mut reply: oneshot::Sender<Authorization>) {
         let Some(cancel) = self.turn.as_ref().map(|turn| turn.cancel.clone()) else {
             return drop(reply.send(Authorization::Cancelled));
         };
-        let title = self.session.open_calls.get(&call).map(|call| call.title.clone()).unwrap_or_default();
-        let Authorization::Rejected { too_often, .. } = self.rejected(&call, String::new()) else { return };
-        let editor = self.editor.for_call(&call);
+        let title = self.session.open_calls.get(call).map(|call| call.title.clone()).unwrap_or_default();
+        let Authorization::Rejected { too_often, .. } = self.rejected(call, String::new()) else { return };
+        let editor = self.editor.for_call(call);
         tokio::spawn(async move {
             let authorization = tokio::select! {
                 biased;

@@ -295,8 +295,8 @@ mod tests {
         assert_eq!(obeyed.map(|placed| placed.command), expected.into(), "{text}");
     }
 
-    fn set(mode: &str, rest: &str) -> Option<Command> {
-        Some(Command::SetMode { mode: mode.into(), rest: rest.into() })
+    fn set(mode: &str, rest: &str) -> Command {
+        Command::SetMode { mode: mode.into(), rest: rest.into() }
     }
 
     #[test]
@@ -364,7 +364,7 @@ mod tests {
                     let Found { obeyed, ignored } = found(&prompt, on);
                     if is_edge || !widens {
                         let placed = obeyed.expect("obeyed");
-                        assert_eq!(Some(placed.command.clone()), set(mode, "go on"), "{on} {prompt:?}");
+                        assert_eq!(placed.command, set(mode, "go on"), "{on} {prompt:?}");
                         let left = without_command(&prompt, &placed);
                         assert_eq!(left.len(), prompt.len());
                         assert_eq!(left[placed.block], "go on".into());
@@ -399,7 +399,7 @@ mod tests {
             for on in ["plan", "ask", "code"] {
                 let content = texts.map(ContentBlock::from);
                 let Found { obeyed, ignored } = found(&content, on);
-                assert_eq!(obeyed.map(|placed| placed.command), set("plan", "b"));
+                assert_eq!(obeyed.map(|placed| placed.command), Some(set("plan", "b")));
                 assert_eq!(ignored, ["code"]);
             }
         }

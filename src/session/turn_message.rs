@@ -77,6 +77,7 @@ pub(super) enum Next {
 }
 
 /// Whether a call may run.
+#[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
 pub(super) enum Authorization {
     /// Run it; the content of its targets as the model last saw it, and the jobs there are.
     Granted {

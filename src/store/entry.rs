@@ -12,6 +12,7 @@ use crate::permission::{CallFacts, Claim, CommandScope, Commands, Effect, Scope,
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "snake_case")]
+#[allow(clippy::large_enum_variant, reason = "written and read one at a time")]
 pub enum Entry {
     /// The mode changed, or was first set.
     Mode {

@@ -12,6 +12,7 @@ use crate::chain::Link;
 use crate::event::SessionEvent;
 
 /// Writes a row. The same row twice is written once.
+#[allow(clippy::too_many_lines, reason = "one arm for each kind of row")]
 pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Result<()> {
     match row {
         Row::Session { id, cwd, directories, parent, agent, mode, at } => execute(

@@ -86,15 +86,12 @@ impl Tool for ApplyPatch {
                     "mode bits cannot be changed on this system: leave out the lines about modes".into(),
                 ));
             }
-            match merge(&mut files, &targets, &operation, &of_section).map_err(bad)? {
-                Some(file) => {
-                    file.rounds.push(hunks);
-                    file.executable = executable.or(file.executable);
-                }
-                None => {
-                    files.push(File { operation, at: targets.len(), executable, rounds: vec![hunks] });
-                    targets.extend(of_section);
-                }
+            if let Some(file) = merge(&mut files, &targets, &operation, &of_section).map_err(bad)? {
+                file.rounds.push(hunks);
+                file.executable = executable.or(file.executable);
+            } else {
+                files.push(File { operation, at: targets.len(), executable, rounds: vec![hunks] });
+                targets.extend(of_section);
             }
         }
         Ok(Box::new(Call { files: files.into(), targets, workspace: workspace.clone(), shown: None }))

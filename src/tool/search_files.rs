@@ -150,12 +150,12 @@ impl Call {
                 of_this_file += 1;
                 Ok(!more && of_this_file < self.per_file)
             });
-            let searched = entry.open().and_then(|file| {
+            let outcome = entry.open().and_then(|file| {
                 let file = Interruptible { file, cancel: &permit.cancel };
                 searcher.search_reader(&self.matcher, file, sink)
             });
             // What cannot be read, or vanished meanwhile, has no matches to show.
-            if let Err(error) = searched {
+            if let Err(error) = outcome {
                 tracing::debug!(%error, path = %entry.path.display(), "a file could not be searched");
             }
             if more {

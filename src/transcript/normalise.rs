@@ -118,7 +118,9 @@ impl Names {
                 if key == "configOptions" && !self.with_model {
                     values.retain(|option| option["id"] != "model" && option["id"] != "reasoning_effort");
                 }
-                values.iter_mut().for_each(|value| self.value(key, value, is_meta));
+                for value in values {
+                    self.value(key, value, is_meta);
+                }
             }
             Value::Object(members) => self.members(members, is_meta),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}

@@ -220,7 +220,8 @@ fn what_somebody_writes_while_a_change_is_prepared_is_not_overwritten() {
             true
         }
     }
-    let acts: [(&str, fn(&Path)); 4] = [
+    type Act = fn(&Path);
+    let acts: [(&str, Act); 4] = [
         ("old", |root| fs::write(root.join("old"), "the user's").unwrap()),
         ("old", |root| set_mode(&root.join("old"), 0o600)),
         ("old", |root| fs::remove_file(root.join("old")).unwrap()),

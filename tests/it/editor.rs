@@ -419,8 +419,10 @@ fn errors() -> [Value; 5] {
     ]
 }
 
+type ThreeCalls = [(&'static str, Value); 3];
+
 /// The calls that make `n.txt`, and those that change `a.txt`.
-fn calls() -> ([(&'static str, Value); 3], [(&'static str, Value); 3]) {
+fn calls() -> (ThreeCalls, ThreeCalls) {
     let patch = |text: &str| json!({ "patch": text });
     let made = "--- /dev/null\n+++ b/n.txt\n@@ -0,0 +1 @@\n+x\n";
     let changed = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+x\n";

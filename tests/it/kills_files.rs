@@ -130,10 +130,10 @@ fn whatever_kills_a_call_it_is_done_or_taken_back_and_undone() {
         agent.call("session/prompt", &prompt);
         killer.join().unwrap();
         agent.child.wait().unwrap();
-        let killed = tree(&work);
-        in_the_middle += usize::from(!temporaries(&killed).is_empty());
+        let after_kill = tree(&work);
+        in_the_middle += usize::from(!temporaries(&after_kill).is_empty());
         let folders = json!({ "sessionId": session, "cwd": work, "mcpServers": [] });
-        // Sometimes what is to mend it is killed, too.
+        // Sometimes what settles it is killed, too.
         if round % 3 == 1 {
             twice += 1;
             let mut agent = Agent::with(dir.path(), &["--model", &model]);

@@ -58,7 +58,7 @@ const OFFERED: &[(&str, [bool; 3])] = &[
 ];
 
 fn names(request: &ModelRequest) -> BTreeSet<String> {
-    request.tools.iter().map(|tool| tool.name.to_string()).collect()
+    request.tools.iter().map(|tool| tool.name.clone()).collect()
 }
 
 fn expected(mode: usize, can_hold: bool) -> BTreeSet<String> {

@@ -327,7 +327,7 @@ async fn consent_to_a_server_comes_from_an_entry_a_rule_or_the_sandbox() {
         ("t: {trust_hints: true}", "permissions: {ask: ['mcp__t__look']}", true, false),
         ("another: {}", "permissions: {ask: ['mcp__t__look'], allow: ['mcp__t__look']}", true, false),
     ] {
-        if servers.contains("sandbox: r") && !can_hold || servers.contains("sandbox: w") && !can_hold {
+        if !can_hold && ["sandbox: r", "sandbox: w"].iter().any(|sandbox| servers.contains(sandbox)) {
             continue;
         }
         let mut layers = modegate::policy::Layers::default();

@@ -160,15 +160,12 @@ fn a_stored_session_opens_in_the_mode_that_every_list_shows() {
             for (session, (stored, with, without)) in sessions.iter().zip(STORED) {
                 let names = if has_docs { with } else { without };
                 // A row of changes has a mode; the column beside it says something else.
-                let sql = match (by_row, stored) {
-                    (true, Some(_)) => {
-                        record.execute("UPDATE sessions SET mode = 'code' WHERE id = ?1", [session]).unwrap();
-                        "UPDATE mode_changes SET to_mode = ?2 WHERE session_id = ?1"
-                    }
-                    _ => {
-                        record.execute("DELETE FROM mode_changes WHERE session_id = ?1", [session]).unwrap();
-                        "UPDATE sessions SET mode = ?2 WHERE id = ?1"
-                    }
+                let sql = if let (true, Some(_)) = (by_row, stored) {
+                    record.execute("UPDATE sessions SET mode = 'code' WHERE id = ?1", [session]).unwrap();
+                    "UPDATE mode_changes SET to_mode = ?2 WHERE session_id = ?1"
+                } else {
+                    record.execute("DELETE FROM mode_changes WHERE session_id = ?1", [session]).unwrap();
+                    "UPDATE sessions SET mode = ?2 WHERE id = ?1"
                 };
                 record.execute(sql, (session, stored)).unwrap();
                 expected.push((

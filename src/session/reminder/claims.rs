@@ -64,8 +64,10 @@ pub enum Claim {
     NotAsked(Named),
 }
 
+type IsOfKind = fn(&CallFacts) -> bool;
+
 /// Kinds of tools that have a name of their own, said where all of a kind are meant.
-const KINDS: [(fn(&CallFacts) -> bool, &str); 4] = [
+const KINDS: [(IsOfKind, &str); 4] = [
     (|tool| tool.effect == Effect::Edit, "changing files"),
     (|tool| tool.effect == Effect::State, "changing memories"),
     (|tool| tool.effect == Effect::Unknown, "MCP tools that may change something"),

@@ -110,7 +110,7 @@ pub(super) enum Prefixes {
 
 impl Prefixes {
     /// The prefixes that all pairs of names have. `git diff` writes `a/` and `b/`, or letters that say what is compared.
-    pub(super) fn of<'a>(pairs: impl Iterator<Item = (Option<&'a str>, Option<&'a str>)> + Clone) -> Self {
+    pub(super) fn of<'a>(pairs: &(impl Iterator<Item = (Option<&'a str>, Option<&'a str>)> + Clone)) -> Self {
         let letter = |name: &str| {
             let mut chars = name.chars();
             let first = chars.next().filter(|first| "abciow".contains(*first))?;
@@ -165,7 +165,7 @@ mod tests {
     fn prefixes_are_those_that_all_names_have() {
         let of = |pairs: &[(&'static str, &'static str)]| {
             let side = |name: &'static str| (!name.is_empty()).then_some(name);
-            Prefixes::of(pairs.iter().map(|(old, new)| (side(old), side(new))))
+            Prefixes::of(&pairs.iter().map(|(old, new)| (side(old), side(new))))
         };
         assert_eq!(of(&[("a/f", "b/f"), ("", "b/new")]), Prefixes::Letters('a', 'b'));
         assert_eq!(of(&[("i/f", "w/f")]), Prefixes::Letters('i', 'w'));

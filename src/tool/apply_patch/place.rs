@@ -275,7 +275,7 @@ impl<'a> Pattern<'a> {
         while matched > 0 && self.lines[matched] != line {
             matched = self.borders[matched];
         }
-        if self.lines.first().is_none() {
+        if self.lines.is_empty() {
             return 0;
         }
         if self.lines[matched] == line { matched + 1 } else { 0 }

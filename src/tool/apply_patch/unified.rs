@@ -72,7 +72,7 @@ pub fn parse(patch: &str) -> Result<Vec<FilePatch>, String> {
     if sections.is_empty() {
         return Err("there is no file in it: each begins with `--- a/PATH` and `+++ b/PATH`".into());
     }
-    let prefixes = Prefixes::of(sections.iter().map(Section::sides));
+    let prefixes = Prefixes::of(&sections.iter().map(Section::sides));
     sections.into_iter().map(|section| section.resolve(prefixes)).collect()
 }
 
@@ -251,9 +251,10 @@ impl Section {
             {
                 return Err(differ());
             }
-            return Ok(match is_renamed {
-                true => Operation::Rename { from, to },
-                false => Operation::Copy { from, to },
+            return Ok(if is_renamed {
+                Operation::Rename { from, to }
+            } else {
+                Operation::Copy { from, to }
             });
         }
         let is_none = |name: &Option<Name>| matches!(name, Some(Name::None));

@@ -290,9 +290,7 @@ impl Scanner<'_> {
         // A bracket that closes nothing ends a pattern of `case`.
         self.line.is_opaque |= c == ')';
         let is_pipe = c == '|' && !self.take("|");
-        if is_pipe {
-            self.take("&");
-        } else if c == '&' {
+        if is_pipe || c == '&' {
             self.take("&");
         } else if c == ';' && (self.take(";") || self.next_is("&")) {
             self.line.is_opaque = true;
