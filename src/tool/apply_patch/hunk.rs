@@ -90,6 +90,13 @@ pub(super) fn read(lines: &[&str], at: usize) -> Result<(Hunk, usize), String> {
         None => by_shape(lines, at + 1)?,
     };
     let hunk = body(&lines[at + 1..end], header).map_err(|why| format!("line {}: {why}", at + 1))?;
+    let is_short = hunk.old.len() < header.old_count && hunk.new.len() < header.new_count;
+    if is_short && lines.get(end).is_some_and(|line| !is_blank(line) && !ends_a_hunk(lines, end)) {
+        return Err(format!(
+            "line {}: by its line counts the hunk goes on here, and every line of a hunk begins with a space, `-` or `+`",
+            end + 1
+        ));
+    }
     if counted.is_none() && hunk.old.is_empty() && header.old_count > 0 {
         // Whether the lines go before or after the line that is named is what the counts would say.
         return Err(format!(
@@ -129,6 +136,12 @@ fn is_end(lines: &[&str], end: usize) -> bool {
     is_plain_header(lines, next)
         || is_signature(lines, next)
         || !lines.get(next).is_some_and(|line| is_body(line))
+}
+
+/// Whether a line can stand right after a hunk: the next hunk, the next file, a signature, or the end of a code block.
+fn ends_a_hunk(lines: &[&str], at: usize) -> bool {
+    let starts = ["@@ ", "diff ", "--- ", "Index: ", "From ", "```"];
+    starts.iter().any(|start| lines[at].starts_with(start)) || is_signature(lines, at)
 }
 
 /// Where the body ends by what its lines look like.

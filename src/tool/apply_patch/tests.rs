@@ -49,7 +49,8 @@ fn wrong_counts_and_places_are_put_right_where_that_is_certain() {
     );
     refused("x\ny\n", "@@ -1,5 +1,6 @@\n+new\n", "only adds lines");
     refused("x\n", "@@ -1,9 +1,9 @@\n-x\n--- one\n+++ two\n@@ -2 +2 @@\n-a\n+b\n", "correct the counts");
-    refused("x\ny\n", "@@ -1,2 +1,2 @@\n-x\n+z\ny\n", "does not apply");
+    refused("x\ny\n", "@@ -1,2 +1,2 @@\n-x\n+z\ny\n", "goes on here");
+    check("x\ny\n", "@@ -1,2 +1,2 @@\n-x\n+z\n y\n", "z\ny\n");
     refused("x\ny\nz\n", "@@ -1,1 +1,1 @@\n-x\n+X\ny\n z\n", "belongs to no hunk");
     let two = "@@ -1,9 +1,9 @@\n-x\n+y\n--- a/g\n+++ b/g\n@@ -1 +1 @@\n-x\n+y\n";
     assert_eq!(operations(&format!("--- a/f\n+++ b/f\n{two}")).len(), 2);
@@ -124,7 +125,7 @@ fn what_is_not_applied_is_named() {
         (git("new file mode 120000\n--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+x\n"), "symbolic link"),
         (git("index 1..2 160000\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n"), "submodule"),
         (git("index 1..2 100644\n"), "nothing is changed"),
-        (git("--- a/f\n+++ b/g\n@@ -1 +1 @@\n-x\n+y\n--- a/f\n+++ b/f\n@@ x\n"), "line numbers"),
+        (git("--- a/f\n+++ b/g\n@@ -1 +1 @@\n-x\n+y\n--- a/f\n+++ b/f\n@@ x\n"), "no hunk header"),
         (git("rename from f\n"), "both files"),
         (git("new file mode 100644\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n"), "/dev/null"),
         (git("--- a/other\n+++ b/other\n@@ -1 +1 @@\n-x\n+y\n"), "different files"),
@@ -150,8 +151,10 @@ fn time_is_bounded() {
     refused(&same, &hunks, "too many hunks");
     let headers = "--- a/f\n+++ b/f\n@@ -1,99999 +1,99999 @@\n".repeat(20_000);
     assert!(unified::parse(&headers).is_err());
-    let blank =
-        format!("--- a/f\n+++ b/f\n{}", format!("@@ -1 +1 @@\n-x\n+y\n{}", "\n".repeat(100)).repeat(10_000));
-    assert!(unified::parse(&blank).is_ok());
+    let blank = "\n".repeat(3_000);
+    let section = format!("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n{blank}");
+    assert_eq!(unified::parse(&section.repeat(400)).unwrap().len(), 400);
+    let hunk = format!("@@ -1 +1 @@\n-x\n+y\n{blank}");
+    assert!(unified::parse(&format!("--- a/f\n+++ b/f\n{}", hunk.repeat(400))).is_err());
     assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
 }
