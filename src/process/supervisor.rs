@@ -139,8 +139,11 @@ fn prepare(order: &Order) -> Result<(), String> {
     };
     steps().map_err(|error| format!("the command cannot be set apart: {error}"))?;
     if order.confinement != Confinement::Off {
-        // One byte, not none: no file is that small, and the kernel starts no program that stores crashes either.
-        let limit = process::Rlimit { current: Some(1), maximum: Some(1) };
+        // One byte, not none: no file is that small, and the kernel starts no program that stores crashes either. A lower limit
+        // stays as it is: raising it takes privileges.
+        let own = process::getrlimit(process::Resource::Core).maximum;
+        let limit = Some(own.map_or(1, |own| own.min(1)));
+        let limit = process::Rlimit { current: limit, maximum: limit };
         process::setrlimit(process::Resource::Core, limit)
             .map_err(|error| format!("core dumps cannot be switched off: {error}"))?;
     }

@@ -392,3 +392,28 @@ fn without_a_key_a_headless_run_answers_offline_only_where_nothing_is_changed() 
     assert!(code == 1 && errors.contains("it cannot be reached"), "with a key a provider is asked: {errors}");
     assert_eq!(result["warning"], Value::Null);
 }
+
+/// A hard limit of no core dumps, which hardened systems set, is no reason not to run commands. Only privileged processes could
+/// raise it.
+#[cfg(target_os = "linux")]
+#[test]
+fn commands_run_where_core_dumps_are_off_already() {
+    let dir = repository();
+    let script = dir.path().join("script.jsonl");
+    let command = json!({ "command": "ulimit -Hc; echo x > made" });
+    let call = json!({ "tool_call": { "id": "c", "name": "shell", "arguments": command } });
+    let stop = json!({ "stop": "done" });
+    fs::write(&script, format!("{call}\n{stop}\n{}\n{stop}\n", json!({ "text": "Done." }))).unwrap();
+    let model = format!("scripted:{}", script.display());
+    let arguments = ["--mode", "code", "--store", "memory", "--model", &model, "-p", "go"];
+    for before in ["true", "ulimit -c 0"] {
+        let mut command = Command::new("bash");
+        let run = format!("{before} && exec \"$0\" \"$@\"");
+        command.args(["-c", &run, env!("CARGO_BIN_EXE_modegate")]).args(arguments);
+        command.current_dir(dir.path()).env("HOME", dir.path().join("home")).stdin(Stdio::null());
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        let said = String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap();
+        assert!(status.success() && dir.path().join("made").exists(), "{before}: {said}");
+        fs::remove_file(dir.path().join("made")).unwrap();
+    }
+}
