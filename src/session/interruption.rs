@@ -70,16 +70,14 @@ impl Actor {
         let (session, token) = (self.session.id.clone(), intent.token.clone());
         let log = TurnIntents { store: self.shared.store.clone(), session: session.clone(), turn };
         let done = tokio::task::spawn_blocking(move || {
-            let is_recorded = log.record(intent);
-            (work(), is_recorded)
+            // An intent that is not committed now may be later: it is concluded all the same.
+            log.record(intent);
+            work()
         })
-        .await;
-        let (done, is_recorded) = done?;
-        if is_recorded {
-            let changes = Changes { concludes: Some(token), ..Changes::default() };
-            self.shared.store.post(Row::Changes { session, turn, changes });
-            self.is_posted = true;
-        }
+        .await?;
+        let changes = Changes { concludes: Some(token), ..Changes::default() };
+        self.shared.store.post(Row::Changes { session, turn, changes });
+        self.is_posted = true;
         Ok(done)
     }
 

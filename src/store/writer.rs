@@ -1,5 +1,6 @@
 //! The thread that owns the database: it gathers what is posted, commits it together, and tells whoever waits.
 
+use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
@@ -152,6 +153,13 @@ fn answer(
 
 /// While nothing can be written, what happened longest ago is given up first; which sessions there are is kept.
 fn forget_oldest(kept: &mut Vec<Row>) {
+    // An operation that is over needs no announcement any more.
+    let concluded = |row: &Row| match row {
+        Row::Changes { changes, .. } => changes.concludes.clone(),
+        _ => None,
+    };
+    let over: HashSet<String> = kept.iter().filter_map(concluded).collect();
+    kept.retain(|row| !matches!(row, Row::Intent { intent, .. } if over.contains(&intent.token)));
     let size = |row: &Row| match row {
         Row::Changes { changes, .. } => changes.contents.iter().map(|(_, content)| content.len()).sum(),
         Row::Intent { intent, .. } => intent.contents.iter().map(|(_, content)| content.len()).sum(),
@@ -168,7 +176,8 @@ fn forget_oldest(kept: &mut Vec<Row>) {
             let paths: Vec<String> =
                 changes.changed.iter().map(|changed| changed.path.display().to_string()).collect();
             let text = format!("Given up while the record could not be written: {}.", paths.join(", "));
-            *changes = Changes { uncovered: vec![text], ..Changes::default() };
+            let concludes = changes.concludes.take();
+            *changes = Changes { uncovered: vec![text], concludes, ..Changes::default() };
         }
     }
     let mut excess = kept.len().saturating_sub(KEPT);

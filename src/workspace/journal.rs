@@ -29,7 +29,7 @@ pub struct Intent {
 
 /// Keeps intents until they are concluded.
 pub trait IntentLog: Send + Sync + Debug {
-    /// Records an intent. Blocks until it is committed; returns false if it is not.
+    /// Records an intent. Blocks until it is committed; returns false if it is not, and then it may still be later.
     fn record(&self, intent: Intent) -> bool;
 }
 
@@ -57,6 +57,11 @@ impl Journal {
             // Nobody may keep a record.
             let _ = self.changes.send(changes);
         }
+    }
+
+    /// Whether intents are recorded, and so have to be concluded.
+    pub(super) fn keeps_intents(&self) -> bool {
+        self.log.is_some()
     }
 
     /// Records an intent, and returns whether it is committed. Blocks.

@@ -18,6 +18,7 @@ pub struct Operation {
     witness: Witness,
     temporaries: Temporaries,
     journal: Journal,
+    /// The announcement was committed before the first change. One that was not may be committed later.
     is_recorded: bool,
     /// How the result of each path is known; a path that is not in it was not changed.
     made: BTreeMap<PathBuf, Trust>,
@@ -104,6 +105,8 @@ impl Operation {
         if is_recorded {
             // The announcement has them already.
             changes.contents.clear();
+        }
+        if journal.keeps_intents() {
             changes.concludes = Some(temporaries.token().to_owned());
         }
         journal.report(changes);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::delegation::call;
 use crate::outside::{HELD, agents, home};
-use crate::sessions::Place;
+use crate::sessions::{self, Place};
 use crate::support::{Harness, PATIENCE, Setup, shell};
 
 /// How long the record is locked: less than the writer waits for it.
@@ -111,4 +111,46 @@ async fn no_call_is_shown_to_have_ended_before_that_is_stored() {
         while h.next_within(Duration::from_millis(200)).await.is_some() {}
         h.end().await;
     }
+}
+
+/// What was changed while the record could not be written was changed: it is no operation that a kill cut off.
+#[tokio::test]
+async fn a_change_that_was_made_while_the_record_was_locked_is_not_taken_back() {
+    let place = Place::new();
+    let mut h = place.agent(Setup { mode: "code", ..Setup::default() });
+    let cwd = h.cwd();
+    for name in ["a.txt", "b.txt"] {
+        std::fs::write(cwd.join(name), "one\n").unwrap();
+    }
+    let session = h.session().await;
+    let patch =
+        ["a.txt", "b.txt"].map(|name| format!("--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n-one\n+two\n"));
+    let read = call("read_multiple_files", json!({ "paths": ["a.txt", "b.txt"] }));
+    let patch = call("apply_patch", json!({ "patch": patch.concat() }));
+    let done = || sessions::text("Done.");
+    sessions::turn(&mut h, &session, "read", &[&[read], &[done()]]).await;
+    let other = Connection::open(place.store()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    sessions::turn(&mut h, &session, "patch", &[&[patch], &[done()]]).await;
+    other.execute_batch("ROLLBACK").unwrap();
+    sessions::turn(&mut h, &session, "go on", &[&[done()]]).await;
+    h.end().await;
+    let count = |table: &str| -> i64 {
+        other.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((count("changes"), count("intents")), (2, 0));
+    // Somebody puts one back: of an operation that was cut off, the other would be, too.
+    std::fs::write(cwd.join("a.txt"), "one\n").unwrap();
+    let mut h = place.agent(Setup::default());
+    let shown = sessions::open(&mut h, "session/load", &session).await;
+    assert!(!Value::from(shown).to_string().contains("cut off"));
+    assert_eq!(std::fs::read_to_string(cwd.join("b.txt")).unwrap(), "two\n");
+    std::fs::write(cwd.join("a.txt"), "two\n").unwrap();
+    sessions::turn(&mut h, &session, "/undo", &[]).await;
+    assert_eq!(
+        std::fs::read_to_string(cwd.join("b.txt")).unwrap(),
+        "one\n",
+        "the control: an undo covers it"
+    );
+    h.end().await;
 }
