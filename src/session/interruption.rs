@@ -106,7 +106,7 @@ impl Actor {
                 let notice = SessionEvent::Notice { message_id, text: format!("{text}\n\n") };
                 self.session.push(notice.clone());
                 self.interruptions.push(notice);
-                self.session.for_model.push((text, false));
+                self.note_for_model(text);
             }
         }
         Ok(())

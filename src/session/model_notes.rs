@@ -1,5 +1,5 @@
-//! Facts that the model is told once and keeps: files that were put back, a background agent that has finished, a session that goes
-//! on, other claims of a server.
+//! Facts that the model is told once and keeps: files that were put back, a change that a kill cut off, a background agent that has
+//! finished, a session that goes on, other claims of a server.
 //!
 //! A fact becomes an event ([`SessionEvent::SystemNote`]), and with it a part of the conversation, only where the conversation has a
 //! place for it that every later reading finds again: between turns, or right before a request. What is said of modes is no such

@@ -147,6 +147,10 @@ impl Actor {
             let message_id = MessageId::new(format!("msg_{}_m{}", self.session.turns, self.session.saved));
             self.session.push(SessionEvent::Notice { message_id, text });
         }
+        if !undone.is_empty() {
+            // Before any other note: a later one says that the model knows.
+            self.note_for_model(checkpoint::undone_note(&undone));
+        }
         if source == ModeSource::Load {
             self.take_up_interrupted().await?;
         }
@@ -157,9 +161,6 @@ impl Actor {
         if said {
             // Not before a turn: a session that is opened and closed again has told its model nothing.
             self.note_later(MEANWHILE.to_owned());
-        }
-        if !undone.is_empty() {
-            self.note_later(checkpoint::undone_note(&undone));
         }
         self.save().await;
         Ok(())

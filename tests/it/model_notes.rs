@@ -149,6 +149,56 @@ async fn a_session_that_goes_on_is_told_so_once_for_each_time() {
     }
 }
 
+/// An agent that has loaded a session, with all that it showed read.
+async fn reopened(place: &Place, session: &str) -> Harness {
+    let mut h = place.agent(Setup::default());
+    h.call("initialize", json!({ "protocolVersion": 1 })).await;
+    let params = json!({ "sessionId": session, "cwd": h.cwd(), "mcpServers": [] });
+    let id = h.request("session/load", params).await;
+    h.until_answer(id).await;
+    while h.next_within(Duration::from_millis(200)).await.is_some() {}
+    h
+}
+
+/// What became of a change that a kill cut off is told for good, also if the session was closed again before its next turn.
+#[tokio::test]
+async fn what_became_of_an_interrupted_change_stays_told() {
+    for opens in [1, 3] {
+        let place = Place::new();
+        let mut h = place.agent(Setup { mode: "code", ..Setup::default() });
+        let session = h.session().await;
+        let write = call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
+        turn(&mut h, &session, "write", &[&[write], &[text("Written.")]]).await;
+        h.end().await;
+        // As a kill leaves it before the operation is concluded.
+        let intent = "INSERT INTO intents (session_id, turn, token, body) SELECT session_id, turn, 'token', \
+                      json_object('changed', json_array(json_object('path', path, 'before', before, 'after', after)), \
+                      'contents', json_array(), 'folders', json_array(), 'uncovered', json_array()) FROM changes";
+        let record = Connection::open(place.store()).unwrap();
+        assert_eq!(record.execute(intent, []).unwrap(), 1);
+        assert_eq!(record.execute("DELETE FROM changes", []).unwrap(), 1);
+        drop(record);
+        for _ in 1..opens {
+            reopened(&place, &session).await.end().await;
+        }
+        let mut h = reopened(&place, &session).await;
+        for prompt in ["one", "two", "three"] {
+            turn(&mut h, &session, prompt, &[&[text("Yes.")]]).await;
+        }
+        let requests = h.stage.requests(&session);
+        assert_eq!(requests.len(), 3);
+        check(&requests);
+        for request in &requests {
+            let notes = notes(request);
+            let about = "A change was cut off when the agent ended. Changed, and put back by an undo: a.txt.";
+            assert_eq!(notes.iter().filter(|note| *note == about).count(), 1, "{opens}: {notes:?}");
+        }
+        turn(&mut h, &session, "/undo", &[]).await;
+        assert!(!h.cwd().join("a.txt").exists(), "the control: an undo covers it");
+        h.end().await;
+    }
+}
+
 async fn until(h: &mut Harness, is_it: impl Fn(&Value) -> bool) {
     while !is_it(&h.next().await) {}
 }
