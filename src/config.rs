@@ -219,6 +219,7 @@ impl Config {
             mode: self.first.mode.as_ref().map(ToString::to_string).or_else(|| self.default_mode.clone()),
             max_mode: self.max_modes.first().map(|mode| mode.id.clone()),
             agent: self.first.agent.clone().filter(|_| self.wrapped.is_none()),
+            no_exit: self.exits.is_off,
             model: Some(model.to_owned()),
             store: Some(if is_file { StoreKind::File } else { StoreKind::Memory }),
             wraps: self.wrapped.as_ref().map(|(id, _)| id.clone()),

@@ -14,6 +14,9 @@ pub mod record;
 mod recording;
 pub mod replay;
 
+/// In an answer's `_meta`: the file that the client wrote before it answered.
+const WRITE_META: &str = "modegate/write";
+
 /// The ends of a line, as far as pacing needs them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Shape {

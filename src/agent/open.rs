@@ -283,11 +283,7 @@ impl Agent {
             catalogue,
             compactions: self.compactions.load(Ordering::Relaxed),
             // A terminal is filled at the client's pace, which no replay can repeat.
-            abilities: Abilities {
-                terminals: abilities.terminals && self.shared.live,
-                shows_output: abilities.shows_output && self.shared.live,
-                ..abilities
-            },
+            abilities: Abilities { terminals: abilities.terminals && self.shared.live, ..abilities },
             ..self.shared.clone()
         };
         let theirs = servers.to_vec();

@@ -56,7 +56,7 @@ pub(super) fn run(
     mut errors: impl Write,
 ) -> anyhow::Result<ExitCode> {
     if let Some(option) = useless_option(&cli) {
-        let valid = "--mode, --max-mode, --agent and --model";
+        let valid = "--mode, --max-mode, --agent, --no-exit and --model";
         writeln!(errors, "modegate: replay does not take {option}; it takes {valid}")?;
         return Ok(ExitCode::from(2));
     }
@@ -65,6 +65,7 @@ pub(super) fn run(
         mode: cli.mode,
         max_mode: cli.max_mode,
         agent: cli.agent,
+        no_exit: cli.no_exit,
         model: model.or(cli.model),
         ..LaunchOptions::default()
     };

@@ -250,7 +250,8 @@ impl PreparedCall for Call {
         }
         let mut job = start.begin(String::new(), notes, &shell, &hold, permit, Some(limit)).await?;
         let told = shadow.map(|shadow| tell(shadow, &job, changes));
-        let look = if is_terminal {
+        // Nobody fills a terminal in a deterministic run: it would show how fast the command was.
+        let look = if is_terminal && progress.is_some() {
             let mut shown = job.clone();
             let (look, ()) =
                 tokio::join!(job.over(), output_terminal::stream(&editor, &mut shown, PACE, &cancel));

@@ -8,14 +8,17 @@
 //!
 //! When the run is to be deterministic, lines go only when nothing moves any more, scripted pauses end only then, and
 //! `${CWD}` stands for the working directory in both directions. `${SESSION:N}` in a line of the client stands for the session
-//! that the answer to the client's Nth request named.
+//! that the answer to the client's Nth request named. An answer whose `_meta` has `modegate/write` (a path below the working
+//! directory, and its content) writes that file first, as the recorded client did.
 
 use std::collections::HashMap;
+use std::path::{Component, Path};
 
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
 
-use super::{Shape, shape, text_of};
+use super::{Shape, WRITE_META, shape, text_of};
 use crate::transport::{Line, Transport};
 
 /// Turns that every other task gets before the process counts as at rest. Far more than messages have hops.
@@ -157,6 +160,7 @@ impl Stage {
             Shape::Request(id) => Some(id.clone()),
             Shape::Answer(_) | Shape::Other => None,
         };
+        let is_answer = matches!(shape, Shape::Answer(_));
         match shape {
             Shape::Request(id) => {
                 self.requests.push(id.clone());
@@ -171,6 +175,9 @@ impl Stage {
             let mut text = text.replace("${CWD}", cwd);
             for (number, session) in &self.sessions {
                 text = text.replace(&format!("${{SESSION:{number}}}"), session);
+            }
+            if is_answer {
+                write_for_client(&text, cwd);
             }
             *bytes = text.into_bytes();
         }
@@ -268,5 +275,28 @@ impl Stage {
             None => line,
         };
         self.wire_out.send(line).await.map_err(|_| Gone)
+    }
+}
+
+/// Writes the file that an answer carries. `cwd` is the working directory as it stands in JSON.
+fn write_for_client(answer: &str, cwd: &str) {
+    let answer: Value = serde_json::from_str(answer).unwrap_or_default();
+    let write = &answer["result"]["_meta"][WRITE_META];
+    let (Some(path), Some(content)) = (write["path"].as_str().map(Path::new), write["content"].as_str())
+    else {
+        return;
+    };
+    let cwd: String = serde_json::from_str(&format!("\"{cwd}\"")).unwrap_or_default();
+    let is_inside = !cwd.is_empty()
+        && path.starts_with(&cwd)
+        && !path.components().any(|part| part == Component::ParentDir);
+    let written = || {
+        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        std::fs::write(path, content)
+    };
+    if !is_inside {
+        tracing::warn!(path = %path.display(), "a recorded file is not written: it lies elsewhere");
+    } else if let Err(error) = written() {
+        tracing::warn!(%error, path = %path.display(), "a recorded file is not written");
     }
 }

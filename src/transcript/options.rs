@@ -18,6 +18,9 @@ pub struct LaunchOptions {
     /// `--agent`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+    /// `--no-exit`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_exit: bool,
     /// The model of new sessions: `offline`, `scripted` or PROVIDER/NAME.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,

@@ -2,11 +2,14 @@
 //! Pure.
 //!
 //! The client's lines are played in another directory and in sessions with other ids: both are replaced by names that
-//! `lockstep` resolves. What was said in the middle of a turn goes at the same place again.
+//! `lockstep` resolves. What was said in the middle of a turn goes at the same place again. An answer by which the client wrote
+//! a file carries that file, which `lockstep` writes. Answers to one session are put into the order of its requests, because a
+//! replay runs one call at a time.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::WRITE_META;
 use super::normalise::is_transient;
 use super::options::{LaunchOptions, VERSION};
 use super::record::VERSION_KEY;
@@ -35,11 +38,30 @@ struct Named {
     request: usize,
 }
 
-/// Reads a recording. `None` if the text is none: its first line has no header.
+/// A request of the agent.
+struct Asked {
+    id: String,
+    session: Value,
+    /// The file that the client is to write, as [`WRITE_META`] has it.
+    write: Option<Value>,
+}
+
+/// A line of the client.
+struct InputLine {
+    text: String,
+    /// The number and the session of the agent's request that the line answers.
+    answers: Option<(usize, Value)>,
+}
+
+/// The real path of a folder, where that is another.
+pub(super) type RealPath<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Reads a recording. `None` if the text is none: its first line has no header. The agent names real paths where the client
+/// names a link.
 ///
 /// # Errors
 /// The recording cannot be replayed; the error is a sentence.
-pub(super) fn read(text: &str) -> Option<Result<Recording, String>> {
+pub(super) fn read(text: &str, real: RealPath<'_>) -> Option<Result<Recording, String>> {
     let first: Value = serde_json::from_str(text.lines().next()?).ok()?;
     let version = first.get(VERSION_KEY)?;
     if !version.as_u64().is_some_and(|version| (1..=u64::from(VERSION)).contains(&version)) {
@@ -54,13 +76,14 @@ pub(super) fn read(text: &str) -> Option<Result<Recording, String>> {
             "it was recorded with the external agent {agent}, which a replay does not start"
         )));
     }
-    Some(conversation(text.lines().skip(1)).map(|recording| Recording { options, ..recording }))
+    Some(conversation(text.lines().skip(1), real).map(|recording| Recording { options, ..recording }))
 }
 
-fn conversation<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Recording, String> {
+fn conversation<'a>(lines: impl Iterator<Item = &'a str>, real: RealPath<'_>) -> Result<Recording, String> {
     let mut recording = Recording::default();
     let mut folders: Vec<String> = Vec::new();
     let mut sessions: Vec<Named> = Vec::new();
+    let (mut input, mut asked) = (Vec::<InputLine>::new(), Vec::<Asked>::new());
     // The client's requests; which of them are open; and how much the agent has said that it says in a replay, too.
     let (mut requests, mut open, mut sent) = (Vec::<String>::new(), Vec::<String>::new(), 0_u64);
     for (at, line) in lines.enumerate() {
@@ -75,22 +98,37 @@ fn conversation<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Recording, S
         let is_call = message.get("method").is_some();
         let mut line = line.to_owned();
         if entry["dir"] == "in" {
-            note_folders(&message, &mut folders)?;
+            note_folders(&message, real, &mut folders)?;
             if is_call && !open.is_empty() && message["params"].is_object() {
                 message["params"]["_meta"]["modegate/after"] = sent.into();
                 line = message.to_string();
             }
-            if let (true, Some(id)) = (is_call, id) {
-                requests.push(id.clone());
-                open.push(id);
+            let mut answers = None;
+            match id {
+                Some(id) if is_call => {
+                    requests.push(id.clone());
+                    open.push(id);
+                }
+                Some(id) => {
+                    if let Some(at) = asked.iter().rposition(|asked| asked.id == id) {
+                        answers = Some((at, asked[at].session.clone()));
+                        if let (Some(write), true) = (&asked[at].write, message.get("result").is_some()) {
+                            message["result"] = json!({ "_meta": { WRITE_META: write } });
+                            line = message.to_string();
+                        }
+                    }
+                }
+                None => {}
             }
-            let mut line = in_any_folder(&line, &folders);
+            let mut text = in_any_folder(&line, &folders);
             for Named { id, request } in &sessions {
-                line = line.replace(id, &format!("${{SESSION:{request}}}"));
+                text = text.replace(id, &format!("${{SESSION:{request}}}"));
             }
-            recording.input.push_str(&line);
-            recording.input.push('\n');
+            input.push(InputLine { text, answers });
             continue;
+        }
+        if let (true, Some(id)) = (is_call, &id) {
+            asked.push(asked_for(id.clone(), &message));
         }
         sent += u64::from(!is_transient(&message));
         if let (false, Some(id)) = (is_call, id) {
@@ -103,24 +141,52 @@ fn conversation<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Recording, S
         let message = serde_json::from_str(&in_any_folder(&line, &folders)).unwrap_or(Value::String(line));
         recording.expected.push(message);
     }
+    in_order_of_requests(&mut input);
+    recording.input = input.into_iter().map(|line| line.text + "\n").collect();
     Ok(recording)
 }
 
+fn asked_for(id: String, message: &Value) -> Asked {
+    let params = &message["params"];
+    let is_write = message["method"] == "fs/write_text_file";
+    let write = is_write.then(|| json!({ "path": params["path"], "content": params["content"] }));
+    Asked { id, session: params["sessionId"].clone(), write }
+}
+
+/// Sorts answers that stand next to each other and are for the same session.
+fn in_order_of_requests(input: &mut [InputLine]) {
+    for end in 1..input.len() {
+        for at in (1..=end).rev() {
+            let (Some((before, session)), Some((after, other))) =
+                (&input[at - 1].answers, &input[at].answers)
+            else {
+                break;
+            };
+            if session != other || before <= after {
+                break;
+            }
+            input.swap(at - 1, at);
+        }
+    }
+}
+
 /// Notes the working directory that a request names. Nothing is played where it was recorded.
-fn note_folders(message: &Value, folders: &mut Vec<String>) -> Result<(), String> {
+fn note_folders(message: &Value, real: RealPath<'_>, folders: &mut Vec<String>) -> Result<(), String> {
     let params = &message["params"];
     if params["additionalDirectories"].as_array().is_some_and(|more| !more.is_empty()) {
         return Err("it has sessions with additional folders, in which a replay would change files".into());
     }
     if let Some(folder) = params["cwd"].as_str().filter(|folder| folder.starts_with('/') && folder.len() > 1)
     {
-        let quoted = Value::from(folder).to_string();
-        let quoted = quoted[1..quoted.len() - 1].to_owned();
-        if !folders.contains(&quoted) {
-            folders.push(quoted);
-            // The longest first: one folder may lie in another.
-            folders.sort_by_key(|folder| std::cmp::Reverse(folder.len()));
+        for folder in [Some(folder.to_owned()), real(folder)].into_iter().flatten() {
+            let quoted = Value::from(folder).to_string();
+            let quoted = quoted[1..quoted.len() - 1].to_owned();
+            if !folders.contains(&quoted) {
+                folders.push(quoted);
+            }
         }
+        // The longest first: one folder may lie in another.
+        folders.sort_by_key(|folder| std::cmp::Reverse(folder.len()));
     }
     Ok(())
 }
@@ -135,6 +201,10 @@ mod tests {
 
     use super::*;
 
+    fn read(text: &str) -> Option<Result<Recording, String>> {
+        super::read(text, &|folder| (folder == "/link").then(|| "/home/me/x".to_owned()))
+    }
+
     fn recorded(lines: &[(&str, Value)]) -> String {
         let header = json!({ "modegate_transcript": 2, "options": { "mode": "plan", "store": "memory" } });
         let line = |(dir, line): &(&str, Value)| {
@@ -146,7 +216,7 @@ mod tests {
     #[test]
     fn ids_and_folders_get_names_and_lines_in_a_turn_keep_their_place() {
         let text = recorded(&[
-            ("in", json!({ "id": 0, "method": "session/new", "params": { "cwd": "/home/me/x" } })),
+            ("in", json!({ "id": 0, "method": "session/new", "params": { "cwd": "/link" } })),
             ("out", json!({ "id": 0, "result": { "sessionId": "sess_abc" } })),
             ("in", json!({ "id": "p", "method": "session/prompt", "params": { "sessionId": "sess_abc" } })),
             (
@@ -169,6 +239,34 @@ mod tests {
         assert_eq!(input[2]["params"]["_meta"]["modegate/after"], 2);
         assert_eq!(recording.expected.len(), 3);
         assert_eq!(recording.expected[2]["params"]["update"]["text"], "${CWD}/a");
+    }
+
+    #[test]
+    fn answers_go_in_the_order_of_the_requests_and_carry_what_the_client_wrote() {
+        let ask = |id: i64, session: &str| json!({ "id": id, "method": "session/request_permission", "params": { "sessionId": session } });
+        let write = json!({ "id": 4, "method": "fs/write_text_file", "params": { "sessionId": "a", "path": "/w/x/f", "content": "c" } });
+        let answer = |id: i64| json!({ "id": id, "result": { "of": id } });
+        let text = recorded(&[
+            ("in", json!({ "id": 0, "method": "session/new", "params": { "cwd": "/w/x" } })),
+            ("out", ask(0, "a")),
+            ("out", ask(1, "a")),
+            ("out", ask(2, "b")),
+            ("in", answer(1)),
+            ("in", answer(0)),
+            ("in", answer(2)),
+            ("out", ask(3, "a")),
+            ("out", write),
+            ("in", answer(4)),
+            ("in", json!({ "method": "session/cancel", "params": { "sessionId": "a" } })),
+            ("in", answer(3)),
+        ]);
+        let input = read(&text).unwrap().unwrap().input;
+        let input: Vec<Value> = input.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let ids: Vec<&Value> = input[1..].iter().map(|line| &line["id"]).collect();
+        assert_eq!(ids, [&json!(0), &json!(1), &json!(2), &json!(4), &Value::Null, &json!(3)]);
+        assert_eq!(input[1], answer(0));
+        let expected = json!({ "_meta": { WRITE_META: { "path": "${CWD}/f", "content": "c" } } });
+        assert_eq!(input[4]["result"], expected);
     }
 
     #[test]

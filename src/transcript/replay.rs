@@ -212,6 +212,9 @@ impl Replay {
                 command.arg(flag).arg(value);
             }
         }
+        if self.options.no_exit || recorded.no_exit {
+            command.arg("--no-exit");
+        }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut stdin = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let input = transcript.input.clone();
@@ -248,7 +251,7 @@ impl Replay {
     fn read(&self, path: &Path) -> io::Result<Transcript> {
         let text = text_of(path)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        match recording::read(&text) {
+        match recording::read(&text, &real_path) {
             Some(Ok(_)) if self.update => Err(invalid(
                 &name,
                 "--update writes what transcripts expect; a recording stays as it was made",
@@ -277,6 +280,11 @@ impl Replay {
             },
         }
     }
+}
+
+/// The real path of a folder of the recorded client, if the folder is on this machine.
+fn real_path(folder: &str) -> Option<String> {
+    Some(fs::canonicalize(folder).ok()?.to_str()?.to_owned())
 }
 
 /// The content of a file that was named on the command line.

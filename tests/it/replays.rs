@@ -21,6 +21,8 @@ enum Step {
     PromptAndSwitch(usize, &'static str),
     /// A prompt to the nth session, which is cancelled when the model has said something.
     PromptAndCancel(usize),
+    /// A prompt to the nth session, whose permission requests are answered two at a time, the later one first.
+    PromptAndAnswerBackwards(usize),
     /// Prompts to two sessions at the same time.
     Both(usize, usize),
     /// `session/set_mode` of the nth session.
@@ -34,6 +36,8 @@ enum Step {
 struct Scenario {
     name: &'static str,
     arguments: &'static [&'static str],
+    /// What the client can do.
+    capabilities: Value,
     /// In a file, not in memory.
     is_stored: bool,
     script: Vec<Value>,
@@ -56,16 +60,22 @@ fn write(path: &str) -> [Value; 2] {
 
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn scenarios() -> Vec<Scenario> {
-    use Step::{Again, Both, List, New, Prompt, PromptAndCancel, PromptAndSwitch, SetMode};
+    use Step::{
+        Again, Both, List, New, Prompt, PromptAndAnswerBackwards, PromptAndCancel, PromptAndSwitch, SetMode,
+    };
     let scenario = |name, arguments, script: &[[Value; 2]], option, steps| Scenario {
         name,
         arguments,
+        capabilities: json!({}),
         is_stored: false,
         script: script.concat(),
         option,
         steps,
     };
     let reads = ["a.txt", "b.txt", "c.txt", "d.txt"].map(
+        |path| json!({ "tool_call": { "id": path, "name": "read_file", "arguments": { "path": path } } }),
+    );
+    let outside = ["/etc/hosts", "/etc/passwd"].map(
         |path| json!({ "tool_call": { "id": path, "name": "read_file", "arguments": { "path": path } } }),
     );
     let slow = [
@@ -112,6 +122,7 @@ fn scenarios() -> Vec<Scenario> {
         Scenario {
             name: "mode_change_mid_turn",
             arguments: &["--mode", "code"],
+            capabilities: json!({}),
             is_stored: false,
             script: [&slow[..], &text("Ended.")].concat(),
             option: "",
@@ -120,6 +131,7 @@ fn scenarios() -> Vec<Scenario> {
         Scenario {
             name: "cancel",
             arguments: &["--mode", "code"],
+            capabilities: json!({}),
             is_stored: false,
             script: [&slow[..], &text("Ended.")].concat(),
             option: "",
@@ -140,6 +152,47 @@ fn scenarios() -> Vec<Scenario> {
             one(),
         ),
         scenario(
+            "no_exit",
+            &["--mode", "plan", "--no-exit"],
+            &[call("switch_mode", &json!({ "plan": "1. Do it.\n" })), text("I cannot.")],
+            "code",
+            one(),
+        ),
+        Scenario {
+            name: "terminal",
+            arguments: &["--mode", "code"],
+            capabilities: json!({ "_meta": { "terminal_output": true } }),
+            is_stored: false,
+            script: [call("shell", &json!({ "command": "echo one; sleep 0.3; echo two" })), text("Done.")]
+                .concat(),
+            option: "",
+            steps: one(),
+        },
+        Scenario {
+            name: "client_writes",
+            arguments: &["--mode", "code"],
+            capabilities: json!({ "fs": { "readTextFile": true, "writeTextFile": true } }),
+            is_stored: true,
+            script: [
+                write("new/n.txt"),
+                call("read_file", &json!({ "path": "new/n.txt" })),
+                call("shell", &json!({ "command": "cat new/n.txt" })),
+                text("Done."),
+            ]
+            .concat(),
+            option: "",
+            steps: vec![New(None), Prompt(0, "go"), Prompt(0, "/undo")],
+        },
+        Scenario {
+            name: "answers_backwards",
+            arguments: &[],
+            capabilities: json!({}),
+            is_stored: false,
+            script: [&outside[..], &[json!({ "stop": "done" })], &text("Read.")].concat(),
+            option: "allow_once",
+            steps: vec![New(None), PromptAndAnswerBackwards(0)],
+        },
+        scenario(
             "two_sessions",
             &["--mode", "code"],
             &[write("n.txt"), text("Done."), text("Again.")],
@@ -149,6 +202,7 @@ fn scenarios() -> Vec<Scenario> {
         Scenario {
             name: "undo",
             arguments: &["--mode", "code"],
+            capabilities: json!({}),
             is_stored: true,
             script: [
                 write("n.txt"),
@@ -162,6 +216,7 @@ fn scenarios() -> Vec<Scenario> {
         Scenario {
             name: "sub_agent",
             arguments: &["--mode", "code"],
+            capabilities: json!({}),
             is_stored: false,
             script: [&delegate[..], &text("There are three."), &child.concat()].concat(),
             option: "",
@@ -171,6 +226,7 @@ fn scenarios() -> Vec<Scenario> {
         Scenario {
             name: "parallel_reads",
             arguments: &[],
+            capabilities: json!({}),
             is_stored: false,
             script: [&reads[..], &[json!({ "stop": "done" })], &text("Read.")].concat(),
             option: "",
@@ -228,9 +284,17 @@ impl Desk {
         let store = self.path("store.db");
         let store = if scenario.is_stored { store.to_str().unwrap() } else { "memory" };
         let arguments = ["--model", &model, "--store", store, "--record", recording.to_str().unwrap()];
-        let (spoken, _) = Spoken::start(&self.path("home"), &[&arguments[..], scenario.arguments].concat());
-        let mut client =
-            Client { spoken, cwd: self.path("work"), option: scenario.option, id: 1, sessions: vec![] };
+        let arguments = [&arguments[..], scenario.arguments].concat();
+        let (spoken, _) = Spoken::with(&self.path("home"), &arguments, &scenario.capabilities);
+        let mut client = Client {
+            spoken,
+            cwd: self.path("work"),
+            option: scenario.option,
+            id: 1,
+            sessions: vec![],
+            holds: 1,
+            held: vec![],
+        };
         scenario.steps.iter().for_each(|step| client.take(step));
         client.spoken.end();
         (recording, model)
@@ -243,6 +307,9 @@ struct Client {
     option: &'static str,
     id: i64,
     sessions: Vec<String>,
+    /// How many answers to permission requests are held back before they are sent, the last one first.
+    holds: usize,
+    held: Vec<Value>,
 }
 
 impl Client {
@@ -268,7 +335,27 @@ impl Client {
                     |option: &&Value| option["kind"] == self.option || option["optionId"] == self.option;
                 let chosen = options.iter().find(kind).unwrap_or(&options[0])["optionId"].clone();
                 let outcome = json!({ "outcome": { "outcome": "selected", "optionId": chosen } });
-                self.line(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome }));
+                self.held.push(json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome }));
+                if self.held.len() == self.holds {
+                    for answer in std::mem::take(&mut self.held).iter().rev() {
+                        self.line(answer);
+                    }
+                }
+            } else if let Some(method @ ("fs/read_text_file" | "fs/write_text_file")) =
+                message["method"].as_str()
+            {
+                let path = Path::new(message["params"]["path"].as_str().unwrap());
+                let mut answer = json!({ "jsonrpc": "2.0", "id": message["id"] });
+                if method == "fs/write_text_file" {
+                    fs::create_dir_all(path.parent().unwrap()).unwrap();
+                    fs::write(path, message["params"]["content"].as_str().unwrap()).unwrap();
+                    answer["result"] = json!({});
+                } else if let Ok(content) = fs::read_to_string(path) {
+                    answer["result"] = json!({ "content": content });
+                } else {
+                    answer["error"] = json!({ "code": -32002, "message": "there is no such file" });
+                }
+                self.line(&answer);
             } else if message["params"]["update"]["sessionUpdate"] == "agent_message_chunk" {
                 if let Some(line) = said.take() {
                     self.line(&line);
@@ -316,6 +403,12 @@ impl Client {
                 let params = json!({ "sessionId": self.sessions[*session] });
                 let line = json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": params });
                 self.until(&[id], Some(line));
+            }
+            Step::PromptAndAnswerBackwards(session) => {
+                let id = self.prompt(*session, "go");
+                self.holds = 2;
+                self.until(&[id], None);
+                self.holds = 1;
             }
             Step::Both(one, other) => {
                 let ids = [self.prompt(*one, "both"), self.prompt(*other, "both")];
@@ -548,6 +641,7 @@ fn a_replay_uses_the_options_of_the_recording_and_refuses_what_it_cannot_use() {
     let with = |before: &[&str]| run(&[before, &["replay", path, "--model", &model]].concat());
     assert_eq!(with(&[]).0, 0, "the control");
     assert_eq!(with(&["--mode", "architect"]).0, 0);
+    assert_eq!(with(&["--no-exit"]).0, 0);
     let (code, said) = with(&["--mode", "code"]);
     assert!(code == 1 && said.contains("currentModeId") && said.contains("\"code\""), "{said}");
     for (option, valid) in [

@@ -15,6 +15,11 @@ pub struct Spoken {
 impl Spoken {
     /// Starts it with this home and these arguments. Returns its answer to `initialize`, too.
     pub fn start(home: &Path, arguments: &[&str]) -> (Self, Value) {
+        Self::with(home, arguments, &json!({}))
+    }
+
+    /// The same for a client that can do this.
+    pub fn with(home: &Path, arguments: &[&str], capabilities: &Value) -> (Self, Value) {
         let mut child = Command::new(env!("CARGO_BIN_EXE_modegate"))
             .args(arguments)
             .env("HOME", home)
@@ -26,7 +31,8 @@ impl Spoken {
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut spoken = Self { child, output };
-        let answer = spoken.call(1, "initialize", &json!({ "protocolVersion": 1 })).pop().unwrap();
+        let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
+        let answer = spoken.call(1, "initialize", &params).pop().unwrap();
         (spoken, answer)
     }
 
