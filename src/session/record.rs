@@ -150,6 +150,9 @@ impl Actor {
             self.save().await;
         }
         let stored = ends_call(&event).then(|| self.client.hold_back());
+        // The terminals of an external agent or a sub-agent are its own.
+        let may_have_terminal =
+            self.shared.abilities.shows_output && !matches!(event, SessionEvent::Relayed { .. });
         let mut room = room;
         let session = self.session.id.clone();
         encoder::encode(
@@ -157,7 +160,7 @@ impl Actor {
             self.shared.compactions,
             || self.options(),
             |mut update| {
-                if self.shared.abilities.shows_output {
+                if may_have_terminal {
                     encoder::announce_terminal(&mut update, &session, self.session.workspace.cwd());
                 }
                 self.client.update(session.clone(), update, room.take());

@@ -42,7 +42,11 @@ pub(super) async fn stream(
             return editor.show_terminal(Some(("terminal_exit", exit(news.exit))), cancel).await;
         }
         job.changed().await;
-        tokio::time::sleep(pace).await;
+        tokio::select! {
+            // The end is shown at once.
+            () = job.ending() => {}
+            () = tokio::time::sleep(pace) => {}
+        }
     }
 }
 

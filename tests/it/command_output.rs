@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::guest::{Guest, all};
+use crate::kills::script_of;
+use crate::spoken::Spoken;
 
 /// Writes on, out of its session and its group.
 const TICKER: &str = "setsid sh -c 'while :; do echo x >> ticks; sleep 0.05; done' & echo begun; wait";
@@ -251,4 +253,44 @@ async fn a_command_that_is_ended_ends_its_terminal() {
         assert_eq!(ends.len(), 1, "{messages:?}");
         guest.end().await;
     }
+}
+
+/// Calls of sub-agents show their output as content: no terminal is announced with them, which nothing would fill.
+#[test]
+fn a_call_of_a_sub_agent_announces_no_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().canonicalize().unwrap();
+    let (home, work) = (dir.join("home"), dir.join("work"));
+    std::fs::create_dir(&home).unwrap();
+    std::fs::create_dir(&work).unwrap();
+    let call = |name: &str, arguments: Value| json!({ "tool_call": { "id": name, "name": name, "arguments": arguments } });
+    let stop = || json!({ "stop": "done" });
+    let lines = [
+        call("shell", json!({ "command": "echo x" })),
+        call("delegate", json!({ "task": "count the files", "agent": "general" })),
+        stop(),
+        json!({ "text": "Done." }),
+        stop(),
+        json!({ "for": "count the files" }),
+        call("shell", json!({ "command": "ls" })),
+        stop(),
+        json!({ "text": "None." }),
+        stop(),
+    ];
+    let model = script_of(&dir, &lines);
+    let arguments = ["--mode", "code", "--store", "memory", "--model", &model];
+    let (mut spoken, _) = Spoken::with(&home, &arguments, &shows_output());
+    let new = json!({ "cwd": work, "mcpServers": [] });
+    let session = spoken.call(2, "session/new", &new).pop().unwrap()["result"]["sessionId"].clone();
+    let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "go" }] });
+    let messages = spoken.call(3, "session/prompt", &prompt);
+    let has_terminal = |id: &str| {
+        let mut updates = messages.iter().map(|message| &message["params"]["update"]);
+        let announced =
+            updates.find(|update| update["sessionUpdate"] == "tool_call" && update["toolCallId"] == id);
+        announced.map(|update| update["_meta"]["terminal_info"].is_object())
+    };
+    assert_eq!(has_terminal("call_1_1"), Some(true), "the control");
+    assert_eq!(has_terminal("call_1_2/call_1_1"), Some(false));
+    spoken.end();
 }
