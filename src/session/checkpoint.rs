@@ -183,12 +183,19 @@ impl Actor {
         }
         let modes = self.ceilings().modes;
         // It is no tool of the model's: lists of tools, rules about them and consent say nothing of it.
-        let is_allowed = !modes.is_empty() && modes.iter().all(|mode| permission::may_change(mode, &facts));
-        (!is_allowed).then(|| {
-            format!(
-                "{} mode does not let these files be changed: switch to a mode that does, or run `modegate sessions undo {}`",
-                self.session.mode, self.session.id
-            )
+        let tighter = modes.iter().find(|mode| !permission::may_change(mode, &facts));
+        if tighter.is_none() && !modes.is_empty() {
+            return None;
+        }
+        let (on, undo) = (&self.session.mode, format!("`modegate sessions undo {}`", self.session.id));
+        Some(match tighter.filter(|mode| *mode.id != *on.0) {
+            Some(ceiling) => format!(
+                "{on} mode is held to {} mode here, which does not let these files be changed: run {undo}",
+                ceiling.id
+            ),
+            None => format!(
+                "{on} mode does not let these files be changed: switch to a mode that does, or run {undo}"
+            ),
         })
     }
 

@@ -125,6 +125,13 @@ async fn nothing_is_put_back_where_it_was_changed_since_or_where_the_mode_change
     // As it was left, it is put back: the control. Also after the session was closed.
     std::fs::write(cwd.join("b.txt"), "changed\n").unwrap();
     h.end().await;
+    let mut h = place.agent(Setup { max_mode: Some("plan"), ..Setup::default() });
+    open(&mut h, "session/resume", &session).await;
+    let answer = slash(&mut h, &session, "/undo 1").await;
+    let held = "ask mode is held to plan mode here, which does not let these files be changed: run `modegate sessions undo";
+    assert!(answer.contains(held), "{answer}");
+    assert_eq!(tree(&cwd), changed);
+    h.end().await;
     let mut h = place.agent(Setup::default());
     open(&mut h, "session/resume", &session).await;
     let answer = slash(&mut h, &session, "/undo 1").await;
