@@ -238,6 +238,12 @@ impl Program {
         }
     }
 
+    /// Whether the next word is the value of a short option whatever it begins with. To cargo and pytest it can be an option
+    /// by itself: cargo's `-p` needs no value, and pytest looks for `-p` and `@file` everywhere.
+    fn takes_any_value(&self) -> bool {
+        !matches!(self.operands, CargoTests | Lints | Pytest)
+    }
+
     /// Whether it gives a pattern.
     fn short<'a>(&self, bundle: &str, words: &mut impl Iterator<Item = &'a String>) -> Option<bool> {
         // `head -5`
@@ -248,7 +254,7 @@ impl Program {
         for (at, option) in bundle.char_indices() {
             if self.valued.contains(option) {
                 if at + option.len_utf8() == bundle.len() {
-                    words.next()?;
+                    words.next().filter(|value| self.takes_any_value() || !value.starts_with(['-', '@']))?;
                 }
                 return Some(option == 'e');
             }
@@ -287,8 +293,8 @@ fn operands(program: &Program, rest: &Rest) -> Option<Vec<String>> {
         Lints => (rest.operands.is_empty() && are_lints(program, &rest.behind)).then(Vec::new),
         Pytest => {
             let path = |word: &String| word.split("::").next().unwrap_or_default().to_owned();
-            // `@file` has further arguments in it.
-            (!all().any(|word| word.starts_with('@'))).then(|| all().map(|word| path(&word)).collect())
+            // `@file` has further arguments in it, and a plugin is also loaded by a `-p` behind `--`.
+            (!all().any(|word| word.starts_with(['@', '-']))).then(|| all().map(|word| path(&word)).collect())
         }
         PathsAndConditions | GoPackages => None,
     }

@@ -43,7 +43,12 @@ impl Scanner<'_> {
 
     pub(super) fn redirected(&mut self, what: Redirect, word: &Word, end: usize) {
         let target = self.text[word.start..end].to_owned();
-        let is_descriptor = word.bare.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+        // `2`, `2-` or `-`. For anything else, also for what the shell makes of a word, bash opens a file of that name.
+        let number = word.bare.strip_suffix('-').unwrap_or(&word.bare);
+        let is_descriptor = !word.is_expanded
+            && !word.is_pattern
+            && !word.bare.is_empty()
+            && number.bytes().all(|byte| byte.is_ascii_digit());
         match what {
             Redirect::Reads => self.line.reads.push(target),
             Redirect::Copies if is_descriptor => {}

@@ -203,6 +203,17 @@ const NOT_BY_PROGRAM: &[&str] = &[
     "pytest --rootdir=x",
     "pytest --basetemp=x",
     "pytest @x",
+    "pytest -- -p evil",
+    "pytest -- -pevil",
+    "pytest -- @x",
+    "pytest -k @x",
+    "pytest -qm @x",
+    "pytest -k -p evil",
+    "python -m pytest -r @x",
+    "cargo test -p --config x",
+    "cargo test -qp --manifest-path=../x/Cargo.toml",
+    "cargo build -p --target-dir=x",
+    "cargo clippy -p -Zx",
     "pytest --junitxml=x",
     "pytest -o x=y",
     "pytest ::x",
@@ -353,6 +364,7 @@ fn a_rule_allows_only_what_is_understood_whole() {
         "! ls",
         "make deploy",
         "cat < /dev/null",
+        "ls 2>&- 3>&1-",
     ] {
         assert!(is_understood(line), "{line}");
     }
@@ -435,6 +447,10 @@ fn a_rule_allows_only_what_is_understood_whole() {
         "ls)",
         "cat <<E",
         "git status &> >(sh)",
+        "echo x >&1-2",
+        "echo x >&$(echo f)",
+        "echo x 1>&1$(echo f)",
+        "echo x >&\"$(echo f)\"",
     ] {
         assert!(!is_understood(line), "{line}");
     }
@@ -610,6 +626,70 @@ fn what_is_understood_runs_no_command_that_was_not_found() {
     }
     assert!(ran.len() > 200, "{}", ran.len());
     println!("{} lines of {} ran a command", ran.len(), lines.len());
+}
+
+/// Every redirect to every kind of target: what is understood makes no file.
+#[test]
+fn what_is_understood_writes_no_file() {
+    const OPERATORS: &[&str] = &[
+        ">", ">>", ">|", ">&", "&>", "&>>", "<>", "<", "<&", "1>", "2>>", "1>&", "2>&", "0<&", "1<>", "0<>",
+        "{v}>", "{v}>&",
+    ];
+    const TARGETS: &[&str] = &[
+        "f",
+        " f",
+        "1",
+        "2",
+        "-",
+        "1-",
+        "1-2",
+        "1--",
+        "--",
+        "-f",
+        "2f",
+        "''",
+        "'1'",
+        "\"-\"",
+        "\\-",
+        "$(echo f)",
+        "\"$(echo f)\"",
+        "1$(echo f)",
+        "$(echo 1)f",
+        "`echo f`",
+        "$v",
+        "\"$v\"",
+        "1$v",
+        "${v}",
+        "$((1))",
+        "/dev/null",
+        "f*",
+        "~/f",
+        "&1",
+        " 1",
+        "1 f",
+        "<(echo x)",
+        ">(echo x)",
+    ];
+    let place = tempfile::tempdir().unwrap();
+    let (mut lines, mut script) = (Vec::new(), "v=file\nHOME=.\n".to_owned());
+    for operator in OPERATORS {
+        for target in TARGETS {
+            for line in [format!("echo a {operator}{target}"), format!("{operator}{target} echo a | cat")] {
+                let quoted = line.replace('\'', "'\\''");
+                let _ = writeln!(script, "mkdir {0}; ( cd {0}; eval '{quoted}' )", lines.len());
+                lines.push(line);
+            }
+        }
+    }
+    bash(&script, place.path(), &std::env::var("PATH").unwrap());
+    let (mut understood, mut written) = (0, 0);
+    for (number, line) in lines.iter().enumerate() {
+        let makes_a_file = fs::read_dir(place.path().join(number.to_string())).unwrap().next().is_some();
+        assert!(!(makes_a_file && is_understood(line)), "{line}");
+        understood += usize::from(is_understood(line));
+        written += usize::from(makes_a_file);
+    }
+    assert!(understood > 50 && written > 200, "{understood} understood, {written} wrote");
 }
 
 #[test]
