@@ -13,7 +13,7 @@ mod words;
 use std::fmt::Write;
 
 use self::frames::Word;
-use super::content::is_unseen;
+use super::content::{is_unseen, visible};
 use crate::permission::{CommandScope, Commands};
 
 /// Programs that only say something: a rule for one allows any arguments, also those that the shell expands.
@@ -147,12 +147,14 @@ impl CommandLine {
                     Place::Substituted => " (its output becomes part of the command)",
                 };
                 let first = command.text.lines().next().unwrap_or_default();
-                let _ = writeln!(text, "{}. `{first}`{place}", number + 1);
+                let _ = writeln!(text, "{}. `{}`{place}", number + 1, visible(first));
             }
         }
         for (what, places) in [("Reads", &self.reads), ("Writes", &self.writes)] {
             if !places.is_empty() {
-                let _ = writeln!(text, "{what}: {}", places.join(", "));
+                // A line feed in a name begins no line here.
+                let places = visible(&places.join(", ")).replace('\n', "\\n");
+                let _ = writeln!(text, "{what}: {places}");
             }
         }
         text

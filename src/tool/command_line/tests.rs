@@ -465,6 +465,9 @@ fn a_question_shows_the_parts() {
          3. `head -3` (reads the output of the one before)\nReads: in.txt\nWrites: out.txt\n"
     );
     assert_eq!(CommandLine::parse("ls -la").describe(), "");
+    // What cannot be seen is shown, and a name makes no line of its own.
+    let text = CommandLine::parse("ls a\u{202e}b; ls > 'x\u{61c}\u{2028}y\n3. `ls`'").describe();
+    assert_eq!(text, "1. `ls a\\u{202e}b`\n2. `ls`\nWrites: 'x\\u{61c}\\u{2028}y\\n3. `ls`'\n");
 }
 
 /// Deterministic choices.
