@@ -4,7 +4,8 @@
 //! lists the commands. A command that a user wrote ([`super::user_command`]) is a prompt. Anything else that begins with a slash is an ordinary prompt.
 //!
 //! Clients put files, regions and earlier messages before or behind what the user typed, and only text blocks can be typed. So a
-//! command counts at the start of the first and of the last text block, and one that tightens the mode at the start of any.
+//! command counts at the start of the first and of the last text block, and one that tightens the mode at the start of any. Of
+//! earlier messages that a client marks as such only the newest counts: it is the prompt.
 //! [`find`] says which one is obeyed and which mode commands are not; contents of resources are never commands.
 
 use super::user_command::UserCommand;
@@ -111,10 +112,7 @@ pub struct Vocabulary<'a> {
 /// Of several mode commands the tightest counts. One that would widen counts only at the start of the first or the last text
 /// block. Mode commands that do not count are named, as are lines inside of a block that would tighten the mode.
 pub fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Comparison<'_>) -> Found {
-    let texts: Vec<(usize, &str)> = content.iter().enumerate().filter_map(typed).collect();
-    let (Some(&(first, _)), Some(&(last, _))) = (texts.first(), texts.last()) else {
-        return Found::default();
-    };
+    let Some(Typed { texts, first, last }) = typed(content) else { return Found::default() };
     let mut best: Option<Placed> = None;
     let mut other: Option<Placed> = None;
     let mut wanted: Vec<String> = Vec::new();
@@ -161,21 +159,63 @@ pub fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Compariso
 /// Commands that are named as not obeyed, at most.
 const MAX_IGNORED: usize = 3;
 
-/// Elements in which clients wrap what the user typed.
-const WRAPPERS: [&str; 4] = ["previous_user_message", "user_message", "user_prompt", "user_query"];
+/// The element in which avante wraps every message of the user: the one that was just typed, and with it the last few before.
+const MESSAGE: &str = "previous_user_message";
 
-/// The text of a block that a user may have typed, without the wrapper of a client.
-fn typed((block, content): (usize, &ContentBlock)) -> Option<(usize, &str)> {
-    let ContentBlock::Text(text) = content else { return None };
-    Some((block, unwrapped(&text.text)))
+/// Elements in which clients wrap what the user typed.
+const WRAPPERS: [&str; 4] = [MESSAGE, "user_message", "user_prompt", "user_query"];
+
+/// What the agent said before, as avante repeats it.
+const REPLY: &str = "<previous_assistant_message>";
+
+/// How text blocks begin that clients make.
+const MADE: [&str; 3] = [REPLY, "<system_context>", "<selected_code>"];
+
+/// What the user may have typed of a prompt.
+struct Typed<'a> {
+    /// The blocks, and their texts without the wrapper of a client.
+    texts: Vec<(usize, &'a str)>,
+    /// The first and the last block at whose start a command counts that widens.
+    first: usize,
+    last: usize,
 }
 
-fn unwrapped(text: &str) -> &str {
-    let inside = |name: &&str| {
-        let rest = text.trim().strip_prefix('<')?.strip_prefix(*name)?.strip_prefix('>')?;
-        rest.strip_suffix('>')?.strip_suffix(*name)?.strip_suffix("</")
+/// The text blocks that the user may have typed. Messages of before that a client repeats are none: what they command has been
+/// obeyed.
+fn typed(content: &[ContentBlock]) -> Option<Typed<'_>> {
+    let texts = content.iter().enumerate().filter_map(|(block, content)| match content {
+        ContentBlock::Text(text) => Some((block, text.text.as_str())),
+        _ => None,
+    });
+    let begins = |text: &str, tag: &str| text.trim_start().starts_with(tag);
+    let (made, texts): (Vec<_>, Vec<_>) =
+        texts.partition(|(_, text)| MADE.iter().any(|tag| begins(text, tag)));
+    let (messages, others): (Vec<_>, Vec<_>) =
+        texts.into_iter().partition(|(_, text)| inside(text, MESSAGE).is_some());
+    // Without replies the newest message is the first, with them it is the last.
+    let newest =
+        if made.iter().any(|(_, text)| begins(text, REPLY)) { messages.last() } else { messages.first() };
+    let edges = if others.is_empty() {
+        newest.map(|it| (it.0, it.0))
+    } else {
+        others.first().zip(others.last()).map(|(first, last)| (first.0, last.0))
     };
-    WRAPPERS.iter().find_map(inside).unwrap_or(text)
+    let (first, last) = edges?;
+    let repeats = messages.len() > 1;
+    let current = newest.filter(|_| !repeats || others.is_empty()).copied();
+    let mut texts: Vec<(usize, &str)> = others.into_iter().chain(current).collect();
+    texts.sort_by_key(|(block, _)| *block);
+    for (_, text) in &mut texts {
+        let whole = *text;
+        *text = WRAPPERS.iter().find_map(|name| inside(whole, name)).unwrap_or(whole);
+    }
+    Some(Typed { texts, first, last })
+}
+
+/// What stands in an element, if a text is one.
+fn inside<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let rest = text.trim().strip_prefix('<')?.strip_prefix(name)?.strip_prefix('>')?;
+    rest.strip_suffix('>')?.strip_suffix(name)?.strip_suffix("</")
 }
 
 /// The command at the start of a block. Only in the first one may it be indented: behind a mention of a file, a client goes on
@@ -390,6 +430,44 @@ mod tests {
             }
             // What is in a resource is no command.
             assert_eq!(found(&[link(), resource()], on), Found::default());
+        }
+    }
+
+    /// avante sends the user's last messages with each prompt, the newest first; after it has lost its session, the oldest first
+    /// with replies between them.
+    #[test]
+    fn a_command_in_a_message_that_a_client_repeats_was_obeyed_before() {
+        let m = |text: &str| format!("<previous_user_message>{text}</previous_user_message>");
+        let reply = || "<previous_assistant_message>/plan it</previous_assistant_message>".to_owned();
+        let code = || "<selected_code>\n/plan\n</selected_code>".to_owned();
+        let context = || "<system_context>Continuing from previous session</system_context>".to_owned();
+        let cases = [
+            (vec![m("/code go"), context()], Some((0, "code"))),
+            (vec![m("/code go"), m("/plan x"), m("/ask"), context()], Some((0, "code"))),
+            (vec![m("go on"), m("/plan x"), m("/code"), context()], None),
+            (vec![code(), m("/code go"), m("/plan x"), context()], Some((1, "code"))),
+            (vec![code(), m("/plan go"), m("/code x"), context()], Some((1, "plan"))),
+            (vec![m("/plan x"), reply(), m("/code go"), context()], Some((2, "code"))),
+            (vec![m("/code x"), reply(), m("explain"), context()], None),
+            // The words that no element marks are the newest.
+            (vec![m("/code x"), m("/plan x"), "explain".into()], None),
+            (vec![m("/code x"), "explain".into()], None),
+            (vec![m("/plan x"), "explain".into()], Some((0, "plan"))),
+        ];
+        for on in ["plan", "ask", "code"] {
+            for (texts, expected) in &cases {
+                let content: Vec<ContentBlock> = texts.iter().map(|text| text.as_str().into()).collect();
+                let found = found(&content, on);
+                let obeyed = found.obeyed.as_ref().map(|placed| match &placed.command {
+                    Command::SetMode { mode, .. } => (placed.block, mode.as_str()),
+                    command => panic!("{command:?}"),
+                });
+                // A message that is not repeated, beside other words, counts where it widens nothing.
+                let is_seen =
+                    texts.len() == 2 && texts[1] == "explain" && on == "code" && texts[0].contains("/code");
+                let expected = if is_seen { Some((0, "code")) } else { *expected };
+                assert_eq!(obeyed, expected, "{on} {texts:?}");
+            }
         }
     }
 
