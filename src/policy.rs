@@ -244,6 +244,10 @@ fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefiniti
         return fault("the name and the description of a project's mode are one line of text");
     }
     mode.under = Some(base.id.clone());
+    // Whatever the mode says of its access, it is held to that of its base.
+    if mode.prompt.trim().is_empty() {
+        mode.prompt.clone_from(&base.prompt);
+    }
     let said = match &definition.description {
         Some(said) => said.clone(),
         None => compare::nature_of(&[mode, base]),
@@ -319,10 +323,7 @@ mod tests {
             (deep.access, deep.network, deep.shell),
             (crate::mode::Access::Edit, crate::mode::Network::Deny, plan.shell)
         );
-        assert_eq!(
-            (deep.prompt.as_str(), deep.exits_to.as_deref()),
-            (plan.prompt.as_str(), plan.exits_to.as_deref())
-        );
+        assert_eq!((deep.prompt.as_str(), deep.exits_to.as_deref()), ("", plan.exits_to.as_deref()));
         assert_eq!(deep.write_paths.as_ref().unwrap().patterns, ["docs/**"]);
         assert_eq!(layers.modes.ceilings("deep").unwrap().len(), 1);
         // What is printed can be read again and comes to the same.
@@ -340,6 +341,36 @@ mod tests {
             layers.modes.iter().map(|mode| mode.id.as_str()).collect::<Vec<_>>(),
             ["ask", "plan", "code", "docs", "deep"]
         );
+    }
+
+    /// The words of `plan` are those of a mode that changes nothing; other words are inherited whatever the access.
+    #[test]
+    fn the_words_of_plan_are_inherited_only_where_nothing_is_changed() {
+        let plan = Modes::built_in().resolve("plan").unwrap().prompt.clone();
+        let plan = plan.as_str();
+        for (text, owner, expected) in [
+            ("{id: m, extends: plan}", Owner::User, plan),
+            ("{id: m, extends: plan, shell: off, prompt: ' '}", Owner::User, plan),
+            ("{id: m, extends: plan, access: read_only}", Owner::User, plan),
+            ("{id: m, extends: plan, access: edit}", Owner::User, ""),
+            ("{id: m, extends: plan, access: full, prompt: ' '}", Owner::User, ""),
+            ("{id: m, extends: n, access: full}, {id: n, extends: plan, model: a/b}", Owner::User, ""),
+            ("{id: m, extends: plan, access: edit, prompt: Draft.}", Owner::User, "Draft."),
+            (
+                "{id: m, extends: n, access: full}, {id: n, extends: plan, prompt: Look.}",
+                Owner::User,
+                "Look.",
+            ),
+            ("{id: m, extends: ask, access: read_only}", Owner::User, ""),
+            ("{id: plan, extends: plan, access: edit}, {id: m, extends: plan}", Owner::User, ""),
+            // A project's mode can do no more than `plan`, whatever it says.
+            ("{id: m, extends: plan, access: full}", Owner::Project, plan),
+            ("{id: m, extends: plan, access: full, prompt: Go.}", Owner::Project, "Go."),
+        ] {
+            let mut layers = Layers::default();
+            add(&mut layers, &format!("modes: [{text}]"), owner).unwrap();
+            assert_eq!(layers.modes.resolve("m").unwrap().prompt, expected, "{text}");
+        }
     }
 
     /// A description says what the mode allows: its own, an inherited one that still fits, or one that is computed.

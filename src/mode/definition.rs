@@ -5,7 +5,8 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::{
-    ALIASES, Access, Consent, Globs, InBand, Mode, Network, ReminderPosition, ShellUse, ToolGlobs, ToolList,
+    ALIASES, Access, Consent, Globs, InBand, Mode, Modes, Network, ReminderPosition, ShellUse, ToolGlobs,
+    ToolList,
 };
 use crate::model::Effort;
 
@@ -104,7 +105,11 @@ impl ModeDefinition {
         let mode = Mode {
             name: self.name.clone().unwrap_or_else(|| id.clone()),
             description: own(&said(&self.description), |base| &base.description).unwrap_or_default(),
-            prompt: own(&own_prompt, |base| &base.prompt).unwrap_or_default(),
+            prompt: own(&own_prompt, |base| &base.prompt)
+                .filter(|prompt| {
+                    own_prompt.is_some() || access == Access::ReadOnly || !is_about_reading(prompt)
+                })
+                .unwrap_or_default(),
             // What was written for another prompt, or for another access, does not fit.
             subagent_prompt: said(&self.subagent_prompt).or_else(|| {
                 let base = base.filter(|_| own_prompt.is_none() && self.access.is_none());
@@ -198,6 +203,12 @@ pub fn check_id(said: &Spanned<String>, most: usize) -> Result<(), Fault> {
         return Err(Fault::at(said, text));
     }
     Ok(())
+}
+
+/// Whether a prompt is that of a built-in mode that changes nothing. It says so, and would be wrong in any other mode.
+fn is_about_reading(prompt: &str) -> bool {
+    let modes = Modes::built_in();
+    modes.iter().any(|mode| mode.access == Access::ReadOnly && mode.prompt == prompt)
 }
 
 /// What is left of a shell that is inherited: where not everything may be changed, its commands only read.
