@@ -80,8 +80,6 @@ pub(super) struct Actor {
     pub(super) showings: VecDeque<Showing>,
     /// Its place in the queue for the client's room.
     place: Option<BoxFuture<'static, OwnedSemaphorePermit>>,
-    /// The turn that began something in the background last.
-    pub(super) jobs_begun_in: Option<u64>,
     /// The last turn in which servers wanted something of the model or the user, and how often.
     pub(super) wanted: (u64, u32),
     /// The sessions that work for this one.
@@ -205,7 +203,6 @@ impl Actor {
             interruptions: Vec::new(),
             showings: VecDeque::new(),
             place: None,
-            jobs_begun_in: None,
             wanted: (0, 0),
             children: Children::default(),
             outer: Outer::default(),

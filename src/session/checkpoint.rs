@@ -92,19 +92,12 @@ impl Actor {
         self.shadow.clone()
     }
 
-    /// The copies, if something runs in the background whose changes would be somebody else's without a look, or was begun in
-    /// this turn.
-    pub(super) async fn shadow_of_jobs(&mut self) -> Option<SharedShadow> {
-        let shadow = self.shadow.clone()?;
-        if self.jobs_begun_in == Some(self.session.turns) {
-            return Some(shadow);
+    /// The copies, if a command or a background job has had them made.
+    pub(super) fn made_shadow(&self) -> Option<SharedShadow> {
+        match &self.session.lineage.parent {
+            Some(parent) => parent.shadow.clone(),
+            None => self.shadow.clone(),
         }
-        for job in self.session.jobs.clone() {
-            if job.look().await.is_some_and(|look| look.end.is_none()) {
-                return Some(shadow);
-            }
-        }
-        None
     }
 
     /// Puts back what a turn changed, or the last one that changed something.
@@ -125,12 +118,15 @@ impl Actor {
         let checkpoint = match found.map_err(|_| AgentError::Unreadable)? {
             Found::Checkpoint(checkpoint) => checkpoint,
             Found::Nothing { was_undone, uncovered } => {
-                let said = match turn {
+                let mut said = match turn {
                     Some(turn) if was_undone => format!("turn {turn} was undone already"),
                     Some(turn) => format!("turn {turn} has changed nothing that can be put back"),
                     None => "there is nothing to undo".into(),
                 };
-                return refused([&[said][..], &uncovered].concat().join(". "));
+                for sentence in &uncovered {
+                    said = format!("{said}. {}", sentence.trim_end_matches('.'));
+                }
+                return refused(said);
             }
         };
         if let (Undoer::Session, Some(why)) = (who, self.why_not(&checkpoint.changed)) {

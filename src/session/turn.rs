@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, Model, ModelError, ModelEvent, ModelId, ModelStop, Reply, Seal};
 use crate::tool::{Editor, Location, PreparedCall, SharedShadow, ToolError, ToolSpec, Toolset};
-use crate::workspace::{IntentLog, Workspace};
+use crate::workspace::{Changes, IntentLog, Workspace};
 
 /// What a turn is made of.
 pub(super) struct Turn {
@@ -50,8 +50,8 @@ pub(super) struct Turn {
     pub(super) changes: mpsc::UnboundedSender<Change>,
     /// Where what its calls are about to change is recorded.
     pub(super) intents: Arc<dyn IntentLog>,
-    /// By which what runs in the background already is told from what this turn changes.
-    pub(super) jobs: Option<SharedShadow>,
+    /// The copies of the session's own files, if there are any. `None` for a session that works for another.
+    pub(super) shadow: Option<SharedShadow>,
 }
 
 /// Why a turn has no stop reason.
@@ -98,9 +98,9 @@ pub(super) async fn run(mut turn: Turn) -> Result<StopReason, TurnError> {
         let prompt = std::mem::take(&mut turn.prompt);
         return turn.answer_outside(prompt).await;
     }
-    if let Some(shadow) = &turn.jobs {
-        // What changed between the turns is not this one's.
-        shadow.take_up(&turn.cancel).await;
+    if let Some(shadow) = &turn.shadow {
+        // What jobs changed between the turns is not this one's.
+        turn.keep_changes(shadow.begin_turn(&turn.cancel).await);
     }
     let late = tokio::select! {
         () = turn.cancel.cancelled() => Vec::new(),
@@ -112,10 +112,8 @@ pub(super) async fn run(mut turn: Turn) -> Result<StopReason, TurnError> {
         turn.post_event(SessionEvent::Notice { message_id, text }).await?;
     }
     let outcome = if turn.compacts { turn.compact().await } else { take_steps(&turn).await };
-    let begun = turn.ask_actor(|reply| TurnMessage::Jobs { reply }).await?;
-    if let Some(shadow) = begun.as_ref().or(turn.jobs.as_ref()) {
-        // The session may be over.
-        let _ = turn.changes.send((turn.number, shadow.sync(&turn.cancel).await));
+    if let Some(shadow) = turn.ask_actor(|reply| TurnMessage::Shadow { reply }).await? {
+        turn.keep_changes(shadow.end_turn(&turn.cancel).await);
     }
     outcome
 }
@@ -367,6 +365,14 @@ impl Turn {
 
     pub(super) async fn post(&self, message: TurnMessage) -> Result<(), TurnError> {
         self.actor.send(message).await.map_err(|_| TurnError::Died)
+    }
+
+    /// Records what was found to have changed in this turn.
+    fn keep_changes(&self, changes: Changes) {
+        if !changes.is_empty() {
+            // The session may be over.
+            let _ = self.changes.send((self.number, changes));
+        }
     }
 
     pub(super) async fn ask_actor<T>(

@@ -46,7 +46,6 @@ impl Actor {
             let message_id = MessageId::new(format!("msg_{turn}_n{number}"));
             self.record(SessionEvent::Notice { message_id, text }, None).await;
         }
-        let jobs = self.shadow_of_jobs().await;
         if outside.is_none() {
             // It has its own.
             self.shared.tools.servers().start();
@@ -69,7 +68,7 @@ impl Actor {
             actor: to_actor,
             changes: self.changes.0.clone(),
             intents: self.intents(),
-            jobs,
+            shadow: self.shadow.clone(),
         };
         let task = tokio::spawn(turn::run(running));
         self.turn = Some(RunningTurn { messages, cancel, task, reply });
@@ -103,7 +102,6 @@ impl Actor {
                 self.session.questions.extend(questions);
                 self.session.seen.extend(seen);
                 if let Some(job) = job {
-                    self.jobs_begun_in = Some(self.session.turns);
                     self.add_job(job);
                 }
                 self.close_wishes(&update.id);
@@ -120,8 +118,8 @@ impl Actor {
             TurnMessage::Authorize { call, facts, fits, reply } => {
                 let _ = reply.send(self.authorize(call, facts, fits).await);
             }
-            TurnMessage::Jobs { reply } => {
-                let _ = reply.send(self.shadow_of_jobs().await);
+            TurnMessage::Shadow { reply } => {
+                let _ = reply.send(self.made_shadow());
             }
             TurnMessage::InBand { found, reply } => self.in_band(found, reply).await,
             TurnMessage::Propose { call, proposal, reply } => self.propose(call, proposal, reply),

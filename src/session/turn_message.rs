@@ -48,8 +48,8 @@ pub(super) enum TurnMessage {
         fits: bool,
         reply: oneshot::Sender<Authorization>,
     },
-    /// Does anything run in the background? Then what it has changed is looked for with these.
-    Jobs { reply: oneshot::Sender<Option<SharedShadow>> },
+    /// The copies of the session's files, by which the changes of background jobs are found.
+    Shadow { reply: oneshot::Sender<Option<SharedShadow>> },
     /// The model wants another mode, by a block in its text. The reply comes when that is settled, and may end the
     /// turn.
     InBand { found: Found, reply: oneshot::Sender<Option<&'static str>> },

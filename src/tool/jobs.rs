@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::background_list::{missing, next_number};
 use super::job::Notes;
-use super::shadow::take_up;
+use super::shadow::begin;
 use super::shell::Start;
 use super::{
     Editor, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
@@ -99,11 +99,15 @@ impl PreparedCall for RunCall {
             let text = format!("{MAX_RUNNING} jobs run already: stop one first.");
             return Err(ToolError::Failed(text));
         }
-        if let Some(shadow) = &context.shadow {
-            take_up(shadow, &context.permit).await?;
-        }
+        let covered = match &context.shadow {
+            Some(shadow) => Some(begin(shadow, &context.permit, &context.changes).await?),
+            None => None,
+        };
         let id = format!("job_{}", next_number(context.jobs.iter().map(|job| job.id.as_str())));
         let job = start.begin(id, Notes::default(), &shell, &hold, context.permit, None).await?;
+        if let Some(covered) = covered {
+            covered.keep_as_job(&job);
+        }
         let text = format!("Started {}. view_background_job shows what it writes.", job.id);
         Ok(ToolOutput { text, job: Some(job), ..ToolOutput::default() })
     }

@@ -14,7 +14,7 @@ use super::command_line::CommandLine;
 use super::content::{fitting, visible};
 use super::job::Notes;
 use super::output_terminal;
-use super::shadow::{take_up, tell};
+use super::shadow::{begin, tell};
 use super::{
     AtWork, Editor, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
     arguments, blocking, resolve,
@@ -245,11 +245,12 @@ impl PreparedCall for Call {
         let notes = Notes { held: hold.is_read_only(), keeps: !hold.is_read_only() };
         // What is held to reading changes nothing.
         let shadow = shadow.filter(|_| !hold.is_read_only());
-        if let Some(shadow) = &shadow {
-            take_up(shadow, &permit).await?;
-        }
+        let shadow = match shadow {
+            Some(shadow) => Some((begin(&shadow, &permit, &changes).await?, shadow)),
+            None => None,
+        };
         let mut job = start.begin(String::new(), notes, &shell, &hold, permit, Some(limit)).await?;
-        let told = shadow.map(|shadow| tell(shadow, &job, changes));
+        let told = shadow.map(|(running, shadow)| tell(shadow, running, &job, changes));
         // Nobody fills a terminal in a deterministic run: it would show how fast the command was.
         let look = if is_terminal && progress.is_some() {
             let mut shown = job.clone();

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use modegate::acp::SessionId;
 use modegate::audit::{Report, audit};
+use modegate::model::{ModelEvent, ModelStop};
 use modegate::process::shell::Sandbox;
 use modegate::store::{Location, Store, Sync};
 use modegate::tool::{Toolset, effect_of};
@@ -144,6 +145,100 @@ async fn nothing_is_put_back_where_it_was_changed_since_or_where_the_mode_change
     assert!(answer.contains("a turn is running"), "{answer}");
     h.notify("session/cancel", json!({ "sessionId": session })).await;
     h.until_answer(prompt).await;
+    h.end().await;
+}
+
+/// What is done before the model makes a call.
+enum Before {
+    Nothing,
+    /// A file has this content.
+    Wait(&'static str, &'static str),
+    /// The user writes a file.
+    User(&'static str),
+}
+
+/// Runs a turn whose model makes each call after what is done before it.
+async fn turn_in_steps(
+    h: &mut Harness,
+    session: &str,
+    steps: impl IntoIterator<Item = (Before, ModelEvent)>,
+) {
+    let cwd = h.cwd();
+    let prompt = h.prompt(session, "go").await;
+    for (before, call) in steps {
+        h.stage.next_request(session).await;
+        match before {
+            Before::Nothing => {}
+            Before::Wait(file, content) => until_it_says(&cwd.join(file), content).await,
+            Before::User(file) => std::fs::write(cwd.join(file), "user\n").unwrap(),
+        }
+        h.stage.say(session, Ok(call));
+        h.stage.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    }
+    h.stage.next_request(session).await;
+    h.stage.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    h.until_answer(prompt).await;
+}
+
+/// Waits until a file has this content.
+async fn until_it_says(file: &Path, content: &str) {
+    let begun = std::time::Instant::now();
+    while std::fs::read_to_string(file).unwrap_or_default() != content {
+        assert!(begun.elapsed() < crate::support::PATIENCE, "{} never said {content:?}", file.display());
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+}
+
+fn run(id: &str, tool: &str, line: &str) -> ModelEvent {
+    call(id, tool, json!({ "command": line }))
+}
+
+#[tokio::test]
+async fn what_a_job_changed_before_another_command_begins_is_put_back() {
+    for job in ["echo job > a.txt; exec sleep 1000", "echo job > a.txt"] {
+        for line in ["true", "echo line > b.txt"] {
+            let (place, home) = (Place::new(), tempfile::tempdir().unwrap());
+            let mut h = place.agent(with_shell(home.path()));
+            furnish(&h.cwd());
+            let first = tree(&h.cwd());
+            let session = h.session().await;
+            let steps = [
+                (Before::Nothing, run("1", "run_background_job", job)),
+                (Before::Wait("a.txt", "job\n"), run("2", "shell", line)),
+            ];
+            turn_in_steps(&mut h, &session, steps).await;
+            let answer = slash(&mut h, &session, "/undo").await;
+            assert_eq!(tree(&h.cwd()), first, "{job}; {line}: {answer}");
+            h.end().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_user_changes_while_nothing_runs_is_not_put_back() {
+    let (place, home) = (Place::new(), tempfile::tempdir().unwrap());
+    let mut h = place.agent(with_shell(home.path()));
+    let cwd = h.cwd();
+    furnish(&cwd);
+    let session = h.session().await;
+    // Between two commands of one turn.
+    let steps = [
+        (Before::Nothing, run("1", "shell", "true")),
+        (Before::User("u1"), run("2", "shell", "echo x > a.txt")),
+    ];
+    turn_in_steps(&mut h, &session, steps).await;
+    slash(&mut h, &session, "/undo").await;
+    // Between two turns, while a job ends that the first one began.
+    let job = "until test -e go; do sleep 0.01; done; echo late > late";
+    turn_in_steps(&mut h, &session, [(Before::Nothing, run("3", "run_background_job", job))]).await;
+    std::fs::write(cwd.join("go"), "user\n").unwrap();
+    until_it_says(&cwd.join("late"), "late\n").await;
+    turn_in_steps(&mut h, &session, [(Before::Nothing, run("4", "shell", "echo x > a.txt"))]).await;
+    let answer = slash(&mut h, &session, "/undo").await;
+    let read = |file: &str| std::fs::read_to_string(cwd.join(file)).unwrap_or_default();
+    assert_eq!(["a.txt", "u1", "go", "late"].map(read), ["one\n", "user\n", "user\n", "late\n"], "{answer}");
+    let answer = slash(&mut h, &session, "/undo").await;
+    assert!(answer.contains("there is nothing to undo. ") && !answer.contains(".."), "{answer}");
     h.end().await;
 }
 
