@@ -78,6 +78,11 @@ fn is_blank(line: &str) -> bool {
     matches!(line, "\n" | "\r\n")
 }
 
+/// The first line from `at` on that is not empty.
+pub(super) fn after_blank(lines: &[&str], at: usize) -> usize {
+    at + lines[at..].iter().take_while(|line| is_blank(line)).count()
+}
+
 /// Reads the hunk whose header is line `at`, and returns where it ends. The error names lines as a person counts them.
 pub(super) fn read(lines: &[&str], at: usize) -> Result<(Hunk, usize), String> {
     let header = HunkHeader::parse(lines[at]).ok_or_else(|| {
@@ -132,7 +137,7 @@ fn by_counts(lines: &[&str], start: usize, header: HunkHeader) -> Option<usize> 
 
 /// Whether what follows a body is no further line of it.
 fn is_end(lines: &[&str], end: usize) -> bool {
-    let next = end + lines[end..].iter().take_while(|line| is_blank(line)).count();
+    let next = after_blank(lines, end);
     is_plain_header(lines, next)
         || is_signature(lines, next)
         || !lines.get(next).is_some_and(|line| is_body(line))

@@ -28,6 +28,10 @@ fn hunks_are_read_by_their_counts() {
     check("-- a/f\nx\n", "@@ -1,2 +1,2 @@\n--- a/f\n+++ b/f\n x\n", "++ b/f\nx\n");
     check("a\n\nb\n", "@@ -1,3 +1,3 @@\n a\n\n-b\n+c\n", "a\n\nc\n");
     check("x\n", "@@ -1 +1 @@\n-x\n+y\n\n\n", "y\n");
+    check("x\na\nb\n", "@@ -1 +1 @@\n-x\n+y\n\n\n@@ -3 +3 @@\n-b\n+c\n", "y\na\nc\n");
+    check("x\na\nb\n", "@@ -1,9 +1,9 @@\n-x\n+y\n a\n\n@@ -2,2 +2,2 @@\n-b\n+c\n", "y\na\nc\n");
+    check("x\n\nb\n", "@@ -1,2 +1,2 @@\n-x\n+y\n\n@@ -3 +3 @@\n-b\n+c\n", "y\n\nc\n");
+    refused("x\na\nb\n", "@@ -1 +1 @@\n-x\n+y\nwords\n@@ -3 +3 @@\n-b\n+c\n", "name the file of this hunk");
     check("x\n", "@@ -1 +1 @@\n-x\n+y\n-- \n2.34.1\n", "y\n");
     check("x", "@@ -1 +1 @@\n-x\n\\ No newline at end of file\n+y\n", "y\n");
     check("x\n", "@@ -1 +1 @@\n-x\n+y\n\\ No newline at end of file\n", "y");
@@ -155,6 +159,6 @@ fn time_is_bounded() {
     let section = format!("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n{blank}");
     assert_eq!(unified::parse(&section.repeat(400)).unwrap().len(), 400);
     let hunk = format!("@@ -1 +1 @@\n-x\n+y\n{blank}");
-    assert!(unified::parse(&format!("--- a/f\n+++ b/f\n{}", hunk.repeat(400))).is_err());
+    assert!(unified::parse(&format!("--- a/f\n+++ b/f\n{}", hunk.repeat(400))).is_ok());
     assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
 }

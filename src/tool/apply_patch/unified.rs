@@ -161,7 +161,10 @@ impl<'a> Reader<'a> {
         while self.line().is_some_and(|line| line.starts_with("@@")) {
             let (hunk, end) = hunk::read(self.lines, self.at)?;
             section.hunks.push(hunk);
-            self.at = end;
+            // Models separate hunks by blank lines. `git apply` refuses them; they can mean nothing else.
+            let next = hunk::after_blank(self.lines, end);
+            self.at =
+                if self.lines.get(next).is_some_and(|line| line.starts_with("@@ -")) { next } else { end };
         }
         self.in_mail = is_signature(self.lines, self.at);
         Ok(section)
