@@ -363,6 +363,10 @@ impl Iterator for Walk {
 pub(super) fn compile(folder: &Path, text: &str) -> Option<Gitignore> {
     let mut rules = GitignoreBuilder::new(folder);
     for line in text.trim_start_matches('\u{feff}').lines() {
+        // To git it matches nothing, to the library everything.
+        if line.trim_end() == "!" {
+            continue;
+        }
         // A line that is no rule says nothing; git passes over it, too.
         let _ = rules.add_line(None, line);
     }

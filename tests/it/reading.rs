@@ -236,7 +236,8 @@ fn project() -> tempfile::TempDir {
     let dir = scene();
     for (path, text) in [
         ("work/.git/config", "TOKEN in git\n"),
-        ("work/.gitignore", "*.log\n"),
+        // To git, a `!` alone is no rule.
+        ("work/.gitignore", "*.log\n!\n"),
         ("work/build.log", "TOKEN in log\n"),
         ("work/.github/ci.yml", "TOKEN in ci\n"),
         ("work/src/a.rs", "TOKEN in source\n"),
