@@ -139,7 +139,8 @@ impl GitFolder {
         } else if metadata.is_file() {
             claimed(dot_git).ok_or_else(|| {
                 Some(format!(
-                    "{}: the git folder that it names does not confirm it, so commands may not reach that folder.",
+                    "{}: the git folder that it names does not confirm it, so commands may not reach that folder. If you trust \
+                     it, add that folder to `shell.read` in your configuration, and to `shell.write` for commits.",
                     dot_git.display()
                 ))
             })?
