@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::bounded_file;
 use crate::git_folder::{self, Git};
-use crate::session::system_prompt::{FILE, MAX_READ};
+use crate::session::system_prompt::{FILE, read_file};
 
 /// The outermost folder of a project: the repository's root, or the working directory where there is no repository.
 pub fn root(cwd: &Path) -> &Path {
@@ -23,7 +22,7 @@ pub fn problems(cwd: &Path) -> Vec<String> {
     let mut problems = Git::of(cwd).problems;
     for folder in folders(cwd) {
         let path = folder.join(FILE);
-        match bounded_file::read_below(root, &path, MAX_READ) {
+        match read_file(root, &path) {
             Err(error) if !error.is_missing() => problems.push(format!("{} {error}.", path.display())),
             _ => {}
         }

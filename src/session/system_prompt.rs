@@ -4,8 +4,9 @@
 //! Modes are not mentioned: they live in the reminder. What a repository says is marked as its words, and whatever looks
 //! like a reminder in it is made harmless: it can advise, and cannot change what is allowed.
 
+use std::ffi::OsStr;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +21,11 @@ use crate::tool::content::visible;
 /// The file in which people write down what agents should know.
 pub const FILE: &str = "AGENTS.md";
 
+/// The names of the same file for other agents, to which [`FILE`] may be a link.
+const OTHER_FILES: [&str; 5] = [FILE, "AGENT.md", "CLAUDE.md", "GEMINI.md", "copilot-instructions.md"];
+
 /// Bytes of one such file up to which it is read at all.
-pub const MAX_READ: u64 = 1024 * 1024;
+const MAX_READ: u64 = 1024 * 1024;
 
 /// Bytes of one such file in the prompt.
 const MAX_FILE: usize = 32 * 1024;
@@ -186,10 +190,41 @@ fn look(user_file: Option<&Path>, cwd: &Path) -> Place {
         add(path.to_owned(), bounded_file::read_own(path, MAX_READ));
     }
     for path in folders.into_iter().map(|folder| folder.join(FILE)) {
-        let read = bounded_file::read_below(inside, &path, MAX_READ);
+        let read = read_file(inside, &path);
         add(path, read);
     }
     Place { branch: root.and_then(git_folder::branch), files }
+}
+
+/// Reads a project's file for agents. It may be a link to the same file under a name that other agents read (`CLAUDE.md`), in the
+/// same project; any other link is an error.
+pub fn read_file(root: &Path, path: &Path) -> Result<Vec<u8>, ReadError> {
+    match bounded_file::read_below(root, path, MAX_READ) {
+        Err(ReadError::Link) => {
+            let target = linked_file(path).ok_or(ReadError::Link)?;
+            bounded_file::read_below(root, &target, MAX_READ).map_err(|error| match error {
+                ReadError::Missing => ReadError::Link,
+                error => error,
+            })
+        }
+        read => read,
+    }
+}
+
+/// Where a link leads, as it is written, if that is another file for agents.
+fn linked_file(path: &Path) -> Option<PathBuf> {
+    let link = path.read_link().ok()?;
+    OTHER_FILES.iter().find(|name| link.file_name() == Some(OsStr::new(name)))?;
+    let mut target = path.parent()?.to_owned();
+    for part in link.components() {
+        match part {
+            Component::Normal(name) => target.push(name),
+            Component::CurDir => {}
+            Component::ParentDir if target.pop() => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(target)
 }
 
 #[cfg(test)]
@@ -219,6 +254,55 @@ mod tests {
         assert!(look(None, dir.path()).branch.is_none());
         std::fs::write(repository.join(".git/HEAD"), "SECRET=1\n").unwrap();
         assert!(look(None, &cwd).branch.is_none(), "that is no branch");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_leads_only_to_a_file_for_agents_of_the_same_project() {
+        let dir = tempfile::tempdir().unwrap();
+        let repository = dir.path().join("repo");
+        let cwd = repository.join("a");
+        for folder in ["a", ".git", ".github"] {
+            std::fs::create_dir_all(repository.join(folder)).unwrap();
+        }
+        std::os::unix::fs::symlink("../other", repository.join("way")).unwrap();
+        std::fs::create_dir(dir.path().join("other")).unwrap();
+        for file in [
+            "CLAUDE.md",
+            "secret.md",
+            ".env",
+            "a/CLAUDE.md",
+            ".github/copilot-instructions.md",
+            "../CLAUDE.md",
+            "../other/CLAUDE.md",
+        ] {
+            std::fs::write(repository.join(file), file).unwrap();
+        }
+        std::os::unix::fs::symlink("secret.md", repository.join("GEMINI.md")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, repository.join("AGENT.md"), rustix::fs::Mode::RWXU).unwrap();
+        let absolute = repository.join("CLAUDE.md").display().to_string();
+        // Where the link leads, and the file that is read.
+        let table = [
+            ("CLAUDE.md", "a/CLAUDE.md"),
+            ("./CLAUDE.md", "a/CLAUDE.md"),
+            ("../CLAUDE.md", "CLAUDE.md"),
+            ("../.github/copilot-instructions.md", ".github/copilot-instructions.md"),
+            ("../../CLAUDE.md", ""),
+            ("../way/CLAUDE.md", ""),
+            ("../secret.md", ""),
+            ("../.env", ""),
+            ("../GEMINI.md", ""),
+            ("../AGENT.md", ""),
+            ("AGENTS.md", ""),
+            ("/proc/self/environ", ""),
+            (absolute.as_str(), ""),
+        ];
+        for (link, expected) in table {
+            let _ = std::fs::remove_file(cwd.join(FILE));
+            std::os::unix::fs::symlink(link, cwd.join(FILE)).unwrap();
+            let files: Vec<String> = look(None, &cwd).files.into_iter().map(|(_, text)| text).collect();
+            assert_eq!(files.concat(), expected, "{link}");
+        }
     }
 
     #[cfg(unix)]
