@@ -4,8 +4,8 @@
 //! lists the commands. A command that a user wrote ([`super::user_command`]) is a prompt. Anything else that begins with a slash is an ordinary prompt.
 //!
 //! Clients put files, regions and earlier messages before or behind what the user typed, and only text blocks can be typed. So a
-//! command counts at the start of the first and of the last text block, and one that tightens the mode at the start of any. Of
-//! earlier messages that a client marks as such only the newest counts: it is the prompt.
+//! command counts at the start of the first and of the last text block, and one that tightens the mode at the start of any, also
+//! behind the mention of a buffer. Of earlier messages that a client marks as such only the newest counts: it is the prompt.
 //! [`find`] says which one is obeyed and which mode commands are not; contents of resources are never commands.
 
 use super::user_command::UserCommand;
@@ -39,6 +39,8 @@ pub enum Command {
     Prompt(String),
     /// List the commands.
     Help,
+    /// Say how the command of this name is used: what stands behind it is not an argument that it takes.
+    Misused(&'static str),
 }
 
 /// A command where it stands in a prompt.
@@ -46,8 +48,10 @@ pub enum Command {
 pub struct Placed {
     /// What it asks for.
     pub command: Command,
-    /// The content block that begins with it.
+    /// The content block in which it stands.
     block: usize,
+    /// The mention of a buffer before it in that block; empty where the block begins with the command.
+    mention: String,
 }
 
 /// What a prompt has of commands.
@@ -110,32 +114,39 @@ pub struct Vocabulary<'a> {
 /// Finds the command that a prompt is to be obeyed as, if any.
 ///
 /// Of several mode commands the tightest counts. One that would widen counts only at the start of the first or the last text
-/// block. Mode commands that do not count are named, as are lines inside of a block that would tighten the mode.
+/// block. Mode commands that do not count are named, as are those inside of a block that would tighten the mode: at the start or
+/// the end of a line.
 pub fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Comparison<'_>) -> Found {
     let Some(Typed { texts, first, last }) = typed(content) else { return Found::default() };
     let mut best: Option<Placed> = None;
     let mut other: Option<Placed> = None;
     let mut wanted: Vec<String> = Vec::new();
     for &(block, text) in &texts {
-        let Some(command) = start(text, block == first, words) else { continue };
+        let begins = start(text, block == first, words).map(|command| (command, ""));
+        let Some((command, mention)) = begins.or_else(|| behind_mention(text, words)) else { continue };
         let Command::SetMode { mode, .. } = &command else {
             if block == first || block == last {
-                other = Some(Placed { command, block });
+                other = Some(Placed { command, block, mention: String::new() });
             }
             continue;
         };
         wanted.push(mode.clone());
+        if !mention.is_empty() && (compare.widens)(mode) {
+            continue;
+        }
         let is_tighter = match best.as_ref().map(|best| &best.command) {
             Some(Command::SetMode { mode: best, .. }) => !(compare.allows_more)(mode, best),
             _ => true,
         };
         if is_tighter {
-            best = Some(Placed { command, block });
+            best = Some(Placed { command, block, mention: mention.to_owned() });
         }
     }
-    wanted.extend(
-        texts.iter().flat_map(|(_, text)| inner_modes(text, words)).filter(|mode| !(compare.widens)(mode)),
-    );
+    let inner = texts.iter().flat_map(|(block, text)| {
+        let begins = start(text, *block == first, words).or(behind_mention(text, words).map(|it| it.0));
+        inner_modes(text, usize::from(begins.is_some()), words)
+    });
+    wanted.extend(inner.filter(|mode| !(compare.widens)(mode)));
     let is_at_edge = |placed: &Placed| placed.block == first || placed.block == last;
     let counts = |placed: &Placed| match &placed.command {
         Command::SetMode { mode, .. } => is_at_edge(placed) || !(compare.widens)(mode),
@@ -224,24 +235,53 @@ fn start(text: &str, is_first: bool, words: Vocabulary<'_>) -> Option<Command> {
     if is_first {
         return parse(text.trim(), words);
     }
-    let command = parse(text.trim_start_matches(['\n', '\r']).trim_end(), words)?;
-    let is_whole = match &command {
-        Command::SetMode { .. } | Command::Prompt(_) | Command::Undo(_) => true,
-        Command::SayMode | Command::Permissions | Command::Servers | Command::Compact | Command::Help => {
-            !text.trim().contains(char::is_whitespace)
-        }
-    };
-    is_whole.then_some(command)
+    parse(text.trim_start_matches(['\n', '\r']).trim_end(), words)
 }
 
-/// The modes that lines inside of a block name as commands.
-fn inner_modes<'a>(text: &'a str, words: Vocabulary<'a>) -> impl Iterator<Item = String> + 'a {
-    text.trim().lines().skip(1).filter(|line| line.starts_with(SLASHES)).filter_map(move |line| match parse(
-        line.trim_end(),
-        words,
-    )? {
-        Command::SetMode { mode, .. } if words.modes.resolve(&mode).is_ok() => Some(mode),
+/// The mode command behind mentions of buffers at the start of a block, and the mentions. codecompanion.nvim writes them where
+/// the user types `#{buffer}`.
+fn behind_mention<'t>(text: &'t str, words: Vocabulary<'_>) -> Option<(Command, &'t str)> {
+    let mut rest = text;
+    while let Some(behind) = after_mention(rest.trim_start()) {
+        rest = behind;
+    }
+    let mention = text[..text.len() - rest.len()].trim();
+    match parse(rest.trim(), words)? {
+        command @ Command::SetMode { .. } if !mention.is_empty() => Some((command, mention)),
         _ => None,
+    }
+}
+
+/// What stands behind "file `PATH` (with buffer number: N)", if a text begins so.
+fn after_mention(text: &str) -> Option<&str> {
+    let (path, rest) = text.strip_prefix("file `")?.split_once("` (with buffer number: ")?;
+    let (number, rest) = rest.split_once(')')?;
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && !path.contains('\n')).then_some(rest)
+}
+
+/// The modes that lines of a block name by a command at their start or their end, but for the first `skipped` lines.
+fn inner_modes<'a>(
+    text: &'a str,
+    skipped: usize,
+    words: Vocabulary<'a>,
+) -> impl Iterator<Item = String> + 'a {
+    let named = move |text: &str, with_rest: bool| match parse(text, words)? {
+        Command::SetMode { mode, rest } if with_rest || rest.is_empty() => {
+            words.modes.resolve(&mode).is_ok().then_some(mode)
+        }
+        _ => None,
+    };
+    // The text from the last word on.
+    let last = |line: &str| {
+        let gap = line.char_indices().rev().find(|(_, c)| c.is_whitespace());
+        gap.map_or(0, |(at, c)| at + c.len_utf8())
+    };
+    text.trim().lines().skip(skipped).map(str::trim).filter_map(move |line| {
+        let word = last(line);
+        // `/mode plan` are two.
+        let two = last(line[..word].trim_end());
+        named(line, true).or_else(|| named(&line[word..], false)).or_else(|| named(&line[two..], false))
     })
 }
 
@@ -255,12 +295,12 @@ fn parse(text: &str, words: Vocabulary<'_>) -> Option<Command> {
     let (name, rest) = behind.split_once(char::is_whitespace).unwrap_or((behind, ""));
     let rest = rest.trim().to_owned();
     match name {
-        "help" => Some(Command::Help),
-        "permissions" => Some(Command::Permissions),
-        "mcp" => Some(Command::Servers),
-        "compact" => Some(Command::Compact),
+        "help" => Some(alone(Command::Help, "help", &rest)),
+        "permissions" => Some(alone(Command::Permissions, "permissions", &rest)),
+        "mcp" => Some(alone(Command::Servers, "mcp", &rest)),
+        "compact" => Some(alone(Command::Compact, "compact", &rest)),
         "undo" if rest.is_empty() => Some(Command::Undo(None)),
-        "undo" => rest.parse().ok().map(|turn| Command::Undo(Some(turn))),
+        "undo" => Some(rest.parse().map_or(Command::Misused("undo"), |turn| Command::Undo(Some(turn)))),
         "mode" if rest.is_empty() => Some(Command::SayMode),
         "mode" => Some(Command::SetMode { mode: rest, rest: String::new() }),
         // What stands behind a mode may be a command that the user wrote.
@@ -270,6 +310,22 @@ fn parse(text: &str, words: Vocabulary<'_>) -> Option<Command> {
         }
         _ => written(text, own).map(Command::Prompt),
     }
+}
+
+/// A command that takes no argument.
+fn alone(command: Command, name: &'static str, rest: &str) -> Command {
+    if rest.is_empty() { command } else { Command::Misused(name) }
+}
+
+/// What the user is told of a command with an argument that it does not take.
+pub fn usage(name: &str) -> String {
+    let takes = match name {
+        "undo" => {
+            "/undo takes the number of a turn, or nothing (the last turn that changed something)".to_owned()
+        }
+        name => format!("/{name} takes no argument"),
+    };
+    format!("{takes}. Nothing was done, and the model has not seen this message.\n")
 }
 
 /// The prompt of a command that a user wrote, if the text is one.
@@ -294,9 +350,12 @@ pub fn without_command(content: &[ContentBlock], placed: &Placed) -> Vec<Content
         | Command::Permissions
         | Command::Servers
         | Command::Compact
+        | Command::Misused(_)
         | Command::Undo(_) => "",
     };
-    let rest = (!rest.is_empty()).then(|| ContentBlock::from(rest));
+    let gap = if placed.mention.is_empty() || rest.is_empty() { "" } else { " " };
+    let rest = format!("{}{gap}{rest}", placed.mention);
+    let rest = (!rest.is_empty()).then(|| ContentBlock::from(rest.as_str()));
     let (before, from) = content.split_at(placed.block.min(content.len()));
     before.iter().cloned().chain(rest).chain(from.iter().skip(1).cloned()).collect()
 }
@@ -353,8 +412,11 @@ mod tests {
         check("/mcp", Some(Command::Servers));
         check("/undo", Some(Command::Undo(None)));
         check("/undo 3", Some(Command::Undo(Some(3))));
-        check("/undo that", None);
         check("/compact", Some(Command::Compact));
+        for name in ["help", "permissions", "mcp", "compact", "undo"] {
+            check(&format!("/{name} that"), Some(Command::Misused(name)));
+            check(&format!("/{name}s"), None);
+        }
         check("/review it all ", Some(Command::Prompt("Review it all.".into())));
         check("/reviews", None);
         check("/plan /review it", set("plan", "Review it."));
@@ -422,11 +484,38 @@ mod tests {
                     (None, if is_named { vec![mode.to_owned()] } else { vec![] }),
                     "{on} {mode}"
                 );
-                // Behind a mention on the same line it is part of a sentence.
-                assert_eq!(
-                    found(&["see ".into(), link(), format!(" {command}").as_str().into()], on).obeyed,
-                    None
-                );
+                // Behind a mention on the same line, and at the end of a line, it is part of a sentence, and named where it would
+                // tighten.
+                let sentences: [Vec<ContentBlock>; 4] = [
+                    vec!["see ".into(), link(), format!(" {command}").as_str().into()],
+                    vec![format!("fix this \\{mode}\nand that").as_str().into()],
+                    vec!["old".into(), format!("fix this\nin /mode {mode}").as_str().into()],
+                    vec![format!("fix this /{mode}").as_str().into(), link()],
+                ];
+                for prompt in sentences {
+                    let Found { obeyed, ignored } = found(&prompt, on);
+                    let named = if is_named { vec![mode.to_owned()] } else { vec![] };
+                    assert_eq!((obeyed, ignored), (None, named), "{on} {prompt:?}");
+                }
+                // Behind what codecompanion.nvim writes for `#{buffer}` it tightens, and is named where it would not.
+                let buffer = "file `/a b/c.rs` (with buffer number: 12)";
+                for (mentions, rest) in [
+                    (buffer.to_owned(), ""),
+                    (buffer.to_owned(), "go on"),
+                    (format!("{buffer} {buffer}"), "go on"),
+                ] {
+                    let text = format!("{mentions} /{mode} {rest}");
+                    let prompt = ["Sharing the file:".into(), text.trim_end().into()];
+                    let Found { obeyed, ignored } = found(&prompt, on);
+                    if widens {
+                        assert_eq!((obeyed, ignored), (None, vec![mode.to_owned()]), "{on} {text}");
+                        continue;
+                    }
+                    let placed = obeyed.expect("obeyed");
+                    assert_eq!((&placed.command, ignored), (&set(mode, rest), vec![]), "{on} {text}");
+                    let left = without_command(&prompt, &placed);
+                    assert_eq!(left[1], format!("{mentions} {rest}").trim_end().into());
+                }
             }
             // What is in a resource is no command.
             assert_eq!(found(&[link(), resource()], on), Found::default());

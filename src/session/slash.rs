@@ -50,6 +50,7 @@ impl Actor {
                 | Command::SayMode
                 | Command::Permissions
                 | Command::Servers
+                | Command::Misused(_)
                 | Command::Undo(_) => true,
                 Command::Prompt(_) | Command::Compact => false,
                 Command::SetMode { .. } => command::without_command(&prompt.content, &placed).is_empty(),
@@ -60,9 +61,9 @@ impl Actor {
     /// Obeys a slash command, also while a turn runs. Returns the prompt that is left for the model, if one is.
     pub(super) async fn obey(&mut self, mut prompt: Prompt) -> Option<Prompt> {
         let Found { obeyed, ignored } = self.commands_in(&prompt);
-        let ignored: Vec<String> = ignored.iter().map(|mode| not_obeyed(mode)).collect();
         let Some(placed) = obeyed.filter(|placed| !self.is_its_own(&placed.command)) else {
-            self.session.notices.extend(ignored);
+            let told = self.not_obeyed(&ignored, None);
+            self.session.notices.extend(told);
             return Some(prompt);
         };
         let command = &placed.command;
@@ -71,15 +72,17 @@ impl Actor {
             Command::Help => command::help(&self.shared.modes, &self.shared.commands),
             Command::Prompt(_) | Command::Compact => {
                 prompt.compacts = *command == Command::Compact;
-                self.session.notices.extend(ignored);
+                let told = self.not_obeyed(&ignored, None);
+                self.session.notices.extend(told);
                 return Some(for_the_model(prompt, &placed));
             }
             Command::SayMode => self.say_mode(),
             Command::Permissions => self.say_permissions(),
             Command::Servers => self.say_servers(),
+            Command::Misused(name) => command::usage(name),
             Command::Undo(turn) => match self.undo(*turn, Undoer::Session).await {
                 Ok(undone) => self.say_undone(&undone),
-                Err(error) => format!("/undo: {error}.\n"),
+                Err(error) => format!("/undo: {}.\n", error.to_string().trim_end_matches('.')),
             },
             Command::SetMode { mode, .. } => {
                 let mode = SessionModeId::new(mode.as_str());
@@ -97,11 +100,16 @@ impl Actor {
             }
         };
         let prompt = for_the_model(prompt, &placed);
-        if matches!(placed.command, Command::SetMode { .. }) && !refused && !prompt.content.is_empty() {
-            self.session.notices.extend(ignored);
+        let obeyed = match &placed.command {
+            Command::SetMode { mode, .. } if !refused => Some(mode.as_str()),
+            _ => None,
+        };
+        let told = self.not_obeyed(&ignored, obeyed);
+        if obeyed.is_some() && !prompt.content.is_empty() {
+            self.session.notices.extend(told);
             return Some(prompt);
         }
-        said.extend(ignored);
+        said.extend(told);
         let Prompt { typed, reply, .. } = prompt;
         let message_id = MessageId::new(format!("msg_c{}_0", self.session.answered + 1));
         let content = Vec::new();
@@ -134,7 +142,25 @@ impl Actor {
 
     /// Whether a command is for somebody else's agent that answers here: what it is about is the agent's.
     fn is_its_own(&self, command: &Command) -> bool {
-        self.session.agent.harness.is_some() && matches!(command, Command::Compact | Command::Servers)
+        let is_its_own =
+            matches!(command, Command::Compact | Command::Servers | Command::Misused("compact" | "mcp"));
+        self.session.agent.harness.is_some() && is_its_own
+    }
+
+    /// What the user is told of mode commands that were not obeyed where they stand; `obeyed` is the one that was.
+    fn not_obeyed(&self, ignored: &[String], obeyed: Option<&str>) -> Vec<String> {
+        let told = |mode: &String| match obeyed {
+            Some(obeyed) => {
+                format!(
+                    "/{mode} was not obeyed, because /{obeyed} in the same message was. Send it alone.\n\n"
+                )
+            }
+            None => format!(
+                "Still in {} mode: /{mode} is obeyed only at the start of a message. Send it alone.\n\n",
+                self.session.mode
+            ),
+        };
+        ignored.iter().map(told).collect()
     }
 
     fn say_permissions(&self) -> String {
@@ -147,7 +173,8 @@ impl Actor {
         };
         let mut answers: Vec<String> = answers.collect();
         answers.sort();
-        list("Rules", rules.collect()) + &list("Answers remembered in this session", answers)
+        let limits = self.say_limits();
+        list("Rules", rules.collect()) + &list("Answers remembered in this session", answers) + &limits
     }
 
     fn say_undone(&self, undone: &Undone) -> String {
@@ -160,32 +187,31 @@ impl Actor {
             said = format!("{said}Folders that stay, because something lies in them:\n{left}");
         }
         for text in &undone.uncovered {
-            said = format!("{said}Not covered: {text}\n");
+            said = format!("{said}Note: {text}\n");
         }
         said
     }
 
     fn say_mode(&self) -> String {
         let mode = self.shared.modes.resolve(&self.session.mode.0);
-        let mut said = mode.map_or_else(
+        let said = mode.map_or_else(
             |_| "No mode is known.\n".into(),
             |mode| format!("Mode: {}. {}.\n", mode.id, mode.description),
         );
-        let held =
-            self.session.held.iter().map(|mode| (mode.0.to_string(), "a change that could not be recorded"));
-        let max = self.shared.max_modes.first().map(|mode| (mode.id.clone(), "--max-mode"));
-        let file =
-            self.shared.held_to.as_ref().map(|mode| (mode.id.clone(), "a file of modes that cannot be used"));
-        for (mode, why) in held.chain(max).chain(file) {
-            said = format!("{said}It can do no more than {mode} mode allows: {why}.\n");
-        }
-        said
+        said + &self.say_limits()
     }
-}
 
-/// What the user is told of a mode command that is not obeyed where it stands.
-fn not_obeyed(mode: &str) -> String {
-    format!("/{mode} was not obeyed where it stands in this prompt; send it alone or first to switch.\n\n")
+    /// The modes that limit the session whatever it is set to, each with the reason.
+    fn say_limits(&self) -> String {
+        let held =
+            self.session.held.iter().map(|mode| (mode.0.to_string(), "a mode change could not be recorded"));
+        let max = self.shared.max_modes.first().map(|mode| (mode.id.clone(), "--max-mode says so"));
+        let file = self.shared.held_to.as_ref();
+        let file = file.map(|mode| (mode.id.clone(), "a file of modes, or the default mode, cannot be used"));
+        let line =
+            |(mode, why)| format!("This session can do no more than {mode} mode allows, because {why}.\n");
+        held.chain(max).chain(file).map(line).collect()
+    }
 }
 
 /// What is left of a prompt for the model, and what the user typed.

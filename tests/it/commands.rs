@@ -266,6 +266,31 @@ async fn answer(harness: &mut Harness, question: &Value, option: &str) {
 }
 
 #[tokio::test]
+async fn a_refused_undo_and_a_misused_command_are_answered_and_not_sent_to_the_model() {
+    let (mut harness, session, _home) = begin("code").await;
+    call(&mut harness, &session, "shell", json!({ "command": "true" })).await;
+    let requests = harness.stage.requests(&session).len();
+    for (command, expected) in [
+        ("/undo", "/undo: "),
+        ("/undo that", "/undo takes the number of a turn, or nothing"),
+        ("/compact now", "/compact takes no argument. Nothing was done"),
+    ] {
+        let prompt = harness.prompt(&session, command).await;
+        let messages = harness.until_answer(prompt).await;
+        let said: String = messages
+            .iter()
+            .filter_map(|message| message["params"]["update"]["content"]["text"].as_str())
+            .collect();
+        assert!(
+            said.starts_with(expected) && said.ends_with(".\n") && !said.contains(".."),
+            "{command}: {said}"
+        );
+    }
+    assert_eq!(harness.stage.requests(&session).len(), requests);
+    harness.end().await;
+}
+
+#[tokio::test]
 async fn output_is_shown_while_it_comes_and_a_limit_stops_what_takes_longer() {
     let (mut harness, session, _home) = with("code", Sandbox::Workspace, true).await;
     let prompt = harness.prompt(&session, "go").await;

@@ -232,7 +232,7 @@ pub(super) fn undone(undone: &Undone, output: &mut impl Write) -> io::Result<()>
         writeln!(output, "stays, because something lies in it: {folder}")?;
     }
     for text in &undone.uncovered {
-        writeln!(output, "not covered: {}", line_of(text))?;
+        writeln!(output, "note: {}", line_of(text))?;
     }
     Ok(())
 }
