@@ -160,8 +160,8 @@ impl Saving {
         let text = self.buffers.for_editor(&target, &text);
         self.check(permit, planning, &target, &name).await?;
         let (workspace, place) = (self.workspace.clone(), target.clone());
-        let way = blocking(move || Ok(workspace.make_way(&place)?)).await;
-        let way = way.map_err(|error| Trouble::NotDone(error.to_string()))?;
+        let way = blocking(move || Ok((workspace.make_way(&place)?, on_disk(&place)))).await;
+        let (way, stood) = way.map_err(|error| Trouble::NotDone(error.to_string()))?;
         let written = self.write(permit, &target, &name, text).await;
         let (is_done, is_known) = (written.is_ok(), !matches!(written, Err(Trouble::Unconfirmed(_))));
         if let Some(operation) = &mut self.operation
@@ -178,9 +178,10 @@ impl Saving {
             if is_saved {
                 saved.note(&target.path, &String::from_utf8_lossy(&content));
             }
-            Ok((way, is_saved))
+            let is_untouched = on_disk(&target) == stood;
+            Ok((way, is_saved, is_untouched))
         });
-        if let Ok((way, is_saved)) = looked.await {
+        if let Ok((way, is_saved, is_untouched)) = looked.await {
             self.ways.push(way);
             let mut uncovered = Vec::new();
             uncovered.extend(unsaved(&self.workspace, planning).filter(|_| is_done));
@@ -189,9 +190,14 @@ impl Saving {
                     "{name}: the editor was asked to write it and did not say whether it did: what it still writes cannot be undone."
                 ));
             } else if is_done && !is_saved {
-                uncovered.push(format!(
-                    "{name}: the editor accepted the change but saved something else; undo that in the editor."
-                ));
+                uncovered.push(if is_untouched {
+                    format!("{name}: the editor accepted the change and did not save it; undo that in the editor.")
+                } else {
+                    format!(
+                        "{name}: the editor saved it with a difference (an added final newline, or formatting); undo puts the \
+                         file on disk back, reload it in the editor."
+                    )
+                });
             }
             self.journal.report(Changes { uncovered, ..Changes::default() });
         }
@@ -316,7 +322,12 @@ fn is_sent(change: &Change) -> bool {
 
 /// Whether exactly this stands on the disk.
 fn holds(target: &Target, content: &[u8]) -> bool {
-    super::text::TextFile::read(target).is_ok_and(|file| file.stamp == Stamp::of(content))
+    on_disk(target) == Some(Stamp::of(content))
+}
+
+/// What stands on the disk, if it can be read.
+fn on_disk(target: &Target) -> Option<Stamp> {
+    super::text::TextFile::read(target).ok().map(|file| file.stamp)
 }
 
 /// What undoing does not bring back.

@@ -271,8 +271,34 @@ async fn what_an_editor_takes_and_does_not_save_is_named_when_it_is_undone() {
     let prompt = guest.begin(&[("edit_file", edit("1", "2"))]).await;
     guest.until_answer(prompt).await;
     let undone = undo(&mut guest).await;
-    assert!(undone.contains("a.txt: the editor accepted the change but saved something else"), "{undone}");
+    assert!(
+        undone
+            .contains("a.txt: the editor accepted the change and did not save it; undo that in the editor."),
+        "{undone}"
+    );
     guest.end().await;
+}
+
+#[tokio::test]
+async fn what_an_editor_saves_with_a_difference_is_put_back_and_to_be_reloaded() {
+    for (adds, is_told) in [("\n", true), ("", false)] {
+        let mut guest = Guest::new("code", all()).await;
+        guest.file("a.txt", "one", None);
+        guest.adds = adds;
+        let prompt = guest.begin(&[("edit_file", edit("one", "1"))]).await;
+        guest.until_answer(prompt).await;
+        assert_eq!(guest.saved("a.txt"), Some(format!("1{adds}")));
+        let undone = undo(&mut guest).await;
+        assert_eq!(guest.saved("a.txt").as_deref(), Some("one"), "{undone}");
+        assert_eq!(
+            undone.contains("Note: a.txt: the editor saved it with a difference"),
+            is_told,
+            "{undone}"
+        );
+        assert_eq!(undone.contains("reload it in the editor.\n"), is_told, "{undone}");
+        assert!(!undone.contains("undo that in the editor"), "{undone}");
+        guest.end().await;
+    }
 }
 
 #[tokio::test]

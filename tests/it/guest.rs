@@ -27,6 +27,8 @@ pub struct Guest {
     pub locked: Vec<PathBuf>,
     /// Writing a file saves it.
     pub saves: bool,
+    /// What it puts behind a text that it saves.
+    pub adds: &'static str,
     /// The home of commands, and the record.
     _home: tempfile::TempDir,
 }
@@ -58,6 +60,7 @@ impl Guest {
             odd: HashMap::new(),
             locked: Vec::new(),
             saves: true,
+            adds: "",
             _home: home,
         }
     }
@@ -208,7 +211,7 @@ impl Guest {
                     return Err("locked".into());
                 }
                 if self.saves {
-                    std::fs::write(&path, content).unwrap();
+                    std::fs::write(&path, format!("{content}{}", self.adds)).unwrap();
                 }
                 self.buffers.insert(path, content.to_owned());
                 Ok(json!({}))
