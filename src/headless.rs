@@ -25,7 +25,7 @@ pub enum Outcome {
     Done,
     /// The turn failed, or ended at a limit.
     Failed,
-    /// Something would have needed consent, or there is no plan where there should be one.
+    /// Something would have needed consent, or the answer is empty in plan mode.
     Denied,
     /// It was stopped from outside.
     Interrupted,
@@ -128,7 +128,7 @@ pub async fn run(
         // A plan is what plan mode is for: with one, what was denied on the way does not matter.
         Ok(StopReason::EndTurn) if !plan && !view.denied.is_empty() => Outcome::Denied,
         Ok(StopReason::EndTurn) if plan && !view.answered => {
-            writeln!(progress, "modegate: the turn ended without a plan")?;
+            writeln!(progress, "modegate: the answer is empty")?;
             Outcome::Denied
         }
         Ok(StopReason::EndTurn) => Outcome::Done,

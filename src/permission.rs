@@ -225,7 +225,8 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
         return Verdict::Deny(denial);
     }
     if call.is_exit && own.exits_to.is_none() {
-        let message = format!("{} mode has no plan to present; only the user changes the mode.", own.id);
+        let message =
+            format!("{} is not available in {} mode: only the user leaves this mode.", call.tool, own.id);
         return Verdict::Deny(Denial { rule: "exit", message });
     }
     let outside = call.targets.iter().filter(|target| target.inside.is_none());

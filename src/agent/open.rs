@@ -21,6 +21,7 @@ use crate::client::Abilities;
 use crate::error::AgentError;
 use crate::mode::{Mode, Modes};
 use crate::model::catalogue::Catalogue;
+use crate::permission::compare;
 use crate::roster::{self, AgentSpec};
 use crate::server::{self, Entry};
 use crate::session::harness;
@@ -272,6 +273,11 @@ impl Agent {
         };
         notices.extend(told_of(&policy));
         notices.extend(policy.notices.iter().map(|text| format!("{text}\n\n")));
+        let held_to = if policy.problems.is_empty() { None } else { most_restrictive() };
+        let limits: Vec<Arc<Mode>> = self.shared.max_modes.iter().chain(&held_to).cloned().collect();
+        // No plan is presented where no other mode would allow more.
+        let has_exit = limits.is_empty() || compare::has_exit(&policy.modes, &limits);
+        let tools = if has_exit { tools } else { tools.without_exit() };
         let shared = Shared {
             tools: tools.with_skills(&policy.skills),
             modes: Arc::clone(&policy.modes),
@@ -279,7 +285,7 @@ impl Agent {
             agents: Arc::clone(&policy.agents),
             commands: Arc::clone(&policy.commands),
             skills: Arc::clone(&policy.skills),
-            held_to: if policy.problems.is_empty() { None } else { most_restrictive() },
+            held_to,
             catalogue,
             compactions: self.compactions.load(Ordering::Relaxed),
             // A terminal is filled at the client's pace, which no replay can repeat.

@@ -9,6 +9,7 @@ use super::open::most_restrictive;
 use crate::acp::{McpServer, SessionId, SessionModeId};
 use crate::error::AgentError;
 use crate::mode::stored::Unknown;
+use crate::permission::compare;
 use crate::roster::AgentSpec;
 use crate::session::{Shared, possible};
 use crate::store::sessions::StoredSession;
@@ -36,11 +37,19 @@ impl Opening {
         agent
     }
 
-    /// The mode of a session for which none is stored or asked for. `command_line` is the value of `--mode`.
+    /// The mode of a session for which none is stored or asked for. `command_line` is the value of `--mode`; without it, a
+    /// session opens in the mode of `--max-mode` if that allows less than the default.
     ///
     /// A default that no longer exists is replaced by the most restrictive mode, which then also is a ceiling.
     pub fn default_mode(&mut self, command_line: Option<&SessionModeId>) -> SessionModeId {
-        self.effective_mode(None, command_line)
+        let mode = self.effective_mode(None, command_line);
+        let Shared { modes, max_modes, held_to, .. } = &self.shared;
+        match modes.resolve(&mode.0) {
+            Ok(default) if command_line.is_none() && held_to.is_none() => {
+                compare::tighter_of(modes, default, max_modes).mode_id()
+            }
+            _ => mode,
+        }
     }
 
     /// The mode that a session opens in. `stored` is what the store has for it.

@@ -1,9 +1,10 @@
 //! What modes come to together, and whether some allow more than others. Pure.
 
 use std::borrow::Borrow;
+use std::sync::Arc;
 
 use super::{CallFacts, Effect, denied_by, denied_by_nature, must_ask};
-use crate::mode::{Access, Consent, Mode, ShellUse};
+use crate::mode::{Access, Consent, Mode, Modes, ShellUse};
 
 /// Modegate's own tools that change something. A test holds the list against the tools there are.
 pub const CHANGING: [(&str, Effect, ShellUse); 10] = [
@@ -108,6 +109,25 @@ pub fn allows_more(new: &[impl Borrow<Mode>], old: &[impl Borrow<Mode>]) -> bool
     ];
     let looser = |probe: &CallFacts| strictness(&new, probe) < strictness(&old, probe);
     lost_tools || (edits && lost_paths) || probes.iter().any(looser)
+}
+
+/// The mode in which a session opens for which none was asked: the default, or the mode of a limit that allows strictly less.
+pub fn tighter_of<'a>(modes: &'a Modes, default: &'a Mode, limit: &[Arc<Mode>]) -> &'a Mode {
+    let of_default = modes.ceilings(&default.id).unwrap_or_default();
+    let is_tighter = allows_more(&of_default, limit) && !allows_more(limit, &of_default);
+    let named = limit.first().filter(|_| is_tighter).and_then(|mode| modes.resolve(&mode.id).ok());
+    named.unwrap_or(default)
+}
+
+/// Whether a mode leads to one that allows more, where `limits` hold as well.
+pub fn has_exit(modes: &Modes, limits: &[Arc<Mode>]) -> bool {
+    let under_limits = |mode: &Mode| {
+        let mut all = modes.ceilings(&mode.id).unwrap_or_default();
+        all.extend(limits.iter().cloned());
+        all
+    };
+    let with_exit = modes.iter().filter(|mode| mode.exits_to.is_some());
+    with_exit.map(under_limits).any(|from| modes.iter().any(|to| allows_more(&under_limits(to), &from)))
 }
 
 /// 0: allowed, 1: asked for, 2: denied; whatever the tool is called.

@@ -28,9 +28,11 @@ impl Actor {
         let targets = self.exits(proposal.mode.as_deref());
         let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
         let announced = self.session.open_calls.get(&call).filter(|_| !cancelled);
-        let (Some(announced), false) = (announced, targets.is_empty()) else {
-            let message = "There is no other mode to go to.".into();
-            return drop(reply.send(Proposed::Stayed { message, ends_turn: None }));
+        let now = self.ceilings().modes;
+        let allows_more = |mode| compare::allows_more(&self.ceilings_in(std::iter::once(mode)).modes, &now);
+        let (Some(announced), true) = (announced, targets.iter().any(allows_more)) else {
+            let message = "The user was not asked: no other mode would allow more in this session. Write the plan in your answer.";
+            return drop(reply.send(Proposed::Stayed { message: message.into(), ends_turn: None }));
         };
         let shown = [ToolContent::text(&proposal.plan)];
         let call_shown = encoder::call_for_permission(announced, &shown, None);

@@ -192,13 +192,36 @@ async fn under_a_limit_the_model_is_not_told_that_it_may_act() {
             let outcome = client(has_forms, setup, answer).await.propose().await;
             let told = &outcome.told;
             assert_eq!(told.contains("Carry the plan out"), is_free, "{max_mode:?} {told}");
-            assert_eq!(told.contains("nothing may be changed"), !is_free, "{max_mode:?} {told}");
+            // Where no mode would allow more, there is no exit and nobody is asked.
+            assert_eq!(told.contains("There is no such tool"), !is_free, "{max_mode:?} {told}");
+            assert_eq!(outcome.asked().len(), usize::from(is_free), "{max_mode:?}");
+            assert_eq!(outcome.mode, if is_free { "code" } else { "plan" });
             assert_eq!(
                 told.contains("Another limit of this session still applies: it"),
                 limit,
                 "{max_mode:?} {told}"
             );
         }
+    }
+}
+
+/// `/mode` and `/permissions` say what limits the session.
+#[tokio::test]
+async fn a_limit_is_said_where_the_user_asks_for_the_mode_or_the_rules() {
+    for (max_mode, is_said) in [(Some("plan"), true), (None, false)] {
+        let mut harness = Harness::with(Setup { mode: "code", max_mode, ..Setup::default() });
+        let session = harness.session().await;
+        for command in ["/mode", "/permissions"] {
+            let prompt = harness.prompt(&session, command).await;
+            let messages = harness.until_answer(prompt).await;
+            let said: String = messages
+                .iter()
+                .filter_map(|message| message["params"]["update"]["content"]["text"].as_str())
+                .collect();
+            let limit = "This session can do no more than plan mode allows, because --max-mode says so.\n";
+            assert_eq!(said.contains(limit), is_said, "{command}: {said}");
+        }
+        harness.end().await;
     }
 }
 
