@@ -71,6 +71,18 @@ fn section(page: &mut String, spec: &ToolSpec) {
         let about =
             property["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");
         writeln!(page, "| `{name}` | {kind}{needed} | {about} |").unwrap();
+        let items = &property["items"];
+        let referred = items["$ref"].as_str().and_then(|path| path.rsplit('/').next());
+        let item = referred.map_or(items, |definition| &schema["$defs"][definition]);
+        let required: Vec<&str> =
+            item["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        for (part, property) in item["properties"].as_object().into_iter().flatten() {
+            let needed = if required.contains(&part.as_str()) { "" } else { ", optional" };
+            let about =
+                property["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");
+            writeln!(page, "| `{name}[].{part}` | {}{needed} | {about} |", self::kind(property, &schema))
+                .unwrap();
+        }
     }
 }
 
