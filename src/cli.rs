@@ -16,6 +16,7 @@ use crate::headless::{self, Format, Job, Kept, Outcome};
 use crate::transcript::{lockstep, record};
 use crate::transport::Transport;
 use crate::{client, rpc};
+use piped::Piped;
 
 mod agents;
 mod audit;
@@ -24,6 +25,7 @@ mod doctor;
 mod memories;
 mod modes;
 mod permissions;
+mod piped;
 mod replay;
 mod sessions;
 mod setup;
@@ -40,7 +42,7 @@ mod wrap;
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Run this one prompt and exit; `-` reads it from stdin
+    /// Run this one prompt and exit; text that is piped is appended to it, and `-` reads all of it from stdin
     #[arg(short, long, value_name = "TEXT")]
     prompt: Option<String>,
     /// The mode of new sessions, or of the one that goes on: ask, plan, code or one of your own [default: ask]
@@ -137,7 +139,7 @@ enum Output {
 }
 
 const EXIT_CODES: &str =
-    "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: no plan), 130 interrupted";
+    "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: an empty answer), 130 interrupted";
 
 const ON_A_TERMINAL: &str =
     "modegate speaks the Agent Client Protocol with an editor; there is nothing to type here.
@@ -192,6 +194,9 @@ where
     E: Write,
 {
     let Streams { input, input_kind, output, mut errors } = streams;
+    if let Some(home) = &environment.relative_home {
+        writeln!(errors, "modegate: HOME is ignored, because {home:?} is not an absolute path")?;
+    }
     match cli.command.take() {
         Some(Command::Replay(arguments)) => {
             return replay::run(cli, arguments, &environment, output, errors);
@@ -250,7 +255,8 @@ where
     let piped = cli.prompt.is_none() && input_kind != InputKind::Terminal;
     // Who says how the answer is to be printed has a prompt for us; with a mode alone it may be an editor.
     let is_prompt = piped && (cli.output.is_some() || (mode_given && is_a_prompt(&mut input)?));
-    if cli.prompt.as_deref() == Some("-") || is_prompt {
+    let is_read = cli.prompt.as_deref() == Some("-") || is_prompt;
+    if is_read {
         let mut text = String::new();
         input.read_to_string(&mut text).context("reading the prompt from stdin")?;
         cli.prompt = Some(text);
@@ -267,7 +273,10 @@ where
             writeln!(errors, "modegate: the prompt is empty")?;
             Ok(ExitCode::from(2))
         }
-        Some(prompt) => {
+        Some(mut prompt) => {
+            if !is_read && input_kind != InputKind::Terminal {
+                append_piped(&mut prompt, input, &mut errors, &stop).await?;
+            }
             let which = match (cli.resume.take(), cli.go_on) {
                 (Some(id), _) => Which::Kept(id),
                 (None, true) => Which::Newest,
@@ -290,6 +299,29 @@ where
         }
         None => serve(&cli, config, input, input_kind, output, stop).await,
     }
+}
+
+/// Puts the text that is piped behind a prompt, and says so.
+async fn append_piped(
+    prompt: &mut String,
+    input: impl Read + Send + 'static,
+    errors: &mut impl Write,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    match piped::read(input, piped::WAIT, stop).await.context("reading what is piped to stdin")? {
+        Piped::Text(text) => {
+            writeln!(errors, "modegate: {} bytes from stdin are appended to the prompt", text.len())?;
+            prompt.extend(["\n\n", &text]);
+        }
+        Piped::Nothing => {}
+        Piped::Late => writeln!(
+            errors,
+            "modegate: nothing came from stdin within {} s, and it is still open: the prompt is used alone; with \
+             `< /dev/null` there is no wait",
+            piped::WAIT.as_secs()
+        )?,
+    }
+    Ok(())
 }
 
 /// Whether what comes at the input is no protocol line: its first character is no brace.

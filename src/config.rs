@@ -21,6 +21,8 @@ use crate::model::offline::Offline;
 use crate::model::router::{Remote, Router};
 use crate::model::scripted::{Pauses, Scripted};
 use crate::model::{Model, ModelId};
+use crate::permission::compare;
+use crate::policy::Layers;
 use crate::process::shell::Shell;
 use crate::roster::Agents;
 use crate::roster::harness::HarnessDefinition;
@@ -107,10 +109,12 @@ pub struct Config {
     script: Option<Scripted>,
     /// The model is in this process, and nothing of the user's settings is read.
     is_embedded: bool,
-    /// `default_mode` of the files, as they were when the process started.
+    /// `default_mode` of the files, as they were when the process started, or `--max-mode` if that allows less.
     default_mode: Option<String>,
     remote: Remote,
     store: Location,
+    /// The store is in memory because there is no home directory, not because anybody asked for that.
+    is_homeless: bool,
     sync: Sync,
     shell: Shell,
     outward: Arc<Outward>,
@@ -175,6 +179,9 @@ impl Config {
         if !cwd.is_dir() {
             bail!("--cwd: {} is not a directory", cwd.display());
         }
+        let Layers { modes, default_mode, .. } = &loaded.layers;
+        let default_mode = default_mode.as_deref().and_then(|id| modes.resolve(id).ok());
+        let default_mode = default_mode.map(|mode| compare::tighter_of(modes, mode, &max_modes).id.clone());
         let deterministic = flags.deterministic;
         let reading_time = file.fast_answer_ms.map_or(READING_TIME, Duration::from_millis);
         // A deterministic run answers when its input says so.
@@ -191,8 +198,9 @@ impl Config {
             asked,
             script,
             is_embedded,
-            default_mode: loaded.layers.default_mode,
+            default_mode,
             remote,
+            is_homeless: flags.store.is_none() && store == Location::Memory,
             store,
             wrapped: flags.wrapped.clone(),
             sync: file.store.unwrap_or_default().sync,
@@ -229,6 +237,9 @@ impl Config {
     /// What the process is made of. Opens the record.
     pub fn into_parts(self) -> std::io::Result<Parts> {
         let store = Store::open(self.store, self.sync)?;
+        if self.is_homeless {
+            store.substitute("there is no home directory to keep the store in".into());
+        }
         let (scripted_pauses, pauses) = mpsc::unbounded_channel();
         let determinism = self.deterministic.then(|| {
             let store = store.clone();
@@ -370,8 +381,19 @@ pub fn working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
 pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
     match location(flags.store.as_deref(), environment)? {
         Location::File(path) => Ok(path),
+        Location::Memory if flags.store.is_none() => {
+            bail!("there is no record, because there is no home directory: name a file with --store")
+        }
         Location::Memory | Location::Reading(_) => bail!("there is no record: it is kept in memory only"),
     }
+}
+
+/// Whether a record stands in a file.
+///
+/// # Errors
+/// That cannot be seen: a folder above the file cannot be entered, say.
+pub fn has_record(path: &Path) -> anyhow::Result<bool> {
+    path.try_exists().with_context(|| format!("the store {} cannot be read", path.display()))
 }
 
 /// A length of time as people write it, in milliseconds; see [`crate::ids::duration_ms`].
@@ -417,5 +439,22 @@ fn location(store: Option<&str>, environment: &Environment) -> anyhow::Result<Lo
             .data_folder
             .as_ref()
             .map_or(Location::Memory, |folder| Location::File(folder.join("modegate.db")))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody asked for a store in memory where there only is no home, so the user is told.
+    #[tokio::test]
+    async fn a_store_in_memory_that_nobody_asked_for_has_a_reason() {
+        for (store, expected) in
+            [(None, Some("there is no home directory to keep the store in")), (Some("memory"), None)]
+        {
+            let flags = Flags { store: store.map(str::to_owned), ..Flags::default() };
+            let parts = Config::new(&flags, Environment::default()).unwrap().into_parts().unwrap();
+            assert_eq!(parts.shared.store.substituted(), expected, "{store:?}");
+        }
     }
 }

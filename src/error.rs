@@ -57,7 +57,7 @@ pub enum AgentError {
         held: String,
     },
     /// The file in which sessions are kept cannot be used (-32603).
-    #[error("sessions of before cannot be read, because the store cannot be used: {0}")]
+    #[error("sessions of before cannot be read, because {0}")]
     NoStore(String),
     /// What is kept of a session cannot be read (-32603).
     #[error("the session's record cannot be read")]

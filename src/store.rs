@@ -82,7 +82,7 @@ pub struct Store {
     is_memory: bool,
     /// Waits that are under way.
     waiting: Arc<AtomicUsize>,
-    /// Why the record is in memory although a file was asked for.
+    /// Why the record is in memory although a file was asked for: a clause.
     substituted: Arc<OnceLock<String>>,
 }
 
@@ -221,9 +221,15 @@ impl Store {
         self.is_memory || self.substituted().is_some()
     }
 
-    /// Why the record ends with this process although a file was asked for. Known after the first wait.
+    /// Why the record ends with this process although a file was asked for: a clause. Known after the first wait.
     pub fn substituted(&self) -> Option<&str> {
         self.substituted.get().map(String::as_str)
+    }
+
+    /// Says why this store is in memory although the user asked for nothing of the kind: a clause.
+    pub fn substitute(&self, reason: String) {
+        // A reason that is there already stays.
+        let _ = self.substituted.set(reason);
     }
 
     /// Whether somebody waits for a commit.

@@ -272,7 +272,7 @@ fn show_log(
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let path = config::store_file(flags, environment)?;
-    if !path.exists() {
+    if !config::has_record(&path)? {
         writeln!(output, "Nothing is recorded yet in {}.", path.display())?;
         return Ok(ExitCode::SUCCESS);
     }

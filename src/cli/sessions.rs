@@ -186,7 +186,7 @@ pub(super) async fn newest(store: &Store, cwd: PathBuf, agent: Option<String>) -
     let listing = Listing { cwd: Some(cwd), agent, limit: LISTED, ..Listing::default() };
     let sessions = store.sessions(listing).await?;
     if let Some(reason) = store.substituted() {
-        bail!("there is no session to continue, because the store cannot be used: {reason}");
+        bail!("there is no session to continue, because {reason}");
     }
     if let Some(session) = sessions.first().filter(|session| session.is_open_elsewhere) {
         bail!(
@@ -217,7 +217,7 @@ pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSess
 /// The file of the record, which is there.
 fn existing(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
     let path = config::store_file(flags, environment)?;
-    if !path.is_file() {
+    if !config::has_record(&path)? {
         bail!("there is no record yet at {}", path.display());
     }
     Ok(path)

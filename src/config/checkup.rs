@@ -146,8 +146,13 @@ fn modes(flags: &Flags, environment: &Environment) -> State {
 
 fn store(flags: &Flags, environment: &Environment) -> State {
     match location(flags.store.as_deref(), environment) {
+        Ok(Location::Memory) if flags.store.is_none() => State::Wrong(
+            "there is no home directory, so sessions are kept in memory only".into(),
+            "set HOME or XDG_DATA_HOME, or name a file with --store",
+        ),
         Ok(Location::Memory | Location::Reading(_)) => State::Absent("in memory only".into()),
-        Ok(Location::File(path)) if !path.exists() => match can_be_made(&path) {
+        // One that cannot be seen is not one that is not there.
+        Ok(Location::File(path)) if matches!(path.try_exists(), Ok(false)) => match can_be_made(&path) {
             Ok(()) => State::Absent(format!("{}: made with the first session", path.display())),
             Err(error) => {
                 let reason = format!("{} cannot be made: {error}", path.display());

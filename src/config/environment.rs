@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
 use secrecy::SecretString;
@@ -56,6 +56,8 @@ pub struct Environment {
     pub config_folder: Option<PathBuf>,
     /// Where the record is; none where there is no home.
     pub data_folder: Option<PathBuf>,
+    /// The value of `HOME`, which is ignored because it is no absolute path.
+    pub relative_home: Option<OsString>,
     /// Whose machine this is.
     pub user: User,
     /// All that read-only commands see of the environment.
@@ -71,6 +73,12 @@ impl Environment {
     #[allow(unsafe_code)]
     pub fn take() -> Self {
         let read = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+        let relative_home = std::env::var_os("HOME").filter(|home| !Path::new(home).is_absolute());
+        if relative_home.is_some() {
+            // Nobody takes it for a folder below the working directory: as if it were not set.
+            // SAFETY: this runs first in `main`, while the process has one thread.
+            unsafe { std::env::remove_var("HOME") };
+        }
         let folders = etcetera::choose_base_strategy().ok();
         let mut keys = HashMap::new();
         for name in PROVIDERS.iter().flat_map(|provider| provider.key_variables) {
@@ -89,6 +97,7 @@ impl Environment {
         let own = config_folder.iter().chain(&data_folder).cloned().collect();
         Self {
             user: User { own, ..user() },
+            relative_home,
             for_reading: for_reading(),
             model: read("MODEGATE_MODEL"),
             log_level: read("MODEGATE_LOG"),

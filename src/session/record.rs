@@ -204,8 +204,8 @@ impl Actor {
                     return;
                 }
                 Some(reason) => format!(
-                    "This session is recorded in memory only and ends with the agent, because the store cannot be used: \
-                     {reason}.\n"
+                    "This session is recorded in memory only and ends with the agent, because {reason}. `--store FILE` names \
+                     another place.\n"
                 ),
             },
             Err(error) => {

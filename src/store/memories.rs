@@ -33,7 +33,7 @@ impl Kept {
         // Known after the first wait; that something else could not be written is not our matter.
         let _ = self.store.flush().await;
         match self.store.substituted() {
-            Some(reason) => Err(MemoryError::Store(format!("the record cannot be used: {reason}"))),
+            Some(reason) => Err(MemoryError::Store(reason.to_owned())),
             None => Ok(()),
         }
     }

@@ -52,9 +52,14 @@ pub(super) fn open_or_memory(
 ) -> Option<Database> {
     open(location, sync)
         .or_else(|error| {
-            tracing::error!(%error, ?location, "the record cannot be kept there; it is kept in memory");
-            // It is set once, here.
-            let _ = substituted.set(error.to_string());
+            // The user is told with the first turn, and whoever asks for sessions is, too.
+            tracing::info!(%error, ?location, "the record cannot be kept there; it is kept in memory");
+            let file = match location {
+                Location::Memory => String::new(),
+                Location::File(path) | Location::Reading(path) => format!(" {}", path.display()),
+            };
+            // Nobody else sets it for a file.
+            let _ = substituted.set(format!("the store{file} cannot be used ({error})"));
             open(&Location::Memory, sync)
         })
         .inspect_err(|error| tracing::error!(%error, "the record cannot be kept at all"))

@@ -116,7 +116,10 @@ fn exit_codes_tell_how_it_ended() {
     assert!(!dir.path().join("new.txt").exists());
     let (code, _, progress) = with(&["--mode", "plan", "-p", "write"]);
     assert_eq!(code, 3, "the turn ends without a plan");
-    assert!(progress.contains("denied: plan mode (access)"), "{progress}");
+    assert!(
+        progress.contains("denied: write_file is not available in plan mode, which changes nothing (access)"),
+        "{progress}"
+    );
     assert!(!dir.path().join("new.txt").exists());
     let outside = json!({ "tool_call": { "id": "1", "name": "write_file", "arguments": { "path": "/new.txt", "content": "x" } } });
     let other = dir.path().join("outside.jsonl");
@@ -332,6 +335,78 @@ fn what_the_client_was_told_survives_a_kill() {
     assert_eq!(kinds, expected);
     let mode: String = record.query_row("SELECT mode FROM sessions", [], |row| row.get(0)).unwrap();
     assert_eq!(mode, "plan");
+}
+
+#[test]
+fn a_text_that_is_piped_is_appended_to_the_prompt() {
+    let dir = repository();
+    let memory = ["--store", "memory", "--mode", "plan", "-p"];
+    let (_, alone, progress) = run(dir.path(), &[&memory[..], &["where is it?"]].concat());
+    assert!(!alone.contains("`src/http.rs:3`") && !progress.contains("from stdin"), "the control: {alone}");
+    let (code, answer) =
+        run_with_input(dir.path(), &[&memory[..], &["where is it?"]].concat(), "retry_request\n");
+    assert!(code == 0 && answer.contains("`src/http.rs:3`"), "{code} {answer}");
+}
+
+/// Without `--mode`, a limit that allows less than the default mode is the mode of new sessions.
+#[test]
+fn a_session_opens_in_the_tighter_of_the_default_mode_and_the_limit() {
+    let dir = repository();
+    let modes = dir.path().join("home/.config/modegate/modes.yaml");
+    fs::create_dir_all(modes.parent().unwrap()).unwrap();
+    let docs = "{id: docs, extends: plan, access: edit, permission: auto, write_paths: ['docs/**']}";
+    for (default, arguments, expected) in [
+        ("ask", &["--max-mode", "plan"][..], "plan"),
+        ("ask", &["--max-mode", "code"], "ask"),
+        ("code", &["--max-mode", "ask"], "ask"),
+        ("plan", &["--max-mode", "code"], "plan"),
+        ("docs", &["--max-mode", "plan"], "plan"),
+        // Neither allows less: both hold.
+        ("docs", &["--max-mode", "ask"], "docs"),
+        ("ask", &["--max-mode", "plan", "--mode", "ask"], "ask"),
+        ("ask", &[], "ask"),
+    ] {
+        fs::write(&modes, format!("modes: [{docs}]\ndefault_mode: {default}\n")).unwrap();
+        let more = ["--store", "memory", "--model", "offline", "-p", "where is the retry logic?"];
+        let (_, _, progress) = run(dir.path(), &[arguments, &more].concat());
+        let head = format!("modegate: {expected} mode, session ");
+        assert!(progress.starts_with(&head), "{default} {arguments:?}: {progress}");
+    }
+}
+
+/// A store that cannot be seen is not one that is not there.
+#[cfg(unix)]
+#[test]
+fn a_store_that_cannot_be_seen_is_an_error_and_none_is_said_to_be_none() {
+    let dir = repository();
+    let (circle, none) = (dir.path().join("circle"), dir.path().join("none"));
+    std::os::unix::fs::symlink(&circle, &circle).unwrap();
+    for arguments in
+        [&["sessions", "list"][..], &["memories", "list"], &["audit", "sess_123456"], &["modes", "log"]]
+    {
+        let at = |store: &Path| run(dir.path(), &[&["--store", store.to_str().unwrap()], arguments].concat());
+        let (code, output, errors) = at(&circle);
+        assert!(code == 1 && errors.contains("circle cannot be read: "), "{arguments:?}: {output}{errors}");
+        let (_, output, errors) = at(&none);
+        let said = output + &errors;
+        assert!(
+            said.contains("there is no record yet") || said.contains("Nothing is recorded yet"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_relative_home_is_ignored_and_that_is_said() {
+    let dir = repository();
+    for (home, is_said) in [("home".into(), true), (dir.path().join("home"), false)] {
+        let mut command = modegate(dir.path(), &["doctor"]);
+        let Output { stdout, stderr, .. } = command.env("HOME", &home).stdin(Stdio::null()).output().unwrap();
+        let (output, errors) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+        let notice = "modegate: HOME is ignored, because \"home\" is not an absolute path";
+        assert_eq!(errors.contains(notice), is_said, "{errors}");
+        assert!(!output.contains("  home/.local"), "{output}");
+    }
 }
 
 /// Without a key and without a model that was chosen, the offline model stands in where nothing can be changed, and says so;

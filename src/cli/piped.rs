@@ -1,0 +1,91 @@
+//! Text that is piped to a run with `-p`: read to its end, unless nothing comes.
+//!
+//! A program that starts Modegate may leave stdin open without ever writing to it, so the wait for the first byte has a limit.
+//! Reading happens off the runtime's thread: a stop ends the wait at once.
+
+use std::io::{self, ErrorKind, Read};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// How long the first byte of a pipe may take.
+pub(super) const WAIT: Duration = Duration::from_secs(3);
+
+/// Bytes that are read at once.
+const CHUNK: usize = 64 * 1024;
+
+/// What came.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piped {
+    /// A text, complete.
+    Text(String),
+    /// The end of the input, and no text before it.
+    Nothing,
+    /// Nothing in time: stdin is still open.
+    Late,
+}
+
+/// Reads the input to its end, if its first byte comes in time. What is not UTF-8 is replaced.
+///
+/// # Errors
+/// The input cannot be read.
+pub(super) async fn read(
+    mut input: impl Read + Send + 'static,
+    wait: Duration,
+    stop: &CancellationToken,
+) -> io::Result<Piped> {
+    // One chunk waits while the next one is read.
+    let (chunks, mut received) = mpsc::channel::<io::Result<Vec<u8>>>(1);
+    tokio::task::spawn_blocking(move || {
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            let read = match input.read(&mut chunk) {
+                Ok(0) => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => read.map(|length| chunk[..length].to_vec()),
+            };
+            let is_over = read.is_err();
+            if chunks.blocking_send(read).is_err() || is_over {
+                return;
+            }
+        }
+    });
+    let mut bytes: Vec<u8> = Vec::new();
+    let late = tokio::time::sleep(wait);
+    tokio::pin!(late);
+    loop {
+        tokio::select! {
+            chunk = received.recv() => match chunk {
+                Some(chunk) => bytes.extend(chunk?),
+                None => break,
+            },
+            () = &mut late, if bytes.is_empty() => return Ok(Piped::Late),
+            () = stop.cancelled() => return Ok(Piped::Nothing),
+        }
+    }
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    Ok(if text.trim().is_empty() { Piped::Nothing } else { Piped::Text(text) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_input_that_stays_open_and_silent_is_not_waited_for() {
+        let stop = CancellationToken::new();
+        let (short, long) = (Duration::from_millis(20), Duration::from_secs(1000));
+        let (reader, writer) = io::pipe().unwrap();
+        assert_eq!(read(reader, short, &stop).await.unwrap(), Piped::Late);
+        drop(writer);
+        for (text, expected) in
+            [("a\nb", Piped::Text("a\nb".into())), ("", Piped::Nothing), (" \n", Piped::Nothing)]
+        {
+            assert_eq!(read(text.as_bytes(), long, &stop).await.unwrap(), expected, "the control");
+        }
+        let (reader, _writer) = io::pipe().unwrap();
+        stop.cancel();
+        assert_eq!(read(reader, long, &stop).await.unwrap(), Piped::Nothing);
+    }
+}
