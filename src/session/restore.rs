@@ -78,6 +78,8 @@ impl Actor {
                 self.session.grants.reject(&grant.mode, grant.scope);
             } else if matches!(grant.scope, Scope::Command(..)) {
                 is_outdated = true;
+            } else if matches!(grant.scope, Scope::Claims(..)) {
+                // The servers start anew: what they claim then is not what the user was shown.
             } else if !is_elsewhere {
                 self.session.grants.allow(&grant.mode, grant.scope);
             }

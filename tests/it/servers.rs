@@ -341,6 +341,24 @@ async fn consent_to_a_server_comes_from_an_entry_a_rule_or_the_sandbox() {
     }
 }
 
+/// A session that is loaded starts its servers anew. What they claim then is not what the user was shown.
+#[tokio::test]
+async fn consent_to_a_claim_ends_when_the_session_is_closed() {
+    let servers = || json!([server("t", "good")]);
+    let mut b = Bench::with(untrusting("plan"), servers()).await;
+    assert!(b.answer_call("mcp__t__look", "allow_always").await.0.is_some());
+    assert!(b.answer_call("mcp__t__look", "").await.0.is_none(), "as long as the session is open");
+    let answer = b.h.call("session/close", json!({ "sessionId": b.session })).await;
+    assert!(answer["error"].is_null(), "{answer}");
+    let params = json!({ "sessionId": b.session, "cwd": b.cwd(), "mcpServers": servers() });
+    let load = b.h.request("session/load", params).await;
+    let answer = b.h.until_answer(load).await.pop().unwrap();
+    assert!(answer["error"].is_null(), "{answer}");
+    let (asked, told) = b.answer_call("mcp__t__look", "reject_once").await;
+    assert!(asked.is_some(), "{told}");
+    b.h.end().await;
+}
+
 /// A tool of which its server begins to say that it reads is listed and asks again, whatever was answered before.
 #[tokio::test]
 async fn a_flip_towards_reading_asks_again() {
