@@ -11,7 +11,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::acp::ToolCallId;
-use crate::permission::{CallFacts, Effect, FilesBelow, Target};
+use crate::permission::{CallFacts, Claim, Effect, FilesBelow, Target};
 
 /// Leave to run one effect. Dropping it says that the effect is over.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub struct Permit {
     pub denied: CancellationToken,
     /// What the effect was decided to be.
     pub effect: Effect,
+    /// The server's word on which that decision rests.
+    pub claim: Option<Claim>,
     /// What it may read below its targets. `None`: everything.
     pub files: Option<FilesBelow>,
     over: oneshot::Sender<Lost>,
@@ -108,7 +110,7 @@ impl Gate {
         let (to_gate, over) = oneshot::channel();
         let cancel = if facts.is_background { self.session.child_token() } else { cancel.child_token() };
         let (denied, given_back) = (CancellationToken::new(), CancellationToken::new());
-        let effect = facts.effect;
+        let (effect, claim) = (facts.effect, facts.claim.clone());
         self.next += 1;
         self.running.insert(
             self.next,
@@ -123,7 +125,15 @@ impl Gate {
                 is_lost: false,
             },
         );
-        Permit { cancel, denied, effect, files: None, over: to_gate, _given_back: given_back.drop_guard() }
+        Permit {
+            cancel,
+            denied,
+            effect,
+            claim,
+            files: None,
+            over: to_gate,
+            _given_back: given_back.drop_guard(),
+        }
     }
 
     /// The first of the effects that run, are not called off, and are meant.

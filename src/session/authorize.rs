@@ -15,7 +15,7 @@ use super::turn_message::Authorization;
 use crate::acp::{RequestPermissionRequest, RequestPermissionResponse, ToolCallId};
 use crate::client::ClientError;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
-use crate::permission::{self, CallFacts, Denial, Effect, FilesBelow, Grants, Scope, Verdict};
+use crate::permission::{self, CallFacts, Claim, Denial, Effect, FilesBelow, Grants, Scope, Verdict};
 use crate::store::entry::{Consent, Entry, Facts};
 use crate::store::sessions::StoredGrant;
 use crate::store::{self, Row};
@@ -309,11 +309,17 @@ impl Actor {
         if runs && (facts.effect.is_change() || facts.is_servers()) {
             self.record_leave(&call, &facts, asked).await;
         }
+        // Whether somebody vouches for the call: if only its server does, it ends where the user would have to be asked.
+        let claim = facts.claim.clone();
+        let is_unasked =
+            |_: &Claim| matches!(asked, Asked::No) && matches!(self.without_asking(&facts), Consent::Mode);
+        let alone = claim.clone().filter(is_unasked);
+        let facts = CallFacts { claim: alone, ..facts };
         let reads = facts.effect == Effect::Read && !facts.targets.is_empty();
         let files =
             reads.then(|| FilesBelow::new(self.call_ceilings(), self.session.grants.clone(), facts.clone()));
         let mut permit = self.gate.admit(call.clone(), facts, self.session.turns, &cancel);
-        permit.files = files;
+        (permit.files, permit.claim) = (files, claim);
         if runs {
             // Said together with the leave: no mode change comes between the two.
             self.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::begun(call)), None).await;

@@ -12,7 +12,7 @@ use crate::gate::Ended;
 use crate::ids;
 use crate::mode::Mode;
 use crate::permission::rules::Rules;
-use crate::permission::{self, CallFacts, Ceilings, Verdict, compare};
+use crate::permission::{self, CallFacts, Ceilings, Effect, Verdict, compare};
 use crate::roster::AgentSpec;
 use crate::roster::harness::HarnessDefinition;
 
@@ -159,10 +159,21 @@ impl Actor {
             is(facts) || is(&super::servers::now(&tools, facts))
         };
         let mut closed = self.close_questions(&is_denied);
+        // A call that runs only because changes are not asked for ends where they are denied: that it reads is only what its server
+        // says.
+        let (ceilings, grants) = (self.ceilings(), self.session.grants.clone());
+        let has_to_end = move |facts: &CallFacts| {
+            let decide = |facts: &CallFacts| permission::decide(&ceilings, &grants, facts);
+            let as_a_change = || CallFacts { effect: Effect::Unknown, claim: None, ..facts.clone() };
+            is_denied(facts)
+                || (facts.claim.is_some()
+                    && matches!(decide(facts), Verdict::Ask(_))
+                    && matches!(decide(&as_a_change()), Verdict::Deny(_)))
+        };
         closed.extend(self.close_outer_questions());
         let below = self.tighten_children();
         let mut gate = std::mem::take(&mut self.gate);
-        let ending = async { tokio::join!(gate.end(is_denied, BOUND), below) };
+        let ending = async { tokio::join!(gate.end(has_to_end, BOUND), below) };
         let (mut ended, (closed_below, below)) = self.hearing(ending).await;
         self.put_back(gate);
         closed.extend(closed_below);

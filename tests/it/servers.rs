@@ -107,15 +107,31 @@ impl Bench {
         loop {
             let message = self.h.next().await;
             if message["method"] == "session/request_permission" {
-                let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
-                let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome });
-                self.h.send_line(&answer.to_string()).await;
+                self.choose(&message["id"], option).await;
                 assert!(asked.replace(message).is_none(), "asked twice");
             } else if message["id"] == prompt {
                 assert_eq!(message["result"]["stopReason"], "end_turn", "{message}");
                 return (asked, self.told());
             }
         }
+    }
+
+    /// Answers the next question, which is about this tool.
+    pub async fn answer_next(&mut self, tool: &str, option: &str) {
+        loop {
+            let message = self.h.next().await;
+            if message["method"] == "session/request_permission" {
+                assert!(message["params"]["toolCall"].to_string().contains(tool), "{message}");
+                return self.choose(&message["id"], option).await;
+            }
+        }
+    }
+
+    /// Answers a question.
+    pub async fn choose(&mut self, question: &Value, option: &str) {
+        let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
+        let answer = json!({ "jsonrpc": "2.0", "id": question, "result": outcome });
+        self.h.send_line(&answer.to_string()).await;
     }
 
     /// Waits until the list of what its servers have is as it should be.

@@ -124,6 +124,51 @@ async fn a_call_whose_tool_flipped_while_it_ran_ends() {
     assert!(read(&b.cwd(), "slow.txt").is_none(), "{effect}");
 }
 
+/// A switch while `slow` runs. Returns whether the switch ended it, and whether it came to its end.
+async fn switched(
+    mode: &'static str,
+    servers: &'static str,
+    rules: &'static str,
+    to: &'static str,
+) -> (bool, bool) {
+    let mut layers = Layers::default();
+    layers.add("rules", rules, Owner::User).unwrap();
+    let setup = Setup { mode, servers, rules: layers.rules, ..Setup::default() };
+    let mut b = Bench::with(setup, odd(&["plain"])).await;
+    let prompt = b.h.prompt(&b.session, "go").await;
+    b.say_call("mcp__t__slow");
+    if mode == "ask" && rules.is_empty() {
+        b.answer_next("mcp__t__slow", "allow_once").await;
+    }
+    until(&b.cwd().join("slow.begun")).await;
+    let effect = b.set_mode(to).await;
+    b.say_done();
+    b.h.until_answer(prompt).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let ended = effect["ended"].as_array().unwrap().len() + effect["unconfirmed"].as_array().unwrap().len();
+    (ended == 1, read(&b.cwd(), "slow.txt").is_some())
+}
+
+/// In `code` a hinted tool runs without a question. Where changes are denied, its server's word alone does not let it run on.
+#[tokio::test]
+async fn a_hinted_call_without_consent_ends_where_changes_are_denied() {
+    if !has_python() {
+        return;
+    }
+    let cases = [
+        ("code", "another: {}", "", "plan", true),
+        ("code", "another: {}", "", "ask", false),
+        ("code", "t: {trust_hints: true}", "", "plan", false),
+        ("code", "another: {}", "permissions: {allow: ['mcp__t__*']}", "plan", false),
+        ("ask", "another: {}", "", "plan", false),
+    ];
+    let all = cases.map(|case| async move {
+        let (mode, servers, rules, to, ends) = case;
+        assert_eq!(switched(mode, servers, rules, to).await, (ends, !ends), "{case:?}");
+    });
+    futures_util::future::join_all(all).await;
+}
+
 #[tokio::test]
 async fn a_server_that_does_not_read_is_ended_in_time() {
     if !has_python() {

@@ -158,8 +158,8 @@ impl PreparedCall for Call {
         let server = &self.server.entry.name;
         let failed = |why: &str| ToolError::Failed(format!("The MCP server {server} cannot be used: {why}."));
         let (line, listing) = ready.map_err(|why| failed(&why))?;
-        match listing.effect_of(&self.tool) {
-            Some(effect) if effect == permit.effect => {}
+        match listing.spec_of(&self.tool) {
+            Some(spec) if is_as_decided(spec, &permit) => {}
             Some(_) => {
                 return Err(ToolError::Failed(format!(
                     "{} was not called: its server has just said that it does something else than before. Call it again, and \
@@ -212,6 +212,12 @@ impl PreparedCall for Call {
         tokio::spawn(linger(self.server.clone(), (peer, id), rx, permit));
         Err(ToolError::Failed(text))
     }
+}
+
+/// Whether a tool is what it was when its call was decided on. A hint that was taken back and given again in between is another
+/// claim.
+fn is_as_decided(spec: &ToolSpec, permit: &Permit) -> bool {
+    (spec.effect, &spec.claim) == (permit.effect, &permit.claim)
 }
 
 /// Every text among the arguments as a path, and as one below the session's folders if it lies there.
@@ -305,4 +311,32 @@ fn words(step: &ProgressNotificationParam) -> String {
     let of = step.total.map(|total| format!(" of {total}")).unwrap_or_default();
     let message = step.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
     format!("{}{of}{message}", step.progress)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acp::ToolCallId;
+    use crate::gate::Gate;
+    use crate::permission::CallFacts;
+
+    #[test]
+    fn a_tool_is_not_called_if_its_hint_was_taken_back_and_given_again() {
+        let claim = |flips| Some(Claim { server: "s".into(), flips });
+        let all = [
+            (Effect::Unknown, None),
+            (Effect::Read, None),
+            (Effect::Read, claim(0)),
+            (Effect::Read, claim(1)),
+        ];
+        for (decided, (effect, claim)) in all.iter().enumerate() {
+            let facts = CallFacts { claim: claim.clone(), ..CallFacts::of_tool("mcp__s__t", *effect) };
+            let permit = Gate::default().admit(ToolCallId::new("1"), facts, 1, &Default::default());
+            for (now, (effect, claim)) in all.iter().enumerate() {
+                let spec = ToolSpec::new::<()>("mcp__s__t", ToolKind::Other, *effect, "");
+                let spec = ToolSpec { claim: claim.clone(), ..spec };
+                assert_eq!(is_as_decided(&spec, &permit), now == decided, "{decided} {now}");
+            }
+        }
+    }
 }

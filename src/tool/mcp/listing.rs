@@ -12,8 +12,8 @@ use super::server::WeakServer;
 use crate::permission::Effect;
 use crate::permission::hints::{self, Belief, Hints, Trust, Word};
 use crate::server::{Entry, ServerSandbox};
-use crate::tool::Tool;
 use crate::tool::content::is_unseen;
+use crate::tool::{Tool, ToolSpec};
 
 /// Tools of one server.
 pub const MAX_TOOLS: usize = 500;
@@ -154,7 +154,12 @@ impl Listing {
 
     /// What a tool does, by the name under which models call it.
     pub fn effect_of(&self, name: &str) -> Option<Effect> {
-        self.tools.iter().map(|tool| tool.spec()).find(|spec| spec.name == name).map(|spec| spec.effect)
+        self.spec_of(name).map(|spec| spec.effect)
+    }
+
+    /// A tool's spec, by the name under which models call it.
+    pub fn spec_of(&self, name: &str) -> Option<&ToolSpec> {
+        self.tools.iter().map(|tool| tool.spec()).find(|spec| spec.name == name)
     }
 
     /// The tools that do something else than before, and what.
