@@ -20,9 +20,9 @@ use piped::Piped;
 
 mod agents;
 mod audit;
-mod catalogue;
 mod doctor;
 mod memories;
+mod mode_import;
 mod modes;
 mod permissions;
 mod piped;

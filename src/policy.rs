@@ -145,16 +145,6 @@ fn servers(
     Ok(servers)
 }
 
-/// Reads one mode that stands by itself: it extends a built-in one, or none.
-pub fn single(name: &str, text: &str) -> Result<Mode, Problem> {
-    let definition: ModeDefinition =
-        serde_saphyr::from_str(text).map_err(|error| unreadable(name, &error))?;
-    let mut modes = Modes::built_in();
-    put(&mut modes, &definition, Owner::User).map_err(|fault| problem(name, text, fault))?;
-    let mode = modes.resolve(&definition.id.value).expect("it was put there");
-    Ok(mode.clone())
-}
-
 /// Adds the modes of one file; they may extend each other, in any order.
 fn add_modes(modes: &mut Modes, definitions: &[ModeDefinition], owner: Owner) -> Result<(), Fault> {
     let mut seen: Vec<&str> = Vec::new();

@@ -17,7 +17,6 @@ use owner::Owner;
 pub use record::{Denial, ModeChange, ModeSource, Row, Why};
 
 mod body;
-pub mod catalogue;
 pub mod checkpoint;
 pub mod entry;
 pub mod events;
@@ -26,6 +25,7 @@ mod files;
 pub mod intent;
 pub mod log;
 pub mod memories;
+pub mod mode_table;
 mod owner;
 mod record;
 mod row;

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::catalogue;
+use super::mode_import;
 use crate::bounded_file;
 use crate::config::environment::Environment;
 use crate::config::policies::{self, Loaded, Policies};
@@ -52,21 +52,11 @@ pub(super) enum Ask {
         /// Its arguments: a JSON object, or the text of its first one
         arguments: Option<String>,
     },
-    /// Turn a catalogue (SQLite) into a file of modes, checked; sessions read files only
+    /// Print the modes of another tool's SQLite database as a modes file
     Import {
-        /// The catalogue
-        catalogue: PathBuf,
-        /// Which modes [default: all]
-        modes: Vec<String>,
-        /// A new file to write [default: print it]
-        #[arg(long, value_name = "FILE")]
-        output: Option<PathBuf>,
-    },
-    /// Write modes to a catalogue (SQLite), in the place of those of the same name
-    Export {
-        /// The catalogue; it is made if it is missing
-        catalogue: PathBuf,
-        /// Which modes [default: all that are not built in]
+        /// A database with a table `agent_modes`
+        database: PathBuf,
+        /// Import only these modes [default: all]
         modes: Vec<String>,
     },
     /// List the recorded mode changes, the oldest first
@@ -102,10 +92,7 @@ pub(super) async fn run(
             return Ok(ExitCode::SUCCESS);
         }
         Ask::Log { session, json } => return show_log(flags, environment, session.as_deref(), json, output),
-        Ask::Import { catalogue, modes, output: file } => {
-            return catalogue::import(&catalogue, &modes, file.as_deref(), output, errors);
-        }
-        Ask::Export { catalogue, modes } => return catalogue::export(&catalogue, &modes, &loaded, output),
+        Ask::Import { database, modes } => return mode_import::import(&database, &modes, output),
         Ask::List | Ask::Show { .. } | Ask::Explain { .. } => {}
     }
     for problem in &loaded.problems {
@@ -144,7 +131,7 @@ pub(super) async fn run(
                 }
             }
         }
-        Ask::Check { .. } | Ask::Schema | Ask::Log { .. } | Ask::Import { .. } | Ask::Export { .. } => {
+        Ask::Check { .. } | Ask::Schema | Ask::Log { .. } | Ask::Import { .. } => {
             unreachable!("answered above")
         }
     }

@@ -5,7 +5,6 @@
 
 mod agents;
 mod binary;
-mod catalogue;
 mod children;
 mod choice;
 mod command_output;
@@ -33,7 +32,9 @@ mod left;
 mod loosening;
 mod matrix;
 mod memories;
+mod mode_changes;
 mod mode_contract;
+mod mode_import;
 mod model_notes;
 mod outside;
 mod outside_ends;
@@ -49,7 +50,6 @@ mod questions;
 mod reading;
 mod record;
 mod rejections;
-mod reload;
 mod remote;
 mod reopened;
 mod replays;

@@ -1,0 +1,74 @@
+//! `modegate modes import`: prints another tool's database of modes as a modes file (G46).
+//!
+//! The text has passed the check of a user's own modes file. Sessions never read a database of modes.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+
+use crate::config::policies::MAX_FILE;
+use crate::mode::text::{list, prompt, quoted};
+use crate::mode::{Access, Modes};
+use crate::policy::{Layers, Owner};
+use crate::store::mode_table::{self, ModeRow};
+
+/// The mode that imported rows extend: it asks before every change.
+const BASE: &str = "ask";
+
+/// Prints the modes of the database at `path` as a modes file: all of them, or those named in `wanted`.
+pub(super) fn import(path: &Path, wanted: &[String], mut output: impl Write) -> anyhow::Result<ExitCode> {
+    let shown = || path.display().to_string();
+    let mut rows = mode_table::read(path).map_err(|error| anyhow!("{}: {error}", shown()))?;
+    if let Some(unknown) = wanted.iter().find(|name| !rows.iter().any(|row| is_named(row, name))) {
+        let names: Vec<&str> = rows.iter().map(|row| row.name.trim()).collect();
+        bail!("{}: unknown mode {unknown:?}; valid: {names:?}", shown());
+    }
+    rows.retain(|row| wanted.is_empty() || wanted.iter().any(|name| is_named(row, name)));
+    if rows.is_empty() {
+        bail!("{}: the table agent_modes is empty", shown());
+    }
+    output.write_all(modes_file(&rows).with_context(shown)?.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_named(row: &ModeRow, name: &str) -> bool {
+    row.name.trim().eq_ignore_ascii_case(name.trim())
+}
+
+/// The rows as the text of a modes file.
+///
+/// # Errors
+/// The first row that makes no valid mode.
+fn modes_file(rows: &[ModeRow]) -> anyhow::Result<String> {
+    let mut text = String::from("# Written by `modegate modes import`.\nmodes:\n");
+    for row in rows {
+        for (number, line) in mode_of(row).lines().enumerate() {
+            let indent = if number == 0 { "  - " } else { "    " };
+            text.extend([indent, line, "\n"]);
+        }
+        // The rows so far, so that the first invalid row is the one that is named.
+        let checked = Layers::default().add("modes.yaml", &text, Owner::User);
+        checked.map_err(|problem| anyhow!("row {:?}: {}", row.name, problem.text))?;
+        if text.len() as u64 > MAX_FILE {
+            bail!("a modes file has at most {MAX_FILE} bytes: name fewer modes");
+        }
+    }
+    Ok(text)
+}
+
+/// The YAML of one mode. A row does not state what the mode may change, so the mode asks before every change; a row named
+/// after a built-in mode with less access extends that mode.
+fn mode_of(row: &ModeRow) -> String {
+    let id = row.name.trim().to_ascii_lowercase();
+    let built_in = Modes::built_in();
+    let own = built_in.iter().find(|mode| mode.id == id && mode.access != Access::Full);
+    let base = own.map_or(BASE, |mode| mode.id.as_str());
+    let head = format!("id: {}\nname: {}\nextends: {base}\n", quoted(&id), quoted(row.name.trim()));
+    let tools = row.allowed_tools.as_ref().map(|tools| {
+        let names = tools.split(',').map(str::trim).filter(|name| !name.is_empty());
+        format!("tools: {{allow: {}}}\n", list(&names.map(str::to_owned).collect::<Vec<_>>()))
+    });
+    [head, tools.unwrap_or_default(), prompt(row.prompt.as_deref().unwrap_or_default())].concat()
+}

@@ -1,0 +1,52 @@
+//! Reads modes from another tool's SQLite database (G46): one table `agent_modes`, opened read-only.
+
+use std::path::Path;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::schema::BUSY;
+
+/// One row of `agent_modes`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModeRow {
+    /// The mode's name, as written.
+    pub name: String,
+    /// The mode's prompt.
+    pub prompt: Option<String>,
+    /// Tool names separated by commas. `None` allows all tools, an empty text none.
+    pub allowed_tools: Option<String>,
+}
+
+/// All rows, ordered by name.
+///
+/// # Errors
+/// One sentence: the file is no regular file or no SQLite database, or it has no such table.
+pub fn read(path: &Path) -> Result<Vec<ModeRow>, String> {
+    let expected = |found: &str| {
+        format!("{found}: expected a SQLite database with a table agent_modes (name, prompt, allowed_tools)")
+    };
+    // SQLite would wait for ever at a FIFO.
+    let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
+        return Err(expected("not a regular file"));
+    }
+    let rows = || {
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        connection.busy_timeout(BUSY)?;
+        // The file comes from others: its views and triggers must not call functions.
+        connection.pragma_update(None, "trusted_schema", false)?;
+        let mut statement = connection.prepare(
+            "SELECT coalesce(name, ''), prompt, allowed_tools FROM agent_modes ORDER BY lower(trim(name)), name",
+        )?;
+        let rows = statement.query_map([], |row| {
+            Ok(ModeRow { name: row.get(0)?, prompt: row.get(1)?, allowed_tools: row.get(2)? })
+        })?;
+        rows.collect::<rusqlite::Result<_>>()
+    };
+    rows().map_err(|error: rusqlite::Error| match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => expected("not a database"),
+        // A missing table or column.
+        Some(ErrorCode::Unknown) => expected(&error.to_string()),
+        Some(_) | None => error.to_string(),
+    })
+}
