@@ -265,7 +265,7 @@ const LIBRARIES: [(&str, &[&str]); 31] = [
     ("etcetera", &["config"]),
     ("globset", &["mode", "permission/rules", "permission/address_pattern"]),
     ("grep_searcher", &["tool/search_files"]),
-    ("html2text", &["tool/fetch/markdown"]),
+    ("html5gum", &["tool/fetch/markdown"]),
     ("ignore", &["tool/search_files", "tool/find_files", "tool/walk", "workspace/shadow", "workspace/walk"]),
     ("jsonrpsee", &["rpc", "error"]),
     ("percent_encoding", &["permission/address", "permission/address_pattern"]),

@@ -1,8 +1,5 @@
 //! What came from an address, as text for a model: which kind it is, in which characters it is written, and a part of it.
 
-use std::io::Read;
-use std::time::{Duration, Instant};
-
 use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 use url::Url;
 
@@ -14,9 +11,6 @@ const PAGE: usize = 30_000;
 
 /// Characters that are shown of what comes with an error.
 const OF_ERROR: usize = 2_000;
-
-/// How long reading HTML may take; what nests without end takes for ever.
-const PARSING: Duration = Duration::from_secs(3);
 
 /// Bytes in which a page may say in which characters it is written.
 const HEAD: usize = 1024;
@@ -133,52 +127,25 @@ pub fn check_type(raw: &Raw) -> Result<(), ToolError> {
 pub fn show(raw: &Raw, start: usize) -> Result<ToolOutput, ToolError> {
     if raw.is_error() {
         let said = raw.decode().unwrap_or_default();
-        let said: String = convert(raw, said).0.chars().take(OF_ERROR).collect();
+        let said: String = convert(raw, said).chars().take(OF_ERROR).collect();
         return Err(ToolError::Failed(format!(
             "{}: the server answered {}.\n{said}",
             raw.url, raw.status_text
         )));
     }
-    let (text, is_too_deep) = convert(raw, raw.decode()?);
+    let text = convert(raw, raw.decode()?);
     let mut notes = Vec::new();
     if raw.is_cut {
         notes.push(format!("Only the first {} bytes were read; there is more.", raw.bytes.len()));
-    }
-    if is_too_deep {
-        notes.push("The page is nested too deeply to be read whole.".into());
     }
     let head = format!("[{}, {}]\n\n", raw.url, raw.media_type());
     let text = head + &part(&text, start, notes)?;
     Ok(ToolOutput { text, ..ToolOutput::default() })
 }
 
-/// HTML as Markdown, and whether it was too much; anything else as it is.
-fn convert(raw: &Raw, text: String) -> (String, bool) {
-    if raw.kind() != Kind::Html {
-        return (text, false);
-    }
-    let mut source = Bounded { text: text.as_bytes(), end: Instant::now() + PARSING, is_late: false };
-    match markdown::from_html(&mut source, &raw.url) {
-        Ok((markdown, is_cut)) => (markdown, is_cut || source.is_late),
-        Err(error) => {
-            tracing::debug!(%error, "HTML that cannot be shown as Markdown");
-            (text, false)
-        }
-    }
-}
-
-/// Text that ends when the time is up.
-struct Bounded<'a> {
-    text: &'a [u8],
-    end: Instant,
-    is_late: bool,
-}
-
-impl Read for Bounded<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        self.is_late = !self.text.is_empty() && Instant::now() > self.end;
-        if self.is_late { Ok(0) } else { self.text.read(buffer) }
-    }
+/// HTML as Markdown; anything else unchanged.
+fn convert(raw: &Raw, text: String) -> String {
+    if raw.kind() == Kind::Html { markdown::from_html(&text, &raw.url) } else { text }
 }
 
 fn part(text: &str, start: usize, mut notes: Vec<String>) -> Result<String, ToolError> {
@@ -260,13 +227,5 @@ mod tests {
         assert_eq!(part(&text, PAGE + 1, vec![]).unwrap(), "ééééé\n[Characters 30001-30005 of 30005.]");
         assert!(part(&text, PAGE + 6, vec![]).is_err());
         assert_eq!(part("", 1, vec![]).unwrap(), "[There is nothing there.]");
-    }
-
-    #[test]
-    fn what_nests_without_end_is_given_up() {
-        let deep = "<div>".repeat(100_000);
-        let mut source = Bounded { text: deep.as_bytes(), end: Instant::now(), is_late: false };
-        let (text, _) = markdown::from_html(&mut source, &Url::parse("https://x.example/").unwrap()).unwrap();
-        assert!(source.is_late && text.trim().is_empty());
     }
 }
