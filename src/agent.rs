@@ -10,7 +10,6 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use serde_json::{Value, json};
 
 use crate::acp::{SessionId, SessionModeId};
 use crate::bounded_file;
@@ -23,7 +22,7 @@ use crate::permission::rules::Rules;
 use crate::roster::Agents;
 use crate::server::ServerDefinition;
 use crate::session::user_command::UserCommand;
-use crate::session::{Definitions, SessionHandle, Shared};
+use crate::session::{SessionHandle, Shared};
 use crate::skill::Skills;
 use crate::tool::AtWork;
 use registry::{Registry, SharedRegistry};
@@ -170,29 +169,6 @@ impl Agent {
     /// Whether no session is active.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Reads the files of modes and rules again for a session (`_modegate/reload`).
-    ///
-    /// # Errors
-    /// A file cannot be used: nothing has changed.
-    pub async fn reload(&self, id: &SessionId) -> Result<Value, AgentError> {
-        let session = self.session(id)?;
-        let (policy, cwd) = (Arc::clone(&self.surroundings.policy), session.cwd().to_owned());
-        let policy = reading("the session's folder", move || policy(&cwd)).await?;
-        if !policy.problems.is_empty() {
-            let message = policy.problems.join("; ");
-            return Err(AgentError::invalid_params(message, json!({ "problems": policy.problems })));
-        }
-        session
-            .reload(Definitions {
-                modes: policy.modes,
-                rules: policy.rules,
-                agents: policy.agents,
-                commands: policy.commands,
-                skills: policy.skills,
-            })
-            .await
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {

@@ -71,11 +71,9 @@ mod question;
 mod record;
 mod relay;
 mod relayed;
-mod reload;
 pub mod reminder;
 mod request;
 mod restore;
-mod sampling;
 mod servers;
 mod set_option;
 mod slash;
@@ -225,21 +223,6 @@ pub struct Session {
     notices: Vec<String>,
     /// What the user was told of servers.
     server_notices: u64,
-}
-
-/// What files say, in the place of what they said before. Cheap to clone.
-#[derive(Clone)]
-pub struct Definitions {
-    /// The modes.
-    pub modes: Arc<Modes>,
-    /// The rules.
-    pub rules: Arc<Rules>,
-    /// The agents.
-    pub agents: Arc<Agents>,
-    /// The commands that users wrote.
-    pub commands: Arc<[UserCommand]>,
-    /// The skills.
-    pub skills: Arc<Skills>,
 }
 
 /// What a session begins with.

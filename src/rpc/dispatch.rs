@@ -45,7 +45,6 @@ pub fn requests(agent: Arc<Agent>) -> Methods {
     row_with_payload(&mut table, "session/prompt", prompt);
     row(&mut table, "session/set_mode", set_mode);
     row(&mut table, "session/set_config_option", set_config_option);
-    row(&mut table, "_modegate/reload", reload);
     table.into()
 }
 
@@ -182,17 +181,6 @@ async fn set_config_option(
 ) -> Result<SetSessionConfigOptionResponse, AgentError> {
     let session = agent.session(&request.session_id)?;
     session.set_config_option(request.config_id, request.value).await
-}
-
-/// What `_modegate/reload` is about.
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ReloadRequest {
-    session_id: SessionId,
-}
-
-async fn reload(agent: Arc<Agent>, request: ReloadRequest, _: Call) -> Result<serde_json::Value, AgentError> {
-    agent.reload(&request.session_id).await
 }
 
 async fn cancel(agent: Arc<Agent>, request: CancelNotification, _: Call) -> Result<(), AgentError> {

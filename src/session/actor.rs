@@ -80,8 +80,8 @@ pub(super) struct Actor {
     pub(super) showings: VecDeque<Showing>,
     /// Its place in the queue for the client's room.
     place: Option<BoxFuture<'static, OwnedSemaphorePermit>>,
-    /// The last turn in which servers wanted something of the model or the user, and how often.
-    pub(super) wanted: (u64, u32),
+    /// The last turn in which servers asked the user something, and how often.
+    pub(super) server_questions: (u64, u32),
     /// The sessions that work for this one.
     pub(super) children: Children,
     /// Somebody else's agent, where it answers here.
@@ -203,7 +203,7 @@ impl Actor {
             interruptions: Vec::new(),
             showings: VecDeque::new(),
             place: None,
-            wanted: (0, 0),
+            server_questions: (0, 0),
             children: Children::default(),
             outer: Outer::default(),
             standing,
@@ -224,11 +224,6 @@ impl Actor {
                     (effect, self.options(), head)
                 });
                 // The client may have gone; the mode has changed all the same.
-                let _ = reply.send(outcome);
-            }
-            SessionCommand::Reload { definitions, reply } => {
-                let outcome = self.reload(definitions).await;
-                // The client may have gone; the modes have changed all the same.
                 let _ = reply.send(outcome);
             }
             SessionCommand::Recorded(reply) => {

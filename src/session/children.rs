@@ -9,20 +9,18 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::SessionHandle;
 use super::actor::Actor;
 use super::change_mode::BOUND;
 use super::encoder;
 use super::handle::SessionCommand;
 use super::inert::neutralise;
 use super::relay::{ENDED, Report, below};
-use super::{Definitions, SessionHandle};
 use crate::acp::{ToolCallId, Update};
-use crate::error::AgentError;
 use crate::event::SessionEvent;
 use crate::gate::{Ended, Gate};
 use crate::tool::background::{BackgroundAgent, Standing};
@@ -223,26 +221,6 @@ impl Actor {
             }
         }
         None
-    }
-
-    /// Has every session below take what files say now. What holds here holds them from before; what their agents are held to
-    /// is their own.
-    pub(super) async fn reload_children(&mut self, definitions: &Definitions) {
-        let deadline = Instant::now() + BOUND * 2;
-        let asked: Vec<_> =
-            self.children.at_work.values().cloned().map(|handle| (handle, definitions.clone())).collect();
-        let asked = asked.into_iter().map(|(handle, definitions)| async move {
-            let why = match tokio::time::timeout_at(deadline, handle.reload(definitions)).await {
-                // One that is over takes nothing any more.
-                Ok(Ok(_) | Err(AgentError::SessionDied)) => return,
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "it took too long".to_owned(),
-            };
-            // It is not to go on by what files said before.
-            tracing::error!(why, "an agent at work did not take what was reloaded, and is stopped");
-            handle.cancel();
-        });
-        self.hearing(join_all(asked)).await;
     }
 
     /// Has every session below end what is denied from now on. Says which questions were closed, what ended, and what could not

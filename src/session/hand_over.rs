@@ -10,7 +10,7 @@ use crate::acp::SessionConfigOption;
 use crate::error::AgentError;
 use crate::event::SessionEvent;
 use crate::permission::compare;
-use crate::roster::{AgentSpec, Agents};
+use crate::roster::AgentSpec;
 use crate::store::Row;
 use crate::store::entry::Entry;
 
@@ -53,17 +53,6 @@ impl Actor {
         let text = format!("From the next step on {} goes on. The mode stays what it is.", agent.id);
         self.become_agent(agent).await;
         Ok(text)
-    }
-
-    /// Takes other agents in the place of those that there are. The session's own is what they say of it, and only reads if they
-    /// say nothing.
-    pub(super) fn take_agents(&mut self, agents: Arc<Agents>) {
-        let (agent, doubt) = agents.stored(Some(&self.session.agent.id));
-        let before = std::mem::replace(&mut self.session.agent, agent);
-        self.renew_outer(before.harness.as_deref());
-        self.session.notices.extend(doubt);
-        self.shared.tools = self.shared.tools.clone().with_agents(&agents);
-        self.shared.agents = agents;
     }
 
     async fn become_agent(&mut self, agent: Arc<AgentSpec>) {

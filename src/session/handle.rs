@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::options::{self, Choice};
-use super::{Definitions, ModeEffect, Origin, Session, Shared, Start, actor};
+use super::{ModeEffect, Origin, Session, Shared, Start, actor};
 use crate::acp::{
     ContentBlock, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
     SessionModeState, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, ToolCallId,
@@ -45,11 +45,6 @@ pub(super) enum SessionCommand {
         source: ModeSource,
         /// No effect: the mode was on already. With it, the config options as they are then.
         reply: oneshot::Sender<ModeOutcome>,
-    },
-    /// These modes, rules and commands hold from now on.
-    Reload {
-        definitions: Definitions,
-        reply: oneshot::Sender<Result<Value, AgentError>>,
     },
     /// What holds above has changed: end what is denied from now on, and say which questions were closed and what has ended.
     Tighten(oneshot::Sender<(Vec<ToolCallId>, Ended)>),
@@ -166,7 +161,6 @@ impl std::fmt::Debug for SessionCommand {
             Self::Cancel => "Cancel",
             Self::Greet(_) => "Greet",
             Self::SetMode { .. } => "SetMode",
-            Self::Reload { .. } => "Reload",
             Self::Recorded(_) => "Recorded",
             Self::Look(_) => "Look",
             Self::Show(_) => "Show",
@@ -305,13 +299,6 @@ impl SessionHandle {
         self.workspace.cwd()
     }
 
-    /// Puts other modes and rules in the place of those that hold; what they deny ends.
-    pub async fn reload(&self, definitions: Definitions) -> Result<Value, AgentError> {
-        let (reply, answer) = oneshot::channel();
-        self.post(SessionCommand::Reload { definitions, reply })?;
-        answer.await.unwrap_or(Err(AgentError::SessionDied))
-    }
-
     /// Ends the running turn and empties the queue (`session/cancel`).
     pub fn cancel(&self) {
         if self.post(SessionCommand::Cancel).is_err() {
@@ -350,7 +337,6 @@ impl SessionHandle {
             SessionCommand::Prompt(_)
             | SessionCommand::Greet(_)
             | SessionCommand::SetMode { .. }
-            | SessionCommand::Reload { .. }
             | SessionCommand::Recorded(_)
             | SessionCommand::Look(_)
             | SessionCommand::Show(_)

@@ -339,23 +339,6 @@ impl Actor {
         }
     }
 
-    /// Has it end in its own way if it is not written as it was; whoever waits has it started as it is written now.
-    pub(super) fn renew_outer(&mut self, before: Option<&HarnessDefinition>) {
-        let now = self.outer_definition();
-        if before.zip(now.as_deref()).is_some_and(|(before, now)| before.is_same(now)) {
-            return;
-        }
-        self.outer.commands.clear();
-        if before.is_none() {
-            // Nothing of what was said was said to it.
-            self.outer.memory = Memory::of_old(None, self.session.turns > 0);
-        }
-        if let Some(running) = &self.outer.running {
-            running.stop.cancel();
-            self.outer.starts_again = true;
-        }
-    }
-
     /// The session is about to be closed: it ends, in its own way, and waits for no client that has no room.
     pub(super) fn hurry_outer(&self) {
         if let Some(running) = &self.outer.running {

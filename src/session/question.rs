@@ -3,15 +3,19 @@
 
 use super::actor::Actor;
 use super::turn_message::Authorization;
+use crate::gate::Active;
 use crate::permission::{CallFacts, Effect};
 use crate::tool::mcp::Question;
+
+/// Questions that all servers together may ask in one turn.
+const MAX_QUESTIONS: u32 = 20;
 
 impl Actor {
     /// Decides whether a server may ask, and if so asks.
     pub(super) async fn question(&mut self, question: Question) {
         let Question { part, message, form, mut reply } = question;
         // The server may be gone by the time it is answered; so below.
-        let active = match self.call_that_wants(&part) {
+        let active = match self.asking_call(&part) {
             Ok(active) => active,
             Err(why) => return drop(reply.send(Err(why.to_owned()))),
         };
@@ -35,5 +39,19 @@ impl Actor {
             };
             let _ = reply.send(answer);
         });
+    }
+
+    /// The running call that a server's question belongs to. Counts the questions of the turn.
+    fn asking_call(&mut self, part: &str) -> Result<Active, &'static str> {
+        let prefix = format!("mcp__{part}__");
+        let active = self.gate.active(|facts| facts.tool.starts_with(&prefix));
+        let active = active.ok_or("a server may ask only while one of its tools is called")?;
+        let (turn, count) = self.server_questions;
+        let count = if turn == self.session.turns { count } else { 0 };
+        if count >= MAX_QUESTIONS {
+            return Err("servers have asked too many questions in this turn");
+        }
+        self.server_questions = (self.session.turns, count + 1);
+        Ok(active)
     }
 }

@@ -49,7 +49,6 @@ impl Actor {
                 return self.shared.store.post(Row::ClaimsChanged { session, server });
             }
             ServerEvent::Note(text) => text,
-            ServerEvent::Wants(sampling) => return self.sample(sampling).await,
             ServerEvent::Asks(question) => return self.question(question).await,
             ServerEvent::Over { server, why } => {
                 format!("The MCP server {server:?} cannot be used: {}.", plain(&why, MAX_WHY))

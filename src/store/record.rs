@@ -231,8 +231,6 @@ pub enum ModeSource {
     SwitchTool,
     /// The model, in its own text; a looser mode with the user's consent.
     InBand,
-    /// The mode that was on is in no file any more.
-    Reload,
     /// The session was loaded, and the stored mode was not the id of a mode: null, an alias, or in no file any more.
     Load,
     /// The session was begun as the copy of another.
@@ -251,7 +249,6 @@ impl ModeSource {
             Self::Command => "command",
             Self::SwitchTool => "switch_mode",
             Self::InBand => "in_band",
-            Self::Reload => "reload",
             Self::Load => "load",
             Self::Fork => "fork",
             Self::CommandLine => "command_line",
@@ -263,7 +260,7 @@ impl ModeSource {
         match self {
             Self::SetMode | Self::ConfigOption | Self::Command | Self::CommandLine => "user",
             Self::SwitchTool | Self::InBand => "agent",
-            Self::Start | Self::Reload | Self::Load | Self::Fork => "system",
+            Self::Start | Self::Load | Self::Fork => "system",
         }
     }
 }

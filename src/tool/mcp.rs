@@ -16,7 +16,6 @@ use crate::server::{Entry, ServerSandbox};
 pub use connect::Means;
 pub use listing::plain;
 pub use question::Question;
-pub use sampling::{Sampled, Sampling};
 use server::Server;
 pub use server::{Phase, ServerEvent};
 
@@ -28,7 +27,6 @@ mod names;
 mod pace;
 mod question;
 mod result;
-mod sampling;
 mod server;
 mod task;
 

@@ -1,6 +1,5 @@
 //! Agents that work for others, in ways of which a review thought: what is not a command, what ends late, what changes meanwhile.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use modegate::acp::SessionId;
@@ -141,41 +140,6 @@ async fn what_a_child_began_and_nobody_ended_is_named_above() {
     assert_eq!(effect["unconfirmed"], json!(["call_1_1/call_1_1/call_1_1"]), "{effect}");
 }
 
-/// A reload that takes something from an agent takes it from those that are at work, too, however deep; and gives no tools to
-/// who is not to have them.
-#[tokio::test]
-async fn a_reload_reaches_the_agents_at_work() {
-    let file = |limit: &str| layers(&format!("agents: [{{id: writer, description: Writes{limit}}}]"));
-    for (limit, is_done) in [("", true), (", readonly: true", false)] {
-        let files = Arc::new(Mutex::new(file("")));
-        let setup = Setup { mode: "code", live: true, files: Some(Arc::clone(&files)), ..Setup::default() };
-        let mut h = Harness::with(setup);
-        let root = h.session().await;
-        let prompt = h.prompt(&root, "go").await;
-        let down = |task: &str| call("delegate", json!({ "task": task, "agent": "writer" }));
-        h.calls(&root, vec![down("one")]);
-        h.calls("sess_2", vec![down("two")]);
-        h.calls("sess_3", vec![down("three")]);
-        h.stage.next_request("sess_4").await;
-        *files.lock().unwrap() = file(limit);
-        let reload = h.request("_modegate/reload", json!({ "sessionId": root })).await;
-        let mut messages = h.until_answer(reload).await;
-        h.calls("sess_4", vec![write("a")]);
-        for session in ["sess_4", "sess_3", "sess_2", &root] {
-            h.answers(session, "done");
-        }
-        messages.extend(h.until_answer(prompt).await);
-        assert_eq!(h.cwd().join("a").exists(), is_done, "{limit}");
-        assert_eq!(status(&messages, "call_1_1"), "completed");
-        for (session, may) in [("sess_3", true), ("sess_4", false)] {
-            let request = h.stage.requests(session).pop().unwrap();
-            let offers = |name: &str| request.tools.iter().any(|tool| tool.name == name);
-            assert_eq!((offers("delegate"), offers("ask_user")), (may, false), "{session}");
-        }
-        h.end().await;
-    }
-}
-
 /// Who works for another is part of its record, and is taken off it with it and not before.
 #[tokio::test]
 async fn a_child_is_not_deleted_by_itself() {
@@ -270,38 +234,6 @@ async fn what_a_child_has_asked_is_named_when_it_is_taken_back() {
         h.answers(session, "done");
     }
     h.until_answer(prompt).await;
-    h.end().await;
-}
-
-/// A reload that the record refuses leaves what held, for those that work for the session, too: they may do what it may itself.
-#[tokio::test]
-async fn a_reload_that_fails_leaves_what_held_for_those_below() {
-    let (folder, files) = (tempfile::tempdir().unwrap(), Arc::new(Mutex::new(Layers::default())));
-    let path = folder.path().join("s.db");
-    *files.lock().unwrap() = layers("modes: [{id: own, access: full, shell: full, network: allow}]");
-    let store = Location::File(path.clone());
-    let setup = Setup { mode: "own", agents: AGENTS, live: true, store, ..Setup::default() };
-    let mut h = Harness::with(Setup { files: Some(Arc::clone(&files)), ..setup });
-    let root = h.session().await;
-    std::fs::write(h.cwd().join("a.txt"), "hello").unwrap();
-    let record = rusqlite::Connection::open(&path).unwrap();
-    record.execute_batch("ALTER TABLE mode_changes RENAME TO away").unwrap();
-    *files.lock().unwrap() = Layers::default();
-    let id = h.request("_modegate/reload", json!({ "sessionId": root })).await;
-    let messages = h.until_answer(id).await;
-    assert!(messages.last().unwrap()["error"].is_object(), "the control: {messages:?}");
-    record.execute_batch("ALTER TABLE away RENAME TO mode_changes").unwrap();
-    let prompt = h.prompt(&root, "go").await;
-    let read = || call("read_file", json!({ "path": "a.txt" }));
-    h.calls(&root, vec![read(), write("b"), call("delegate", json!({ "task": "one", "agent": "writer" }))]);
-    h.calls("sess_2", vec![read(), write("c")]);
-    h.answers("sess_2", "done");
-    h.answers(&root, "done");
-    let messages = h.until_answer(prompt).await;
-    for (read, wrote) in [("call_1_1", "call_1_2"), ("call_1_3/call_1_1", "call_1_3/call_1_2")] {
-        assert_eq!(status(&messages, read), "completed", "{messages:?}");
-        assert_eq!(status(&messages, wrote), "failed", "what was to be denied is denied all the same");
-    }
     h.end().await;
 }
 

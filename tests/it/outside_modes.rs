@@ -1,16 +1,16 @@
 //! Modes that change while other people's agents work: what is asked, what is open, what is delegated, what files say.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::policy::Layers;
 use modegate::process::shell::Sandbox;
 use modegate::tool::Toolset;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::outside::{Guest, HELD, agents, home, processes_of, said};
-use crate::support::{Harness, PATIENCE, Setup, shell};
+use crate::support::{Harness, Setup, shell};
 
 /// A parent is tightened while what it delegated to is at work: nothing is written after the answer, and it is no success.
 #[tokio::test]
@@ -198,42 +198,9 @@ async fn a_write_that_the_client_has_is_named() {
     }
 }
 
-/// Agents that are written otherwise while one answers: what is possible is what they say now, and one that is gone ends.
+/// A session whose mode the agent can no longer be sandboxed to is not forked into a looser mode, and no copy is stored.
 #[tokio::test]
-async fn agents_that_are_read_again_hold_at_once() {
-    let home = home();
-    let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
-    let now = Arc::new(Mutex::new(agents("reloaded", HELD)));
-    let agents_now = Some(Arc::clone(&now));
-    let mut h = Harness::with(Setup { mode: "code", agents_now, tools, live: true, ..Setup::default() });
-    h.call("initialize", json!({ "protocolVersion": 1 })).await;
-    let new = json!({ "cwd": h.cwd(), "mcpServers": [], "_meta": { "modegate/agent": "peer" } });
-    let session = h.call("session/new", new).await["result"]["sessionId"].as_str().unwrap().to_owned();
-    let mut guest = Guest { h, home, session };
-    assert!(guest.write("a").await.ends_with("written"));
-    assert!(guest.mode("plan").await["result"].is_object(), "the control: it can be held");
-    guest.write("b").await;
-    *now.lock().unwrap() = agents("reloaded", "");
-    let answer = reload(&mut guest).await;
-    assert_eq!(answer["error"]["data"]["code"], "unsupported_mode", "plan is on: {answer}");
-    guest.mode("code").await;
-    assert!(reload(&mut guest).await["result"].is_object());
-    assert_eq!(guest.mode("plan").await["error"]["data"]["code"], "unsupported_mode");
-    *now.lock().unwrap() = "";
-    assert!(reload(&mut guest).await["result"].is_object());
-    // It was held, so nothing of it is denied, and it ends in its own way.
-    let deadline = Instant::now() + PATIENCE;
-    while processes_of("reloaded") > 0 {
-        assert!(Instant::now() < deadline, "it has not ended");
-        guest.h.next_within(Duration::from_millis(5)).await;
-    }
-    assert!(guest.mode("plan").await["result"].is_object(), "Modegate itself answers, and can plan");
-    guest.end().await;
-}
-
-/// A file that makes the mode that is on impossible does not loosen the session to one that is possible.
-#[tokio::test]
-async fn a_mode_that_becomes_impossible_is_not_left_for_a_looser_one() {
+async fn a_fork_is_refused_when_its_mode_has_become_unsupported() {
     let home = home();
     let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
     let files = Arc::new(Mutex::new(Layers::default()));
@@ -247,9 +214,6 @@ async fn a_mode_that_becomes_impossible_is_not_left_for_a_looser_one() {
     for mode in files.lock().unwrap().modes.iter_mut().filter(|mode| mode.id == "plan") {
         mode.network = modegate::mode::Network::Deny;
     }
-    let answer = reload(&mut guest).await;
-    assert_eq!(answer["error"]["data"]["code"], "unsupported_mode", "{answer}");
-    // Nor is a copy begun, and none is left on the record.
     let again = json!({ "sessionId": guest.session, "cwd": guest.h.cwd(), "mcpServers": [] });
     let answer = guest.h.call("session/fork", again.clone()).await;
     assert_eq!(answer["error"]["data"]["code"], "unsupported_mode", "{answer}");
@@ -286,11 +250,6 @@ async fn a_first_mode_that_is_gone_is_the_tightest_or_is_refused() {
         }
         assert_eq!(processes_of("first"), 0);
     }
-}
-
-pub async fn reload(guest: &mut Guest) -> Value {
-    let id = guest.h.request("_modegate/reload", json!({ "sessionId": guest.session })).await;
-    guest.until(id, None).await.pop().unwrap()
 }
 
 /// What an agent is told where it is held it is told there alone.

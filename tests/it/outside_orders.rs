@@ -1,29 +1,11 @@
 //! Other people's agents when things come in an order that nobody means: a mode, a reload or an end in the middle of a start or a
 //! question; what is said of a call after its end; what holds in a session that is opened again.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use modegate::model::{ModelEvent, ModelStop};
-use modegate::process::shell::Sandbox;
-use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
-use crate::outside::{Guest, HELD, agents, home, its_mode, said};
-use crate::outside_modes::reload;
-use crate::support::{Harness, Setup, shell};
-
-/// A session whose agents a test changes while it runs.
-async fn changing(mode: &'static str, now: &Arc<Mutex<&'static str>>) -> Guest {
-    let home = home();
-    let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
-    let agents_now = Some(Arc::clone(now));
-    let mut h = Harness::with(Setup { mode, agents_now, tools, live: true, ..Setup::default() });
-    h.call("initialize", json!({ "protocolVersion": 1 })).await;
-    let new = json!({ "cwd": h.cwd(), "mcpServers": [], "_meta": { "modegate/agent": "peer" } });
-    let session = h.call("session/new", new).await["result"]["sessionId"].as_str().unwrap().to_owned();
-    Guest { h, home, session }
-}
+use crate::outside::{Guest, HELD, agents, its_mode, said};
 
 /// Opens the session again, after it was closed.
 async fn open_again(guest: &mut Guest) -> Vec<Value> {
@@ -89,13 +71,11 @@ async fn loosening_while_it_starts_starts_it_again() {
     }
 }
 
-/// The question whether to start it anew is taken back when there is nothing to ask any more: it has ended, or is written
-/// otherwise, or the session is closed.
+/// The question whether to start the agent again is withdrawn when the agent ends or the session is closed.
 #[tokio::test]
 async fn the_question_whether_to_start_anew_goes_with_its_agent() {
-    for what in ["ends", "reload", "close"] {
-        let now = Arc::new(Mutex::new(agents("plain", HELD)));
-        let mut guest = changing("plan", &now).await;
+    for what in ["ends", "close"] {
+        let mut guest = Guest::of("plan", agents("plain", HELD)).await.unwrap();
         let end = guest.path("end");
         guest.prompt(&format!("dies-when {}", end.display()), None).await;
         guest.mode("code").await;
@@ -105,11 +85,6 @@ async fn the_question_whether_to_start_anew_goes_with_its_agent() {
         let mut messages = Vec::new();
         match what {
             "ends" => std::fs::write(&end, "").unwrap(),
-            "reload" => {
-                *now.lock().unwrap() = agents("again", HELD);
-                let id = guest.h.request("_modegate/reload", json!({ "sessionId": guest.session })).await;
-                messages = guest.until(id, None).await;
-            }
             _ => {
                 let id = guest.h.request("session/close", json!({ "sessionId": guest.session })).await;
                 messages = guest.until(id, None).await;
@@ -120,7 +95,7 @@ async fn the_question_whether_to_start_anew_goes_with_its_agent() {
         }
         let back = messages.iter().filter(|message| message["method"] == "$/cancel_request").count();
         assert_eq!(back, 1, "{what}: {messages:?}");
-        assert_eq!(guest.path("b").exists(), what == "reload", "{what}: {messages:?}");
+        assert!(!guest.path("b").exists(), "{what}: {messages:?}");
         guest.end().await;
     }
 }
@@ -144,9 +119,9 @@ async fn a_call_that_goes_on_after_its_end_is_ended_again() {
     }
 }
 
-/// Its commands are shown in a session that is opened again, and after a reload, beside those of the session.
+/// The commands of an external agent are listed again after a load, beside those of the session.
 #[tokio::test]
-async fn its_commands_are_there_after_a_load_and_a_reload() {
+async fn its_commands_are_there_after_a_load() {
     let commands = |messages: &[Value]| -> Vec<String> {
         let lists = messages.iter().map(|message| &message["params"]["update"]["availableCommands"]);
         let list = lists.filter_map(Value::as_array).next_back().unwrap();
@@ -155,8 +130,6 @@ async fn its_commands_are_there_after_a_load_and_a_reload() {
     let mut guest = Guest::new("code", "commands").await;
     let first = commands(&guest.prompt("say 1", None).await);
     assert!(first.contains(&"its-own".to_owned()), "the control: {first:?}");
-    let id = guest.h.request("_modegate/reload", json!({ "sessionId": guest.session })).await;
-    assert_eq!(commands(&guest.until(id, None).await), first);
     let mut messages = open_again(&mut guest).await;
     messages.extend(guest.prompt("say 1", None).await);
     assert_eq!(commands(&messages), first);
@@ -172,44 +145,6 @@ async fn its_own_mode_is_its_own_again_after_a_load() {
     assert_eq!(its_mode(&guest.prompt("say 1", None).await).unwrap(), "plan", "it is held still");
     guest.mode("code").await;
     assert_eq!(its_mode(&guest.prompt("say 1", None).await).unwrap(), "auto");
-    guest.end().await;
-}
-
-/// An agent that files have somebody else's take the place of in mid-session: it is told that this one knows nothing.
-#[tokio::test]
-async fn one_that_takes_over_by_a_reload_is_said_to_know_nothing() {
-    for is_late in [true, false] {
-        let now = Arc::new(Mutex::new("[{id: peer, description: Its own, prompt: Work.}]"));
-        let mut guest = changing("code", &now).await;
-        if is_late {
-            let running = guest.h.prompt(&guest.session.clone(), "remember 7").await;
-            guest.h.stage.say(&guest.session, Ok(ModelEvent::Text("7".into())));
-            guest.h.stage.say(&guest.session, Ok(ModelEvent::Stop(ModelStop::Done)));
-            guest.until(running, None).await;
-        }
-        *now.lock().unwrap() = agents("plain", HELD);
-        assert!(reload(&mut guest).await["result"].is_object());
-        let text = said(&guest.prompt("say 1", None).await);
-        assert_eq!(text.contains("knows nothing of what was said before"), is_late, "{text}");
-        guest.end().await;
-    }
-}
-
-/// A prompt that waits for one that files have no more is told so.
-#[tokio::test]
-async fn a_prompt_that_waits_for_one_that_is_gone_is_told() {
-    let now = Arc::new(Mutex::new(agents("waits", HELD)));
-    let mut guest = changing("plan", &now).await;
-    let running = guest.h.prompt(&guest.session.clone(), "say 1").await;
-    *now.lock().unwrap() = "";
-    let id = guest.h.request("_modegate/reload", json!({ "sessionId": guest.session })).await;
-    let mut messages = guest.until(id, None).await;
-    if messages.iter().all(|message| message["id"] != running) {
-        messages.extend(guest.until(running, None).await);
-    }
-    let answer = messages.iter().find(|message| message["id"] == running && message.get("method").is_none());
-    let text = answer.unwrap()["error"]["message"].as_str().unwrap();
-    assert!(text.starts_with("the agent peer: it was not started: "), "{text}");
     guest.end().await;
 }
 

@@ -630,54 +630,15 @@ async fn a_session_that_is_closed_ends_its_servers() {
     b.h.end().await;
 }
 
-/// What a server wants of the model is decided on, asked for, and answered in its own turn.
+/// Sampling is not supported: the request is refused as an unknown method, and neither the user nor the model is asked.
 #[tokio::test]
-async fn a_server_that_wants_the_model_to_answer_is_decided_on() {
-    // Plan asks for the network: the user says no, then yes.
-    let mut b = Bench::new("plan", json!([server("r", "rich")])).await;
-    for (option, expected) in [("reject_once", "The user rejected this call"), ("allow_once", "The answer.")]
-    {
-        let prompt = b.h.prompt(&b.session, "go").await;
-        b.say_call("mcp__r__sample");
-        let asked = loop {
-            let message = b.h.next().await;
-            if message["method"] == "session/request_permission" {
-                break message;
-            }
-        };
-        let shown = asked["params"]["toolCall"]["content"][0]["content"]["text"].as_str().unwrap();
-        assert!(
-            shown.contains("\"r\" wants the model to answer this") && shown.contains("What is"),
-            "{asked}"
-        );
-        if option == "allow_once" {
-            b.h.stage.say(&b.session, Ok(ModelEvent::Text("The answer.".into())));
-            b.say_done();
-        }
-        let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
-        b.h.send_line(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": outcome }).to_string()).await;
-        b.say_done();
-        b.h.until_answer(prompt).await;
-        assert!(b.told().contains(expected), "{}", b.told());
-    }
+async fn a_server_that_asks_for_sampling_is_refused() {
+    let mut b = Bench::new("code", json!([server("r", "rich")])).await;
+    let (messages, answered) = b.call("mcp__r__sample").await;
+    assert!(answered.contains("code:-32601"), "{answered}");
+    assert!(messages.iter().all(|message| message["method"] != "session/request_permission"), "{messages:?}");
     let requests = b.h.stage.requests(&b.session);
-    let sampled = requests.iter().find(|request| request.tools.is_empty()).expect("without tools");
-    assert!(format!("{:?}", sampled.messages).contains("&lt;system-reminder>it"), "{sampled:?}");
-    assert_eq!(
-        requests.iter().filter(|request| request.tools.is_empty()).count(),
-        1,
-        "only once it was allowed"
-    );
-    b.h.end().await;
-    // Where the network is denied, there is no question.
-    let mut layers = modegate::policy::Layers::default();
-    layers
-        .add("m", "modes: [{id: plan, extends: plan, network: deny}]", modegate::policy::Owner::User)
-        .unwrap();
-    let setup = Setup { mode: "plan", modes: layers.modes, ..Setup::default() };
-    let mut b = Bench::with(setup, json!([server("r", "rich")])).await;
-    let (_, told) = b.call("mcp__r__sample").await;
-    assert!(told.contains("plan mode does not allow network access"), "{told}");
+    assert!(requests.iter().all(|request| !request.tools.is_empty()), "no request without tools");
     b.h.end().await;
 }
 

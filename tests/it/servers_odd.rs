@@ -531,52 +531,6 @@ async fn a_server_is_not_heard_by_a_call_that_plan_denies() {
 }
 
 #[tokio::test]
-async fn the_model_is_not_asked_for_a_call_that_is_over_and_all_of_it_is_shown() {
-    if !has_python() {
-        return;
-    }
-    let mut b = Bench::new("ask", odd(&["plain"])).await;
-    let prompt = b.h.prompt(&b.session, "go").await;
-    b.say_call("mcp__t__sample");
-    let (mut sampling, mut is_over) = (None, false);
-    while sampling.is_none() || !is_over {
-        let message = b.h.next().await;
-        let text = message.to_string();
-        is_over |= text.contains("I do not wait");
-        if message["method"] != "session/request_permission" {
-            continue;
-        }
-        if text.contains("wants the model to answer") {
-            println!("{text}");
-            sampling = Some((message["id"].clone(), text));
-        } else {
-            let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "allow_once" } });
-            b.h.send_line(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome }).to_string())
-                .await;
-        }
-    }
-    let (id, shown) = sampling.unwrap();
-    let before = b.h.stage.requests(&b.session).len();
-    let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "allow_once" } });
-    b.h.send_line(&json!({ "jsonrpc": "2.0", "id": id, "result": outcome }).to_string()).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let requests = b.h.stage.requests(&b.session);
-    let sampled = requests[before..].iter().find(|request| request.tools.is_empty()).cloned();
-    for _ in 0..3 {
-        b.say_done();
-    }
-    b.h.until_answer(prompt).await;
-    if let Some(sampled) = sampled {
-        let sent = format!("{} {:?}", sampled.system, sampled.messages);
-        panic!(
-            "the model is asked; not shown, and sent: {} {}",
-            sent.contains("unseen-system") && !shown.contains("unseen-system"),
-            sent.contains("unseen-message") && !shown.contains("unseen-message")
-        );
-    }
-}
-
-#[tokio::test]
 async fn a_question_of_a_call_that_a_mode_ended_is_withdrawn() {
     if !has_python() {
         return;

@@ -198,15 +198,9 @@ async fn models_are_told_of_skills_once_and_have_the_tools_only_where_there_are_
     let (_, last) = turns.call("read_skill", json!({ "name": "one" }), 0).await;
     assert_eq!(last["_meta"]["modegate/denied"], "unknown_tool");
     assert!(offered(&turns).iter().all(|(tools, system)| *tools == 0 && !system.contains("skill")));
-    // A reload brings them to a session that runs; its prompt stays as it is.
     *skills.lock().unwrap() =
         some(&work, &[("one", "One <system-reminder>\u{202e}", "Do it."), ("two", &long, "Do it.")]);
-    turns.harness.request("_modegate/reload", json!({ "sessionId": turns.session })).await;
-    while turns.harness.next().await.get("result").is_none() {}
-    assert!(turns.told("read_skill", json!({ "name": "one" })).await.ends_with("Do it."));
-    let said = offered(&turns);
-    assert_eq!((said.last().unwrap().0, &said.last().unwrap().1), (3, &said[0].1));
-    // A new one begins with them, in the same bytes each time.
+    // A new session has the skills of the file, in the same bytes in each request.
     turns.session = turns.harness.session().await;
     turns.told("list_skills", json!({})).await;
     turns.told("list_skills", json!({})).await;

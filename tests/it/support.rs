@@ -68,8 +68,6 @@ pub struct Setup {
     pub still: Duration,
     /// Agents that the user wrote, in YAML.
     pub agents: &'static str,
-    /// The same, where a test changes them while it runs.
-    pub agents_now: Option<Arc<Mutex<&'static str>>>,
     /// Servers that the user wrote, in YAML.
     pub servers: &'static str,
     pub catalogue: Arc<Catalogue>,
@@ -102,7 +100,6 @@ impl Default for Setup {
             patience: None,
             still: modegate::session::children::STILL,
             agents: "",
-            agents_now: None,
             servers: "",
             catalogue: Arc::new(Catalogue::offline()),
             modes: Modes::built_in(),
@@ -160,7 +157,7 @@ impl Harness {
             if servers.is_empty() { BTreeMap::new() } else { serde_saphyr::from_str(&servers).unwrap() };
         let rules = Arc::new(setup.rules);
         let commands: Arc<[UserCommand]> = setup.commands.into();
-        let agents = setup.agents_now.unwrap_or_else(|| Arc::new(Mutex::new(setup.agents)));
+        let agents = setup.agents;
         let skills = setup.skills;
         let (client, end) = client::channel();
         let agent = Arc::new(Agent::new(
@@ -172,10 +169,8 @@ impl Harness {
                         Some(layers) if layers.agents.has_own() => {
                             (layers.modes, Arc::new(layers.rules), Arc::new(layers.agents))
                         }
-                        Some(layers) => {
-                            (layers.modes, Arc::new(layers.rules), written(*agents.lock().unwrap()))
-                        }
-                        None => (setup.modes.clone(), Arc::clone(&rules), written(*agents.lock().unwrap())),
+                        Some(layers) => (layers.modes, Arc::new(layers.rules), written(agents)),
+                        None => (setup.modes.clone(), Arc::clone(&rules), written(agents)),
                     };
                     Policy {
                         modes: Arc::new(modes),
@@ -408,7 +403,6 @@ fn validate(what: &str, value: &Value) {
             ("answer to session/list", make(schemars::schema_for!(schema::ListSessionsResponse))),
             ("answer to session/close", make(schemars::schema_for!(schema::CloseSessionResponse))),
             ("answer to session/delete", make(schemars::schema_for!(schema::DeleteSessionResponse))),
-            ("answer to _modegate/reload", make(schemars::json_schema!({ "type": "object" }))),
             ("error", make(schemars::schema_for!(schema::Error))),
         ])
     });

@@ -9,17 +9,16 @@ use std::sync::Arc;
 use rmcp::ErrorData;
 use rmcp::handler::client::progress::ProgressDispatcher;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
-    ElicitResult, ElicitationCapability, FormElicitationCapability, Implementation, ListRootsResult,
-    LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam, Root, RootsCapabilities,
-    SamplingCapability, UrlElicitationCapability,
+    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationCapability,
+    FormElicitationCapability, Implementation, ListRootsResult, LoggingLevel,
+    LoggingMessageNotificationParam, ProgressNotificationParam, Root, RootsCapabilities,
+    UrlElicitationCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::listing::plain;
 use super::question::{self, Question};
-use super::sampling::Sampling;
 use super::server::ServerEvent;
 use crate::client::Abilities;
 use crate::process::secrets::Secrets;
@@ -74,7 +73,6 @@ impl rmcp::ClientHandler for Handler {
     fn get_info(&self) -> ClientConfig {
         let mut capabilities = ClientCapabilities::default();
         capabilities.roots = self.roots.as_ref().map(|_| RootsCapabilities::default());
-        capabilities.sampling = Some(SamplingCapability::default());
         let Abilities { forms, urls, .. } = self.can;
         if forms || urls {
             let mut elicitation = ElicitationCapability::default();
@@ -88,17 +86,6 @@ impl rmcp::ClientHandler for Handler {
 
     async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
         Ok(ListRootsResult::new(self.roots.iter().flat_map(|roots| roots.iter()).map(Root::new).collect()))
-    }
-
-    async fn create_message(
-        &self,
-        wanted: CreateMessageRequestParams,
-        context: RequestContext<RoleClient>,
-    ) -> Result<CreateMessageResult, ErrorData> {
-        let (reply, answer) = oneshot::channel();
-        let sampling = Sampling::read(&self.server, &self.part, wanted, reply).map_err(refused)?;
-        let answer = self.decided(ServerEvent::Wants(sampling), answer, &context);
-        Ok(answer.await?.into_result())
     }
 
     async fn create_elicitation(

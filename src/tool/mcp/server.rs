@@ -16,7 +16,6 @@ use super::connect::Means;
 use super::handler::Handler;
 use super::listing::{self, Listing};
 use super::question::Question;
-use super::sampling::Sampling;
 use super::task::{Message, START, Task};
 use crate::permission::Effect;
 use crate::process::secrets::Secrets;
@@ -72,8 +71,6 @@ pub enum ServerEvent {
     ClaimsMore(String),
     /// The user is to be told this.
     Note(String),
-    /// A server wants the model to answer something.
-    Wants(Sampling),
     /// A server wants to ask the user something.
     Asks(Question),
     /// A server could not be started, or has ended by itself.
