@@ -12,29 +12,29 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::acp::{SessionId, SessionModeId};
+use crate::agents::AgentRegistry;
 use crate::bounded_file;
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::mode::Modes;
 use crate::mode::stored::Defaults;
-use crate::model::catalogue::Catalogue;
+use crate::model::catalog::ModelCatalog;
 use crate::permission::rules::Rules;
-use crate::roster::Agents;
 use crate::server::ServerDefinition;
 use crate::session::user_command::UserCommand;
-use crate::session::{SessionHandle, Shared};
+use crate::session::{SessionContext, SessionHandle};
 use crate::skill::Skills;
 use crate::tool::AtWork;
 use registry::{Registry, SharedRegistry};
 
 mod initialize;
-mod kept;
+mod list;
 mod open;
-mod opening;
 mod registry;
+mod session_setup;
 
 /// Whom one can choose now. What cannot be read is a sentence for the user.
-pub type Whom = Arc<dyn Fn() -> Result<Arc<Catalogue>, String> + Send + Sync>;
+pub type ModelCatalogLoader = Arc<dyn Fn() -> Result<Arc<ModelCatalog>, String> + Send + Sync>;
 
 /// Which modes and rules hold for sessions in a folder now.
 pub type PolicyOf = Arc<dyn Fn(&Path) -> Policy + Send + Sync>;
@@ -46,7 +46,7 @@ pub struct Policy {
     /// The rules.
     pub rules: Arc<Rules>,
     /// The agents.
-    pub agents: Arc<Agents>,
+    pub agents: Arc<AgentRegistry>,
     /// The servers that the user wrote, by name.
     pub servers: BTreeMap<String, ServerDefinition>,
     /// The commands that users wrote.
@@ -69,11 +69,11 @@ impl Policy {
 }
 
 /// What an agent has to ask for outside.
-pub struct Surroundings {
+pub struct Host {
     /// Which modes and rules hold now.
     pub policy: PolicyOf,
     /// Whom one can choose now.
-    pub whom: Whom,
+    pub load_models: ModelCatalogLoader,
     /// This binary, for clients that run it in a terminal.
     pub binary: Option<PathBuf>,
     /// Somebody else's agent, by its id, answers every session: its login, what it takes, and its sessions are its own.
@@ -115,8 +115,8 @@ async fn reading<T: Send + 'static>(
 
 /// The agent of one client.
 pub struct Agent {
-    shared: Shared,
-    surroundings: Surroundings,
+    context: SessionContext,
+    host: Host,
     client: Client,
     first: First,
     registry: SharedRegistry,
@@ -126,10 +126,10 @@ pub struct Agent {
 
 impl Agent {
     /// An agent without sessions.
-    pub fn new(shared: Shared, surroundings: Surroundings, client: Client, first: First) -> Self {
+    pub fn new(context: SessionContext, host: Host, client: Client, first: First) -> Self {
         Self {
-            shared,
-            surroundings,
+            context,
+            host,
             client,
             first,
             registry: SharedRegistry::default(),
@@ -138,11 +138,12 @@ impl Agent {
     }
 
     /// Whom new sessions can choose, with the key that their model needs.
-    async fn catalogue(&self) -> Result<Arc<Catalogue>, AgentError> {
-        let whom = Arc::clone(&self.surroundings.whom);
-        let catalogue = reading("your settings", move || whom()).await?.map_err(AgentError::AuthRequired)?;
-        match catalogue.check_key(catalogue.default_model().clone()) {
-            Ok(_) => Ok(catalogue),
+    async fn model_catalog(&self) -> Result<Arc<ModelCatalog>, AgentError> {
+        let load_models = Arc::clone(&self.host.load_models);
+        let models =
+            reading("your settings", move || load_models()).await?.map_err(AgentError::AuthRequired)?;
+        match models.check_key(models.default_model().clone()) {
+            Ok(_) => Ok(models),
             Err(error) => Err(AgentError::AuthRequired(error.to_string())),
         }
     }

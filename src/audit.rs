@@ -34,7 +34,11 @@ pub struct Report {
 
 /// Looks at all of it. `effect_of` says what a tool does; none: there is no such tool. `kept` is a hash that somebody kept
 /// elsewhere.
-pub fn audit(evidence: &Evidence, effect_of: impl Fn(&str) -> Option<Effect>, kept: Option<&str>) -> Report {
+pub fn audit(
+    evidence: &Evidence,
+    effect_of: impl Fn(&str) -> Option<Effect>,
+    recorded: Option<&str>,
+) -> Report {
     let mut audit = Audit {
         evidence,
         report: Report {
@@ -54,7 +58,7 @@ pub fn audit(evidence: &Evidence, effect_of: impl Fn(&str) -> Option<Effect>, ke
         denied: Vec::new(),
         parsed: HashMap::new(),
     };
-    audit.hold_together(kept);
+    audit.hold_together(recorded);
     for link in &evidence.links {
         match Entry::read(&link.body) {
             Ok(entry) => audit.entry(link.number, &entry),
@@ -91,7 +95,7 @@ impl Audit<'_> {
         self.report.findings.push(text);
     }
 
-    fn hold_together(&mut self, kept: Option<&str>) {
+    fn hold_together(&mut self, recorded: Option<&str>) {
         let Evidence { session, links, .. } = self.evidence;
         match chain::verify(&session.id.0, links.iter()) {
             Ok(head) => self.report.head = Some(head),
@@ -114,9 +118,9 @@ impl Audit<'_> {
             }
             (Some(_), _) => self.found("the chain does not begin as one does".into()),
         }
-        if let Some(kept) = kept {
-            if !links.iter().any(|link| link.hash == kept) {
-                self.found(format!("no entry has the hash that was kept: {kept}"));
+        if let Some(recorded) = recorded {
+            if !links.iter().any(|link| link.hash == recorded) {
+                self.found(format!("no entry has the hash that was kept: {recorded}"));
             }
         } else {
             self.report.notes.push(
@@ -157,7 +161,7 @@ impl Audit<'_> {
             | Entry::Hint { .. }
             | Entry::Delegate { .. }
             | Entry::Agent { .. }
-            | Entry::Harness { .. } => {}
+            | Entry::ExternalAgent { .. } => {}
         }
     }
 
@@ -220,8 +224,8 @@ impl Audit<'_> {
         if let Some(on) = self.mode.clone()
             && mode_column.as_deref() != Some(&on)
         {
-            let kept = mode_column.as_deref().unwrap_or("none");
-            self.found(format!("the session's mode is kept as {kept}, and the chain ends in {on}"));
+            let on_record = mode_column.as_deref().unwrap_or("none");
+            self.found(format!("the session's mode is kept as {on_record}, and the chain ends in {on}"));
         }
         if mode_changes.get(self.older.0..) != Some(&self.modes) {
             self.found("the table of mode changes does not agree with the chain".into());

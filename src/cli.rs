@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
 use crate::config::environment::{Environment, variable};
-use crate::config::{Config, Flags, Parts};
-use crate::headless::{self, Format, Job, Kept, Outcome};
-use crate::transcript::{lockstep, record};
+use crate::config::{Config, Flags, Runtime};
+use crate::headless::{self, Format, Job, Outcome, StoredTarget};
+use crate::transcript::{lockstep, recorder};
 use crate::transport::Transport;
 use crate::{client, rpc};
 use piped::Piped;
@@ -62,7 +62,7 @@ pub struct Cli {
     model: Option<String>,
     /// Go on with the newest session of this folder [with -p]
     #[arg(long = "continue", conflicts_with = "resume")]
-    go_on: bool,
+    resume_latest: bool,
     /// Go on with this session: its id, or its beginning or end if that is enough [with -p]
     #[arg(long, value_name = "ID")]
     resume: Option<String>,
@@ -98,13 +98,13 @@ enum Command {
     Setup(setup::Arguments),
     /// List, show, check, explain, import and export modes, and their record
     #[command(subcommand)]
-    Modes(modes::Ask),
+    Modes(modes::Action),
     /// List, show and check the agents that sessions can be, or have work
     #[command(subcommand)]
-    Agents(agents::Ask),
+    Agents(agents::Action),
     /// List rules, and make or take back your own
     #[command(subcommand)]
-    Permissions(permissions::Wish),
+    Permissions(permissions::Action),
     /// Trust a project's file of modes as it is now: it then holds like one of your own
     Trust {
         /// The file [default: the .modegate/modes.yaml of this folder's project]
@@ -112,17 +112,17 @@ enum Command {
     },
     /// List, show, export, delete sessions, change the mode of one, undo its last turn
     #[command(subcommand)]
-    Sessions(sessions::Ask),
+    Sessions(sessions::Action),
     /// List and delete what models remember of folders
     #[command(subcommand)]
-    Memories(memories::Ask),
+    Memories(memories::Action),
     /// List, show and check skills: yours, and those of this folder's project
     #[command(subcommand)]
-    Skills(skills::Ask),
+    Skills(skills::Action),
     /// Run another ACP agent in an editor, under modes that hold: modegate wrap -- gemini --acp
     Wrap(wrap::Arguments),
     /// Check a session's record: whether it holds together, and whether what was done was allowed
-    Audit(audit::Asked),
+    Audit(audit::Arguments),
     /// Say what works here and what does not: settings, keys, store, kernel, commands
     Doctor,
 }
@@ -277,15 +277,15 @@ where
             if !is_read && input_kind != InputKind::Terminal {
                 append_piped(&mut prompt, input, &mut errors, &stop).await?;
             }
-            let which = match (cli.resume.take(), cli.go_on) {
-                (Some(id), _) => Which::Kept(id),
+            let which = match (cli.resume.take(), cli.resume_latest) {
+                (Some(id), _) => Which::Stored(id),
                 (None, true) => Which::Newest,
                 (None, false) => Which::New,
             };
             run_headless((prompt, which), cli.output.unwrap_or(Output::Text), config, output, errors, stop)
                 .await
         }
-        None if cli.go_on || cli.resume.is_some() => {
+        None if cli.resume_latest || cli.resume.is_some() => {
             writeln!(
                 errors,
                 "modegate: --continue and --resume are for -p; in an editor, open the session there"
@@ -345,16 +345,16 @@ where
     let (client, end) = client::channel();
     let mut transport = Transport::start(input, output).context("starting the transport")?;
     if let Some(path) = &cli.record {
-        transport = record::start(transport, path, &config.launch_options())
+        transport = recorder::start(transport, path, &config.launch_options())
             .with_context(|| format!("--record {}", path.display()))?;
     }
     let config = if cli.record.is_some() { config.without_timing() } else { config };
     let (first, grace) = (config.first.clone(), config.eof_grace);
-    let Parts { shared, surroundings, determinism } = config.into_parts().context("starting the record")?;
+    let Runtime { context, host, determinism } = config.into_runtime().context("starting the record")?;
     if cli.lockstep || determinism.is_some() || input_kind == InputKind::File {
         transport = lockstep::start(transport, determinism);
     }
-    let agent = Arc::new(Agent::new(shared, surroundings, client.clone(), first));
+    let agent = Arc::new(Agent::new(context, host, client.clone(), first));
     rpc::serve(transport, agent, (client, end), grace, stop).await;
     Ok(ExitCode::SUCCESS)
 }
@@ -364,7 +364,7 @@ enum Which {
     New,
     Newest,
     /// By its id, or a part of it.
-    Kept(String),
+    Stored(String),
 }
 
 async fn run_headless<O: Write, E: Write>(
@@ -377,23 +377,22 @@ async fn run_headless<O: Write, E: Write>(
 ) -> anyhow::Result<ExitCode> {
     let (client, end) = client::channel();
     let (cwd, first) = (config.cwd.clone(), config.first.clone());
-    let Parts { mut shared, surroundings, .. } = config.into_parts().context("starting the record")?;
-    shared.patience = shared.patience.map(|_| crate::config::PATIENCE_ALONE);
-    let kept = match which {
+    let Runtime { mut context, host, .. } = config.into_runtime().context("starting the record")?;
+    context.server_timeout = context.server_timeout.map(|_| crate::config::HEADLESS_SERVER_TIMEOUT);
+    let stored = match which {
         Which::New => None,
-        Which::Newest => {
-            Some(sessions::newest(&shared.store, cwd.clone(), surroundings.wraps.clone()).await?)
-        }
-        Which::Kept(part) => Some(sessions::find(&shared.store, &part).await?.id),
+        Which::Newest => Some(sessions::newest(&context.store, cwd.clone(), host.wraps.clone()).await?),
+        Which::Stored(part) => Some(sessions::find(&context.store, &part).await?.id),
     };
     let wanted_mode = first.mode.clone();
-    let agent = Agent::new(shared, surroundings, client, first);
+    let agent = Agent::new(context, host, client, first);
     let format = match output_format {
         Output::Text => Format::Text,
         Output::Json => Format::Json,
         Output::StreamJson => Format::StreamJson,
     };
-    let job = Job { cwd: &cwd, prompt, format, session: kept.map(|id| Kept { id, mode: wanted_mode }) };
+    let job =
+        Job { cwd: &cwd, prompt, format, session: stored.map(|id| StoredTarget { id, mode: wanted_mode }) };
     let outcome = headless::run(&agent, end, job, &mut output, &mut errors, stop).await?;
     Ok(ExitCode::from(match outcome {
         Outcome::Done => 0,

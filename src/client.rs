@@ -2,7 +2,7 @@
 //!
 //! A [`Client`] is a channel end, not a trait: whoever holds the [`ClientEnd`] *is* the client (the connection in
 //! [`crate::rpc`], the command line in [`crate::headless`], a test). One channel carries updates, requests and answers,
-//! so that what was sent first arrives first. It never blocks its sender; what streams asks for [`Client::room`] before
+//! so that what was sent first arrives first. It never blocks its sender; what streams asks for [`Client::send_permit`] before
 //! it makes more, and everything else is bounded by the requests in flight.
 
 use std::future::Future;
@@ -25,7 +25,7 @@ pub use request::{ClientRequest, Question};
 mod request;
 
 /// Streamed updates that may be on their way before the sender has to wait.
-const STREAM_ROOM: usize = 256;
+const SEND_PERMITS: usize = 256;
 
 /// Characters that are shown of a client's error.
 const MAX_MESSAGE: usize = 300;
@@ -47,7 +47,7 @@ pub enum Outgoing {
     /// The request with this id is no longer of interest; an answer to it is void.
     Withdraw(u64),
     /// Whatever follows waits until this is sent or dropped: what the client is shown next has to be stored first.
-    After(oneshot::Receiver<()>),
+    Barrier(oneshot::Receiver<()>),
     /// The answer to a call that the connection made of the agent.
     Answer {
         /// The connection's own number for the call.
@@ -84,7 +84,7 @@ impl ClientError {
     /// Why, for people: of an error of the client's the message, which is in JSON.
     pub fn reason(&self) -> String {
         match self {
-            Self::Refused(said) | Self::NotFound(said) => message_of(said),
+            Self::Refused(text) | Self::NotFound(text) => message_of(text),
             other => other.to_string(),
         }
     }
@@ -104,7 +104,7 @@ fn message_of(error: &str) -> String {
 /// What a client can do, each by itself, as its `initialize` said (F1, E1). Without one nobody is there: nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a capability of its own")]
-pub struct Abilities {
+pub struct ClientCapabilities {
     /// Somebody is there who can be asked for permission, which every client is.
     pub answers: bool,
     /// `fs/read_text_file`.
@@ -135,7 +135,7 @@ pub struct Open<A> {
 #[derive(Debug, Clone)]
 pub struct Client {
     outgoing: mpsc::UnboundedSender<Outgoing>,
-    room: Arc<Semaphore>,
+    send_permits: Arc<Semaphore>,
     next_request: Arc<AtomicU64>,
 }
 
@@ -146,29 +146,32 @@ pub type ClientEnd = mpsc::UnboundedReceiver<Outgoing>;
 pub fn channel() -> (Client, ClientEnd) {
     // The channel itself has no bound: updates are bounded by `room`, the rest by the calls in flight.
     let (outgoing, end) = mpsc::unbounded_channel();
-    let client =
-        Client { outgoing, room: Arc::new(Semaphore::new(STREAM_ROOM)), next_request: Arc::default() };
+    let client = Client {
+        outgoing,
+        send_permits: Arc::new(Semaphore::new(SEND_PERMITS)),
+        next_request: Arc::default(),
+    };
     (client, end)
 }
 
 impl Client {
     /// Waits until the client has room for one more streamed update.
-    pub async fn room(&self) -> OwnedSemaphorePermit {
-        Arc::clone(&self.room).acquire_owned().await.expect("the semaphore is never closed")
+    pub async fn send_permit(&self) -> OwnedSemaphorePermit {
+        Arc::clone(&self.send_permits).acquire_owned().await.expect("the semaphore is never closed")
     }
 
     /// The same, unless that is cancelled: whoever ends has little left to say, and waits for no client that does not read.
-    pub async fn room_unless(&self, cancel: &CancellationToken) -> Option<OwnedSemaphorePermit> {
+    pub async fn send_permit_unless(&self, cancel: &CancellationToken) -> Option<OwnedSemaphorePermit> {
         tokio::select! {
             biased;
             () = cancel.cancelled() => None,
-            room = self.room() => Some(room),
+            send_permit = self.send_permit() => Some(send_permit),
         }
     }
 
     /// Sends a `session/update`. With the client gone it goes nowhere; the connection's end stops the session.
-    pub fn update(&self, session_id: SessionId, update: Update, room: Option<OwnedSemaphorePermit>) {
-        let _ = self.outgoing.send(Outgoing::Update(SessionNotification { session_id, update }, room));
+    pub fn update(&self, session_id: SessionId, update: Update, send_permit: Option<OwnedSemaphorePermit>) {
+        let _ = self.outgoing.send(Outgoing::Update(SessionNotification { session_id, update }, send_permit));
     }
 
     /// Asks the user, through the client. Returns the request's id, for [`Self::withdraw`], and its answer.
@@ -204,10 +207,10 @@ impl Client {
     }
 
     /// Holds back whatever is sent from now on until the returned end is used or dropped. The sender itself does not wait.
-    pub fn hold_back(&self) -> oneshot::Sender<()> {
+    pub fn barrier(&self) -> oneshot::Sender<()> {
         let (done, after) = oneshot::channel();
         // With the client gone nothing is held back.
-        let _ = self.outgoing.send(Outgoing::After(after));
+        let _ = self.outgoing.send(Outgoing::Barrier(after));
         done
     }
 
@@ -239,8 +242,8 @@ impl<A: DeserializeOwned> Open<A> {
     ///
     /// # Errors
     /// As for [`Self::answer`], and that it is late.
-    pub async fn within(mut self, bound: Duration) -> Result<A, ClientError> {
-        tokio::time::timeout(bound, self.answer()).await.unwrap_or(Err(ClientError::Late(bound)))
+    pub async fn within(mut self, deadline: Duration) -> Result<A, ClientError> {
+        tokio::time::timeout(deadline, self.answer()).await.unwrap_or(Err(ClientError::Late(deadline)))
     }
 }
 
@@ -271,14 +274,14 @@ mod tests {
     #[tokio::test]
     async fn an_answer_has_the_shape_of_its_question_or_is_an_error() {
         let (client, mut end) = channel();
-        for (said, expected) in [
+        for (response, expected) in [
             (Ok(serde_json::json!({ "content": "x" })), Ok(ReadTextFileResponse::new("x"))),
             (Err(ClientError::Refused("no".into())), Err(ClientError::Refused("no".into()))),
             (Err(ClientError::NotFound("no".into())), Err(ClientError::NotFound("no".into()))),
             (Ok(Value::Null), Err(ClientError::Malformed(String::new()))),
         ] {
             let mut open = client.ask(read());
-            reply(&mut end).send(said).unwrap();
+            reply(&mut end).send(response).unwrap();
             match (open.answer().await, expected) {
                 (Err(ClientError::Malformed(_)), Err(ClientError::Malformed(_))) => {}
                 (answer, expected) => assert_eq!(answer, expected),

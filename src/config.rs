@@ -10,13 +10,15 @@ use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
 use tokio::sync::mpsc;
 
-use crate::agent::{First, Policy, PolicyOf, Surroundings, Whom};
+use crate::agent::{First, Host, ModelCatalogLoader, Policy, PolicyOf};
+use crate::agents::AgentRegistry;
+use crate::agents::external::ExternalAgentDefinition;
 use crate::bounded_file;
-use crate::client::Abilities;
-use crate::http::outward::Outward;
+use crate::client::ClientCapabilities;
+use crate::http::fetch_client::FetchClient;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
-use crate::model::catalogue::{Catalogue, OFFLINE, SCRIPTED};
+use crate::model::catalog::{ModelCatalog, OFFLINE, SCRIPTED};
 use crate::model::offline::Offline;
 use crate::model::router::{Remote, Router};
 use crate::model::scripted::{Pauses, Scripted};
@@ -24,34 +26,32 @@ use crate::model::{Model, ModelId};
 use crate::permission::compare;
 use crate::policy::Layers;
 use crate::process::shell::Shell;
-use crate::roster::Agents;
-use crate::roster::harness::HarnessDefinition;
-use crate::session::children::STILL;
 use crate::session::command::is_taken;
+use crate::session::subagents::IDLE_TIMEOUT;
 use crate::session::system_prompt::Sources;
 use crate::session::user_command::UserCommand;
-use crate::session::{ExitSettings, Shared};
+use crate::session::{ExitSettings, SessionContext};
 use crate::skill::Skills;
-use crate::store::memories::Kept;
+use crate::store::memories::StoredMemories;
 use crate::store::{Location, Store, Sync};
 use crate::tool::fetch::Limits;
-use crate::tool::memories::Memories;
+use crate::tool::memory::Memories;
 use crate::tool::{self, Toolset};
+use crate::transcript::launch_options::{LaunchOptions, StoreKind};
 use crate::transcript::lockstep::Determinism;
-use crate::transcript::options::{LaunchOptions, StoreKind};
 use environment::Environment;
 use policies::{Loaded, Policies};
 use providers::Providers;
 
-pub mod agents;
-pub mod checkup;
+pub mod agent_checks;
 pub mod commands;
+pub mod doctor_checks;
 pub mod environment;
 pub mod policies;
 mod project;
 pub mod providers;
 pub mod servers;
-mod skills;
+mod skill_files;
 mod user_commands;
 pub mod user_file;
 
@@ -62,10 +62,10 @@ const PARALLEL: usize = 8;
 const READING_TIME: Duration = Duration::from_millis(500);
 
 /// How long the first request of a session waits for servers that are starting, where somebody waits for its answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The same where nobody does: without an editor there may be one turn only.
-pub const PATIENCE_ALONE: Duration = Duration::from_secs(10);
+pub const HEADLESS_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a user may say on the command line, as it was said.
 #[derive(Debug, Clone, Default)]
@@ -89,7 +89,7 @@ pub struct Flags {
     /// Give the same bytes every time.
     pub deterministic: bool,
     /// Somebody else's agent that answers in the place of all, and its id.
-    pub wrapped: Option<(String, HarnessDefinition)>,
+    pub wrapped: Option<(String, ExternalAgentDefinition)>,
 }
 
 /// What was asked for, checked and ready for use.
@@ -117,16 +117,16 @@ pub struct Config {
     is_homeless: bool,
     sync: Sync,
     shell: Shell,
-    outward: Arc<Outward>,
-    wrapped: Option<(String, HarnessDefinition)>,
+    fetch_client: Arc<FetchClient>,
+    wrapped: Option<(String, ExternalAgentDefinition)>,
 }
 
 /// What a process is made of.
-pub struct Parts {
+pub struct Runtime {
     /// What its sessions share.
-    pub shared: Shared,
+    pub context: SessionContext,
     /// What may change while it runs, and where it is.
-    pub surroundings: Surroundings,
+    pub host: Host,
     /// What a deterministic run needs for its pacing.
     pub determinism: Option<Determinism>,
 }
@@ -137,20 +137,20 @@ impl Config {
         let eof_grace = Duration::try_from_secs_f64(flags.eof_grace.unwrap_or(1.0)).context("--eof-grace")?;
         let named = flags.model.as_deref().or(environment.model.as_deref());
         let script = named.map(script).transpose()?.flatten();
-        let asked = named.map(|name| ModelId::new(if script.is_some() { SCRIPTED } else { name }));
+        let requested = named.map(|name| ModelId::new(if script.is_some() { SCRIPTED } else { name }));
         // A script needs nothing of this machine, and neither does the offline model where every run is to be the same.
         let is_embedded =
             script.is_some() || (flags.deterministic && flags.model.as_deref() == Some(OFFLINE));
-        let (file, remote) = match &asked {
-            Some(asked) if is_embedded => (user_file::UserFile::default(), embedded(asked.clone())),
-            _ => providers::load(&environment, asked.as_ref())?,
+        let (file, remote) = match &requested {
+            Some(requested) if is_embedded => (user_file::UserFile::default(), embedded(requested.clone())),
+            _ => providers::load(&environment, requested.as_ref())?,
         };
         let commands = file.shell.unwrap_or_default();
         if let Some(obsolete) = commands.obsolete() {
             tracing::warn!("{obsolete}");
         }
         let shell = commands::shell(&environment, &commands)?;
-        let outward = Arc::new(file.fetch.unwrap_or_default().to_outward()?);
+        let fetch_client = Arc::new(file.fetch.unwrap_or_default().to_fetch_client()?);
         let store = location(flags.store.as_deref(), &environment)?;
         if let (Some(_), Location::File(path)) = (&flags.store, &store) {
             Store::check(path).with_context(|| format!("--store {}", path.display()))?;
@@ -160,7 +160,7 @@ impl Config {
         let loaded = policies.load(&std::fs::canonicalize(&cwd).unwrap_or_else(|_| cwd.clone()));
         // One that is not there may be in a file that cannot be used.
         let named = |name: &str| match loaded.problems.first() {
-            Some(problem) => format!("{name}, while {problem}"),
+            Some(diagnostic) => format!("{name}, while {diagnostic}"),
             None => name.to_owned(),
         };
         let mode_of = |flag: &Option<String>, name: &str| {
@@ -195,7 +195,7 @@ impl Config {
             max_modes,
             policies,
             environment,
-            asked,
+            asked: requested,
             script,
             is_embedded,
             default_mode,
@@ -205,7 +205,7 @@ impl Config {
             wrapped: flags.wrapped.clone(),
             sync: file.store.unwrap_or_default().sync,
             shell,
-            outward,
+            fetch_client,
         })
     }
 
@@ -220,7 +220,7 @@ impl Config {
     pub fn launch_options(&self) -> LaunchOptions {
         let model = match &self.script {
             Some(_) => SCRIPTED,
-            None => self.remote.catalogue.default_model().as_str(),
+            None => self.remote.catalog.default_model().as_str(),
         };
         let is_file = matches!(self.store, Location::File(_) | Location::Reading(_));
         LaunchOptions {
@@ -235,7 +235,7 @@ impl Config {
     }
 
     /// What the process is made of. Opens the record.
-    pub fn into_parts(self) -> std::io::Result<Parts> {
+    pub fn into_runtime(self) -> std::io::Result<Runtime> {
         let store = Store::open(self.store, self.sync)?;
         if self.is_homeless {
             store.substitute("there is no home directory to keep the store in".into());
@@ -250,7 +250,7 @@ impl Config {
                 is_busy: Box::new(move || store.is_busy() || tool::is_busy()),
             }
         });
-        let catalogue = Arc::clone(&self.remote.catalogue);
+        let models = Arc::clone(&self.remote.catalog);
         let is_embedded = self.is_embedded;
         let pauses = self.deterministic.then_some(scripted_pauses);
         let router = Arc::new(Router::new(in_process(self.script, pauses), self.remote));
@@ -260,37 +260,38 @@ impl Config {
         };
         let model: Arc<dyn Model> = Arc::clone(&router) as Arc<dyn Model>;
         let source = if self.deterministic { Source::counted() } else { Source::real() };
-        let memories: Arc<dyn Memories> = Arc::new(Kept::new(store.clone(), source.clone()));
-        let shared = Shared {
+        let memories: Arc<dyn Memories> = Arc::new(StoredMemories::new(store.clone(), source.clone()));
+        let context = SessionContext {
             modes: Arc::new(Modes::built_in()),
             rules: Arc::default(),
-            impossible: Arc::default(),
+            unsupported_modes: Arc::default(),
             agents: Arc::default(),
-            still: STILL,
+            idle_timeout: IDLE_TIMEOUT,
             commands: Arc::default(),
             skills: Arc::default(),
             max_modes: self.max_modes,
-            held_to: None,
+            fallback_ceiling: None,
             exits: self.exits,
             tools: if self.exits.is_off { Toolset::built_in().without_exit() } else { Toolset::built_in() }
-                .with_outward(self.outward, Limits::default())
+                .with_fetch(self.fetch_client, Limits::default())
                 .with_memories(&memories)
                 .with_shell(self.shell),
             model,
-            catalogue: Arc::clone(&catalogue),
+            models: Arc::clone(&models),
             compactions: false,
-            abilities: Abilities::default(),
+            capabilities: ClientCapabilities::default(),
             sources: Arc::new(sources),
             store,
             source,
             parallel: if self.deterministic { 1 } else { PARALLEL },
             live: !self.deterministic,
-            patience: (!self.deterministic).then_some(PATIENCE),
+            server_timeout: (!self.deterministic).then_some(SERVER_TIMEOUT),
         };
         let binary = std::env::current_exe().ok();
         let policies = self.policies;
         let wraps = self.wrapped.as_ref().map(|(id, _)| id.clone());
-        let wrapped = self.wrapped.map(|(id, harness)| Arc::new(Agents::wrapping(&id, harness)));
+        let wrapped =
+            self.wrapped.map(|(id, external_agent)| Arc::new(AgentRegistry::wrapping(&id, external_agent)));
         let policy: PolicyOf = Arc::new(move |cwd| {
             let mut policy = policy(policies.load(cwd), policies.commands(cwd), policies.skills(cwd));
             policy.notices.extend(policies.project_notice(cwd));
@@ -299,13 +300,13 @@ impl Config {
                 None => policy,
             }
         });
-        let whom: Whom = if is_embedded {
-            Arc::new(move || Ok(Arc::clone(&catalogue)))
+        let load_models: ModelCatalogLoader = if is_embedded {
+            Arc::new(move || Ok(Arc::clone(&models)))
         } else {
-            let providers = Providers::new(self.environment, self.asked, router, catalogue);
-            Arc::new(move || providers.catalogue())
+            let providers = Providers::new(self.environment, self.asked, router, models);
+            Arc::new(move || providers.catalog())
         };
-        Ok(Parts { shared, surroundings: Surroundings { policy, whom, binary, wraps }, determinism })
+        Ok(Runtime { context, host: Host { policy, load_models, binary, wraps }, determinism })
     }
 }
 
@@ -333,7 +334,7 @@ fn policy(
         notices,
         modes: Arc::new(layers.modes),
         rules: Arc::new(layers.rules),
-        agents: Arc::new(layers.agents.filled(servers::filled_harness_now)),
+        agents: Arc::new(layers.agents.filled(servers::filled_external_agent_now)),
         default_mode: layers.default_mode,
         problems: problems.iter().map(ToString::to_string).collect(),
     }
@@ -354,8 +355,8 @@ fn in_process(script: Option<Scripted>, pauses: Option<Pauses>) -> HashMap<Strin
 }
 
 fn embedded(model: ModelId) -> Remote {
-    let catalogue = Catalogue::offline().with_default(model, crate::model::Effort::Default, true);
-    Remote { endpoints: HashMap::new(), catalogue: Arc::new(catalogue) }
+    let models = ModelCatalog::offline().with_default(model, crate::model::Effort::Default, true);
+    Remote { endpoints: HashMap::new(), catalog: Arc::new(models) }
 }
 
 /// This binary, and a folder for the working directories of replays: one per process, so that two do not meet.
@@ -453,8 +454,8 @@ mod tests {
             [(None, Some("there is no home directory to keep the store in")), (Some("memory"), None)]
         {
             let flags = Flags { store: store.map(str::to_owned), ..Flags::default() };
-            let parts = Config::new(&flags, Environment::default()).unwrap().into_parts().unwrap();
-            assert_eq!(parts.shared.store.substituted(), expected, "{store:?}");
+            let runtime = Config::new(&flags, Environment::default()).unwrap().into_runtime().unwrap();
+            assert_eq!(runtime.context.store.substituted(), expected, "{store:?}");
         }
     }
 }

@@ -47,14 +47,16 @@ pub enum AgentError {
     Model(String),
     /// What happened could not be recorded, so it was not done (-32603).
     #[error("the change could not be recorded, so it was not made")]
-    Record,
-    /// As [`Self::Record`], but the change was to tighten: the mode is what it was, and holds as the tighter one (-32603).
-    #[error("the change could not be recorded: the mode is still {mode}, but what {held} denies is denied")]
-    RecordHeld {
+    Unrecorded,
+    /// As [`Self::Unrecorded`], but the change was to tighten: the mode is what it was, and holds as the tighter one (-32603).
+    #[error(
+        "the change could not be recorded: the mode is still {mode}, but what {unrecorded} denies is denied"
+    )]
+    ModeUnrecorded {
         /// The mode that is on.
         mode: String,
         /// The mode that was asked for.
-        held: String,
+        unrecorded: String,
     },
     /// The file in which sessions are kept cannot be used (-32603).
     #[error("sessions of before cannot be read, because {0}")]
@@ -87,8 +89,8 @@ impl AgentError {
             Self::AuthRequired(_) => -32000,
             Self::SessionDied
             | Self::Model(_)
-            | Self::Record
-            | Self::RecordHeld { .. }
+            | Self::Unrecorded
+            | Self::ModeUnrecorded { .. }
             | Self::NoStore(_)
             | Self::Unreadable
             | Self::Internal => -32603,
@@ -106,8 +108,8 @@ impl AgentError {
             | Self::SessionDied
             | Self::AuthRequired(_)
             | Self::Model(_)
-            | Self::Record
-            | Self::RecordHeld { .. }
+            | Self::Unrecorded
+            | Self::ModeUnrecorded { .. }
             | Self::NoStore(_)
             | Self::Unreadable
             | Self::Internal

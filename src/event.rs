@@ -11,7 +11,7 @@ use crate::acp::{
     ContentBlock, ImageContent, MessageId, PlanEntry, SessionModeId, SessionUpdate, StopReason, ToolCallId,
     ToolCallStatus, ToolKind,
 };
-use crate::model::{Effort, ModelId, Seal, Usage};
+use crate::model::{Effort, ModelId, ProviderState, Usage};
 use crate::tool::{Location, ToolContent};
 
 /// One event.
@@ -43,9 +43,9 @@ pub enum SessionEvent {
         text: String,
     },
     /// What the model's provider wants back with what was said before or is said next.
-    Sealed {
+    ProviderState {
         /// It and its origin.
-        seal: Seal,
+        state: ProviderState,
     },
     /// Modegate itself says something to the user. The model never sees it.
     Notice {
@@ -60,7 +60,7 @@ pub enum SessionEvent {
         text: String,
     },
     /// The model has begun to ask for a tool; its arguments are on their way.
-    ToolCallBegun {
+    ToolCallStarted {
         /// Unique in the session.
         id: ToolCallId,
         /// The tool's name.
@@ -153,15 +153,15 @@ pub struct SwitchOutcome {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Compaction {
     /// The model is asked.
-    Begun,
+    Started,
     /// The summary stands in the place of the older part.
     Done {
         /// What the model wrote.
         summary: String,
         /// What the model reads from now on: the summary, the user's last request and the plan.
-        opening: String,
+        preamble: String,
         /// How many of the last messages stay behind it.
-        kept: usize,
+        retained: usize,
     },
     /// Nothing was replaced.
     Failed {
@@ -239,12 +239,12 @@ impl SessionEvent {
         match self {
             Self::AgentText { message_id, .. } | Self::AgentThought { message_id, .. } => Some(message_id),
             Self::UserMessage { .. }
-            | Self::Sealed { .. }
+            | Self::ProviderState { .. }
             | Self::ModelChange { .. }
             | Self::Switch { .. }
             | Self::Notice { .. }
             | Self::SystemNote { .. }
-            | Self::ToolCallBegun { .. }
+            | Self::ToolCallStarted { .. }
             | Self::ToolCall(_)
             | Self::ToolCallUpdate(_)
             | Self::Plan { .. }
@@ -260,7 +260,7 @@ impl SessionEvent {
     }
 
     /// Whether `next` is a further piece of the same message.
-    pub fn goes_on_with(&self, next: &Self) -> bool {
+    pub fn can_merge(&self, next: &Self) -> bool {
         self.piece_of().is_some() && self.piece_of() == next.piece_of()
     }
 

@@ -171,18 +171,18 @@ impl Gate {
     }
 
     /// Ends every running effect that `is_denied` says no longer fits, and waits at most `bound` for each to be over.
-    pub async fn end(&mut self, is_denied: impl Fn(&CallFacts) -> bool, bound: Duration) -> Ended {
-        self.end_those(|running| is_denied(&running.facts), bound).await
+    pub async fn end(&mut self, is_denied: impl Fn(&CallFacts) -> bool, deadline: Duration) -> Ended {
+        self.end_those(|running| is_denied(&running.facts), deadline).await
     }
 
     /// Ends every running effect that a turn began, and waits at most `bound` for each to be over. A server's call that was
     /// called off is left to its server, until a mode denies it.
-    pub async fn end_turn(&mut self, turn: u64, bound: Duration) -> Ended {
+    pub async fn end_turn(&mut self, turn: u64, deadline: Duration) -> Ended {
         let is_elsewhere = |running: &Running| running.facts.is_servers();
-        self.end_those(|running| running.turn == turn && !is_elsewhere(running), bound).await
+        self.end_those(|running| running.turn == turn && !is_elsewhere(running), deadline).await
     }
 
-    async fn end_those(&mut self, is_meant: impl Fn(&Running) -> bool, bound: Duration) -> Ended {
+    async fn end_those(&mut self, is_meant: impl Fn(&Running) -> bool, timeout: Duration) -> Ended {
         self.forget_what_is_over();
         let denied: Vec<u64> =
             self.running.iter().filter(|(_, running)| is_meant(running)).map(|(id, _)| *id).collect();
@@ -193,7 +193,7 @@ impl Gate {
             running.cancel.cancel();
         }
         denied.sort_by(|(_, a), (_, b)| a.call_id.0.cmp(&b.call_id.0));
-        let deadline = tokio::time::Instant::now() + bound;
+        let deadline = tokio::time::Instant::now() + timeout;
         let mut ended = Ended::default();
         for (id, mut running) in denied {
             if !running.is_lost {

@@ -238,29 +238,29 @@ mod tests {
     }
 
     /// A repository `main` with the linked worktree `tree` and the submodule `sub`, and others beside it.
-    struct Scene {
+    struct Fixture {
         _dir: tempfile::TempDir,
         root: PathBuf,
     }
 
-    impl Scene {
+    impl Fixture {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let root = dir.path().canonicalize().unwrap();
-            let scene = Self { _dir: dir, root };
+            let fixture = Self { _dir: dir, root };
             for repository in ["main/.git", "main/.git/modules/sub", "private/.git", "other/.git"] {
-                git_folder(&scene.at(repository));
+                git_folder(&fixture.at(repository));
             }
             for folder in ["main/.git/worktrees/tree", "main/inner", "main/sub", "tree", ".ssh"] {
-                std::fs::create_dir_all(scene.at(folder)).unwrap();
+                std::fs::create_dir_all(fixture.at(folder)).unwrap();
             }
-            scene.write("main/.git/worktrees/tree/HEAD", "ref: refs/heads/b\n");
-            scene.write("main/.git/worktrees/tree/commondir", "../..\n");
-            scene.write("main/.git/worktrees/tree/gitdir", &scene.line("tree/.git"));
-            scene.write("main/.git/modules/sub/config", "[core]\n\tworktree = ../../../sub\n");
-            scene.write("tree/.git", &format!("gitdir: {}", scene.line("main/.git/worktrees/tree")));
-            scene.write("main/sub/.git", "gitdir: ../.git/modules/sub\n");
-            scene
+            fixture.write("main/.git/worktrees/tree/HEAD", "ref: refs/heads/b\n");
+            fixture.write("main/.git/worktrees/tree/commondir", "../..\n");
+            fixture.write("main/.git/worktrees/tree/gitdir", &fixture.line("tree/.git"));
+            fixture.write("main/.git/modules/sub/config", "[core]\n\tworktree = ../../../sub\n");
+            fixture.write("tree/.git", &format!("gitdir: {}", fixture.line("main/.git/worktrees/tree")));
+            fixture.write("main/sub/.git", "gitdir: ../.git/modules/sub\n");
+            fixture
         }
 
         fn at(&self, path: &str) -> PathBuf {
@@ -285,14 +285,14 @@ mod tests {
 
     #[test]
     fn git_folders_that_confirm_the_claim_are_found() {
-        let scene = Scene::new();
-        scene.check("main", &[], &[], "its own lies inside");
-        scene.check("main/inner", &["main/.git"], &[], "a folder of a repository");
-        scene.check("tree", &["main/.git/worktrees/tree", "main/.git"], &[], "a linked worktree");
-        scene.check("main/sub", &["main/.git/modules/sub"], &[], "a submodule");
-        assert_eq!(branch(&scene.at("tree")).as_deref(), Some("b"));
-        scene.write("main/.git/info/exclude", "secret\n");
-        assert_eq!(exclude_rules(&scene.at("tree"), 100).unwrap(), "secret\n");
+        let fixture = Fixture::new();
+        fixture.check("main", &[], &[], "its own lies inside");
+        fixture.check("main/inner", &["main/.git"], &[], "a folder of a repository");
+        fixture.check("tree", &["main/.git/worktrees/tree", "main/.git"], &[], "a linked worktree");
+        fixture.check("main/sub", &["main/.git/modules/sub"], &[], "a submodule");
+        assert_eq!(branch(&fixture.at("tree")).as_deref(), Some("b"));
+        fixture.write("main/.git/info/exclude", "secret\n");
+        assert_eq!(exclude_rules(&fixture.at("tree"), 100).unwrap(), "secret\n");
     }
 
     #[test]
@@ -300,15 +300,15 @@ mod tests {
         let lies =
             ["private/.git", ".ssh", "main/.git", "main/.git/modules/sub", "nowhere", "main/.git/worktrees"];
         for lie in lies {
-            let scene = Scene::new();
-            scene.write("tree/.git", &format!("gitdir: {}", scene.line(lie)));
-            scene.check("tree", &[], &[], lie);
-            assert_eq!(Git::of(&scene.at("tree")).problems.len(), 1, "{lie}");
+            let fixture = Fixture::new();
+            fixture.write("tree/.git", &format!("gitdir: {}", fixture.line(lie)));
+            fixture.check("tree", &[], &[], lie);
+            assert_eq!(Git::of(&fixture.at("tree")).problems.len(), 1, "{lie}");
         }
-        let scene = Scene::new();
-        std::fs::remove_file(scene.at("tree/.git")).unwrap();
-        std::os::unix::fs::symlink(scene.at("private/.git"), scene.at("tree/.git")).unwrap();
-        scene.check("tree", &[], &[], "a link");
+        let fixture = Fixture::new();
+        std::fs::remove_file(fixture.at("tree/.git")).unwrap();
+        std::os::unix::fs::symlink(fixture.at("private/.git"), fixture.at("tree/.git")).unwrap();
+        fixture.check("tree", &[], &[], "a link");
     }
 
     #[test]
@@ -316,59 +316,59 @@ mod tests {
         // Written into the repository's own git folder, and into the folder of a worktree.
         for (place, from) in [("other/.git", "other/inner"), ("main/.git/worktrees/tree", "tree")] {
             for lie in ["../..", "../../private/.git", "../../../../private/.git", "/", ".", "nowhere"] {
-                let scene = Scene::new();
-                std::fs::create_dir_all(scene.at(from)).unwrap();
+                let fixture = Fixture::new();
+                std::fs::create_dir_all(fixture.at(from)).unwrap();
                 for folder in ["objects", "refs", "other/objects"] {
-                    std::fs::create_dir_all(scene.at(folder)).unwrap();
+                    std::fs::create_dir_all(fixture.at(folder)).unwrap();
                 }
                 if (place, lie) == ("main/.git/worktrees/tree", "../..") {
                     continue;
                 }
-                scene.write(&format!("{place}/commondir"), lie);
-                scene.check(from, &[], &[], &format!("{place} {lie}"));
+                fixture.write(&format!("{place}/commondir"), lie);
+                fixture.check(from, &[], &[], &format!("{place} {lie}"));
             }
         }
     }
 
     #[test]
     fn borrowed_objects_count_only_for_a_linked_worktree_that_its_repository_knows() {
-        let line = |scene: &Scene| scene.line("private/.git/objects");
-        let scene = Scene::new();
-        scene.write("main/.git/objects/info/alternates", &line(&scene));
+        let line = |fixture: &Fixture| fixture.line("private/.git/objects");
+        let fixture = Fixture::new();
+        fixture.write("main/.git/objects/info/alternates", &line(&fixture));
         let main = ["main/.git/worktrees/tree", "main/.git"];
-        scene.check("tree", &main, &["private/.git/objects"], "the control");
-        scene.check("main", &[], &[], "a repository's own list");
-        assert!(Git::of(&scene.at("main")).problems[0].contains("shell.read"));
-        scene.check("main/inner", &["main/.git"], &[], "the same from a folder in it");
+        fixture.check("tree", &main, &["private/.git/objects"], "the control");
+        fixture.check("main", &[], &[], "a repository's own list");
+        assert!(Git::of(&fixture.at("main")).problems[0].contains("shell.read"));
+        fixture.check("main/inner", &["main/.git"], &[], "the same from a folder in it");
         // What an archive can hold: it does not know where it is unpacked.
-        scene.write("main/.git/worktrees/tree/gitdir", "../../../../tree/.git\n");
-        scene.check("tree", &main, &[], "relative paths confirm the folder, and borrow nothing");
+        fixture.write("main/.git/worktrees/tree/gitdir", "../../../../tree/.git\n");
+        fixture.check("tree", &main, &[], "relative paths confirm the folder, and borrow nothing");
         // A worktree with its repository inside.
-        let scene = Scene::new();
-        git_folder(&scene.at("tree/fake"));
-        scene.write("tree/fake/worktrees/x/HEAD", "ref: refs/heads/b\n");
-        scene.write("tree/fake/worktrees/x/commondir", "../..\n");
-        scene.write("tree/fake/worktrees/x/gitdir", &scene.line("tree/.git"));
-        scene.write("tree/.git", "gitdir: fake/worktrees/x\n");
-        scene.write("tree/fake/objects/info/alternates", &line(&scene));
-        scene.check("tree", &[], &[], "all of it is the project's own");
+        let fixture = Fixture::new();
+        git_folder(&fixture.at("tree/fake"));
+        fixture.write("tree/fake/worktrees/x/HEAD", "ref: refs/heads/b\n");
+        fixture.write("tree/fake/worktrees/x/commondir", "../..\n");
+        fixture.write("tree/fake/worktrees/x/gitdir", &fixture.line("tree/.git"));
+        fixture.write("tree/.git", "gitdir: fake/worktrees/x\n");
+        fixture.write("tree/fake/objects/info/alternates", &line(&fixture));
+        fixture.check("tree", &[], &[], "all of it is the project's own");
     }
 
     #[test]
     fn what_is_no_regular_file_in_a_git_folder_is_as_if_it_were_not_there() {
         for file in ["HEAD", "commondir", "objects/info/alternates", "info/exclude"] {
-            let scene = Scene::new();
-            let path = scene.at("other/.git").join(file);
+            let fixture = Fixture::new();
+            let path = fixture.at("other/.git").join(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::create_dir_all(scene.at("other/inner")).unwrap();
+            std::fs::create_dir_all(fixture.at("other/inner")).unwrap();
             let _ = std::fs::remove_file(&path);
             rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
-            let _ = (Git::of(&scene.at("other/inner")), branch(&scene.at("other")));
-            assert!(exclude_rules(&scene.at("other"), 100).is_err());
+            let _ = (Git::of(&fixture.at("other/inner")), branch(&fixture.at("other")));
+            assert!(exclude_rules(&fixture.at("other"), 100).is_err());
         }
-        let scene = Scene::new();
-        std::fs::remove_file(scene.at("tree/.git")).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, scene.at("tree/.git"), rustix::fs::Mode::RWXU).unwrap();
-        assert_eq!(root(&scene.at("tree")), root(&scene.root), "a FIFO is no repository");
+        let fixture = Fixture::new();
+        std::fs::remove_file(fixture.at("tree/.git")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, fixture.at("tree/.git"), rustix::fs::Mode::RWXU).unwrap();
+        assert_eq!(root(&fixture.at("tree")), root(&fixture.root), "a FIFO is no repository");
     }
 }

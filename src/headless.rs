@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::acp::{NewSessionRequest, SessionId, SessionModeId, StopReason};
 use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
-use crate::model::catalogue::REMEDY;
+use crate::model::catalog::REMEDY;
 use view::View;
 
 pub use view::{Format, printable};
@@ -40,11 +40,11 @@ pub struct Job<'a> {
     /// How the answer is printed.
     pub format: Format,
     /// The session that it goes on with, if it is to.
-    pub session: Option<Kept>,
+    pub session: Option<StoredTarget>,
 }
 
 /// A session that is kept.
-pub struct Kept {
+pub struct StoredTarget {
     /// Its id.
     pub id: SessionId,
     /// The mode in which it is to go on, if not its own.
@@ -62,7 +62,7 @@ pub async fn run(
 ) -> anyhow::Result<Outcome> {
     let id = session(agent, &job).await?;
     let handle = agent.session(&id)?;
-    let open = handle.look().await?;
+    let open = handle.snapshot().await?;
     let mode = open.modes.current_mode_id.to_string();
     let folder =
         if job.session.is_some() { format!(" in {}", handle.cwd().display()) } else { String::new() };
@@ -145,10 +145,10 @@ pub async fn run(
 
 /// A new session, or the one that is to go on.
 async fn session(agent: &Agent, job: &Job<'_>) -> anyhow::Result<SessionId> {
-    let Some(Kept { id, mode }) = &job.session else {
+    let Some(StoredTarget { id, mode }) = &job.session else {
         return Ok(agent.new_session(&NewSessionRequest::new(job.cwd)).await?.session_id);
     };
-    let handle = agent.open_kept(id).await?;
+    let handle = agent.open_stored(id).await?;
     if let Some(mode) = mode {
         handle.set_mode(mode.clone()).await?;
     }
@@ -158,7 +158,7 @@ async fn session(agent: &Agent, job: &Job<'_>) -> anyhow::Result<SessionId> {
 async fn take<O: Write, P: Write>(view: &mut View<'_, O, P>, message: Outgoing) -> std::io::Result<()> {
     match message {
         Outgoing::Update(notification, _room) => view.update(&notification.update),
-        Outgoing::After(stored) => {
+        Outgoing::Barrier(stored) => {
             // Dropped, nothing is left to wait for.
             let _ = stored.await;
             Ok(())

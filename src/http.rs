@@ -1,4 +1,4 @@
-//! The HTTP clients: here the one for models, in [`outward`] those for addresses that models name. Knows bytes, headers
+//! The HTTP clients: here the one for models, in [`fetch_client`] those for addresses that models name. Knows bytes, headers
 //! and time limits, not what they mean.
 //!
 //! It is built with the first session of a provider's model, off the main thread, because reading the system's certificates takes a while.
@@ -13,7 +13,7 @@ use reqwest::header::{HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::OnceCell;
 
-pub mod outward;
+pub mod fetch_client;
 mod public;
 
 /// How long reaching a server may take.

@@ -67,7 +67,7 @@ pub fn hash_bytes(bytes: &[u8]) -> String {
     })
 }
 
-/// A length of time as people write it (`30d`, `12h`, `2 weeks`), in milliseconds. A day has 24 hours; months and years have no
+/// A length of time as people write it (`30d`, `12client`, `2 weeks`), in milliseconds. A day has 24 hours; months and years have no
 /// one length.
 pub fn duration_ms(text: &str) -> Option<i64> {
     let span: jiff::Span = text.parse().ok()?;

@@ -15,6 +15,7 @@
 
 pub mod acp;
 pub mod agent;
+pub mod agents;
 pub mod audit;
 pub mod bounded_file;
 pub mod chain;
@@ -23,10 +24,10 @@ pub mod client;
 pub mod config;
 pub mod error;
 pub mod event;
+pub mod external_agent;
 pub mod front_matter;
 pub mod gate;
 pub mod git_folder;
-pub mod harness;
 pub mod headless;
 pub mod http;
 pub mod ids;
@@ -35,7 +36,6 @@ pub mod model;
 pub mod permission;
 pub mod policy;
 pub mod process;
-pub mod roster;
 pub mod rpc;
 pub mod sandbox;
 pub mod server;

@@ -16,7 +16,7 @@ use crate::model::Effort;
 
 pub mod definition;
 pub mod stored;
-pub mod text;
+pub mod yaml;
 
 /// The built-in modes, most trusted last.
 const BUILT_IN: [&str; 3] =
@@ -346,12 +346,14 @@ mod tests {
     #[test]
     fn lookup_ignores_case_knows_aliases_and_names_what_is_valid() {
         let modes = Modes::built_in();
-        for (asked, found) in [("plan", "plan"), ("PLAN", "plan"), ("architect", "plan"), ("Build", "code")] {
-            assert_eq!(modes.resolve(asked).map(|mode| mode.id.as_str()), Ok(found));
+        for (requested, found) in
+            [("plan", "plan"), ("PLAN", "plan"), ("architect", "plan"), ("Build", "code")]
+        {
+            assert_eq!(modes.resolve(requested).map(|mode| mode.id.as_str()), Ok(found));
         }
-        for asked in ["", "yolo", "plan "] {
-            let message = modes.resolve(asked).unwrap_err().to_string();
-            assert_eq!(message, format!("unknown mode {asked:?}: the modes are ask, plan, code"));
+        for requested in ["", "yolo", "plan "] {
+            let message = modes.resolve(requested).unwrap_err().to_string();
+            assert_eq!(message, format!("unknown mode {requested:?}: the modes are ask, plan, code"));
         }
     }
 

@@ -14,11 +14,11 @@ use serde_json::Value;
 use crate::acp::SessionId;
 use schema::Schema;
 
-pub mod catalogue;
+pub mod catalog;
 pub mod key;
 pub mod known;
 pub mod offline;
-pub mod problem;
+pub mod provider_error;
 pub mod remote;
 pub mod router;
 pub mod schema;
@@ -42,7 +42,7 @@ pub enum Block {
     /// The model's reasoning.
     Thought(String),
     /// What a provider wants back with the block beside it, such as the signature of a thought.
-    Seal(Seal),
+    ProviderState(ProviderState),
     /// A picture.
     Image(Image),
     /// The model wants a tool to be run.
@@ -82,14 +82,14 @@ impl Block {
             | Self::ToolResult { text, .. } => text.len(),
             Self::ToolCall { name, arguments, .. } => name.len() + arguments.to_string().len(),
             Self::Image(_) => 6_000,
-            Self::Seal(_) => 0,
+            Self::ProviderState(_) => 0,
         }
     }
 }
 
 /// What a provider wants back unchanged, and who gave it: to any other model it means nothing.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seal {
+pub struct ProviderState {
     /// The model that gave it.
     pub origin: ModelId,
     /// Known to the provider's wire format only.
@@ -248,9 +248,9 @@ pub enum ModelEvent {
     /// More of the reasoning.
     Thought(String),
     /// What the provider wants back with what is said beside it.
-    Seal(Value),
+    ProviderState(Value),
     /// A tool call has begun; its arguments are on their way.
-    ToolCallBegun {
+    ToolCallStarted {
         /// The model's own id for it.
         id: String,
         /// The tool's name.

@@ -376,7 +376,10 @@ fn denied_by(mode: &Mode, call: &CallFacts) -> Option<Denial> {
     let deny = |rule, message: String| Some(Denial { rule, message });
     let (tool, id) = (&call.tool, &mode.id);
     if !mode.tools.admit(tool) {
-        return deny("tools", format!("{tool} is not among the tools of {id} mode. {}", possible(mode)));
+        return deny(
+            "tools",
+            format!("{tool} is not among the tools of {id} mode. {}", capability_text(mode)),
+        );
     }
     denied_by_nature(mode, call)
 }
@@ -388,13 +391,20 @@ fn denied_by_nature(mode: &Mode, call: &CallFacts) -> Option<Denial> {
     if !admits(mode.access, call.effect) {
         return deny(
             "access",
-            format!("{tool} is not available in {id} mode, {}. {}", nature(mode.access), possible(mode)),
+            format!(
+                "{tool} is not available in {id} mode, {}. {}",
+                access_text(mode.access),
+                capability_text(mode)
+            ),
         );
     }
     if mode.shell < call.shell {
         let what =
             if mode.shell == ShellUse::Off { "runs no commands" } else { "runs read-only commands only" };
-        return deny("shell", format!("{tool} is not available: {id} mode {what}. {}", possible(mode)));
+        return deny(
+            "shell",
+            format!("{tool} is not available: {id} mode {what}. {}", capability_text(mode)),
+        );
     }
     if let Some(globs) = &mode.write_paths {
         if call.effect == Effect::Edit && globs.patterns.is_empty() {
@@ -412,7 +422,10 @@ fn denied_by_nature(mode: &Mode, call: &CallFacts) -> Option<Denial> {
         }
     }
     if call.effect == Effect::Network && mode.network == Network::Deny {
-        return deny("network", format!("{id} mode does not allow network access. {}", possible(mode)));
+        return deny(
+            "network",
+            format!("{id} mode does not allow network access. {}", capability_text(mode)),
+        );
     }
     if call.effect == Effect::Edit {
         let stray = call.targets.iter().find(|target| !may_write(mode, target.inside.as_deref()));
@@ -445,7 +458,7 @@ fn admits(access: Access, effect: Effect) -> bool {
     }
 }
 
-fn nature(access: Access) -> &'static str {
+fn access_text(access: Access) -> &'static str {
     match access {
         Access::ReadOnly => "which changes nothing",
         Access::Edit => "which edits files and runs nothing",
@@ -453,7 +466,7 @@ fn nature(access: Access) -> &'static str {
     }
 }
 
-fn possible(mode: &Mode) -> &'static str {
+fn capability_text(mode: &Mode) -> &'static str {
     match mode.access {
         Access::ReadOnly => {
             "You can read and search (with commands, too, where shell_read_only is offered), and write a plan in your answer; the user decides when to leave this mode."

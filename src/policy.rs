@@ -9,11 +9,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
+use crate::agents::{AgentDefinition, AgentRegistry, Origin};
 use crate::mode::definition::{Fault, ModeDefinition};
 use crate::mode::{DEFAULT, InBand, Mode, Modes, canonical};
 use crate::permission::compare;
 use crate::permission::rules::{RuleTexts, Rules};
-use crate::roster::{AgentDefinition, Agents, Origin};
 use crate::server::ServerDefinition;
 
 /// A file of modes and rules, as a user writes it.
@@ -46,7 +46,7 @@ pub enum Owner {
 /// A file that cannot be used, as one line; `shown` has the place in the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {text}")]
-pub struct Problem {
+pub struct Diagnostic {
     /// `FILE:LINE:COLUMN`.
     pub place: String,
     /// The line, from 1; 0 where it is the whole file.
@@ -65,7 +65,7 @@ pub struct Layers {
     /// The rules.
     pub rules: Rules,
     /// The agents.
-    pub agents: Agents,
+    pub agents: AgentRegistry,
     /// MCP servers, by name.
     pub servers: BTreeMap<String, ServerDefinition>,
     /// The mode of sessions for which none was asked, if a file says so.
@@ -78,7 +78,7 @@ impl Default for Layers {
         Self {
             modes: Modes::built_in(),
             rules: Rules::default(),
-            agents: Agents::default(),
+            agents: AgentRegistry::default(),
             servers: BTreeMap::new(),
             default_mode: None,
         }
@@ -87,19 +87,20 @@ impl Default for Layers {
 
 impl Layers {
     /// Puts a file on top. Nothing of a file with a fault is taken.
-    pub fn add(&mut self, name: &str, text: &str, owner: Owner) -> Result<(), Problem> {
+    pub fn add(&mut self, name: &str, text: &str, owner: Owner) -> Result<(), Diagnostic> {
         if text.trim().is_empty() {
             return Ok(());
         }
         let file: ModeFile = serde_saphyr::from_str(text).map_err(|error| unreadable(name, &error))?;
-        let fault = |fault: Fault| problem(name, text, fault);
+        let fault = |fault: Fault| diagnostic(name, text, fault);
         let mut modes = self.modes.clone();
         add_modes(&mut modes, &file.modes, owner).map_err(fault)?;
         let rules = file.permissions.compile(owner == Owner::User).map_err(fault)?;
         let default_mode = match &file.default_mode {
-            Some(asked) => {
-                let invalid = |error: crate::mode::UnknownMode| fault(Fault::at(asked, error.to_string()));
-                let mode = modes.ceilings(&asked.value).map_err(invalid)?;
+            Some(requested) => {
+                let invalid =
+                    |error: crate::mode::UnknownMode| fault(Fault::at(requested, error.to_string()));
+                let mode = modes.ceilings(&requested.value).map_err(invalid)?;
                 let before =
                     modes.ceilings(self.default_mode.as_deref().unwrap_or(DEFAULT)).unwrap_or_default();
                 if owner == Owner::Project && compare::allows_more(&mode, &before) {
@@ -107,7 +108,7 @@ impl Layers {
                         "a project's default mode may only be narrower than yours, and {:?} is not",
                         mode[0].id
                     );
-                    return Err(fault(Fault::at(asked, text)));
+                    return Err(fault(Fault::at(requested, text)));
                 }
                 Some(mode[0].id.clone())
             }
@@ -128,11 +129,11 @@ impl Layers {
 
 /// Reads the servers of one file. They are programs and addresses: only the user can name them.
 fn servers(
-    said: BTreeMap<String, Spanned<ServerDefinition>>,
+    definition: BTreeMap<String, Spanned<ServerDefinition>>,
     owner: Owner,
 ) -> Result<BTreeMap<String, ServerDefinition>, Fault> {
     let mut servers = BTreeMap::new();
-    for (name, server) in said {
+    for (name, server) in definition {
         if owner == Owner::Project {
             let text = "a project may not name servers: move them to your own file, or trust this one";
             return Err(Fault::at(&server, text));
@@ -238,11 +239,11 @@ fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefiniti
     if mode.prompt.trim().is_empty() {
         mode.prompt.clone_from(&base.prompt);
     }
-    let said = match &definition.description {
-        Some(said) => said.clone(),
+    let message = match &definition.description {
+        Some(message) => message.clone(),
         None => compare::nature_of(&[mode, base]),
     };
-    mode.description = format!("This project's, under {}: {said}", base.id);
+    mode.description = format!("This project's, under {}: {message}", base.id);
     mode.max_steps = mode.max_steps.min(base.max_steps);
     if base.exits_to.is_none() {
         mode.exits_to = None;
@@ -253,7 +254,7 @@ fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefiniti
     Ok(())
 }
 
-fn unreadable(name: &str, error: &serde_saphyr::Error) -> Problem {
+fn unreadable(name: &str, error: &serde_saphyr::Error) -> Diagnostic {
     let place =
         error.location().map(|place| format!(":{}:{}", place.line(), place.column())).unwrap_or_default();
     let text = error.without_snippet().to_string();
@@ -261,7 +262,7 @@ fn unreadable(name: &str, error: &serde_saphyr::Error) -> Problem {
     // The first lines of what is shown say the same once more.
     let shown: Vec<String> = error.render().lines().skip(2).map(str::to_owned).collect();
     let line = error.location().map_or(0, |place| line_number(place.line()));
-    Problem { place: format!("{name}{place}"), line, text: with_nearest(&text), shown: shown.join("\n") }
+    Diagnostic { place: format!("{name}{place}"), line, text: with_nearest(&text), shown: shown.join("\n") }
 }
 
 /// An unknown word with the valid one that is most like it.
@@ -276,14 +277,14 @@ fn with_nearest(text: &str) -> String {
     }
 }
 
-fn problem(name: &str, text: &str, fault: Fault) -> Problem {
+fn diagnostic(name: &str, text: &str, fault: Fault) -> Diagnostic {
     let Fault { line, column, text: what } = fault;
     let at = line_number(line);
     let shown = text.lines().nth(at.saturating_sub(1)).map_or_else(String::new, |source| {
         let indent = usize::try_from(column).unwrap_or(1).saturating_sub(1);
         format!("{line:>4} | {source}\n     | {:indent$}^", "")
     });
-    Problem { place: format!("{name}:{line}:{column}"), line: at, text: what, shown }
+    Diagnostic { place: format!("{name}:{line}:{column}"), line: at, text: what, shown }
 }
 
 fn line_number(line: u64) -> usize {
@@ -295,7 +296,7 @@ mod tests {
     use super::*;
 
     fn add(layers: &mut Layers, text: &str, owner: Owner) -> Result<(), String> {
-        layers.add("modes.yaml", text, owner).map_err(|problem| problem.to_string())
+        layers.add("modes.yaml", text, owner).map_err(|diagnostic| diagnostic.to_string())
     }
 
     fn fault(text: &str, owner: Owner) -> String {
@@ -432,13 +433,13 @@ mod tests {
             ("default_mode: yolo", "unknown mode \"yolo\""),
             ("permissions: {deny: ['shell(']}", "modes.yaml:1:22: "),
         ] {
-            let said = fault(text, Owner::User);
-            assert!(said.contains(expected), "{text}: {said}");
-            assert!(!said.contains('\n'), "{said}");
+            let message = fault(text, Owner::User);
+            assert!(message.contains(expected), "{text}: {message}");
+            assert!(!message.contains('\n'), "{message}");
         }
-        let problem =
+        let diagnostic =
             Layers::default().add("m", "modes:\n- {id: a, extends: nope}", Owner::User).unwrap_err();
-        assert_eq!(problem.shown, "   2 | - {id: a, extends: nope}\n     |                    ^");
+        assert_eq!(diagnostic.shown, "   2 | - {id: a, extends: nope}\n     |                    ^");
     }
 
     #[test]
@@ -462,8 +463,8 @@ mod tests {
             ("providers: {openai: {base_url: 'http://evil'}}", "unknown field `providers`"),
             ("shell: {sandbox: off}", "unknown field `shell`"),
         ] {
-            let said = fault(text, Owner::Project);
-            assert!(said.contains(expected), "{text}: {said}");
+            let message = fault(text, Owner::Project);
+            assert!(message.contains(expected), "{text}: {message}");
         }
         // What is no ceiling is held, too.
         let mut layers = Layers::default();

@@ -24,11 +24,11 @@ pub mod supervisor;
 #[cfg(target_os = "linux")]
 pub use supervised::Process;
 
-pub mod places;
 pub mod program;
+pub mod sandbox_paths;
 pub mod secrets;
 pub mod shell;
-pub mod state;
+pub mod state_folders;
 pub mod trial;
 
 #[cfg(any(not(target_os = "linux"), test))]
@@ -64,8 +64,8 @@ pub struct Command {
     pub confinement: Confinement,
     /// Where its errors go.
     pub errors: Errors,
-    /// It is spoken to: its input and its output are handed out ([`Process::take_speech`]). Its errors have to go apart.
-    pub is_spoken_to: bool,
+    /// It is spoken to: its input and its output are handed out ([`Process::take_stdio`]). Its errors have to go apart.
+    pub has_stdio: bool,
     /// It may ask the person at this process's terminal.
     pub keeps_terminal: bool,
 }
@@ -80,7 +80,7 @@ pub enum Errors {
 }
 
 /// Both ways of speaking to a process: what it writes, and where it reads.
-pub struct Speech {
+pub struct ChildStdio {
     /// Its standard output.
     pub from: Box<dyn AsyncRead + Send + Unpin>,
     /// Its standard input, which ends when this is dropped.
@@ -119,7 +119,7 @@ pub enum Exit {
 
 /// What the supervisor is told first.
 #[derive(Debug, Serialize, Deserialize)]
-struct Order {
+struct SpawnRequest {
     program: String,
     arguments: Vec<String>,
     confinement: Confinement,

@@ -61,7 +61,7 @@ struct Connection {
     pending: HashMap<u64, oneshot::Sender<Result<Value, ClientError>>>,
     initialized: bool,
     /// The input has ended: the client has left and will answer nothing.
-    left: bool,
+    disconnected: bool,
 }
 
 /// Serves one client until its input ends, its output is gone, or `stop` is cancelled.
@@ -77,12 +77,12 @@ pub async fn serve(
     let Transport { incoming: mut lines, outgoing: queue, flushed } = transport;
     let mut connection = Connection::new(Arc::clone(&agent), client);
     let mut deadline: Option<Instant> = None;
-    let mut held = None;
+    let mut barrier = None;
     let broken = loop {
-        if connection.left && connection.in_flight.is_empty() {
+        if connection.disconnected && connection.in_flight.is_empty() {
             break false;
         }
-        let may_read = !connection.left && connection.in_flight.len() < MAX_IN_FLIGHT;
+        let may_read = !connection.disconnected && connection.in_flight.len() < MAX_IN_FLIGHT;
         tokio::select! {
             () = stop.cancelled() => break true,
             () = queue.closed() => break true,
@@ -90,11 +90,11 @@ pub async fn serve(
             line = lines.recv(), if may_read => if let Some(line) = line {
                 connection.line(line);
             } else {
-                connection.left = true;
+                connection.disconnected = true;
                 connection.pending.clear();
                 deadline = Some(Instant::now() + grace);
             },
-            (slot, message) = next_outgoing(&queue, &mut outgoing, &mut held) => {
+            (slot, message) = next_outgoing(&queue, &mut outgoing, &mut barrier) => {
                 if let Some(line) = connection.encode(message) {
                     slot.send(line);
                 }
@@ -106,7 +106,7 @@ pub async fn serve(
         // The sessions have stopped: what they had to say is in the channel.
         let drain = async {
             while !connection.in_flight.is_empty() {
-                let (slot, message) = next_outgoing(&queue, &mut outgoing, &mut held).await;
+                let (slot, message) = next_outgoing(&queue, &mut outgoing, &mut barrier).await;
                 if let Some(line) = connection.encode(message) {
                     slot.send(line);
                 }
@@ -134,20 +134,20 @@ async fn until(deadline: Option<Instant>) {
 async fn next_outgoing<'q>(
     queue: &'q mpsc::Sender<String>,
     outgoing: &mut ClientEnd,
-    held: &mut Option<oneshot::Receiver<()>>,
+    barrier: &mut Option<oneshot::Receiver<()>>,
 ) -> (mpsc::Permit<'q, String>, Outgoing) {
     let Ok(slot) = queue.reserve().await else {
         // The output is gone: the caller sees the queue closed.
         return std::future::pending().await;
     };
     loop {
-        if let Some(after) = held {
+        if let Some(after) = barrier {
             // Dropped, nothing is left to wait for.
             let _ = after.await;
-            *held = None;
+            *barrier = None;
         }
         match outgoing.recv().await {
-            Some(Outgoing::After(after)) => *held = Some(after),
+            Some(Outgoing::Barrier(after)) => *barrier = Some(after),
             Some(message) => return (slot, message),
             None => std::future::pending().await,
         }
@@ -165,7 +165,7 @@ impl Connection {
             in_flight: HashMap::new(),
             pending: HashMap::new(),
             initialized: false,
-            left: false,
+            disconnected: false,
         }
     }
 
@@ -277,7 +277,7 @@ impl Connection {
         match message {
             Outgoing::Update(notification, _room) => Some(notification_line("session/update", &notification)),
             Outgoing::Request { id, request, reply } => {
-                if self.left {
+                if self.disconnected {
                     return None;
                 }
                 self.pending.insert(id, reply);
@@ -289,7 +289,7 @@ impl Connection {
                 Some(notification_line(dispatch::CANCEL_REQUEST, &params))
             }
             // It is waited for before this.
-            Outgoing::After(_) => None,
+            Outgoing::Barrier(_) => None,
             Outgoing::Answer { call, json } => {
                 let InFlight { id, .. } = self.in_flight.remove(&call)?;
                 Some(answer_line(&id, &json))

@@ -9,17 +9,17 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod agent;
+mod agent_syscalls;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod bpf;
 #[cfg(target_os = "linux")]
 pub mod kernel;
 #[cfg(target_os = "linux")]
 mod landlock;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod program;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod reach;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod syscalls;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod workspace_syscalls;
 
 /// What a command may touch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,10 +121,10 @@ pub fn confine(confinement: &Confinement, own_folder: Option<&std::path::Path>) 
     match confinement {
         Confinement::Off => Ok(()),
         Confinement::Workspace { write } => {
-            landlock::hold_writes(write)?;
+            landlock::restrict_writes(write)?;
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             if kernel::has_seccomp() {
-                reach::filter()?;
+                workspace_syscalls::filter()?;
             }
             Ok(())
         }
@@ -132,16 +132,16 @@ pub fn confine(confinement: &Confinement, own_folder: Option<&std::path::Path>) 
             // With them, a device that is made where it may write is a way to the disk.
             kernel::drop_capabilities()
                 .map_err(|error| format!("capabilities cannot be dropped: {error}"))?;
-            landlock::hold_agent(write, own_folder)?;
+            landlock::restrict_agent(write, own_folder)?;
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-            return agent::filter();
+            return agent_syscalls::filter();
             #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
             return Err("system calls cannot be filtered on this architecture".into());
         }
         Confinement::ReadOnly { read } => {
             kernel::drop_capabilities()
                 .map_err(|error| format!("capabilities cannot be dropped: {error}"))?;
-            let signals_held = landlock::hold_to_reading(read, own_folder)?;
+            let signals_held = landlock::restrict_to_reading(read, own_folder)?;
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             return syscalls::filter(signals_held);
             #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -76,7 +76,7 @@ pub struct Entry {
     /// Its name, as whoever brought it wrote it.
     pub name: String,
     /// How it is reached.
-    pub reach: Reach,
+    pub transport: Transport,
     /// Which of its hints are believed; `None` where the user has not said.
     pub trust: Option<Trust>,
     /// What is said of its tools.
@@ -93,7 +93,7 @@ pub struct Entry {
 
 /// How a server is reached.
 #[derive(Debug, Clone)]
-pub enum Reach {
+pub enum Transport {
     /// It is started, and spoken to over its input and output.
     Program {
         /// The program, by name or path.
@@ -139,25 +139,25 @@ impl ServerDefinition {
     }
 
     /// How it is reached; none: it is about a server of the client's.
-    fn reach(&self) -> Option<Reach> {
+    fn transport(&self) -> Option<Transport> {
         let own = |values: &BTreeMap<String, SecretString>| {
             values.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
         };
         if let Some(command) = self.command.clone() {
             let (args, env) = (self.args.clone(), own(&self.env));
-            return Some(Reach::Program { command, args, env, cwd: self.cwd.clone() });
+            return Some(Transport::Program { command, args, env, cwd: self.cwd.clone() });
         }
-        Some(Reach::Address { url: self.url.clone()?, headers: own(&self.headers) })
+        Some(Transport::Address { url: self.url.clone()?, headers: own(&self.headers) })
     }
 
-    fn entry(&self, name: &str, reach: Reach) -> Entry {
+    fn entry(&self, name: &str, transport: Transport) -> Entry {
         Entry {
             name: name.to_owned(),
-            sandbox: match reach {
-                Reach::Program { .. } => self.sandbox.unwrap_or_default(),
-                Reach::Address { .. } => ServerSandbox::Off,
+            sandbox: match transport {
+                Transport::Program { .. } => self.sandbox.unwrap_or_default(),
+                Transport::Address { .. } => ServerSandbox::Off,
             },
-            reach,
+            transport,
             read: self.read.clone(),
             trust: self.trust_hints.clone(),
             tools: self.tools.clone(),
@@ -170,31 +170,32 @@ impl ServerDefinition {
 /// The servers of a session: the user's, and those that the client brings. What is not to be had is said, one sentence each.
 pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -> (Vec<Entry>, Vec<String>) {
     let mut notices = Vec::new();
-    for (name, said) in own {
-        if let Some(variable) = &said.missing {
+    for (name, definition) in own {
+        if let Some(variable) = &definition.missing {
             notices
                 .push(format!("The MCP server {name:?} was not started: there is no variable {variable}."));
         }
     }
-    let usable = || own.iter().filter(|(_, said)| said.missing.is_none());
-    let mut entries: Vec<Entry> =
-        usable().filter_map(|(name, said)| Some(said.entry(name, said.reach()?))).collect();
+    let usable = || own.iter().filter(|(_, definition)| definition.missing.is_none());
+    let mut entries: Vec<Entry> = usable()
+        .filter_map(|(name, definition)| Some(definition.entry(name, definition.transport()?)))
+        .collect();
     let nothing = ServerDefinition::default();
     for server in brought {
-        let (name, reach) = match server {
+        let (name, transport) = match server {
             McpServer::Stdio(server) => {
                 let env = server.env.iter().map(|it| (it.name.clone(), it.value.as_str().into()));
-                let reach = Reach::Program {
+                let transport = Transport::Program {
                     command: server.command.to_string_lossy().into_owned(),
                     args: server.args.clone(),
                     env: env.collect(),
                     cwd: None,
                 };
-                (&server.name, reach)
+                (&server.name, transport)
             }
             McpServer::Http(server) => {
                 let headers = server.headers.iter().map(|it| (it.name.clone(), it.value.as_str().into()));
-                (&server.name, Reach::Address { url: server.url.clone(), headers: headers.collect() })
+                (&server.name, Transport::Address { url: server.url.clone(), headers: headers.collect() })
             }
             McpServer::Sse(server) => {
                 notices.push(format!(
@@ -211,14 +212,14 @@ pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -
             }
         };
         // Also where the user's own is not to be had: it would be held as the user wants, and this one not.
-        let is_taken = own.get(name).is_some_and(|said| said.missing.is_some());
+        let is_taken = own.get(name).is_some_and(|definition| definition.missing.is_some());
         if is_taken || entries.iter().any(|entry| entry.name == *name) {
             notices.push(format!(
                 "The MCP server {name:?} of the client was not started: there is another of this name."
             ));
             continue;
         }
-        entries.push(own.get(name).unwrap_or(&nothing).entry(name, reach));
+        entries.push(own.get(name).unwrap_or(&nothing).entry(name, transport));
     }
     (entries, notices)
 }
@@ -253,7 +254,7 @@ mod tests {
                 ("far", ServerSandbox::Off, None),
             ]
         );
-        assert!(matches!(&entries[0].reach, Reach::Program { command, .. } if command == "m"));
+        assert!(matches!(&entries[0].transport, Transport::Program { command, .. } if command == "m"));
         assert_eq!(entries[0].tools["x"], Override::Changes);
         assert!(notices[0].contains("\"mine\"") && notices[1].contains("SSE"), "{notices:?}");
     }

@@ -8,75 +8,75 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acp::{McpServer, PlanEntry, SessionId, SessionModeId, ToolCallId};
+use crate::agents::{AgentRegistry, AgentSpec};
 use crate::chain::Head;
-use crate::client::Abilities;
+use crate::client::ClientCapabilities;
 use crate::event::{Compaction, SessionEvent, ToolCallEvent};
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
 use crate::model::Model;
-use crate::model::catalogue::Catalogue;
+use crate::model::catalog::ModelCatalog;
 use crate::permission::Grants;
 use crate::permission::rules::Rules;
-use crate::roster::{AgentSpec, Agents};
 use crate::skill::Skills;
 use crate::store::Store;
 use crate::store::sessions::StoredSession;
 use crate::tool::chat_question::ChatQuestion;
 use crate::tool::{Job, Toolset};
-use crate::workspace::{Stamp, Workspace};
-pub use handle::{Closed, PromptEnd, SessionHandle, Undone, View};
+use crate::workspace::{ContentHash, Workspace};
+pub use handle::{Closed, PromptEnd, SessionHandle, SessionSnapshot, Undone};
 pub use mode_effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
 
+use ancestry::Ancestry;
 use ceilings::ReplyCeilings;
 use compaction::Fill;
 use history::History;
-use lineage::Lineage;
-use options::Choice;
-use relayed::Relayed;
+use open_calls::OpenCalls;
+use options::ModelSelection;
 use reminder::Transition;
 use system_prompt::Sources;
 use user_command::UserCommand;
 
 mod actor;
+pub mod ancestry;
 mod authorize;
-mod begun;
 mod call;
+pub mod capability;
 mod ceilings;
 mod change_mode;
 mod checkpoint;
-mod child;
-pub mod children;
-mod choose;
 pub mod command;
 mod compact;
 pub mod compaction;
 pub mod encoder;
-mod errand;
+mod event_log;
 mod exit;
 mod exit_form;
-mod hand_over;
+pub mod external_agent;
 mod handle;
-pub mod harness;
+mod handoff;
 pub mod history;
-pub mod inert;
 mod interruption;
-pub mod lineage;
 mod mode_effect;
 pub mod mode_switch;
 mod model_notes;
+mod model_selection;
+pub mod neutralise;
+mod open_calls;
 pub mod options;
 mod permission_options;
-pub mod possible;
 mod question;
-mod record;
-mod relay;
-mod relayed;
 pub mod reminder;
 mod request;
 mod restore;
 mod servers;
+mod session_action;
 mod set_option;
-mod slash;
+mod slash_commands;
+mod spawn;
+mod subagent;
+mod subagent_relay;
+pub mod subagents;
 mod switch;
 pub mod system_prompt;
 mod turn;
@@ -95,17 +95,17 @@ pub struct ExitSettings {
 
 /// What every session of a process shares.
 #[derive(Clone)]
-pub struct Shared {
+pub struct SessionContext {
     /// The modes there are.
     pub modes: Arc<Modes>,
     /// Modes that there are and that are not possible for this session's agent.
-    pub impossible: Arc<[String]>,
+    pub unsupported_modes: Arc<[String]>,
     /// The user's rules.
     pub rules: Arc<Rules>,
     /// The agents there are.
-    pub agents: Arc<Agents>,
+    pub agents: Arc<AgentRegistry>,
     /// How long a session at work for another may be without a sign of life.
-    pub still: Duration,
+    pub idle_timeout: Duration,
     /// The commands that users wrote.
     pub commands: Arc<[UserCommand]>,
     /// The skills.
@@ -113,17 +113,17 @@ pub struct Shared {
     /// No session can do more than these modes, as they were when the process began: what `--max-mode` says.
     pub max_modes: Vec<Arc<Mode>>,
     /// The session can do no more than this mode either, because a file cannot be used.
-    pub held_to: Option<Arc<Mode>>,
+    pub fallback_ceiling: Option<Arc<Mode>>,
     /// The tools there are.
     pub tools: Toolset,
     /// Who answers.
     pub model: Arc<dyn Model>,
     /// Whom one can choose.
-    pub catalogue: Arc<Catalogue>,
+    pub models: Arc<ModelCatalog>,
     /// The client takes updates about compactions.
     pub compactions: bool,
     /// What the client can do.
-    pub abilities: Abilities,
+    pub capabilities: ClientCapabilities,
     /// What system prompts are made of.
     pub sources: Arc<Sources>,
     /// The record.
@@ -138,7 +138,7 @@ pub struct Shared {
     pub exits: ExitSettings,
     /// How long the first request waits for servers that are starting; none: servers are not started at all, because every
     /// run has to give the same bytes.
-    pub patience: Option<Duration>,
+    pub server_timeout: Option<Duration>,
 }
 
 /// The state of a session. Plain data; the actor owns it.
@@ -150,19 +150,19 @@ pub struct Session {
     /// Which agent it is.
     agent: Arc<AgentSpec>,
     /// Where it stands among sessions.
-    lineage: Lineage,
+    ancestry: Ancestry,
     /// The mode that is on.
     mode: SessionModeId,
     /// Who answers, and how long it is to think.
-    active: Choice,
+    active: ModelSelection,
     /// The same as the user chose it: a mode may have its own.
-    chosen: Choice,
+    chosen: ModelSelection,
     /// What every request begins with, once the first is made.
     system: Option<Arc<str>>,
     /// Tighter modes that were asked for and could not be recorded: what they deny stays denied until a change can be.
-    held: Vec<SessionModeId>,
+    unrecorded_modes: Vec<SessionModeId>,
     /// What held when the reply began whose calls run now: they, and all that they start, may do no more than that allowed.
-    asked_under: Option<ReplyCeilings>,
+    reply_ceilings: Option<ReplyCeilings>,
     /// The last request had a reminder.
     is_reminded: bool,
     /// A mode change that the model has still to be told of.
@@ -188,19 +188,19 @@ pub struct Session {
     /// Remembered answers.
     grants: Grants,
     /// The content of files as the model last saw it.
-    seen: HashMap<PathBuf, Stamp>,
+    seen: HashMap<PathBuf, ContentHash>,
     /// Calls of which the client knows no more than the name.
-    begun_calls: Vec<ToolCallId>,
+    started_calls: Vec<ToolCallId>,
     /// Calls that were announced and are not over.
     open_calls: HashMap<ToolCallId, ToolCallEvent>,
     /// Calls of sessions below, likewise.
-    relayed: Relayed,
+    relayed_open_calls: OpenCalls,
     /// The mode before the first change that was recorded.
     first_mode: Option<SessionModeId>,
     /// The mode that was left for the one that is on.
     previous: Option<SessionModeId>,
     /// What the model is to know of switches that it wanted, and whether a request has said it.
-    for_model: Vec<(String, bool)>,
+    pending_switch_notes: Vec<(String, bool)>,
     /// Facts that the model is to know and to keep, and that are no events yet.
     pending_model_notes: Vec<String>,
     /// What was begun in the background, in order; also what is over.
@@ -208,7 +208,7 @@ pub struct Session {
     /// Where the chain of its record has come to.
     head: Head,
     /// How far of it the client has been told.
-    told: u64,
+    acked: u64,
     /// The hash of what the last recorded call was decided under.
     recorded_under: Option<String>,
     /// Slash commands that were answered.
@@ -220,13 +220,13 @@ pub struct Session {
     /// Questions in the chat that the next prompt answers.
     questions: Vec<ChatQuestion>,
     /// What the user is to be told once, with the first turn.
-    notices: Vec<String>,
+    pending_user_notices: Vec<String>,
     /// What the user was told of servers.
     server_notices: u64,
 }
 
 /// What a session begins with.
-pub struct Start {
+pub struct SessionInit {
     /// Its id.
     pub id: SessionId,
     /// Its folders.
@@ -234,19 +234,19 @@ pub struct Start {
     /// Its mode.
     pub mode: SessionModeId,
     /// What the user is to be told with the first turn.
-    pub notices: Vec<String>,
+    pub pending_user_notices: Vec<String>,
     /// Tighter modes that could not be recorded when it was open before.
-    pub held: Vec<SessionModeId>,
+    pub unrecorded_modes: Vec<SessionModeId>,
     /// Whether it goes on from somewhere.
     pub origin: Origin,
     /// Which agent it is.
     pub agent: Arc<AgentSpec>,
     /// Where it stands among sessions.
-    pub lineage: Lineage,
+    pub ancestry: Ancestry,
     /// The MCP servers that somebody else's agent is to use.
     pub servers: Vec<McpServer>,
     /// Who answers, where that is not the one that everybody begins with.
-    pub chosen: Option<Choice>,
+    pub chosen: Option<ModelSelection>,
 }
 
 /// Where a session comes from.
@@ -254,7 +254,7 @@ pub enum Origin {
     /// It is new.
     New,
     /// It goes on from what is kept of it.
-    Kept(Box<StoredSession>),
+    Stored(Box<StoredSession>),
     /// It is the copy of another, which is kept as this.
     Copy(Box<StoredSession>),
 }
@@ -265,27 +265,29 @@ struct PendingTransition {
     /// The turn that was running when it happened, if one was.
     during: Option<u64>,
     /// Whether a request has told the model.
-    told: bool,
+    acked: bool,
 }
 
 impl Session {
-    fn new(start: Start, active: Choice, chosen: Choice) -> Self {
-        let Start { id, workspace, mode, notices, held, agent, lineage, .. } = start;
+    fn new(start: SessionInit, active: ModelSelection, chosen: ModelSelection) -> Self {
+        let SessionInit {
+            id, workspace, mode, pending_user_notices, unrecorded_modes, agent, ancestry, ..
+        } = start;
         Self {
             head: Head::start(&id.0),
-            told: 0,
+            acked: 0,
             recorded_under: None,
             answered: 0,
             id,
             workspace,
             agent,
-            lineage,
+            ancestry,
             mode,
             active,
             chosen,
             system: None,
-            held,
-            asked_under: None,
+            unrecorded_modes,
+            reply_ceilings: None,
             is_reminded: false,
             transition: None,
             unsaved: Vec::new(),
@@ -299,50 +301,50 @@ impl Session {
             history: History::default(),
             grants: Grants::default(),
             seen: HashMap::new(),
-            begun_calls: Vec::new(),
+            started_calls: Vec::new(),
             open_calls: HashMap::new(),
-            relayed: Relayed::default(),
+            relayed_open_calls: OpenCalls::default(),
             first_mode: None,
             previous: None,
-            for_model: Vec::new(),
+            pending_switch_notes: Vec::new(),
             pending_model_notes: Vec::new(),
             jobs: Vec::new(),
             turns: 0,
             requests: 0,
             questions: Vec::new(),
-            notices,
+            pending_user_notices,
             server_notices: 0,
         }
     }
 
     /// Takes up an event that is new; pieces of one message become one event.
-    fn push(&mut self, event: SessionEvent) {
-        self.take_up(&event);
+    fn apply_new(&mut self, event: SessionEvent) {
+        self.apply(&event);
         match self.unsaved.last_mut() {
-            Some(last) if last.goes_on_with(&event) => last.append(event),
+            Some(last) if last.can_merge(&event) => last.append(event),
             _ => self.unsaved.push(event),
         }
     }
 
     /// What an event, new or of old, makes of the session.
-    fn take_up(&mut self, event: &SessionEvent) {
-        self.history.push(event);
+    fn apply(&mut self, event: &SessionEvent) {
+        self.history.apply(event);
         match event {
             SessionEvent::UserMessage { content, .. } if content.is_empty() => self.answered += 1,
             SessionEvent::UserMessage { content, .. } => self.last_prompt = history::text_of(content),
-            SessionEvent::ToolCallBegun { id, .. } => self.begun_calls.push(id.clone()),
+            SessionEvent::ToolCallStarted { id, .. } => self.started_calls.push(id.clone()),
             SessionEvent::ToolCall(call) => {
-                self.begun_calls.retain(|id| *id != call.id);
+                self.started_calls.retain(|id| *id != call.id);
                 self.open_calls.insert(call.id.clone(), call.clone());
             }
             SessionEvent::ToolCallUpdate(update) if update.result.is_some() => {
-                self.begun_calls.retain(|id| *id != update.id);
+                self.started_calls.retain(|id| *id != update.id);
                 self.open_calls.remove(&update.id);
             }
-            SessionEvent::Relayed { update } => self.relayed.take_up(update),
+            SessionEvent::Relayed { update } => self.relayed_open_calls.apply(update),
             SessionEvent::Plan { entries } => self.plan.clone_from(entries),
             SessionEvent::Usage(usage) => self.fill.count(usage.used, self.history.bytes()),
-            SessionEvent::Compaction { id, stage: Compaction::Begun } => {
+            SessionEvent::Compaction { id, stage: Compaction::Started } => {
                 self.compactions += 1;
                 self.compacting = Some(id.clone());
             }
@@ -362,19 +364,19 @@ impl Session {
 
     /// Notes a mode change for the model. One that was taken back before the model heard of it is none.
     fn note_transition(&mut self, mut transition: Transition, during: Option<u64>) {
-        if let Some(pending) = self.transition.take().filter(|pending| !pending.told) {
+        if let Some(pending) = self.transition.take().filter(|pending| !pending.acked) {
             transition.from = pending.transition.from;
             transition.before = pending.transition.before;
             transition.unconfirmed += pending.transition.unconfirmed;
         }
         if transition.from != transition.to {
-            self.transition = Some(PendingTransition { transition, during, told: false });
+            self.transition = Some(PendingTransition { transition, during, acked: false });
         }
     }
 
     /// The notice of a switch stands in every request until the first turn begun after it ends.
     fn forget_transition_after(&mut self, turn: u64) {
-        if self.transition.as_ref().is_some_and(|pending| pending.told && pending.during != Some(turn)) {
+        if self.transition.as_ref().is_some_and(|pending| pending.acked && pending.during != Some(turn)) {
             self.transition = None;
         }
     }

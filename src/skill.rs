@@ -1,5 +1,5 @@
 //! Skills: instructions for one kind of task each, in a folder of its own with a `SKILL.md`, and files that go with them. Pure:
-//! `config/skills` finds the folders.
+//! `config/skill_files` finds the folders.
 //!
 //! The form is that of <https://agentskills.io/specification>. A skill is text and no more: nothing in it changes what is allowed.
 
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_what_is_valid() {
         let with = |name: &str, more: &str| format!("---\nname: {name}\n{more}\n---\nDo it.");
-        for (text, said) in [
+        for (text, message) in [
             ("Do it.".to_owned(), "SKILL.md begins with a header"),
             ("---\nname: a\n".to_owned(), "has no end"),
             ("---\n---\nDo it.".to_owned(), "name is missing: SKILL.md begins with a header"),
@@ -164,7 +164,7 @@ mod tests {
             ("---\nname: a\ndescription: D\n---\n \n".to_owned(), "it says nothing below its header"),
         ] {
             let error = parse("a", &text).unwrap_err();
-            assert!(error.contains(said) && !error.contains('\n'), "{text}: {error}");
+            assert!(error.contains(message) && !error.contains('\n'), "{text}: {error}");
         }
         assert!(parse("a", &with("a", &format!("description: {}", "é".repeat(1024)))).is_ok());
     }

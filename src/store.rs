@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use owner::Owner;
-pub use record::{Denial, ModeChange, ModeSource, Row, Why};
+pub use row::{Denial, ModeChange, ModeSource, Row, Why};
 
 mod body;
 pub mod checkpoint;
@@ -22,12 +22,12 @@ pub mod entry;
 pub mod events;
 pub mod evidence;
 mod files;
+mod insert;
 pub mod intent;
 pub mod log;
 pub mod memories;
 pub mod mode_table;
 mod owner;
-mod record;
 mod row;
 mod schema;
 pub mod sessions;
@@ -138,7 +138,7 @@ impl Store {
         &self,
         work: impl FnOnce(&mut Connection, &Owner) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.hand_over(Command::Work, work).await
+        self.submit(Command::Work, work).await
     }
 
     /// Writes behind all that was posted before, unless the file is not there any more.
@@ -146,10 +146,10 @@ impl Store {
         &self,
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.hand_over(Command::Write, |connection, _| work(connection)).await
+        self.submit(Command::Write, |connection, _| work(connection)).await
     }
 
-    async fn hand_over<T: Send + 'static>(
+    async fn submit<T: Send + 'static>(
         &self,
         command: impl FnOnce(Work) -> Command,
         work: impl FnOnce(&mut Connection, &Owner) -> rusqlite::Result<T> + Send + 'static,

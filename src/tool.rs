@@ -22,13 +22,13 @@ use crate::mode::ShellUse;
 use crate::model::ToolOffer;
 use crate::model::schema::{self, Schema};
 use crate::permission::{Address, CallFacts, Claim, Commands, Effect, Target};
-use crate::workspace::{Changes, FileError, Journal, Stamp, Workspace};
+use crate::workspace::{Changes, ContentHash, FileError, Journal, Workspace};
 use chat_question::ChatQuestion;
+pub use client_io::{ClientIo, Elicited};
 pub use content::ToolContent;
-pub use editor::{Editor, Elicited};
-pub use errand::Errand;
-pub use job::{Job, Look};
-pub use shadow::SharedShadow;
+pub use job::{Job, JobSnapshot};
+pub use session_action::SessionAction;
+pub use snapshot::SnapshotHandle;
 pub use switch_mode::Proposal;
 pub use toolset::{Toolset, effect_of, unknown_tool};
 
@@ -40,32 +40,32 @@ mod apply_patch;
 mod ask_user;
 mod buffers;
 pub mod chat_question;
+pub mod client_io;
 mod command_line;
 mod delete_file;
 mod directory_tree;
 mod edit_file;
-pub mod editor;
-pub mod errand;
 pub mod fetch;
 mod find_files;
 pub mod job;
 mod jobs;
 mod list_directory;
 pub mod mcp;
-pub mod memories;
+pub mod memory;
 mod move_file;
 pub mod output_terminal;
 mod read_file;
 mod read_multiple_files;
 mod reading;
+mod save;
 mod saved;
-mod saving;
 mod search_files;
-pub mod shadow;
+pub mod session_action;
 mod shell;
 mod skills;
+pub mod snapshot;
 mod switch_mode;
-mod text;
+mod text_file;
 mod think;
 mod todo;
 mod toolset;
@@ -194,7 +194,7 @@ pub struct ToolOutput {
     /// What the client shows; empty means the text.
     pub content: Vec<ToolContent>,
     /// Files whose content the model has now seen, or made.
-    pub seen: Vec<(PathBuf, Stamp)>,
+    pub seen: Vec<(PathBuf, ContentHash)>,
     /// Questions that are shown in the chat: the turn ends, and the next prompt is the answer.
     pub questions: Vec<ChatQuestion>,
     /// The model's list of tasks, if the call changed it.
@@ -209,7 +209,7 @@ pub struct RunContext {
     /// Leave to do it; stays with the effect until it is over.
     pub permit: Permit,
     /// For each target, the content that the model last saw, if it did.
-    pub known: Vec<Option<Stamp>>,
+    pub known: Vec<Option<ContentHash>>,
     /// The session's background jobs, in the order in which they were begun.
     pub jobs: Vec<Job>,
     /// The agents that work in the background, in the order in which they were begun.
@@ -221,9 +221,9 @@ pub struct RunContext {
     /// Where it announces changes to files before it makes them, and reports them.
     pub journal: Journal,
     /// By which what a command changes can be told; none: it is not.
-    pub shadow: Option<SharedShadow>,
+    pub snapshot: Option<SnapshotHandle>,
     /// The way to the client.
-    pub editor: Editor,
+    pub client_io: ClientIo,
 }
 
 /// A tool.
@@ -260,7 +260,7 @@ pub trait PreparedCall: Send + std::fmt::Debug {
     }
 
     /// What the session itself carries out for it, if that is all of it.
-    fn errand(&self) -> Option<&Errand> {
+    fn session_action(&self) -> Option<&SessionAction> {
         None
     }
 
@@ -280,7 +280,7 @@ pub trait PreparedCall: Send + std::fmt::Debug {
     }
 
     /// What the user is shown when asked for consent. Called only when the call may be asked for; it may read in the editor.
-    async fn preview(&mut self, _editor: &Editor) -> Result<Vec<ToolContent>, ToolError> {
+    async fn preview(&mut self, _editor: &ClientIo) -> Result<Vec<ToolContent>, ToolError> {
         Ok(Vec::new())
     }
 
@@ -386,10 +386,10 @@ mod tests {
     }
 
     /// Agents of one's own, so that there is somebody to hand over to.
-    fn agents() -> crate::roster::Agents {
-        let mut agents = crate::roster::Agents::default();
-        let own: Vec<crate::roster::AgentDefinition> = serde_saphyr::from_str("[{id: own}]").unwrap();
-        agents.add(&own, crate::roster::Origin::User).unwrap();
+    fn agents() -> crate::agents::AgentRegistry {
+        let mut agents = crate::agents::AgentRegistry::default();
+        let own: Vec<crate::agents::AgentDefinition> = serde_saphyr::from_str("[{id: own}]").unwrap();
+        agents.add(&own, crate::agents::Origin::User).unwrap();
         agents
     }
 

@@ -1,16 +1,16 @@
 //! Transcripts: recording the lines that pass, pacing a recorded client, and replaying it against the binary.
 //!
-//! [`record`] and [`lockstep`] sit between the wire and the connection and look like a transport to both: they know lines,
+//! [`recorder`] and [`lockstep`] sit between the wire and the connection and look like a transport to both: they know lines,
 //! their ids and time, and no method. [`replay`] starts the binary on a transcript, or on a recording ([`recording`]), and
 //! compares what it says, a recording's less what differs in every run ([`normalise`], [`compare`]).
 
 use crate::transport::Line;
 
 mod compare;
+pub mod launch_options;
 pub mod lockstep;
 mod normalise;
-pub mod options;
-pub mod record;
+pub mod recorder;
 mod recording;
 pub mod replay;
 

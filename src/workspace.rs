@@ -15,31 +15,31 @@ use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata};
 
 use crate::permission::Target;
-use node::is_version_control;
+use file_state::is_version_control;
 
 mod change;
+mod change_recorder;
+mod content_hash;
+mod file_state;
+mod inspect;
 mod interrupted;
 mod journal;
-mod look;
-mod node;
 mod operation;
+mod pending_write;
 mod restore;
-mod shadow;
-mod stamp;
+mod snapshot;
 mod walk;
-mod way;
-mod witness;
 
 pub use change::Change;
+pub use content_hash::ContentHash;
+pub use file_state::{Changed, Changes, FileState, Gap, compose};
 pub use interrupted::Interrupted;
 pub use journal::{Intent, IntentLog, Journal};
-pub use node::{Changed, Changes, Gap, Node, compose};
 pub use operation::Operation;
+pub use pending_write::PendingWrite;
 pub use restore::RestoreError;
-pub use shadow::Shadow;
-pub use stamp::Stamp;
+pub use snapshot::WorkspaceSnapshot;
 pub use walk::{Entry, EntryKind, Walk, WalkOptions};
-pub use way::Way;
 
 /// The folders of one session. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -129,14 +129,15 @@ impl Workspace {
         if path.is_empty() || path.contains('\0') {
             return Err(FileError::Unsuitable(format!("{path:?} is not a path")));
         }
-        let asked = self.cwd().join(path);
-        Ok(self.place(resolve_links(&asked)?))
+        let requested = self.cwd().join(path);
+        Ok(self.place(resolve_links(&requested)?))
     }
 
     /// Says where the entry itself lies: links on the way are followed, the last one is not.
     pub fn resolve_entry(&self, path: &str) -> Result<Target, FileError> {
-        let asked = self.cwd().join(path);
-        let (Some(parent), Some(Component::Normal(name))) = (asked.parent(), asked.components().next_back())
+        let requested = self.cwd().join(path);
+        let (Some(parent), Some(Component::Normal(name))) =
+            (requested.parent(), requested.components().next_back())
         else {
             return Err(FileError::Unsuitable(format!("{path:?} does not name a file")));
         };
@@ -182,7 +183,7 @@ pub fn open(target: &Target) -> Result<OpenFile, FileError> {
         let what = if metadata.is_dir() { "a directory" } else { "not a regular file" };
         return Err(FileError::Unsuitable(format!("{} is {what}", target.path.display())));
     }
-    match look::open_file(&parent, &name) {
+    match inspect::open_file(&parent, &name) {
         Ok((file, metadata)) => Ok(OpenFile { file, metadata }),
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
             Err(FileError::Unsuitable(format!("{} has changed into something else", target.path.display())))
@@ -271,9 +272,9 @@ fn without_root(path: &Path) -> &Path {
 }
 
 /// Follows the links of the part that exists and appends the part that does not.
-fn resolve_links(asked: &Path) -> Result<PathBuf, FileError> {
+fn resolve_links(requested: &Path) -> Result<PathBuf, FileError> {
     let mut missing = Vec::new();
-    let mut existing = asked;
+    let mut existing = requested;
     loop {
         match std::fs::canonicalize(existing) {
             Ok(mut path) => {
@@ -288,12 +289,12 @@ fn resolve_links(asked: &Path) -> Result<PathBuf, FileError> {
                 let (Some(parent), Some(Component::Normal(name))) =
                     (existing.parent(), existing.components().next_back())
                 else {
-                    return Err(FileError::io(asked, &error));
+                    return Err(FileError::io(requested, &error));
                 };
                 missing.push(name);
                 existing = parent;
             }
-            Err(error) => return Err(FileError::io(asked, &error)),
+            Err(error) => return Err(FileError::io(requested, &error)),
         }
     }
 }

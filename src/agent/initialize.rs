@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::Agent;
 use crate::acp::{
     AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodTerminal, AuthenticateRequest,
-    AuthenticateResponse, ClientCapabilities, Implementation, InitializeRequest, InitializeResponse,
-    McpCapabilities, Meta, PromptCapabilities, ProtocolVersion, SessionAdditionalDirectoriesCapabilities,
-    SessionCapabilities, SessionCloseCapabilities, SessionDeleteCapabilities, SessionForkCapabilities,
-    SessionListCapabilities, SessionResumeCapabilities,
+    AuthenticateResponse, ClientCapabilities as AcpClientCapabilities, Implementation, InitializeRequest,
+    InitializeResponse, McpCapabilities, Meta, PromptCapabilities, ProtocolVersion,
+    SessionAdditionalDirectoriesCapabilities, SessionCapabilities, SessionCloseCapabilities,
+    SessionDeleteCapabilities, SessionForkCapabilities, SessionListCapabilities, SessionResumeCapabilities,
 };
-use crate::client::Abilities;
+use crate::client::ClientCapabilities;
 use crate::error::AgentError;
 
 /// The way to authenticate that every client can show: keys come from the environment or from the user's files.
@@ -38,15 +38,14 @@ impl Agent {
         let takes_compactions =
             request.client_capabilities.session.as_ref().is_some_and(|it| it.compaction.is_some());
         self.compactions.store(takes_compactions, Ordering::Relaxed);
-        self.registry().abilities = abilities(&request.client_capabilities);
-        let wraps = self.surroundings.wraps.is_some();
+        self.registry().capabilities = client_capabilities(&request.client_capabilities);
+        let wraps = self.host.wraps.is_some();
         // A prompt may have pictures if the model that new sessions have sees them. What a wrapped agent takes is known once it
         // is started: the rest it is not sent, and the user is told.
-        let catalogue = &self.shared.catalogue;
-        let images = wraps || catalogue.facts(catalogue.default_model()).images;
+        let models = &self.context.models;
+        let images = wraps || models.facts(models.default_model()).images;
         let prompts = PromptCapabilities::new().image(images).audio(wraps).embedded_context(true);
-        let methods =
-            if wraps { Vec::new() } else { auth_methods(request, self.surroundings.binary.as_deref()) };
+        let methods = if wraps { Vec::new() } else { auth_methods(request, self.host.binary.as_deref()) };
         InitializeResponse::new(ProtocolVersion::V1)
             .agent_info(
                 Implementation::new("modegate", env!("CARGO_PKG_VERSION")).title("Modegate".to_owned()),
@@ -67,31 +66,31 @@ impl Agent {
         request: &AuthenticateRequest,
     ) -> Result<AuthenticateResponse, AgentError> {
         let method = &*request.method_id.0;
-        let valid: &[&str] = if self.surroundings.wraps.is_some() { &[] } else { &[ENVIRONMENT, SETUP] };
+        let valid: &[&str] = if self.host.wraps.is_some() { &[] } else { &[ENVIRONMENT, SETUP] };
         if !valid.contains(&method) {
             let message = format!("unknown authentication method {method:?}");
             return Err(AgentError::invalid_params(message, json!({ "validMethods": valid })));
         }
-        self.catalogue().await.map(|_| AuthenticateResponse::new())
+        self.model_catalog().await.map(|_| AuthenticateResponse::new())
     }
 }
 
 /// What the client can do, each by itself (F1, E1).
-fn abilities(client: &ClientCapabilities) -> Abilities {
+fn client_capabilities(client: &AcpClientCapabilities) -> ClientCapabilities {
     let elicitation = client.elicitation.as_ref();
-    Abilities {
+    ClientCapabilities {
         answers: true,
         reads: client.fs.read_text_file,
         writes: client.fs.write_text_file,
         terminals: client.terminal,
-        shows_output: says(client, OUTPUT_META),
+        shows_output: has_meta(client, OUTPUT_META),
         forms: elicitation.is_some_and(|it| it.form.is_some()),
         urls: elicitation.is_some_and(|it| it.url.is_some()),
     }
 }
 
 /// Whether a client says this in the metadata of its capabilities.
-fn says(client: &ClientCapabilities, key: &str) -> bool {
+fn has_meta(client: &AcpClientCapabilities, key: &str) -> bool {
     client.meta.as_ref().and_then(|meta| meta.get(key)) == Some(&Value::Bool(true))
 }
 
@@ -111,7 +110,7 @@ fn auth_methods(request: &InitializeRequest, binary: Option<&Path>) -> Vec<AuthM
     let what = "Set a provider's key in the agent's environment, or run `modegate setup` in a terminal; the embedded model needs none";
     let mut environment = AuthMethodAgent::new(ENVIRONMENT, "Environment").description(what.to_owned());
     let capabilities = &request.client_capabilities;
-    if let (true, Some(command)) = (says(capabilities, TERMINAL_META), binary) {
+    if let (true, Some(command)) = (has_meta(capabilities, TERMINAL_META), binary) {
         let how = json!({ "label": "modegate setup", "command": command, "args": ["setup"], "env": {} });
         environment = environment.meta(Meta::from_iter([(TERMINAL_META.to_owned(), how)]));
     }

@@ -9,26 +9,28 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::opening::Opening;
 use super::registry::Transit;
+use super::session_setup::SessionSetup;
 use super::{Agent, Policy, reading};
 use crate::acp::{
     ForkSessionRequest, ForkSessionResponse, LoadSessionRequest, LoadSessionResponse, McpServer, Meta,
     NewSessionRequest, NewSessionResponse, ResumeSessionRequest, ResumeSessionResponse, SessionId,
     SessionModeId,
 };
-use crate::client::Abilities;
+use crate::agents::{self, AgentSpec};
+use crate::client::ClientCapabilities;
 use crate::error::AgentError;
 use crate::mode::{Mode, Modes};
-use crate::model::catalogue::Catalogue;
+use crate::model::catalog::ModelCatalog;
 use crate::permission::compare;
-use crate::roster::{self, AgentSpec};
 use crate::server::{self, Entry};
-use crate::session::harness;
-use crate::session::lineage::Lineage;
-use crate::session::options::Choice;
-use crate::session::possible;
-use crate::session::{Origin, SessionHandle, Shared, Start, View, head_meta, options, valid_modes};
+use crate::session::ancestry::Ancestry;
+use crate::session::capability;
+use crate::session::external_agent;
+use crate::session::options::ModelSelection;
+use crate::session::{
+    Origin, SessionContext, SessionHandle, SessionInit, SessionSnapshot, head_meta, options, valid_modes,
+};
 use crate::store::Row;
 use crate::store::sessions::{OpenError, StoredSession};
 use crate::workspace::Workspace;
@@ -40,7 +42,7 @@ const MODE_META: &str = "modegate/mode";
 const AGENT_META: &str = "modegate/agent";
 
 /// What a request says of the folders and servers of a session.
-struct Wanted<'a> {
+struct OpenOptions<'a> {
     cwd: &'a Path,
     directories: &'a [PathBuf],
     servers: &'a [McpServer],
@@ -56,18 +58,18 @@ impl Agent {
             request;
         // What does not fit is said before what is missing.
         let workspace = workspace(cwd, directories).await?;
-        let mut opening = self.prepare(workspace, servers, self.catalogue().await?).await?;
-        let agent = self.first_agent(&mut opening, request.meta.as_ref())?;
-        let mode = self.first_mode(&mut opening, &agent, request.meta.as_ref())?;
-        let id = self.shared.source.session_id();
-        let Shared { modes, catalogue, agents, .. } = &opening.shared;
-        let choice = options::entering(modes, catalogue, &mode, &agent, &Choice::of(catalogue));
-        let mut options = options::config_options(modes, &mode, catalogue, &choice, (agents, &agent));
-        if agent.harness.is_some() {
-            options = harness::options::merged(options, &[], None);
+        let mut setup = self.prepare(workspace, servers, self.model_catalog().await?).await?;
+        let agent = self.first_agent(&mut setup, request.meta.as_ref())?;
+        let mode = self.first_mode(&mut setup, &agent, request.meta.as_ref())?;
+        let id = self.context.source.session_id();
+        let SessionContext { modes, models, agents, .. } = &setup.context;
+        let selection = options::entering(modes, models, &mode, &agent, &ModelSelection::of(models));
+        let mut options = options::config_options(modes, &mode, models, &selection, (agents, &agent));
+        if agent.external_agent.is_some() {
+            options = external_agent::options::merged(options, &[], None);
         }
         let modes = options::mode_state(modes, &mode);
-        self.start(id.clone(), mode, agent, Origin::New, opening);
+        self.start(id.clone(), mode, agent, Origin::New, setup);
         Ok(NewSessionResponse::new(id).modes(modes).config_options(options))
     }
 
@@ -81,9 +83,9 @@ impl Agent {
         request: &LoadSessionRequest,
     ) -> Result<LoadSessionResponse, AgentError> {
         let LoadSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
-        let wanted = Wanted { cwd, directories: additional_directories, servers: mcp_servers };
-        let (handle, transit) = self.take_up(session_id, &wanted).await?;
-        let View { modes, options, head, .. } = transit.unless_lost(handle.show().await)?;
+        let wanted = OpenOptions { cwd, directories: additional_directories, servers: mcp_servers };
+        let (handle, transit) = self.find_or_open(session_id, &wanted).await?;
+        let SessionSnapshot { modes, options, head, .. } = transit.unless_lost(handle.replay().await)?;
         Ok(LoadSessionResponse::new().modes(modes).config_options(options).meta(head_meta(&head)))
     }
 
@@ -96,9 +98,9 @@ impl Agent {
         request: &ResumeSessionRequest,
     ) -> Result<ResumeSessionResponse, AgentError> {
         let ResumeSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
-        let wanted = Wanted { cwd, directories: additional_directories, servers: mcp_servers };
-        let (handle, transit) = self.take_up(session_id, &wanted).await?;
-        let View { modes, options, head, .. } = transit.unless_lost(handle.look().await)?;
+        let wanted = OpenOptions { cwd, directories: additional_directories, servers: mcp_servers };
+        let (handle, transit) = self.find_or_open(session_id, &wanted).await?;
+        let SessionSnapshot { modes, options, head, .. } = transit.unless_lost(handle.snapshot().await)?;
         Ok(ResumeSessionResponse::new().modes(modes).config_options(options).meta(head_meta(&head)))
     }
 
@@ -112,31 +114,31 @@ impl Agent {
     ) -> Result<ForkSessionResponse, AgentError> {
         let ForkSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
         let workspace = workspace(cwd, additional_directories).await?;
-        let mut opening = self.prepare(workspace, mcp_servers, self.catalogue().await?).await?;
+        let mut setup = self.prepare(workspace, mcp_servers, self.model_catalog().await?).await?;
         // What happened so far is on the record before it is copied.
-        let is_held = match self.session(session_id) {
-            Ok(active) => active.look().await?.is_held,
-            Err(_) => !self.registry().held(session_id).is_empty(),
+        let has_unrecorded_modes = match self.session(session_id) {
+            Ok(active) => active.snapshot().await?.has_unrecorded_modes,
+            Err(_) => !self.registry().unrecorded_modes(session_id).is_empty(),
         };
-        if is_held {
+        if has_unrecorded_modes {
             // The copy would be what the record says, which is more than what holds.
-            return Err(AgentError::Record);
+            return Err(AgentError::Unrecorded);
         }
-        let (id, at) = (self.shared.source.session_id(), self.shared.source.now_ms());
-        let kept = self.shared.store.fork_session(session_id, &id, at).await;
-        let kept = kept.map_err(|error| self.not_open(session_id, &error))?;
+        let (id, at) = (self.context.source.session_id(), self.context.source.now_ms());
+        let stored = self.context.store.fork_session(session_id, &id, at).await;
+        let stored = stored.map_err(|error| self.not_open(session_id, &error))?;
         let transit = Transit::begin(&self.registry, &id)?;
-        let (agent, mode) = match self.kept(&mut opening, &kept) {
+        let (agent, mode) = match self.stored_agent_and_mode(&mut setup, &stored) {
             Ok(both) => both,
             Err(error) => {
-                if let Err(left) = self.shared.store.delete_session(&id).await {
-                    tracing::error!(%left, session = %id, "a copy that was not begun is still on the record");
+                if let Err(cleanup_error) = self.context.store.delete_session(&id).await {
+                    tracing::error!(%cleanup_error, session = %id, "a copy that was not begun is still on the record");
                 }
                 return Err(error);
             }
         };
-        let handle = self.start(id.clone(), mode, agent, Origin::Copy(Box::new(kept)), opening);
-        let View { modes, options, head, .. } = transit.unless_lost(handle.look().await)?;
+        let handle = self.start(id.clone(), mode, agent, Origin::Copy(Box::new(stored)), setup);
+        let SessionSnapshot { modes, options, head, .. } = transit.unless_lost(handle.snapshot().await)?;
         Ok(ForkSessionResponse::new(id).modes(modes).config_options(options).meta(head_meta(&head)))
     }
 
@@ -144,24 +146,24 @@ impl Agent {
     ///
     /// # Errors
     /// There is none of this id, another process has it open, or its folders are gone.
-    pub async fn open_kept(&self, id: &SessionId) -> Result<SessionHandle, AgentError> {
-        let kept = self.shared.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
+    pub async fn open_stored(&self, id: &SessionId) -> Result<SessionHandle, AgentError> {
+        let stored = self.context.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
         let transit = Transit::begin(&self.registry, id)?;
-        let opening = async {
-            let workspace = workspace(&kept.cwd, &kept.directories).await?;
-            self.prepare(workspace, &[], Arc::clone(&self.shared.catalogue)).await
+        let setup = async {
+            let workspace = workspace(&stored.cwd, &stored.directories).await?;
+            self.prepare(workspace, &[], Arc::clone(&self.context.models)).await
         };
-        let opening = opening.await.inspect_err(|_| self.release(id))?;
-        let handle = self.start_kept(kept, opening)?;
-        transit.unless_lost(handle.look().await)?;
+        let setup = setup.await.inspect_err(|_| self.release(id))?;
+        let handle = self.start_stored(stored, setup)?;
+        transit.unless_lost(handle.snapshot().await)?;
         Ok(handle)
     }
 
     /// Finds or opens a session. Nobody else opens or closes it until the guard is dropped.
-    async fn take_up(
+    async fn find_or_open(
         &self,
         id: &SessionId,
-        wanted: &Wanted<'_>,
+        wanted: &OpenOptions<'_>,
     ) -> Result<(SessionHandle, Transit), AgentError> {
         let transit = Transit::begin(&self.registry, id)?;
         let workspace = workspace(wanted.cwd, wanted.directories).await?;
@@ -172,39 +174,44 @@ impl Agent {
             }
             return Ok((active, transit));
         }
-        let catalogue = self.catalogue().await?;
-        let kept = self.shared.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
-        let opening = self.prepare(workspace, wanted.servers, catalogue).await;
-        let opening = opening.inspect_err(|_| self.release(id))?;
-        Ok((self.start_kept(kept, opening)?, transit))
+        let models = self.model_catalog().await?;
+        let stored = self.context.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
+        let setup = self.prepare(workspace, wanted.servers, models).await;
+        let setup = setup.inspect_err(|_| self.release(id))?;
+        Ok((self.start_stored(stored, setup)?, transit))
     }
 
     /// Starts a session that this process has opened.
-    fn start_kept(&self, kept: StoredSession, mut opening: Opening) -> Result<SessionHandle, AgentError> {
-        let (agent, mode) = self.kept(&mut opening, &kept).inspect_err(|_| self.release(&kept.id))?;
-        Ok(self.start(kept.id.clone(), mode, agent, Origin::Kept(Box::new(kept)), opening))
+    fn start_stored(
+        &self,
+        stored: StoredSession,
+        mut setup: SessionSetup,
+    ) -> Result<SessionHandle, AgentError> {
+        let (agent, mode) =
+            self.stored_agent_and_mode(&mut setup, &stored).inspect_err(|_| self.release(&stored.id))?;
+        Ok(self.start(stored.id.clone(), mode, agent, Origin::Stored(Box::new(stored)), setup))
     }
 
     /// Gives back a session that was opened and is not started: others may try.
     fn release(&self, id: &SessionId) {
-        self.shared.store.post(Row::Release { session: id.clone() });
+        self.context.store.post(Row::Release { session: id.clone() });
     }
 
     /// The agent and the mode of a session that is kept.
     ///
     /// # Errors
     /// It is another agent's than the only one here, or its mode is not possible for its agent.
-    fn kept(
+    fn stored_agent_and_mode(
         &self,
-        opening: &mut Opening,
-        kept: &StoredSession,
+        setup: &mut SessionSetup,
+        stored: &StoredSession,
     ) -> Result<(Arc<AgentSpec>, SessionModeId), AgentError> {
-        let its = kept.agent.as_deref().unwrap_or(roster::DEFAULT);
-        if let Some(only) = self.surroundings.wraps.as_deref().filter(|only| *only != its) {
+        let its = stored.agent.as_deref().unwrap_or(agents::DEFAULT);
+        if let Some(only) = self.host.wraps.as_deref().filter(|only| *only != its) {
             let message = format!("this is a session of the agent {its}, and only {only} answers here");
             return Err(AgentError::invalid_params(message, json!({ "agent": its })));
         }
-        opening.kept(kept, self.first.mode.as_ref())
+        setup.stored_agent_and_mode(stored, self.first.mode.as_ref())
     }
 
     fn start(
@@ -213,30 +220,38 @@ impl Agent {
         mode: SessionModeId,
         agent: Arc<AgentSpec>,
         origin: Origin,
-        opening: Opening,
+        setup: SessionSetup,
     ) -> SessionHandle {
-        let Opening { workspace, servers, shared, mut notices, of_its_own, theirs, policy: _ } = opening;
-        let theirs = if agent.harness.is_some() {
-            theirs
+        let SessionSetup {
+            workspace,
+            servers,
+            context,
+            mut pending_user_notices,
+            own_notices,
+            client_servers,
+            policy: _,
+        } = setup;
+        let client_servers = if agent.external_agent.is_some() {
+            client_servers
         } else {
-            notices.splice(..0, of_its_own);
+            pending_user_notices.splice(..0, own_notices);
             Vec::new()
         };
-        let held = self.registry().held(&id);
-        let (lineage, chosen) = (Lineage::default(), None);
-        let start = Start {
+        let unrecorded_modes = self.registry().unrecorded_modes(&id);
+        let (ancestry, chosen) = (Ancestry::default(), None);
+        let init = SessionInit {
             id: id.clone(),
             workspace,
             mode,
-            notices,
-            held,
+            pending_user_notices,
+            unrecorded_modes,
             origin,
             agent,
-            lineage,
-            servers: theirs,
+            ancestry,
+            servers: client_servers,
             chosen,
         };
-        let handle = SessionHandle::start(start, servers, shared, self.client.clone());
+        let handle = SessionHandle::start(init, servers, context, self.client.clone());
         self.registry().add(id, handle.clone());
         handle
     }
@@ -249,70 +264,87 @@ impl Agent {
         &self,
         workspace: Workspace,
         servers: &[McpServer],
-        catalogue: Arc<Catalogue>,
-    ) -> Result<Opening, AgentError> {
+        models: Arc<ModelCatalog>,
+    ) -> Result<SessionSetup, AgentError> {
         let found = {
-            let (policy, tools) = (Arc::clone(&self.surroundings.policy), self.shared.tools.clone());
+            let (policy, tools) = (Arc::clone(&self.host.policy), self.context.tools.clone());
             let workspace = workspace.clone();
             move || (policy(workspace.cwd()), tools.for_session(&workspace))
         };
         let (policy, (tools, missing)) = reading("the session's folder", found).await?;
         let tools = tools.with_agents(&policy.agents);
         let (entries, not_to_be_had) = server::gather(&policy.servers, servers);
-        let abilities = self.registry().abilities;
+        let capabilities = self.registry().capabilities;
         let (events, reports) = mpsc::unbounded_channel();
-        let of_its_own = catalogue.ambiguity().into_iter().chain(missing.map(str::to_owned)).collect();
-        let mut notices: Vec<String> = not_to_be_had.into_iter().map(|text| format!("{text}\n\n")).collect();
+        let own_notices = models.ambiguity().into_iter().chain(missing.map(str::to_owned)).collect();
+        let mut pending_user_notices: Vec<String> =
+            not_to_be_had.into_iter().map(|text| format!("{text}\n\n")).collect();
         let tools = if entries.is_empty() {
             tools
-        } else if self.shared.patience.is_none() {
-            notices.push(not_started(&entries));
+        } else if self.context.server_timeout.is_none() {
+            pending_user_notices.push(not_started(&entries));
             tools
         } else {
-            tools.with_servers(entries, &workspace, abilities, &events)
+            tools.with_servers(entries, &workspace, capabilities, &events)
         };
-        notices.extend(told_of(&policy));
-        notices.extend(policy.notices.iter().map(|text| format!("{text}\n\n")));
-        let held_to = if policy.problems.is_empty() { None } else { most_restrictive() };
-        let limits: Vec<Arc<Mode>> = self.shared.max_modes.iter().chain(&held_to).cloned().collect();
+        pending_user_notices.extend(policy_notice(&policy));
+        pending_user_notices.extend(policy.notices.iter().map(|text| format!("{text}\n\n")));
+        let fallback_ceiling = if policy.problems.is_empty() { None } else { most_restrictive() };
+        let limits: Vec<Arc<Mode>> =
+            self.context.max_modes.iter().chain(&fallback_ceiling).cloned().collect();
         // No plan is presented where no other mode would allow more.
         let has_exit = limits.is_empty() || compare::has_exit(&policy.modes, &limits);
         let tools = if has_exit { tools } else { tools.without_exit() };
-        let shared = Shared {
+        let context = SessionContext {
             tools: tools.with_skills(&policy.skills),
             modes: Arc::clone(&policy.modes),
             rules: Arc::clone(&policy.rules),
             agents: Arc::clone(&policy.agents),
             commands: Arc::clone(&policy.commands),
             skills: Arc::clone(&policy.skills),
-            held_to,
-            catalogue,
+            fallback_ceiling,
+            models,
             compactions: self.compactions.load(Ordering::Relaxed),
             // A terminal is filled at the client's pace, which no replay can repeat.
-            abilities: Abilities { terminals: abilities.terminals && self.shared.live, ..abilities },
-            ..self.shared.clone()
+            capabilities: ClientCapabilities {
+                terminals: capabilities.terminals && self.context.live,
+                ..capabilities
+            },
+            ..self.context.clone()
         };
-        let theirs = servers.to_vec();
-        Ok(Opening { workspace, servers: reports, shared, policy, notices, of_its_own, theirs })
+        let client_servers = servers.to_vec();
+        Ok(SessionSetup {
+            workspace,
+            servers: reports,
+            context,
+            policy,
+            pending_user_notices,
+            own_notices,
+            client_servers,
+        })
     }
 
     /// Which agent a new session is.
     ///
     /// # Errors
     /// The one in `_meta` is unknown.
-    fn first_agent(&self, opening: &mut Opening, meta: Option<&Meta>) -> Result<Arc<AgentSpec>, AgentError> {
-        let agents = Arc::clone(&opening.shared.agents);
-        let Some(asked) = meta.and_then(|meta| meta.get(AGENT_META)) else {
+    fn first_agent(
+        &self,
+        setup: &mut SessionSetup,
+        meta: Option<&Meta>,
+    ) -> Result<Arc<AgentSpec>, AgentError> {
+        let agents = Arc::clone(&setup.context.agents);
+        let Some(requested) = meta.and_then(|meta| meta.get(AGENT_META)) else {
             // It was there when it was asked for.
-            return Ok(opening.agent(self.first.agent.as_deref()));
+            return Ok(setup.agent(self.first.agent.as_deref()));
         };
         let valid =
             || json!({ "validAgents": agents.iter().map(|agent| agent.id.as_str()).collect::<Vec<_>>() });
-        let Value::String(asked) = asked else {
+        let Value::String(requested) = requested else {
             let message = format!("_meta[{AGENT_META:?}] is the id of an agent");
             return Err(AgentError::invalid_params(message, valid()));
         };
-        match agents.resolve(asked) {
+        match agents.resolve(requested) {
             Ok(agent) => Ok(Arc::clone(agent)),
             Err(unknown) => Err(AgentError::invalid_params(unknown.to_string(), valid())),
         }
@@ -324,28 +356,30 @@ impl Agent {
     /// The one in `_meta` is unknown, or the one that it would be is not possible.
     fn first_mode(
         &self,
-        opening: &mut Opening,
+        setup: &mut SessionSetup,
         agent: &AgentSpec,
         meta: Option<&Meta>,
     ) -> Result<SessionModeId, AgentError> {
-        let asked = meta.and_then(|meta| meta.get(MODE_META));
-        let all = Arc::clone(&opening.shared.modes);
-        let mode = match asked {
-            Some(Value::String(asked)) => all.resolve(asked).map(Mode::mode_id).map_err(|it| it.to_string()),
+        let requested = meta.and_then(|meta| meta.get(MODE_META));
+        let all = Arc::clone(&setup.context.modes);
+        let mode = match requested {
+            Some(Value::String(requested)) => {
+                all.resolve(requested).map(Mode::mode_id).map_err(|it| it.to_string())
+            }
             Some(_) => Err(format!("_meta[{MODE_META:?}] is the id of a mode")),
-            None => Ok(opening.default_mode(self.first.mode.as_ref())),
+            None => Ok(setup.default_mode(self.first.mode.as_ref())),
         };
-        opening.shared.hold_to(agent);
-        let Shared { modes, impossible, .. } = &opening.shared;
+        setup.context.limit_to_agent(agent);
+        let SessionContext { modes, unsupported_modes: unsupported, .. } = &setup.context;
         let mode = mode.map_err(|message| {
             tracing::warn!("a session was not begun: {message}");
             AgentError::invalid_params(message, valid_modes(modes))
         })?;
-        possible::unsupported(&mode.0, impossible, modes).map_or(Ok(mode), Err)
+        capability::unsupported(&mode.0, unsupported, modes).map_or(Ok(mode), Err)
     }
 
     pub(super) fn not_open(&self, id: &SessionId, error: &OpenError) -> AgentError {
-        match (error, self.shared.store.substituted()) {
+        match (error, self.context.store.substituted()) {
             (OpenError::Unknown, Some(reason)) => AgentError::NoStore(reason.to_owned()),
             (OpenError::Unknown, None) => AgentError::UnknownSession(id.clone()),
             (OpenError::Busy, _) => AgentError::InvalidRequest(
@@ -365,7 +399,7 @@ pub(super) fn most_restrictive() -> Option<Arc<Mode>> {
 }
 
 /// What the user is told while a file of modes cannot be used.
-fn told_of(policy: &Policy) -> Option<String> {
+fn policy_notice(policy: &Policy) -> Option<String> {
     if policy.problems.is_empty() {
         return None;
     }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::acp::{SessionId, SessionModeId};
-use crate::client::Abilities;
+use crate::client::ClientCapabilities;
 use crate::error::AgentError;
 use crate::session::SessionHandle;
 
@@ -16,9 +16,9 @@ pub(super) struct Registry {
     /// Those that a request is opening or closing.
     moving: HashSet<SessionId>,
     /// Tighter modes of sessions that were closed, which could not be recorded.
-    held: HashMap<SessionId, Vec<SessionModeId>>,
+    unrecorded_modes: HashMap<SessionId, Vec<SessionModeId>>,
     /// What the client can do, as its last `initialize` said.
-    pub(super) abilities: Abilities,
+    pub(super) capabilities: ClientCapabilities,
 }
 
 /// The registry as its agent and those who move a session share it.
@@ -49,17 +49,17 @@ impl Registry {
     }
 
     /// What a session that was closed is held to when it is opened again.
-    pub fn hold(&mut self, id: SessionId, held: Vec<SessionModeId>) {
-        if held.is_empty() {
-            self.held.remove(&id);
+    pub fn keep_unrecorded_modes(&mut self, id: SessionId, unrecorded_modes: Vec<SessionModeId>) {
+        if unrecorded_modes.is_empty() {
+            self.unrecorded_modes.remove(&id);
         } else {
-            self.held.insert(id, held);
+            self.unrecorded_modes.insert(id, unrecorded_modes);
         }
     }
 
     /// What a session was held to when it was closed here.
-    pub fn held(&self, id: &SessionId) -> Vec<SessionModeId> {
-        self.held.get(id).cloned().unwrap_or_default()
+    pub fn unrecorded_modes(&self, id: &SessionId) -> Vec<SessionModeId> {
+        self.unrecorded_modes.get(id).cloned().unwrap_or_default()
     }
 
     /// None is active any more.

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use clap::Subcommand;
 
 use super::modes::tools;
+use crate::agents::{AgentSpec, Origin};
 use crate::config::environment::Environment;
 use crate::config::policies::{Loaded, Policies};
-use crate::config::{self, Flags, agents};
+use crate::config::{self, Flags, agent_checks};
 use crate::permission::{self, Ceilings, Grants, Verdict};
-use crate::roster::{AgentSpec, Origin};
 use crate::tool::content::visible;
 use crate::workspace::Workspace;
 
 /// What is asked of agents.
 #[derive(Debug, Subcommand)]
-pub(super) enum Ask {
+pub(super) enum Action {
     /// List the agents that sessions in this folder can be, or have work
     List,
     /// Print an agent, complete, in the form in which agents are written
@@ -35,7 +35,7 @@ pub(super) enum Ask {
 
 /// Answers.
 pub(super) fn run(
-    ask: Ask,
+    action: Action,
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
@@ -43,21 +43,21 @@ pub(super) fn run(
 ) -> anyhow::Result<ExitCode> {
     let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
     let loaded = Policies::new(environment, None, false).load(&cwd);
-    if let Ask::Check = ask {
+    if let Action::Check = action {
         return check(&loaded, environment, &cwd, output);
     }
-    for problem in &loaded.problems {
-        writeln!(errors, "modegate: {}\n{}", visible(&problem.to_string()), visible(&problem.shown))?;
+    for diagnostic in &loaded.problems {
+        writeln!(errors, "modegate: {}\n{}", visible(&diagnostic.to_string()), visible(&diagnostic.shown))?;
     }
-    match ask {
-        Ask::List => {
+    match action {
+        Action::List => {
             for agent in loaded.layers.agents.iter() {
                 let reads = if agent.is_read_only { "reads only" } else { "" };
                 let about = visible(&agent.description);
                 writeln!(output, "{:20} {:8} {reads:10} {about}", agent.id, whose(agent))?;
             }
         }
-        Ask::Show { id, mode } => {
+        Action::Show { id, mode } => {
             let agent = loaded.layers.agents.resolve(&id)?;
             writeln!(output, "# {}", whose(agent))?;
             write!(output, "{}", visible(&agent.to_yaml()))?;
@@ -65,7 +65,7 @@ pub(super) fn run(
                 write!(output, "{}", in_mode(agent, mode, &loaded, environment, &cwd)?)?;
             }
         }
-        Ask::Check => unreachable!("answered above"),
+        Action::Check => unreachable!("answered above"),
     }
     Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -76,10 +76,10 @@ fn check(
     cwd: &Path,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    for problem in &loaded.problems {
-        writeln!(output, "{}\n{}", visible(&problem.to_string()), visible(&problem.shown))?;
+    for diagnostic in &loaded.problems {
+        writeln!(output, "{}\n{}", visible(&diagnostic.to_string()), visible(&diagnostic.shown))?;
     }
-    let missing = agents::problems(&loaded.layers.agents, environment, cwd);
+    let missing = agent_checks::problems(&loaded.layers.agents, environment, cwd);
     for problem in &missing {
         writeln!(output, "{}", visible(problem))?;
     }
@@ -100,8 +100,8 @@ fn in_mode(
 ) -> anyhow::Result<String> {
     let layers = &loaded.layers;
     let mode = layers.modes.resolve(mode)?.id.clone();
-    if let Some(harness) = &agent.harness {
-        let but = if harness.sandbox.is_some() {
+    if let Some(external_agent) = &agent.external_agent {
+        let but = if external_agent.sandbox.is_some() {
             ""
         } else {
             "; without `sandbox` it cannot be held, and is not started where a mode changes nothing"
@@ -116,18 +116,18 @@ fn in_mode(
     modes.extend(agent.limits.iter().cloned());
     let ceilings = Ceilings { modes, rules: vec![Arc::new(layers.rules.clone())] };
     let tools = tools(environment, &Workspace::new(cwd, &[])?, &layers.agents)?;
-    let (mut there, mut asked) = (Vec::new(), Vec::new());
+    let (mut there, mut requested) = (Vec::new(), Vec::new());
     for tool in tools.all() {
         match permission::decide(&ceilings, &Grants::default(), &tool.spec().facts()) {
             Verdict::Allow => there.push(tool.spec().name.to_string()),
-            Verdict::Ask(_) => asked.push(tool.spec().name.to_string()),
+            Verdict::Ask(_) => requested.push(tool.spec().name.to_string()),
             Verdict::Deny(_) => {}
         }
     }
     let line = |how: &str, names: &[String]| format!("# in {mode}, {how}: {}\n", names.join(", "));
     let mut text = line("without asking", &there);
-    if !asked.is_empty() {
-        text.push_str(&line("after asking", &asked));
+    if !requested.is_empty() {
+        text.push_str(&line("after asking", &requested));
     }
     Ok(text)
 }

@@ -15,7 +15,7 @@ use crate::tool::effect_of;
 
 /// What is to be audited.
 #[derive(Debug, clap::Args)]
-pub(super) struct Asked {
+pub(super) struct Arguments {
     /// The session's id
     session: String,
     /// One JSON object
@@ -28,16 +28,16 @@ pub(super) struct Asked {
 
 /// Audits a session. The exit code is 1 if something is wrong.
 pub(super) async fn run(
-    asked: Asked,
+    arguments: Arguments,
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let store = open_to_read(flags, environment)?;
-    let session = find(&store, &asked.session).await?;
+    let session = find(&store, &arguments.session).await?;
     let evidence = store.evidence(&session.id).await?.context("the session is gone")?;
-    let report = audit::audit(&evidence, effect_of, asked.head.as_deref());
-    if asked.json {
+    let report = audit::audit(&evidence, effect_of, arguments.head.as_deref());
+    if arguments.json {
         writeln!(output, "{}", as_json(&session, &report))?;
     } else {
         describe(&session, &report, &mut output)?;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use crate::config::Flags;
-use crate::config::checkup::{self, State};
+use crate::config::doctor_checks::{self, State};
 use crate::config::environment::Environment;
 
 /// Looks, and says what it sees. The exit code is 1 if something is wrong.
@@ -13,7 +13,7 @@ pub(super) async fn run(
     environment: &Environment,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let findings = checkup::check(flags, environment).await;
+    let findings = doctor_checks::check(flags, environment).await;
     let mut is_fine = true;
     for finding in findings {
         let (mark, text) = match finding.state {

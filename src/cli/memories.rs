@@ -13,7 +13,7 @@ use crate::config::{self, Flags};
 
 /// What is to be done with memories.
 #[derive(Debug, Subcommand)]
-pub(super) enum Ask {
+pub(super) enum Action {
     /// List what is remembered of this folder, the oldest first
     List {
         /// Of all folders
@@ -39,13 +39,13 @@ fn visible(text: &str) -> String {
 
 /// Does it.
 pub(super) async fn run(
-    ask: Ask,
+    action: Action,
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    match ask {
-        Ask::List { all, json } => {
+    match action {
+        Action::List { all, json } => {
             let store = open_to_read(flags, environment)?;
             let here = std::fs::canonicalize(config::working_folder(flags)?)?;
             let here = (!all).then(|| here.to_string_lossy().into_owned());
@@ -54,22 +54,23 @@ pub(super) async fn run(
                 let where_not = if all { "" } else { " of this folder; --all lists the others" };
                 writeln!(output, "Nothing is remembered{where_not}.")?;
             }
-            for (folder, memory) in &memories {
+            for (folder, retained_context) in &memories {
                 if json {
                     let line = json!({
-                        "id": memory.id, "folder": folder, "category": memory.category, "text": memory.text,
-                        "created": memory.created, "updated": memory.updated,
+                        "id": retained_context.id, "folder": folder, "category": retained_context.category, "text": retained_context.text,
+                        "created": retained_context.created, "updated": retained_context.updated,
                     });
                     writeln!(output, "{line}")?;
                 } else {
-                    let category = memory.category.as_ref().map(|it| format!("[{it}] ")).unwrap_or_default();
+                    let category =
+                        retained_context.category.as_ref().map(|it| format!("[{it}] ")).unwrap_or_default();
                     let folder = if all { format!("{}  ", folder.display()) } else { String::new() };
-                    let text = visible(&format!("{folder}{category}{}", memory.text));
-                    writeln!(output, "{}  {}  {text}", memory.id, memory.updated)?;
+                    let text = visible(&format!("{folder}{category}{}", retained_context.text));
+                    writeln!(output, "{}  {}  {text}", retained_context.id, retained_context.updated)?;
                 }
             }
         }
-        Ask::Delete { ids } => {
+        Action::Delete { ids } => {
             let store = open(flags, environment)?;
             for id in ids {
                 if !store.delete_memory(&id).await? {

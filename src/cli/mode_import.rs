@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 
 use crate::config::policies::MAX_FILE;
-use crate::mode::text::{list, prompt, quoted};
+use crate::mode::yaml::{list, prompt, quoted};
 use crate::mode::{Access, Modes};
 use crate::policy::{Layers, Owner};
 use crate::store::mode_table::{self, ModeRow};
@@ -18,14 +18,14 @@ use crate::store::mode_table::{self, ModeRow};
 const BASE: &str = "ask";
 
 /// Prints the modes of the database at `path` as a modes file: all of them, or those named in `wanted`.
-pub(super) fn import(path: &Path, wanted: &[String], mut output: impl Write) -> anyhow::Result<ExitCode> {
+pub(super) fn import(path: &Path, requested: &[String], mut output: impl Write) -> anyhow::Result<ExitCode> {
     let shown = || path.display().to_string();
     let mut rows = mode_table::read(path).map_err(|error| anyhow!("{}: {error}", shown()))?;
-    if let Some(unknown) = wanted.iter().find(|name| !rows.iter().any(|row| is_named(row, name))) {
+    if let Some(unknown) = requested.iter().find(|name| !rows.iter().any(|row| is_named(row, name))) {
         let names: Vec<&str> = rows.iter().map(|row| row.name.trim()).collect();
         bail!("{}: unknown mode {unknown:?}; valid: {names:?}", shown());
     }
-    rows.retain(|row| wanted.is_empty() || wanted.iter().any(|name| is_named(row, name)));
+    rows.retain(|row| requested.is_empty() || requested.iter().any(|name| is_named(row, name)));
     if rows.is_empty() {
         bail!("{}: the table agent_modes is empty", shown());
     }
@@ -50,7 +50,7 @@ fn modes_file(rows: &[ModeRow]) -> anyhow::Result<String> {
         }
         // The rows so far, so that the first invalid row is the one that is named.
         let checked = Layers::default().add("modes.yaml", &text, Owner::User);
-        checked.map_err(|problem| anyhow!("row {:?}: {}", row.name, problem.text))?;
+        checked.map_err(|diagnostic| anyhow!("row {:?}: {}", row.name, diagnostic.text))?;
         if text.len() as u64 > MAX_FILE {
             bail!("a modes file has at most {MAX_FILE} bytes: name fewer modes");
         }

@@ -10,6 +10,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::mode_import;
+use crate::agents::AgentRegistry;
 use crate::bounded_file;
 use crate::config::environment::Environment;
 use crate::config::policies::{self, Loaded, Policies};
@@ -18,14 +19,13 @@ use crate::headless::printable;
 use crate::mode::Modes;
 use crate::permission::{self, CallFacts, Ceilings, Claim, Effect};
 use crate::policy::{Layers, ModeFile, Owner};
-use crate::roster::Agents;
 use crate::store::log;
 use crate::tool::{Toolset, unknown_tool};
 use crate::workspace::Workspace;
 
 /// What is asked of modes.
 #[derive(Debug, Subcommand)]
-pub(super) enum Ask {
+pub(super) enum Action {
     /// List the modes, with those of this folder's project
     List,
     /// Print a mode, complete, in the format in which modes are written
@@ -72,7 +72,7 @@ pub(super) enum Ask {
 
 /// Answers.
 pub(super) async fn run(
-    ask: Ask,
+    action: Action,
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
@@ -80,33 +80,35 @@ pub(super) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
     let loaded = Policies::new(environment, None, false).load(&cwd);
-    match ask {
-        Ask::Check { file: Some(file), project } => {
+    match action {
+        Action::Check { file: Some(file), project } => {
             let own = Policies::new(environment, None, false).own();
             let project = project || file.ends_with(policies::PROJECT);
             return check_file(&file, project, own, output);
         }
-        Ask::Check { file: None, .. } => return check(&loaded, output),
-        Ask::Schema => {
+        Action::Check { file: None, .. } => return check(&loaded, output),
+        Action::Schema => {
             writeln!(output, "{}", serde_json::to_string_pretty(&schemars::schema_for!(ModeFile))?)?;
             return Ok(ExitCode::SUCCESS);
         }
-        Ask::Log { session, json } => return show_log(flags, environment, session.as_deref(), json, output),
-        Ask::Import { database, modes } => return mode_import::import(&database, &modes, output),
-        Ask::List | Ask::Show { .. } | Ask::Explain { .. } => {}
+        Action::Log { session, json } => {
+            return show_log(flags, environment, session.as_deref(), json, output);
+        }
+        Action::Import { database, modes } => return mode_import::import(&database, &modes, output),
+        Action::List | Action::Show { .. } | Action::Explain { .. } => {}
     }
-    for problem in &loaded.problems {
-        writeln!(errors, "modegate: {problem}\n{}", problem.shown)?;
+    for diagnostic in &loaded.problems {
+        writeln!(errors, "modegate: {diagnostic}\n{}", diagnostic.shown)?;
     }
     let Layers { modes, rules, .. } = &loaded.layers;
-    match ask {
-        Ask::List => {
+    match action {
+        Action::List => {
             for mode in modes.iter() {
                 writeln!(output, "{:12} {}", mode.id, one_line(&mode.description))?;
             }
         }
-        Ask::Show { mode } => write!(output, "{}", modes.resolve(&mode)?.to_yaml())?,
-        Ask::Explain { mode, tool, arguments } => {
+        Action::Show { mode } => write!(output, "{}", modes.resolve(&mode)?.to_yaml())?,
+        Action::Explain { mode, tool, arguments } => {
             let mut all = modes.ceilings(&mode)?;
             if let Some(max) = &flags.max_mode {
                 all.extend(modes.ceilings(max)?);
@@ -131,7 +133,7 @@ pub(super) async fn run(
                 }
             }
         }
-        Ask::Check { .. } | Ask::Schema | Ask::Log { .. } | Ask::Import { .. } => {
+        Action::Check { .. } | Action::Schema | Action::Log { .. } | Action::Import { .. } => {
             unreachable!("answered above")
         }
     }
@@ -158,16 +160,16 @@ fn check_file(
             writeln!(output, "{}: fine", file.display())?;
             Ok(ExitCode::SUCCESS)
         }
-        Err(problem) => {
-            writeln!(output, "{problem}\n{}", problem.shown)?;
+        Err(diagnostic) => {
+            writeln!(output, "{diagnostic}\n{}", diagnostic.shown)?;
             Ok(ExitCode::FAILURE)
         }
     }
 }
 
 fn check(loaded: &Loaded, mut output: impl Write) -> anyhow::Result<ExitCode> {
-    for problem in &loaded.problems {
-        writeln!(output, "{problem}\n{}", problem.shown)?;
+    for diagnostic in &loaded.problems {
+        writeln!(output, "{diagnostic}\n{}", diagnostic.shown)?;
     }
     for mode in loaded.layers.modes.iter() {
         let named =
@@ -206,7 +208,7 @@ fn one_line(text: &str) -> String {
 pub(super) fn tools(
     environment: &Environment,
     workspace: &Workspace,
-    agents: &Agents,
+    agents: &AgentRegistry,
 ) -> anyhow::Result<Toolset> {
     let shell = config::commands::shell(environment, &config::user_file::ShellSettings::default())?;
     let skills = Policies::new(environment, None, false).skills(workspace.cwd()).0;
@@ -218,7 +220,7 @@ pub(super) fn tools(
 async fn facts(
     environment: &Environment,
     cwd: &std::path::Path,
-    agents: &Agents,
+    agents: &AgentRegistry,
     tool: &str,
     arguments: Option<&str>,
 ) -> anyhow::Result<CallFacts> {

@@ -16,7 +16,7 @@ use crate::policy::ModeFile;
 
 /// What is asked of rules. A rule is `TOOL` or `TOOL(PATTERN)`.
 #[derive(Debug, Subcommand)]
-pub(super) enum Wish {
+pub(super) enum Action {
     /// List the rules that hold here
     List,
     /// Allow without asking, where the mode does not deny it
@@ -43,28 +43,28 @@ pub(super) enum Wish {
 
 /// Answers.
 pub(super) fn run(
-    wish: Wish,
+    setting: Action,
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let policies = Policies::new(environment, None, false);
-    let (kind, rule) = match wish {
-        Wish::List => {
+    let (kind, rule) = match setting {
+        Action::List => {
             let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
             let loaded = policies.load(&cwd);
-            for problem in &loaded.problems {
-                writeln!(output, "{problem}\n{}", problem.shown)?;
+            for diagnostic in &loaded.problems {
+                writeln!(output, "{diagnostic}\n{}", diagnostic.shown)?;
             }
             for (kind, rule) in loaded.layers.rules.iter() {
                 writeln!(output, "{kind:5} {rule}")?;
             }
             return Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        Wish::Allow { rule } => (Some("allow"), rule),
-        Wish::Ask { rule } => (Some("ask"), rule),
-        Wish::Deny { rule } => (Some("deny"), rule),
-        Wish::Revoke { rule } => (None, rule),
+        Action::Allow { rule } => (Some("allow"), rule),
+        Action::Ask { rule } => (Some("ask"), rule),
+        Action::Deny { rule } => (Some("deny"), rule),
+        Action::Revoke { rule } => (None, rule),
     };
     Rule::parse(&rule).map_err(anyhow::Error::msg)?;
     let tool = rule.split('(').next().unwrap_or(&rule);

@@ -10,7 +10,7 @@ use clap::Args;
 use super::Cli;
 use crate::config;
 use crate::config::environment::Environment;
-use crate::transcript::options::LaunchOptions;
+use crate::transcript::launch_options::LaunchOptions;
 use crate::transcript::replay::{Outcome, Replay};
 
 /// What is to be replayed.
@@ -33,7 +33,7 @@ pub(super) struct Arguments {
 fn useless_option(cli: &Cli) -> Option<&'static str> {
     [
         ("--prompt", cli.prompt.is_some()),
-        ("--continue", cli.go_on),
+        ("--continue", cli.resume_latest),
         ("--resume", cli.resume.is_some()),
         ("--cwd", cli.cwd.is_some()),
         ("--output", cli.output.is_some()),

@@ -13,7 +13,7 @@ use crate::agent::{Agent, First};
 use crate::client;
 use crate::config::environment::Environment;
 use crate::config::policies::{Loaded, Policies};
-use crate::config::{self, Config, Flags, Parts};
+use crate::config::{self, Config, Flags, Runtime};
 use crate::mode::stored::Defaults;
 use crate::policy::Layers;
 use crate::session::SessionHandle;
@@ -33,7 +33,7 @@ const MIN_PART: usize = 6;
 
 /// What is to be done with sessions. An id may be given by its beginning or its end, if that is enough.
 #[derive(Debug, Subcommand)]
-pub(super) enum Ask {
+pub(super) enum Action {
     /// List the sessions of this folder, the newest first
     List {
         /// Of all folders
@@ -105,13 +105,13 @@ pub(super) enum Format {
 
 /// Does it.
 pub(super) async fn run(
-    ask: Ask,
+    action: Action,
     flags: &Flags,
     environment: Environment,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    match ask {
-        Ask::List { all, limit, json } => {
+    match action {
+        Action::List { all, limit, json } => {
             let store = open_to_read(flags, &environment)?;
             let here = std::fs::canonicalize(config::working_folder(flags)?)?;
             let listing = Listing { cwd: (!all).then_some(here), limit, ..Listing::default() };
@@ -132,14 +132,14 @@ pub(super) async fn run(
                 }
             }
         }
-        Ask::Show { id } => {
+        Action::Show { id } => {
             let store = open_to_read(flags, &environment)?;
             let mut session = find(&store, &id).await?;
             read_modes(std::slice::from_mut(&mut session), flags, &environment);
             print::head(&session, &mut output)?;
-            each_event(&store, &session, |kept| print::brief(kept, &mut output)).await?;
+            each_event(&store, &session, |stored| print::brief(stored, &mut output)).await?;
         }
-        Ask::Export { id, format, output: file } => {
+        Action::Export { id, format, output: file } => {
             let store = open_to_read(flags, &environment)?;
             let mut session = find(&store, &id).await?;
             read_modes(std::slice::from_mut(&mut session), flags, &environment);
@@ -148,14 +148,14 @@ pub(super) async fn run(
             if format == Format::Markdown {
                 print::title(&session, &mut output)?;
             }
-            each_event(&store, &session, |kept| match format {
-                Format::Markdown => print::markdown(kept, &mut output),
-                Format::Jsonl => print::json_line(kept, &mut output),
+            each_event(&store, &session, |stored| match format {
+                Format::Markdown => print::markdown(stored, &mut output),
+                Format::Jsonl => print::json_line(stored, &mut output),
             })
             .await?;
             output.flush()?;
         }
-        Ask::Delete { ids } => {
+        Action::Delete { ids } => {
             let store = open(flags, &environment)?;
             for id in ids {
                 let session = find(&store, &id).await?;
@@ -163,18 +163,18 @@ pub(super) async fn run(
                 writeln!(output, "deleted {}", session.id)?;
             }
         }
-        Ask::Prune { older_than, dry_run } => {
+        Action::Prune { older_than, dry_run } => {
             prune(&open(flags, &environment)?, &older_than, dry_run, output).await?;
         }
-        Ask::SetMode { id, mode } => {
-            let kept = Kept::open(&id, flags, environment).await?;
-            let done = set_mode(&kept, mode, output).await;
-            kept.close(done).await?;
+        Action::SetMode { id, mode } => {
+            let stored_session = OpenedSession::open(&id, flags, environment).await?;
+            let done = set_mode(&stored_session, mode, output).await;
+            stored_session.close(done).await?;
         }
-        Ask::Undo { id, turn } => {
-            let kept = Kept::open(&id, flags, environment).await?;
-            let undone = kept.session.undo(turn).await.map_err(anyhow::Error::from);
-            kept.close(undone.and_then(|undone| Ok(print::undone(&undone, &mut output)?))).await?;
+        Action::Undo { id, turn } => {
+            let stored_session = OpenedSession::open(&id, flags, environment).await?;
+            let undone = stored_session.session.undo(turn).await.map_err(anyhow::Error::from);
+            stored_session.close(undone.and_then(|undone| Ok(print::undone(&undone, &mut output)?))).await?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -259,8 +259,8 @@ async fn each_event(
         let page = store.events(&session.id, from, PAGE).await?;
         let Some(last) = page.last() else { return Ok(()) };
         from = last.seq + 1;
-        for kept in &page {
-            show(kept)?;
+        for stored in &page {
+            show(stored)?;
         }
     }
 }
@@ -291,34 +291,38 @@ async fn prune(store: &Store, time: &str, dry_run: bool, mut output: impl Write)
     Ok(())
 }
 
-async fn set_mode(kept: &Kept, mode: String, mut output: impl Write) -> anyhow::Result<()> {
-    match kept.session.set_mode_from_command_line(SessionModeId::new(mode)).await? {
-        None => writeln!(output, "{}: is in that mode already", kept.id)?,
+async fn set_mode(
+    stored_session: &OpenedSession,
+    mode: String,
+    mut output: impl Write,
+) -> anyhow::Result<()> {
+    match stored_session.session.set_mode_from_command_line(SessionModeId::new(mode)).await? {
+        None => writeln!(output, "{}: is in that mode already", stored_session.id)?,
         Some(head) => {
-            let mode = kept.session.look().await?.modes.current_mode_id;
-            writeln!(output, "{}: {mode} mode; head of the record {}", kept.id, head.hash)?;
+            let mode = stored_session.session.snapshot().await?.modes.current_mode_id;
+            writeln!(output, "{}: {mode} mode; head of the record {}", stored_session.id, head.hash)?;
         }
     }
     Ok(())
 }
 
 /// A session that is opened to be changed: by the session itself, so that the same holds as in a conversation.
-struct Kept {
+struct OpenedSession {
     id: SessionId,
     session: SessionHandle,
     agent: Agent,
 }
 
-impl Kept {
+impl OpenedSession {
     async fn open(part: &str, flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
         // A record that is not there is not made.
         existing(flags, &environment)?;
-        let Parts { shared, surroundings, .. } = Config::new(flags, environment)?.into_parts()?;
-        let id = find(&shared.store, part).await?.id;
+        let Runtime { context, host, .. } = Config::new(flags, environment)?.into_runtime()?;
+        let id = find(&context.store, part).await?.id;
         // Nobody is there to be told.
         let (client, _end) = client::channel();
-        let agent = Agent::new(shared, surroundings, client, First::default());
-        let session = agent.open_kept(&id).await?;
+        let agent = Agent::new(context, host, client, First::default());
+        let session = agent.open_stored(&id).await?;
         Ok(Self { id, session, agent })
     }
 

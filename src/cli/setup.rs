@@ -12,7 +12,7 @@ use secrecy::SecretString;
 use super::InputKind;
 use crate::config::environment::Environment;
 use crate::config::user_file::{self, Setup};
-use crate::model::catalogue::{PROVIDERS, Provider, provider};
+use crate::model::catalog::{PROVIDERS, Provider, provider};
 
 /// What the flags may say.
 #[derive(Debug, Args)]

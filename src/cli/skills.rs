@@ -14,7 +14,7 @@ use crate::tool::content::visible;
 
 /// What is asked of skills.
 #[derive(Debug, Subcommand)]
-pub(super) enum Ask {
+pub(super) enum Action {
     /// List your skills and those of this folder's project
     List,
     /// Print a skill as a model reads it, and where it is
@@ -28,7 +28,7 @@ pub(super) enum Ask {
 
 /// Answers.
 pub(super) fn run(
-    ask: Ask,
+    action: Action,
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
@@ -36,8 +36,8 @@ pub(super) fn run(
 ) -> anyhow::Result<ExitCode> {
     let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
     let (skills, problems) = Policies::new(environment, None, false).skills(&cwd);
-    match ask {
-        Ask::List => {
+    match action {
+        Action::List => {
             for problem in &problems {
                 writeln!(errors, "modegate: {}", visible(problem))?;
             }
@@ -48,7 +48,7 @@ pub(super) fn run(
                 writeln!(output, "{:20} {:8} {}", skill.name, whose(skill), visible(&skill.description))?;
             }
         }
-        Ask::Show { name } => {
+        Action::Show { name } => {
             let found = skills.find(&name);
             let skill = found
                 .with_context(|| format!("there is no skill {name:?}: `modegate skills list` lists them"))?;
@@ -56,7 +56,7 @@ pub(super) fn run(
             writeln!(output, "{}", visible(&skill.description))?;
             writeln!(output, "\n{}", visible(&skill.body))?;
         }
-        Ask::Check => {
+        Action::Check => {
             for problem in &problems {
                 writeln!(output, "{}", visible(problem))?;
             }

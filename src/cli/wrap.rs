@@ -4,20 +4,20 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::agents::external::{ExternalAgentDefinition, ExternalAgentModes, ExternalAgentSandbox};
 use crate::config::Flags;
 use crate::config::environment::Environment;
-use crate::model::catalogue::OFFLINE;
-use crate::roster::harness::{HarnessDefinition, HarnessModes, HarnessSandbox};
+use crate::model::catalog::OFFLINE;
 
 /// A folder of state: the variable that says where it is, where it is without, and what lies there of the agent's.
 type Folder = (&'static str, &'static str, Option<&'static str>);
 
 /// The mode of its own that an agent is in while it is held, and what it is told to begin in it.
-type Held = (&'static str, &'static [&'static str]);
+type ReadOnlyMode = (&'static str, &'static [&'static str]);
 
 /// Agents whose folders of state are known, by a part of their command: the folders; and where the mode of their own that fits the
 /// hold is not one that is found by its id, that mode, and what they are told to begin in it.
-const KNOWN: [(&str, &[Folder], Option<Held>); 3] = [
+const KNOWN: [(&str, &[Folder], Option<ReadOnlyMode>); 3] = [
     ("gemini", &[("GEMINI_CLI_HOME", "~", Some(".gemini"))], None),
     (
         "opencode",
@@ -104,7 +104,7 @@ impl Arguments {
         self,
         environment: &Environment,
         variable: impl Fn(&str) -> Option<String>,
-    ) -> (String, HarnessDefinition) {
+    ) -> (String, ExternalAgentDefinition) {
         let Self { mode: _, max_mode: _, state_dir, read_only_mode, full_mode, command } = self;
         let known = agent_of(&command).and_then(|word| KNOWN.iter().find(|(name, ..)| names(word, name)));
         let mut words = command.iter().cloned();
@@ -116,17 +116,18 @@ impl Arguments {
             _ => state_dir,
         };
         // A mode that the user names is set.
-        let held = known.and_then(|(.., held)| *held).filter(|_| read_only_mode.is_none());
-        let args = held.map_or_else(Vec::new, |(_, told)| told.iter().map(|&word| word.to_owned()).collect());
-        let read_only = read_only_mode.or_else(|| held.map(|(mode, _)| mode.to_owned()));
+        let known_mode = known.and_then(|(.., known_mode)| *known_mode).filter(|_| read_only_mode.is_none());
+        let args = known_mode
+            .map_or_else(Vec::new, |(_, arguments)| arguments.iter().map(|&word| word.to_owned()).collect());
+        let read_only = read_only_mode.or_else(|| known_mode.map(|(mode, _)| mode.to_owned()));
         let id = known.map_or_else(|| id_of(&program), |(name, ..)| (*name).to_owned());
-        let definition = HarnessDefinition {
+        let definition = ExternalAgentDefinition {
             command: program,
             args: words.collect(),
             // What was taken out of the environment is the user's to give to whom they start.
             env: environment.keys().collect(),
-            sandbox: Some(HarnessSandbox { state_dirs, args }),
-            modes: HarnessModes { read_only, full: full_mode },
+            sandbox: Some(ExternalAgentSandbox { state_dirs, args }),
+            modes: ExternalAgentModes { read_only, full: full_mode },
             inherits: true,
             missing: None,
         };
@@ -154,10 +155,14 @@ fn place((name, usual, below): &Folder, variable: impl Fn(&str) -> Option<String
 /// The word of a command that says which agent it is: the program, or what a runner of programs is to run. What an agent is told
 /// says nothing: it may name a model.
 fn agent_of(command: &[String]) -> Option<&str> {
-    let (program, told) = command.split_first()?;
+    let (program, arguments) = command.split_first()?;
     let program = Path::new(program).file_name()?.to_str()?;
     let is_said = |word: &&String| !word.starts_with('-') && !RUN.contains(&word.as_str());
-    if RUNNERS.contains(&program) { told.iter().find(is_said).map(String::as_str) } else { Some(program) }
+    if RUNNERS.contains(&program) {
+        arguments.iter().find(is_said).map(String::as_str)
+    } else {
+        Some(program)
+    }
 }
 
 /// Whether a word of a command is a program, or a path to a part of one, that begins with a name.
@@ -181,7 +186,7 @@ fn id_of(program: &str) -> String {
 mod tests {
     use super::*;
 
-    fn agent(command: &[&str], state: &[&str]) -> (String, HarnessDefinition) {
+    fn agent(command: &[&str], state: &[&str]) -> (String, ExternalAgentDefinition) {
         let arguments = Arguments {
             mode: None,
             max_mode: None,

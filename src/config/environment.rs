@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use etcetera::BaseStrategy;
 use secrecy::SecretString;
 
-use crate::model::catalogue::PROVIDERS;
-use crate::process::places::{TOOLCHAINS, User};
+use crate::model::catalog::PROVIDERS;
+use crate::process::sandbox_paths::{TOOLCHAINS, User};
 
 /// The variables that a read-only command sees, if they are set: no keys, no sockets of agents. Those of
 /// [`TOOLCHAINS`] and [`LOCALE`] come with them.

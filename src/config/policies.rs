@@ -9,11 +9,11 @@ use anyhow::{Context, bail};
 
 use super::environment::Environment;
 use super::user_file::create_private;
-use super::{project, skills, user_commands};
+use super::{project, skill_files, user_commands};
 use crate::bounded_file::{self, ReadError};
 use crate::ids;
 use crate::mode::ToolList;
-use crate::policy::{Layers, Owner, Problem};
+use crate::policy::{Diagnostic, Layers, Owner};
 use crate::session::user_command::UserCommand;
 use crate::skill::Skills;
 
@@ -52,7 +52,7 @@ pub struct Loaded {
     /// The modes and rules of the files that can be used.
     pub layers: Layers,
     /// What cannot be used.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<Diagnostic>,
 }
 
 impl Policies {
@@ -97,7 +97,7 @@ impl Policies {
         if self.is_fixed {
             (Skills::default(), Vec::new())
         } else {
-            skills::load(self.folder.as_deref(), self.home.as_deref(), cwd)
+            skill_files::load(self.folder.as_deref(), self.home.as_deref(), cwd)
         }
     }
 
@@ -173,12 +173,12 @@ impl Loaded {
             }
             Err(ReadError::Missing) => Ok(()),
             Err(error) => {
-                Err(Problem { place: name, line: 0, text: format!("it {error}"), shown: String::new() })
+                Err(Diagnostic { place: name, line: 0, text: format!("it {error}"), shown: String::new() })
             }
         };
-        if let Err(problem) = added {
-            tracing::debug!(%problem, "a file of modes cannot be used");
-            self.problems.push(problem);
+        if let Err(diagnostic) = added {
+            tracing::debug!(%diagnostic, "a file of modes cannot be used");
+            self.problems.push(diagnostic);
         }
     }
 }

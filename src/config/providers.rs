@@ -11,7 +11,7 @@ use secrecy::SecretString;
 use super::environment::Environment;
 use super::user_file::{self, ProviderSettings, UserFile};
 use crate::model::ModelId;
-use crate::model::catalogue::{Catalogue, PROVIDERS, Provider, Reachable, provider, provider_of};
+use crate::model::catalog::{ModelCatalog, PROVIDERS, Provider, Reachable, provider, provider_of};
 use crate::model::key::Key;
 use crate::model::remote::Endpoint;
 use crate::model::router::{Remote, Router};
@@ -28,31 +28,31 @@ pub struct Providers {
     /// The model of the command line: it counts more than anything that is read again.
     asked: Option<ModelId>,
     router: Arc<Router>,
-    last: Mutex<([Option<SystemTime>; 2], Arc<Catalogue>)>,
+    last: Mutex<([Option<SystemTime>; 2], Arc<ModelCatalog>)>,
 }
 
 impl Providers {
     /// The providers as they were found, to be looked for again when the user's files change.
     pub fn new(
         environment: Environment,
-        asked: Option<ModelId>,
+        requested: Option<ModelId>,
         router: Arc<Router>,
-        catalogue: Arc<Catalogue>,
+        models: Arc<ModelCatalog>,
     ) -> Self {
-        let stamps = user_file::stamps(environment.config_folder.as_deref());
-        Self { environment, asked, router, last: Mutex::new((stamps, catalogue)) }
+        let stamps = user_file::modified_times(environment.config_folder.as_deref());
+        Self { environment, asked: requested, router, last: Mutex::new((stamps, models)) }
     }
 
     /// Whom one can choose now. Files that have not been written since are not read.
-    pub fn catalogue(&self) -> Result<Arc<Catalogue>, String> {
+    pub fn catalog(&self) -> Result<Arc<ModelCatalog>, String> {
         let folder = self.environment.config_folder.as_deref();
-        let stamps = user_file::stamps(folder);
+        let stamps = user_file::modified_times(folder);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.0 != stamps {
             let read =
                 user_file::read(folder).and_then(|file| find(&self.environment, &file, self.asked.as_ref()));
             let remote = read.map_err(|error| format!("{error:#}"))?;
-            *last = (stamps, Arc::clone(&remote.catalogue));
+            *last = (stamps, Arc::clone(&remote.catalog));
             self.router.set_remote(remote);
         }
         Ok(Arc::clone(&last.1))
@@ -60,7 +60,11 @@ impl Providers {
 }
 
 /// Finds out who can be asked. `asked` is the model that the command line names.
-pub fn find(environment: &Environment, file: &UserFile, asked: Option<&ModelId>) -> anyhow::Result<Remote> {
+pub fn find(
+    environment: &Environment,
+    file: &UserFile,
+    requested: Option<&ModelId>,
+) -> anyhow::Result<Remote> {
     let mut endpoints = HashMap::new();
     let mut reachable = Vec::new();
     for provider in PROVIDERS {
@@ -80,11 +84,11 @@ pub fn find(environment: &Environment, file: &UserFile, asked: Option<&ModelId>)
         }
         endpoints.insert(provider.id, Arc::new(endpoint));
     }
-    let mut catalogue = Catalogue::new(reachable);
-    let named = asked.map(ModelId::as_str).or(environment.model.as_deref()).or(file.model.as_deref());
+    let mut models = ModelCatalog::new(reachable);
+    let named = requested.map(ModelId::as_str).or(environment.model.as_deref()).or(file.model.as_deref());
     let effort = file.reasoning_effort.unwrap_or_default();
     let model = match named {
-        None => catalogue.default_model().clone(),
+        None => models.default_model().clone(),
         // A key that is missing is said when a session begins: an editor shows that, and offers to set it up.
         Some(name) if provider_of(name).is_some() => ModelId::new(name),
         Some(name) if provider(name).is_some() => {
@@ -94,11 +98,11 @@ pub fn find(environment: &Environment, file: &UserFile, asked: Option<&ModelId>)
             let model = described.map_or(known.to_owned(), |model| model.describe().name);
             ModelId::new(format!("{name}/{model}"))
         }
-        Some(name) => catalogue.resolve(name)?,
+        Some(name) => models.resolve(name)?,
     };
-    let effort = catalogue.facts(&model).nearest(effort).unwrap_or_default();
-    catalogue = catalogue.with_default(model, effort, named.is_some());
-    Ok(Remote { endpoints, catalogue: Arc::new(catalogue) })
+    let effort = models.facts(&model).nearest(effort).unwrap_or_default();
+    models = models.with_default(model, effort, named.is_some());
+    Ok(Remote { endpoints, catalog: Arc::new(models) })
 }
 
 /// A provider's address and key. None where its key is for another address.
@@ -215,9 +219,9 @@ pub fn agents_file(environment: &Environment) -> Option<PathBuf> {
 }
 
 /// Reads the settings and finds the providers.
-pub fn load(environment: &Environment, asked: Option<&ModelId>) -> anyhow::Result<(UserFile, Remote)> {
+pub fn load(environment: &Environment, requested: Option<&ModelId>) -> anyhow::Result<(UserFile, Remote)> {
     let file = user_file::read(environment.config_folder.as_deref()).context("the settings")?;
-    let remote = find(environment, &file, asked)?;
+    let remote = find(environment, &file, requested)?;
     Ok((file, remote))
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::environment;
-use crate::roster::harness::HarnessDefinition;
+use crate::agents::external::ExternalAgentDefinition;
 use crate::server::ServerDefinition;
 
 /// The servers with what `${NAME}` stands for; those of which something is not there say so. A variable of a provider's key is
@@ -21,17 +21,17 @@ pub fn filled(
 }
 
 /// Somebody else's agent with what `${NAME}` stands for; one of which something is not there says so.
-pub fn filled_harness(
-    mut harness: HarnessDefinition,
+pub fn filled_external_agent(
+    mut external_agent: ExternalAgentDefinition,
     variable: impl Fn(&str) -> Option<String>,
-) -> HarnessDefinition {
-    harness.missing = fill(harness.env.values_mut(), &variable);
-    harness
+) -> ExternalAgentDefinition {
+    external_agent.missing = fill(external_agent.env.values_mut(), &variable);
+    external_agent
 }
 
 /// Somebody else's agent with what the environment says now.
-pub fn filled_harness_now(harness: HarnessDefinition) -> HarnessDefinition {
-    filled_harness(harness, environment::variable)
+pub fn filled_external_agent_now(external_agent: ExternalAgentDefinition) -> ExternalAgentDefinition {
+    filled_external_agent(external_agent, environment::variable)
 }
 
 /// Fills in values. Returns the name of a variable that is not there.
@@ -44,7 +44,7 @@ fn fill<'a>(
         match fill_in(value.expose_secret(), variable) {
             Ok(Some(filled)) => *value = filled,
             Ok(None) => {}
-            Err(wanted) => missing = Some(wanted),
+            Err(requested) => missing = Some(requested),
         }
     }
     missing
@@ -85,13 +85,13 @@ mod tests {
         let values: Vec<_> = servers["a"].env.values().map(ExposeSecret::expose_secret).collect();
         assert_eq!(values, ["<X>", "Bearer <X>-<Y>", "as ${it", "plain"]);
         assert_eq!((&servers["a"].missing, servers["b"].missing.as_deref()), (&None, Some("Z")));
-        let harness = |env: &str| {
+        let external_agent = |env: &str| {
             let text = format!("{{command: a, env: {{A: '{env}'}}}}");
-            let filled = filled_harness(serde_saphyr::from_str(&text).unwrap(), variable);
+            let filled = filled_external_agent(serde_saphyr::from_str(&text).unwrap(), variable);
             (filled.env["A"].expose_secret().to_owned(), filled.missing)
         };
-        assert_eq!(harness("${X}"), ("<X>".into(), None));
-        assert_eq!(harness("${Z}").1.as_deref(), Some("Z"));
+        assert_eq!(external_agent("${X}"), ("<X>".into(), None));
+        assert_eq!(external_agent("${Z}").1.as_deref(), Some("Z"));
     }
 
     #[test]

@@ -10,11 +10,11 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
 use crate::bounded_file;
-use crate::http::outward::{AllowedHost, Outward};
+use crate::http::fetch_client::{AllowedHost, FetchClient};
 use crate::mode::ToolList;
 use crate::model::Effort;
-use crate::model::catalogue::{Described, PROVIDERS};
-use crate::model::problem::redact;
+use crate::model::catalog::{Described, PROVIDERS};
+use crate::model::provider_error::redact;
 use crate::process::shell::Sandbox;
 use crate::store::Sync;
 
@@ -83,7 +83,7 @@ impl std::fmt::Debug for FetchSettings {
 
 impl FetchSettings {
     /// As the clients take it.
-    pub fn to_outward(&self) -> anyhow::Result<Outward> {
+    pub fn to_fetch_client(&self) -> anyhow::Result<FetchClient> {
         let hosts = self.allow_private.iter().map(|text| AllowedHost::parse(text)).collect::<Result<_, _>>();
         let hosts = hosts.map_err(anyhow::Error::msg).context("fetch: allow_private")?;
         if let Some(proxy) = &self.proxy
@@ -92,7 +92,7 @@ impl FetchSettings {
         {
             bail!("fetch: proxy does not start with http:// or https://");
         }
-        Ok(Outward::new(hosts, self.proxy.clone()))
+        Ok(FetchClient::new(hosts, self.proxy.clone()))
     }
 }
 
@@ -183,9 +183,9 @@ impl ModelSettings {
 }
 
 /// When the files were last written: reading them again is only needed when this differs.
-pub fn stamps(folder: Option<&Path>) -> [Option<SystemTime>; 2] {
-    let stamp = |name| std::fs::metadata(folder?.join(name)).ok()?.modified().ok();
-    [stamp(CONFIG), stamp(SETUP)]
+pub fn modified_times(folder: Option<&Path>) -> [Option<SystemTime>; 2] {
+    let content_hash = |name| std::fs::metadata(folder?.join(name)).ok()?.modified().ok();
+    [content_hash(CONFIG), content_hash(SETUP)]
 }
 
 /// Reads both files; a file that is not there says nothing.

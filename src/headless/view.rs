@@ -108,8 +108,8 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 };
                 self.denied.push(self.last_call.clone());
                 // Its first sentence names what has denied the call: a mode, a limit or a rule.
-                let said = first_line(update.fields.content.as_deref());
-                let first = said.split_once(". ").map_or(said.as_str(), |(first, _)| first);
+                let message = first_line(update.fields.content.as_deref());
+                let first = message.split_once(". ").map_or(message.as_str(), |(first, _)| first);
                 let rule = rule.as_str().unwrap_or_default();
                 writeln!(self.progress, "  denied: {} ({rule})", first.trim_end_matches('.'))
             }

@@ -100,18 +100,18 @@ impl ModeDefinition {
             value.clone().or_else(|| base.map(|base| of_base(base).clone()))
         };
         // A blank one says nothing: the standard text holds (D39).
-        let said = |value: &Option<String>| value.clone().filter(|text| !text.trim().is_empty());
-        let own_prompt = said(&self.prompt);
+        let message = |value: &Option<String>| value.clone().filter(|text| !text.trim().is_empty());
+        let own_prompt = message(&self.prompt);
         let mode = Mode {
             name: self.name.clone().unwrap_or_else(|| id.clone()),
-            description: own(&said(&self.description), |base| &base.description).unwrap_or_default(),
+            description: own(&message(&self.description), |base| &base.description).unwrap_or_default(),
             prompt: own(&own_prompt, |base| &base.prompt)
                 .filter(|prompt| {
                     own_prompt.is_some() || access == Access::ReadOnly || !is_about_reading(prompt)
                 })
                 .unwrap_or_default(),
             // What was written for another prompt, or for another access, does not fit.
-            subagent_prompt: said(&self.subagent_prompt).or_else(|| {
+            subagent_prompt: message(&self.subagent_prompt).or_else(|| {
                 let base = base.filter(|_| own_prompt.is_none() && self.access.is_none());
                 base.and_then(|base| base.subagent_prompt.clone())
             }),
@@ -192,15 +192,15 @@ impl ModeDefinition {
 }
 
 /// Whether an id is one, of at most so many characters.
-pub fn check_id(said: &Spanned<String>, most: usize) -> Result<(), Fault> {
-    let id = &said.value;
+pub fn check_id(message: &Spanned<String>, most: usize) -> Result<(), Fault> {
+    let id = &message.value;
     let is_plain =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
     if !id.starts_with(|c: char| c.is_ascii_lowercase()) || !id.bytes().all(is_plain) || id.len() > most {
         let text = format!(
             "{id:?} is no id: lower-case letters, digits, - and _, beginning with a letter, at most {most}"
         );
-        return Err(Fault::at(said, text));
+        return Err(Fault::at(message, text));
     }
     Ok(())
 }

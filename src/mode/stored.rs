@@ -84,15 +84,15 @@ mod tests {
             for command_line in defaults {
                 for configured in defaults {
                     let effective = modes.effective(text, Defaults { command_line, configured });
-                    let wanted = names.map_or_else(
+                    let requested = names.map_or_else(
                         || command_line.or(configured).map_or("ask".to_owned(), named),
                         str::to_owned,
                     );
                     let case = format!("{text:?}, --mode {command_line:?}, default_mode {configured:?}");
                     let is_stored = matches!(effective.unknown, Some(Unknown::Stored(_)));
-                    assert_eq!(effective.unknown.is_some(), wanted == "unknown", "{case}");
+                    assert_eq!(effective.unknown.is_some(), requested == "unknown", "{case}");
                     assert_eq!(is_stored, names == Some("unknown"), "{case}");
-                    let opens = if wanted == "unknown" { "plan" } else { wanted.as_str() };
+                    let opens = if requested == "unknown" { "plan" } else { requested.as_str() };
                     assert_eq!(effective.mode.id, opens, "{case}");
                 }
             }

@@ -10,10 +10,10 @@ use crate::process::{Command, Errors, Event, Exit, Processes};
 use crate::sandbox::Confinement;
 
 /// How long a key command may take: it may ask the user for a password.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Characters of what a command that fails says.
-const SAID: usize = 120;
+const MAX_ERROR: usize = 120;
 
 /// Bytes of its output, and of its errors, that are kept.
 const MAX_OUTPUT: usize = 64 * 1024;
@@ -57,7 +57,7 @@ async fn run(command: &str, processes: &Processes) -> Result<SecretString, Strin
         settings: &[],
         confinement: Confinement::Off,
         errors: Errors::Apart,
-        is_spoken_to: false,
+        has_stdio: false,
         own: Vec::new(),
         keeps_terminal: true,
     };
@@ -76,9 +76,9 @@ async fn run(command: &str, processes: &Processes) -> Result<SecretString, Strin
         }
         Ok(())
     };
-    match tokio::time::timeout(PATIENCE, all).await {
+    match tokio::time::timeout(TIMEOUT, all).await {
         Ok(done) => done?,
-        Err(_) => return Err(format!("key_command took longer than {} s", PATIENCE.as_secs())),
+        Err(_) => return Err(format!("key_command took longer than {} s", TIMEOUT.as_secs())),
     }
     let ended = match exit {
         Some(Exit::Status(0)) => None,
@@ -87,9 +87,9 @@ async fn run(command: &str, processes: &Processes) -> Result<SecretString, Strin
         None => Some("it was lost sight of".into()),
     };
     if let Some(ended) = ended {
-        let said = String::from_utf8_lossy(&errors);
-        let said: String = said.lines().next().unwrap_or_default().chars().take(SAID).collect();
-        return Err(format!("key_command failed ({ended}): {said}"));
+        let message = String::from_utf8_lossy(&errors);
+        let message: String = message.lines().next().unwrap_or_default().chars().take(MAX_ERROR).collect();
+        return Err(format!("key_command failed ({ended}): {message}"));
     }
     let text = String::from_utf8(output).map_err(|_| "key_command printed no text")?;
     match text.lines().next().map(str::trim).filter(|key| !key.is_empty()) {

@@ -143,14 +143,14 @@ mod tests {
         assert_eq!(facts_of("somebody/new-model"), UNKNOWN);
         assert_eq!(title_of("gpt-6.2-sol"), "GPT-6.2 Sol");
         let gemini = facts_of("gemini-4-carbon");
-        for (asked, given) in [
+        for (requested, given) in [
             (Max, Some(High)),
             (Minimal, Some(Low)),
             (Medium, Some(Medium)),
             (Off, None),
             (Effort::Default, None),
         ] {
-            assert_eq!(gemini.nearest(asked), given);
+            assert_eq!(gemini.nearest(requested), given);
         }
     }
 }

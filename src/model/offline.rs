@@ -10,12 +10,12 @@ use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::{Block, Message, Model, ModelEvent, ModelRequest, ModelStop, Reply, Role};
-use words::Word;
+use keywords::Word;
 
 mod action;
 mod findings;
+mod keywords;
 mod plan;
-mod words;
 
 /// What every answer begins with.
 const WHO: &str = "I am Modegate's offline research, not a language model: I search for your words and rank what I \
@@ -72,8 +72,8 @@ fn next(request: &ModelRequest) -> Vec<ModelEvent> {
 
 /// Searches, then reads, then the plan.
 fn research(turn: &Turn<'_>, offered: &impl Fn(&str) -> bool) -> Vec<ModelEvent> {
-    let words = words::of(&turn.prompt, MAX_WORDS);
-    let named = words::paths(&turn.prompt, MAX_READS);
+    let words = keywords::of(&turn.prompt, MAX_WORDS);
+    let named = keywords::paths(&turn.prompt, MAX_READS);
     match turn.replies {
         0 if offered("search_files") && !(words.is_empty() && named.is_empty()) => {
             let named = named.iter().enumerate().map(|(number, named)| look_at(number, named));
@@ -108,7 +108,7 @@ fn searches(number: usize, word: &Word) -> [ModelEvent; 2] {
 }
 
 /// A file that the prompt names, around the line that it names.
-fn look_at(number: usize, named: &words::Named) -> ModelEvent {
+fn look_at(number: usize, named: &keywords::Named) -> ModelEvent {
     let first = named.line.map_or(1, |line| line.saturating_sub(AROUND / 2).max(1));
     ModelEvent::ToolCall {
         id: format!("named_{number}"),
@@ -154,9 +154,9 @@ impl<'a> Turn<'a> {
         let since = messages.get(start..).unwrap_or_default();
         let prompt = since.first().map(|message| text_of(message)).unwrap_or_default();
         let blocks = || since.iter().skip(1).flat_map(|message| &message.blocks);
-        let arguments = |wanted: &str| {
+        let arguments = |requested: &str| {
             blocks().find_map(|block| match block {
-                Block::ToolCall { id, arguments, .. } if id == wanted => Some(arguments),
+                Block::ToolCall { id, arguments, .. } if id == requested => Some(arguments),
                 _ => None,
             })
         };

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::key::Key;
 use super::known::Facts;
-use super::problem::{Again, Problem, Rejection, redact, refused_part};
-use super::wire::frames::{Frames, Framing, Unreadable};
+use super::provider_error::{ProviderError, Rejection, Retry, redact, refused_part};
+use super::wire::framing::{FrameReader, Framing, Unreadable};
 use super::wire::{Ask, Decode, Wire};
 use super::{Failure, ModelError, ModelEvent, ModelRequest, ModelStop, Reply};
 use crate::http::{Http, HttpError, Post, Response};
@@ -70,7 +70,7 @@ impl Endpoint {
 /// Starts a reply of a model at an endpoint.
 pub fn reply(http: Arc<Http>, endpoint: Arc<Endpoint>, facts: Facts, request: &ModelRequest) -> Reply {
     let name = request.model.parts().map_or("", |(_, name)| name).to_owned();
-    let mut asking = Asking {
+    let mut asking = PendingReply {
         http,
         framing: endpoint.wire.framing(),
         endpoint,
@@ -83,9 +83,9 @@ pub fn reply(http: Arc<Http>, endpoint: Arc<Endpoint>, facts: Facts, request: &M
         attempts: 0,
         started: None,
         secret: None,
-        held: Vec::new(),
+        buffered: Vec::new(),
         ready: VecDeque::new(),
-        has_spoken: false,
+        has_output: false,
     };
     asking.write();
     stream::unfold(asking, |mut asking| async move { asking.next().await.map(|event| (event, asking)) })
@@ -93,7 +93,7 @@ pub fn reply(http: Arc<Http>, endpoint: Arc<Endpoint>, facts: Facts, request: &M
 }
 
 /// A request on its way to its reply.
-struct Asking {
+struct PendingReply {
     http: Arc<Http>,
     endpoint: Arc<Endpoint>,
     framing: Framing,
@@ -110,33 +110,33 @@ struct Asking {
     /// The key, to be kept out of what is said.
     secret: Option<SecretString>,
     /// What the provider wants back, of a reply that has not said anything yet: it may be asked again.
-    held: Vec<ModelEvent>,
+    buffered: Vec<ModelEvent>,
     ready: VecDeque<Result<ModelEvent, ModelError>>,
     /// Something of the reply has been passed on.
-    has_spoken: bool,
+    has_output: bool,
 }
 
 enum Phase {
     Ask,
     Wait(Duration),
-    Read(Reading),
+    Read(ResponseStream),
     Over,
 }
 
 /// A response that is being read.
-struct Reading {
+struct ResponseStream {
     response: Response,
-    frames: Frames,
+    frames: FrameReader,
     decoder: Box<dyn Decode>,
 }
 
-impl From<Unreadable> for Problem {
+impl From<Unreadable> for ProviderError {
     fn from(_: Unreadable) -> Self {
         Self::garbled("the server sent something that is no text")
     }
 }
 
-impl Asking {
+impl PendingReply {
     async fn next(&mut self) -> Option<Result<ModelEvent, ModelError>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -156,8 +156,8 @@ impl Asking {
                     self.take(events).and(outcome)
                 }
             };
-            if let Err(problem) = outcome {
-                self.problem(problem);
+            if let Err(error) = outcome {
+                self.problem(error);
             }
         }
     }
@@ -176,7 +176,7 @@ impl Asking {
     }
 
     /// Makes the request.
-    async fn ask(&mut self) -> Result<(), Problem> {
+    async fn ask(&mut self) -> Result<(), ProviderError> {
         self.attempts += 1;
         self.started.get_or_insert_with(Instant::now);
         let key = self.key().await?.cloned();
@@ -192,34 +192,34 @@ impl Asking {
         if response.status() != 200 || is_whole || kind.starts_with("text/html") {
             return self.rejected(response).await;
         }
-        let (frames, decoder) = (Frames::new(self.framing), self.endpoint.wire.decoder());
-        self.phase = Phase::Read(Reading { response, frames, decoder });
+        let (frames, decoder) = (FrameReader::new(self.framing), self.endpoint.wire.decoder());
+        self.phase = Phase::Read(ResponseStream { response, frames, decoder });
         Ok(())
     }
 
-    async fn key(&self) -> Result<Option<&SecretString>, Problem> {
+    async fn key(&self) -> Result<Option<&SecretString>, ProviderError> {
         let Some(key) = &self.endpoint.key else { return Ok(None) };
         let host = &self.endpoint.host;
         key.get()
             .await
             .map(Some)
-            .map_err(|text| Problem::lasting(Failure::Key, format!("the key for {host}: {text}")))
+            .map_err(|text| ProviderError::lasting(Failure::Key, format!("the key for {host}: {text}")))
     }
 
-    fn unreachable(&self, error: &HttpError) -> Problem {
+    fn unreachable(&self, error: &HttpError) -> ProviderError {
         let text = format!("{}: {error}", self.endpoint.host);
         match error {
-            HttpError::Unusable(_) | HttpError::Refused(_) => Problem::lasting(Failure::Other, text),
+            HttpError::Unusable(_) | HttpError::Refused(_) => ProviderError::lasting(Failure::Other, text),
             // A server that is not there seldom comes back within a minute.
             HttpError::Unreachable(_) if self.attempts >= UNREACHABLE => {
-                Problem::lasting(Failure::Other, text)
+                ProviderError::lasting(Failure::Other, text)
             }
-            HttpError::Unreachable(_) | HttpError::Broken(_) => Problem::passing(text),
+            HttpError::Unreachable(_) | HttpError::Broken(_) => ProviderError::passing(text),
         }
     }
 
     /// A response that is no reply: a problem, unless the request can be made without what the server does not know.
-    async fn rejected(&mut self, response: Response) -> Result<(), Problem> {
+    async fn rejected(&mut self, response: Response) -> Result<(), ProviderError> {
         let status = response.status();
         let wait = wait(&response);
         let body = self.redact(&response.text().await);
@@ -238,27 +238,27 @@ impl Asking {
     }
 
     /// Passes events on. A reply that says nothing at all is a problem.
-    fn take(&mut self, events: VecDeque<ModelEvent>) -> Result<(), Problem> {
+    fn take(&mut self, events: VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         for mut event in events {
             match &mut event {
                 ModelEvent::Text(text) | ModelEvent::Thought(text) if text.is_empty() => continue,
-                ModelEvent::Seal(_) if !self.has_spoken => {
-                    self.held.push(event);
+                ModelEvent::ProviderState(_) if !self.has_output => {
+                    self.buffered.push(event);
                     continue;
                 }
                 ModelEvent::Text(_)
                 | ModelEvent::Thought(_)
-                | ModelEvent::ToolCallBegun { .. }
+                | ModelEvent::ToolCallStarted { .. }
                 | ModelEvent::ToolCall { .. } => {
-                    self.has_spoken = true;
-                    self.ready.extend(self.held.drain(..).map(Ok));
+                    self.has_output = true;
+                    self.ready.extend(self.buffered.drain(..).map(Ok));
                 }
                 ModelEvent::Usage(usage) if usage.size == 0 => usage.size = self.facts.context,
-                ModelEvent::Stop(ModelStop::Done) if !self.has_spoken => {
-                    return Err(Problem::passing("the model answered with nothing"));
+                ModelEvent::Stop(ModelStop::Done) if !self.has_output => {
+                    return Err(ProviderError::passing("the model answered with nothing"));
                 }
                 ModelEvent::Stop(_) => self.phase = Phase::Over,
-                ModelEvent::Seal(_) | ModelEvent::Usage(_) | ModelEvent::Waiting { .. } => {}
+                ModelEvent::ProviderState(_) | ModelEvent::Usage(_) | ModelEvent::Waiting { .. } => {}
             }
             self.ready.push_back(Ok(event));
         }
@@ -266,27 +266,27 @@ impl Asking {
     }
 
     /// Asks again later, or gives up.
-    fn problem(&mut self, problem: Problem) {
-        let Problem { error, again } = problem;
+    fn problem(&mut self, provider_error: ProviderError) {
+        let ProviderError { error, retry } = provider_error;
         let error = ModelError { text: self.redact(&error.text), ..error };
-        self.held.clear();
-        let wait = match again {
-            Again::No => None,
-            Again::Later => Some(FIRST_WAIT * 2_u32.pow(self.attempts.saturating_sub(1))),
-            Again::After(wait) => Some(wait),
+        self.buffered.clear();
+        let wait = match retry {
+            Retry::Never => None,
+            Retry::Later => Some(FIRST_WAIT * 2_u32.pow(self.attempts.saturating_sub(1))),
+            Retry::After(wait) => Some(wait),
         };
         let passed = self.started.map_or(Duration::ZERO, |started| started.elapsed());
         match wait {
-            Some(wait) if !self.has_spoken && self.attempts < ATTEMPTS && passed + wait <= BUDGET => {
+            Some(wait) if !self.has_output && self.attempts < ATTEMPTS && passed + wait <= BUDGET => {
                 self.ready.push_back(Ok(ModelEvent::Waiting { reason: error.text, wait }));
                 self.phase = Phase::Wait(wait);
             }
             _ => {
-                let more = match again {
-                    _ if self.has_spoken => String::new(),
-                    Again::After(wait) => format!("; it wants us to wait {} s", wait.as_secs_f64().ceil()),
-                    Again::Later if self.attempts > 1 => format!(" (asked {} times)", self.attempts),
-                    Again::Later | Again::No => String::new(),
+                let more = match retry {
+                    _ if self.has_output => String::new(),
+                    Retry::After(wait) => format!("; it wants us to wait {} s", wait.as_secs_f64().ceil()),
+                    Retry::Later if self.attempts > 1 => format!(" (asked {} times)", self.attempts),
+                    Retry::Later | Retry::Never => String::new(),
                 };
                 let error = ModelError { text: error.text + &more, ..error };
                 self.ready.push_back(Err(error));
@@ -296,14 +296,14 @@ impl Asking {
     }
 }
 
-impl Reading {
+impl ResponseStream {
     /// Reads what has come, or waits for more.
-    async fn read(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+    async fn read(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         let chunk = self
             .response
             .chunk()
             .await
-            .map_err(|error| Problem::passing(format!("the reply broke off: {error}")))?;
+            .map_err(|error| ProviderError::passing(format!("the reply broke off: {error}")))?;
         let decoder = &mut self.decoder;
         if let Some(chunk) = chunk {
             self.frames.push(chunk.as_ref(), |frame| decoder.frame(frame, events))

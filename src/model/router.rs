@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::{StreamExt, stream};
 
-use super::catalogue::Catalogue;
+use super::catalog::ModelCatalog;
 use super::remote::{self, Endpoint};
 use super::{Failure, Model, ModelError, ModelId, ModelRequest, Reply};
 use crate::http::Http;
@@ -24,7 +24,7 @@ pub struct Remote {
     /// By the id of the provider.
     pub endpoints: HashMap<&'static str, Arc<Endpoint>>,
     /// What is known of their models.
-    pub catalogue: Arc<Catalogue>,
+    pub catalog: Arc<ModelCatalog>,
 }
 
 impl Router {
@@ -55,17 +55,15 @@ impl Model for Router {
         }
         let remote = Arc::clone(&self.remote.lock().unwrap_or_else(PoisonError::into_inner));
         let provider = request.model.parts().map_or("", |(provider, _)| provider);
-        let problem =
-            match (remote.endpoints.get(provider), remote.catalogue.check_key(request.model.clone())) {
-                (Some(endpoint), Ok(_)) => {
-                    let facts = remote.catalogue.facts(&request.model);
-                    return remote::reply(Arc::clone(&self.http), Arc::clone(endpoint), facts, &request);
-                }
-                (_, Err(error)) => ModelError { failure: Failure::Key, text: error.to_string() },
-                (None, Ok(_)) => {
-                    ModelError::new(format!("nobody here answers for the model {}", request.model))
-                }
-            };
+        let problem = match (remote.endpoints.get(provider), remote.catalog.check_key(request.model.clone()))
+        {
+            (Some(endpoint), Ok(_)) => {
+                let facts = remote.catalog.facts(&request.model);
+                return remote::reply(Arc::clone(&self.http), Arc::clone(endpoint), facts, &request);
+            }
+            (_, Err(error)) => ModelError { failure: Failure::Key, text: error.to_string() },
+            (None, Ok(_)) => ModelError::new(format!("nobody here answers for the model {}", request.model)),
+        };
         stream::once(async { Err(problem) }).boxed()
     }
 }

@@ -10,13 +10,13 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::known::Facts;
-use super::problem::Problem;
+use super::provider_error::ProviderError;
 use super::{Block, Effort, Message, ModelEvent, ModelId, ModelRequest};
-use frames::Framing;
+use framing::Framing;
 
 pub mod anthropic;
 pub mod chat;
-pub mod frames;
+pub mod framing;
 pub mod gemini;
 pub mod ollama;
 pub mod responses;
@@ -85,17 +85,19 @@ pub trait Wire: Send + Sync {
 /// Reads a response frame by frame.
 pub trait Decode: Send + Sync {
     /// Takes a frame and appends what it says.
-    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem>;
+    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
 
     /// The response is over: a reply that is not complete is a problem.
-    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem>;
+    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
 }
 
 /// A frame as the format's own type; one that does not fit is a problem that shows its start.
-pub(super) fn parse<'a, T: serde::Deserialize<'a>>(frame: &'a str) -> Result<T, Problem> {
+pub(super) fn parse<'a, T: serde::Deserialize<'a>>(frame: &'a str) -> Result<T, ProviderError> {
     serde_json::from_str(frame).map_err(|error| {
         let start: String = frame.chars().take(80).collect();
-        Problem::garbled(format!("the server sent something that is no part of a reply ({error}): {start}"))
+        ProviderError::garbled(format!(
+            "the server sent something that is no part of a reply ({error}): {start}"
+        ))
     })
 }
 
@@ -162,7 +164,7 @@ pub(super) fn says_something(block: &Block) -> bool {
     match block {
         Block::Text(text) | Block::Note(text) | Block::Reminder(text) => !text.trim_start().is_empty(),
         Block::Thought(_)
-        | Block::Seal(_)
+        | Block::ProviderState(_)
         | Block::Image(_)
         | Block::ToolCall { .. }
         | Block::ToolResult { .. } => true,

@@ -170,8 +170,8 @@ impl Grants {
         answers.iter().any(|(given_in, answer)| {
             given_in == mode
                 && match (answer, scope) {
-                    (Scope::Below(tool, above), Scope::Below(asked, path)) => {
-                        tool == asked && path.starts_with(above)
+                    (Scope::Below(tool, above), Scope::Below(requested, path)) => {
+                        tool == requested && path.starts_with(above)
                     }
                     (answer, scope) => answer == scope,
                 }

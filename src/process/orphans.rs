@@ -11,7 +11,7 @@ use rustix::process::{self, Pid, WaitOptions};
 use super::children::Children;
 
 /// How long orphans may take to die. They are killed, not asked.
-const BOUND: Duration = Duration::from_secs(1);
+const DEADLINE: Duration = Duration::from_secs(1);
 
 /// The supervisors of this process. For the whole process, as its children are.
 static SUPERVISORS: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
@@ -28,11 +28,11 @@ pub fn start(
     spawn: impl FnOnce() -> std::io::Result<tokio::process::Child>,
 ) -> std::io::Result<tokio::process::Child> {
     let mut supervisors = lock();
-    let child = spawn()?;
-    if let Some(pid) = pid_of(&child) {
+    let subagent = spawn()?;
+    if let Some(pid) = pid_of(&subagent) {
         supervisors.get_or_insert_default().insert(pid);
     }
-    Ok(child)
+    Ok(subagent)
 }
 
 /// A supervisor has died or is about to.
@@ -51,7 +51,7 @@ pub fn end_all() -> bool {
         return false;
     }
     let Ok(mut children) = Children::open() else { return false };
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let orphans: Vec<Pid> = {
             let supervisors = lock();
@@ -64,7 +64,7 @@ pub fn end_all() -> bool {
         if orphans.is_empty() {
             return true;
         }
-        if begun.elapsed() > BOUND {
+        if started.elapsed() > DEADLINE {
             return false;
         }
         for orphan in orphans {
@@ -76,8 +76,8 @@ pub fn end_all() -> bool {
     }
 }
 
-fn pid_of(child: &tokio::process::Child) -> Option<Pid> {
-    child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()))
+fn pid_of(subagent: &tokio::process::Child) -> Option<Pid> {
+    subagent.id().and_then(|pid| Pid::from_raw(pid.cast_signed()))
 }
 
 fn lock() -> MutexGuard<'static, Option<HashSet<Pid>>> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use secrecy::ExposeSecret;
 use tokio::process::{Child, ChildStderr, ChildStdout};
 
-use super::{Command, Errors, Event, Exit, Processes, Speech, read};
+use super::{ChildStdio, Command, Errors, Event, Exit, Processes, read};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 16 * 1024;
@@ -49,12 +49,12 @@ impl Processes {
         }
         start.envs(command.settings.iter().copied());
         start.envs(command.own.iter().map(|(name, value)| (name, value.expose_secret())));
-        let input = if command.is_spoken_to { Stdio::piped() } else { Stdio::null() };
+        let input = if command.has_stdio { Stdio::piped() } else { Stdio::null() };
         start.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = start.spawn()?;
-        let (output, errors) = (child.stdout.take(), child.stderr.take());
+        let mut subagent = start.spawn()?;
+        let (output, errors) = (subagent.stdout.take(), subagent.stderr.take());
         let kind = command.errors;
-        Ok(Process { child, output, errors, kind, exited: false, ended: false, over: false })
+        Ok(Process { child: subagent, output, errors, kind, exited: false, ended: false, over: false })
     }
 }
 
@@ -71,9 +71,9 @@ impl Processes {
 
 impl Process {
     /// Its output and its input, once, if it was started to be spoken to. Its output is then no event.
-    pub fn take_speech(&mut self) -> Option<Speech> {
+    pub fn take_stdio(&mut self) -> Option<ChildStdio> {
         let (to, from) = (self.child.stdin.take()?, self.output.take()?);
-        Some(Speech { from: Box::new(from), to: Box::new(to) })
+        Some(ChildStdio { from: Box::new(from), to: Box::new(to) })
     }
 
     /// What happens next; nothing after [`Event::Gone`].
@@ -142,7 +142,7 @@ mod tests {
             settings: &[],
             confinement: Confinement::Off,
             errors,
-            is_spoken_to: false,
+            has_stdio: false,
             own: Vec::new(),
             keeps_terminal: false,
         };

@@ -11,7 +11,7 @@ use super::secrets::Secrets;
 use super::{Event, Exit, Process};
 
 /// Bytes of errors that are kept.
-const LAST_WORDS: usize = 2 * 1024;
+const MAX_LAST_ERROR: usize = 2 * 1024;
 
 /// Bytes of one line in the log.
 const LINE: usize = 1024;
@@ -20,7 +20,7 @@ const LINE: usize = 1024;
 const LOGGED: usize = 256 * 1024;
 
 /// How long a program that is told to end in its own way may take for each of two steps.
-const PATIENCE: Duration = Duration::from_millis(400);
+const TIMEOUT: Duration = Duration::from_millis(400);
 
 /// What is said of a program that did not end by itself.
 const ENDED: &str = "it was ended";
@@ -29,16 +29,16 @@ const ENDED: &str = "it was ended";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// Its input has ended; then it is asked, then it is ended.
-    InItsOwnWay,
+    Graceful,
     /// At once, with all that it has started.
     Now,
 }
 
 /// How it stands.
 #[derive(Debug, Clone, Default)]
-pub struct Standing {
+pub struct ProgramStatus {
     /// What it wrote last as an error.
-    pub last_words: String,
+    pub last_error: String,
     /// How it ended, and whether for certain.
     pub over: Option<Over>,
 }
@@ -56,17 +56,24 @@ pub struct Over {
 #[derive(Debug, Clone)]
 pub struct Program {
     ends: mpsc::Sender<End>,
-    standing: watch::Receiver<Standing>,
+    status: watch::Receiver<ProgramStatus>,
 }
 
 impl Program {
     /// Takes charge of a process.
-    pub fn keep(name: &str, process: Process, secrets: Secrets) -> Self {
-        let (ends, told) = mpsc::channel(2);
-        let (changed, standing) = watch::channel(Standing::default());
-        let keeper = Keeper { name: name.to_owned(), process, secrets, changed, line: Vec::new(), logged: 0 };
-        tokio::spawn(keeper.run(told));
-        Self { ends, standing }
+    pub fn start(name: &str, process: Process, secrets: Secrets) -> Self {
+        let (ends, end_requests) = mpsc::channel(2);
+        let (status_sender, status) = watch::channel(ProgramStatus::default());
+        let run = ProgramTask {
+            name: name.to_owned(),
+            process,
+            secrets,
+            changed: status_sender,
+            line: Vec::new(),
+            logged: 0,
+        };
+        tokio::spawn(run.run(end_requests));
+        Self { ends, status }
     }
 
     /// Ends it at once. Whether nothing of it is left, for certain.
@@ -77,22 +84,22 @@ impl Program {
     }
 
     /// Waits until it is over; whoever no longer speaks to it lets it end in its own way.
-    pub async fn let_end(&self) -> Over {
-        let _ = self.ends.send(End::InItsOwnWay).await;
+    pub async fn shut_down(&self) -> Over {
+        let _ = self.ends.send(End::Graceful).await;
         self.over().await
     }
 
     /// Waits until it is over.
     pub async fn over(&self) -> Over {
-        let mut standing = self.standing.clone();
-        let over = standing.wait_for(|standing| standing.over.is_some()).await;
-        let over = over.ok().and_then(|standing| standing.over.clone());
+        let mut status = self.status.clone();
+        let over = status.wait_for(|status| status.over.is_some()).await;
+        let over = over.ok().and_then(|status| status.over.clone());
         over.unwrap_or_else(|| Over { how: "it was lost sight of".into(), confirmed: false })
     }
 
     /// Why it is over, with the last line of what it wrote as an error that speaks of one, or else the very last.
-    pub fn with_last_words(&self, why: &str) -> String {
-        let words = self.standing().last_words;
+    pub fn with_last_error(&self, why: &str) -> String {
+        let words = self.status().last_error;
         let lines = || words.lines().rev().map(str::trim).filter(|line| !line.is_empty());
         match lines().find(|line| line.to_ascii_lowercase().contains("error")).or_else(|| lines().next()) {
             Some(line) => format!("{why}; its last words: {line}"),
@@ -101,23 +108,23 @@ impl Program {
     }
 
     /// How it stands.
-    pub fn standing(&self) -> Standing {
-        self.standing.borrow().clone()
+    pub fn status(&self) -> ProgramStatus {
+        self.status.borrow().clone()
     }
 }
 
-struct Keeper {
+struct ProgramTask {
     name: String,
     process: Process,
     secrets: Secrets,
-    changed: watch::Sender<Standing>,
+    changed: watch::Sender<ProgramStatus>,
     /// An error that is no whole line yet.
     line: Vec<u8>,
     logged: usize,
 }
 
-impl Keeper {
-    async fn run(mut self, mut told: mpsc::Receiver<End>) {
+impl ProgramTask {
+    async fn run(mut self, mut end_requests: mpsc::Receiver<End>) {
         let mut how = "it ended".to_owned();
         let mut steps: u32 = 0;
         let mut deadline = None;
@@ -125,23 +132,23 @@ impl Keeper {
         loop {
             tokio::select! {
                 biased;
-                end = told.recv(), if listens => match end {
+                end = end_requests.recv(), if listens => match end {
                     Some(End::Now) => {
                         listens = false;
                         deadline = None;
                         how = ENDED.into();
                         self.process.end().await;
                     }
-                    Some(End::InItsOwnWay) | None => {
+                    Some(End::Graceful) | None => {
                         listens = end.is_some();
-                        deadline.get_or_insert_with(|| tokio::time::Instant::now() + PATIENCE);
+                        deadline.get_or_insert_with(|| tokio::time::Instant::now() + TIMEOUT);
                     }
                 },
                 () = at(deadline) => {
                     steps += 1;
                     if steps == 1 {
                         self.process.ask_to_end().await;
-                        deadline = Some(tokio::time::Instant::now() + PATIENCE);
+                        deadline = Some(tokio::time::Instant::now() + TIMEOUT);
                     } else {
                         deadline = None;
                         how = ENDED.into();
@@ -151,23 +158,23 @@ impl Keeper {
                 event = self.process.next() => match event {
                     // Nobody reads it here: it goes to whoever speaks to the program.
                     Some(Event::Output(_)) => {}
-                    Some(Event::Error(bytes)) => self.hear(&bytes),
+                    Some(Event::Error(bytes)) => self.read_errors(&bytes),
                     Some(Event::Exited(Exit::Status(status))) => how = format!("it ended with status {status}"),
                     Some(Event::Exited(Exit::Signal(signal))) => how = format!("it was ended by signal {signal}"),
                     Some(Event::Failed(reason)) => how = self.secrets.take_out(&reason),
-                    Some(Event::Gone { confirmed, .. }) => return self.tell_over(how, confirmed),
-                    None => return self.tell_over(how, false),
+                    Some(Event::Gone { confirmed, .. }) => return self.report_end(how, confirmed),
+                    None => return self.report_end(how, false),
                 },
             }
         }
     }
 
-    fn tell_over(&mut self, how: String, confirmed: bool) {
+    fn report_end(&mut self, how: String, confirmed: bool) {
         self.log_line();
-        self.changed.send_modify(|standing| standing.over = Some(Over { how, confirmed }));
+        self.changed.send_modify(|status| status.over = Some(Over { how, confirmed }));
     }
 
-    fn hear(&mut self, bytes: &[u8]) {
+    fn read_errors(&mut self, bytes: &[u8]) {
         for byte in bytes {
             if *byte == b'\n' {
                 self.log_line();
@@ -189,11 +196,11 @@ impl Keeper {
             self.logged += line.len();
             tracing::debug!(program = self.name, "{line}");
         }
-        self.changed.send_if_modified(|standing| {
-            let words = &mut standing.last_words;
+        self.changed.send_if_modified(|status| {
+            let words = &mut status.last_error;
             words.push_str(&line);
             words.push('\n');
-            let mut start = words.len().saturating_sub(LAST_WORDS);
+            let mut start = words.len().saturating_sub(MAX_LAST_ERROR);
             while !words.is_char_boundary(start) {
                 start += 1;
             }

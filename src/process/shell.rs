@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::places::{Places, User};
-use super::state;
+use super::sandbox_paths::{SandboxPaths, User};
+use super::state_folders;
 use super::{Command, Errors, Process, Processes};
 use crate::sandbox::{Confinement, Support};
 
@@ -50,7 +50,7 @@ struct Inner {
 
 /// The hold on the commands of one session.
 #[derive(Debug, Clone)]
-pub struct Hold(Arc<Confinement>);
+pub struct CommandSandbox(Arc<Confinement>);
 
 impl Shell {
     /// A shell. `environment` is all that read-only commands see of the user's.
@@ -67,42 +67,42 @@ impl Shell {
 
     /// The hold on read-only commands of sessions in these folders; none where the kernel cannot hold them, or the folders
     /// are too wide to be read as a whole.
-    pub fn read_only(&self, roots: &[PathBuf]) -> Option<Hold> {
-        self.reading(roots, &[])
+    pub fn read_only(&self, roots: &[PathBuf]) -> Option<CommandSandbox> {
+        self.read_only_with(roots, &[])
     }
 
     /// The same hold, under which these folders can be read besides; not those that have the home folder in them.
-    pub fn reading(&self, roots: &[PathBuf], besides: &[PathBuf]) -> Option<Hold> {
-        self.reading_in(&mut Places::of(&self.0.user, roots), besides)
+    pub fn read_only_with(&self, roots: &[PathBuf], besides: &[PathBuf]) -> Option<CommandSandbox> {
+        self.read_only_in(&mut SandboxPaths::of(&self.0.user, roots), besides)
     }
 
     /// The holds on the commands of sessions in these folders: on read-only ones as [`Self::read_only`] has it, and on others as
     /// [`Self::workspace`] has it.
-    pub fn holds(&self, roots: &[PathBuf]) -> (Option<Hold>, Hold) {
-        let mut places = Places::of(&self.0.user, roots);
-        (self.reading_in(&mut places, &[]), self.workspace_in(&mut places))
+    pub fn sandboxes(&self, roots: &[PathBuf]) -> (Option<CommandSandbox>, CommandSandbox) {
+        let mut paths = SandboxPaths::of(&self.0.user, roots);
+        (self.read_only_in(&mut paths, &[]), self.workspace_in(&mut paths))
     }
 
-    fn reading_in(&self, places: &mut Places<'_>, besides: &[PathBuf]) -> Option<Hold> {
-        let read = places.readable(besides).filter(|_| self.0.support.read_only())?;
-        Some(Hold(Arc::new(Confinement::ReadOnly { read })))
+    fn read_only_in(&self, paths: &mut SandboxPaths<'_>, besides: &[PathBuf]) -> Option<CommandSandbox> {
+        let read = paths.readable(besides).filter(|_| self.0.support.read_only())?;
+        Some(CommandSandbox(Arc::new(Confinement::ReadOnly { read })))
     }
 
-    fn workspace_in(&self, places: &mut Places<'_>) -> Hold {
+    fn workspace_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
         let confinement = match self.0.sandbox {
             Sandbox::Workspace if self.0.support.workspace() => {
-                Confinement::Workspace { write: places.writable() }
+                Confinement::Workspace { write: paths.writable() }
             }
             Sandbox::Workspace | Sandbox::Off => Confinement::Off,
         };
-        Hold(Arc::new(confinement))
+        CommandSandbox(Arc::new(confinement))
     }
 
     /// The hold on what is to write these folders and no others, whatever the user wants of commands; none where the kernel
     /// cannot hold it.
-    pub fn held_to_workspace(&self, roots: &[PathBuf]) -> Option<Hold> {
-        let write = self.0.support.workspace().then(|| Places::of(&self.0.user, roots).writable())?;
-        Some(Hold(Arc::new(Confinement::Workspace { write })))
+    pub fn workspace_sandbox(&self, roots: &[PathBuf]) -> Option<CommandSandbox> {
+        let write = self.0.support.workspace().then(|| SandboxPaths::of(&self.0.user, roots).writable())?;
+        Some(CommandSandbox(Arc::new(Confinement::Workspace { write })))
     }
 
     /// The hold on somebody else's agent in sessions in these folders, which keeps its state in `named`: those are made if
@@ -110,12 +110,12 @@ impl Shell {
     ///
     /// # Errors
     /// One sentence: the kernel cannot hold it, or a folder cannot be one for state.
-    pub fn agent(&self, roots: &[PathBuf], named: &[PathBuf]) -> Result<Hold, String> {
+    pub fn external_agent(&self, roots: &[PathBuf], named: &[PathBuf]) -> Result<CommandSandbox, String> {
         if !self.0.support.agent() {
             return Err("it is to be held, which the system cannot do here (see modegate doctor)".into());
         }
-        let write = state::folders(&self.0.user, roots, named)?;
-        Ok(Hold(Arc::new(Confinement::Agent { write })))
+        let write = state_folders::folders(&self.0.user, roots, named)?;
+        Ok(CommandSandbox(Arc::new(Confinement::Agent { write })))
     }
 
     /// What starts its commands.
@@ -139,20 +139,20 @@ impl Shell {
     }
 
     /// The hold on other commands of sessions in these folders: as the user wants it, and as far as the kernel can.
-    pub fn workspace(&self, roots: &[PathBuf]) -> Hold {
-        self.workspace_in(&mut Places::of(&self.0.user, roots))
+    pub fn workspace(&self, roots: &[PathBuf]) -> CommandSandbox {
+        self.workspace_in(&mut SandboxPaths::of(&self.0.user, roots))
     }
 
     /// Starts a command line.
     ///
     /// # Errors
     /// This binary cannot be started, or `cwd` is not there.
-    pub async fn start(&self, line: &str, cwd: &Path, hold: &Hold) -> io::Result<Process> {
-        self.0.processes.start(self.command(line, cwd, hold)).await
+    pub async fn start(&self, line: &str, cwd: &Path, sandbox: &CommandSandbox) -> io::Result<Process> {
+        self.0.processes.start(self.command(line, cwd, sandbox)).await
     }
 
-    fn command(&self, line: &str, cwd: &Path, hold: &Hold) -> Command {
-        let environment = hold.is_read_only().then(|| {
+    fn command(&self, line: &str, cwd: &Path, sandbox: &CommandSandbox) -> Command {
+        let environment = sandbox.is_read_only().then(|| {
             let (name, value) = READ_ONLY_SETTING;
             let own = (OsString::from(name), OsString::from(value));
             self.0.environment.iter().cloned().chain([own]).collect()
@@ -163,16 +163,16 @@ impl Shell {
             cwd: cwd.to_owned(),
             environment,
             settings: SETTINGS,
-            confinement: Confinement::clone(&hold.0),
+            confinement: Confinement::clone(&sandbox.0),
             errors: Errors::Merged,
-            is_spoken_to: false,
+            has_stdio: false,
             own: Vec::new(),
             keeps_terminal: false,
         }
     }
 }
 
-impl Hold {
+impl CommandSandbox {
     /// No hold.
     pub fn none() -> Self {
         Self(Arc::new(Confinement::Off))

@@ -12,7 +12,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
-use super::{AHEAD, ASK_TO_END, Command, Errors, Event, Order, Processes, Report, Speech, orphans, read};
+use super::{
+    AHEAD, ASK_TO_END, ChildStdio, Command, Errors, Event, Processes, Report, SpawnRequest, orphans, read,
+};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 16 * 1024;
@@ -63,12 +65,12 @@ impl Processes {
         let supervisor = orphans::start(|| start.spawn())?;
         // It holds the other ends of the pipes, which would then never close.
         drop(start);
-        let input = send_ahead(&ours, command.is_spoken_to)?;
+        let input = send_ahead(&ours, command.has_stdio)?;
         ours.set_nonblocking(true)?;
         let mut control = UnixStream::from_std(ours)?;
         let own_folder = self.own_folder(&confinement);
-        let order = Order { program, arguments, confinement, own_folder, keeps_terminal, own };
-        give(&mut control, &order).await?;
+        let request = SpawnRequest { program, arguments, confinement, own_folder, keeps_terminal, own };
+        give(&mut control, &request).await?;
         let receiver = |pipe: io::PipeReader| pipe::Receiver::from_owned_fd(pipe.into());
         Ok(Process {
             supervisor,
@@ -85,11 +87,11 @@ impl Processes {
 
 /// Sends the byte ahead of the order. With it goes the end of a new pipe at which a command reads that is spoken to: no
 /// other process ever has it.
-fn send_ahead(to: &StdStream, is_spoken_to: bool) -> io::Result<Option<pipe::Sender>> {
+fn send_ahead(to: &StdStream, has_stdio: bool) -> io::Result<Option<pipe::Sender>> {
     let byte = [io::IoSlice::new(&[AHEAD])];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
-    if !is_spoken_to {
+    if !has_stdio {
         sendmsg(to, &byte, &mut beside, SendFlags::NOSIGNAL)?;
         return Ok(None);
     }
@@ -101,11 +103,11 @@ fn send_ahead(to: &StdStream, is_spoken_to: bool) -> io::Result<Option<pipe::Sen
 }
 
 /// Hands a supervisor its order.
-async fn give(control: &mut UnixStream, order: &Order) -> io::Result<()> {
-    let order = serde_json::to_vec(order)?;
-    let length = u32::try_from(order.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+async fn give(control: &mut UnixStream, request: &SpawnRequest) -> io::Result<()> {
+    let request = serde_json::to_vec(request)?;
+    let length = u32::try_from(request.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut line = length.to_le_bytes().to_vec();
-    line.extend(order);
+    line.extend(request);
     // A supervisor that is gone already is learnt of when its reports are read.
     if let Err(error) = control.write_all(&line).await {
         tracing::debug!(%error, "a supervisor did not take its order");
@@ -115,9 +117,9 @@ async fn give(control: &mut UnixStream, order: &Order) -> io::Result<()> {
 
 impl Process {
     /// Its output and its input, once, if it was started to be spoken to. Its output is then no event.
-    pub fn take_speech(&mut self) -> Option<Speech> {
+    pub fn take_stdio(&mut self) -> Option<ChildStdio> {
         let (to, from) = (self.input.take()?, self.output.take()?);
-        Some(Speech { from: Box::new(from), to: Box::new(to) })
+        Some(ChildStdio { from: Box::new(from), to: Box::new(to) })
     }
 
     /// What happens next; nothing after [`Event::Gone`]. May be given up and asked again.

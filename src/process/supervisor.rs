@@ -20,7 +20,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::{self, Pid, Signal, WaitOptions};
 
 use super::children::{self, Children};
-use super::{AHEAD, ASK_TO_END, Exit, Order, Report};
+use super::{AHEAD, ASK_TO_END, Exit, Report, SpawnRequest};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, Confinement};
 
@@ -46,7 +46,7 @@ pub fn run(connection: OwnedFd) -> ExitCode {
 
 /// Reads an order, and the command's input if it has one: a byte that the input comes with, how many bytes the order has, and
 /// these.
-fn read_order(mut connection: &UnixStream) -> io::Result<(Order, Option<OwnedFd>)> {
+fn read_request(mut connection: &UnixStream) -> io::Result<(SpawnRequest, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let mut ahead = [0];
@@ -61,9 +61,9 @@ fn read_order(mut connection: &UnixStream) -> io::Result<(Order, Option<OwnedFd>
     });
     let mut length = [0; 4];
     connection.read_exact(&mut length)?;
-    let mut order = Vec::new();
-    connection.take(u32::from_le_bytes(length).into()).read_to_end(&mut order)?;
-    Ok((serde_json::from_slice(&order)?, input))
+    let mut request = Vec::new();
+    connection.take(u32::from_le_bytes(length).into()).read_to_end(&mut request)?;
+    Ok((serde_json::from_slice(&request)?, input))
 }
 
 fn report(mut connection: &UnixStream, report: &Report) -> io::Result<()> {
@@ -73,15 +73,15 @@ fn report(mut connection: &UnixStream, report: &Report) -> io::Result<()> {
 }
 
 fn supervise(connection: &UnixStream) -> io::Result<()> {
-    let (order, input) = read_order(connection).map_err(|_| {
+    let (request, input) = read_request(connection).map_err(|_| {
         io::Error::other("this is how Modegate starts commands; there is nothing here for people")
     })?;
     process::set_child_subreaper(Some(process::getpid()))?;
-    if let Some(folder) = &order.own_folder {
+    if let Some(folder) = &request.own_folder {
         DirBuilder::new().mode(0o700).create(folder)?;
     }
-    let done = run_order(connection, &order, input);
-    if let Some(folder) = &order.own_folder {
+    let done = run_request(connection, &request, input);
+    if let Some(folder) = &request.own_folder {
         remove(folder);
     }
     // Whoever ordered it may be gone.
@@ -89,16 +89,16 @@ fn supervise(connection: &UnixStream) -> io::Result<()> {
 }
 
 /// Returns how many processes the command left behind.
-fn run_order(connection: &UnixStream, order: &Order, input: Option<OwnedFd>) -> io::Result<usize> {
+fn run_request(connection: &UnixStream, request: &SpawnRequest, input: Option<OwnedFd>) -> io::Result<usize> {
     let signals = kernel::child_signals()?;
     let mut children = Children::open()?;
     let epoll = waiting(connection, &signals)?;
-    let (mut problem, tell_problem) = io::pipe()?;
+    let (mut problem, report_problem) = io::pipe()?;
     let child = match kernel::fork()? {
-        Fork::Child => become_command(order, input, tell_problem),
+        Fork::Child => become_command(request, input, report_problem),
         Fork::Parent(child) => child,
     };
-    drop((tell_problem, input));
+    drop((report_problem, input));
     let mut text = String::new();
     problem.read_to_string(&mut text)?;
     if !text.is_empty() {
@@ -110,35 +110,35 @@ fn run_order(connection: &UnixStream, order: &Order, input: Option<OwnedFd>) -> 
 }
 
 /// Confines this process and becomes the command; or says why not, and ends.
-fn become_command(order: &Order, input: Option<OwnedFd>, mut tell_problem: io::PipeWriter) -> ! {
-    let problem = prepare(order).err().unwrap_or_else(|| {
-        let mut command = Command::new(&order.program);
-        command.args(&order.arguments).stdin(input.map_or_else(Stdio::null, Stdio::from));
-        command.envs(order.own.iter().map(|(name, value)| (name, value)));
-        if let Some(folder) = &order.own_folder {
+fn become_command(request: &SpawnRequest, input: Option<OwnedFd>, mut report_problem: io::PipeWriter) -> ! {
+    let problem = prepare(request).err().unwrap_or_else(|| {
+        let mut command = Command::new(&request.program);
+        command.args(&request.arguments).stdin(input.map_or_else(Stdio::null, Stdio::from));
+        command.envs(request.own.iter().map(|(name, value)| (name, value)));
+        if let Some(folder) = &request.own_folder {
             command.envs(TEMPORARY.map(|name| (name, folder)));
         }
         // Comes back only with an error.
-        format!("{} cannot be run: {}", order.program, command.exec())
+        format!("{} cannot be run: {}", request.program, command.exec())
     });
     // With the supervisor gone there is nobody to tell.
-    let _ = tell_problem.write_all(problem.as_bytes());
+    let _ = report_problem.write_all(problem.as_bytes());
     std::process::exit(127)
 }
 
-fn prepare(order: &Order) -> Result<(), String> {
+fn prepare(request: &SpawnRequest) -> Result<(), String> {
     let steps = || -> io::Result<()> {
-        if !order.keeps_terminal {
+        if !request.keeps_terminal {
             process::setsid()?;
         }
         process::set_parent_process_death_signal(Some(Signal::KILL))?;
         kernel::unblock_signals()?;
         // What the system cannot do here is left undone only where nothing is held anyway.
         kernel::close_the_rest_on_exec()
-            .or_else(|error| if order.confinement == Confinement::Off { Ok(()) } else { Err(error) })
+            .or_else(|error| if request.confinement == Confinement::Off { Ok(()) } else { Err(error) })
     };
     steps().map_err(|error| format!("the command cannot be set apart: {error}"))?;
-    if order.confinement != Confinement::Off {
+    if request.confinement != Confinement::Off {
         // One byte, not none: no file is that small, and the kernel starts no program that stores crashes either. A lower limit
         // stays as it is: raising it takes privileges.
         let own = process::getrlimit(process::Resource::Core).maximum;
@@ -147,17 +147,17 @@ fn prepare(order: &Order) -> Result<(), String> {
         process::setrlimit(process::Resource::Core, limit)
             .map_err(|error| format!("core dumps cannot be switched off: {error}"))?;
     }
-    sandbox::confine(&order.confinement, order.own_folder.as_deref())
+    sandbox::confine(&request.confinement, request.own_folder.as_deref())
 }
 
 /// What there is to wait for.
-const TOLD: u64 = 0;
+const REQUESTED: u64 = 0;
 const DIED: u64 = 1;
 
 /// What is waited on: not `poll`, which a command could make impossible by a limit on descriptors.
 fn waiting(connection: &UnixStream, signals: &OwnedFd) -> io::Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    epoll::add(&epoll, connection, epoll::EventData::new_u64(TOLD), epoll::EventFlags::IN)?;
+    epoll::add(&epoll, connection, epoll::EventData::new_u64(REQUESTED), epoll::EventFlags::IN)?;
     epoll::add(&epoll, signals, epoll::EventData::new_u64(DIED), epoll::EventFlags::IN)?;
     Ok(epoll)
 }
@@ -167,7 +167,8 @@ fn waiting(connection: &UnixStream, signals: &OwnedFd) -> io::Result<OwnedFd> {
 fn watch(epoll: &OwnedFd, mut connection: &UnixStream, signals: &OwnedFd, child: Pid) {
     loop {
         let mut ready =
-            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(TOLD) }; 2];
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(REQUESTED) };
+                2];
         // Interrupted, nothing is ready, and everything is looked at again.
         let count = epoll::wait(epoll, &mut ready[..], None).unwrap_or(0);
         let is_ready = |what| ready[..count].iter().any(|event| event.data.u64() == what);
@@ -182,7 +183,7 @@ fn watch(epoll: &OwnedFd, mut connection: &UnixStream, signals: &OwnedFd, child:
                 }
             }
         }
-        if is_ready(TOLD) {
+        if is_ready(REQUESTED) {
             let mut byte = [0];
             match connection.read(&mut byte) {
                 Ok(1) if byte[0] == ASK_TO_END => {

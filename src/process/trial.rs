@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::shell::{Hold, Shell};
+use super::shell::{CommandSandbox, Shell};
 use super::{Event, Exit};
 
 /// Says which of these it could do. The hold is to leave the first and none of the others.
@@ -28,12 +28,12 @@ pub struct Tried {
 pub async fn try_read_only(shell: &Shell, folder: &Path) -> Result<Tried, String> {
     std::fs::write(folder.join("look"), "looked\n")
         .map_err(|error| format!("{}: {error}", folder.display()))?;
-    let hold = shell.read_only(&[folder.to_owned()]).ok_or("this kernel cannot hold commands")?;
-    let could = attempt(shell, folder, &hold).await?;
+    let sandbox = shell.read_only(&[folder.to_owned()]).ok_or("this kernel cannot hold commands")?;
+    let could = attempt(shell, folder, &sandbox).await?;
     if could != ["looked"] {
         return Err(format!("a read-only command could do this: {}", could.join(", ")));
     }
-    let free = attempt(shell, folder, &Hold::none()).await?;
+    let free = attempt(shell, folder, &CommandSandbox::none()).await?;
     if !free.starts_with(&["looked", "wrote", "chmod"].map(str::to_owned)) {
         let could = free.join(", ");
         return Err(format!(
@@ -43,8 +43,8 @@ pub async fn try_read_only(shell: &Shell, folder: &Path) -> Result<Tried, String
     Ok(Tried { network: free.len() > 3 })
 }
 
-async fn attempt(shell: &Shell, folder: &Path, hold: &Hold) -> Result<Vec<String>, String> {
-    let started = shell.start(ATTEMPTS, folder, hold).await;
+async fn attempt(shell: &Shell, folder: &Path, sandbox: &CommandSandbox) -> Result<Vec<String>, String> {
+    let started = shell.start(ATTEMPTS, folder, sandbox).await;
     let mut process = started.map_err(|error| format!("a command cannot be started: {error}"))?;
     let mut output = Vec::new();
     while let Some(event) = process.next().await {

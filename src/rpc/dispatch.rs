@@ -80,7 +80,7 @@ async fn new_session(
     let id = response.session_id.clone();
     // Who has the id can load it, also from another process.
     agent.session(&id)?.recorded().await;
-    greeting(&agent, &id, response)
+    announcing_commands(&agent, &id, response)
 }
 
 async fn load_session(
@@ -89,7 +89,7 @@ async fn load_session(
     _: Call,
 ) -> Result<ResponsePayload<'static, LoadSessionResponse>, AgentError> {
     let response = agent.load_session(&request).await?;
-    greeting(&agent, &request.session_id, response)
+    announcing_commands(&agent, &request.session_id, response)
 }
 
 async fn resume_session(
@@ -98,7 +98,7 @@ async fn resume_session(
     _: Call,
 ) -> Result<ResponsePayload<'static, ResumeSessionResponse>, AgentError> {
     let response = agent.resume_session(&request).await?;
-    greeting(&agent, &request.session_id, response)
+    announcing_commands(&agent, &request.session_id, response)
 }
 
 async fn fork_session(
@@ -108,18 +108,18 @@ async fn fork_session(
 ) -> Result<ResponsePayload<'static, ForkSessionResponse>, AgentError> {
     let response = agent.fork_session(&request).await?;
     let id = response.session_id.clone();
-    greeting(&agent, &id, response)
+    announcing_commands(&agent, &id, response)
 }
 
 /// Answers, and has the session greet its client once that is done.
-fn greeting<R: Serialize + Clone>(
+fn announcing_commands<R: Serialize + Clone>(
     agent: &Agent,
     id: &SessionId,
     response: R,
 ) -> Result<ResponsePayload<'static, R>, AgentError> {
     let session = agent.session(id)?;
     let (payload, answered) = ResponsePayload::success(response).notify_on_completion();
-    session.greet(answered.map(drop).boxed());
+    session.announce_commands(answered.map(drop).boxed());
     Ok(payload)
 }
 

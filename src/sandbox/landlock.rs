@@ -40,7 +40,7 @@ fn handles(abi: ABI) -> bool {
 }
 
 /// Holds the calling process to reading what is listed, and to writing its own folder. Says whether signals are held.
-pub fn hold_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -> Result<bool, String> {
+pub fn restrict_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -> Result<bool, String> {
     let ruleset = required()
         .handle_access(AccessFs::from_all(OLDEST))
         .map(|ruleset| ruleset.set_compatibility(CompatLevel::BestEffort))
@@ -59,7 +59,7 @@ pub fn hold_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -> Result<bo
 }
 
 /// Holds the calling process to writing what is listed; reading stays free.
-pub fn hold_writes(write: &[PathBuf]) -> Result<(), String> {
+pub fn restrict_writes(write: &[PathBuf]) -> Result<(), String> {
     let writing = AccessFs::from_write(OLDEST);
     let ruleset = required()
         .handle_access(writing)
@@ -73,7 +73,7 @@ pub fn hold_writes(write: &[PathBuf]) -> Result<(), String> {
 
 /// Holds the calling process to writing what is listed, its own folder and the null devices; reading stays free. It makes no
 /// devices, signals nobody else and, where the kernel can, has no sockets by abstract names.
-pub fn hold_agent(write: &[PathBuf], own_folder: Option<&Path>) -> Result<(), String> {
+pub fn restrict_agent(write: &[PathBuf], own_folder: Option<&Path>) -> Result<(), String> {
     let handled = AccessFs::from_write(OLDEST);
     let writing = handled & !(AccessFs::MakeChar | AccessFs::MakeBlock);
     let ruleset = required()

@@ -4,7 +4,7 @@
 //! the kernel did not know it. The others answer what programs try in good faith with "not permitted" and "not supported",
 //! which they understand. Of two refusals the newer filter's counts, and a refusal always counts more than leave.
 //!
-//! Other commands have one small filter of their own, in [`super::reach`], and other people's agents one in [`super::agent`].
+//! Other commands have one small filter of their own, in [`super::workspace_syscalls`], and other people's agents one in [`super::agent_syscalls`].
 
 use std::collections::BTreeMap;
 

@@ -14,17 +14,17 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::authorize::{Answer, DenialCount, OpenQuestion};
-use super::change_mode::BOUND;
+use super::change_mode::DEADLINE;
 use super::checkpoint::Undoer;
-use super::children::Children;
+use super::external_agent::ExternalAgentSession;
 use super::handle::{Closed, Mail, Prompt, PromptEnd, SessionCommand};
-use super::harness::Outer;
 use super::request::Offers;
-use super::restore::{Showing, room_to_show};
+use super::restore::{Replay, replay_permit};
+use super::subagents::Subagents;
 use super::switch::OpenSwitch;
 use super::turn::TurnError;
 use super::turn_message::TurnMessage;
-use super::{Origin, Session, Shared};
+use super::{Origin, Session, SessionContext};
 use crate::acp::{McpServer, StopReason};
 use crate::client::Client;
 use crate::error::AgentError;
@@ -33,7 +33,7 @@ use crate::gate::Gate;
 use crate::permission::Ceilings;
 use crate::store::Row;
 use crate::tool::mcp::ServerEvent;
-use crate::tool::{Editor, SharedShadow};
+use crate::tool::{ClientIo, SnapshotHandle};
 use crate::workspace::Changes;
 
 /// Prompts that may wait behind the running one.
@@ -41,10 +41,10 @@ const MAX_WAITING: usize = 8;
 
 pub(super) struct Actor {
     pub(super) session: Session,
-    pub(super) shared: Shared,
+    pub(super) context: SessionContext,
     pub(super) client: Client,
     /// By which tools reach the client.
-    pub(super) editor: Editor,
+    pub(super) client_io: ClientIo,
     /// What is running, by permit.
     pub(super) gate: Gate,
     /// Questions to the user that are open, by the id of the request to the client.
@@ -56,38 +56,38 @@ pub(super) struct Actor {
     /// Questions about the mode that are open, by the id of the request to the client.
     pub(super) switches: HashMap<u64, OpenSwitch>,
     /// Such questions that the model's own text has led to.
-    pub(super) switches_asked: u64,
+    pub(super) switch_requests: u64,
     /// Switches that were rejected in this turn.
     pub(super) switch_rejections: u32,
     /// The turn that runs, if one does.
     pub(super) turn: Option<RunningTurn>,
     queue: VecDeque<Prompt>,
     /// Ends when the answer to the last prompt is on its way: what comes next waits for it.
-    pub(super) telling: Option<oneshot::Receiver<()>>,
+    pub(super) awaiting_ack: Option<oneshot::Receiver<()>>,
     /// The tools of the last request.
     pub(super) offers: Offers,
     /// Something was handed to the store, and nobody has waited for it.
     pub(super) is_posted: bool,
     /// The user has been told that the record fails.
-    pub(super) record_failed: bool,
+    pub(super) event_log_failed: bool,
     /// What calls have changed, by their turns. No bound: a call tells once or twice.
     pub(super) changes: (mpsc::UnboundedSender<Change>, mpsc::UnboundedReceiver<Change>),
     /// Copies of the session's files, once a command ran.
-    pub(super) shadow: Option<SharedShadow>,
+    pub(super) snapshot: Option<SnapshotHandle>,
     /// What is to be said of operations that were interrupted, unless the client sees it with all the rest.
     pub(super) interruptions: Vec<SessionEvent>,
     /// What is being shown to the client again.
-    pub(super) showings: VecDeque<Showing>,
+    pub(super) replays: VecDeque<Replay>,
     /// Its place in the queue for the client's room.
     place: Option<BoxFuture<'static, OwnedSemaphorePermit>>,
     /// The last turn in which servers asked the user something, and how often.
     pub(super) server_questions: (u64, u32),
     /// The sessions that work for this one.
-    pub(super) children: Children,
+    pub(super) subagents: Subagents,
     /// Somebody else's agent, where it answers here.
-    pub(super) outer: Outer,
+    pub(super) external_agent: ExternalAgentSession,
     /// What this session holds those below it to.
-    pub(super) standing: watch::Sender<Arc<Ceilings>>,
+    pub(super) own_ceilings: watch::Sender<Arc<Ceilings>>,
     /// What the session's servers report.
     servers: mpsc::UnboundedReceiver<ServerEvent>,
 }
@@ -106,13 +106,13 @@ pub(super) struct RunningTurn {
 pub(super) async fn run(
     session: Session,
     origin: Origin,
-    shared: Shared,
+    context: SessionContext,
     client: Client,
-    (servers, its_servers): (mpsc::UnboundedReceiver<ServerEvent>, Vec<McpServer>),
+    (servers, agent_servers): (mpsc::UnboundedReceiver<ServerEvent>, Vec<McpServer>),
     mut mailbox: mpsc::UnboundedReceiver<Mail>,
 ) {
-    let mut actor = Actor::new(session, shared, client, servers);
-    actor.outer.servers = its_servers;
+    let mut actor = Actor::new(session, context, client, servers);
+    actor.external_agent.servers = agent_servers;
     if let Err(error) = actor.begin(origin).await {
         // Whoever waits for the session learns that it is not there.
         tracing::error!(%error, "a session cannot be taken up again");
@@ -126,9 +126,9 @@ pub(super) async fn run(
             command = mailbox.recv() => match command {
                 Some((SessionCommand::Close(done), _)) => {
                     actor.close().await;
-                    let Actor { session: Session { head, held, .. }, gate: left, .. } = actor;
+                    let Actor { session: Session { head, unrecorded_modes, .. }, gate: unfinished, .. } = actor;
                     // Whoever closed may have stopped waiting.
-                    let _ = done.send(Closed { head, held, left });
+                    let _ = done.send(Closed { head, unrecorded_modes, unfinished });
                     return;
                 }
                 Some((command, _slot)) => actor.command(command).await,
@@ -140,25 +140,25 @@ pub(super) async fn run(
                 }
             }
             // What was shown by others for a call comes before its end.
-            Some(report) = actor.children.next() => actor.report(report).await,
+            Some(report) = actor.subagents.next() => actor.report(report).await,
             // What a call changed is kept before it is over.
-            Some((turn, changes)) = actor.changes.1.recv() => actor.keep_changes(turn, changes),
+            Some((turn, changes)) = actor.changes.1.recv() => actor.record_changes(turn, changes),
             message = next_message(&mut actor.turn) => match message {
                 Some(message) => actor.turn_message(message).await,
                 None => actor.turn_over().await,
             },
-            () = told(&mut actor.telling) => actor.start_next().await,
+            () = acked(&mut actor.awaiting_ack) => actor.start_next().await,
             Some(event) = actor.servers.recv() => actor.server_event(event).await,
-            room = room_to_show(&actor.showings, &mut actor.place, &actor.client) => actor.show_next(room).await,
+            send_permit = replay_permit(&actor.replays, &mut actor.place, &actor.client) => actor.replay_next(send_permit).await,
         }
     }
 }
 
 /// Ends when the last answer is on its way. Pends while there is none.
-async fn told(telling: &mut Option<oneshot::Receiver<()>>) {
-    match telling {
+async fn acked(awaiting_ack: &mut Option<oneshot::Receiver<()>>) {
+    match awaiting_ack {
         // It is never sent, only dropped.
-        Some(telling) => drop(telling.await),
+        Some(awaiting_ack) => drop(awaiting_ack.await),
         None => std::future::pending().await,
     }
 }
@@ -174,39 +174,39 @@ async fn next_message(turn: &mut Option<RunningTurn>) -> Option<TurnMessage> {
 impl Actor {
     fn new(
         session: Session,
-        shared: Shared,
+        context: SessionContext,
         client: Client,
         servers: mpsc::UnboundedReceiver<ServerEvent>,
     ) -> Self {
-        let editor = Editor::new(client.clone(), session.id.clone(), shared.abilities);
-        let (standing, _) = watch::channel(Arc::new(shared.ceilings(session.modes())));
+        let client_io = ClientIo::new(client.clone(), session.id.clone(), context.capabilities);
+        let (ceilings, _) = watch::channel(Arc::new(context.ceilings(session.modes())));
         Self {
             session,
-            shared,
+            context,
             client,
-            editor,
+            client_io,
             gate: Gate::default(),
             questions: HashMap::new(),
             answers: FuturesUnordered::new(),
             denials: DenialCount::default(),
             switches: HashMap::new(),
-            switches_asked: 0,
+            switch_requests: 0,
             switch_rejections: 0,
             turn: None,
             queue: VecDeque::new(),
-            telling: None,
+            awaiting_ack: None,
             offers: Offers::default(),
             is_posted: false,
-            record_failed: false,
+            event_log_failed: false,
             changes: mpsc::unbounded_channel(),
-            shadow: None,
+            snapshot: None,
             interruptions: Vec::new(),
-            showings: VecDeque::new(),
+            replays: VecDeque::new(),
             place: None,
             server_questions: (0, 0),
-            children: Children::default(),
-            outer: Outer::default(),
-            standing,
+            subagents: Subagents::default(),
+            external_agent: ExternalAgentSession::default(),
+            own_ceilings: ceilings,
             servers,
         }
     }
@@ -214,30 +214,30 @@ impl Actor {
     async fn command(&mut self, command: SessionCommand) {
         match command {
             SessionCommand::Prompt(prompt) => self.prompt(prompt).await,
-            SessionCommand::Greet(answered) => self.greet(answered).await,
+            SessionCommand::AnnounceCommands(answered) => self.announce_commands(answered).await,
             SessionCommand::TakeBack => self.take_back(),
             SessionCommand::Cancel => self.cancel(),
             SessionCommand::SetMode { mode, source, reply } => {
                 let outcome = self.change_mode(&mode, source).await;
                 let outcome = outcome.map(|effect| {
-                    let head = effect.is_some().then(|| self.untold_head()).flatten();
+                    let head = effect.is_some().then(|| self.unacked_head()).flatten();
                     (effect, self.options(), head)
                 });
                 // The client may have gone; the mode has changed all the same.
                 let _ = reply.send(outcome);
             }
             SessionCommand::Recorded(reply) => {
-                if let Err(error) = self.shared.store.flush().await {
+                if let Err(error) = self.context.store.flush().await {
                     tracing::warn!(%error, "a new session is not on the record yet");
                 }
                 // The client may have gone; so below.
                 let _ = reply.send(());
             }
-            SessionCommand::Look(reply) => {
+            SessionCommand::Snapshot(reply) => {
                 self.save().await;
-                let _ = reply.send(self.view());
+                let _ = reply.send(self.snapshot());
             }
-            SessionCommand::Show(reply) => self.begin_to_show(reply).await,
+            SessionCommand::Replay(reply) => self.begin_replay(reply).await,
             SessionCommand::Undo { turn, reply } => {
                 let undone = self.undo(turn, Undoer::CommandLine).await;
                 let _ = reply.send(undone);
@@ -259,11 +259,11 @@ impl Actor {
             let _ = prompt.reply.send(Err(error));
             return;
         }
-        if self.turn.is_none() && self.telling.is_none() {
+        if self.turn.is_none() && self.awaiting_ack.is_none() {
             return self.start(prompt).await;
         }
-        if self.is_for_us_alone(&prompt) {
-            self.obey(prompt).await;
+        if self.is_local_command(&prompt) {
+            self.run_command(prompt).await;
         } else if self.queue.len() < MAX_WAITING {
             // A command before the prompt waits with it: it is about that prompt.
             self.queue.push_back(prompt);
@@ -276,15 +276,15 @@ impl Actor {
 
     /// Begins the turn of a prompt, unless nothing of it is for the model.
     async fn start(&mut self, prompt: Prompt) {
-        if let Some(prompt) = self.obey(prompt).await {
+        if let Some(prompt) = self.run_command(prompt).await {
             self.begin_turn(prompt).await;
         }
     }
 
     /// Begins what waits, once the last answer is on its way.
     pub(super) async fn start_next(&mut self) {
-        self.telling = None;
-        while self.turn.is_none() && self.telling.is_none() {
+        self.awaiting_ack = None;
+        while self.turn.is_none() && self.awaiting_ack.is_none() {
             let Some(next) = self.queue.pop_front() else { return };
             self.start(next).await;
         }
@@ -313,33 +313,33 @@ impl Actor {
         let (back, stay): (VecDeque<_>, _) = self.queue.drain(..).partition(taken_back);
         self.queue = stay;
         for prompt in back {
-            self.tell(prompt.reply, Ok(StopReason::Cancelled));
+            self.reply(prompt.reply, Ok(StopReason::Cancelled));
         }
     }
 
     /// Answers a prompt. The client may have gone; what happened is recorded.
-    pub(super) fn tell(
+    pub(super) fn reply(
         &mut self,
         reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
         outcome: Result<StopReason, AgentError>,
     ) {
-        let (told, telling) = oneshot::channel();
-        let head = outcome.is_ok().then(|| self.untold_head()).flatten();
-        if reply.send(outcome.map(|reason| PromptEnd { reason, head, _told: told })).is_ok() {
-            self.telling = Some(telling);
+        let (told, awaiting_ack) = oneshot::channel();
+        let head = outcome.is_ok().then(|| self.unacked_head()).flatten();
+        if reply.send(outcome.map(|reason| PromptEnd { reason, head, _ack: told })).is_ok() {
+            self.awaiting_ack = Some(awaiting_ack);
         }
     }
 
     async fn close(&mut self) {
-        self.children.is_closing = true;
+        self.subagents.is_closing = true;
         self.cancel();
-        self.hurry_outer();
+        self.cancel_external_agent();
         if self.turn.is_some() {
             // The turn ends soon after its token; what it, and those who work for it, still have to say happened.
             loop {
                 tokio::select! {
                     biased;
-                    Some(report) = self.children.next() => self.report(report).await,
+                    Some(report) = self.subagents.next() => self.report(report).await,
                     message = next_message(&mut self.turn) => match message {
                         Some(message) => self.turn_message(message).await,
                         None => break,
@@ -348,30 +348,30 @@ impl Actor {
             }
             self.turn_over().await;
         }
-        self.close_outer().await;
+        self.close_external_agent().await;
         let mut gate = std::mem::take(&mut self.gate);
-        let ended = self.hearing(gate.end(|_| true, BOUND)).await;
+        let ended = self.while_taking_reports(gate.end(|_| true, DEADLINE)).await;
         self.put_back(gate);
-        self.hear_the_last().await;
+        self.take_last_reports().await;
         if !ended.unconfirmed.is_empty() {
             tracing::warn!(
                 calls = ended.unconfirmed.len(),
                 "what a session began could not be confirmed to have ended"
             );
         }
-        if self.session.lineage.parent.is_none() {
+        if self.session.ancestry.parent.is_none() {
             // Those of a session below are its parent's.
-            self.shared.tools.servers().close().await;
+            self.context.tools.servers().close().await;
         }
-        self.keep_last_changes().await;
+        self.record_last_changes().await;
         self.save().await;
         self.release().await;
     }
 
     /// Lets others open the session, once all that happened in it is written.
     async fn release(&mut self) {
-        self.shared.store.post(Row::Release { session: self.session.id.clone() });
-        if let Err(error) = self.shared.store.flush().await {
+        self.context.store.post(Row::Release { session: self.session.id.clone() });
+        if let Err(error) = self.context.store.flush().await {
             // It is tried again with whatever is written next, and it is free once this process is gone.
             tracing::warn!(%error, "a session could not be let go of yet");
         }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::actor::Actor;
 use super::encoder;
-use super::permission_options::{self, Said};
+use super::permission_options::{self, PermissionAnswer};
 use super::turn_message::Authorization;
 use crate::acp::{RequestPermissionRequest, RequestPermissionResponse, ToolCallId};
 use crate::client::ClientError;
@@ -41,7 +41,7 @@ pub(super) struct OpenQuestion {
 
 /// Whether the user said yes to a call just now.
 #[derive(Clone, Copy)]
-enum Asked {
+enum UserConsent {
     Yes,
     No,
 }
@@ -76,7 +76,7 @@ impl Actor {
         let Some(facts) = facts else {
             let ceilings = self.ceilings();
             let grants = &self.session.grants;
-            let tools = self.shared.tools.all();
+            let tools = self.context.tools.all();
             let names: Vec<&str> = tools
                 .iter()
                 .filter(|tool| permission::is_available(&ceilings, grants, &tool.spec().facts()))
@@ -87,10 +87,10 @@ impl Actor {
         };
         let facts = self.now(&facts);
         match self.decide(&facts) {
-            Verdict::Allow => self.granted(call, facts, fits, Asked::No).await,
+            Verdict::Allow => self.granted(call, facts, fits, UserConsent::No).await,
             Verdict::Ask(_) => Authorization::Ask,
             Verdict::Deny(denial) if !fits && !facts.is_servers() && facts.tool.starts_with("mcp_") => {
-                self.denied_wish(call, facts.tool, denial)
+                self.denied_server_request(call, facts.tool, denial)
             }
             Verdict::Deny(denial) => self.denied(call, denial),
         }
@@ -110,7 +110,9 @@ impl Actor {
         let scopes = match self.decide(&facts) {
             Verdict::Ask(scopes) => scopes,
             // The turn may have been cancelled while it asked; so below.
-            Verdict::Allow => return drop(reply.send(self.granted(call, facts, runs, Asked::No).await)),
+            Verdict::Allow => {
+                return drop(reply.send(self.granted(call, facts, runs, UserConsent::No).await));
+            }
             Verdict::Deny(denial) => return drop(reply.send(self.denied(call, denial))),
         };
         let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
@@ -122,7 +124,7 @@ impl Actor {
         let request = RequestPermissionRequest::new(
             self.session.id.clone(),
             encoder::call_for_permission(announced, preview, claim),
-            permission_options::options(&scopes, &mode, self.editor.can().forms),
+            permission_options::options(&scopes, &mode, self.client_io.capabilities().forms),
         );
         let (id, answer) = self.client.request_permission(request);
         self.answers.push(answer.map(move |answer| (id, answer)).boxed());
@@ -134,20 +136,20 @@ impl Actor {
         // A question that was closed meanwhile has no place any more: its answer is void.
         let Some(question) = self.questions.remove(&number) else { return };
         let OpenQuestion { call, facts, runs, scopes, mode, reply } = question;
-        let authorization = match permission_options::said(answer) {
-            Said::Always => {
+        let authorization = match permission_options::read_answer(answer) {
+            PermissionAnswer::Always => {
                 self.remember(&mode, true, scopes);
                 self.decide_again(call, facts, runs).await
             }
-            Said::Once => self.decide_again(call, facts, runs).await,
-            Said::Never => {
+            PermissionAnswer::Once => self.decide_again(call, facts, runs).await,
+            PermissionAnswer::Never => {
                 self.remember(&mode, false, scopes);
                 Authorization::Rejected {
                     message: "The user rejected this call, and every further one like it.".into(),
                     too_often: false,
                 }
             }
-            Said::Unasked(why) if facts.claim.is_some() => {
+            PermissionAnswer::Unasked(why) if facts.claim.is_some() => {
                 let server = facts.claim.as_ref().map(|claim| claim.server.clone()).unwrap_or_default();
                 let message = format!(
                     "{why} Only the MCP server {server} says that {} reads. The user can believe it: \
@@ -156,8 +158,8 @@ impl Actor {
                 );
                 self.rejected(&call, message)
             }
-            Said::Unasked(why) | Said::No(why) => self.rejected(&call, why),
-            Said::Why => return self.ask_why(&call, reply),
+            PermissionAnswer::Unasked(why) | PermissionAnswer::No(why) => self.rejected(&call, why),
+            PermissionAnswer::Why => return self.ask_why(&call, reply),
         };
         // The turn may have been cancelled meanwhile.
         let _ = reply.send(authorization);
@@ -177,21 +179,21 @@ impl Actor {
         };
         let title = self.session.open_calls.get(call).map(|call| call.title.clone()).unwrap_or_default();
         let Authorization::Rejected { too_often, .. } = self.rejected(call, String::new()) else { return };
-        let editor = self.editor.for_call(call);
+        let client_io = self.client_io.for_call(call);
         tokio::spawn(async move {
             let authorization = tokio::select! {
                 biased;
                 () = cancel.cancelled() => Authorization::Cancelled,
                 // The turn is over.
                 () = reply.closed() => return,
-                message = permission_options::reason(&editor, &title) => Authorization::Rejected { message, too_often },
+                message = permission_options::reason(&client_io, &title) => Authorization::Rejected { message, too_often },
             };
             let _ = reply.send(authorization);
         });
     }
 
     /// Closes the questions about what a call wants that is over.
-    pub(super) fn close_wishes(&mut self, call: &ToolCallId) {
+    pub(super) fn close_server_requests(&mut self, call: &ToolCallId) {
         let void: Vec<u64> =
             self.questions.iter().filter(|(_, it)| !it.runs && it.call == *call).map(|(id, _)| *id).collect();
         for number in void {
@@ -228,21 +230,21 @@ impl Actor {
     async fn decide_again(&mut self, call: ToolCallId, facts: CallFacts, runs: bool) -> Authorization {
         let facts = self.now(&facts);
         match self.decide(&facts) {
-            Verdict::Allow | Verdict::Ask(_) => self.granted(call, facts, runs, Asked::Yes).await,
+            Verdict::Allow | Verdict::Ask(_) => self.granted(call, facts, runs, UserConsent::Yes).await,
             Verdict::Deny(denial) => self.denied(call, denial),
         }
     }
 
     /// Remembers an answer, and records it.
     fn remember(&mut self, mode: &str, allows: bool, scopes: Vec<Scope>) {
-        let (turn, at) = (self.session.turns, self.shared.source.now_ms());
+        let (turn, at) = (self.session.turns, self.context.source.now_ms());
         for scope in scopes {
             let mode = mode.to_owned();
             let entry = Entry::Answer { turn, mode: mode.clone(), allows, scope: (&scope).into(), at };
             let link = self.link(&entry);
             let grant = StoredGrant { mode: mode.clone(), allows, scope: scope.clone() };
             let session = self.session.id.clone();
-            self.shared.store.post(Row::Grant { session, turn, grant, link, at });
+            self.context.store.post(Row::Grant { session, turn, grant, link, at });
             if allows {
                 self.session.grants.allow(&mode, scope);
             } else {
@@ -260,27 +262,27 @@ impl Actor {
     }
 
     /// Records that a call may change something, before it does.
-    async fn record_leave(&mut self, call: &ToolCallId, facts: &CallFacts, asked: Asked) {
-        let consent = match asked {
-            Asked::Yes => Consent::User,
-            Asked::No => self.without_asking(facts),
+    async fn record_permission(&mut self, call: &ToolCallId, facts: &CallFacts, user_consent: UserConsent) {
+        let consent = match user_consent {
+            UserConsent::Yes => Consent::User,
+            UserConsent::No => self.without_asking(facts),
         };
         // The call itself is an event, and goes before.
         self.post_unsaved();
         let (hash, text) = self.text_of_call();
         if self.session.recorded_under.as_deref() != Some(&hash) {
-            self.shared.store.post(Row::Text { hash: hash.clone(), text });
+            self.context.store.post(Row::Text { hash: hash.clone(), text });
             self.session.recorded_under = Some(hash.clone());
         }
         let entry = Entry::Call {
             turn: self.session.turns,
             call: call.to_string(),
-            facts: Facts::new(facts, self.shared.source.is_counted()),
+            facts: Facts::new(facts, self.context.source.is_counted()),
             arguments: self.session.open_calls.get(call).map(arguments_hash).unwrap_or_default(),
             mode: self.session.mode.to_string(),
             under: hash,
             consent,
-            at: self.shared.source.now_ms(),
+            at: self.context.source.now_ms(),
         };
         self.chain(&entry);
         self.save().await;
@@ -291,7 +293,7 @@ impl Actor {
         call: ToolCallId,
         facts: CallFacts,
         runs: bool,
-        asked: Asked,
+        consent: UserConsent,
     ) -> Authorization {
         let Some(turn) = &self.turn else { return Authorization::Cancelled };
         if turn.cancel.is_cancelled() {
@@ -302,17 +304,18 @@ impl Actor {
         if runs {
             self.denials = DenialCount::default();
         }
-        let (jobs, agents) = (self.session.jobs.clone(), self.children.background.clone());
-        let shadow = if runs { self.shadow(facts.shell).await } else { None };
+        let (jobs, agents) = (self.session.jobs.clone(), self.subagents.background.clone());
+        let snapshot = if runs { self.snapshot_handle(facts.shell).await } else { None };
         let runs = runs && !facts.is_exit;
         // What a server says of its tool is only what it says: its calls are on the record whatever that is.
         if runs && (facts.effect.is_change() || facts.is_servers()) {
-            self.record_leave(&call, &facts, asked).await;
+            self.record_permission(&call, &facts, consent).await;
         }
         // Whether somebody vouches for the call: if only its server does, it ends where the user would have to be asked.
         let claim = facts.claim.clone();
-        let is_unasked =
-            |_: &Claim| matches!(asked, Asked::No) && matches!(self.without_asking(&facts), Consent::Mode);
+        let is_unasked = |_: &Claim| {
+            matches!(consent, UserConsent::No) && matches!(self.without_asking(&facts), Consent::Mode)
+        };
         let alone = claim.clone().filter(is_unasked);
         let facts = CallFacts { claim: alone, ..facts };
         let reads = facts.effect == Effect::Read && !facts.targets.is_empty();
@@ -324,7 +327,7 @@ impl Actor {
             // Said together with the leave: no mode change comes between the two.
             self.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::begun(call)), None).await;
         }
-        Authorization::Granted { permit, known, jobs, agents, shadow }
+        Authorization::Granted { permit, known, jobs, agents, snapshot }
     }
 
     fn denied(&mut self, call: ToolCallId, denial: Denial) -> Authorization {
@@ -335,8 +338,8 @@ impl Actor {
     }
 
     /// The same of something that a call wants while it runs: the call itself is not denied.
-    fn denied_wish(&mut self, call: ToolCallId, wish: String, denial: Denial) -> Authorization {
-        self.record_denial(call, wish, denial, false)
+    fn denied_server_request(&mut self, call: ToolCallId, setting: String, denial: Denial) -> Authorization {
+        self.record_denial(call, setting, denial, false)
     }
 
     /// Records that something was refused that is no call of the model's.
@@ -353,7 +356,7 @@ impl Actor {
     ) -> Authorization {
         let Denial { rule, message } = denial;
         tracing::info!(session = %self.session.id, mode = %self.session.mode, tool, rule, "denied a call");
-        let (turn, at) = (self.session.turns, self.shared.source.now_ms());
+        let (turn, at) = (self.session.turns, self.context.source.now_ms());
         let mode = self.session.mode.clone();
         let link = self.link(&Entry::Denial {
             turn,
@@ -364,7 +367,7 @@ impl Actor {
             at,
         });
         let session = self.session.id.clone();
-        self.shared.store.post(Row::Denial(store::Denial {
+        self.context.store.post(Row::Denial(store::Denial {
             session,
             turn,
             call,

@@ -51,8 +51,8 @@ impl Turn {
             (Err(error), _) => return self.failed(id, error.to_string()).await,
         };
         if matches!(answer, Authorization::Ask) {
-            let editor = self.editor.for_call(&id);
-            let preview = prepared.preview(&editor);
+            let client_io = self.client_io.for_call(&id);
+            let preview = prepared.preview(&client_io);
             let preview = match within(preview, &self.cancel, &CancellationToken::new(), spec.timeout).await {
                 Ok(preview) => preview,
                 Err(error) => return self.failed(id, error.to_string()).await,
@@ -66,17 +66,17 @@ impl Turn {
                 drop(permit);
                 self.propose(id, prepared.proposal().cloned()).await
             }
-            Authorization::Granted { permit, .. } if prepared.errand().is_some() => {
-                let errand = prepared.errand().cloned();
-                match errand {
-                    Some(errand) => self.run_errand(id, errand, permit).await,
+            Authorization::Granted { permit, .. } if prepared.session_action().is_some() => {
+                let action = prepared.session_action().cloned();
+                match action {
+                    Some(action) => self.run_session_action(id, action, permit).await,
                     None => self.failed(id, "There is nothing to be done.".into()).await,
                 }
             }
-            Authorization::Granted { permit, known, jobs, agents, shadow } => {
-                let (changes, told) = mpsc::unbounded_channel();
-                let kept = tokio::spawn(keep(self.number, told, self.changes.clone()));
-                let editor = self.editor.for_call(&id);
+            Authorization::Granted { permit, known, jobs, agents, snapshot } => {
+                let (changes, reported_changes) = mpsc::unbounded_channel();
+                let recording = tokio::spawn(keep(self.number, reported_changes, self.changes.clone()));
+                let client_io = self.client_io.for_call(&id);
                 let journal = Journal::new(Some(Arc::clone(&self.intents)), changes.clone());
                 let context = RunContext {
                     permit,
@@ -86,10 +86,10 @@ impl Turn {
                     progress: None,
                     changes,
                     journal,
-                    shadow,
-                    editor,
+                    snapshot,
+                    client_io,
                 };
-                self.carry_out(id, &spec, prepared, context, kept).await
+                self.carry_out(id, &spec, prepared, context, recording).await
             }
             answer => self.refused(id, answer).await,
         }
@@ -116,7 +116,7 @@ impl Turn {
         spec: &ToolSpec,
         prepared: Box<dyn PreparedCall>,
         mut context: RunContext,
-        kept: JoinHandle<()>,
+        recording: JoinHandle<()>,
     ) -> Result<After, TurnError> {
         let (cancel, denied) = (context.permit.cancel.clone(), context.permit.denied.clone());
         // One that waits is enough: a newer one says all that it said.
@@ -126,12 +126,12 @@ impl Turn {
         let (outcome, relayed) = tokio::join!(run, self.relay(&id, shown));
         relayed?;
         // What it changed is on its way before it is over. One that does not end tells later.
-        let _ = tokio::time::timeout(GRACE, kept).await;
+        let _ = tokio::time::timeout(GRACE, recording).await;
         match outcome {
             Ok(output) => {
-                let asked = (!output.questions.is_empty()).then(|| chat_question::text(&output.questions));
+                let question = (!output.questions.is_empty()).then(|| chat_question::text(&output.questions));
                 self.finish(id, output).await?;
-                Ok(asked.map_or(After::GoOn, |text| After::Stop(text.into())))
+                Ok(question.map_or(After::GoOn, |text| After::Stop(text.into())))
             }
             Err(error) if denied.is_cancelled() && !self.cancel.is_cancelled() => {
                 let why = "Stopped: the session's mode has changed and does not allow this call.";
@@ -144,8 +144,8 @@ impl Turn {
     /// Passes on what a call shows while it runs.
     async fn relay(&self, id: &ToolCallId, mut shown: mpsc::Receiver<ToolContent>) -> Result<(), TurnError> {
         while let Some(content) = shown.recv().await {
-            let room = self.room().await;
-            self.post(TurnMessage::Progress { id: id.clone(), content, room }).await?;
+            let send_permit = self.send_permit().await;
+            self.post(TurnMessage::Progress { id: id.clone(), content, send_permit }).await?;
         }
         Ok(())
     }
@@ -163,8 +163,8 @@ impl Turn {
             result: Some(text),
             denied: None,
         };
-        let room = self.room().await;
-        self.post(TurnMessage::Finished { update, seen, job, questions, room }).await
+        let send_permit = self.send_permit().await;
+        self.post(TurnMessage::Finished { update, seen, job, questions, send_permit }).await
     }
 
     pub(super) async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {

@@ -4,47 +4,47 @@
 use std::sync::Arc;
 
 use super::actor::Actor;
-use super::change_mode::BOUND;
-use super::possible;
-use super::{Session, Shared};
+use super::capability;
+use super::change_mode::DEADLINE;
+use super::{Session, SessionContext};
 use crate::acp::{SessionModeId, ToolCallId};
+use crate::agents::AgentSpec;
+use crate::agents::external::ExternalAgentDefinition;
 use crate::gate::Ended;
 use crate::ids;
 use crate::mode::Mode;
 use crate::permission::rules::Rules;
 use crate::permission::{self, CallFacts, Ceilings, Effect, Verdict, compare};
-use crate::roster::AgentSpec;
-use crate::roster::harness::HarnessDefinition;
 
-impl Shared {
+impl SessionContext {
     /// The ceilings of a session in the first of these modes, which is held to the others, too. One that is not known leaves
     /// none, and then nothing is allowed.
     pub(super) fn ceilings<'a>(&self, ids: impl Iterator<Item = &'a SessionModeId>) -> Ceilings {
         let all = ids.map(|id| self.modes.ceilings(&id.0)).collect::<Result<Vec<_>, _>>();
         let mut modes = all.map(|all| all.concat()).unwrap_or_default();
         if !modes.is_empty() {
-            modes.extend(self.max_modes.iter().chain(&self.held_to).cloned());
+            modes.extend(self.max_modes.iter().chain(&self.fallback_ceiling).cloned());
         }
         Ceilings { modes, rules: vec![Arc::clone(&self.rules)] }
     }
 
     /// Whether the kernel can hold such an agent here.
-    pub(super) fn can_hold(&self, harness: &HarnessDefinition) -> bool {
-        harness.sandbox.is_some() && self.tools.can_hold()
+    pub(super) fn can_sandbox(&self, external_agent: &ExternalAgentDefinition) -> bool {
+        external_agent.sandbox.is_some() && self.tools.can_sandbox()
     }
 
     /// Leaves the modes that are possible for an agent: what its own tools do is held as a whole, or not at all (D47).
-    pub fn hold_to(&mut self, agent: &AgentSpec) {
-        self.impossible = Arc::default();
-        let Some(harness) = &agent.harness else { return };
-        let can_hold = self.can_hold(harness);
-        let is_possible = |mode: &Mode| {
+    pub fn limit_to_agent(&mut self, agent: &AgentSpec) {
+        self.unsupported_modes = Arc::default();
+        let Some(external_agent) = &agent.external_agent else { return };
+        let can_sandbox = self.can_sandbox(external_agent);
+        let is_supported = |mode: &Mode| {
             let mut modes = self.modes.ceilings(&mode.id).unwrap_or_default();
-            modes.extend(self.max_modes.iter().chain(&self.held_to).chain(&agent.limits).cloned());
-            possible::is_possible(&Ceilings { modes, rules: Vec::new() }, can_hold)
+            modes.extend(self.max_modes.iter().chain(&self.fallback_ceiling).chain(&agent.limits).cloned());
+            capability::is_supported(&Ceilings { modes, rules: Vec::new() }, can_sandbox)
         };
-        let (modes, impossible) = possible::split(&self.modes, is_possible);
-        (self.modes, self.impossible) = (Arc::new(modes), impossible.into());
+        let (modes, unsupported) = capability::split(&self.modes, is_supported);
+        (self.modes, self.unsupported_modes) = (Arc::new(modes), unsupported.into());
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) fn add(ceilings: &mut Ceilings, more: &Ceilings) {
 impl Session {
     /// The mode that is on, and tighter ones that could not be recorded.
     pub(super) fn modes(&self) -> impl Iterator<Item = &SessionModeId> {
-        std::iter::once(&self.mode).chain(&self.held)
+        std::iter::once(&self.mode).chain(&self.unrecorded_modes)
     }
 }
 
@@ -83,9 +83,9 @@ pub(super) struct ReplyCeilings {
 impl Actor {
     /// A reply begins: what holds now is the most that its calls may do, and all that they start.
     pub(super) fn begin_reply(&mut self) {
-        let mut started = self.shared.ceilings(self.session.modes());
-        self.session.lineage.add_to(&mut started);
-        self.session.asked_under = Some(ReplyCeilings {
+        let mut started = self.context.ceilings(self.session.modes());
+        self.session.ancestry.add_to(&mut started);
+        self.session.reply_ceilings = Some(ReplyCeilings {
             mode: self.session.mode.clone(),
             calls: self.ceilings(),
             started: Arc::new(started),
@@ -96,8 +96,8 @@ impl Actor {
     /// reply began, if that allows no more.
     pub(super) fn mode_for_started(&self) -> SessionModeId {
         let now = &self.session.mode;
-        let ceilings = |mode: &SessionModeId| self.shared.modes.ceilings(&mode.0).unwrap_or_default();
-        let then = self.session.asked_under.as_ref().map(|reply| &reply.mode);
+        let ceilings = |mode: &SessionModeId| self.context.modes.ceilings(&mode.0).unwrap_or_default();
+        let then = self.session.reply_ceilings.as_ref().map(|reply| &reply.mode);
         let tighter = then.filter(|then| !compare::allows_more(&ceilings(then), &ceilings(now)));
         tighter.unwrap_or(now).clone()
     }
@@ -109,11 +109,11 @@ impl Actor {
 
     /// The same, were it in the first of these modes and held to the others.
     pub(super) fn ceilings_in<'a>(&self, modes: impl Iterator<Item = &'a SessionModeId>) -> Ceilings {
-        let mut ceilings = self.shared.ceilings(modes);
+        let mut ceilings = self.context.ceilings(modes);
         if !ceilings.modes.is_empty() {
             ceilings.modes.extend(self.session.agent.limits.iter().cloned());
         }
-        self.session.lineage.add_to(&mut ceilings);
+        self.session.ancestry.add_to(&mut ceilings);
         ceilings
     }
 
@@ -121,7 +121,7 @@ impl Actor {
     /// the next reply.
     pub(super) fn call_ceilings(&self) -> Ceilings {
         let mut ceilings = self.ceilings();
-        if let Some(reply) = &self.session.asked_under {
+        if let Some(reply) = &self.session.reply_ceilings {
             add(&mut ceilings, &reply.calls);
         }
         ceilings
@@ -146,15 +146,15 @@ impl Actor {
     /// Closes the questions about calls that are denied from now on, and ends such calls where they run: here, and in every
     /// session below this one, which decides by what holds here from the first line on (D40-D44).
     pub(super) async fn end_what_is_denied(&mut self) -> (Vec<ToolCallId>, Ended) {
-        self.standing.send_replace(Arc::new(self.shared.ceilings(self.session.modes())));
+        self.own_ceilings.send_replace(Arc::new(self.context.ceilings(self.session.modes())));
         let (ceilings, grants) = (self.ceilings(), self.session.grants.clone());
         // What a server has said of its tool since then counts, and what it said then, too.
-        let tools = self.shared.tools.clone();
+        let tools = self.context.tools.clone();
         let is_denied = move |facts: &CallFacts| {
             let is =
                 |facts: &CallFacts| matches!(permission::decide(&ceilings, &grants, facts), Verdict::Deny(_));
-            if facts.tool == possible::PROCESS {
-                return possible::is_denied(&ceilings, facts);
+            if facts.tool == capability::PROCESS {
+                return capability::is_denied(&ceilings, facts);
             }
             is(facts) || is(&super::servers::now(&tools, facts))
         };
@@ -170,11 +170,11 @@ impl Actor {
                     && matches!(decide(facts), Verdict::Ask(_))
                     && matches!(decide(&as_a_change()), Verdict::Deny(_)))
         };
-        closed.extend(self.close_outer_questions());
-        let below = self.tighten_children();
+        closed.extend(self.close_external_agent_requests());
+        let below = self.tighten_subagents();
         let mut gate = std::mem::take(&mut self.gate);
-        let ending = async { tokio::join!(gate.end(has_to_end, BOUND), below) };
-        let (mut ended, (closed_below, below)) = self.hearing(ending).await;
+        let ending = async { tokio::join!(gate.end(has_to_end, DEADLINE), below) };
+        let (mut ended, (closed_below, below)) = self.while_taking_reports(ending).await;
         self.put_back(gate);
         closed.extend(closed_below);
         ended.confirmed.extend(below.confirmed);

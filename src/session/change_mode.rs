@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::actor::Actor;
 use super::reminder::Transition;
-use super::{ModeEffect, possible, valid_modes};
+use super::{ModeEffect, capability, valid_modes};
 use crate::acp::SessionModeId;
 use crate::error::AgentError;
 use crate::event::SessionEvent;
@@ -18,7 +18,7 @@ use crate::permission::{self, CallFacts, Ceilings, Grants, Verdict, compare};
 use crate::store::Why;
 
 /// How long a change waits for what it ended. What takes longer is named in the answer.
-pub(super) const BOUND: Duration = Duration::from_secs(2);
+pub(super) const DEADLINE: Duration = Duration::from_secs(2);
 
 impl Actor {
     /// Changes the mode. The mode that is on already is a silent success, without an effect.
@@ -31,8 +31,8 @@ impl Actor {
         why: impl Into<Why>,
     ) -> Result<Option<ModeEffect>, AgentError> {
         let why = why.into();
-        let (keeps_hold, source) = (why.keeps_hold, why.source.as_str());
-        let modes = Arc::clone(&self.shared.modes);
+        let (keeps_unrecorded, source) = (why.keeps_unrecorded, why.source.as_str());
+        let modes = Arc::clone(&self.context.modes);
         let new = modes.resolve(&mode.0).map_err(|unknown| {
             tracing::warn!(session = %self.session.id, "the mode was not changed: {unknown}");
             self.no_mode(&mode.0, &unknown)
@@ -48,17 +48,20 @@ impl Actor {
         let link = change.link.clone();
         let tightened = self.is_tighter(&from.0, &to.0);
         // Nothing is decided meanwhile: this loop is the one that decides.
-        if let Err(error) = self.shared.store.record_mode_change(change).await {
+        if let Err(error) = self.context.store.record_mode_change(change).await {
             tracing::error!(%error, "a mode change was not made");
             if !tightened {
-                return Err(AgentError::Record);
+                return Err(AgentError::Unrecorded);
             }
             // The mode is what the record says; but nobody who asked for less gets more because a disk is full.
-            if !self.session.held.contains(&to) {
-                self.session.held.push(to.clone());
+            if !self.session.unrecorded_modes.contains(&to) {
+                self.session.unrecorded_modes.push(to.clone());
             }
             self.end_what_is_denied().await;
-            return Err(AgentError::RecordHeld { mode: from.0.to_string(), held: to.0.to_string() });
+            return Err(AgentError::ModeUnrecorded {
+                mode: from.0.to_string(),
+                unrecorded: to.0.to_string(),
+            });
         }
         tracing::debug!(session = %self.session.id, %from, %to, source, "the mode changed");
         self.session.head.follow(&link);
@@ -66,13 +69,13 @@ impl Actor {
         self.session.previous = Some(from.clone());
         let void = self.close_switches();
         // What was asked, or answered, about starting an agent anew was about the mode before.
-        self.outer.asking.cancel();
-        self.outer.stays_held = false;
-        if !keeps_hold {
-            self.session.held.clear();
+        self.external_agent.restart_question.cancel();
+        self.external_agent.stays_sandboxed = false;
+        if !keeps_unrecorded {
+            self.session.unrecorded_modes.clear();
         }
-        let choice = self.choice_of_mode();
-        self.session.active = choice;
+        let selection = self.mode_selection();
+        self.session.active = selection;
         let (mut closed, ended) = self.end_what_is_denied().await;
         closed.extend(void);
         let during = self.turn.is_some().then_some(self.session.turns);
@@ -87,18 +90,18 @@ impl Actor {
     }
 
     /// There is no such mode, or not for this agent.
-    fn no_mode(&self, asked: &str, unknown: &UnknownMode) -> AgentError {
-        let modes = &self.shared.modes;
-        possible::unsupported(asked, &self.shared.impossible, modes)
+    fn no_mode(&self, requested: &str, unknown: &UnknownMode) -> AgentError {
+        let modes = &self.context.modes;
+        capability::unsupported(requested, &self.context.unsupported_modes, modes)
             .unwrap_or_else(|| AgentError::invalid_params(unknown.to_string(), valid_modes(modes)))
     }
 
     /// Whether anything that the old mode lets a tool do is denied or asked for in the new one.
     fn is_tighter(&self, old: &str, new: &str) -> bool {
-        let ceilings = |id| self.shared.modes.ceilings(id).unwrap_or_default();
+        let ceilings = |id| self.context.modes.ceilings(id).unwrap_or_default();
         let (old, new) = (ceilings(old), ceilings(new));
         let strictness = |modes: &[Arc<Mode>], facts: &CallFacts| {
-            let ceilings = Ceilings { modes: modes.to_vec(), rules: vec![Arc::clone(&self.shared.rules)] };
+            let ceilings = Ceilings { modes: modes.to_vec(), rules: vec![Arc::clone(&self.context.rules)] };
             match permission::decide(&ceilings, &Grants::default(), facts) {
                 Verdict::Allow => 0,
                 Verdict::Ask(_) => 1,
@@ -109,7 +112,7 @@ impl Actor {
             return true;
         }
         // The exit itself restricts nothing.
-        self.shared.tools.all().iter().filter(|tool| !tool.spec().is_exit).any(|tool| {
+        self.context.tools.all().iter().filter(|tool| !tool.spec().is_exit).any(|tool| {
             let facts = tool.spec().facts();
             strictness(&new, &facts) > strictness(&old, &facts)
         })

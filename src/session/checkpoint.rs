@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use tokio::sync::mpsc;
 
 use super::actor::Actor;
-use super::change_mode::BOUND;
+use super::ancestry::Parent;
+use super::change_mode::DEADLINE;
 use super::handle::Undone;
-use super::lineage::Parent;
 use crate::error::AgentError;
 use crate::event::SessionEvent;
 use crate::mode::ShellUse;
@@ -18,8 +18,8 @@ use crate::permission::{self, CallFacts, Effect, Target};
 use crate::store::Row;
 use crate::store::checkpoint::{Checkpoint, Found};
 use crate::store::entry::Entry;
-use crate::tool::{AtWork, SharedShadow};
-use crate::workspace::{Changed, Changes, Node, RestoreError, Shadow, Workspace, compose};
+use crate::tool::{AtWork, SnapshotHandle};
+use crate::workspace::{Changed, Changes, FileState, RestoreError, Workspace, WorkspaceSnapshot, compose};
 
 /// Who undoes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,71 +32,72 @@ pub(super) enum Undoer {
 
 impl Actor {
     /// Keeps what a turn changed.
-    pub(super) fn keep_changes(&mut self, turn: u64, changes: Changes) {
-        if let Some(Parent { turn, changes: of_parent, .. }) = &self.session.lineage.parent {
+    pub(super) fn record_changes(&mut self, turn: u64, changes: Changes) {
+        if let Some(Parent { turn, changes: of_parent, .. }) = &self.session.ancestry.parent {
             // It is what the turn above has changed, which may be over.
             let _ = of_parent.send((*turn, changes));
             return;
         }
         let session = self.session.id.clone();
-        self.shared.store.post(Row::Changes { session, turn, changes });
+        self.context.store.post(Row::Changes { session, turn, changes });
     }
 
     /// Keeps what calls changed that have just ended, when the session is about to end.
-    pub(super) async fn keep_last_changes(&mut self) {
+    pub(super) async fn record_last_changes(&mut self) {
         // With this end gone, the other closes when no call can change anything any more.
         (self.changes.0, _) = mpsc::unbounded_channel();
-        let deadline = tokio::time::Instant::now() + BOUND;
+        let deadline = tokio::time::Instant::now() + DEADLINE;
         loop {
             match tokio::time::timeout_at(deadline, self.changes.1.recv()).await {
-                Ok(Some((turn, changes))) => self.keep_changes(turn, changes),
+                Ok(Some((turn, changes))) => self.record_changes(turn, changes),
                 Ok(None) => return,
                 Err(_) => {
                     let text =
                         "What a call changed that had not ended when the session was closed is not known.";
                     let uncovered = vec![text.to_owned()];
                     return self
-                        .keep_changes(self.session.turns, Changes { uncovered, ..Changes::default() });
+                        .record_changes(self.session.turns, Changes { uncovered, ..Changes::default() });
                 }
             }
         }
     }
 
     /// By which what a command changes can be told. Commands of a session that is recorded in memory only are not covered.
-    pub(super) async fn shadow(&mut self, shell: ShellUse) -> Option<SharedShadow> {
+    pub(super) async fn snapshot_handle(&mut self, shell: ShellUse) -> Option<SnapshotHandle> {
         if shell != ShellUse::Full {
             return None;
         }
-        let text = if self.shared.store.is_in_memory() {
+        let text = if self.context.store.is_in_memory() {
             "What commands changed is not known: this session is recorded in memory only."
         } else {
             "Commands ran: files that .gitignore leaves out, and version control's own state, are not covered."
         };
         let (turn, uncovered) = (self.session.turns, vec![text.to_owned()]);
-        self.keep_changes(turn, Changes { uncovered, ..Changes::default() });
-        self.shared_shadow().await
+        self.record_changes(turn, Changes { uncovered, ..Changes::default() });
+        self.shared_snapshot().await
     }
 
     /// The copies, which those below share.
-    pub(super) async fn shared_shadow(&mut self) -> Option<SharedShadow> {
-        if let Some(parent) = &self.session.lineage.parent {
-            return parent.shadow.clone();
+    pub(super) async fn shared_snapshot(&mut self) -> Option<SnapshotHandle> {
+        if let Some(parent) = &self.session.ancestry.parent {
+            return parent.snapshot.clone();
         }
-        if self.shadow.is_none()
-            && !self.shared.store.is_in_memory()
-            && let Some(folder) = self.shared.store.private_folder().await
+        if self.snapshot.is_none()
+            && !self.context.store.is_in_memory()
+            && let Some(folder) = self.context.store.private_folder().await
         {
             let folder = folder.join(&*self.session.id.0);
-            self.shadow = Some(SharedShadow::new(Shadow::new(folder, &self.session.workspace)));
+            self.snapshot =
+                Some(SnapshotHandle::new(WorkspaceSnapshot::new(folder, &self.session.workspace)));
         }
-        self.shadow.clone()
+        self.snapshot.clone()
     }
 
     /// The copies, if a command or a background job has had them made.
-    pub(super) fn made_shadow(&self) -> Option<SharedShadow> {
-        match &self.session.lineage.parent {
-            Some(parent) => parent.shadow.clone(),
-            None => self.shadow.clone(),
+    pub(super) fn made_shadow(&self) -> Option<SnapshotHandle> {
+        match &self.session.ancestry.parent {
+            Some(parent) => parent.snapshot.clone(),
+            None => self.snapshot.clone(),
         }
     }
 
@@ -112,21 +113,21 @@ impl Actor {
         }
         // What was changed last may be on its way.
         while let Ok((turn, changes)) = self.changes.1.try_recv() {
-            self.keep_changes(turn, changes);
+            self.record_changes(turn, changes);
         }
-        let found = self.shared.store.checkpoint(&self.session.id, turn).await;
+        let found = self.context.store.checkpoint(&self.session.id, turn).await;
         let checkpoint = match found.map_err(|_| AgentError::Unreadable)? {
             Found::Checkpoint(checkpoint) => checkpoint,
             Found::Nothing { was_undone, uncovered } => {
-                let mut said = match turn {
+                let mut message = match turn {
                     Some(turn) if was_undone => format!("turn {turn} was undone already"),
                     Some(turn) => format!("turn {turn} has changed nothing that can be put back"),
                     None => "there is nothing to undo".into(),
                 };
                 for sentence in &uncovered {
-                    said = format!("{said}. {}", sentence.trim_end_matches('.'));
+                    message = format!("{message}. {}", sentence.trim_end_matches('.'));
                 }
-                return refused(said);
+                return refused(message);
             }
         };
         if let (Undoer::Session, Some(why)) = (who, self.why_not(&checkpoint.changed)) {
@@ -196,14 +197,14 @@ impl Actor {
     }
 
     async fn note_undone(&mut self, undone: &Undone) {
-        let (turn, at) = (undone.turn, self.shared.source.now_ms());
+        let (turn, at) = (undone.turn, self.context.source.now_ms());
         for file in &undone.files {
             // What the model has seen there is no longer there.
             self.session.seen.remove(file);
         }
         let files = undone.files.len() as u64;
         self.chain(&Entry::Undo { turn, files, at });
-        if let Err(error) = self.shared.store.mark_undone(&self.session.id, turn, at).await {
+        if let Err(error) = self.context.store.mark_undone(&self.session.id, turn, at).await {
             tracing::error!(%error, "what was undone is not on the record");
         }
         let cwd = self.session.workspace.cwd();
@@ -222,7 +223,7 @@ impl Actor {
         }
         let text = format!("What `{title}` changed before it was cut off is not known.");
         let (turn, uncovered) = (self.session.turns, vec![text]);
-        self.keep_changes(turn, Changes { uncovered, ..Changes::default() });
+        self.record_changes(turn, Changes { uncovered, ..Changes::default() });
     }
 }
 
@@ -234,12 +235,12 @@ pub(super) fn undone_note(files: &[String]) -> String {
 fn put_back(workspace: &Workspace, checkpoint: Checkpoint, token: &str) -> Result<Undone, RestoreError> {
     let Checkpoint { turn, changed, contents, uncovered } = checkpoint;
     let contents: HashMap<String, Vec<u8>> = contents;
-    let left = workspace.restore(&changed, |hash| contents.get(hash).cloned(), token)?;
-    let is_file = |node: &Node| !matches!(node, Node::Folder { .. } | Node::Absent);
+    let remaining_folders = workspace.restore(&changed, |hash| contents.get(hash).cloned(), token)?;
+    let is_file = |state: &FileState| !matches!(state, FileState::Folder { .. } | FileState::Absent);
     let files = compose(changed.into_iter())
         .into_iter()
         .filter(|changed| is_file(&changed.before) || is_file(&changed.after))
         .map(|changed| changed.path)
         .collect();
-    Ok(Undone { turn, files, left, uncovered })
+    Ok(Undone { turn, files, remaining_folders, uncovered })
 }

@@ -26,7 +26,7 @@ pub enum Command {
         rest: String,
     },
     /// Say which mode is on.
-    SayMode,
+    ShowMode,
     /// List the rules and the remembered answers.
     Permissions,
     /// Say how the MCP servers stand.
@@ -58,7 +58,7 @@ pub struct Placed {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
     /// The command that is obeyed.
-    pub obeyed: Option<Placed>,
+    pub command: Option<Placed>,
     /// Mode commands that are not obeyed and that the user may have meant: the modes.
     pub ignored: Vec<String>,
 }
@@ -106,7 +106,7 @@ pub struct Vocabulary<'a> {
     /// The modes that there are.
     pub modes: &'a Modes,
     /// Modes that there are, and that are not possible here: a command for one is no prompt.
-    pub impossible: &'a [String],
+    pub unsupported_modes: &'a [String],
     /// The commands that users wrote.
     pub own: &'a [UserCommand],
 }
@@ -120,7 +120,7 @@ pub fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Compariso
     let Some(Typed { texts, first, last }) = typed(content) else { return Found::default() };
     let mut best: Option<Placed> = None;
     let mut other: Option<Placed> = None;
-    let mut wanted: Vec<String> = Vec::new();
+    let mut requested: Vec<String> = Vec::new();
     for &(block, text) in &texts {
         let begins = start(text, block == first, words).map(|command| (command, ""));
         let Some((command, mention)) = begins.or_else(|| behind_mention(text, words)) else { continue };
@@ -130,7 +130,7 @@ pub fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Compariso
             }
             continue;
         };
-        wanted.push(mode.clone());
+        requested.push(mode.clone());
         if !mention.is_empty() && (compare.widens)(mode) {
             continue;
         }
@@ -146,14 +146,14 @@ pub fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Compariso
         let begins = start(text, *block == first, words).or(behind_mention(text, words).map(|it| it.0));
         inner_modes(text, usize::from(begins.is_some()), words)
     });
-    wanted.extend(inner.filter(|mode| !(compare.widens)(mode)));
+    requested.extend(inner.filter(|mode| !(compare.widens)(mode)));
     let is_at_edge = |placed: &Placed| placed.block == first || placed.block == last;
     let counts = |placed: &Placed| match &placed.command {
         Command::SetMode { mode, .. } => is_at_edge(placed) || !(compare.widens)(mode),
         _ => true,
     };
-    let obeyed = best.filter(counts).or(other);
-    let chosen = match obeyed.as_ref().map(|placed| &placed.command) {
+    let found_command = best.filter(counts).or(other);
+    let chosen = match found_command.as_ref().map(|placed| &placed.command) {
         Some(Command::SetMode { mode, .. }) => Some(canonical(mode)),
         _ => None,
     };
@@ -161,10 +161,10 @@ pub fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Compariso
         Some(chosen) => canonical(mode) != *chosen,
         None => !(compare.is_on)(mode),
     };
-    let mut ignored: Vec<String> = wanted.into_iter().filter(is_ignored).collect();
+    let mut ignored: Vec<String> = requested.into_iter().filter(is_ignored).collect();
     ignored.dedup();
     ignored.truncate(MAX_IGNORED);
-    Found { obeyed, ignored }
+    Found { command: found_command, ignored }
 }
 
 /// Commands that are named as not obeyed, at most.
@@ -290,7 +290,7 @@ const SLASHES: [char; 2] = ['/', '\\'];
 
 /// Reads a text that may begin with a command.
 fn parse(text: &str, words: Vocabulary<'_>) -> Option<Command> {
-    let Vocabulary { modes, impossible, own } = words;
+    let Vocabulary { modes, unsupported_modes: unsupported, own } = words;
     let behind = text.strip_prefix(SLASHES)?;
     let (name, rest) = behind.split_once(char::is_whitespace).unwrap_or((behind, ""));
     let rest = rest.trim().to_owned();
@@ -301,10 +301,10 @@ fn parse(text: &str, words: Vocabulary<'_>) -> Option<Command> {
         "compact" => Some(alone(Command::Compact, "compact", &rest)),
         "undo" if rest.is_empty() => Some(Command::Undo(None)),
         "undo" => Some(rest.parse().map_or(Command::Misused("undo"), |turn| Command::Undo(Some(turn)))),
-        "mode" if rest.is_empty() => Some(Command::SayMode),
+        "mode" if rest.is_empty() => Some(Command::ShowMode),
         "mode" => Some(Command::SetMode { mode: rest, rest: String::new() }),
         // What stands behind a mode may be a command that the user wrote.
-        name if modes.resolve(name).is_ok() || impossible.contains(&canonical(name)) => {
+        name if modes.resolve(name).is_ok() || unsupported.contains(&canonical(name)) => {
             let rest = written(&rest, own).unwrap_or(rest);
             Some(Command::SetMode { mode: name.to_owned(), rest })
         }
@@ -345,7 +345,7 @@ pub fn without_command(content: &[ContentBlock], placed: &Placed) -> Vec<Content
     let rest = match &placed.command {
         Command::SetMode { rest, .. } => rest.as_str(),
         Command::Prompt(text) => text.as_str(),
-        Command::SayMode
+        Command::ShowMode
         | Command::Help
         | Command::Permissions
         | Command::Servers
@@ -380,7 +380,7 @@ mod tests {
     fn found(content: &[ContentBlock], on: &str) -> Found {
         let (modes, gone) = (Modes::built_in(), ["gone".to_owned()]);
         let own = [UserCommand::parse("review", "Review $ARGUMENTS.").unwrap()];
-        let words = Vocabulary { modes: &modes, impossible: &gone, own: &own };
+        let words = Vocabulary { modes: &modes, unsupported_modes: &gone, own: &own };
         let compare = Comparison {
             allows_more: &|mode, other| rank(mode) > rank(other),
             widens: &|mode| rank(mode) > rank(on),
@@ -390,8 +390,8 @@ mod tests {
     }
 
     fn check(text: &str, expected: impl Into<Option<Command>>) {
-        let obeyed = found(&[text.into()], "ask").obeyed;
-        assert_eq!(obeyed.map(|placed| placed.command), expected.into(), "{text}");
+        let command = found(&[text.into()], "ask").command;
+        assert_eq!(command.map(|placed| placed.command), expected.into(), "{text}");
     }
 
     fn set(mode: &str, rest: &str) -> Command {
@@ -406,7 +406,7 @@ mod tests {
         check("/architect x", set("architect", "x"));
         check(" /code  do it\nnow ", set("code", "do it\nnow"));
         check("/Gone x", set("Gone", "x"));
-        check("/mode", Some(Command::SayMode));
+        check("/mode", Some(Command::ShowMode));
         check("/mode plan", set("plan", ""));
         check("/help", Some(Command::Help));
         check("/mcp", Some(Command::Servers));
@@ -463,24 +463,28 @@ mod tests {
                     (vec!["old".into(), command.as_str().into(), "context".into()], false),
                 ];
                 for (prompt, is_edge) in prompts {
-                    let Found { obeyed, ignored } = found(&prompt, on);
+                    let Found { command: found_command, ignored } = found(&prompt, on);
                     if is_edge || !widens {
-                        let placed = obeyed.expect("obeyed");
+                        let placed = found_command.expect("obeyed");
                         assert_eq!(placed.command, set(mode, "go on"), "{on} {prompt:?}");
-                        let left = without_command(&prompt, &placed);
-                        assert_eq!(left.len(), prompt.len());
-                        assert_eq!(left[placed.block], "go on".into());
+                        let remaining = without_command(&prompt, &placed);
+                        assert_eq!(remaining.len(), prompt.len());
+                        assert_eq!(remaining[placed.block], "go on".into());
                         assert_eq!(ignored, [""; 0]);
                     } else {
-                        assert_eq!((obeyed, ignored), (None, vec![mode.to_owned()]), "{on} {prompt:?}");
+                        assert_eq!(
+                            (found_command, ignored),
+                            (None, vec![mode.to_owned()]),
+                            "{on} {prompt:?}"
+                        );
                     }
                 }
                 // On a line inside of a block: never obeyed, and named where it would tighten.
-                let Found { obeyed, ignored } =
+                let Found { command: found_command, ignored } =
                     found(&[format!("a log\n{command}\nmore").as_str().into()], on);
                 let is_named = rank(mode) < rank(on);
                 assert_eq!(
-                    (obeyed, ignored),
+                    (found_command, ignored),
                     (None, if is_named { vec![mode.to_owned()] } else { vec![] }),
                     "{on} {mode}"
                 );
@@ -493,9 +497,9 @@ mod tests {
                     vec![format!("fix this /{mode}").as_str().into(), link()],
                 ];
                 for prompt in sentences {
-                    let Found { obeyed, ignored } = found(&prompt, on);
+                    let Found { command: found_command, ignored } = found(&prompt, on);
                     let named = if is_named { vec![mode.to_owned()] } else { vec![] };
-                    assert_eq!((obeyed, ignored), (None, named), "{on} {prompt:?}");
+                    assert_eq!((found_command, ignored), (None, named), "{on} {prompt:?}");
                 }
                 // Behind what codecompanion.nvim writes for `#{buffer}` it tightens, and is named where it would not.
                 let buffer = "file `/a b/c.rs` (with buffer number: 12)";
@@ -506,15 +510,15 @@ mod tests {
                 ] {
                     let text = format!("{mentions} /{mode} {rest}");
                     let prompt = ["Sharing the file:".into(), text.trim_end().into()];
-                    let Found { obeyed, ignored } = found(&prompt, on);
+                    let Found { command: found_command, ignored } = found(&prompt, on);
                     if widens {
-                        assert_eq!((obeyed, ignored), (None, vec![mode.to_owned()]), "{on} {text}");
+                        assert_eq!((found_command, ignored), (None, vec![mode.to_owned()]), "{on} {text}");
                         continue;
                     }
-                    let placed = obeyed.expect("obeyed");
+                    let placed = found_command.expect("obeyed");
                     assert_eq!((&placed.command, ignored), (&set(mode, rest), vec![]), "{on} {text}");
-                    let left = without_command(&prompt, &placed);
-                    assert_eq!(left[1], format!("{mentions} {rest}").trim_end().into());
+                    let remaining = without_command(&prompt, &placed);
+                    assert_eq!(remaining[1], format!("{mentions} {rest}").trim_end().into());
                 }
             }
             // What is in a resource is no command.
@@ -547,7 +551,7 @@ mod tests {
             for (texts, expected) in &cases {
                 let content: Vec<ContentBlock> = texts.iter().map(|text| text.as_str().into()).collect();
                 let found = found(&content, on);
-                let obeyed = found.obeyed.as_ref().map(|placed| match &placed.command {
+                let found_command = found.command.as_ref().map(|placed| match &placed.command {
                     Command::SetMode { mode, .. } => (placed.block, mode.as_str()),
                     command => panic!("{command:?}"),
                 });
@@ -555,7 +559,7 @@ mod tests {
                 let is_seen =
                     texts.len() == 2 && texts[1] == "explain" && on == "code" && texts[0].contains("/code");
                 let expected = if is_seen { Some((0, "code")) } else { *expected };
-                assert_eq!(obeyed, expected, "{on} {texts:?}");
+                assert_eq!(found_command, expected, "{on} {texts:?}");
             }
         }
     }
@@ -565,8 +569,8 @@ mod tests {
         for texts in [["/code a", "/plan b"], ["/plan b", "/code a"]] {
             for on in ["plan", "ask", "code"] {
                 let content = texts.map(ContentBlock::from);
-                let Found { obeyed, ignored } = found(&content, on);
-                assert_eq!(obeyed.map(|placed| placed.command), Some(set("plan", "b")));
+                let Found { command, ignored } = found(&content, on);
+                assert_eq!(command.map(|placed| placed.command), Some(set("plan", "b")));
                 assert_eq!(ignored, ["code"]);
             }
         }

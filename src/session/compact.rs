@@ -20,20 +20,20 @@ pub(super) struct Summary {
     /// Unique in the session.
     id: String,
     /// How many of the last messages stay.
-    kept: usize,
+    retained: usize,
 }
 
 /// What a summary came to.
 pub(super) struct Summarised {
     id: String,
-    kept: usize,
+    retained: usize,
     outcome: Result<String, ModelError>,
 }
 
 impl Actor {
     /// The summary to be made before the next request, if its context would be too full. Not twice in a turn in vain.
     pub(super) fn summary_if_due(&mut self) -> Option<Summary> {
-        let context = self.shared.catalogue.facts(&self.session.active.model).context;
+        let context = self.context.models.facts(&self.session.active.model).context;
         let tokens = self.session.fill.estimate(self.session.history.bytes());
         let is_tried = self.session.summarised_in == Some(self.session.turns);
         let in_vain = is_tried && self.session.fill.is_unknown();
@@ -44,15 +44,15 @@ impl Actor {
     }
 
     /// A summary that makes room after a request was too long: whatever was thought to fit, it did not.
-    pub(super) fn summary_to_make_room(&mut self) -> Option<Summary> {
-        let context = self.shared.catalogue.facts(&self.session.active.model).context;
+    pub(super) fn summary_on_overflow(&mut self) -> Option<Summary> {
+        let context = self.context.models.facts(&self.session.active.model).context;
         self.summary(context.min(compaction::tokens(self.session.history.bytes())))
     }
 
     /// A summary of everything but the last messages; none where there is nothing else.
     fn summary(&mut self, context: u64) -> Option<Summary> {
         let messages = self.session.history.messages();
-        let kept = compaction::kept(&messages, context)?;
+        let retained = compaction::retained(&messages, context)?;
         let ordinal = self.session.requests;
         self.session.requests += 1;
         let request = ModelRequest {
@@ -64,21 +64,25 @@ impl Actor {
             // The same tools as before, so that what is cached stays so; none of them is to be called.
             tools: self.offers.shown(),
             allowed: Some(Arc::default()),
-            messages: compaction::question(&messages, kept),
+            messages: compaction::question(&messages, retained),
         };
-        Some(Summary { request, id: format!("compaction_{}", self.session.compactions + 1), kept })
+        Some(Summary { request, id: format!("compaction_{}", self.session.compactions + 1), retained })
     }
 
     /// Puts a summary into the place of what it is of.
-    pub(super) async fn summarised(&mut self, summarised: Summarised, room: Option<OwnedSemaphorePermit>) {
-        let Summarised { id, kept, outcome } = summarised;
+    pub(super) async fn summarised(
+        &mut self,
+        summarised: Summarised,
+        send_permit: Option<OwnedSemaphorePermit>,
+    ) {
+        let Summarised { id, retained, outcome } = summarised;
         let stage = match outcome {
             Ok(summary) => {
                 let messages = self.session.history.messages();
                 let request = self.session.last_prompt.as_deref();
-                let request = request.filter(|words| !compaction::is_kept(&messages, kept, words));
-                let opening = compaction::opening(&summary, request, &self.session.plan);
-                Compaction::Done { summary, opening, kept }
+                let request = request.filter(|words| !compaction::is_kept(&messages, retained, words));
+                let preamble = compaction::preamble(&summary, request, &self.session.plan);
+                Compaction::Done { summary, preamble, retained }
             }
             Err(error) => {
                 tracing::warn!(%error, "the conversation could not be summarised");
@@ -87,7 +91,7 @@ impl Actor {
             }
         };
         self.session.summarised_in = Some(self.session.turns);
-        self.record(SessionEvent::Compaction { id, stage }, room).await;
+        self.record(SessionEvent::Compaction { id, stage }, send_permit).await;
         self.save().await;
     }
 }
@@ -104,7 +108,7 @@ impl Turn {
 
     /// Summarises because the user wants it, and says if there is nothing to show for it.
     pub(super) async fn compact(&self) -> Result<StopReason, TurnError> {
-        let said = match self.ask_actor(|reply| TurnMessage::MakeRoom { reply }).await? {
+        let message = match self.ask_actor(|reply| TurnMessage::Compact { reply }).await? {
             None => Some("There is nothing to summarise yet.\n".to_owned()),
             Some(summary) => tokio::select! {
                 biased;
@@ -114,7 +118,7 @@ impl Turn {
                 }
             },
         };
-        if let Some(text) = said {
+        if let Some(text) = message {
             let message_id = MessageId::new(format!("msg_{}_1", self.number));
             self.post_event(SessionEvent::Notice { message_id, text }).await?;
         }
@@ -124,8 +128,8 @@ impl Turn {
     /// Has the model write a summary. That it failed is the actor's to know: the turn goes on with what there is. Returns why
     /// there is none.
     async fn summarise(&self, summary: Summary) -> Result<Option<String>, TurnError> {
-        let Summary { request, id, kept } = summary;
-        self.post_event(SessionEvent::Compaction { id: id.clone(), stage: Compaction::Begun }).await?;
+        let Summary { request, id, retained } = summary;
+        self.post_event(SessionEvent::Compaction { id: id.clone(), stage: Compaction::Started }).await?;
         let mut reply = self.model.reply(request);
         let mut text = String::new();
         let outcome = loop {
@@ -139,8 +143,8 @@ impl Turn {
                 Some(Ok(ModelEvent::Stop(_))) => break Err(ModelError::new("the summary is not whole")),
                 Some(Ok(
                     ModelEvent::Thought(_)
-                    | ModelEvent::Seal(_)
-                    | ModelEvent::ToolCallBegun { .. }
+                    | ModelEvent::ProviderState(_)
+                    | ModelEvent::ToolCallStarted { .. }
                     | ModelEvent::ToolCall { .. }
                     | ModelEvent::Usage(_)
                     | ModelEvent::Waiting { .. },
@@ -149,9 +153,9 @@ impl Turn {
                 None => break Err(ModelError::new("the summary ended early")),
             }
         };
-        let room = self.room().await;
+        let send_permit = self.send_permit().await;
         let reason = outcome.as_ref().err().map(|error| error.text.clone());
-        self.post(TurnMessage::Summarised(Summarised { id, kept, outcome }, room)).await?;
+        self.post(TurnMessage::Summarised(Summarised { id, retained, outcome }, send_permit)).await?;
         Ok(reason)
     }
 }

@@ -70,7 +70,7 @@ pub fn tokens(bytes: usize) -> u64 {
 }
 
 /// How many of the last messages stay. None where there is nothing older that could go.
-pub fn kept(messages: &[Arc<Message>], context: u64) -> Option<usize> {
+pub fn retained(messages: &[Arc<Message>], context: u64) -> Option<usize> {
     let budget = context / 5 * BYTES;
     let mut size = 0;
     let mut cut = None;
@@ -88,8 +88,8 @@ pub fn kept(messages: &[Arc<Message>], context: u64) -> Option<usize> {
 }
 
 /// The older part with the question behind it.
-pub fn question(messages: &[Arc<Message>], kept: usize) -> Vec<Arc<Message>> {
-    let mut older = messages[..messages.len() - kept].to_vec();
+pub fn question(messages: &[Arc<Message>], retained: usize) -> Vec<Arc<Message>> {
+    let mut older = messages[..messages.len() - retained].to_vec();
     let question = Block::Text(QUESTION.to_owned());
     match older.last_mut() {
         Some(last) if last.role == Role::User => Arc::make_mut(last).blocks.push(question),
@@ -101,7 +101,7 @@ pub fn question(messages: &[Arc<Message>], kept: usize) -> Vec<Arc<Message>> {
 /// What stands in the place of the older part.
 ///
 /// `request` are the user's last words, where they are not among what stays.
-pub fn opening(summary: &str, request: Option<&str>, plan: &[PlanEntry]) -> String {
+pub fn preamble(summary: &str, request: Option<&str>, plan: &[PlanEntry]) -> String {
     let mut text = format!("<summary of=\"the conversation so far\">\n{}\n</summary>", summary.trim());
     let mut line =
         |line: std::fmt::Arguments<'_>| write!(text, "{line}").expect("writing to a string cannot fail");
@@ -124,8 +124,9 @@ pub fn opening(summary: &str, request: Option<&str>, plan: &[PlanEntry]) -> Stri
 }
 
 /// Whether some words are among the last messages.
-pub fn is_kept(messages: &[Arc<Message>], kept: usize, words: &str) -> bool {
-    let texts = messages[messages.len().saturating_sub(kept)..].iter().flat_map(|message| &message.blocks);
+pub fn is_kept(messages: &[Arc<Message>], retained: usize, words: &str) -> bool {
+    let texts =
+        messages[messages.len().saturating_sub(retained)..].iter().flat_map(|message| &message.blocks);
     texts.into_iter().any(|block| matches!(block, Block::Text(text) if text == words))
 }
 
@@ -135,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    fn said(role: Role, text: &str) -> Arc<Message> {
+    fn text_message(role: Role, text: &str) -> Arc<Message> {
         Arc::new(Message { role, blocks: vec![Block::Text(text.to_owned())] })
     }
 
@@ -152,28 +153,31 @@ mod tests {
     #[test]
     fn the_cut_parts_no_call_from_its_result_and_leaves_something_to_replace() {
         let [call, result] = called();
-        let one = vec![said(Role::User, "a")];
-        assert_eq!(kept(&one, 1000), None);
-        let turn = vec![said(Role::User, "a"), call.clone(), result.clone()];
-        assert_eq!(kept(&turn, 10), Some(2), "the last exchange stays, however large");
-        let two = vec![said(Role::User, "a"), call.clone(), result.clone(), call, result];
-        assert_eq!(kept(&two, 10), Some(2));
-        assert_eq!(kept(&two, 100_000), Some(4));
+        let one = vec![text_message(Role::User, "a")];
+        assert_eq!(retained(&one, 1000), None);
+        let turn = vec![text_message(Role::User, "a"), call.clone(), result.clone()];
+        assert_eq!(retained(&turn, 10), Some(2), "the last exchange stays, however large");
+        let two = vec![text_message(Role::User, "a"), call.clone(), result.clone(), call, result];
+        assert_eq!(retained(&two, 10), Some(2));
+        assert_eq!(retained(&two, 100_000), Some(4));
     }
 
     #[test]
     fn the_request_the_plan_and_the_summary_open_the_rest() {
         let plan = [PlanEntry::new("Look", crate::acp::PlanEntryPriority::High, PlanEntryStatus::Completed)];
-        let older = [said(Role::User, "Do it."), said(Role::Assistant, "Yes.")];
-        let text = opening("All is well.\n", Some("Do it."), &plan);
+        let older = [text_message(Role::User, "Do it."), text_message(Role::Assistant, "Yes.")];
+        let text = preamble("All is well.\n", Some("Do it."), &plan);
         assert_eq!(
             text,
             "<summary of=\"the conversation so far\">\nAll is well.\n</summary>\n\nMy last request before it, word for \
              word:\nDo it.\n\nThe list of tasks as it stands:\n[x] Look"
         );
-        let asked = question(&[older[0].clone(), said(Role::Assistant, "Yes."), said(Role::User, "And?")], 1);
-        assert_eq!(asked.len(), 3);
-        assert_eq!(asked[2].role, Role::User);
+        let messages = question(
+            &[older[0].clone(), text_message(Role::Assistant, "Yes."), text_message(Role::User, "And?")],
+            1,
+        );
+        assert_eq!(messages.len(), 3);
+        assert_eq!(messages[2].role, Role::User);
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub fn encode(
             chunks(text, message_id, |chunk| send(SessionUpdate::AgentThoughtChunk(chunk).into()));
         }
         SessionEvent::Notice { message_id, text } => notice(text, message_id, send),
-        SessionEvent::ToolCallBegun { id, name, kind } => {
+        SessionEvent::ToolCallStarted { id, name, kind } => {
             let call = ToolCall::new(id.clone(), title(name)).name(title(name)).kind(*kind);
             send(SessionUpdate::ToolCall(call).into());
         }
@@ -114,7 +114,7 @@ pub fn encode(
         SessionEvent::UserMessage { .. }
         | SessionEvent::Undone { .. }
         | SessionEvent::SystemNote { .. }
-        | SessionEvent::Sealed { .. }
+        | SessionEvent::ProviderState { .. }
         | SessionEvent::Compaction { .. }
         | SessionEvent::Stop { .. } => {}
     }
@@ -153,7 +153,7 @@ fn notice(text: &str, id: &MessageId, mut send: impl FnMut(Update)) {
 fn compaction_update(id: &str, stage: &Compaction) -> CompactionUpdate {
     let id = id.to_owned();
     match stage {
-        Compaction::Begun => CompactionUpdate::new(id, CompactionStatus::InProgress),
+        Compaction::Started => CompactionUpdate::new(id, CompactionStatus::InProgress),
         Compaction::Done { summary, .. } => CompactionUpdate::new(id, CompactionStatus::Completed)
             .summary(vec![clip(summary, CHUNK).into_owned().into()]),
         Compaction::Failed { reason } => {

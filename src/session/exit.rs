@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 use super::actor::Actor;
 use super::encoder;
 use super::exit_form;
-use super::switch::{Asked, Chosen, REJECT, REJECT_WITH_FEEDBACK};
+use super::switch::{Chosen, REJECT, REJECT_WITH_FEEDBACK, SwitchRequest};
 use super::turn_message::Proposed;
 use crate::acp::{
     PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus,
@@ -47,27 +47,27 @@ impl Actor {
         let feedback = "Keep planning, and say what to change";
         options.push(PermissionOption::new(REJECT_WITH_FEEDBACK, feedback, PermissionOptionKind::RejectOnce));
         let session = self.session.id.clone();
-        if self.shared.abilities.forms {
+        if self.context.capabilities.forms {
             // No client answers a form by itself.
             let request = exit_form::request(&session, &call, &options);
             let (reply_to, answer) = oneshot::channel();
             let id = self.client.forward(request.into(), reply_to);
             let answer = async move { exit_form::read(answer.await.unwrap_or(Err(ClientError::Gone))) };
-            self.await_switch(id, answer, targets, Asked::Exit { call, proposal, reply });
+            self.await_switch(id, answer, targets, SwitchRequest::Exit { call, proposal, reply });
         } else {
             let request = RequestPermissionRequest::new(session, call_shown, options);
-            self.ask_to_switch(request, targets, Asked::Exit { call, proposal, reply });
+            self.ask_to_switch(request, targets, SwitchRequest::Exit { call, proposal, reply });
         }
     }
 
     /// The modes that the exit leads to: the one that was left for this one first, then what the model would have, what the
     /// mode names, and the default.
-    fn exits(&self, wanted: Option<&str>) -> Vec<SessionModeId> {
-        let modes = &self.shared.modes;
+    fn exits(&self, requested: Option<&str>) -> Vec<SessionModeId> {
+        let modes = &self.context.modes;
         let own = modes.resolve(&self.session.mode.0).ok();
         let previous = self.session.previous.as_ref().map(|mode| mode.0.to_string());
         let named = own.and_then(|mode| mode.exits_to.clone());
-        let all = [previous, wanted.map(str::to_owned), named, Some(DEFAULT.to_owned())];
+        let all = [previous, requested.map(str::to_owned), named, Some(DEFAULT.to_owned())];
         let mut targets: Vec<SessionModeId> = Vec::new();
         for id in all.into_iter().flatten() {
             let Ok(mode) = modes.resolve(&id) else { continue };
@@ -81,7 +81,7 @@ impl Actor {
     /// What the model is told when its plan is accepted: what may be done now, under every ceiling.
     fn accepted(&self, mode: &SessionModeId) -> String {
         let all = self.ceilings().modes;
-        let own = self.shared.modes.ceilings(&mode.0).unwrap_or_default();
+        let own = self.context.modes.ceilings(&mode.0).unwrap_or_default();
         if compare::changes_nothing(&all) {
             return format!(
                 "The user accepted the plan and chose {mode} mode, but another limit of this session still applies: nothing may be \
@@ -99,7 +99,12 @@ impl Actor {
     }
 
     /// Takes the answer to a proposed plan.
-    pub(super) async fn leave(&mut self, call: ToolCallId, proposal: Proposal, chosen: Chosen) -> Proposed {
+    pub(super) async fn apply_exit_answer(
+        &mut self,
+        call: ToolCallId,
+        proposal: Proposal,
+        chosen: Chosen,
+    ) -> Proposed {
         let first = proposal.plan.lines().next().unwrap_or_default().to_owned();
         let stayed = |message: String, ends_turn| Proposed::Stayed { message, ends_turn };
         match chosen {
@@ -114,16 +119,16 @@ impl Actor {
                     let entries = proposal.steps.into_iter().map(step).collect();
                     self.record(SessionEvent::Plan { entries }, None).await;
                 }
-                let added = added.map(|said| format!(" The user adds: {said}")).unwrap_or_default();
+                let added = added.map(|text| format!(" The user adds: {text}")).unwrap_or_default();
                 Proposed::Switched(self.accepted(&mode) + &added)
             }
-            Chosen::Feedback(said) => {
+            Chosen::Feedback(text) => {
                 self.switch_rejections += 1;
                 let message = "The user did not accept the plan and wants something changed. The mode stays."
                     .to_owned();
-                match said {
-                    Some(said) => {
-                        stayed(format!("{message} In the user's words: {said}"), self.rejected_again())
+                match text {
+                    Some(text) => {
+                        stayed(format!("{message} In the user's words: {text}"), self.rejected_again())
                     }
                     None => stayed(format!("{message} Wait for what the user says."), Some(ASKS_FEEDBACK)),
                 }

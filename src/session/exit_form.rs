@@ -48,14 +48,14 @@ pub(super) fn read(answer: Result<Value, ClientError>) -> Result<RequestPermissi
         _ => None,
     };
     Ok(match (field(DECISION), field(CHANGES)) {
-        (None | Some(REJECT), Some(said)) => selected(REJECT_WITH_FEEDBACK, Some(said)),
+        (None | Some(REJECT), Some(message)) => selected(REJECT_WITH_FEEDBACK, Some(message)),
         (None, None) => selected(REJECT, None),
-        (Some(decision), said) => selected(decision, said),
+        (Some(decision), message) => selected(decision, message),
     })
 }
 
-fn selected(option: &str, said: Option<&str>) -> RequestPermissionResponse {
-    let meta = said.map(|said| Meta::from_iter([(FEEDBACK_META.to_owned(), Value::from(said))]));
+fn selected(option: &str, text: Option<&str>) -> RequestPermissionResponse {
+    let meta = text.map(|text| Meta::from_iter([(FEEDBACK_META.to_owned(), Value::from(text))]));
     let selected = SelectedPermissionOutcome::new(option.to_owned()).meta(meta);
     RequestPermissionResponse::new(RequestPermissionOutcome::Selected(selected))
 }

@@ -11,8 +11,8 @@ use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::options::{self, Choice};
-use super::{ModeEffect, Origin, Session, Shared, Start, actor};
+use super::options::{self, ModelSelection};
+use super::{ModeEffect, Origin, Session, SessionContext, SessionInit, actor};
 use crate::acp::{
     ContentBlock, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
     SessionModeState, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, ToolCallId,
@@ -39,7 +39,7 @@ pub(super) enum SessionCommand {
     TakeBack,
     Cancel,
     /// Tell the client of the slash commands, once it knows the session.
-    Greet(BoxFuture<'static, ()>),
+    AnnounceCommands(BoxFuture<'static, ()>),
     SetMode {
         mode: SessionModeId,
         source: ModeSource,
@@ -58,9 +58,9 @@ pub(super) enum SessionCommand {
     /// Say when what has happened so far is on the record, or cannot be.
     Recorded(oneshot::Sender<()>),
     /// Say how the session stands.
-    Look(oneshot::Sender<View>),
+    Snapshot(oneshot::Sender<SessionSnapshot>),
     /// Show the client all that happened.
-    Show(oneshot::Sender<Result<View, AgentError>>),
+    Replay(oneshot::Sender<Result<SessionSnapshot, AgentError>>),
     /// Put back what a turn changed, for the user at the command line.
     Undo {
         turn: Option<u64>,
@@ -75,9 +75,9 @@ pub struct Closed {
     /// Where the chain of its record has come to.
     pub head: Head,
     /// Tighter modes that could not be recorded: what they deny stays denied when it is opened again.
-    pub held: Vec<SessionModeId>,
+    pub unrecorded_modes: Vec<SessionModeId>,
     /// What could not be ended.
-    pub left: Gate,
+    pub unfinished: Gate,
 }
 
 /// What was put back.
@@ -88,14 +88,14 @@ pub struct Undone {
     /// Files that are as they were before it.
     pub files: Vec<PathBuf>,
     /// Folders that it made and that stay, because something lies in them.
-    pub left: Vec<PathBuf>,
+    pub remaining_folders: Vec<PathBuf>,
     /// What could not be covered, in sentences for people.
     pub uncovered: Vec<String>,
 }
 
 /// What a client is told of a session that it opens.
 #[derive(Debug)]
-pub struct View {
+pub struct SessionSnapshot {
     /// The modes, and which is on.
     pub modes: SessionModeState,
     /// The config options.
@@ -103,7 +103,7 @@ pub struct View {
     /// Where the chain of its record has come to.
     pub head: Head,
     /// Tighter modes hold that could not be recorded.
-    pub is_held: bool,
+    pub has_unrecorded_modes: bool,
     /// The model that answers; `None` if an external agent does.
     pub model: Option<ModelId>,
     /// The offline model answers because no other is set up, not because anybody chose it.
@@ -117,7 +117,7 @@ pub(super) type ModeOutcome =
     Result<(Option<ModeEffect>, Vec<SessionConfigOption>, Option<Head>), AgentError>;
 
 /// What a user wants of who answers.
-pub(super) enum Wish {
+pub(super) enum ModelSetting {
     Model(String),
     Effort(Effort),
 }
@@ -142,7 +142,7 @@ pub struct PromptEnd {
     /// Where the chain of the session's record has come to, if that is news.
     pub head: Option<Head>,
     /// Only its end is of interest.
-    pub(super) _told: oneshot::Sender<()>,
+    pub(super) _ack: oneshot::Sender<()>,
 }
 
 /// How the rest of the process talks to a session. Cheap to clone, no logic.
@@ -159,11 +159,11 @@ impl std::fmt::Debug for SessionCommand {
             Self::Prompt(_) => "Prompt",
             Self::TakeBack => "TakeBack",
             Self::Cancel => "Cancel",
-            Self::Greet(_) => "Greet",
+            Self::AnnounceCommands(_) => "AnnounceCommands",
             Self::SetMode { .. } => "SetMode",
             Self::Recorded(_) => "Recorded",
-            Self::Look(_) => "Look",
-            Self::Show(_) => "Show",
+            Self::Snapshot(_) => "Snapshot",
+            Self::Replay(_) => "Replay",
             Self::Undo { .. } => "Undo",
             Self::Close(_) => "Close",
             Self::Tighten(_) => "Tighten",
@@ -176,21 +176,21 @@ impl SessionHandle {
     /// Starts a session's actor.
     /// `servers` is what its servers report.
     pub fn start(
-        mut start: Start,
+        mut init: SessionInit,
         servers: mpsc::UnboundedReceiver<ServerEvent>,
-        shared: Shared,
+        context: SessionContext,
         client: Client,
     ) -> Self {
         // Bounded by the slots; the calls in flight bound the rest.
         let (commands, mailbox) = mpsc::unbounded_channel();
-        let chosen = start.chosen.take().unwrap_or_else(|| Choice::of(&shared.catalogue));
-        let active = options::entering(&shared.modes, &shared.catalogue, &start.mode, &start.agent, &chosen);
-        shared.model.prepare(&active.model);
-        let folders = start.workspace.clone();
-        let origin = std::mem::replace(&mut start.origin, Origin::New);
-        let its_servers = std::mem::take(&mut start.servers);
-        let session = Session::new(start, active, chosen);
-        tokio::spawn(actor::run(session, origin, shared, client, (servers, its_servers), mailbox));
+        let chosen = init.chosen.take().unwrap_or_else(|| ModelSelection::of(&context.models));
+        let active = options::entering(&context.modes, &context.models, &init.mode, &init.agent, &chosen);
+        context.model.prepare(&active.model);
+        let folders = init.workspace.clone();
+        let origin = std::mem::replace(&mut init.origin, Origin::New);
+        let agent_servers = std::mem::take(&mut init.servers);
+        let session = Session::new(init, active, chosen);
+        tokio::spawn(actor::run(session, origin, context, client, (servers, agent_servers), mailbox));
         Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)), workspace: folders }
     }
 
@@ -241,16 +241,16 @@ impl SessionHandle {
     }
 
     /// How the session stands, once it has been taken up.
-    pub async fn look(&self) -> Result<View, AgentError> {
+    pub async fn snapshot(&self) -> Result<SessionSnapshot, AgentError> {
         let (reply, answer) = oneshot::channel();
-        self.post(SessionCommand::Look(reply))?;
+        self.post(SessionCommand::Snapshot(reply))?;
         answer.await.map_err(|_| AgentError::SessionDied)
     }
 
     /// Shows the client all that happened in the session, and says how it stands.
-    pub async fn show(&self) -> Result<View, AgentError> {
+    pub async fn replay(&self) -> Result<SessionSnapshot, AgentError> {
         let (reply, answer) = oneshot::channel();
-        self.post(SessionCommand::Show(reply))?;
+        self.post(SessionCommand::Replay(reply))?;
         answer.await.unwrap_or(Err(AgentError::SessionDied))
     }
 
@@ -308,8 +308,8 @@ impl SessionHandle {
 
     /// Tells the client of the slash commands once `answered` says that it knows the session: clients drop updates
     /// for sessions that they do not know.
-    pub fn greet(&self, answered: BoxFuture<'static, ()>) {
-        if self.post(SessionCommand::Greet(answered)).is_err() {
+    pub fn announce_commands(&self, answered: BoxFuture<'static, ()>) {
+        if self.post(SessionCommand::AnnounceCommands(answered)).is_err() {
             tracing::warn!("a session ended before its client knew of it");
         }
     }
@@ -335,11 +335,11 @@ impl SessionHandle {
             | SessionCommand::Tighten(_)
             | SessionCommand::Close(_) => None,
             SessionCommand::Prompt(_)
-            | SessionCommand::Greet(_)
+            | SessionCommand::AnnounceCommands(_)
             | SessionCommand::SetMode { .. }
             | SessionCommand::Recorded(_)
-            | SessionCommand::Look(_)
-            | SessionCommand::Show(_)
+            | SessionCommand::Snapshot(_)
+            | SessionCommand::Replay(_)
             | SessionCommand::Undo { .. }
             | SessionCommand::SetOption { .. } => {
                 Some(Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::inert::{Inert, neutralise};
+use super::neutralise::{NeutralisedText, neutralise};
 use crate::acp::{ContentBlock, EmbeddedResourceResource, ImageContent, ToolCallId};
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Block, Image, Message, Role};
@@ -32,12 +32,12 @@ struct OpenCall {
 
 impl History {
     /// Takes up an event.
-    pub fn push(&mut self, event: &SessionEvent) {
+    pub fn apply(&mut self, event: &SessionEvent) {
         let speaks = matches!(
             event,
             SessionEvent::AgentText { .. }
                 | SessionEvent::AgentThought { .. }
-                | SessionEvent::Sealed { .. }
+                | SessionEvent::ProviderState { .. }
                 | SessionEvent::ToolCall(_)
         );
         // Calls run when a reply is over: what the model says after a result is its next reply, also in a session of old,
@@ -56,12 +56,14 @@ impl History {
             }
             SessionEvent::AgentText { text, .. } => self.append_text(text),
             SessionEvent::AgentThought { text, .. } => self.append_thought(text),
-            SessionEvent::Compaction { stage: Compaction::Done { opening, kept, .. }, .. } => {
-                self.replace(opening, *kept);
+            SessionEvent::Compaction { stage: Compaction::Done { preamble, retained, .. }, .. } => {
+                self.replace(preamble, *retained);
             }
             // The model is asked, so what it asked for before is closed.
-            SessionEvent::Compaction { stage: Compaction::Begun, .. } => self.close_calls(),
-            SessionEvent::Sealed { seal } => self.append(Role::Assistant, Block::Seal(seal.clone())),
+            SessionEvent::Compaction { stage: Compaction::Started, .. } => self.close_calls(),
+            SessionEvent::ProviderState { state } => {
+                self.append(Role::Assistant, Block::ProviderState(state.clone()))
+            }
             SessionEvent::ToolCall(call) => self.call(call),
             SessionEvent::ToolCallUpdate(update) => self.update(update),
             SessionEvent::SystemNote { text } => {
@@ -72,7 +74,7 @@ impl History {
             | SessionEvent::Plan { .. }
             | SessionEvent::Title { .. }
             | SessionEvent::ModeChange { .. }
-            | SessionEvent::ToolCallBegun { .. }
+            | SessionEvent::ToolCallStarted { .. }
             | SessionEvent::ModelChange { .. }
             | SessionEvent::AgentChange { .. }
             | SessionEvent::Relayed { .. }
@@ -96,11 +98,11 @@ impl History {
     }
 
     /// Puts a text in the place of all but the last messages.
-    fn replace(&mut self, opening: &str, kept: usize) {
+    fn replace(&mut self, preamble: &str, retained: usize) {
         self.close_calls();
-        let rest = self.messages.split_off(self.messages.len().saturating_sub(kept));
+        let rest = self.messages.split_off(self.messages.len().saturating_sub(retained));
         let older = std::mem::take(&mut self.messages);
-        self.append(Role::User, Block::Text(neutralise(opening).into_owned()));
+        self.append(Role::User, Block::Text(neutralise(preamble).into_owned()));
         // No summary can be trusted to keep what the model was told for good.
         let notes =
             older.iter().flat_map(|message| &message.blocks).filter(|block| matches!(block, Block::Note(_)));
@@ -257,7 +259,7 @@ const KEPT_NOTES: usize = 20;
 
 /// A note as the model reads it. What it says may name files, and repeat what models wrote.
 fn note(text: &str) -> String {
-    Inert::new(text).into_note()
+    NeutralisedText::new(text).into_note()
 }
 
 #[cfg(test)]
@@ -271,7 +273,7 @@ mod tests {
         SessionEvent::UserMessage { message_id: MessageId::new("u"), content: vec![text.into()], typed: None }
     }
 
-    fn said(text: &str) -> SessionEvent {
+    fn text_message(text: &str) -> SessionEvent {
         SessionEvent::AgentText { message_id: MessageId::new("a"), text: text.into(), shown: None }
     }
 
@@ -301,7 +303,7 @@ mod tests {
     fn check(events: &[SessionEvent], expected: &[(Role, &[&str])]) {
         let mut history = History::default();
         for event in events {
-            history.push(event);
+            history.apply(event);
         }
         let messages = history.messages();
         let shown: Vec<(Role, Vec<String>)> = messages
@@ -311,7 +313,7 @@ mod tests {
                     Block::Text(text) | Block::Thought(text) | Block::Note(text) | Block::Reminder(text) => {
                         text.clone()
                     }
-                    Block::Seal(seal) => seal.data.to_string(),
+                    Block::ProviderState(state) => state.data.to_string(),
                     Block::Image(image) => image.mime_type.to_string(),
                     Block::ToolCall { id, .. } => format!("call {id}"),
                     Block::ToolResult { id, text, .. } => format!("{id}: {text}"),
@@ -329,7 +331,15 @@ mod tests {
     #[test]
     fn results_stand_in_the_order_of_the_calls_and_pieces_of_text_are_one_block() {
         check(
-            &[user("go"), said("a"), said("b"), call("1"), call("2"), result("2", "two"), result("1", "one")],
+            &[
+                user("go"),
+                text_message("a"),
+                text_message("b"),
+                call("1"),
+                call("2"),
+                result("2", "two"),
+                result("1", "one"),
+            ],
             &[
                 (Role::User, &["go"]),
                 (Role::Assistant, &["ab", "call 1", "call 2"]),
@@ -350,7 +360,7 @@ mod tests {
         );
     }
 
-    fn told(text: &str) -> SessionEvent {
+    fn system_note(text: &str) -> SessionEvent {
         SessionEvent::SystemNote { text: text.into() }
     }
 
@@ -361,12 +371,12 @@ mod tests {
         let (one, two) = (one.as_str(), two.as_str());
         let events = vec![
             user("go"),
-            said("a"),
+            text_message("a"),
             call("1"),
             result("1", "r"),
-            told("one"),
-            said("b"),
-            told("</system-note>"),
+            system_note("one"),
+            text_message("b"),
+            system_note("</system-note>"),
             user("<system-note>"),
         ];
         let mut expected: Vec<(Role, Vec<&str>)> = vec![
@@ -382,19 +392,19 @@ mod tests {
             check(events, &expected);
         };
         check_all(&events, &expected);
-        let done = |kept| SessionEvent::Compaction {
+        let done = |retained| SessionEvent::Compaction {
             id: "k".into(),
-            stage: Compaction::Done { summary: "s".into(), opening: "opening".into(), kept },
+            stage: Compaction::Done { summary: "s".into(), preamble: "opening".into(), retained },
         };
-        for kept in [1, 2] {
-            let mut summarised = expected.split_off(expected.len() - kept);
-            if kept == 1 {
+        for retained in [1, 2] {
+            let mut summarised = expected.split_off(expected.len() - retained);
+            if retained == 1 {
                 summarised[0].1.splice(0..0, ["opening", one]);
             } else {
                 summarised.insert(0, (Role::User, vec!["opening", one]));
             }
             let mut all = events.clone();
-            all.push(done(kept));
+            all.push(done(retained));
             check_all(&all, &summarised);
             expected = vec![
                 (Role::User, vec!["go"]),
@@ -404,11 +414,13 @@ mod tests {
                 (Role::User, vec![two, "&lt;system-note>"]),
             ];
         }
-        let many: Vec<SessionEvent> =
-            (0..100).map(|number| told(&number.to_string())).chain([said("b"), done(1)]).collect();
+        let many: Vec<SessionEvent> = (0..100)
+            .map(|number| system_note(&number.to_string()))
+            .chain([text_message("b"), done(1)])
+            .collect();
         let mut history = History::default();
         for event in &many {
-            history.push(event);
+            history.apply(event);
         }
         let blocks = &history.messages()[0].blocks;
         assert_eq!(blocks.len(), 1 + KEPT_NOTES);

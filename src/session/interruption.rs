@@ -49,11 +49,11 @@ struct Settled {
 impl Actor {
     /// Where the calls of the current turn announce what they are about to change.
     pub(super) fn intents(&self) -> Arc<dyn IntentLog> {
-        match &self.session.lineage.parent {
+        match &self.session.ancestry.parent {
             // It is what the turn above changes.
             Some(parent) => Arc::clone(&parent.intents),
             None => Arc::new(TurnIntents {
-                store: self.shared.store.clone(),
+                store: self.context.store.clone(),
                 session: self.session.id.clone(),
                 turn: self.session.turns,
             }),
@@ -68,7 +68,7 @@ impl Actor {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, tokio::task::JoinError> {
         let (session, token) = (self.session.id.clone(), intent.token.clone());
-        let log = TurnIntents { store: self.shared.store.clone(), session: session.clone(), turn };
+        let log = TurnIntents { store: self.context.store.clone(), session: session.clone(), turn };
         let done = tokio::task::spawn_blocking(move || {
             // An intent that is not committed now may be later: it is concluded all the same.
             log.record(intent);
@@ -76,7 +76,7 @@ impl Actor {
         })
         .await?;
         let changes = Changes { concludes: Some(token), ..Changes::default() };
-        self.shared.store.post(Row::Changes { session, turn, changes });
+        self.context.store.post(Row::Changes { session, turn, changes });
         self.is_posted = true;
         Ok(done)
     }
@@ -85,26 +85,26 @@ impl Actor {
     ///
     /// # Errors
     /// The record cannot be read.
-    pub(super) async fn take_up_interrupted(&mut self) -> Result<(), StoreError> {
-        let intents = self.shared.store.intents(&self.session.id).await?;
+    pub(super) async fn recover_interrupted(&mut self) -> Result<(), StoreError> {
+        let intents = self.context.store.intents(&self.session.id).await?;
         for (turn, intent) in intents {
             let may_change = self.why_not(&intent.changed).is_none();
             let workspace = self.session.workspace.clone();
             let _at_work = AtWork::begin();
             let settled = tokio::task::spawn_blocking(move || settle(&workspace, intent, may_change)).await;
-            let Some(Settled { changes, said }) = settled.unwrap_or_else(|error| {
+            let Some(Settled { changes, said: message }) = settled.unwrap_or_else(|error| {
                 tracing::error!(%error, "settling an interrupted operation panicked");
                 None
             }) else {
                 continue;
             };
-            self.keep_changes(turn, changes);
+            self.record_changes(turn, changes);
             self.is_posted = true;
-            if let Some(text) = said {
+            if let Some(text) = message {
                 let message_id =
                     MessageId::new(format!("msg_{}_i{}", self.session.turns, self.session.saved));
                 let notice = SessionEvent::Notice { message_id, text: format!("{text}\n\n") };
-                self.session.push(notice.clone());
+                self.session.apply_new(notice.clone());
                 self.interruptions.push(notice);
                 self.note_for_model(text);
             }
@@ -113,7 +113,7 @@ impl Actor {
     }
 
     /// Shows the client what it has not seen of that.
-    pub(super) fn show_interruptions(&mut self) {
+    pub(super) fn report_interruptions(&mut self) {
         for notice in std::mem::take(&mut self.interruptions) {
             let (client, id) = (&self.client, &self.session.id);
             encoder::encode(&notice, false, Vec::new, |update| client.update(id.clone(), update, None));
@@ -135,7 +135,7 @@ fn settle(workspace: &Workspace, intent: Intent, may_change: bool) -> Option<Set
     let Intent { token, contents, mut uncovered, .. } = intent;
     let mut changes = Changes { concludes: Some(token.clone()), ..Changes::default() };
     let contents_of: HashMap<String, Vec<u8>> = contents.iter().cloned().collect();
-    let mut said = Vec::new();
+    let mut text = Vec::new();
     if !done.is_empty() {
         let may_take_back = is_partial && conflicts.is_empty() && may_change;
         let taken_back = may_take_back
@@ -144,11 +144,11 @@ fn settle(workspace: &Workspace, intent: Intent, may_change: bool) -> Option<Set
                 .inspect_err(|error| tracing::warn!(%error, "an interrupted operation is not taken back"))
                 .is_ok();
         if taken_back {
-            said.push(format!(
+            text.push(format!(
                 "A change was cut off when the agent ended, and has been taken back: {files}."
             ));
         } else {
-            said.push(format!(
+            text.push(format!(
                 "A change was cut off when the agent ended. Changed, and put back by an undo: {files}."
             ));
             (changes.changed, changes.contents) = (done, contents);
@@ -161,8 +161,8 @@ fn settle(workspace: &Workspace, intent: Intent, may_change: bool) -> Option<Set
              are: {left}."
         ));
     }
-    said.extend(uncovered.iter().cloned());
+    text.extend(uncovered.iter().cloned());
     changes.uncovered = uncovered;
-    let said = (!said.is_empty()).then(|| said.join(" "));
-    Some(Settled { changes, said })
+    let text = (!text.is_empty()).then(|| text.join(" "));
+    Some(Settled { changes, said: text })
 }

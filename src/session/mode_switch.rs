@@ -240,15 +240,15 @@ impl Reader {
 
     /// A block is whole.
     fn block(&mut self, closing: &str, out: &mut String) {
-        let held = std::mem::take(&mut self.held);
-        let content = held.split_once('\n').map_or("", |(_, content)| content);
+        let buffered = std::mem::take(&mut self.held);
+        let content = buffered.split_once('\n').map_or("", |(_, content)| content);
         if self.has_key == Some(true) {
             match read(content) {
                 Ok(switch) => return self.note(Found::One(switch)),
                 Err(reason) => self.note(Found::Bad(reason)),
             }
         }
-        out.push_str(&held);
+        out.push_str(&buffered);
         out.push_str(closing);
     }
 

@@ -16,7 +16,7 @@ impl Actor {
     pub(super) fn note_for_model(&mut self, text: String) {
         let is_between_turns = self.turn.is_none() && self.session.open_calls.is_empty();
         if is_between_turns && self.has_model() {
-            self.session.push(SessionEvent::SystemNote { text });
+            self.session.apply_new(SessionEvent::SystemNote { text });
             self.post_unsaved();
         } else {
             self.note_later(text);
@@ -36,13 +36,13 @@ impl Actor {
         let pending = std::mem::take(&mut self.session.pending_model_notes);
         if self.has_model() {
             for text in pending {
-                self.session.push(SessionEvent::SystemNote { text });
+                self.session.apply_new(SessionEvent::SystemNote { text });
             }
         }
     }
 
     /// Whether a model reads this conversation. An external agent has its own.
     fn has_model(&self) -> bool {
-        self.session.agent.harness.is_none()
+        self.session.agent.external_agent.is_none()
     }
 }

@@ -9,10 +9,10 @@ use crate::acp::{
     SessionConfigKind, SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOption,
     SessionConfigSelectOptions, SessionMode, SessionModeId, SessionModeState,
 };
+use crate::agents::{self, AgentRegistry, AgentSpec};
 use crate::mode::{Mode, Modes};
-use crate::model::catalogue::Catalogue;
+use crate::model::catalog::ModelCatalog;
 use crate::model::{Effort, ModelId};
-use crate::roster::{self, AgentSpec, Agents};
 
 /// The id of the config option that holds the mode.
 pub const MODE_OPTION: &str = "mode";
@@ -45,41 +45,41 @@ pub fn values(option: &SessionConfigOption) -> Option<Vec<&str>> {
 
 /// Who answers, and how long it is to think.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice {
+pub struct ModelSelection {
     /// Who answers.
     pub model: ModelId,
     /// How long it is to think.
     pub effort: Effort,
 }
 
-impl Choice {
+impl ModelSelection {
     /// That of a session for which nothing else was asked.
-    pub fn of(catalogue: &Catalogue) -> Self {
-        Self { model: catalogue.default_model().clone(), effort: catalogue.default_effort() }
+    pub fn of(models: &ModelCatalog) -> Self {
+        Self { model: models.default_model().clone(), effort: models.default_effort() }
     }
 }
 
 /// Who answers in a mode: its own model and thinking, or the agent's, where they are named and can be had.
 pub fn entering(
     modes: &Modes,
-    catalogue: &Catalogue,
+    models: &ModelCatalog,
     mode: &SessionModeId,
     agent: &AgentSpec,
-    chosen: &Choice,
-) -> Choice {
-    let mut choice = chosen.clone();
+    chosen: &ModelSelection,
+) -> ModelSelection {
+    let mut selection = chosen.clone();
     let mode = modes.resolve(&mode.0).ok();
     for (whose, model) in
         [(&agent.id, &agent.model)].into_iter().chain(mode.map(|mode| (&mode.id, &mode.model)))
     {
-        match model.as_deref().map(|model| catalogue.resolve(model)) {
-            Some(Ok(found)) => choice.model = found,
+        match model.as_deref().map(|model| models.resolve(model)) {
+            Some(Ok(found)) => selection.model = found,
             Some(Err(error)) => tracing::warn!(whose, %error, "its model cannot be used"),
             None => {}
         }
     }
-    choice.effort = mode.and_then(|mode| mode.thinking).or(agent.thinking).unwrap_or(choice.effort);
-    choice
+    selection.effort = mode.and_then(|mode| mode.thinking).or(agent.thinking).unwrap_or(selection.effort);
+    selection
 }
 
 /// The `modes` of a session.
@@ -94,9 +94,9 @@ pub fn mode_state(modes: &Modes, current: &SessionModeId) -> SessionModeState {
 pub fn config_options(
     modes: &Modes,
     mode: &SessionModeId,
-    catalogue: &Catalogue,
-    choice: &Choice,
-    agents: (&Agents, &AgentSpec),
+    models: &ModelCatalog,
+    selection: &ModelSelection,
+    agents: (&AgentRegistry, &AgentSpec),
 ) -> Vec<SessionConfigOption> {
     let value = |mode: &Mode| {
         SessionConfigSelectOption::new(mode.id.clone(), mode.name.as_str())
@@ -106,15 +106,15 @@ pub fn config_options(
     let option = SessionConfigOption::select(MODE_OPTION, "Mode", mode.0.to_string(), values)
         .description("What the agent may do".to_owned())
         .category(SessionConfigOptionCategory::Mode);
-    let mut options = vec![option, model_option(catalogue, choice)];
-    options.extend(effort_option(catalogue, choice));
+    let mut options = vec![option, model_option(models, selection)];
+    options.extend(effort_option(models, selection));
     options.extend(agent_option(agents.0, agents.1));
     options
 }
 
 /// Where somebody has written agents, or the session's is none that everybody has.
-fn agent_option(agents: &Agents, current: &AgentSpec) -> Option<SessionConfigOption> {
-    if !agents.has_own() && current.id == roster::DEFAULT {
+fn agent_option(agents: &AgentRegistry, current: &AgentSpec) -> Option<SessionConfigOption> {
+    if !agents.has_own() && current.id == agents::DEFAULT {
         return None;
     }
     let value = |agent: &AgentSpec| {
@@ -122,10 +122,10 @@ fn agent_option(agents: &Agents, current: &AgentSpec) -> Option<SessionConfigOpt
             .description(agent.description.clone())
     };
     // One whose tools are its own answers a whole session, and no other goes on in its place.
-    let is_possible = |agent: &&Arc<AgentSpec>| {
-        agent.id == current.id || (agent.harness.is_none() && current.harness.is_none())
+    let is_supported = |agent: &&Arc<AgentSpec>| {
+        agent.id == current.id || (agent.external_agent.is_none() && current.external_agent.is_none())
     };
-    let mut values: Vec<_> = agents.iter().filter(is_possible).map(|agent| value(agent)).collect();
+    let mut values: Vec<_> = agents.iter().filter(is_supported).map(|agent| value(agent)).collect();
     if agents.resolve(&current.id).is_err() {
         values.push(value(current));
     }
@@ -136,21 +136,22 @@ fn agent_option(agents: &Agents, current: &AgentSpec) -> Option<SessionConfigOpt
     Some(option.description("Who works: its prompt and what it is limited to".to_owned()))
 }
 
-fn model_option(catalogue: &Catalogue, choice: &Choice) -> SessionConfigOption {
-    let values: Vec<_> = catalogue
-        .choices(&choice.model)
+fn model_option(models: &ModelCatalog, selection: &ModelSelection) -> SessionConfigOption {
+    let values: Vec<_> = models
+        .models(&selection.model)
         .into_iter()
-        .map(|choice| {
-            SessionConfigSelectOption::new(choice.id.to_string(), choice.name).description(choice.description)
+        .map(|selection| {
+            SessionConfigSelectOption::new(selection.id.to_string(), selection.name)
+                .description(selection.description)
         })
         .collect();
-    SessionConfigOption::select(MODEL_OPTION, "Model", choice.model.to_string(), values)
+    SessionConfigOption::select(MODEL_OPTION, "Model", selection.model.to_string(), values)
         .description("Who answers".to_owned())
         .category(SessionConfigOptionCategory::Model)
 }
 
-fn effort_option(catalogue: &Catalogue, choice: &Choice) -> Option<SessionConfigOption> {
-    let efforts = efforts(catalogue, &choice.model);
+fn effort_option(models: &ModelCatalog, selection: &ModelSelection) -> Option<SessionConfigOption> {
+    let efforts = efforts(models, &selection.model);
     if efforts.is_empty() {
         return None;
     }
@@ -158,7 +159,7 @@ fn effort_option(catalogue: &Catalogue, choice: &Choice) -> Option<SessionConfig
         .iter()
         .map(|effort| SessionConfigSelectOption::new(effort.as_str(), effort_title(*effort)))
         .collect();
-    let current = if efforts.contains(&choice.effort) { choice.effort } else { Effort::Default };
+    let current = if efforts.contains(&selection.effort) { selection.effort } else { Effort::Default };
     let option = SessionConfigOption::select(EFFORT_OPTION, "Thinking", current.as_str(), values)
         .description("How long the model thinks before it answers".to_owned())
         .category(SessionConfigOptionCategory::ThoughtLevel);
@@ -166,8 +167,8 @@ fn effort_option(catalogue: &Catalogue, choice: &Choice) -> Option<SessionConfig
 }
 
 /// The efforts that can be asked of a model: none of one that does not think.
-pub fn efforts(catalogue: &Catalogue, model: &ModelId) -> Vec<Effort> {
-    let own = catalogue.facts(model).efforts;
+pub fn efforts(models: &ModelCatalog, model: &ModelId) -> Vec<Effort> {
+    let own = models.facts(model).efforts;
     if own.is_empty() { Vec::new() } else { [&[Effort::Default], own].concat() }
 }
 

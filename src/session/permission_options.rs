@@ -7,8 +7,8 @@ use crate::acp::{
     RequestPermissionOutcome, StringPropertySchema,
 };
 use crate::permission::Scope;
+use crate::tool::client_io::{ClientIo, Elicited};
 use crate::tool::content::visible;
-use crate::tool::editor::{Editor, Elicited};
 
 const ALLOW_ONCE: &str = "allow_once";
 const ALLOW_ALWAYS: &str = "allow_always";
@@ -22,7 +22,7 @@ const REJECTED: &str = "The user rejected this call.";
 const REASON: &str = "reason";
 
 /// What a user answered.
-pub(super) enum Said {
+pub(super) enum PermissionAnswer {
     Once,
     Always,
     Never,
@@ -55,23 +55,23 @@ pub(super) fn options(scopes: &[Scope], mode: &str, has_forms: bool) -> Vec<Perm
 }
 
 /// What an answer says.
-pub(super) fn said(answer: Answer) -> Said {
-    let no = |why: &str| Said::No(why.to_owned());
+pub(super) fn read_answer(answer: Answer) -> PermissionAnswer {
+    let no = |why: &str| PermissionAnswer::No(why.to_owned());
     let response = match answer {
-        Err(error) => return Said::Unasked(format!("The user could not be asked: {error}.")),
+        Err(error) => return PermissionAnswer::Unasked(format!("The user could not be asked: {error}.")),
         Ok(response) => response,
     };
     match &response.outcome {
         RequestPermissionOutcome::Selected(selected) => match &*selected.option_id.0 {
-            ALLOW_ONCE => Said::Once,
-            ALLOW_ALWAYS => Said::Always,
-            REJECT_ALWAYS => Said::Never,
+            ALLOW_ONCE => PermissionAnswer::Once,
+            ALLOW_ALWAYS => PermissionAnswer::Always,
+            REJECT_ALWAYS => PermissionAnswer::Never,
             REJECT_ONCE => no(REJECTED),
             REJECT_WITH_FEEDBACK => {
                 let meta = selected.meta.as_ref().or(response.meta.as_ref());
                 match meta.and_then(|meta| meta.get(FEEDBACK_META)).and_then(|said| said.as_str()) {
-                    Some(said) => Said::No(with_reason(said)),
-                    None => Said::Why,
+                    Some(text) => PermissionAnswer::No(with_reason(text)),
+                    None => PermissionAnswer::Why,
                 }
             }
             _ => no("The client chose an option that was not offered, which is no consent."),
@@ -82,14 +82,14 @@ pub(super) fn said(answer: Answer) -> Said {
 }
 
 /// Asks why a call is rejected. Returns what the model is told, with a reason or without.
-pub(super) async fn reason(editor: &Editor, title: &str) -> String {
-    let _turn = editor.turn_to_ask().await;
+pub(super) async fn reason(client_io: &ClientIo, title: &str) -> String {
+    let _turn = client_io.turn_to_ask().await;
     let field = StringPropertySchema::new().title("Why, or what to do instead".to_owned());
     let form = ElicitationSchema::new().property(REASON, field, true);
     let message = format!("Rejected: {}. The agent is told what you write here.", visible(title));
-    match editor.elicit(&message, form).await {
+    match client_io.elicit(&message, form).await {
         Ok(Elicited::Accepted(content)) => match content.get(REASON) {
-            Some(ElicitationContentValue::String(said)) => with_reason(said),
+            Some(ElicitationContentValue::String(text)) => with_reason(text),
             _ => REJECTED.to_owned(),
         },
         Ok(Elicited::Declined | Elicited::Cancelled) => REJECTED.to_owned(),
@@ -100,9 +100,9 @@ pub(super) async fn reason(editor: &Editor, title: &str) -> String {
     }
 }
 
-fn with_reason(said: &str) -> String {
-    match said.trim() {
+fn with_reason(text: &str) -> String {
+    match text.trim() {
         "" => REJECTED.to_owned(),
-        said => format!("{REJECTED} In the user's words: {said}"),
+        text => format!("{REJECTED} In the user's words: {text}"),
     }
 }

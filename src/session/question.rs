@@ -28,14 +28,14 @@ impl Actor {
             }
             Authorization::Cancelled => return drop(reply.send(Err("it was cancelled".into()))),
         }
-        let editor = self.editor.for_call(&active.call);
+        let client_io = self.client_io.for_call(&active.call);
         tokio::spawn(async move {
             let answer = tokio::select! {
                 biased;
                 () = active.over() => Err("the call is over".to_owned()),
                 // The server does not want it any more.
                 () = reply.closed() => return,
-                answer = Question::put(&editor, &message, form) => answer.map_err(|error| error.to_string()),
+                answer = Question::put(&client_io, &message, form) => answer.map_err(|error| error.to_string()),
             };
             let _ = reply.send(answer);
         });

@@ -3,12 +3,12 @@
 //! A reminder is made anew for every request and stored nowhere. Taking it away again leaves the request a prefix of
 //! the next one, so providers' prompt caches keep what came before. It says what is refused, what is asked and what is
 //! there under all ceilings ([`claims`]); it claims nothing that is not enforced (D31-D38), and no text that it is made of
-//! can end it ([`Inert`]).
+//! can end it ([`NeutralisedText`]).
 
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::inert::Inert;
+use super::neutralise::NeutralisedText;
 use crate::acp::SessionModeId;
 use crate::mode::{InBand, Mode, ReminderPosition};
 use crate::model::{Block, Message, Role};
@@ -101,7 +101,7 @@ pub fn compose(facts: &Facts<'_>) -> Option<String> {
     if instructs {
         lines.push(instructions(mode, facts.modes));
     }
-    Some(Inert::new(lines.join("\n")).into_reminder())
+    Some(NeutralisedText::new(lines.join("\n")).into_reminder())
 }
 
 const UNCONFIRMED: &str =

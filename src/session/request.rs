@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::actor::Actor;
-use super::inert::neutralise;
+use super::neutralise::neutralise;
 use super::reminder::{self, Reader};
 use super::system_prompt::{self, Role};
 use super::turn_message::Next;
@@ -38,7 +38,7 @@ impl Actor {
     /// What the model is asked next: the tools and the reminder of the mode that is on now. `None` when the turn has
     /// made as many requests as the mode allows: nothing is then noted as asked or told.
     pub(super) fn next_request(&mut self, requests: u32) -> Option<Next> {
-        let modes = Arc::clone(&self.shared.modes);
+        let modes = Arc::clone(&self.context.modes);
         let mode = modes.resolve(&self.session.mode.0).ok();
         if requests >= mode.map_or(1, |mode| mode.max_steps) {
             return None;
@@ -51,24 +51,24 @@ impl Actor {
         self.offer_tools(mode);
         let starting = self.servers_starting();
         let ceilings = self.ceilings();
-        let tools: Vec<CallFacts> = self.shared.tools.all().iter().map(|tool| tool.spec().facts()).collect();
+        let tools: Vec<CallFacts> = self.context.tools.all().iter().map(|tool| tool.spec().facts()).collect();
         let transition = self.session.transition.as_mut().map(|pending| {
-            pending.told = true;
+            pending.acked = true;
             &pending.transition
         });
         let mut notes: Vec<&str> = starting.as_deref().into_iter().collect();
-        for (text, told) in &mut self.session.for_model {
-            *told = true;
+        for (text, is_sent) in &mut self.session.pending_switch_notes {
+            *is_sent = true;
             notes.push(text.as_str());
         }
         let known: Vec<&str> = modes.iter().map(|mode| mode.id.as_str()).collect();
-        let is_child = self.session.lineage.parent.is_some();
+        let is_subagent = self.session.ancestry.parent.is_some();
         // What is said is what holds now: a mode above may be tighter than the one that this session began in.
-        let above = mode.and_then(|own| self.session.lineage.tighter_than(own));
+        let above = mode.and_then(|own| self.session.ancestry.tighter_than(own));
         let reminder = above.as_deref().or(mode).and_then(|mode| {
             reminder::compose(&reminder::Facts {
                 mode,
-                reader: if is_child { Reader::Subagent } else { Reader::Agent },
+                reader: if is_subagent { Reader::Subagent } else { Reader::Agent },
                 transition,
                 notes: &notes,
                 ceilings: &ceilings,
@@ -79,7 +79,7 @@ impl Actor {
         });
         self.log_reminder(reminder.is_some());
         let position = mode.map(|mode| mode.reminder_position).unwrap_or_default();
-        let reads_switches = !is_child && mode.is_some_and(|mode| mode.in_band_switch != InBand::Off);
+        let reads_switches = !is_subagent && mode.is_some_and(|mode| mode.in_band_switch != InBand::Off);
         let ordinal = self.session.requests;
         self.session.requests += 1;
         let is_masked = self.offers.shown.len() != self.offers.available.len();
@@ -112,11 +112,11 @@ impl Actor {
         if self.session.system.is_some() {
             return;
         }
-        let now = self.shared.source.now_ms();
-        let role = Role { agent: &self.session.agent, is_child: self.session.lineage.parent.is_some() };
-        let (sources, skills) = (&self.shared.sources, &self.shared.skills);
+        let now = self.context.source.now_ms();
+        let role = Role { agent: &self.session.agent, is_subagent: self.session.ancestry.parent.is_some() };
+        let (sources, skills) = (&self.context.sources, &self.context.skills);
         let text = system_prompt::make(sources, skills, self.session.workspace.cwd(), now, &role).await;
-        self.shared
+        self.context
             .store
             .post(Row::SystemPrompt { session: self.session.id.clone(), text: Arc::clone(&text) });
         self.session.system = Some(text);
@@ -125,7 +125,7 @@ impl Actor {
     /// The tools that the session's ceilings do not deny, and those that are shown: the same, or all.
     fn offer_tools(&mut self, mode: Option<&Mode>) {
         let (ceilings, grants) = (self.ceilings(), &self.session.grants);
-        let all = self.shared.tools.all();
+        let all = self.context.tools.all();
         let is_available =
             |tool: &Arc<dyn Tool>| permission::is_available(&ceilings, grants, &tool.spec().facts());
         let available: Vec<Arc<dyn Tool>> = all.iter().filter(|tool| is_available(tool)).cloned().collect();

@@ -12,11 +12,11 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::actor::Actor;
 use super::checkpoint;
 use super::encoder;
-use super::handle::View;
-use super::harness::memory::Memory;
-use super::options::{self, Choice};
+use super::external_agent::retained_context::RetainedContext;
+use super::handle::SessionSnapshot;
+use super::options::{self, ModelSelection};
 use super::reminder::Transition;
-use super::{Origin, Shared};
+use super::{Origin, SessionContext};
 use crate::acp::{MessageId, SessionModeId};
 use crate::client::Client;
 use crate::error::AgentError;
@@ -51,9 +51,9 @@ impl Actor {
     pub(super) async fn begin(&mut self, origin: Origin) -> Result<(), StoreError> {
         match origin {
             Origin::New => self.record_start(),
-            Origin::Kept(stored) => {
+            Origin::Stored(stored) => {
                 self.session.head = stored.head.clone();
-                self.session.told = stored.head.length;
+                self.session.acked = stored.head.length;
                 self.restore(*stored, ModeSource::Load).await?;
             }
             Origin::Copy(stored) => {
@@ -69,11 +69,11 @@ impl Actor {
     async fn restore(&mut self, stored: StoredSession, source: ModeSource) -> Result<(), StoreError> {
         let id = self.session.id.clone();
         self.session.turns = stored.turns;
-        self.choose_again(stored.chosen.as_ref());
+        self.restore_model_selection(stored.chosen.as_ref());
         // A yes was given for the folders that the session had.
         let is_elsewhere = self.is_elsewhere(&stored);
         let mut is_outdated = false;
-        for grant in self.shared.store.grants(&id).await? {
+        for grant in self.context.store.grants(&id).await? {
             if !grant.allows {
                 self.session.grants.reject(&grant.mode, grant.scope);
             } else if matches!(grant.scope, Scope::Command(..)) {
@@ -85,19 +85,19 @@ impl Actor {
             }
         }
         if is_outdated {
-            self.shared.store.post(Row::OutdatedGrants { session: id.clone() });
-            self.session.notices.push(OUTDATED_GRANTS.into());
+            self.context.store.post(Row::OutdatedGrants { session: id.clone() });
+            self.session.pending_user_notices.push(OUTDATED_GRANTS.into());
         }
         // The mode that the model knows of.
         let (mut known, mut said) = (None, false);
         // The mode of the last change that is an event, and what the user undid since the model spoke last.
         let (mut shown, mut undone) = (None, Vec::new());
         while self.session.saved < stored.events {
-            let page = self.shared.store.events(&id, self.session.saved, PAGE).await?;
+            let page = self.context.store.events(&id, self.session.saved, PAGE).await?;
             let Some(last) = page.last() else { break };
             self.session.saved = last.seq + 1;
-            for kept in page {
-                match &kept.event {
+            for stored_event in page {
+                match &stored_event.event {
                     SessionEvent::ModeChange { from, to, .. } => {
                         known.get_or_insert_with(|| from.clone());
                         self.session.previous = Some(from.clone());
@@ -113,26 +113,27 @@ impl Actor {
                     }
                     _ => {}
                 }
-                self.session.take_up(&kept.event);
+                self.session.apply(&stored_event.event);
             }
         }
-        let memory = Memory::of_old(stored.harness_session.clone(), self.session.turns > 0);
-        let left = stored.harness_mode.clone().map(SessionModeId::new);
-        self.outer.go_on(self.session.saved, memory, left);
+        let retained_context =
+            RetainedContext::stored(stored.external_session.clone(), self.session.turns > 0);
+        let left = stored.external_mode.clone().map(SessionModeId::new);
+        self.external_agent.resume(self.session.saved, retained_context, left);
         // What is told from now on has other names than what was.
         self.session.server_notices = self.session.saved;
         self.close_what_was_cut_off();
-        self.keep_folders(&stored);
+        self.record_folders(&stored);
         self.begin_chain(&stored).await?;
         let to = self.session.mode.clone();
-        let kept = stored.mode.clone().map(SessionModeId::new);
-        let before = self.shared.store.mode_before(&stored.id).await?.map(SessionModeId::new);
+        let stored_mode = stored.mode.clone().map(SessionModeId::new);
+        let before = self.context.store.mode_before(&stored.id).await?.map(SessionModeId::new);
         let is_other = |(from, on): &(SessionModeId, SessionModeId)| canonical(&from.0) != canonical(&on.0);
-        if let Some((from, on)) = shown.or(before).zip(kept).filter(is_other) {
+        if let Some((from, on)) = shown.or(before).zip(stored_mode).filter(is_other) {
             // It was acknowledged, and the process ended before it was an event.
             known.get_or_insert_with(|| from.clone());
             self.session.previous = Some(from.clone());
-            self.session.push(SessionEvent::ModeChange { from, to: on, unconfirmed: Vec::new() });
+            self.session.apply_new(SessionEvent::ModeChange { from, to: on, unconfirmed: Vec::new() });
         }
         let from = stored.mode.map(SessionModeId::new);
         if from.as_ref() != Some(&to) && source != ModeSource::Fork {
@@ -145,16 +146,20 @@ impl Actor {
             let text = format!(
                 "This session was in {from} mode, which there is no longer. It goes on in {to} mode.\n"
             );
-            self.session.push(SessionEvent::ModeChange { from, to: to.clone(), unconfirmed: Vec::new() });
+            self.session.apply_new(SessionEvent::ModeChange {
+                from,
+                to: to.clone(),
+                unconfirmed: Vec::new(),
+            });
             let message_id = MessageId::new(format!("msg_{}_m{}", self.session.turns, self.session.saved));
-            self.session.push(SessionEvent::Notice { message_id, text });
+            self.session.apply_new(SessionEvent::Notice { message_id, text });
         }
         if !undone.is_empty() {
             // Before any other note: a later one says that the model knows.
             self.note_for_model(checkpoint::undone_note(&undone));
         }
         if source == ModeSource::Load {
-            self.take_up_interrupted().await?;
+            self.recover_interrupted().await?;
         }
         if let Some(from) = known.filter(|_| said) {
             let before = self.ceilings_in(std::iter::once(&from));
@@ -173,48 +178,50 @@ impl Actor {
         if self.session.head.length > 0 {
             return Ok(());
         }
-        let (mode_changes, denials) = self.shared.store.counts(&stored.id).await?;
-        let (turns, at) = (stored.turns, self.shared.source.now_ms());
+        let (mode_changes, denials) = self.context.store.counts(&stored.id).await?;
+        let (turns, at) = (stored.turns, self.context.source.now_ms());
         self.chain(&Entry::Older { turns, mode: stored.mode.clone(), mode_changes, denials, at });
         Ok(())
     }
 
     /// The user's choice of who answers, if it can still be had.
-    fn choose_again(&mut self, chosen: Option<&(String, String)>) {
+    fn restore_model_selection(&mut self, chosen: Option<&(String, String)>) {
         let Some((model, effort)) = chosen else { return };
-        match self.shared.catalogue.resolve(model) {
+        match self.context.models.resolve(model) {
             Ok(model) => {
                 let effort = Effort::parse(effort).unwrap_or_default();
-                self.session.chosen = Choice { model, effort };
+                self.session.chosen = ModelSelection { model, effort };
             }
-            Err(error) => self.session.notices.push(format!("{error}. Another model answers.\n\n")),
+            Err(error) => {
+                self.session.pending_user_notices.push(format!("{error}. Another model answers.\n\n"))
+            }
         }
-        self.session.active = self.choice_of_mode();
-        self.shared.model.prepare(&self.session.active.model);
+        self.session.active = self.mode_selection();
+        self.context.model.prepare(&self.session.active.model);
     }
 
     /// Closes the calls and the compaction that were under way when the process ended.
     fn close_what_was_cut_off(&mut self) {
         if let Some(id) = self.session.compacting.take() {
-            self.session.push(SessionEvent::Compaction { id, stage: Compaction::Cancelled });
+            self.session.apply_new(SessionEvent::Compaction { id, stage: Compaction::Cancelled });
         }
-        let begun = std::mem::take(&mut self.session.begun_calls);
-        for below in self.session.relayed.end(Some(CUT_OFF)) {
+        let started = std::mem::take(&mut self.session.started_calls);
+        for below in self.session.relayed_open_calls.end(Some(CUT_OFF)) {
             self.note_cut_off(below.tool.as_deref(), &below.title);
-            self.session.push(SessionEvent::Relayed { update: Box::new(below.update) });
+            self.session.apply_new(SessionEvent::Relayed { update: Box::new(below.update) });
         }
-        let mut open: Vec<_> = self.session.open_calls.keys().cloned().chain(begun).collect();
+        let mut open: Vec<_> = self.session.open_calls.keys().cloned().chain(started).collect();
         open.sort_by(|a, b| a.0.cmp(&b.0));
         for id in open {
             if let Some(ToolCallEvent { name, title, .. }) = self.session.open_calls.get(&id).cloned() {
                 self.note_cut_off(Some(&name), &title);
             }
-            self.session.push(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, CUT_OFF)));
+            self.session.apply_new(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, CUT_OFF)));
         }
     }
 
     /// The folders that it has from now on. What a request begins with names the first, and is made anew for another.
-    fn keep_folders(&mut self, stored: &StoredSession) {
+    fn record_folders(&mut self, stored: &StoredSession) {
         let (cwd, directories) = self.folders();
         if cwd == stored.cwd {
             self.session.system = stored.system.as_deref().map(Into::into);
@@ -222,7 +229,7 @@ impl Actor {
         if cwd != stored.cwd || directories != stored.directories {
             let session = self.session.id.clone();
             let is_elsewhere = self.is_elsewhere(stored);
-            self.shared.store.post(Row::Folders { session, cwd, directories, is_elsewhere });
+            self.context.store.post(Row::Folders { session, cwd, directories, is_elsewhere });
             self.is_posted = true;
         }
     }
@@ -234,36 +241,36 @@ impl Actor {
     }
 
     /// Begins to show the client all that happened, in order; what else is asked meanwhile is heard between two events.
-    pub(super) async fn begin_to_show(&mut self, reply: oneshot::Sender<Result<View, AgentError>>) {
+    pub(super) async fn begin_replay(&mut self, reply: oneshot::Sender<Result<SessionSnapshot, AgentError>>) {
         self.save().await;
         // It sees them with all the rest.
         self.interruptions.clear();
         let mode = self.session.first_mode.clone().unwrap_or_else(|| self.session.mode.clone());
-        let choice = options::entering(
-            &self.shared.modes,
-            &self.shared.catalogue,
+        let selection = options::entering(
+            &self.context.modes,
+            &self.context.models,
             &mode,
             &self.session.agent,
             &self.session.chosen,
         );
-        self.showings.push_back(Showing {
+        self.replays.push_back(Replay {
             page: VecDeque::new(),
             from: 0,
             end: self.session.saved,
-            then: Shown { mode, choice },
+            then: Replayed { mode, choice: selection },
             reply,
         });
     }
 
     /// Shows the next event, for which there is room, or answers.
-    pub(super) async fn show_next(&mut self, room: OwnedSemaphorePermit) {
-        let Some(mut showing) = self.showings.pop_front() else { return };
+    pub(super) async fn replay_next(&mut self, send_permit: OwnedSemaphorePermit) {
+        let Some(mut showing) = self.replays.pop_front() else { return };
         if showing.page.is_empty() && showing.from < showing.end {
-            let page = self.shared.store.events(&self.session.id, showing.from, PAGE).await;
+            let page = self.context.store.events(&self.session.id, showing.from, PAGE).await;
             match page {
                 Ok(page) => {
                     showing.from = page.last().map_or(showing.end, |last| last.seq + 1);
-                    showing.page.extend(page.into_iter().map(|kept| kept.event));
+                    showing.page.extend(page.into_iter().map(|stored_event| stored_event.event));
                 }
                 // The client may have gone; so below.
                 Err(_) => return drop(showing.reply.send(Err(AgentError::Unreadable))),
@@ -271,75 +278,75 @@ impl Actor {
         }
         match showing.page.pop_front() {
             Some(event) => {
-                self.show_event(&event, &mut showing.then, room);
-                self.showings.push_front(showing);
+                self.replay_event(&event, &mut showing.then, send_permit);
+                self.replays.push_front(showing);
             }
-            None => drop(showing.reply.send(Ok(self.view()))),
+            None => drop(showing.reply.send(Ok(self.snapshot()))),
         }
     }
 
-    fn show_event(&self, event: &SessionEvent, then: &mut Shown, room: OwnedSemaphorePermit) {
-        let (shared, session) = (&self.shared, &self.session);
+    fn replay_event(&self, event: &SessionEvent, then: &mut Replayed, send_permit: OwnedSemaphorePermit) {
+        let (context, session) = (&self.context, &self.session);
         match event {
             SessionEvent::ModeChange { to, .. } => {
                 then.mode = to.clone();
-                let Shared { modes, catalogue, .. } = shared;
-                then.choice = options::entering(modes, catalogue, to, &session.agent, &session.chosen);
+                let SessionContext { modes, models, .. } = context;
+                then.choice = options::entering(modes, models, to, &session.agent, &session.chosen);
             }
             SessionEvent::ModelChange { model, effort } => {
-                then.choice = Choice { model: model.clone(), effort: *effort };
+                then.choice = ModelSelection { model: model.clone(), effort: *effort };
             }
             _ => {}
         }
-        let mut room = Some(room);
+        let mut send_permit = Some(send_permit);
         encoder::encode_again(
             event,
-            shared.compactions,
+            context.compactions,
             || {
-                let Shared { modes, catalogue, agents, .. } = shared;
-                options::config_options(modes, &then.mode, catalogue, &then.choice, (agents, &session.agent))
+                let SessionContext { modes, models, agents, .. } = context;
+                options::config_options(modes, &then.mode, models, &then.choice, (agents, &session.agent))
             },
-            |update| self.client.update(session.id.clone(), update, room.take()),
+            |update| self.client.update(session.id.clone(), update, send_permit.take()),
         );
     }
 
     /// What a client is told of the session as it is now.
-    pub(super) fn view(&self) -> View {
-        let model = Some(&self.session.active.model).filter(|_| self.session.agent.harness.is_none());
-        View {
+    pub(super) fn snapshot(&self) -> SessionSnapshot {
+        let model = Some(&self.session.active.model).filter(|_| self.session.agent.external_agent.is_none());
+        SessionSnapshot {
             model: model.cloned(),
-            is_fallback: model.is_some_and(|model| self.shared.catalogue.is_fallback(model)),
+            is_fallback: model.is_some_and(|model| self.context.models.is_fallback(model)),
             is_read_only: self.ceilings().modes.iter().any(|mode| mode.access == Access::ReadOnly),
-            modes: options::mode_state(&self.shared.modes, &self.session.mode),
+            modes: options::mode_state(&self.context.modes, &self.session.mode),
             options: self.options(),
             head: self.session.head.clone(),
-            is_held: !self.session.held.is_empty(),
+            has_unrecorded_modes: !self.session.unrecorded_modes.is_empty(),
         }
     }
 }
 
 /// What is being shown to a client again.
-pub(super) struct Showing {
+pub(super) struct Replay {
     /// Events that were read and not shown yet.
     page: VecDeque<SessionEvent>,
     /// Where to read on.
     from: u64,
     /// What happened later, the client sees as it happens.
     end: u64,
-    then: Shown,
-    reply: oneshot::Sender<Result<View, AgentError>>,
+    then: Replayed,
+    reply: oneshot::Sender<Result<SessionSnapshot, AgentError>>,
 }
 
 /// What a client saw at some time.
-struct Shown {
+struct Replayed {
     mode: SessionModeId,
-    choice: Choice,
+    choice: ModelSelection,
 }
 
 /// Waits for the client's room for the next event that is shown again. Pends while there is none.
 /// `place` is its place in the queue, which others that wait for room do not take.
-pub(super) async fn room_to_show(
-    showings: &VecDeque<Showing>,
+pub(super) async fn replay_permit(
+    showings: &VecDeque<Replay>,
     place: &mut Option<BoxFuture<'static, OwnedSemaphorePermit>>,
     client: &Client,
 ) -> OwnedSemaphorePermit {
@@ -348,9 +355,9 @@ pub(super) async fn room_to_show(
     }
     let waiting = place.get_or_insert_with(|| {
         let client = client.clone();
-        async move { client.room().await }.boxed()
+        async move { client.send_permit().await }.boxed()
     });
-    let room = waiting.await;
+    let send_permit = waiting.await;
     *place = None;
-    room
+    send_permit
 }

@@ -10,7 +10,7 @@ use crate::server::ServerSandbox;
 use crate::store::Row;
 use crate::store::entry::{self, Entry};
 use crate::tool::Toolset;
-use crate::tool::mcp::{Phase, ServerEvent, Standing, plain};
+use crate::tool::mcp::{Phase, ServerEvent, ServerStatus, plain};
 
 /// Characters of why a server is over.
 const MAX_WHY: usize = 500;
@@ -19,13 +19,13 @@ const MAX_WHY: usize = 500;
 const MAX_NAMES: usize = 8;
 
 /// What the model, or the user, is told of servers before a turn.
-const MAX_TOLD: usize = 20;
+const MAX_REPORTED: usize = 20;
 
 impl Actor {
     /// The facts of a call as they are now: what a server says of its tool may have changed since they were first read. Of a
     /// tool that is gone, the worst is taken. An agent is named by its id, whatever the model calls it.
     pub(super) fn now(&self, facts: &CallFacts) -> CallFacts {
-        let mut facts = now(&self.shared.tools, facts);
+        let mut facts = now(&self.context.tools, facts);
         self.name_agent(&mut facts);
         facts
     }
@@ -34,7 +34,7 @@ impl Actor {
     pub(super) async fn server_event(&mut self, event: ServerEvent) {
         let text = match event {
             ServerEvent::Changed(changed) => {
-                let (turn, at) = (self.session.turns, self.shared.source.now_ms());
+                let (turn, at) = (self.session.turns, self.context.source.now_ms());
                 for (tool, from, to) in &changed {
                     let (from, to) = (entry::effect(*from), entry::effect(*to));
                     self.chain(&Entry::Hint { turn, tool: tool.clone(), from, to, at });
@@ -46,18 +46,18 @@ impl Actor {
             ServerEvent::ClaimsMore(server) => {
                 // What is remembered here counts by itself what was claimed; what is kept is not to come back.
                 let session = self.session.id.clone();
-                return self.shared.store.post(Row::ClaimsChanged { session, server });
+                return self.context.store.post(Row::ClaimsChanged { session, server });
             }
             ServerEvent::Note(text) => text,
-            ServerEvent::Asks(question) => return self.question(question).await,
+            ServerEvent::Elicitation(question) => return self.question(question).await,
             ServerEvent::Over { server, why } => {
                 format!("The MCP server {server:?} cannot be used: {}.", plain(&why, MAX_WHY))
             }
         };
         let text = format!("{text}\n\n");
         if self.turn.is_none() {
-            if self.session.notices.len() < MAX_TOLD {
-                self.session.notices.push(text);
+            if self.session.pending_user_notices.len() < MAX_REPORTED {
+                self.session.pending_user_notices.push(text);
             }
             return;
         }
@@ -69,14 +69,14 @@ impl Actor {
 
     /// What the model is to know of servers that are not there yet.
     pub(super) fn servers_starting(&self) -> Option<String> {
-        let late = self.shared.tools.servers().starting();
+        let late = self.context.tools.servers().starting();
         let text = "These MCP servers are still starting; their tools come with a later request:";
         (!late.is_empty()).then(|| format!("{text} {}.", late.join(", ")))
     }
 
     /// What `/mcp` answers.
-    pub(super) fn say_servers(&self) -> String {
-        let all = self.shared.tools.servers().standing();
+    pub(super) fn describe_servers(&self) -> String {
+        let all = self.context.tools.servers().status();
         if all.is_empty() {
             return "There are no MCP servers in this session.\n".into();
         }
@@ -112,8 +112,8 @@ fn changes(changed: &[(String, Effect, Effect)]) -> String {
     text
 }
 
-fn line(standing: &Standing) -> String {
-    let Standing { name, phase, tools, notes, sandbox } = standing;
+fn line(status: &ServerStatus) -> String {
+    let ServerStatus { name, phase, tools, notes, sandbox } = status;
     let count = tools.len();
     let phase = match phase {
         Phase::Idle => "not started yet: that comes with the first prompt".to_owned(),
@@ -125,12 +125,12 @@ fn line(standing: &Standing) -> String {
         }
         Phase::Over(why) => format!("cannot be used: {}", plain(why, MAX_WHY)),
     };
-    let held = match sandbox {
+    let sandbox_text = match sandbox {
         ServerSandbox::ReadOnly => "; held to reading",
         ServerSandbox::Workspace => "; held to the session's folders",
         ServerSandbox::Off => "",
     };
-    let mut text = format!("- {}: {phase}{held}\n", plain(name, 60));
+    let mut text = format!("- {}: {phase}{sandbox_text}\n", plain(name, 60));
     for (belief, what) in [
         (Belief::Reads, "believed to read"),
         (

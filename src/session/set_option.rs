@@ -4,13 +4,13 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::actor::Actor;
-use super::choose;
-use super::handle::Wish;
-use super::harness::options::ITS_MODE_OPTION;
+use super::external_agent::options::AGENT_MODE_OPTION;
+use super::handle::ModelSetting;
+use super::model_selection;
 use super::options::{self, AGENT_OPTION, EFFORT_OPTION, MODEL_OPTION};
 use crate::acp::{SessionConfigId, SessionConfigOption, SessionConfigOptionValue};
 use crate::error::AgentError;
-use crate::harness::HarnessError;
+use crate::external_agent::ExternalAgentError;
 use crate::model::Effort;
 
 /// Where the options go as they are then.
@@ -24,16 +24,16 @@ impl Actor {
         value: SessionConfigOptionValue,
         reply: Reply,
     ) {
-        let is_outside = self.session.agent.harness.is_some() && &*option.0 != AGENT_OPTION;
+        let is_outside = self.session.agent.external_agent.is_some() && &*option.0 != AGENT_OPTION;
         if is_outside {
-            return self.set_its_option(option.clone(), value, reply);
+            return self.set_external_agent_option(option.clone(), value, reply);
         }
         let text = value.as_value_id().map(|value| value.0.to_string());
         let outcome = match (&*option.0, text) {
-            (MODEL_OPTION, Some(model)) => self.choose(Wish::Model(model)).await,
+            (MODEL_OPTION, Some(model)) => self.select_model(ModelSetting::Model(model)).await,
             (EFFORT_OPTION, Some(effort)) => match Effort::parse(&effort) {
-                Some(effort) => self.choose(Wish::Effort(effort)).await,
-                None => Err(choose::unknown_effort(&effort, &Effort::ALL)),
+                Some(effort) => self.select_model(ModelSetting::Effort(effort)).await,
+                None => Err(model_selection::unknown_effort(&effort, &Effort::ALL)),
             },
             (AGENT_OPTION, Some(agent)) => self.set_agent(&agent).await,
             (MODEL_OPTION | EFFORT_OPTION | AGENT_OPTION, None) => {
@@ -50,10 +50,15 @@ impl Actor {
     }
 
     /// Sets an option of somebody else's agent. The answer comes when it has answered.
-    fn set_its_option(&self, option: SessionConfigId, value: SessionConfigOptionValue, reply: Reply) {
+    fn set_external_agent_option(
+        &self,
+        option: SessionConfigId,
+        value: SessionConfigOptionValue,
+        reply: Reply,
+    ) {
         let known = self.options();
-        let asked = known.iter().find(|known| known.id == option);
-        if asked.is_none() {
+        let requested = known.iter().find(|known| known.id == option);
+        if requested.is_none() {
             let ids: Vec<&str> = known.iter().map(|known| &*known.id.0).collect();
             let message = format!("unknown config option {:?}", &*option.0);
             // The client may have gone; so below.
@@ -61,7 +66,7 @@ impl Actor {
                 reply.send(Err(AgentError::invalid_params(message, json!({ "validOptions": ids })))),
             );
         }
-        if let (Some(values), Some(value)) = (asked.and_then(options::values), value.as_value_id())
+        if let (Some(values), Some(value)) = (requested.and_then(options::values), value.as_value_id())
             && !values.contains(&&*value.0)
         {
             let message = format!("the option {:?} has no value {:?}", &*option.0, &*value.0);
@@ -69,20 +74,20 @@ impl Actor {
                 reply.send(Err(AgentError::invalid_params(message, json!({ "validValues": values })))),
             );
         }
-        let Some(harness) = self.outer_harness().cloned() else {
+        let Some(agent) = self.external_agent_client().cloned() else {
             let text = "the agent is not running: its options can be set once it is".to_owned();
             return drop(reply.send(Err(AgentError::InvalidRequest(text))));
         };
-        let look = self.looking();
+        let look = self.current_options();
         tokio::spawn(async move {
-            let mode = value.as_value_id().filter(|_| &*option.0 == ITS_MODE_OPTION);
+            let mode = value.as_value_id().filter(|_| &*option.0 == AGENT_MODE_OPTION);
             let outcome = match mode {
-                Some(mode) => harness.set_mode(&mode.0).await,
-                None => harness.set_option(&option, value).await.map(drop),
+                Some(mode) => agent.set_mode(&mode.0).await,
+                None => agent.set_option(&option, value).await.map(drop),
             };
             let outcome = match outcome {
                 Ok(()) => look.await.ok_or(AgentError::SessionDied),
-                Err(error @ HarnessError::Unknown(_)) => {
+                Err(error @ ExternalAgentError::Unknown(_)) => {
                     Err(AgentError::invalid_params(error.to_string(), json!({})))
                 }
                 Err(error) => Err(AgentError::Model(error.to_string())),

@@ -45,11 +45,11 @@ pub(super) struct OpenSwitch {
     /// The mode that was on when it was asked: in another one the answer says nothing.
     from: SessionModeId,
     targets: Vec<SessionModeId>,
-    asked: Asked,
+    request: SwitchRequest,
     at: Instant,
 }
 
-pub(super) enum Asked {
+pub(super) enum SwitchRequest {
     /// By the exit tool.
     Exit { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
     /// By a block in the model's text.
@@ -87,10 +87,12 @@ impl Actor {
     /// Does what can be done without asking. Returns what has to be asked for.
     async fn settle(&mut self, found: Found) -> Option<(SessionModeId, Switch)> {
         let mode = self.session.mode.clone();
-        let reads = self.shared.modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
+        let reads = self.context.modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
         if !reads && found != Found::Nothing {
             // The mode has changed since the model was asked.
-            self.tell_model("The mode_switch block was not applied: this mode does not read them.".into());
+            self.note_switch_for_model(
+                "The mode_switch block was not applied: this mode does not read them.".into(),
+            );
             self.note_switch("", "", "off").await;
             return None;
         }
@@ -98,24 +100,26 @@ impl Actor {
             Found::One(switch) => switch,
             Found::Nothing => return None,
             Found::Bad(reason) => {
-                self.tell_model(format!("The mode_switch block was not applied: {reason}."));
+                self.note_switch_for_model(format!("The mode_switch block was not applied: {reason}."));
                 self.note_switch("", "", "malformed").await;
                 return None;
             }
             Found::Many => {
-                self.tell_model("The mode_switch blocks were not applied: one message may have one.".into());
+                self.note_switch_for_model(
+                    "The mode_switch blocks were not applied: one message may have one.".into(),
+                );
                 self.note_switch("", "", "several").await;
                 return None;
             }
         };
-        let modes = Arc::clone(&self.shared.modes);
-        let wanted = switch.new_mode.clone().unwrap_or_else(|| mode.0.to_string());
-        let target = match modes.resolve(&wanted) {
+        let modes = Arc::clone(&self.context.modes);
+        let requested = switch.new_mode.clone().unwrap_or_else(|| mode.0.to_string());
+        let target = match modes.resolve(&requested) {
             Ok(target) => target.mode_id(),
             Err(unknown) => {
                 tracing::warn!(session = %self.session.id, "a mode_switch block was not applied: {unknown}");
-                self.tell_model(format!("The mode_switch block was not applied: {unknown}."));
-                self.note_switch(&wanted, &switch.analysis, "unknown_mode").await;
+                self.note_switch_for_model(format!("The mode_switch block was not applied: {unknown}."));
+                self.note_switch(&requested, &switch.analysis, "unknown_mode").await;
                 return None;
             }
         };
@@ -123,9 +127,9 @@ impl Actor {
             self.note_switch(&target.0, &switch.analysis, "stayed").await;
             return None;
         }
-        if self.would_widen(&target) && self.shared.exits.is_off {
+        if self.would_widen(&target) && self.context.exits.is_off {
             let why = "only the user changes to a mode that allows more";
-            self.tell_model(format!("The mode_switch block was not applied: {why}."));
+            self.note_switch_for_model(format!("The mode_switch block was not applied: {why}."));
             self.note_switch(&target.0, &switch.analysis, "no_exit").await;
             return None;
         }
@@ -133,21 +137,23 @@ impl Actor {
             return Some((target, switch));
         }
         let analysis = Some(switch.analysis.clone());
-        let why = Why { analysis, keeps_hold: true, ..ModeSource::InBand.into() };
+        let why = Why { analysis, keeps_unrecorded: true, ..ModeSource::InBand.into() };
         match self.change_mode(&target, why).await {
             Ok(_) => self.note_switched(&mode, &target.0, &switch.analysis, "switched").await,
-            Err(error) => self.tell_model(format!("The mode_switch block was not applied: {error}.")),
+            Err(error) => {
+                self.note_switch_for_model(format!("The mode_switch block was not applied: {error}."))
+            }
         }
         None
     }
 
     /// Whether a mode allows something that is not allowed now.
     pub(super) fn would_widen(&self, target: &SessionModeId) -> bool {
-        let (modes, mode) = (&self.shared.modes, &self.session.mode);
+        let (modes, mode) = (&self.context.modes, &self.session.mode);
         let ceilings = |id: &SessionModeId| modes.ceilings(&id.0).unwrap_or_default();
         // A tighter mode that could not be recorded holds, too; and what is remembered may weigh differently there.
         let now: Vec<Arc<Mode>> =
-            std::iter::once(mode).chain(&self.session.held).flat_map(&ceilings).collect();
+            std::iter::once(mode).chain(&self.session.unrecorded_modes).flat_map(&ceilings).collect();
         compare::allows_more(&ceilings(target), &now) || self.session.grants.favour(&target.0, &mode.0)
     }
 
@@ -157,8 +163,8 @@ impl Actor {
         switch: Switch,
         reply: oneshot::Sender<Option<&'static str>>,
     ) {
-        self.switches_asked += 1;
-        let call = ToolCallId::new(format!("switch_{}_{}", self.session.turns, self.switches_asked));
+        self.switch_requests += 1;
+        let call = ToolCallId::new(format!("switch_{}_{}", self.session.turns, self.switch_requests));
         let fields = ToolCallUpdateFields::new()
             .title(format!("Switch to {target} mode?"))
             .kind(ToolKind::SwitchMode)
@@ -169,17 +175,17 @@ impl Actor {
         options.push(PermissionOption::new(REJECT, "Stay", PermissionOptionKind::RejectOnce));
         let shown = ToolCallUpdate::new(call, fields);
         let request = RequestPermissionRequest::new(self.session.id.clone(), shown, options);
-        self.ask_to_switch(request, targets, Asked::InBand { switch, reply });
+        self.ask_to_switch(request, targets, SwitchRequest::InBand { switch, reply });
     }
 
     pub(super) fn ask_to_switch(
         &mut self,
         request: RequestPermissionRequest,
         targets: Vec<SessionModeId>,
-        asked: Asked,
+        switch_request: SwitchRequest,
     ) {
         let (id, answer) = self.client.request_permission(request);
-        self.await_switch(id, answer, targets, asked);
+        self.await_switch(id, answer, targets, switch_request);
     }
 
     pub(super) fn await_switch(
@@ -187,18 +193,18 @@ impl Actor {
         id: u64,
         answer: impl Future<Output = Answer> + Send + 'static,
         targets: Vec<SessionModeId>,
-        asked: Asked,
+        request: SwitchRequest,
     ) {
         self.answers.push(answer.map(move |answer| (id, answer)).boxed());
         let from = self.session.mode.clone();
-        self.switches.insert(id, OpenSwitch { from, targets, asked, at: Instant::now() });
+        self.switches.insert(id, OpenSwitch { from, targets, request, at: Instant::now() });
     }
 
     /// An option for each target: `verb` code mode. In our words, not in those of whoever wrote the mode; what a mode comes to
     /// is said where its id does not say it.
     pub(super) fn options_to(&self, verb: &str, targets: &[SessionModeId]) -> Vec<PermissionOption> {
         let option = |target: &SessionModeId| {
-            let modes = self.shared.modes.ceilings(&target.0).ok()?;
+            let modes = self.context.modes.ceilings(&target.0).ok()?;
             let mode = modes.first()?;
             let mut name = format!("{verb} {} mode", capitalised(&mode.id));
             if Modes::built_in().resolve(&mode.id).is_err() {
@@ -218,20 +224,20 @@ impl Actor {
     /// Takes the answer to a question about the mode. Says whether it was one.
     pub(super) async fn switch_answered(&mut self, number: u64, answer: &Answer) -> bool {
         let Some(open) = self.switches.remove(&number) else { return false };
-        let OpenSwitch { from, targets, asked, at } = open;
+        let OpenSwitch { from, targets, request, at } = open;
         let taken = at.elapsed();
         let chosen = if from == self.session.mode {
             chosen(answer, &targets)
         } else {
             Chosen::No(format!("The mode has meanwhile become {}.", self.session.mode))
         };
-        match asked {
-            Asked::Exit { call, proposal, reply } => {
-                let outcome = self.leave(call, proposal, chosen).await;
+        match request {
+            SwitchRequest::Exit { call, proposal, reply } => {
+                let outcome = self.apply_exit_answer(call, proposal, chosen).await;
                 self.report_fast(&from, taken, number).await;
                 let _ = reply.send(outcome);
             }
-            Asked::InBand { switch, reply } => {
+            SwitchRequest::InBand { switch, reply } => {
                 self.switch_in_band(&from, &targets, switch, chosen).await;
                 self.report_fast(&from, taken, number).await;
                 let _ = reply.send(self.rejected_again());
@@ -243,7 +249,7 @@ impl Actor {
     /// Tells the user if the mode was left faster than a person can read the question.
     async fn report_fast(&mut self, from: &SessionModeId, taken: Duration, number: u64) {
         let has_changed = self.session.mode != *from && !compare::changes_nothing(&self.ceilings().modes);
-        if !has_changed || taken >= self.shared.exits.reading_time {
+        if !has_changed || taken >= self.context.exits.reading_time {
             return;
         }
         let text = format!(
@@ -268,25 +274,29 @@ impl Actor {
         chosen: Chosen,
     ) {
         // The one mode that was asked for, by its id.
-        let wanted = targets.first().map(ToString::to_string).unwrap_or_default();
+        let requested = targets.first().map(ToString::to_string).unwrap_or_default();
         let outcome = match chosen {
             Chosen::Mode(mode, _) => {
                 let why = Why { analysis: Some(switch.analysis.clone()), ..ModeSource::InBand.into() };
                 match self.change_mode(&mode, why).await {
                     Ok(_) => "switched",
                     Err(error) => {
-                        self.tell_model(format!("The mode_switch block was not applied: {error}."));
+                        self.note_switch_for_model(format!(
+                            "The mode_switch block was not applied: {error}."
+                        ));
                         "rejected"
                     }
                 }
             }
             Chosen::Feedback(_) | Chosen::No(_) => {
                 self.switch_rejections += 1;
-                self.tell_model(format!("The user did not agree to {wanted} mode. The mode stays."));
+                self.note_switch_for_model(format!(
+                    "The user did not agree to {requested} mode. The mode stays."
+                ));
                 "rejected"
             }
         };
-        self.note_switched(from, &wanted, &switch.analysis, outcome).await;
+        self.note_switched(from, &requested, &switch.analysis, outcome).await;
     }
 
     /// Takes the open questions about the mode back: the mode has changed, or the turn is over.
@@ -294,13 +304,13 @@ impl Actor {
         let mut closed = Vec::new();
         for (number, open) in std::mem::take(&mut self.switches) {
             self.client.withdraw(number);
-            match open.asked {
-                Asked::Exit { call, reply, .. } => {
+            match open.request {
+                SwitchRequest::Exit { call, reply, .. } => {
                     closed.push(call);
                     let message = format!("The mode is {} now.", self.session.mode);
                     let _ = reply.send(Proposed::Stayed { message, ends_turn: None });
                 }
-                Asked::InBand { reply, .. } => {
+                SwitchRequest::InBand { reply, .. } => {
                     let _ = reply.send(None);
                 }
             }
@@ -330,8 +340,8 @@ impl Actor {
     }
 
     /// Something that the model is to know, in its next requests.
-    fn tell_model(&mut self, text: String) {
-        self.session.for_model.push((text, false));
+    fn note_switch_for_model(&mut self, text: String) {
+        self.session.pending_switch_notes.push((text, false));
     }
 }
 
@@ -345,17 +355,17 @@ fn chosen(answer: &Answer, targets: &[SessionModeId]) -> Chosen {
         Err(error) => return Chosen::No(format!("The user could not be asked: {error}.")),
         Ok(response) => response,
     };
-    let said = |selected: &SelectedPermissionOutcome| {
+    let text = |selected: &SelectedPermissionOutcome| {
         let meta = selected.meta.as_ref().or(response.meta.as_ref());
-        let said = meta.and_then(|meta| meta.get(FEEDBACK_META)).and_then(|said| said.as_str());
-        said.map(str::to_owned)
+        let text = meta.and_then(|meta| meta.get(FEEDBACK_META)).and_then(|said| said.as_str());
+        text.map(str::to_owned)
     };
     match &response.outcome {
         RequestPermissionOutcome::Selected(selected) => match &*selected.option_id.0 {
             REJECT => Chosen::No("The user rejected it.".into()),
-            REJECT_WITH_FEEDBACK => Chosen::Feedback(said(selected)),
+            REJECT_WITH_FEEDBACK => Chosen::Feedback(text(selected)),
             id => match targets.iter().find(|target| *target.0 == *id) {
-                Some(target) => Chosen::Mode(target.clone(), said(selected)),
+                Some(target) => Chosen::Mode(target.clone(), text(selected)),
                 None => {
                     Chosen::No("The client chose an option that was not offered, which is no consent.".into())
                 }

@@ -18,8 +18,8 @@ use super::turn_message::{Next, TurnMessage};
 use crate::acp::{ContentBlock, MessageId, StopReason, ToolCallId, ToolKind};
 use crate::client::Client;
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
-use crate::model::{Failure, Model, ModelError, ModelEvent, ModelId, ModelStop, Reply, Seal};
-use crate::tool::{Editor, Location, PreparedCall, SharedShadow, ToolError, ToolSpec, Toolset};
+use crate::model::{Failure, Model, ModelError, ModelEvent, ModelId, ModelStop, ProviderState, Reply};
+use crate::tool::{ClientIo, Location, PreparedCall, SnapshotHandle, ToolError, ToolSpec, Toolset};
 use crate::workspace::{Changes, IntentLog, Workspace};
 
 /// What a turn is made of.
@@ -28,7 +28,7 @@ pub(super) struct Turn {
     /// It summarises, and nothing else.
     pub(super) compacts: bool,
     /// Somebody else's agent that answers, by its id; none: a model does.
-    pub(super) outside: Option<String>,
+    pub(super) external_agent: Option<String>,
     /// What goes to it.
     pub(super) prompt: Vec<ContentBlock>,
     pub(super) model: Arc<dyn Model>,
@@ -39,19 +39,19 @@ pub(super) struct Turn {
     /// What runs is shown while it runs.
     pub(super) live: bool,
     /// How long the first request waits for servers that are starting.
-    pub(super) patience: Duration,
+    pub(super) server_timeout: Duration,
     pub(super) cancel: CancellationToken,
     /// Where room is asked for before there is more to send.
     pub(super) client: Client,
     /// By which tools reach the client.
-    pub(super) editor: Editor,
+    pub(super) client_io: ClientIo,
     pub(super) actor: mpsc::Sender<TurnMessage>,
     /// Where what calls change is told.
     pub(super) changes: mpsc::UnboundedSender<Change>,
     /// Where what its calls are about to change is recorded.
     pub(super) intents: Arc<dyn IntentLog>,
     /// The copies of the session's own files, if there are any. `None` for a session that works for another.
-    pub(super) shadow: Option<SharedShadow>,
+    pub(super) shadow: Option<SnapshotHandle>,
 }
 
 /// Why a turn has no stop reason.
@@ -94,17 +94,17 @@ pub(super) const REFUSED_AGAIN: &str =
 
 /// Runs a turn to its end.
 pub(super) async fn run(mut turn: Turn) -> Result<StopReason, TurnError> {
-    if turn.outside.is_some() {
+    if turn.external_agent.is_some() {
         let prompt = std::mem::take(&mut turn.prompt);
-        return turn.answer_outside(prompt).await;
+        return turn.prompt_external_agent(prompt).await;
     }
-    if let Some(shadow) = &turn.shadow {
+    if let Some(snapshot) = &turn.shadow {
         // What jobs changed between the turns is not this one's.
-        turn.keep_changes(shadow.begin_turn(&turn.cancel).await);
+        turn.keep_changes(snapshot.begin_turn(&turn.cancel).await);
     }
     let late = tokio::select! {
         () = turn.cancel.cancelled() => Vec::new(),
-        late = turn.tools.servers().settle(turn.patience) => late,
+        late = turn.tools.servers().settle(turn.server_timeout) => late,
     };
     if !late.is_empty() {
         let text = format!("Still starting: {}. Their tools come later (/mcp).\n\n", late.join(", "));
@@ -112,8 +112,8 @@ pub(super) async fn run(mut turn: Turn) -> Result<StopReason, TurnError> {
         turn.post_event(SessionEvent::Notice { message_id, text }).await?;
     }
     let outcome = if turn.compacts { turn.compact().await } else { take_steps(&turn).await };
-    if let Some(shadow) = turn.ask_actor(|reply| TurnMessage::Shadow { reply }).await? {
-        turn.keep_changes(shadow.end_turn(&turn.cancel).await);
+    if let Some(snapshot) = turn.ask_actor(|reply| TurnMessage::Shadow { reply }).await? {
+        turn.keep_changes(snapshot.end_turn(&turn.cancel).await);
     }
     outcome
 }
@@ -122,7 +122,7 @@ async fn take_steps(turn: &Turn) -> Result<StopReason, TurnError> {
     let mut messages = MessageIds { turn: turn.number, next: 0 };
     let mut calls = 0;
     let mut steps = 0;
-    let mut made_room = false;
+    let mut is_compacted = false;
     loop {
         let next = turn.ask_actor(|reply| TurnMessage::NextRequest { made: steps, reply }).await?;
         let (request, reader) = match next {
@@ -142,9 +142,9 @@ async fn take_steps(turn: &Turn) -> Result<StopReason, TurnError> {
             step = turn.listen(reply, &model, reader, &mut messages, &mut calls) => step,
         };
         let step = match step {
-            Err(TurnError::Model(error)) if error.failure == Failure::ContextTooLong && !made_room => {
-                made_room = true;
-                let summary = turn.ask_actor(|reply| TurnMessage::MakeRoom { reply }).await?;
+            Err(TurnError::Model(error)) if error.failure == Failure::ContextTooLong && !is_compacted => {
+                is_compacted = true;
+                let summary = turn.ask_actor(|reply| TurnMessage::Compact { reply }).await?;
                 let Some(summary) = summary else { return Err(TurnError::Model(error)) };
                 match turn.summarise_or_stop(summary).await? {
                     Some(reason) => return Ok(reason),
@@ -153,7 +153,7 @@ async fn take_steps(turn: &Turn) -> Result<StopReason, TurnError> {
             }
             step => step?,
         };
-        made_room = false;
+        is_compacted = false;
         if step.found != Found::Nothing {
             let found = step.found;
             let ends = turn.ask_actor(|reply| TurnMessage::InBand { found, reply }).await?;
@@ -194,7 +194,7 @@ impl MessageIds {
 }
 
 #[derive(PartialEq, Eq, Clone, Copy)]
-enum Voice {
+enum ChunkKind {
     Text,
     Thought,
     Other,
@@ -212,22 +212,22 @@ impl Turn {
     ) -> Result<Step, TurnError> {
         let mut announced = Vec::new();
         // Calls whose arguments are on their way, by the model's ids.
-        let mut begun: Vec<(String, ToolCallId)> = Vec::new();
-        let mut voice = Voice::Other;
+        let mut started: Vec<(String, ToolCallId)> = Vec::new();
+        let mut chunk_kind = ChunkKind::Other;
         let mut message_id = messages.next();
         while let Some(event) = reply.next().await {
             let now = match &event {
-                Ok(ModelEvent::Text(_)) => Voice::Text,
-                Ok(ModelEvent::Thought(_)) => Voice::Thought,
-                _ => Voice::Other,
+                Ok(ModelEvent::Text(_)) => ChunkKind::Text,
+                Ok(ModelEvent::Thought(_)) => ChunkKind::Thought,
+                _ => ChunkKind::Other,
             };
-            if now != voice && voice == Voice::Text {
+            if now != chunk_kind && chunk_kind == ChunkKind::Text {
                 self.pass_rest(reader.as_mut(), &message_id).await?;
             }
-            if now != voice && voice != Voice::Other {
+            if now != chunk_kind && chunk_kind != ChunkKind::Other {
                 message_id = messages.next();
             }
-            voice = now;
+            chunk_kind = now;
             let event = match event.map_err(TurnError::Model)? {
                 ModelEvent::Text(text) | ModelEvent::Thought(text) if text.is_empty() => continue,
                 ModelEvent::Text(text) => {
@@ -240,29 +240,29 @@ impl Turn {
                 ModelEvent::Thought(text) => {
                     SessionEvent::AgentThought { message_id: message_id.clone(), text }
                 }
-                ModelEvent::Seal(data) => {
-                    SessionEvent::Sealed { seal: Seal { origin: model.clone(), data: Arc::new(data) } }
-                }
+                ModelEvent::ProviderState(data) => SessionEvent::ProviderState {
+                    state: ProviderState { origin: model.clone(), data: Arc::new(data) },
+                },
                 ModelEvent::Usage(usage) => SessionEvent::Usage(usage),
                 ModelEvent::Waiting { reason, wait } => {
                     let text = format!("{reason}. Asking again in {:.1} s.\n", wait.as_secs_f64());
                     SessionEvent::Notice { message_id: messages.next(), text }
                 }
-                ModelEvent::ToolCallBegun { id, name } => {
+                ModelEvent::ToolCallStarted { id, name } => {
                     *calls += 1;
                     let call = ToolCallId::new(format!("call_{}_{calls}", self.number));
-                    begun.push((id, call.clone()));
+                    started.push((id, call.clone()));
                     let kind = self.tools.find(&name).map_or(ToolKind::Other, |tool| tool.spec().kind);
-                    SessionEvent::ToolCallBegun { id: call, name, kind }
+                    SessionEvent::ToolCallStarted { id: call, name, kind }
                 }
                 ModelEvent::ToolCall { id, name, arguments } => {
-                    let known = begun.iter().position(|(model_id, _)| *model_id == id);
-                    let call = known.map(|at| begun.remove(at).1);
+                    let known = started.iter().position(|(model_id, _)| *model_id == id);
+                    let call = known.map(|at| started.remove(at).1);
                     announced.push(self.announce(call, calls, id, name, arguments).await?);
                     continue;
                 }
                 ModelEvent::Stop(stop) => {
-                    for (_, call) in begun {
+                    for (_, call) in started {
                         let update = ToolCallUpdateEvent::failed(call, "The call was cut off.");
                         self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
                     }
@@ -354,13 +354,13 @@ impl Turn {
 
     /// Reports an event once the client has room for what comes of it.
     pub(super) async fn post_event(&self, event: SessionEvent) -> Result<(), TurnError> {
-        let room = self.room().await;
-        self.post(TurnMessage::Event(event, room)).await
+        let send_permit = self.send_permit().await;
+        self.post(TurnMessage::Event(event, send_permit)).await
     }
 
     /// Waits for room. A turn that ends has little left to say, and must not wait for a client that does not read.
-    pub(super) async fn room(&self) -> Option<OwnedSemaphorePermit> {
-        self.client.room_unless(&self.cancel).await
+    pub(super) async fn send_permit(&self) -> Option<OwnedSemaphorePermit> {
+        self.client.send_permit_unless(&self.cancel).await
     }
 
     pub(super) async fn post(&self, message: TurnMessage) -> Result<(), TurnError> {

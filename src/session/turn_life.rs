@@ -6,11 +6,11 @@ use tokio::sync::mpsc;
 
 use super::actor::{Actor, RunningTurn};
 use super::authorize::DenialCount;
-use super::begun::Begun;
-use super::change_mode::BOUND;
+use super::change_mode::DEADLINE;
 use super::encoder;
+use super::event_log::title;
 use super::handle::Prompt;
-use super::record::title;
+use super::spawn::Spawned;
 use super::turn::{self, Turn, TurnError};
 use super::turn_message::TurnMessage;
 use crate::acp::{ContentBlock, MessageId, StopReason};
@@ -32,43 +32,44 @@ impl Actor {
         self.switch_rejections = 0;
         let message_id = MessageId::new(format!("msg_{turn}_0"));
         let title = (turn == 1).then(|| title(&content)).flatten();
-        let outside = self.session.agent.harness.is_some().then(|| self.session.agent.id.clone());
+        let external_agent =
+            self.session.agent.external_agent.is_some().then(|| self.session.agent.id.clone());
         self.deliver_notes();
-        let to_it = if outside.is_some() { content.clone() } else { Vec::new() };
+        let to_it = if external_agent.is_some() { content.clone() } else { Vec::new() };
         self.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
         if let Some(title) = title {
             self.record(SessionEvent::Title { title }, None).await;
         }
-        if outside.is_none() {
+        if external_agent.is_none() {
             self.freeze_system_prompt().await;
         }
-        for (number, text) in std::mem::take(&mut self.session.notices).into_iter().enumerate() {
+        for (number, text) in std::mem::take(&mut self.session.pending_user_notices).into_iter().enumerate() {
             let message_id = MessageId::new(format!("msg_{turn}_n{number}"));
             self.record(SessionEvent::Notice { message_id, text }, None).await;
         }
-        if outside.is_none() {
+        if external_agent.is_none() {
             // It has its own.
-            self.shared.tools.servers().start();
+            self.context.tools.servers().start();
         }
         let (to_actor, messages) = mpsc::channel(FROM_TURN);
         let running = Turn {
             number: turn,
             compacts,
-            outside,
+            external_agent,
             prompt: to_it,
-            model: Arc::clone(&self.shared.model),
-            tools: self.shared.tools.clone(),
+            model: Arc::clone(&self.context.model),
+            tools: self.context.tools.clone(),
             workspace: self.session.workspace.clone(),
-            parallel: self.shared.parallel,
-            live: self.shared.live,
-            patience: self.shared.patience.unwrap_or_default(),
+            parallel: self.context.parallel,
+            live: self.context.live,
+            server_timeout: self.context.server_timeout.unwrap_or_default(),
             cancel: cancel.clone(),
             client: self.client.clone(),
-            editor: self.editor.clone(),
+            client_io: self.client_io.clone(),
             actor: to_actor,
             changes: self.changes.0.clone(),
             intents: self.intents(),
-            shadow: self.shadow.clone(),
+            shadow: self.snapshot.clone(),
         };
         let task = tokio::spawn(turn::run(running));
         self.turn = Some(RunningTurn { messages, cancel, task, reply });
@@ -87,34 +88,36 @@ impl Actor {
 
     pub(super) async fn turn_message(&mut self, message: TurnMessage) {
         match message {
-            TurnMessage::Event(event, room) => {
+            TurnMessage::Event(event, send_permit) => {
                 if let SessionEvent::ToolCallUpdate(update) = &event
                     && update.result.is_some()
                 {
-                    self.close_wishes(&update.id);
+                    self.close_server_requests(&update.id);
                 }
-                self.record(event, room).await;
+                self.record(event, send_permit).await;
             }
-            TurnMessage::Progress { id, content, room } => {
-                self.client.update(self.session.id.clone(), encoder::progress(id, &content), room);
+            TurnMessage::Progress { id, content, send_permit } => {
+                self.client.update(self.session.id.clone(), encoder::progress(id, &content), send_permit);
             }
-            TurnMessage::Finished { update, seen, job, questions, room } => {
+            TurnMessage::Finished { update, seen, job, questions, send_permit } => {
                 self.session.questions.extend(questions);
                 self.session.seen.extend(seen);
                 if let Some(job) = job {
                     self.add_job(job);
                 }
-                self.close_wishes(&update.id);
-                self.record(SessionEvent::ToolCallUpdate(update), room).await;
+                self.close_server_requests(&update.id);
+                self.record(SessionEvent::ToolCallUpdate(update), send_permit).await;
             }
             TurnMessage::NextRequest { made, reply } => {
                 // The turn may have been cancelled while it asked.
                 let _ = reply.send(self.next_request(made));
             }
-            TurnMessage::MakeRoom { reply } => {
-                let _ = reply.send(self.summary_to_make_room());
+            TurnMessage::Compact { reply } => {
+                let _ = reply.send(self.summary_on_overflow());
             }
-            TurnMessage::Summarised(summarised, room) => self.summarised(summarised, room).await,
+            TurnMessage::Summarised(summarised, send_permit) => {
+                self.summarised(summarised, send_permit).await
+            }
             TurnMessage::Authorize { call, facts, fits, reply } => {
                 let _ = reply.send(self.authorize(call, facts, fits).await);
             }
@@ -123,15 +126,15 @@ impl Actor {
             }
             TurnMessage::InBand { found, reply } => self.in_band(found, reply).await,
             TurnMessage::Propose { call, proposal, reply } => self.propose(call, proposal, reply),
-            TurnMessage::Outside { reply } => self.ready_outer(Some(reply)).await,
-            TurnMessage::Errand { call, errand, cancel, reply } => {
-                let begun = if cancel.is_cancelled() {
+            TurnMessage::ExternalAgent { reply } => self.ready_external_agent(Some(reply)).await,
+            TurnMessage::SessionAction { call, action, cancel, reply } => {
+                let spawned = if cancel.is_cancelled() {
                     // A mode change or a cancel came after the leave.
-                    Begun::Refused("It was called off before it began.".into())
+                    Spawned::Refused("It was called off before it began.".into())
                 } else {
-                    self.begin_errand(call, errand).await
+                    self.start_session_action(call, action).await
                 };
-                let _ = reply.send(begun);
+                let _ = reply.send(spawned);
             }
             TurnMessage::Ask { call, facts, preview, reply } => {
                 self.ask(call, facts, &preview, true, reply).await;
@@ -151,14 +154,14 @@ impl Actor {
         if cancelled {
             // What the turn began and was to go on after it ends with it; what earlier turns began goes on.
             let (turn, mut gate) = (self.session.turns, std::mem::take(&mut self.gate));
-            self.hearing(gate.end_turn(turn, BOUND)).await;
+            self.while_taking_reports(gate.end_turn(turn, DEADLINE)).await;
             self.put_back(gate);
         }
         if let Some(id) = self.session.compacting.take() {
             self.record(SessionEvent::Compaction { id, stage: Compaction::Cancelled }, None).await;
         }
-        let begun = std::mem::take(&mut self.session.begun_calls);
-        let mut open: Vec<_> = self.session.open_calls.keys().cloned().chain(begun).collect();
+        let started = std::mem::take(&mut self.session.started_calls);
+        let mut open: Vec<_> = self.session.open_calls.keys().cloned().chain(started).collect();
         open.sort_by(|a, b| a.0.cmp(&b.0));
         for id in open {
             let result = if cancelled { "Cancelled by the user." } else { "The call was not carried out." };
@@ -177,11 +180,11 @@ impl Actor {
             self.record(SessionEvent::Stop { reason }, None).await;
         }
         self.session.forget_transition_after(self.session.turns);
-        self.session.for_model.retain(|(_, told)| !told);
+        self.session.pending_switch_notes.retain(|(_, is_sent)| !is_sent);
         self.deliver_notes();
         self.save().await;
-        self.tell(turn.reply, outcome);
-        if self.telling.is_none() {
+        self.reply(turn.reply, outcome);
+        if self.awaiting_ack.is_none() {
             self.start_next().await;
         }
     }

@@ -142,14 +142,14 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        for (name, text, said) in [
+        for (name, text, message) in [
             ("Bad Name", "x", "is no name"),
             ("c", " \n", "it says nothing"),
             ("c", "---\ndescription: x\n", "has no end"),
             ("c", "---\nallowed-tools: Bash\n---\nx", "a header may have description and argument-hint"),
         ] {
             let error = UserCommand::parse(name, text).unwrap_err();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(message), "{error}");
         }
     }
 }

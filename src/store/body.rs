@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::event::{Compaction, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
-use crate::model::{Effort, ModelId, Seal, Usage};
+use crate::model::{Effort, ModelId, ProviderState, Usage};
 use crate::tool::{Location, ToolContent};
 
 /// An event's kind and body.
@@ -37,7 +37,7 @@ pub fn write(event: &SessionEvent) -> (&'static str, Value) {
             ("notice", json!({ "message_id": message_id, "text": text }))
         }
         SessionEvent::SystemNote { text } => ("system_note", json!({ "text": text })),
-        SessionEvent::ToolCallBegun { id, name, kind } => {
+        SessionEvent::ToolCallStarted { id, name, kind } => {
             ("tool_call_begun", json!({ "id": id, "name": name, "kind": kind }))
         }
         SessionEvent::ToolCall(call) => ("tool_call", write_call(call)),
@@ -56,8 +56,8 @@ pub fn write(event: &SessionEvent) -> (&'static str, Value) {
         SessionEvent::ModeChange { from, to, unconfirmed } => {
             ("mode_change", json!({ "from": from, "to": to, "unconfirmed": unconfirmed }))
         }
-        SessionEvent::Sealed { seal } => {
-            ("sealed", json!({ "model": seal.origin.as_str(), "data": seal.data }))
+        SessionEvent::ProviderState { state } => {
+            ("sealed", json!({ "model": state.origin.as_str(), "data": state.data }))
         }
         SessionEvent::ModelChange { model, effort } => {
             ("model_change", json!({ "model": model.as_str(), "effort": effort.as_str() }))
@@ -95,9 +95,9 @@ fn write_call(call: &ToolCallEvent) -> Value {
 
 fn write_compaction(id: &str, stage: &Compaction) -> Value {
     match stage {
-        Compaction::Begun => json!({ "id": id, "stage": "begun" }),
-        Compaction::Done { summary, opening, kept } => {
-            json!({ "id": id, "stage": "done", "summary": summary, "opening": opening, "kept": kept })
+        Compaction::Started => json!({ "id": id, "stage": "begun" }),
+        Compaction::Done { summary, preamble, retained } => {
+            json!({ "id": id, "stage": "done", "summary": summary, "opening": preamble, "kept": retained })
         }
         Compaction::Failed { reason } => json!({ "id": id, "stage": "failed", "reason": reason }),
         Compaction::Cancelled => json!({ "id": id, "stage": "cancelled" }),
@@ -148,7 +148,7 @@ pub fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
                 outcome: body.take::<String>("outcome")?.into(),
             },
         },
-        "tool_call_begun" => SessionEvent::ToolCallBegun {
+        "tool_call_begun" => SessionEvent::ToolCallStarted {
             id: body.take("id")?,
             name: body.take("name")?,
             kind: body.take("kind")?,
@@ -162,8 +162,8 @@ pub fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
             to: body.take("to")?,
             unconfirmed: body.take("unconfirmed")?,
         },
-        "sealed" => SessionEvent::Sealed {
-            seal: Seal { origin: body.model("model")?, data: Arc::new(body.take("data")?) },
+        "sealed" => SessionEvent::ProviderState {
+            state: ProviderState { origin: body.model("model")?, data: Arc::new(body.take("data")?) },
         },
         "model_change" => {
             let effort: String = body.take("effort")?;
@@ -238,11 +238,11 @@ fn read_content(map: Map<String, Value>) -> Result<ToolContent, String> {
 fn read_stage(body: &mut Body) -> Result<Compaction, String> {
     let stage: String = body.take("stage")?;
     Ok(match stage.as_str() {
-        "begun" => Compaction::Begun,
+        "begun" => Compaction::Started,
         "done" => Compaction::Done {
             summary: body.take("summary")?,
-            opening: body.take("opening")?,
-            kept: body.take("kept")?,
+            preamble: body.take("opening")?,
+            retained: body.take("kept")?,
         },
         "failed" => Compaction::Failed { reason: body.take("reason")? },
         "cancelled" => Compaction::Cancelled,
@@ -306,10 +306,10 @@ mod tests {
             result: Some(text()),
             denied: Some("access".into()),
         };
-        let done = Compaction::Done { summary: text(), opening: text(), kept: 3 };
+        let done = Compaction::Done { summary: text(), preamble: text(), retained: 3 };
         let entry = PlanEntry::new("Look", PlanEntryPriority::High, PlanEntryStatus::InProgress);
         let model = || ModelId::new("p/m");
-        let seal = Seal { origin: model(), data: Arc::new(json!({ "s": "x" })) };
+        let state = ProviderState { origin: model(), data: Arc::new(json!({ "s": "x" })) };
         let usage = Usage { used: 1, size: 2, cache_read: 3, cache_write: 4, output: 5 };
         let switch = SwitchOutcome {
             from: mode("ask"),
@@ -335,7 +335,11 @@ mod tests {
             SessionEvent::Notice { message_id, text: text() },
             SessionEvent::SystemNote { text: text() },
             SessionEvent::Switch { switch },
-            SessionEvent::ToolCallBegun { id: ToolCallId::new("c"), name: "n".into(), kind: ToolKind::Edit },
+            SessionEvent::ToolCallStarted {
+                id: ToolCallId::new("c"),
+                name: "n".into(),
+                kind: ToolKind::Edit,
+            },
             SessionEvent::ToolCall(call),
             SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::begun(ToolCallId::new("c"))),
             SessionEvent::ToolCallUpdate(update),
@@ -346,10 +350,10 @@ mod tests {
                 to: mode("plan"),
                 unconfirmed: vec![ToolCallId::new("c")],
             },
-            SessionEvent::Sealed { seal },
+            SessionEvent::ProviderState { state },
             SessionEvent::ModelChange { model: model(), effort: Effort::High },
             SessionEvent::Usage(usage),
-            compaction(Compaction::Begun),
+            compaction(Compaction::Started),
             compaction(done),
             compaction(Compaction::Failed { reason: text() }),
             compaction(Compaction::Cancelled),
@@ -362,14 +366,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_understood_says_so() {
-        for (kind, body, said) in [
+        for (kind, body, text) in [
             ("agent_text", "{}", "message_id: "),
             ("agent_text", "no", "expected"),
             ("stop", r#"{"reason":"bored"}"#, "reason: unknown variant"),
             ("dance", "{}", "there is no event \"dance\""),
         ] {
             let error = read(kind, body).unwrap_err();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(text), "{error}");
         }
     }
 }

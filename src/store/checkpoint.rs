@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Store, StoreError};
 use crate::acp::SessionId;
-use crate::workspace::{Changed, Changes, Node};
+use crate::workspace::{Changed, Changes, FileState};
 
 /// What a turn changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,15 +100,15 @@ pub(super) fn insert(
             continue;
         };
         let content = match before {
-            Node::File { hash, .. } => Some(hash),
-            Node::Absent | Node::Link { .. } | Node::Folder { .. } => None,
+            FileState::File { hash, .. } => Some(hash),
+            FileState::Absent | FileState::Link { .. } | FileState::Folder { .. } => None,
         };
         change.execute(params![
             &*id.0,
             turn,
             path,
-            write_node(before).to_string(),
-            write_node(after).to_string(),
+            write_file_state(before).to_string(),
+            write_file_state(after).to_string(),
             content,
             compared
         ])?;
@@ -151,8 +151,8 @@ fn read(connection: &Connection, id: &SessionId, turn: i64) -> rusqlite::Result<
     let mut contents = HashMap::new();
     for row in rows {
         let (path, before, after, compared) = row?;
-        let (before, after) = (read_node(&before)?, read_node(&after)?);
-        if let Node::File { hash, .. } = &before
+        let (before, after) = (read_file_state(&before)?, read_file_state(&after)?);
+        if let FileState::File { hash, .. } = &before
             && !contents.contains_key(hash)
         {
             contents.extend(content(connection, hash)?.map(|content| (hash.clone(), content)));
@@ -166,17 +166,17 @@ fn read(connection: &Connection, id: &SessionId, turn: i64) -> rusqlite::Result<
     Ok(Checkpoint { turn: turn.cast_unsigned(), changed, contents, uncovered })
 }
 
-pub(super) fn write_node(node: &Node) -> Value {
-    match node {
-        Node::Absent => json!({ "kind": "absent" }),
-        Node::File { hash, mode } => json!({ "kind": "file", "hash": hash, "mode": mode }),
+pub(super) fn write_file_state(state: &FileState) -> Value {
+    match state {
+        FileState::Absent => json!({ "kind": "absent" }),
+        FileState::File { hash, mode } => json!({ "kind": "file", "hash": hash, "mode": mode }),
         // A target that is no text is one that nothing leads to; it is told from every other all the same.
-        Node::Link { to } => json!({ "kind": "link", "to": to.to_string_lossy() }),
-        Node::Folder { mode } => json!({ "kind": "folder", "mode": mode }),
+        FileState::Link { to } => json!({ "kind": "link", "to": to.to_string_lossy() }),
+        FileState::Folder { mode } => json!({ "kind": "folder", "mode": mode }),
     }
 }
 
-pub(super) fn read_node(text: &str) -> rusqlite::Result<Node> {
+pub(super) fn read_file_state(text: &str) -> rusqlite::Result<FileState> {
     #[derive(serde::Deserialize)]
     #[serde(tag = "kind", rename_all = "snake_case")]
     enum Row {
@@ -189,9 +189,9 @@ pub(super) fn read_node(text: &str) -> rusqlite::Result<Node> {
         rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
     })?;
     Ok(match row {
-        Row::Absent => Node::Absent,
-        Row::File { hash, mode } => Node::File { hash, mode },
-        Row::Link { to } => Node::Link { to },
-        Row::Folder { mode } => Node::Folder { mode },
+        Row::Absent => FileState::Absent,
+        Row::File { hash, mode } => FileState::File { hash, mode },
+        Row::Link { to } => FileState::Link { to },
+        Row::Folder { mode } => FileState::Folder { mode },
     })
 }

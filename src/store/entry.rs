@@ -119,13 +119,15 @@ pub enum Entry {
         at: i64,
     },
     /// Somebody else's agent was started.
-    Harness {
+    #[serde(rename = "harness")]
+    ExternalAgent {
         /// The turn.
         turn: u64,
         /// Which agent.
         agent: String,
         /// The kernel holds it.
-        held: bool,
+        #[serde(rename = "held")]
+        sandboxed: bool,
         /// Milliseconds since 1970.
         at: i64,
     },

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
-use super::checkpoint::{content, insert_contents, read_node, write_node};
+use super::checkpoint::{content, insert_contents, read_file_state, write_file_state};
 use super::{Store, StoreError};
 use crate::acp::SessionId;
-use crate::workspace::{Changed, Intent, Node};
+use crate::workspace::{Changed, FileState, Intent};
 
 impl Store {
     /// The intents of a session that were never concluded, with their turns, in order.
@@ -42,7 +42,7 @@ pub(super) fn insert(
     let change = |Changed { path, before, after, .. }: &Changed| {
         let path = path.to_str()?;
         Some(
-            json!({ "path": path, "before": write_node(before).to_string(), "after": write_node(after).to_string() }),
+            json!({ "path": path, "before": write_file_state(before).to_string(), "after": write_file_state(after).to_string() }),
         )
     };
     let body = json!({
@@ -69,9 +69,9 @@ fn read(connection: &Connection, token: String, body: &str) -> rusqlite::Result<
     };
     for change in body["changed"].as_array().into_iter().flatten() {
         let text = |key: &str| change[key].as_str().unwrap_or_default();
-        let (before, after) = (read_node(text("before"))?, read_node(text("after"))?);
+        let (before, after) = (read_file_state(text("before"))?, read_file_state(text("after"))?);
         let path = Path::new(text("path")).to_owned();
-        if let Node::File { hash, .. } = &before
+        if let FileState::File { hash, .. } = &before
             && let Some(content) = content(connection, hash)?
         {
             intent.contents.push((hash.clone(), content));

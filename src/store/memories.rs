@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Store, StoreError};
 use crate::ids::{self, Source};
-use crate::tool::memories::{Change, MAX_COUNT, Memories, Memory, MemoryError};
+use crate::tool::memory::{Change, MAX_COUNT, Memories, Memory, MemoryError};
 
 const COLUMNS: &str = "number, text, category, created_at, updated_at";
 
@@ -17,12 +17,12 @@ const IN_MEMORY: &str = "It is kept until Modegate ends, because the record is i
 
 /// Memories in a store.
 #[derive(Debug, Clone)]
-pub struct Kept {
+pub struct StoredMemories {
     store: Store,
     source: Source,
 }
 
-impl Kept {
+impl StoredMemories {
     /// Those of a store; ids and times come from there and from `source`.
     pub fn new(store: Store, source: Source) -> Self {
         Self { store, source }
@@ -66,11 +66,11 @@ impl From<StoreError> for MemoryError {
 }
 
 #[async_trait]
-impl Memories for Kept {
+impl Memories for StoredMemories {
     async fn list(&self, folder: &Path) -> Result<Vec<Memory>, MemoryError> {
         self.usable().await?;
         let memories = self.store.memories(Some(named(folder)?)).await?;
-        Ok(memories.into_iter().map(|(_, memory)| memory).collect())
+        Ok(memories.into_iter().map(|(_, retained_context)| retained_context).collect())
     }
 
     async fn add(
@@ -81,7 +81,7 @@ impl Memories for Kept {
         cancel: CancellationToken,
     ) -> Result<(Memory, Option<&'static str>), MemoryError> {
         let (folder, at) = (named(folder)?, self.source.now_ms());
-        let memory = self
+        let retained_context = self
             .change(cancel, move |connection| {
                 let sql = "SELECT count(*) FROM memories WHERE folder = ?1";
                 let count: i64 = connection.query_row(sql, [&folder], |row| row.get(0))?;
@@ -95,7 +95,7 @@ impl Memories for Kept {
                 connection.query_row(&sql, params![folder, text, category, at], read).map(Ok)
             })
             .await?;
-        Ok((memory, self.store.is_in_memory().then_some(IN_MEMORY)))
+        Ok((retained_context, self.store.is_in_memory().then_some(IN_MEMORY)))
     }
 
     async fn update(
@@ -106,7 +106,7 @@ impl Memories for Kept {
         cancel: CancellationToken,
     ) -> Result<Memory, MemoryError> {
         let (folder, at, id) = (named(folder)?, self.source.now_ms(), id.to_owned());
-        let memory = self
+        let retained_context = self
             .change(cancel, move |connection| {
                 let sql = format!(
                     "UPDATE memories SET text = coalesce(?3, text), updated_at = ?5, \
@@ -120,7 +120,7 @@ impl Memories for Kept {
             })
             .await?;
         self.store.overwrite().await;
-        Ok(memory)
+        Ok(retained_context)
     }
 
     async fn delete(
@@ -130,7 +130,7 @@ impl Memories for Kept {
         cancel: CancellationToken,
     ) -> Result<Memory, MemoryError> {
         let (folder, id) = (named(folder)?, id.to_owned());
-        let memory = self
+        let retained_context = self
             .change(cancel, move |connection| {
                 let sql =
                     format!("DELETE FROM memories WHERE folder = ?1 AND number = ?2 RETURNING {COLUMNS}");
@@ -139,7 +139,7 @@ impl Memories for Kept {
             })
             .await?;
         self.store.overwrite().await;
-        Ok(memory)
+        Ok(retained_context)
     }
 }
 

@@ -39,7 +39,7 @@ impl Owner {
         for entry in std::fs::read_dir(&folder)? {
             let path = entry?.path();
             if path.extension().is_none()
-                && let Hold::Free(_lock) = try_hold(&path)
+                && let LockState::Free(_lock) = try_lock(&path)
             {
                 // While the lock is held: whoever has just made the file waits for it, and then sees that it is gone.
                 remove(&path);
@@ -69,7 +69,7 @@ impl Owner {
         let Some(folder) = &self.folder else { return false };
         // Ids are made here; what is none names no file.
         let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        id != self.id && is_id && matches!(try_hold(&folder.join(id)), Hold::Held)
+        id != self.id && is_id && matches!(try_lock(&folder.join(id)), LockState::Locked)
     }
 }
 
@@ -84,23 +84,23 @@ impl Drop for Owner {
 }
 
 /// Who holds a file's lock.
-enum Hold {
+enum LockState {
     /// Somebody, or it cannot be told.
-    Held,
+    Locked,
     /// Nobody else, as long as this is kept.
     Free(File),
     /// There is no such file.
     Gone,
 }
 
-fn try_hold(path: &Path) -> Hold {
+fn try_lock(path: &Path) -> LockState {
     match OpenOptions::new().write(true).open(path) {
         Ok(file) => match file.try_lock() {
-            Ok(()) => Hold::Free(file),
-            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => Hold::Held,
+            Ok(()) => LockState::Free(file),
+            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => LockState::Locked,
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Hold::Gone,
-        Err(_) => Hold::Held,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => LockState::Gone,
+        Err(_) => LockState::Locked,
     }
 }
 
@@ -132,15 +132,15 @@ mod tests {
         let store = dir.path().join("store.db");
         let (one, other) = (Owner::beside(&store).unwrap(), Owner::beside(&store).unwrap());
         assert!(one.is_other(&other.id) && !one.is_other(&one.id));
-        let left = other.id.clone();
+        let remaining = other.id.clone();
         // As after a SIGKILL: the lock is gone, the file is not.
-        let path = one.folder.as_ref().unwrap().join(&left);
+        let path = one.folder.as_ref().unwrap().join(&remaining);
         drop(other);
         std::fs::write(&path, "").unwrap();
         let files = path.with_extension(FILES);
         std::fs::create_dir_all(files.join("copies")).unwrap();
         std::fs::create_dir_all(one.files().unwrap()).unwrap();
-        assert!(!one.is_other(&left));
+        assert!(!one.is_other(&remaining));
         let third = Owner::beside(&store).unwrap();
         assert!(!path.exists() && !files.exists() && third.is_other(&one.id));
         assert!(one.files().unwrap().exists(), "what another uses stays");

@@ -1,175 +1,266 @@
-//! Rows as SQL values.
+//! What is recorded. Plain data.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use rusqlite::{Connection, params};
-
-use super::entry::ScopeRow;
-use super::owner::Owner;
 use super::sessions::StoredGrant;
-use super::{Denial, ModeChange, Row, Why, body, checkpoint, intent};
+use crate::acp::{SessionId, SessionModeId, ToolCallId};
 use crate::chain::Link;
 use crate::event::SessionEvent;
+use crate::workspace::{Changes, Intent};
 
-/// Writes a row. The same row twice is written once.
-#[allow(clippy::too_many_lines, reason = "one arm for each kind of row")]
-pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Result<()> {
-    match row {
-        Row::Session { id, cwd, directories, parent, agent, mode, at } => execute(
-            connection,
-            "INSERT OR IGNORE INTO sessions (id, cwd, directories, mode, created_at, updated_at, owner, parent, agent) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8)",
-            params![
-                &*id.0,
-                cwd.to_string_lossy(),
-                list(directories),
-                &*mode.0,
-                at,
-                owner.id,
-                parent.as_ref().map(|parent| parent.0.to_string()),
-                agent
-            ],
-        ),
-        Row::Folders { session, cwd, directories, is_elsewhere } => {
-            if *is_elsewhere {
-                execute(connection, "DELETE FROM grants WHERE session_id = ?1 AND allows", [&*session.0])?;
-            }
-            execute(
-                connection,
-                "UPDATE sessions SET cwd = ?2, directories = ?3 WHERE id = ?1",
-                params![&*session.0, cwd.to_string_lossy(), list(directories)],
-            )
-        }
-        Row::Agent { session, agent } => {
-            execute(connection, "UPDATE sessions SET agent = ?2 WHERE id = ?1", params![&*session.0, agent])
-        }
-        Row::Harness { session, its, left } => execute(
-            connection,
-            "UPDATE sessions SET harness_session = ?2, harness_mode = ?3 WHERE id = ?1",
-            params![&*session.0, its, left],
-        ),
-        Row::Chosen { session, model, effort } => execute(
-            connection,
-            "UPDATE sessions SET model = ?2, effort = ?3 WHERE id = ?1",
-            params![&*session.0, model, effort],
-        ),
-        Row::Grant { session, turn, grant: StoredGrant { mode, allows, scope }, link, at } => {
-            insert_link(connection, &session.0, link)?;
-            let ScopeRow { kind, tool, value } = scope.into();
-            execute(
-                connection,
-                "INSERT OR IGNORE INTO grants (session_id, mode, allows, kind, tool, value, turn, at) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                params![&*session.0, mode, allows, kind, tool, value, turn.cast_signed(), at],
-            )
-        }
-        Row::OutdatedGrants { session } => execute(
-            connection,
-            "DELETE FROM grants WHERE session_id = ?1 AND allows AND kind = 'command'",
-            [&*session.0],
-        ),
-        Row::ClaimsChanged { session, server } => execute(
-            connection,
-            "DELETE FROM grants WHERE session_id = ?1 AND kind = 'claims' AND tool = ?2",
-            params![&*session.0, server],
-        ),
-        Row::Link { session, link } => insert_link(connection, &session.0, link),
-        Row::Changes { session, turn, changes } => checkpoint::insert(connection, session, *turn, changes),
-        Row::Intent { session, turn, intent } => intent::insert(connection, session, *turn, intent),
-        Row::Release { session } => execute(
-            connection,
-            "UPDATE sessions SET owner = NULL WHERE id = ?1 AND owner = ?2",
-            params![&*session.0, owner.id],
-        ),
-        Row::Text { hash, text } => insert_text(connection, hash, text),
-        Row::SystemPrompt { session, text } => execute(
-            connection,
-            "UPDATE sessions SET system_prompt = ?2 WHERE id = ?1",
-            params![&*session.0, &**text],
-        ),
-        Row::Event { session, seq, turn, event, at } => {
-            let (kind, body) = body::write(event);
-            execute(
-                connection,
-                "INSERT INTO events (session_id, seq, turn, kind, body, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                params![&*session.0, seq.cast_signed(), turn.cast_signed(), kind, body.to_string(), at],
-            )?;
-            let title = match event {
-                SessionEvent::Title { title } => Some(title),
-                _ => None,
-            };
-            execute(
-                connection,
-                "UPDATE sessions SET updated_at = ?2, title = coalesce(?3, title) WHERE id = ?1",
-                params![&*session.0, at, title],
-            )
-        }
-        Row::ModeChange(change) => insert_mode_change(connection, change),
-        Row::Denial(Denial { session, turn, call, tool, mode, rule, link, at }) => {
-            insert_link(connection, &session.0, link)?;
-            execute(
-                connection,
-                "INSERT INTO denials (session_id, turn, tool_call_id, tool, mode, rule, at) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-                params![&*session.0, turn.cast_signed(), &*call.0, tool, &*mode.0, rule, at],
-            )
-        }
+/// One row to be written.
+#[derive(Debug, Clone)]
+pub enum Row {
+    /// A session began.
+    Session {
+        /// Its id.
+        id: SessionId,
+        /// Its working directory.
+        cwd: PathBuf,
+        /// Its other folders.
+        directories: Vec<PathBuf>,
+        /// The session that it works for; none: a client began it.
+        parent: Option<SessionId>,
+        /// Which agent it is.
+        agent: String,
+        /// The mode it began in.
+        mode: SessionModeId,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
+    /// A session goes on in these folders.
+    Folders {
+        /// Its id.
+        session: SessionId,
+        /// Its working directory.
+        cwd: PathBuf,
+        /// Its other folders.
+        directories: Vec<PathBuf>,
+        /// What was allowed once and for all was allowed elsewhere.
+        is_elsewhere: bool,
+    },
+    /// Another agent goes on.
+    Agent {
+        /// The session.
+        session: SessionId,
+        /// The agent.
+        agent: String,
+    },
+    /// Somebody else's agent has begun a session of its own for this one.
+    ExternalAgent {
+        /// The session.
+        session: SessionId,
+        /// Its own session, if it says that it can take it up again.
+        external_session: Option<String>,
+        /// The mode of its own that it left for the hold.
+        external_mode: Option<String>,
+    },
+    /// The user chose who answers.
+    Chosen {
+        /// The session.
+        session: SessionId,
+        /// Who.
+        model: String,
+        /// How long it is to think.
+        effort: &'static str,
+    },
+    /// Answers of an earlier version that allowed commands are dropped.
+    OutdatedGrants {
+        /// The session.
+        session: SessionId,
+    },
+    /// The user answered a question once and for all.
+    Grant {
+        /// The session.
+        session: SessionId,
+        /// The turn.
+        turn: u64,
+        /// What is remembered.
+        grant: StoredGrant,
+        /// The same in the session's chain.
+        link: Link,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
+    /// What the user answered of a server's claims holds no more: it claims something else.
+    ClaimsChanged {
+        /// The session.
+        session: SessionId,
+        /// The server, by its part of its tools' names.
+        server: String,
+    },
+    /// An entry of a session's chain.
+    Link {
+        /// The session.
+        session: SessionId,
+        /// The entry.
+        link: Link,
+    },
+    /// What a turn changed in the session's folders.
+    Changes {
+        /// The session.
+        session: SessionId,
+        /// The turn.
+        turn: u64,
+        /// What, and what was there before.
+        changes: Changes,
+    },
+    /// A turn is about to change files.
+    Intent {
+        /// The session.
+        session: SessionId,
+        /// The turn.
+        turn: u64,
+        /// What it is about to do.
+        intent: Box<Intent>,
+    },
+    /// Others may open a session: nothing more of it comes from here.
+    Release {
+        /// The session.
+        session: SessionId,
+    },
+    /// A text that the record names by its hash.
+    Text {
+        /// The hash.
+        hash: String,
+        /// The text.
+        text: String,
+    },
+    /// What every request of a session begins with.
+    SystemPrompt {
+        /// The session.
+        session: SessionId,
+        /// The whole of it.
+        text: Arc<str>,
+    },
+    /// An event of a session.
+    Event {
+        /// The session.
+        session: SessionId,
+        /// Its place in the session, from 0.
+        seq: u64,
+        /// The turn it belongs to; 0 before the first.
+        turn: u64,
+        /// What happened.
+        event: SessionEvent,
+        /// Milliseconds since 1970.
+        at: i64,
+    },
+    /// A mode change that nobody waits for: the first mode of a session.
+    ModeChange(Box<ModeChange>),
+    /// A call was denied.
+    Denial(Denial),
+}
+
+/// A denied call, for the record. Arguments are left out: they may hold secrets.
+#[derive(Debug, Clone)]
+pub struct Denial {
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: u64,
+    /// The call.
+    pub call: ToolCallId,
+    /// The tool's name, as the model wrote it.
+    pub tool: String,
+    /// The mode that was on.
+    pub mode: SessionModeId,
+    /// The rule that decided.
+    pub rule: String,
+    /// The same in the session's chain.
+    pub link: Link,
+    /// Milliseconds since 1970.
+    pub at: i64,
+}
+
+/// A mode change, for the record (G41, G42).
+#[derive(Debug, Clone)]
+pub struct ModeChange {
+    /// The session.
+    pub session: SessionId,
+    /// The turn; 0 before the first.
+    pub turn: u64,
+    /// The mode before; `None` for the first mode of a session.
+    pub from: Option<SessionModeId>,
+    /// The mode after.
+    pub to: SessionModeId,
+    /// Who asked, by which way, and for what reason.
+    pub why: Why,
+    /// What the mode came to when it was set: its hash and its text.
+    pub text: (String, String),
+    /// The same in the session's chain.
+    pub link: Link,
+    /// Milliseconds since 1970.
+    pub at: i64,
+}
+
+/// Why a mode changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Why {
+    /// Who asked, by which way.
+    pub source: ModeSource,
+    /// The model's reason, as it gave it.
+    pub analysis: Option<String>,
+    /// The model's call, if it was one.
+    pub call: Option<ToolCallId>,
+    /// The hash of the plan that was accepted with it.
+    pub plan: Option<String>,
+    /// Nobody was asked: a tighter mode that could not be recorded goes on to hold.
+    pub keeps_unrecorded: bool,
+}
+
+impl From<ModeSource> for Why {
+    fn from(source: ModeSource) -> Self {
+        Self { source, analysis: None, call: None, plan: None, keeps_unrecorded: false }
     }
 }
 
-/// Writes a mode change and makes it the session's mode.
-pub fn insert_mode_change(connection: &Connection, change: &ModeChange) -> rusqlite::Result<()> {
-    let ModeChange { session, turn, from, to, why, text: (hash, text), link, at } = change;
-    let Why { source, analysis, call, plan, keeps_hold: _ } = why;
-    insert_text(connection, hash, text)?;
-    insert_link(connection, &session.0, link)?;
-    execute(
-        connection,
-        "INSERT INTO mode_changes (session_id, turn, from_mode, to_mode, source, actor, analysis, tool_call_id, mode_hash, \
-         plan_hash, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-        params![
-            &*session.0,
-            turn.cast_signed(),
-            from.as_ref().map(|mode| mode.0.to_string()),
-            &*to.0,
-            source.as_str(),
-            source.actor(),
-            analysis,
-            call.as_ref().map(|call| call.0.to_string()),
-            hash,
-            plan,
-            at
-        ],
-    )?;
-    execute(
-        connection,
-        "UPDATE sessions SET mode = ?2, updated_at = ?3 WHERE id = ?1",
-        params![&*session.0, &*to.0, at],
-    )
+/// Who asked for a mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModeSource {
+    /// The configuration or the command line, when the session began.
+    Start,
+    /// The client, by `session/set_mode`.
+    SetMode,
+    /// The client, by `session/set_config_option`.
+    ConfigOption,
+    /// The user, by a slash command.
+    Command,
+    /// The model, by the exit tool, with the user's consent.
+    SwitchTool,
+    /// The model, in its own text; a looser mode with the user's consent.
+    InBand,
+    /// The session was loaded, and the stored mode was not the id of a mode: null, an alias, or in no file any more.
+    Load,
+    /// The session was begun as the copy of another.
+    Fork,
+    /// The user, on the command line, while nobody had the session open.
+    CommandLine,
 }
 
-fn execute(connection: &Connection, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<()> {
-    connection.prepare_cached(sql)?.execute(values).map(drop)
-}
-
-fn insert_link(connection: &Connection, session: &str, link: &Link) -> rusqlite::Result<()> {
-    if link.number == 1 {
-        execute(connection, "UPDATE sessions SET chained = 1 WHERE id = ?1", params![session])?;
+impl ModeSource {
+    /// As the record has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::SetMode => "set_mode",
+            Self::ConfigOption => "config_option",
+            Self::Command => "command",
+            Self::SwitchTool => "switch_mode",
+            Self::InBand => "in_band",
+            Self::Load => "load",
+            Self::Fork => "fork",
+            Self::CommandLine => "command_line",
+        }
     }
-    execute(
-        connection,
-        "INSERT INTO chain (session_id, number, body, hash) VALUES (?1, ?2, ?3, ?4)",
-        params![session, link.number.cast_signed(), link.body, link.hash],
-    )
-}
 
-fn insert_text(connection: &Connection, hash: &str, text: &str) -> rusqlite::Result<()> {
-    let sql = "INSERT OR IGNORE INTO mode_texts (hash, text) VALUES (?1, ?2)";
-    execute(connection, sql, params![hash, text])
-}
-
-/// Folders as the record has them. One whose name is no text is left out: it could not be found again.
-fn list(folders: &[PathBuf]) -> String {
-    let texts: Vec<&str> = folders.iter().filter_map(|folder| folder.to_str()).collect();
-    serde_json::json!(texts).to_string()
+    /// Who wanted it.
+    pub(super) fn actor(self) -> &'static str {
+        match self {
+            Self::SetMode | Self::ConfigOption | Self::Command | Self::CommandLine => "user",
+            Self::SwitchTool | Self::InBand => "agent",
+            Self::Start | Self::Load | Self::Fork => "system",
+        }
+    }
 }

@@ -214,11 +214,11 @@ pub fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
         private_folder(folder)?;
     }
     private_file(path)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         match open_once(path, sync) {
             // Two processes that both make a new file: SQLite does not wait for this one lock by itself.
-            Err(OpenError::Sqlite(error)) if is_busy(&error) && begun.elapsed() < BUSY => {
+            Err(OpenError::Sqlite(error)) if is_busy(&error) && started.elapsed() < BUSY => {
                 thread::sleep(PAUSE);
             }
             opened => return opened,

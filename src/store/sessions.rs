@@ -50,9 +50,9 @@ pub struct StoredSession {
     pub agent: Option<String>,
     /// The session of somebody else's agent that answers in it, if that one takes it up again. A copy has none: two would write
     /// to it.
-    pub harness_session: Option<String>,
+    pub external_session: Option<String>,
     /// The mode that this one left for the hold.
-    pub harness_mode: Option<String>,
+    pub external_mode: Option<String>,
 }
 
 /// A remembered answer.
@@ -344,8 +344,8 @@ fn read(row: &rusqlite::Row<'_>, connection: &Connection, owner: &Owner) -> rusq
         forked_from: row.get(15)?,
         parent: row.get::<_, Option<String>>(16)?.map(SessionId::new),
         agent: row.get(17)?,
-        harness_session: row.get(18)?,
-        harness_mode: row.get(19)?,
+        external_session: row.get(18)?,
+        external_mode: row.get(19)?,
         is_open_elsewhere: owned_by.is_some_and(|owned_by| owner.is_other(&owned_by)),
         id,
     })

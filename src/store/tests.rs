@@ -6,13 +6,13 @@ use std::path::Path;
 use rusqlite::Connection;
 use tokio_util::sync::CancellationToken;
 
-use super::memories::Kept;
+use super::memories::StoredMemories;
 use super::*;
 use crate::acp::{MessageId, SessionId, SessionModeId};
 use crate::chain::Link;
 use crate::event::SessionEvent;
 use crate::ids::Source;
-use crate::tool::memories::{Change, Memories, Memory, MemoryError};
+use crate::tool::memory::{Change, Memories, Memory, MemoryError};
 
 fn session(id: &str) -> Row {
     Row::Session {
@@ -174,10 +174,10 @@ async fn a_record_of_every_earlier_version_is_brought_up_to_date_and_nothing_is_
             let brief: Vec<_> =
                 all.iter().map(|it| (&*it.id.0, it.mode.as_deref(), it.events, it.head.length)).collect();
             assert_eq!(brief, [("s", Some("plan"), 1, 0), ("null", None, 1, 0)], "from {version}");
-            let kept = store.events(&SessionId::new("s"), 0, 9).await.unwrap();
+            let events = store.events(&SessionId::new("s"), 0, 9).await.unwrap();
             let expected =
                 SessionEvent::AgentText { message_id: MessageId::new("m"), text: "kept".into(), shown: None };
-            assert_eq!(kept.into_iter().map(|kept| kept.event).collect::<Vec<_>>(), [expected]);
+            assert_eq!(events.into_iter().map(|events| events.event).collect::<Vec<_>>(), [expected]);
             let unknown = store.events(&SessionId::new("null"), 0, 9).await.unwrap();
             assert!(
                 matches!(&unknown[0].event, SessionEvent::Notice { text, .. } if text.contains("cannot be read"))
@@ -253,8 +253,11 @@ async fn what_is_deleted_is_not_to_be_found_in_the_files() {
 }
 
 async fn remember(store: &Store, text: &str) -> Result<Memory, MemoryError> {
-    let kept = Kept::new(store.clone(), Source::counted());
-    kept.add(Path::new("/w"), text.into(), None, CancellationToken::new()).await.map(|(memory, _)| memory)
+    let stored_session = StoredMemories::new(store.clone(), Source::counted());
+    stored_session
+        .add(Path::new("/w"), text.into(), None, CancellationToken::new())
+        .await
+        .map(|(retained_context, _)| retained_context)
 }
 
 #[tokio::test]
@@ -268,16 +271,21 @@ async fn what_is_forgotten_is_not_to_be_found_in_the_files() {
         })
     };
     let text = "a word nobody else says ".repeat(40);
-    let kept = Kept::new(store.clone(), Source::counted());
+    let stored_session = StoredMemories::new(store.clone(), Source::counted());
     let change = Change { text: Some("x".repeat(text.len())), category: None };
     for way in ["update", "delete", "command line"] {
         let id = remember(&store, &text).await.unwrap().id;
         assert!(is_there(), "the control");
         match way {
             "update" => drop(
-                kept.update(Path::new("/w"), &id, change.clone(), CancellationToken::new()).await.unwrap(),
+                stored_session
+                    .update(Path::new("/w"), &id, change.clone(), CancellationToken::new())
+                    .await
+                    .unwrap(),
             ),
-            "delete" => drop(kept.delete(Path::new("/w"), &id, CancellationToken::new()).await.unwrap()),
+            "delete" => {
+                drop(stored_session.delete(Path::new("/w"), &id, CancellationToken::new()).await.unwrap())
+            }
             _ => assert!(store.delete_memory(&id).await.unwrap()),
         }
         assert!(!is_there(), "{way}");
@@ -287,18 +295,27 @@ async fn what_is_forgotten_is_not_to_be_found_in_the_files() {
 #[tokio::test]
 async fn what_was_cancelled_before_its_turn_came_changes_no_memory() {
     let store = Store::open(Location::Memory, Sync::Normal).unwrap();
-    let kept = Kept::new(store.clone(), Source::counted());
+    let stored_session = StoredMemories::new(store.clone(), Source::counted());
     let id = remember(&store, "the control").await.unwrap().id;
     let cancel = CancellationToken::new();
     cancel.cancel();
     let (folder, change) = (Path::new("/w"), Change { text: Some("x".into()), category: None });
-    let added = kept.add(folder, "one".into(), None, cancel.clone()).await.map(|(memory, _)| memory);
-    let updated = kept.update(folder, &id, change, cancel.clone()).await;
-    let deleted = kept.delete(folder, &id, cancel).await;
+    let added = stored_session
+        .add(folder, "one".into(), None, cancel.clone())
+        .await
+        .map(|(retained_context, _)| retained_context);
+    let updated = stored_session.update(folder, &id, change, cancel.clone()).await;
+    let deleted = stored_session.delete(folder, &id, cancel).await;
     for outcome in [added, updated, deleted] {
         assert_eq!(outcome.unwrap_err(), MemoryError::Cancelled);
     }
-    let texts: Vec<_> = kept.list(folder).await.unwrap().into_iter().map(|memory| memory.text).collect();
+    let texts: Vec<_> = stored_session
+        .list(folder)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|retained_context| retained_context.text)
+        .collect();
     assert_eq!(texts, ["the control"]);
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::files::Place;
 use super::owner::Owner;
-use super::{Command, Location, ModeChange, Row, StoreError, Sync, Work, row, schema};
+use super::{Command, Location, ModeChange, Row, StoreError, Sync, Work, insert, schema};
 use crate::workspace::Changes;
 
 /// Rows that are kept for another try when they cannot be written.
@@ -68,32 +68,32 @@ pub(super) fn open_or_memory(
 
 pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiver<Command>) {
     let mut database = database;
-    let mut kept: Vec<Row> = Vec::new();
+    let mut retained: Vec<Row> = Vec::new();
     while let Some(command) = queue.blocking_recv() {
         let mut batch = Batch::default();
         let mut next = Some(command);
         while let Some(command) = next {
-            batch.take(command, &mut kept);
+            batch.take(command, &mut retained);
             let is_full = batch.work.is_some() || batch.count >= BATCH;
             next = if is_full { None } else { queue.try_recv().ok() };
         }
         let Batch { changes, waiting, work, writes, .. } = batch;
         let outcome = match &mut database {
-            Some(database) => commit(database, &kept, changes.iter().map(|(change, _)| &**change)),
+            Some(database) => commit(database, &retained, changes.iter().map(|(change, _)| &**change)),
             None => Err(rusqlite::Error::InvalidPath("no connection".into())),
         };
         if let Some(Database { connection, .. }) = &database {
             // Whoever holds the file up has done so once; the sessions do not wait as long every time.
-            let patience = if outcome.is_ok() { schema::BUSY } else { schema::STILL_BUSY };
-            if let Err(error) = connection.busy_timeout(patience) {
+            let timeout = if outcome.is_ok() { schema::BUSY } else { schema::STILL_BUSY };
+            if let Err(error) = connection.busy_timeout(timeout) {
                 tracing::debug!(%error, "the store's patience could not be set");
             }
         }
         match &outcome {
-            Ok(_) => kept.clear(),
+            Ok(_) => retained.clear(),
             Err(error) => {
-                tracing::error!(%error, rows = kept.len(), "the record could not be written");
-                forget_oldest(&mut kept);
+                tracing::error!(%error, rows = retained.len(), "the record could not be written");
+                forget_oldest(&mut retained);
             }
         }
         if let Some(work) = work {
@@ -157,21 +157,21 @@ fn answer(
 }
 
 /// While nothing can be written, what happened longest ago is given up first; which sessions there are is kept.
-fn forget_oldest(kept: &mut Vec<Row>) {
+fn forget_oldest(retained: &mut Vec<Row>) {
     // An operation that is over needs no announcement any more.
     let concluded = |row: &Row| match row {
         Row::Changes { changes, .. } => changes.concludes.clone(),
         _ => None,
     };
-    let over: HashSet<String> = kept.iter().filter_map(concluded).collect();
-    kept.retain(|row| !matches!(row, Row::Intent { intent, .. } if over.contains(&intent.token)));
+    let over: HashSet<String> = retained.iter().filter_map(concluded).collect();
+    retained.retain(|row| !matches!(row, Row::Intent { intent, .. } if over.contains(&intent.token)));
     let size = |row: &Row| match row {
         Row::Changes { changes, .. } => changes.contents.iter().map(|(_, content)| content.len()).sum(),
         Row::Intent { intent, .. } => intent.contents.iter().map(|(_, content)| content.len()).sum(),
         _ => 0,
     };
-    let mut bytes: usize = kept.iter().map(size).sum();
-    for row in kept.iter_mut() {
+    let mut bytes: usize = retained.iter().map(size).sum();
+    for row in retained.iter_mut() {
         let length = size(row);
         if bytes > KEPT_CONTENTS
             && length > 0
@@ -185,8 +185,8 @@ fn forget_oldest(kept: &mut Vec<Row>) {
             *changes = Changes { uncovered: vec![text], concludes, ..Changes::default() };
         }
     }
-    let mut excess = kept.len().saturating_sub(KEPT);
-    kept.retain(|row| {
+    let mut excess = retained.len().saturating_sub(KEPT);
+    retained.retain(|row| {
         let goes = excess > 0 && !matches!(row, Row::Session { .. } | Row::Release { .. });
         excess -= usize::from(goes);
         !goes
@@ -212,14 +212,15 @@ fn commit<'a>(
     // Immediate: a transaction that turns from reading to writing would not wait for another process.
     let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for row in rows {
-        let written = by_itself(&mut transaction, |connection| row::insert(connection, row, owner))?;
+        let written = by_itself(&mut transaction, |connection| insert::insert(connection, row, owner))?;
         if let Err(error) = written {
             tracing::error!(%error, "a row can never be recorded and is left out");
         }
     }
     let mut outcomes = Vec::new();
     for change in changes {
-        outcomes.push(by_itself(&mut transaction, |connection| row::insert_mode_change(connection, change))?);
+        outcomes
+            .push(by_itself(&mut transaction, |connection| insert::insert_mode_change(connection, change))?);
     }
     transaction.commit()?;
     Ok(outcomes)

@@ -17,15 +17,15 @@ use self::hunk::Hunk;
 use self::place::Failure;
 use self::unified::{FilePatch, Operation};
 use super::buffers::Buffers;
-use super::saving::{Planned, Planning, change_text};
-use super::text::{BOM, MAX_FILE, TextFile, check_unchanged, encode};
+use super::save::{Planned, Planning, change_text};
+use super::text_file::{BOM, MAX_FILE, TextFile, check_unchanged, encode};
 use super::{
-    Editor, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+    ClientIo, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
     blocking, resolve_entry,
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
-use crate::workspace::{self, Change, Stamp, Workspace};
+use crate::workspace::{self, Change, ContentHash, Workspace};
 
 mod hunk;
 mod names;
@@ -144,7 +144,7 @@ struct Call {
     targets: Vec<Target>,
     workspace: Workspace,
     /// What stood there when the user was asked, if the user was.
-    shown: Option<Vec<Stamp>>,
+    shown: Option<Vec<ContentHash>>,
 }
 
 /// What the patch would do.
@@ -153,9 +153,9 @@ struct Plan {
     changes: Vec<Planning>,
     diffs: Vec<ToolContent>,
     /// What stood at the first target of each file.
-    before: Vec<Stamp>,
+    before: Vec<ContentHash>,
     /// What the call leaves at each path.
-    seen: BTreeMap<PathBuf, Stamp>,
+    seen: BTreeMap<PathBuf, ContentHash>,
     /// Bytes of contents, before and after.
     total: usize,
 }
@@ -171,9 +171,9 @@ impl PreparedCall for Call {
         &self.targets
     }
 
-    async fn preview(&mut self, editor: &Editor) -> Result<Vec<ToolContent>, ToolError> {
+    async fn preview(&mut self, client_io: &ClientIo) -> Result<Vec<ToolContent>, ToolError> {
         let call = self.clone();
-        let buffers = Buffers::to_change(editor, &self.targets, &CancellationToken::new()).await?;
+        let buffers = Buffers::to_change(client_io, &self.targets, &CancellationToken::new()).await?;
         let plan = blocking(move || call.plan(&buffers)).await?;
         self.shown = Some(plan.before);
         Ok(plan.diffs)
@@ -232,7 +232,7 @@ impl Call {
             Operation::Create(_) => {
                 self.check_free(target, "create it")?;
                 buffers.check_new(target)?;
-                plan.before.push(Stamp::Absent);
+                plan.before.push(ContentHash::Absent);
                 let new = file.patched(&name, "")?;
                 self.show(plan, target, None, &new);
                 plan.write(target, None, new.into_bytes(), None);
@@ -244,7 +244,7 @@ impl Call {
                 let is_same = file.rounds.iter().all(Vec::is_empty);
                 match is_same.then(|| other_than_text(target)).transpose()?.flatten() {
                     Some(bytes) => {
-                        plan.before.push(Stamp::of(&bytes));
+                        plan.before.push(ContentHash::of(&bytes));
                         plan.write(to, Some(target), bytes, None);
                     }
                     None => self.plan_text(file, to, buffers, plan)?,
@@ -255,11 +255,11 @@ impl Call {
             }
             Operation::Modify(_) if file.rounds.iter().all(Vec::is_empty) => {
                 let bytes = other_than_text(target)?;
-                let stamp = match bytes {
-                    Some(bytes) => Stamp::of(&bytes),
-                    None => buffers.read_to_change(target)?.stamp,
+                let content_hash = match bytes {
+                    Some(bytes) => ContentHash::of(&bytes),
+                    None => buffers.read_to_change(target)?.content_hash,
                 };
-                plan.before.push(stamp);
+                plan.before.push(content_hash);
             }
             Operation::Modify(_) | Operation::Delete(_) => self.plan_text(file, target, buffers, plan)?,
         }
@@ -283,7 +283,7 @@ impl Call {
         if old.lossy {
             return Err(ToolError::Failed(format!("{name} is not UTF-8 and is not patched as text.")));
         }
-        plan.before.push(old.stamp);
+        plan.before.push(old.content_hash);
         plan.total += old.text.len();
         let new = file.patched_file(&name, &old)?;
         let text = new.strip_prefix(BOM).unwrap_or(&new);
@@ -369,19 +369,19 @@ impl File {
     fn failed(&self, name: &str, failures: Vec<(usize, Failure)>) -> ToolError {
         let hunks: Vec<&Hunk> = self.rounds.iter().flatten().collect();
         let more = failures.len().saturating_sub(MAX_REPORTED);
-        let mut told: Vec<String> = Vec::new();
+        let mut reports: Vec<String> = Vec::new();
         for (number, failure) in failures.into_iter().take(MAX_REPORTED) {
             let at = hunks.get(number).map_or(0, |hunk| hunk.old_start);
-            told.push(format!(
+            reports.push(format!(
                 "{name}: hunk {} (`@@ -{at}`) does not apply: {}.",
                 number + 1,
                 reason(&failure)
             ));
         }
         if more > 0 {
-            told.push(format!("{name}: {more} more hunks do not apply."));
+            reports.push(format!("{name}: {more} more hunks do not apply."));
         }
-        ToolError::Failed(told.join("\n"))
+        ToolError::Failed(reports.join("\n"))
     }
 }
 
@@ -458,7 +458,7 @@ impl Plan {
     /// `like`: the new file gets the mode bits of this one. `old`: what stood there before.
     fn write(&mut self, target: &Target, like: Option<&Target>, content: Vec<u8>, old: Option<&TextFile>) {
         self.total += content.len();
-        self.seen.insert(target.path.clone(), Stamp::of(&content));
+        self.seen.insert(target.path.clone(), ContentHash::of(&content));
         let before = old.map(|old| encode(old.bom, &old.text));
         let unsaved = old.is_some_and(|old| old.unsaved);
         let change = Change::Write { target: target.clone(), content, like: like.cloned() };
@@ -471,7 +471,7 @@ impl Plan {
     }
 
     fn remove(&mut self, target: &Target) {
-        self.seen.insert(target.path.clone(), Stamp::Absent);
+        self.seen.insert(target.path.clone(), ContentHash::Absent);
         let change = Change::Remove { target: target.clone() };
         self.changes.push(Planning { change, before: None, unsaved: false });
     }

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::chat_question::ChatQuestion;
+use super::client_io::{ClientIo, Elicited};
 use super::content::visible;
-use super::editor::{Editor, Elicited};
 use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments};
 use crate::acp::{ElicitationContentValue, ElicitationSchema, EnumOption, StringPropertySchema, ToolKind};
 use crate::client::ClientError;
@@ -122,9 +122,9 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let RunContext { permit, editor, .. } = context;
-        if !editor.can().forms {
-            return Ok(self.ask_in_chat(&editor));
+        let RunContext { permit, client_io, .. } = context;
+        if !client_io.capabilities().forms {
+            return Ok(self.ask_in_chat(&client_io));
         }
         let mut text = String::new();
         for question in &self.questions {
@@ -133,7 +133,7 @@ impl PreparedCall for Call {
                 () = permit.cancel.cancelled() => {
                     return Err(ToolError::Failed(format!("{text}The question was taken back: its turn was cancelled.")));
                 }
-                answer = question.ask(&editor) => answer,
+                answer = question.ask(&client_io) => answer,
             };
             if self.questions.len() > 1 {
                 text.push_str(&question.question);
@@ -148,8 +148,8 @@ impl PreparedCall for Call {
 
 impl Call {
     /// Asks without a form: in the chat, if somebody reads it.
-    fn ask_in_chat(self, editor: &Editor) -> ToolOutput {
-        if !editor.can().answers {
+    fn ask_in_chat(self, client_io: &ClientIo) -> ToolOutput {
+        if !client_io.capabilities().answers {
             return ToolOutput { text: not_asked(&ClientError::NotOffered), ..ToolOutput::default() };
         }
         let chat = |Question { question, choices }| ChatQuestion { question, choices };
@@ -169,12 +169,12 @@ const WORDS: &str = "words";
 
 impl Question {
     /// Asks it, and says in one sentence what came of it.
-    async fn ask(&self, editor: &Editor) -> String {
-        let _turn = editor.turn_to_ask().await;
-        match editor.elicit(&visible(&self.question), self.form()).await {
+    async fn ask(&self, client_io: &ClientIo) -> String {
+        let _turn = client_io.turn_to_ask().await;
+        match client_io.elicit(&visible(&self.question), self.form()).await {
             Ok(Elicited::Accepted(content)) => self.read(&content),
-            Ok(Elicited::Declined) => said("The user does not want to answer"),
-            Ok(Elicited::Cancelled) => said("The user closed the question without an answer"),
+            Ok(Elicited::Declined) => describe_answer("The user does not want to answer"),
+            Ok(Elicited::Cancelled) => describe_answer("The user closed the question without an answer"),
             Err(error) => not_asked(&error),
         }
     }
@@ -204,21 +204,21 @@ impl Question {
             (Some(words), Some(choice)) => format!("The user answered: {words} (and chose: {choice})"),
             (None, Some(choice)) => format!("The user answered: {choice}"),
             (None, None) if chosen.is_some() => {
-                said("The client answered with a choice that was not offered, which is no answer")
+                describe_answer("The client answered with a choice that was not offered, which is no answer")
             }
-            (None, None) => said("The user sent no answer"),
+            (None, None) => describe_answer("The user sent no answer"),
         }
     }
 }
 
 /// A question without an answer.
-fn said(what: &str) -> String {
+fn describe_answer(what: &str) -> String {
     format!("{what}. Go on with your best guess, and say what you assumed.")
 }
 
 fn not_asked(error: &ClientError) -> String {
     match error {
-        ClientError::NotOffered | ClientError::Gone => said("Nobody can be asked here"),
-        error => said(&format!("The user could not be asked: {error}")),
+        ClientError::NotOffered | ClientError::Gone => describe_answer("Nobody can be asked here"),
+        error => describe_answer(&format!("The user could not be asked: {error}")),
     }
 }

@@ -1,5 +1,5 @@
 //! Agents that work in the background: how each stands, what it has said, and ending it. Who they are and what they do is the
-//! session's (`session/children`).
+//! session's (`session/subagents`).
 
 use std::time::Duration;
 
@@ -29,16 +29,16 @@ pub struct BackgroundAgent {
     /// What it does, on one line.
     pub title: String,
     /// How it stands.
-    pub standing: watch::Receiver<Standing>,
+    pub status: watch::Receiver<BackgroundStatus>,
     /// Cancelled, it is ended.
     pub stop: CancellationToken,
 }
 
 /// How an agent stands.
 #[derive(Debug, Clone, Default)]
-pub struct Standing {
+pub struct BackgroundStatus {
     /// What it has said last.
-    pub said: String,
+    pub output: String,
     /// What came of it, once it is over.
     pub end: Option<Finished>,
 }
@@ -57,12 +57,12 @@ pub struct Finished {
 impl BackgroundAgent {
     /// Whether it works no more.
     pub fn is_over(&self) -> bool {
-        self.standing.borrow().end.is_some()
+        self.status.borrow().end.is_some()
     }
 
     fn describe(&self) -> String {
-        let Self { id, agent, title, standing, .. } = self;
-        let state = match &standing.borrow().end {
+        let Self { id, agent, title, status, .. } = self;
+        let state = match &status.borrow().end {
             None => "at work",
             Some(Finished { has_failed: true, .. }) => "failed",
             Some(Finished { has_failed: false, .. }) => "finished",
@@ -70,15 +70,15 @@ impl BackgroundAgent {
         format!("{id} ({agent}): {title} [{state}]")
     }
 
-    fn look(&self) -> String {
-        let standing = self.standing.borrow();
-        match &standing.end {
+    fn snapshot(&self) -> String {
+        let status = self.status.borrow();
+        match &status.end {
             Some(Finished { text, has_failed, .. }) => {
                 let state = if *has_failed { "It failed." } else { "It has finished." };
                 format!("[{state}]\n{text}")
             }
-            None if standing.said.is_empty() => "[At work. It has said nothing yet.]".into(),
-            None => format!("{}\n[At work.]", standing.said),
+            None if status.output.is_empty() => "[At work. It has said nothing yet.]".into(),
+            None => format!("{}\n[At work.]", status.output),
         }
     }
 }
@@ -204,13 +204,13 @@ impl PreparedCall for About {
                 let agent = find(agents, &id)?;
                 // A time that is over is no error: how it stands is said all the same.
                 let _ = tokio::time::timeout(wait, over(agent)).await;
-                agent.look()
+                agent.snapshot()
             }
             Self::Stop(id) => {
                 let agent = find(agents, &id)?;
                 agent.stop.cancel();
                 over(agent).await;
-                agent.look()
+                agent.snapshot()
             }
         };
         Ok(ToolOutput { content: vec![ToolContent::middle(&text)], text, ..ToolOutput::default() })
@@ -219,9 +219,9 @@ impl PreparedCall for About {
 
 /// Waits until an agent is over.
 async fn over(agent: &BackgroundAgent) {
-    let mut standing = agent.standing.clone();
+    let mut status = agent.status.clone();
     // With nobody there to say so, it is over, too.
-    let _ = standing.wait_for(|standing| standing.end.is_some()).await;
+    let _ = status.wait_for(|status| status.end.is_some()).await;
 }
 
 fn find<'a>(agents: &'a [BackgroundAgent], id: &str) -> Result<&'a BackgroundAgent, ToolError> {

@@ -70,8 +70,8 @@ mod tests {
         let mixed: Vec<bool> = (0..KEPT * 2 + 2).map(|at| at % 2 == 1).collect();
         assert_eq!(forgets(&mixed).0, ["job_2"], "what runs stays");
         assert_eq!(forgets(&[false; 100]).0, Vec::<String>::new());
-        let (_, left) = forgets(&[true; KEPT + 2]);
-        let ids = || left.iter().map(|it| it.0.as_str());
+        let (_, remaining) = forgets(&[true; KEPT + 2]);
+        let ids = || remaining.iter().map(|it| it.0.as_str());
         assert_eq!(next_number(ids()), KEPT as u64 + 3);
         assert_eq!(next_number(std::iter::empty()), 1);
         for (id, words) in [

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
-use super::editor::{Editor, Shown};
+use super::client_io::{ClientIo, Shown};
 use super::saved::Saved;
-use super::text::{BOM, MAX_FILE, TextFile, is_text};
+use super::text_file::{BOM, MAX_FILE, TextFile, is_text};
 use super::{ToolError, blocking};
 use crate::permission::Target;
-use crate::workspace::Stamp;
+use crate::workspace::ContentHash;
 
 /// What the editor showed of a call's files when the call began.
 #[derive(Debug, Default)]
@@ -28,11 +28,11 @@ impl Buffers {
     /// # Errors
     /// Looking at the disk failed unexpectedly.
     pub async fn of(
-        editor: &Editor,
+        client_io: &ClientIo,
         targets: &[Target],
         cancel: &CancellationToken,
     ) -> Result<Self, ToolError> {
-        Self::ask(editor, targets, cancel, is_text).await
+        Self::ask(client_io, targets, cancel, is_text).await
     }
 
     /// The same for files that are to be changed: also for those that are not there, which the editor may show all the same and
@@ -41,29 +41,30 @@ impl Buffers {
     /// # Errors
     /// As for [`Self::of`].
     pub async fn to_change(
-        editor: &Editor,
+        client_io: &ClientIo,
         targets: &[Target],
         cancel: &CancellationToken,
     ) -> Result<Self, ToolError> {
-        Self::ask(editor, targets, cancel, |target| is_text(target) || is_new(target)).await
+        Self::ask(client_io, targets, cancel, |target| is_text(target) || is_new(target)).await
     }
 
     async fn ask(
-        editor: &Editor,
+        client_io: &ClientIo,
         targets: &[Target],
         cancel: &CancellationToken,
         is_asked: impl Fn(&Target) -> bool + Send + 'static,
     ) -> Result<Self, ToolError> {
-        if !editor.can().reads {
+        if !client_io.capabilities().reads {
             return Ok(Self::default());
         }
         let targets = targets.to_vec();
-        let asked = blocking(move || Ok(targets.into_iter().filter(is_asked).collect::<Vec<_>>())).await?;
-        let ask = async |target: Target| (editor.shown(&target.path).await, target.path);
+        let requested =
+            blocking(move || Ok(targets.into_iter().filter(is_asked).collect::<Vec<_>>())).await?;
+        let ask = async |target: Target| (client_io.shown(&target.path).await, target.path);
         tokio::select! {
-            shown = join_all(asked.into_iter().map(ask)) => {
+            shown = join_all(requested.into_iter().map(ask)) => {
                 let shown = shown.into_iter().map(|(shown, path)| (path, shown)).collect();
-                Ok(Self { shown, saved: editor.saved().clone() })
+                Ok(Self { shown, saved: client_io.saved().clone() })
             }
             () = cancel.cancelled() => Ok(Self::default()),
         }
@@ -124,11 +125,11 @@ impl Buffers {
     ///
     /// # Errors
     /// As for [`Self::read_to_change`] and [`Self::check_new`].
-    pub fn stamp(&self, target: &Target) -> Result<Stamp, ToolError> {
+    pub fn content_hash(&self, target: &Target) -> Result<ContentHash, ToolError> {
         if is_new(target) {
-            return self.check_new(target).map(|()| Stamp::Absent);
+            return self.check_new(target).map(|()| ContentHash::Absent);
         }
-        self.read_to_change(target).map(|file| file.stamp)
+        self.read_to_change(target).map(|file| file.content_hash)
     }
 
     /// Why it is unknown whether the editor has unsaved text of a file; `None` if that is known.

@@ -4,15 +4,15 @@
 //! This is for the question to the user, for rules, and for remembered answers. It restricts nothing: what a command may do is
 //! up to the kernel. Whatever is not certain here is covered word for word, or asked for each time.
 
-mod frames;
+mod literal;
 mod programs;
 mod redirects;
 mod scan;
-mod words;
+mod stack;
 
 use std::fmt::Write;
 
-use self::frames::Word;
+use self::stack::Word;
 use super::content::{is_unseen, visible};
 use crate::permission::{CommandScope, Commands};
 
@@ -95,7 +95,7 @@ impl CommandLine {
             scope(text.to_owned()).within(folder.filter(|_| depends))
         };
         let program = |text: &str| {
-            let covered = programs::covered(&words::literal_words(text)?)?;
+            let covered = programs::covered(&literal::literal_words(text)?)?;
             Some(of(CommandScope::program, &covered.shown, covered.depends_on_folder))
         };
         let mut always = Vec::new();
@@ -123,7 +123,7 @@ impl CommandLine {
 
     /// The words that have to lie in the session's folders, for more to be covered than exactly this line.
     pub fn paths(&self) -> Vec<String> {
-        let covered = words::literal_words(&self.text).and_then(|words| programs::covered(&words));
+        let covered = literal::literal_words(&self.text).and_then(|words| programs::covered(&words));
         covered.map(|covered| covered.paths).unwrap_or_default()
     }
 

@@ -18,7 +18,7 @@ pub const DIFF: usize = 40 * 1024;
 pub const TEXT: usize = 24 * 1024;
 
 /// How long hunks are looked for; after that they are coarser, not wrong.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Something to show in the client beside a call.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,7 +80,7 @@ impl ToolContent {
         if fits(before, DIFF / files / 2) && fits(new, DIFF / files / 2) {
             return Self::Diff { path: path.to_owned(), old: old.map(str::to_owned), new: new.to_owned() };
         }
-        let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(before, new);
+        let diff = TextDiff::configure().timeout(TIMEOUT).diff_lines(before, new);
         let name = path.display().to_string();
         let mut hunks = String::new();
         for hunk in diff.unified_diff().context_radius(3).header(&name, &name).iter_hunks() {

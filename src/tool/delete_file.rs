@@ -10,7 +10,7 @@ use super::{
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
-use crate::workspace::{Change, Stamp, Workspace};
+use crate::workspace::{Change, ContentHash, Workspace};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -71,7 +71,7 @@ impl PreparedCall for Call {
             let path = target.path.clone();
             self.workspace.apply(&[Change::Remove { target }], cancel, &journal)?;
             let text = format!("Deleted {}.", self.name);
-            Ok(ToolOutput { text, seen: vec![(path, Stamp::Absent)], ..ToolOutput::default() })
+            Ok(ToolOutput { text, seen: vec![(path, ContentHash::Absent)], ..ToolOutput::default() })
         })
         .await
     }

@@ -7,15 +7,15 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
-use super::saving::{Planned, Planning, change_text};
-use super::text::{MAX_FILE, TextFile, check_unchanged, encode};
+use super::save::{Planned, Planning, change_text};
+use super::text_file::{MAX_FILE, TextFile, check_unchanged, encode};
 use super::{
-    Editor, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+    ClientIo, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
     blocking, resolve,
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
-use crate::workspace::{Change, Stamp, Workspace};
+use crate::workspace::{Change, ContentHash, Workspace};
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -67,7 +67,7 @@ struct Call {
     edit: Arguments,
     workspace: Workspace,
     /// What stood there when the user was asked, if the user was.
-    shown: Option<Stamp>,
+    shown: Option<ContentHash>,
 }
 
 #[async_trait]
@@ -80,9 +80,9 @@ impl PreparedCall for Call {
         &self.targets
     }
 
-    async fn preview(&mut self, editor: &Editor) -> Result<Vec<ToolContent>, ToolError> {
+    async fn preview(&mut self, client_io: &ClientIo) -> Result<Vec<ToolContent>, ToolError> {
         let call = self.clone();
-        let buffers = Buffers::to_change(editor, &self.targets, &CancellationToken::new()).await?;
+        let buffers = Buffers::to_change(client_io, &self.targets, &CancellationToken::new()).await?;
         let plan = blocking(move || call.plan(&buffers)).await?;
         self.shown = Some(plan.before);
         Ok(vec![plan.diff])
@@ -98,7 +98,7 @@ impl PreparedCall for Call {
             let output = ToolOutput {
                 text: format!("Edited {name}: replaced {times}."),
                 content: vec![plan.diff],
-                seen: vec![(self.targets[0].path.clone(), Stamp::of(&plan.bytes))],
+                seen: vec![(self.targets[0].path.clone(), ContentHash::of(&plan.bytes))],
                 ..ToolOutput::default()
             };
             let change = Change::Write { target: self.targets[0].clone(), content: plan.bytes, like: None };
@@ -111,7 +111,7 @@ impl PreparedCall for Call {
 
 /// What the edit would do.
 struct Plan {
-    before: Stamp,
+    before: ContentHash,
     /// What stood there.
     old: Vec<u8>,
     /// The editor had changes that were not saved.
@@ -132,7 +132,7 @@ impl Call {
         let bytes = encode(file.bom, &new);
         let diff = ToolContent::diff(&self.targets[0].path, Some(&file.text), &new, 1);
         let old = encode(file.bom, &file.text);
-        Ok(Plan { before: file.stamp, old, unsaved: file.unsaved, bytes, count, diff })
+        Ok(Plan { before: file.content_hash, old, unsaved: file.unsaved, bytes, count, diff })
     }
 }
 

@@ -16,7 +16,7 @@ const HEAD: usize = 12 * 1024;
 const TAIL: usize = 24 * 1024;
 
 /// How long a command that was asked to end may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Questions that may wait for the task. One asks at a time; a second may be about to.
 const MAILBOX: usize = 4;
@@ -44,7 +44,7 @@ struct Happened {
 
 #[derive(Debug)]
 enum Message {
-    Look(oneshot::Sender<Look>),
+    Snapshot(oneshot::Sender<JobSnapshot>),
     Since(usize, oneshot::Sender<News>),
     Stop,
 }
@@ -64,7 +64,7 @@ pub struct News {
 
 /// How a command stands.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub struct JobSnapshot {
     /// What it wrote: the start and the end of it.
     pub output: String,
     /// Bytes that it wrote in all.
@@ -77,7 +77,7 @@ pub struct Look {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Notes {
     /// That the command was held to reading, if it failed.
-    pub held: bool,
+    pub sandboxed: bool,
     /// That there is a way to keep something running, if it left something behind.
     pub keeps: bool,
 }
@@ -134,10 +134,10 @@ impl Job {
     }
 
     /// How it stands. None: its task has died.
-    pub async fn look(&self) -> Option<Look> {
-        let (reply, look) = oneshot::channel();
-        self.mailbox.send(Message::Look(reply)).await.ok()?;
-        look.await.ok()
+    pub async fn snapshot(&self) -> Option<JobSnapshot> {
+        let (reply, snapshot) = oneshot::channel();
+        self.mailbox.send(Message::Snapshot(reply)).await.ok()?;
+        snapshot.await.ok()
     }
 
     /// What it has written from this byte on. None: its task has died.
@@ -148,12 +148,12 @@ impl Job {
     }
 
     /// Waits until nothing of it is left. None: its task has died.
-    pub async fn over(&mut self) -> Option<Look> {
+    pub async fn over(&mut self) -> Option<JobSnapshot> {
         loop {
             self.changes.mark_unchanged();
-            let look = self.look().await?;
-            if look.end.is_some() {
-                return Some(look);
+            let snapshot = self.snapshot().await?;
+            if snapshot.end.is_some() {
+                return Some(snapshot);
             }
             self.changed().await;
         }
@@ -191,9 +191,9 @@ struct Task {
 impl Task {
     async fn run(mut self, notes: Notes, permit: Permit, limit: Option<Duration>) {
         let mut end = End { notes, exit: None, why: None, failure: None, left_behind: 0, confirmed: false };
-        let begun = Instant::now();
+        let started = Instant::now();
         // When it is ended without being asked any more.
-        let mut deadline = limit.map(|limit| begun + limit);
+        let mut deadline = limit.map(|limit| started + limit);
         let mut is_ending = false;
         loop {
             tokio::select! {
@@ -207,7 +207,7 @@ impl Task {
                     if end.why.is_none() {
                         // It may end in its own way first.
                         end.why = Some(Why::Time(limit.unwrap_or_default()));
-                        deadline = Some(Instant::now() + PATIENCE);
+                        deadline = Some(Instant::now() + TIMEOUT);
                         self.process.ask_to_end().await;
                     } else {
                         is_ending = true;
@@ -225,7 +225,7 @@ impl Task {
                     None => break,
                 },
                 message = self.messages.recv() => match message {
-                    Some(Message::Look(reply)) => {
+                    Some(Message::Snapshot(reply)) => {
                         self.answer(reply);
                         continue;
                     }
@@ -235,7 +235,7 @@ impl Task {
                     }
                     Some(Message::Stop) => {
                         end.why.get_or_insert(Why::Stopped);
-                        deadline = Some(Instant::now() + PATIENCE);
+                        deadline = Some(Instant::now() + TIMEOUT);
                         self.process.ask_to_end().await;
                         continue;
                     }
@@ -263,7 +263,7 @@ impl Task {
         });
         while let Some(message) = self.messages.recv().await {
             match message {
-                Message::Look(reply) => self.answer(reply),
+                Message::Snapshot(reply) => self.answer(reply),
                 Message::Since(from, reply) => self.answer_since(from, reply),
                 Message::Stop => {}
             }
@@ -278,10 +278,11 @@ impl Task {
         let _ = reply.send(News { text, next, is_over, exit });
     }
 
-    fn answer(&self, reply: oneshot::Sender<Look>) {
-        let look = Look { output: self.output.text(), written: self.output.written, end: self.end.clone() };
+    fn answer(&self, reply: oneshot::Sender<JobSnapshot>) {
+        let snapshot =
+            JobSnapshot { output: self.output.text(), written: self.output.written, end: self.end.clone() };
         // Whoever asked may have stopped waiting.
-        let _ = reply.send(look);
+        let _ = reply.send(snapshot);
     }
 }
 
@@ -358,7 +359,7 @@ fn unfinished(bytes: &[u8]) -> usize {
     }
 }
 
-impl Look {
+impl JobSnapshot {
     /// What the model reads.
     pub fn describe(&self) -> String {
         let mut text = self.output.clone();
@@ -405,7 +406,7 @@ impl End {
             Some(Exit::Status(0)) if was_silent => parts.push("Exit status 0, no output.".into()),
             Some(Exit::Status(status)) => {
                 parts.push(format!("Exit status {status}."));
-                if status != 0 && self.notes.held {
+                if status != 0 && self.notes.sandboxed {
                     parts.push(
                         "The command was held to reading: no writing, no network, no home folder.".into(),
                     );

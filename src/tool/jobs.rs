@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use super::background_list::{missing, next_number};
 use super::job::Notes;
-use super::shadow::begin;
 use super::shell::Start;
+use super::snapshot::begin;
 use super::{
-    Editor, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+    ClientIo, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
 };
 use crate::acp::ToolKind;
 use crate::mode::ShellUse;
 use crate::permission::{Commands, Effect, Target};
-use crate::process::shell::{Hold, Shell};
+use crate::process::shell::{CommandSandbox, Shell};
 use crate::workspace::Workspace;
 
 /// Jobs of a session that may run at once.
@@ -35,11 +35,11 @@ struct RunArguments {
 pub struct Run {
     spec: ToolSpec,
     shell: Shell,
-    hold: Hold,
+    sandbox: CommandSandbox,
 }
 
 impl Run {
-    pub fn new(shell: Shell, hold: Hold) -> Self {
+    pub fn new(shell: Shell, sandbox: CommandSandbox) -> Self {
         let spec = ToolSpec::new::<RunArguments>(
             "run_background_job",
             ToolKind::Execute,
@@ -47,7 +47,7 @@ impl Run {
             "Start a command line that goes on while you work: a server, a watcher, a long build. It ends with the session, \
              or when the user switches to a mode that runs no commands.",
         );
-        Self { spec: ToolSpec { shell: ShellUse::Full, is_background: true, ..spec }, shell, hold }
+        Self { spec: ToolSpec { shell: ShellUse::Full, is_background: true, ..spec }, shell, sandbox }
     }
 }
 
@@ -60,7 +60,7 @@ impl Tool for Run {
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
         let RunArguments { command, cwd } = arguments(&self.spec.name, given)?;
         let start = Start::new(&self.spec.name, command, cwd, workspace).await?;
-        Ok(Box::new(RunCall { start, shell: self.shell.clone(), hold: self.hold.clone() }))
+        Ok(Box::new(RunCall { start, shell: self.shell.clone(), sandbox: self.sandbox.clone() }))
     }
 }
 
@@ -68,7 +68,7 @@ impl Tool for Run {
 struct RunCall {
     start: Start,
     shell: Shell,
-    hold: Hold,
+    sandbox: CommandSandbox,
 }
 
 #[async_trait]
@@ -85,26 +85,28 @@ impl PreparedCall for RunCall {
         self.start.commands()
     }
 
-    async fn preview(&mut self, _: &Editor) -> Result<Vec<ToolContent>, ToolError> {
+    async fn preview(&mut self, _: &ClientIo) -> Result<Vec<ToolContent>, ToolError> {
         Ok(self.start.preview())
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let Self { start, shell, hold } = *self;
+        let Self { start, shell, sandbox } = *self;
         let mut running = 0;
         for job in &context.jobs {
-            running += usize::from(job.look().await.is_some_and(|look| look.end.is_none()));
+            running += usize::from(job.snapshot().await.is_some_and(|snapshot| snapshot.end.is_none()));
         }
         if running >= MAX_RUNNING {
             let text = format!("{MAX_RUNNING} jobs run already: stop one first.");
             return Err(ToolError::Failed(text));
         }
-        let covered = match &context.shadow {
-            Some(shadow) => Some(begin(shadow, &context.permit, &context.changes).await?),
+        let covered = match &context.snapshot {
+            Some(workspace_snapshot) => {
+                Some(begin(workspace_snapshot, &context.permit, &context.changes).await?)
+            }
             None => None,
         };
         let id = format!("job_{}", next_number(context.jobs.iter().map(|job| job.id.as_str())));
-        let job = start.begin(id, Notes::default(), &shell, &hold, context.permit, None).await?;
+        let job = start.begin(id, Notes::default(), &shell, &sandbox, context.permit, None).await?;
         if let Some(covered) = covered {
             covered.keep_as_job(&job);
         }
@@ -220,8 +222,8 @@ impl PreparedCall for About {
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let text = match self.what {
             What::List => list(&context.jobs).await,
-            What::View(id) => match find(&context.jobs, &id)?.look().await {
-                Some(look) => look.describe(),
+            What::View(id) => match find(&context.jobs, &id)?.snapshot().await {
+                Some(snapshot) => snapshot.describe(),
                 None => return Err(lost()),
             },
             What::Stop(id) => {
@@ -247,8 +249,8 @@ async fn list(jobs: &[Job]) -> String {
     let mut lines = Vec::new();
     for job in jobs {
         let line = job.line.lines().next().unwrap_or_default();
-        let state = match job.look().await {
-            Some(look) => super::job::Look { output: String::new(), ..look }.describe(),
+        let state = match job.snapshot().await {
+            Some(snapshot) => super::job::JobSnapshot { output: String::new(), ..snapshot }.describe(),
             None => "[It was lost sight of.]".into(),
         };
         lines.push(format!("{}: {line} {state}", job.id));

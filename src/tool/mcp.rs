@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::Tool;
 use crate::permission::hints::Belief;
 use crate::server::{Entry, ServerSandbox};
-pub use connect::Means;
+pub use connect::ConnectOptions;
 pub use listing::plain;
 pub use question::Question;
 use server::Server;
@@ -24,8 +24,8 @@ mod connect;
 mod handler;
 mod listing;
 mod names;
-mod pace;
 mod question;
+mod rate_limit;
 mod result;
 mod server;
 mod task;
@@ -36,7 +36,7 @@ pub struct Servers(Arc<[Server]>);
 
 /// How one server stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct ServerStatus {
     /// Its name.
     pub name: String,
     /// How it stands.
@@ -51,10 +51,14 @@ pub struct Standing {
 
 impl Servers {
     /// Servers that nobody has wanted yet. What a session is to know of them goes to `events`; it is little.
-    pub fn new(entries: Vec<Entry>, means: &Means, events: &mpsc::UnboundedSender<ServerEvent>) -> Self {
+    pub fn new(
+        entries: Vec<Entry>,
+        options: &ConnectOptions,
+        events: &mpsc::UnboundedSender<ServerEvent>,
+    ) -> Self {
         let parts = names::of_servers(entries.iter().map(|entry| entry.name.as_str()));
         let server = |(entry, part)| {
-            Server::new(entry, part, Means::clone(means), mpsc::UnboundedSender::clone(events))
+            Server::new(entry, part, ConnectOptions::clone(options), mpsc::UnboundedSender::clone(events))
         };
         Self(entries.into_iter().zip(parts).map(server).collect())
     }
@@ -70,10 +74,10 @@ impl Servers {
         }
     }
 
-    /// Waits until each has started or failed, but for none longer than `patience` since it was first started. Those that this
+    /// Waits until each has started or failed, but for none longer than `timeout` since it was first started. Those that this
     /// was too short for, the first time.
-    pub async fn settle(&self, patience: Duration) -> Vec<String> {
-        let all = join_all(self.0.iter().map(|server| server.settled(patience))).await;
+    pub async fn settle(&self, timeout: Duration) -> Vec<String> {
+        let all = join_all(self.0.iter().map(|server| server.settled(timeout))).await;
         let late = self.0.iter().zip(all).filter(|(_, is_late)| *is_late);
         late.map(|(server, _)| server.entry.name.clone()).collect()
     }
@@ -84,10 +88,10 @@ impl Servers {
     }
 
     /// How they stand.
-    pub fn standing(&self) -> Vec<Standing> {
-        let standing = |server: &Server| {
+    pub fn status(&self) -> Vec<ServerStatus> {
+        let status = |server: &Server| {
             let state = server.state();
-            Standing {
+            ServerStatus {
                 name: server.entry.name.clone(),
                 phase: state.phase,
                 tools: state.listing.names(),
@@ -95,7 +99,7 @@ impl Servers {
                 sandbox: server.entry.sandbox,
             }
         };
-        self.0.iter().map(standing).collect()
+        self.0.iter().map(status).collect()
     }
 
     /// Those that are being started.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::content::{fitting, visible};
-use super::{Editor, Job};
+use super::{ClientIo, Job};
 use crate::acp::{SessionId, ToolCallId};
 use crate::process::Exit;
 
@@ -21,25 +21,25 @@ pub fn id(session: &SessionId, call: &ToolCallId) -> String {
 
 /// Shows what a command has written since it was last asked, until nothing more comes. `pace` is waited between updates.
 pub(super) async fn stream(
-    editor: &Editor,
+    client_io: &ClientIo,
     job: &mut Job,
     pace: std::time::Duration,
     cancel: &CancellationToken,
 ) {
     let mut shown = 0;
-    editor.show_terminal(None, cancel).await;
+    client_io.show_terminal(None, cancel).await;
     loop {
         let Some(news) = job.since(shown).await else { return };
         let text = for_terminal(&news.text);
         let mut rest = text.as_str();
         while !rest.is_empty() {
             let (piece, after) = rest.split_at(fitting(rest, PIECE));
-            editor.show_terminal(Some(("terminal_output", json!({ "data": piece }))), cancel).await;
+            client_io.show_terminal(Some(("terminal_output", json!({ "data": piece }))), cancel).await;
             rest = after;
         }
         shown = news.next;
         if news.is_over {
-            return editor.show_terminal(Some(("terminal_exit", exit(news.exit))), cancel).await;
+            return client_io.show_terminal(Some(("terminal_exit", exit(news.exit))), cancel).await;
         }
         job.changed().await;
         tokio::select! {

@@ -92,7 +92,7 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let buffers = Buffers::of(&context.editor, &self.targets, &context.permit.cancel).await?;
+        let buffers = Buffers::of(&context.client_io, &self.targets, &context.permit.cancel).await?;
         effect(context.permit, move |_| {
             let [target] = self.targets;
             let file = buffers.read(&target)?;
@@ -105,7 +105,7 @@ impl PreparedCall for Call {
                 text.push('\n');
                 text.push_str(&note);
             }
-            Ok(ToolOutput { text, seen: vec![(target.path, file.stamp)], ..ToolOutput::default() })
+            Ok(ToolOutput { text, seen: vec![(target.path, file.content_hash)], ..ToolOutput::default() })
         })
         .await
     }

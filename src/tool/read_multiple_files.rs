@@ -76,7 +76,7 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let buffers = Buffers::of(&context.editor, &self.targets, &context.permit.cancel).await?;
+        let buffers = Buffers::of(&context.client_io, &self.targets, &context.permit.cancel).await?;
         effect(context.permit, move |_| {
             let mut output = ToolOutput::default();
             for target in &self.targets {
@@ -86,7 +86,7 @@ impl PreparedCall for Call {
                         "[Left out: the answer would be too long. Read this file by itself.]".to_owned()
                     }
                     Ok(file) => {
-                        output.seen.push((target.path.clone(), file.stamp));
+                        output.seen.push((target.path.clone(), file.content_hash));
                         file.text
                     }
                     Err(error) => format!("[{error}]"),

@@ -5,31 +5,31 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::text::BOM;
-use crate::workspace::Stamp;
+use super::text_file::BOM;
+use crate::workspace::ContentHash;
 
 /// The texts of one session's files, by their stamps. Cheap to clone; clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Saved(Arc<Mutex<HashMap<PathBuf, Stamp>>>);
+pub struct Saved(Arc<Mutex<HashMap<PathBuf, ContentHash>>>);
 
 impl Saved {
     /// Takes note of a text that is saved.
     pub fn note(&self, path: &Path, text: &str) {
         // A panic elsewhere does not make the list wrong.
         let mut saved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        saved.insert(path.to_owned(), stamp(text));
+        saved.insert(path.to_owned(), content_hash(text));
     }
 
     /// Whether this text is the one that was saved last.
     pub fn is(&self, path: &Path, text: &str) -> bool {
         let saved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        saved.get(path).is_some_and(|saved| *saved == stamp(text))
+        saved.get(path).is_some_and(|saved| *saved == content_hash(text))
     }
 }
 
 /// Without what editors hide.
-fn stamp(text: &str) -> Stamp {
-    Stamp::of(text.trim_start_matches(BOM).replace("\r\n", "\n").as_bytes())
+fn content_hash(text: &str) -> ContentHash {
+    ContentHash::of(text.trim_start_matches(BOM).replace("\r\n", "\n").as_bytes())
 }
 
 #[cfg(test)]

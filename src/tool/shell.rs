@@ -14,15 +14,15 @@ use super::command_line::CommandLine;
 use super::content::{fitting, visible};
 use super::job::Notes;
 use super::output_terminal;
-use super::shadow::{begin, tell};
+use super::snapshot::{begin, report_when_done};
 use super::{
-    AtWork, Editor, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
+    AtWork, ClientIo, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
     arguments, blocking, resolve,
 };
 use crate::acp::ToolKind;
 use crate::mode::ShellUse;
 use crate::permission::{Commands, Effect, Target};
-use crate::process::shell::{Hold, Shell};
+use crate::process::shell::{CommandSandbox, Shell};
 use crate::workspace::Workspace;
 
 /// Seconds that a command may take, if its call does not say, and at most.
@@ -36,7 +36,7 @@ const MAX_LINE: usize = 100 * 1024;
 const TITLE: usize = 120;
 
 /// How long what was shown stands before it is shown anew.
-const PACE: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Bytes that are shown of a command that runs.
 const SHOWN: usize = 8 * 1024;
@@ -58,27 +58,27 @@ struct Arguments {
 pub struct ShellTool {
     spec: ToolSpec,
     shell: Shell,
-    hold: Hold,
+    sandbox: CommandSandbox,
 }
 
 impl ShellTool {
     /// The tool that can look and cannot touch.
-    pub fn read_only(shell: Shell, hold: Hold) -> Self {
+    pub fn read_only(shell: Shell, sandbox: CommandSandbox) -> Self {
         let what = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. The system \
                     holds it to that: it can write only below $TMPDIR, which is gone afterwards, has no network, and sees \
                     the session's folders and the system's programs, not the home folder.";
-        Self::new("shell_read_only", Effect::Read, ShellUse::ReadOnly, what, shell, hold)
+        Self::new("shell_read_only", Effect::Read, ShellUse::ReadOnly, what, shell, sandbox)
     }
 
     /// The tool that runs anything.
-    pub fn full(shell: Shell, hold: Hold) -> Self {
-        let what = if hold.is_off() {
+    pub fn full(shell: Shell, sandbox: CommandSandbox) -> Self {
+        let what = if sandbox.is_off() {
             "Run a command line and wait for its end. What it leaves in the background is ended with it."
         } else {
             "Run a command line and wait for its end. What it leaves in the background is ended with it. It can write in the \
              session's folders, in temporary folders and in caches; elsewhere permission is denied, and sudo does not work."
         };
-        Self::new("shell", Effect::Execute, ShellUse::Full, what, shell, hold)
+        Self::new("shell", Effect::Execute, ShellUse::Full, what, shell, sandbox)
     }
 
     fn new(
@@ -87,11 +87,11 @@ impl ShellTool {
         uses: ShellUse,
         description: &'static str,
         shell: Shell,
-        hold: Hold,
+        sandbox: CommandSandbox,
     ) -> Self {
         let spec = ToolSpec::new::<Arguments>(name, ToolKind::Execute, effect, description);
         let timeout = Duration::from_secs(MAX_SECONDS + 10);
-        Self { spec: ToolSpec { shell: uses, timeout, ..spec }, shell, hold }
+        Self { spec: ToolSpec { shell: uses, timeout, ..spec }, shell, sandbox }
     }
 }
 
@@ -109,8 +109,8 @@ impl Tool for ShellTool {
             return Err(ToolError::arguments(&self.spec.name, reason));
         }
         let start = Start::new(&self.spec.name, command, cwd, workspace).await?;
-        let (shell, hold) = (self.shell.clone(), self.hold.clone());
-        Ok(Box::new(Call { start, limit: Duration::from_secs(timeout), shell, hold }))
+        let (shell, sandbox) = (self.shell.clone(), self.sandbox.clone());
+        Ok(Box::new(Call { start, limit: Duration::from_secs(timeout), shell, sandbox }))
     }
 }
 
@@ -190,11 +190,11 @@ impl Start {
         id: String,
         notes: Notes,
         shell: &Shell,
-        hold: &Hold,
+        sandbox: &CommandSandbox,
         permit: crate::gate::Permit,
         limit: Option<Duration>,
     ) -> Result<Job, ToolError> {
-        match shell.start(&self.line, &self.cwd, hold).await {
+        match shell.start(&self.line, &self.cwd, sandbox).await {
             Ok(process) => Ok(Job::begin((id, self.line, notes), process, permit, limit)),
             Err(error) => Err(ToolError::Failed(format!("The command cannot be started: {error}."))),
         }
@@ -215,7 +215,7 @@ struct Call {
     start: Start,
     limit: Duration,
     shell: Shell,
-    hold: Hold,
+    sandbox: CommandSandbox,
 }
 
 #[async_trait]
@@ -232,50 +232,52 @@ impl PreparedCall for Call {
         self.start.commands()
     }
 
-    async fn preview(&mut self, _: &Editor) -> Result<Vec<ToolContent>, ToolError> {
+    async fn preview(&mut self, _: &ClientIo) -> Result<Vec<ToolContent>, ToolError> {
         Ok(self.start.preview())
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let Self { start, limit, shell, hold } = *self;
+        let Self { start, limit, shell, sandbox } = *self;
         let _at_work = AtWork::begin();
-        let RunContext { permit, progress, changes, shadow, editor, .. } = context;
+        let RunContext { permit, progress, changes, snapshot, client_io, .. } = context;
         let cancel = permit.cancel.clone();
-        let is_terminal = editor.can().shows_output;
-        let notes = Notes { held: hold.is_read_only(), keeps: !hold.is_read_only() };
+        let is_terminal = client_io.capabilities().shows_output;
+        let notes = Notes { sandboxed: sandbox.is_read_only(), keeps: !sandbox.is_read_only() };
         // What is held to reading changes nothing.
-        let shadow = shadow.filter(|_| !hold.is_read_only());
-        let shadow = match shadow {
-            Some(shadow) => Some((begin(&shadow, &permit, &changes).await?, shadow)),
+        let snapshot = snapshot.filter(|_| !sandbox.is_read_only());
+        let snapshot = match snapshot {
+            Some(snapshot) => Some((begin(&snapshot, &permit, &changes).await?, snapshot)),
             None => None,
         };
-        let mut job = start.begin(String::new(), notes, &shell, &hold, permit, Some(limit)).await?;
-        let told = shadow.map(|(running, shadow)| tell(shadow, running, &job, changes));
+        let mut job = start.begin(String::new(), notes, &shell, &sandbox, permit, Some(limit)).await?;
+        let reporting =
+            snapshot.map(|(running, snapshot)| report_when_done(snapshot, running, &job, changes));
         // Nobody fills a terminal in a deterministic run: it would show how fast the command was.
-        let look = if is_terminal && progress.is_some() {
+        let job_snapshot = if is_terminal && progress.is_some() {
             let mut shown = job.clone();
-            let (look, ()) =
-                tokio::join!(job.over(), output_terminal::stream(&editor, &mut shown, PACE, &cancel));
-            look
+            let (job_snapshot, ()) =
+                tokio::join!(job.over(), output_terminal::stream(&client_io, &mut shown, INTERVAL, &cancel));
+            job_snapshot
         } else {
             tokio::select! {
                 biased;
-                look = { let mut job = job.clone(); async move { job.over().await } } => look,
+                job_snapshot = { let mut job = job.clone(); async move { job.over().await } } => job_snapshot,
                 () = show(&mut job, progress) => None,
             }
         };
-        if let Some(told) = told {
+        if let Some(reporting) = reporting {
             // It does not panic; if it is lost with the runtime, so is everything else.
-            let _ = told.await;
+            let _ = reporting.await;
         }
-        let look = look.ok_or_else(|| ToolError::Failed("The command was lost sight of.".into()))?;
-        let text = look.describe();
-        match look.end {
+        let job_snapshot =
+            job_snapshot.ok_or_else(|| ToolError::Failed("The command was lost sight of.".into()))?;
+        let text = job_snapshot.describe();
+        match job_snapshot.end {
             Some(end) if !end.is_own() => Err(ToolError::Failed(text)),
             _ => {
                 let shown = ToolContent::middle(&text);
                 let shown = if is_terminal {
-                    ToolContent::Terminal { id: editor.terminal_id(), shown: Box::new(shown) }
+                    ToolContent::Terminal { id: client_io.terminal_id(), shown: Box::new(shown) }
                 } else {
                     shown
                 };
@@ -290,18 +292,18 @@ async fn show(job: &mut Job, progress: Option<mpsc::Sender<ToolContent>>) {
     let mut shown = 0;
     while let Some(progress) = &progress {
         job.changed().await;
-        match job.look().await {
-            Some(look) if look.end.is_none() => {
-                if look.written == shown {
+        match job.snapshot().await {
+            Some(snapshot) if snapshot.end.is_none() => {
+                if snapshot.written == shown {
                     continue;
                 }
-                shown = look.written;
+                shown = snapshot.written;
                 // Nobody may look any more.
-                let _ = progress.send(ToolContent::Text(end_of(&look.output, SHOWN).to_owned())).await;
+                let _ = progress.send(ToolContent::Text(end_of(&snapshot.output, SHOWN).to_owned())).await;
             }
             _ => break,
         }
-        tokio::time::sleep(PACE).await;
+        tokio::time::sleep(INTERVAL).await;
     }
     std::future::pending::<()>().await;
 }

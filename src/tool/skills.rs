@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::Tool;
-use super::errand::{RUN, RunSkill};
+use super::session_action::{RUN, RunSkill};
 use crate::permission::Effect;
 use crate::skill::Skills;
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Editor, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+    ClientIo, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -92,7 +92,7 @@ impl PreparedCall for Call {
         Some(&self.0)
     }
 
-    async fn preview(&mut self, _: &Editor) -> Result<Vec<ToolContent>, ToolError> {
+    async fn preview(&mut self, _: &ClientIo) -> Result<Vec<ToolContent>, ToolError> {
         Ok(vec![ToolContent::text(&self.0.plan)])
     }
 

@@ -5,21 +5,21 @@ use std::sync::{Arc, LazyLock};
 
 use tokio::sync::mpsc;
 
-use super::errand::{Delegate, HANDOFF, Handoff};
 use super::fetch::{Fetch, Limits};
-use super::mcp::{Means, ServerEvent, Servers};
-use super::memories::{self, Memories, Nowhere};
+use super::mcp::{ConnectOptions, ServerEvent, Servers};
+use super::memory::{self, Memories, Nowhere};
+use super::session_action::{Delegate, HANDOFF, Handoff};
 use super::{
     Tool, apply_patch, ask_user, background, delete_file, directory_tree, edit_file, find_files, jobs,
     list_directory, move_file, read_file, read_multiple_files, search_files, shell, skills, switch_mode,
     think, todo, write_file,
 };
-use crate::client::Abilities;
+use crate::agents::AgentRegistry;
+use crate::client::ClientCapabilities;
 use crate::http::Http;
-use crate::http::outward::Outward;
+use crate::http::fetch_client::FetchClient;
 use crate::permission::Effect;
 use crate::process::shell::Shell;
-use crate::roster::Agents;
 use crate::server::Entry;
 use crate::skill::Skills;
 use crate::workspace::Workspace;
@@ -113,7 +113,7 @@ impl Toolset {
             Arc::new(delete_file::DeleteFile::new()),
             Arc::new(Fetch::new(Arc::default(), Limits::default())),
         ];
-        tools.extend(memories::tools(&nowhere));
+        tools.extend(memory::tools(&nowhere));
         Self::new(tools)
     }
 
@@ -126,14 +126,14 @@ impl Toolset {
 
     /// These tools, of which `fetch` reaches what these clients reach.
     #[must_use]
-    pub fn with_outward(self, outward: Arc<Outward>, limits: Limits) -> Self {
-        self.with(&[Arc::new(Fetch::new(outward, limits))])
+    pub fn with_fetch(self, fetch_client: Arc<FetchClient>, limits: Limits) -> Self {
+        self.with(&[Arc::new(Fetch::new(fetch_client, limits))])
     }
 
     /// These tools, of which those for memories are about what is kept there.
     #[must_use]
     pub fn with_memories(self, memories: &Arc<dyn Memories>) -> Self {
-        self.with(&memories::tools(memories))
+        self.with(&memory::tools(memories))
     }
 
     /// These tools, others in the place of those of their names.
@@ -156,11 +156,11 @@ impl Toolset {
     #[must_use]
     pub fn for_session(&self, workspace: &Workspace) -> (Self, Option<&'static str>) {
         let Some(shell) = &self.shell else { return (self.clone(), None) };
-        let (reading, any) = shell.holds(workspace.roots());
+        let (reading, any) = shell.sandboxes(workspace.roots());
         let is_missing = reading.is_none() && shell.support().read_only();
         let mut tools: Vec<Arc<dyn Tool>> = self.tools.to_vec();
-        if let Some(hold) = reading {
-            tools.push(Arc::new(shell::ShellTool::read_only(shell.clone(), hold)));
+        if let Some(sandbox) = reading {
+            tools.push(Arc::new(shell::ShellTool::read_only(shell.clone(), sandbox)));
         }
         tools.push(Arc::new(shell::ShellTool::full(shell.clone(), any.clone())));
         tools.push(Arc::new(jobs::Run::new(shell.clone(), any)));
@@ -185,16 +185,16 @@ impl Toolset {
         self,
         entries: Vec<Entry>,
         workspace: &Workspace,
-        can: Abilities,
+        capabilities: ClientCapabilities,
         events: &mpsc::UnboundedSender<ServerEvent>,
     ) -> Self {
-        let means = Means {
+        let options = ConnectOptions {
             shell: self.shell.clone(),
             http: Arc::clone(&self.http),
-            can,
+            capabilities,
             roots: workspace.roots().into(),
         };
-        Self { servers: Servers::new(entries, &means, events), ..self }
+        Self { servers: Servers::new(entries, &options, events), ..self }
     }
 
     /// What commands are run with; none: there are none.
@@ -203,7 +203,7 @@ impl Toolset {
     }
 
     /// Whether somebody else's agent can be held here.
-    pub fn can_hold(&self) -> bool {
+    pub fn can_sandbox(&self) -> bool {
         self.shell.as_ref().is_some_and(|shell| shell.support().read_only())
     }
 
@@ -214,7 +214,7 @@ impl Toolset {
 
     /// These tools, and those by which these agents work.
     #[must_use]
-    pub fn with_agents(self, agents: &Agents) -> Self {
+    pub fn with_agents(self, agents: &AgentRegistry) -> Self {
         let is_other =
             |tool: &&Arc<dyn Tool>| DELEGATION_TOOLS.iter().all(|(name, _)| *name != tool.spec().name);
         let mut tools: Vec<Arc<dyn Tool>> = self.tools.iter().filter(is_other).cloned().collect();
@@ -233,7 +233,7 @@ impl Toolset {
     /// The tools of a session that works for another, so many steps down: it asks nobody and leaves no mode, and at the end of
     /// the line it lets nobody work.
     #[must_use]
-    pub fn for_child(&self, may_delegate: bool) -> Self {
+    pub fn for_subagent(&self, may_delegate: bool) -> Self {
         let is_there = |tool: &&Arc<dyn Tool>| {
             let spec = tool.spec();
             let is_about_others = DELEGATION_TOOLS.iter().any(|(name, _)| *name == spec.name);

@@ -7,15 +7,15 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
-use super::saving::{Planned, Planning, change_text};
-use super::text::{MAX_FILE, check_unchanged, encode};
+use super::save::{Planned, Planning, change_text};
+use super::text_file::{MAX_FILE, check_unchanged, encode};
 use super::{
-    Editor, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+    ClientIo, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
     blocking, resolve,
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
-use crate::workspace::{Change, Stamp, Workspace};
+use crate::workspace::{Change, ContentHash, Workspace};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -65,7 +65,7 @@ struct Call {
     content: String,
     workspace: Workspace,
     /// What stood there when the user was asked, if the user was.
-    shown: Option<Stamp>,
+    shown: Option<ContentHash>,
 }
 
 #[async_trait]
@@ -78,9 +78,9 @@ impl PreparedCall for Call {
         &self.targets
     }
 
-    async fn preview(&mut self, editor: &Editor) -> Result<Vec<ToolContent>, ToolError> {
+    async fn preview(&mut self, client_io: &ClientIo) -> Result<Vec<ToolContent>, ToolError> {
         let call = self.clone();
-        let buffers = Buffers::to_change(editor, &self.targets, &CancellationToken::new()).await?;
+        let buffers = Buffers::to_change(client_io, &self.targets, &CancellationToken::new()).await?;
         let plan = blocking(move || call.plan(&buffers)).await?;
         self.shown = Some(plan.before);
         Ok(vec![plan.diff])
@@ -93,11 +93,11 @@ impl PreparedCall for Call {
             let [target] = &self.targets;
             let name = self.workspace.display(target);
             check_unchanged(&name, plan.before, known.first().copied().flatten(), self.shown)?;
-            let done = if plan.before == Stamp::Absent { "Created" } else { "Replaced" };
+            let done = if plan.before == ContentHash::Absent { "Created" } else { "Replaced" };
             let output = ToolOutput {
                 text: format!("{done} {name} ({} bytes).", plan.bytes.len()),
                 content: vec![plan.diff],
-                seen: vec![(target.path.clone(), Stamp::of(&plan.bytes))],
+                seen: vec![(target.path.clone(), ContentHash::of(&plan.bytes))],
                 ..ToolOutput::default()
             };
             let change = Change::Write { target: target.clone(), content: plan.bytes, like: None };
@@ -110,7 +110,7 @@ impl PreparedCall for Call {
 
 /// What writing would do.
 struct Plan {
-    before: Stamp,
+    before: ContentHash,
     /// What stood there, if anything did.
     old: Option<Vec<u8>>,
     /// The editor had changes that were not saved.
@@ -126,7 +126,7 @@ impl Call {
             buffers.check_new(&self.targets[0])?;
             let diff = ToolContent::diff(&path, None, &self.content, 1);
             let bytes = self.content.clone().into_bytes();
-            return Ok(Plan { before: Stamp::Absent, old: None, unsaved: false, bytes, diff });
+            return Ok(Plan { before: ContentHash::Absent, old: None, unsaved: false, bytes, diff });
         }
         let old = buffers.read_to_change(&self.targets[0])?;
         if old.lossy {
@@ -137,7 +137,7 @@ impl Call {
         let new = old.with_endings(self.content.trim_start_matches('\u{feff}'));
         let bytes = encode(old.bom, &new);
         let diff = ToolContent::diff(&path, Some(&old.text), &new, 1);
-        let (before, unsaved) = (old.stamp, old.unsaved);
+        let (before, unsaved) = (old.content_hash, old.unsaved);
         Ok(Plan { before, old: Some(encode(old.bom, &old.text)), unsaved, bytes, diff })
     }
 }

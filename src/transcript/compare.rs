@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn what_runs_at_the_same_time_may_come_in_another_order_and_nothing_else() {
-        let said = |order: &[(&str, i64)]| -> Vec<Message> {
+        let text = |order: &[(&str, i64)]| -> Vec<Message> {
             let message = |(at, (lane, value)): (usize, &(&str, i64))| Message {
                 number: at + 1,
                 lane: (*lane).to_owned(),
@@ -194,8 +194,8 @@ mod tests {
             };
             order.iter().enumerate().map(message).collect()
         };
-        let expected = said(&[("a", 1), ("b", 1), ("a", 2), ("b", 2)]);
-        let compared = |order: &[(&str, i64)]| conversations(&expected, &said(order));
+        let expected = text(&[("a", 1), ("b", 1), ("a", 2), ("b", 2)]);
+        let compared = |order: &[(&str, i64)]| conversations(&expected, &text(order));
         assert_eq!(compared(&[("a", 1), ("b", 1), ("a", 2), ("b", 2)]), Comparison::Same);
         assert_eq!(compared(&[("a", 1), ("a", 2), ("b", 1), ("b", 2)]), Comparison::Reordered(2));
         for (other, number) in [

@@ -39,14 +39,14 @@ pub fn start(transport: Transport, determinism: Option<Determinism>) -> Transpor
     let Transport { incoming: wire_in, outgoing: wire_out, flushed } = transport;
     let (to_agent, incoming) = mpsc::channel(1);
     let (outgoing, from_agent) = mpsc::channel(1);
-    let stage = Stage {
+    let stage = LockstepRun {
         wire_in,
         wire_out,
         to_agent,
         from_agent,
         head: None,
         open: Vec::new(),
-        asked: Vec::new(),
+        open_requests: Vec::new(),
         ever_asked: Vec::new(),
         last_fed: None,
         requests: Vec::new(),
@@ -65,7 +65,7 @@ struct Head {
     after: Option<u64>,
 }
 
-struct Stage {
+struct LockstepRun {
     wire_in: mpsc::Receiver<Line>,
     wire_out: mpsc::Sender<String>,
     to_agent: mpsc::Sender<Line>,
@@ -74,7 +74,7 @@ struct Stage {
     /// Ids of the client's requests that are not answered.
     open: Vec<String>,
     /// Ids of the agent's requests that are not answered.
-    asked: Vec<String>,
+    open_requests: Vec<String>,
     /// Ids of all the agent's requests: a late answer is still a line.
     ever_asked: Vec<String>,
     /// The id of the line that was fed last, if it was a request: an error without an id is its answer.
@@ -91,7 +91,7 @@ struct Stage {
 /// The other side is gone: there is nothing left to pace.
 struct Gone;
 
-impl Stage {
+impl LockstepRun {
     async fn run(mut self) {
         // Either side may end the conversation; the channels tell the other.
         let _ = self.play().await;
@@ -166,7 +166,7 @@ impl Stage {
                 self.requests.push(id.clone());
                 self.open.push(id);
             }
-            Shape::Answer(id) => self.asked.retain(|asked| *asked != id),
+            Shape::Answer(id) => self.open_requests.retain(|requested| *requested != id),
             Shape::Other => {}
         }
         if let (Some(Determinism { cwd, .. }), Line::Bytes(bytes)) = (&self.determinism, &mut line)
@@ -196,16 +196,16 @@ impl Stage {
     /// A request of the agent's that no line can answer any more.
     fn unanswerable(&self) -> Option<String> {
         let waits = match &self.head {
-            Some(Head { shape: Shape::Answer(id), .. }) => !self.asked.contains(id),
+            Some(Head { shape: Shape::Answer(id), .. }) => !self.open_requests.contains(id),
             // Lines that go after a message may come first; when nothing moves, they cannot.
             Some(Head { after: Some(_), .. }) => self.determinism.is_some(),
             Some(_) | None => true,
         };
-        self.asked.first().filter(|_| waits).cloned()
+        self.open_requests.first().filter(|_| waits).cloned()
     }
 
     async fn cancel(&mut self, id: &str) -> Result<(), Gone> {
-        self.asked.retain(|asked| asked != id);
+        self.open_requests.retain(|requested| requested != id);
         let error = r#"{"code":-32800,"message":"cancelled: no line of the transcript answers this"}"#;
         self.feed(Line::Bytes(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into_bytes())).await
     }
@@ -249,7 +249,7 @@ impl Stage {
         let (shape, message) = shape(&line);
         match shape {
             Shape::Request(id) => {
-                self.asked.push(id.clone());
+                self.open_requests.push(id.clone());
                 self.ever_asked.push(id);
             }
             Shape::Answer(id) => {
@@ -266,7 +266,7 @@ impl Stage {
             }
             Shape::Other => {
                 let withdrawn = message["params"]["requestId"].to_string();
-                self.asked.retain(|asked| *asked != withdrawn);
+                self.open_requests.retain(|requested| *requested != withdrawn);
             }
         }
         self.sent += 1;

@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::WRITE_META;
+use super::launch_options::{LaunchOptions, VERSION};
 use super::normalise::is_transient;
-use super::options::{LaunchOptions, VERSION};
-use super::record::VERSION_KEY;
+use super::recorder::VERSION_KEY;
 
 /// A recording.
 #[derive(Debug, Default)]

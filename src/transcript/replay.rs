@@ -1,6 +1,6 @@
 //! `modegate replay`: plays a client's side of a conversation against this binary and shows where it diverges.
 //!
-//! A transcript is `NAME.in.jsonl`, the client's lines, with `NAME.out.jsonl`, what is expected to the byte; beside them may
+//! A transcript is `NAME.in.jsonl`, the client's lines, with `NAME.output.jsonl`, what is expected to the byte; beside them may
 //! stand `NAME.model.jsonl`, a script for the model, and `NAME.files`, what the working directory holds. A file that was made
 //! with `--record` is one, too: it is compared less what differs in every run. Each is played in a directory of its own, never
 //! where it was recorded, and no provider is asked unless one is named.
@@ -14,8 +14,8 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::compare::{self, Comparison};
+use super::launch_options::{LaunchOptions, StoreKind};
 use super::normalise::normalise;
-use super::options::{LaunchOptions, StoreKind};
 use super::recording;
 use crate::bounded_file;
 
@@ -215,12 +215,12 @@ impl Replay {
         if self.options.no_exit || recorded.no_exit {
             command.arg("--no-exit");
         }
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let mut stdin = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut subagent = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut stdin = subagent.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let input = transcript.input.clone();
         // Written beside the reading: a long transcript fills both pipes.
         let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
-        let output = child.wait_with_output()?;
+        let output = subagent.wait_with_output()?;
         // The agent may end before it has read everything; what it said is what counts.
         let _ = writer.join();
         if !output.status.success() {

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use cap_std::fs::{Dir, Metadata, OpenOptions, Permissions};
 use tokio_util::sync::CancellationToken;
 
+use super::change_recorder::ChangeRecorder;
+use super::inspect::{self, mode, open_file};
 use super::journal::Temporaries;
-use super::look::{self, mode, open_file};
-use super::witness::Witness;
 use super::{FileError, make_parent, open_parent, remove_folders};
 use crate::permission::Target;
 
@@ -62,17 +62,17 @@ pub(super) fn stopped() -> FileError {
     FileError::Unsuitable("stopped before anything was changed".into())
 }
 
-/// Makes all the changes, or none. Nothing may have changed since `witness` looked, but what the operation itself has touched.
+/// Makes all the changes, or none. Nothing may have changed since `recorder` looked, but what the operation itself has touched.
 pub(super) fn carry_out(
     changes: &[Change],
     cancel: &CancellationToken,
-    witness: &Witness,
+    recorder: &ChangeRecorder,
     touched: HashSet<PathBuf>,
     temporaries: &mut Temporaries,
 ) -> Result<(), Failure> {
     let mut made = Vec::new();
     let mut is_clean = true;
-    let outcome = perform(changes, cancel, (witness, touched), temporaries, (&mut made, &mut is_clean));
+    let outcome = perform(changes, cancel, (recorder, touched), temporaries, (&mut made, &mut is_clean));
     outcome.map_err(|error| {
         remove_folders(&made);
         Failure { error, is_clean }
@@ -82,7 +82,7 @@ pub(super) fn carry_out(
 fn perform(
     changes: &[Change],
     cancel: &CancellationToken,
-    (witness, mut done): (&Witness, HashSet<PathBuf>),
+    (recorder, mut done): (&ChangeRecorder, HashSet<PathBuf>),
     temporaries: &mut Temporaries,
     (made, is_clean): (&mut Vec<Target>, &mut bool),
 ) -> Result<(), FileError> {
@@ -98,7 +98,7 @@ fn perform(
     for at in 0..steps.len() {
         let path = steps[at].target.path.clone();
         // Another of these changes may have changed it, which is no surprise.
-        let is_as_seen = done.contains(&path) || witness.is_as_seen(&steps[at].target);
+        let is_as_seen = done.contains(&path) || recorder.is_as_seen(&steps[at].target);
         let outcome = if is_as_seen { steps[at].perform() } else { Err(changed_meanwhile(&path)) };
         if let Err(error) = outcome {
             for step in steps[..at].iter_mut().rev() {
@@ -180,7 +180,7 @@ impl Step {
             Change::Remove { .. } | Change::Rename { .. } | Change::SetExecutable { .. } => open(target)?,
         };
         let mut step = Self { dir, name, target: target.clone(), kind, backup: None };
-        let found = step.look(backup, temporaries)?;
+        let found = step.inspect(backup, temporaries)?;
         if let (Change::Write { content, like, .. }, Kind::Write { temporary, is_new, .. }) =
             (change, &mut step.kind)
         {
@@ -196,13 +196,13 @@ impl Step {
     }
 
     /// Looks at what stands there, and gives it a second name if there is to be a way back.
-    fn look(
+    fn inspect(
         &mut self,
         backup: bool,
         temporaries: &mut Temporaries,
     ) -> Result<Option<Permissions>, FileError> {
         let found = match self.kind {
-            Kind::Write { .. } => match look_to_write(&self.dir, &self.name, &self.target)? {
+            Kind::Write { .. } => match check_writable(&self.dir, &self.name, &self.target)? {
                 Some(found) => found,
                 None => return Ok(None),
             },
@@ -289,7 +289,11 @@ impl Drop for Step {
 }
 
 /// What a file may be put in the place of; `None` if there is nothing.
-pub(super) fn look_to_write(dir: &Dir, name: &OsStr, target: &Target) -> Result<Option<Metadata>, FileError> {
+pub(super) fn check_writable(
+    dir: &Dir,
+    name: &OsStr,
+    target: &Target,
+) -> Result<Option<Metadata>, FileError> {
     let path = target.path.display();
     match dir.symlink_metadata(name) {
         Ok(found) if !found.is_file() => Err(FileError::Unsuitable(format!("{path} is not a regular file"))),
@@ -361,7 +365,7 @@ fn set_executable(dir: &Dir, name: &OsStr, executable: bool) -> io::Result<Permi
     let (file, metadata) = open_file(dir, name)?;
     let after = executable_mode(mode(&metadata), executable);
     let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
-    file.set_permissions(look::permissions(after).ok_or_else(unsupported)?)?;
+    file.set_permissions(inspect::permissions(after).ok_or_else(unsupported)?)?;
     Ok(metadata.permissions())
 }
 

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use cap_fs_ext::DirExt;
 
+use super::change_recorder::becomes;
+use super::inspect::{Found, inspect};
 use super::journal::prefix;
-use super::look::{Found, look};
-use super::witness::becomes;
-use super::{Changed, Intent, Node, Workspace, open_dir};
+use super::{Changed, FileState, Intent, Workspace, open_dir};
 
 /// An operation that was never concluded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,12 +21,12 @@ pub struct Interrupted {
 }
 
 /// Whether a file has its new content, and its mode bits were still to be changed.
-fn is_written(changed: &Changed, found: &Node) -> bool {
+fn is_written(changed: &Changed, found: &FileState) -> bool {
     match (&changed.before, &changed.after, found) {
         (
-            Node::File { mode: before, .. },
-            Node::File { hash, mode: after },
-            Node::File { hash: found, mode },
+            FileState::File { mode: before, .. },
+            FileState::File { hash, mode: after },
+            FileState::File { hash: found, mode },
         ) => hash == found && mode == before && before != after,
         _ => false,
     }
@@ -45,14 +45,14 @@ impl Workspace {
         }
         let mut found = Interrupted::default();
         for changed in &intent.changed {
-            match look(&self.place(changed.path.clone())) {
-                Found::Node(node, _) if node == changed.before => found.is_partial = true,
-                Found::Node(after, _) if is_written(changed, &after) => {
+            match inspect(&self.place(changed.path.clone())) {
+                Found::State(state, _) if state == changed.before => found.is_partial = true,
+                Found::State(after, _) if is_written(changed, &after) => {
                     found.is_partial = true;
                     found.done.push(Changed { after, ..changed.clone() });
                 }
                 stands if becomes(&changed.before, &changed.after, &stands) => {
-                    let Found::Node(after, _) = stands else { continue };
+                    let Found::State(after, _) = stands else { continue };
                     found.done.push(Changed { after, ..changed.clone() });
                 }
                 _ => found.conflicts.push(changed.path.clone()),

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
 
 use super::change::{self, Failure};
+use super::change_recorder::{ChangeRecorder, Trust};
 use super::journal::{Journal, Temporaries};
-use super::witness::{Trust, Witness};
 use super::{Change, Changes, FileError, Workspace};
 
 /// Changes that are announced and not concluded yet.
@@ -15,7 +15,7 @@ use super::{Change, Changes, FileError, Workspace};
 /// Dropped, it stays announced: the next load of the session finds out what became of it.
 #[derive(Debug)]
 pub struct Operation {
-    witness: Witness,
+    recorder: ChangeRecorder,
     temporaries: Temporaries,
     journal: Journal,
     /// The announcement was committed before the first change. One that was not may be committed later.
@@ -49,10 +49,10 @@ impl Workspace {
     /// Looks at everything that the changes are about, and announces them. Blocks until that is recorded.
     pub fn begin(&self, changes: &[Change], journal: &Journal) -> Operation {
         let temporaries = Temporaries::new();
-        let witness = Witness::before(self, changes);
-        let intent = witness.intent(temporaries.token(), changes);
+        let recorder = ChangeRecorder::before(self, changes);
+        let intent = recorder.intent(temporaries.token(), changes);
         let is_recorded = journal.record(intent);
-        Operation { witness, temporaries, journal: journal.clone(), is_recorded, made: BTreeMap::new() }
+        Operation { recorder, temporaries, journal: journal.clone(), is_recorded, made: BTreeMap::new() }
     }
 }
 
@@ -63,7 +63,7 @@ impl Operation {
     /// As for [`Workspace::apply`].
     pub fn carry_out(&mut self, changes: &[Change], cancel: &CancellationToken) -> Result<(), FileError> {
         let touched = self.made.keys().cloned().collect();
-        let trust = match change::carry_out(changes, cancel, &self.witness, touched, &mut self.temporaries) {
+        let trust = match change::carry_out(changes, cancel, &self.recorder, touched, &mut self.temporaries) {
             Ok(()) => Trust::Planned,
             Err(Failure { error, is_clean: true }) => return Err(error),
             Err(Failure { error, is_clean: false }) => {
@@ -100,8 +100,8 @@ impl Operation {
 
     /// Looks again at what was changed, and reports it in the place of the announcement.
     pub fn conclude(self) {
-        let Self { witness, temporaries, journal, is_recorded, made } = self;
-        let mut changes = if made.is_empty() { Changes::default() } else { witness.after(&made) };
+        let Self { recorder, temporaries, journal, is_recorded, made } = self;
+        let mut changes = if made.is_empty() { Changes::default() } else { recorder.after(&made) };
         if is_recorded {
             // The announcement has them already.
             changes.contents.clear();

@@ -11,10 +11,10 @@ use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
 
 use super::change::write;
+use super::file_state::gaps;
+use super::inspect::{Found, blocks, inspect, open_file, permissions};
 use super::journal::{Intent, Temporaries};
-use super::look::{Found, blocks, look, open_file, permissions};
-use super::node::gaps;
-use super::{Changed, Gap, Node, Workspace, compose, is_version_control, open_dir, open_parent};
+use super::{Changed, FileState, Gap, Workspace, compose, is_version_control, open_dir, open_parent};
 use crate::ids::hash_bytes;
 use crate::permission::Target;
 
@@ -62,21 +62,21 @@ fn list(paths: &[PathBuf]) -> String {
 }
 
 fn conflicts(since: &[PathBuf], between: &[Gap]) -> String {
-    let mut said = Vec::new();
+    let mut text = Vec::new();
     if !since.is_empty() {
-        said.push(format!("changed since, so nothing was put back: {}", list(since)));
+        text.push(format!("changed since, so nothing was put back: {}", list(since)));
     }
     let gap = |Gap { path, number, of }: &Gap| {
         format!("{} (before change {number} of {of}, from which on it could be undone)", path.display())
     };
     if !between.is_empty() {
-        said.push(format!(
+        text.push(format!(
             "changed between two of the agent's changes, by you, another program or an uncovered command, so nothing was put \
              back: {}",
             between.iter().map(gap).collect::<Vec<_>>().join(", ")
         ));
     }
-    said.join("; ")
+    text.join("; ")
 }
 
 impl Workspace {
@@ -111,14 +111,14 @@ impl Workspace {
         }
         let contents = contents(&list, content)?;
         let temporaries = Temporaries::of(token.to_owned());
-        let mut work = Work { contents, temporaries, steps: BTreeMap::new(), left: Vec::new() };
+        let mut work = Work { contents, temporaries, steps: BTreeMap::new(), remaining_folders: Vec::new() };
         // What is as before already, there is nothing to do about: an attempt that was stopped half way did it, or the user.
         for changed in list.into_iter().filter(|changed| !self.stands(changed, &changed.before)) {
             let target = self.place(changed.path.clone());
             work.steps.insert(changed.path.clone(), Step { target, changed, is_done: false });
         }
         match work.perform() {
-            Ok(()) => Ok(work.left),
+            Ok(()) => Ok(work.remaining_folders),
             Err((path, error)) => Err(work.stopped(path, &error)),
         }
     }
@@ -145,15 +145,15 @@ impl Workspace {
     }
 
     /// Whether this stands at the path. A folder does as long as it is a folder, if that is what it was made into.
-    fn stands(&self, changed: &Changed, node: &Node) -> bool {
+    fn stands(&self, changed: &Changed, state: &FileState) -> bool {
         let target = self.place(changed.path.clone());
-        match (node, look(&target)) {
+        match (state, inspect(&target)) {
             (_, _) if target.inside.is_none() => false,
-            (_, Found::Untold(_)) => false,
-            (Node::Folder { .. }, Found::Node(found, _)) if node == &changed.after => {
-                matches!(found, Node::Folder { .. })
+            (_, Found::Unknown(_)) => false,
+            (FileState::Folder { .. }, Found::State(found, _)) if state == &changed.after => {
+                matches!(found, FileState::Folder { .. })
             }
-            (node, Found::Node(found, _)) => *node == found,
+            (state, Found::State(found, _)) => *state == found,
         }
     }
 
@@ -171,13 +171,13 @@ impl Workspace {
         let by_path: BTreeMap<&Path, &Changed> =
             list.iter().map(|changed| (changed.path.as_path(), changed)).collect();
         for changed in list {
-            if changed.before != Node::Absent {
+            if changed.before != FileState::Absent {
                 // A folder on the way has become something else, and not by one of these changes.
                 match blocks(&self.place(changed.path.clone())) {
                     Ok(Some(path)) => {
                         let is_put_back = by_path
                             .get(path.as_path())
-                            .is_some_and(|it| matches!(it.before, Node::Folder { .. }));
+                            .is_some_and(|it| matches!(it.before, FileState::Folder { .. }));
                         if !is_put_back {
                             found.push(path);
                         }
@@ -186,8 +186,8 @@ impl Workspace {
                     Err(_) => found.push(changed.path.clone()),
                 }
             }
-            let makes_way = matches!(changed.before, Node::File { .. } | Node::Link { .. });
-            if makes_way && matches!(changed.after, Node::Folder { .. }) {
+            let makes_way = matches!(changed.before, FileState::File { .. } | FileState::Link { .. });
+            if makes_way && matches!(changed.after, FileState::Folder { .. }) {
                 self.strangers(&changed.path, &by_path, &mut found);
             }
         }
@@ -206,10 +206,10 @@ impl Workspace {
         for entry in entries.flatten() {
             let path = folder.join(entry.file_name());
             match list.get(path.as_path()) {
-                Some(Changed { before: Node::Absent, after: Node::Folder { .. }, .. }) => {
+                Some(Changed { before: FileState::Absent, after: FileState::Folder { .. }, .. }) => {
                     self.strangers(&path, list, found);
                 }
-                Some(Changed { before: Node::Absent, .. }) => {}
+                Some(Changed { before: FileState::Absent, .. }) => {}
                 _ => found.push(path),
             }
         }
@@ -228,7 +228,7 @@ fn contents(
     let mut contents = HashMap::new();
     let mut missing = Vec::new();
     for changed in list {
-        let Node::File { hash, .. } = &changed.before else { continue };
+        let FileState::File { hash, .. } = &changed.before else { continue };
         if contents.contains_key(hash) || is_content_there(changed) {
             continue;
         }
@@ -245,7 +245,7 @@ fn contents(
 /// Whether the file has the content that it had, and only its mode bits differ.
 fn is_content_there(changed: &Changed) -> bool {
     match (&changed.before, &changed.after) {
-        (Node::File { hash: before, .. }, Node::File { hash: after, .. }) => before == after,
+        (FileState::File { hash: before, .. }, FileState::File { hash: after, .. }) => before == after,
         _ => false,
     }
 }
@@ -263,7 +263,7 @@ struct Work {
     /// In path order, so that a folder comes before what lies in it.
     steps: BTreeMap<PathBuf, Step>,
     /// Folders that were created and are not empty.
-    left: Vec<PathBuf>,
+    remaining_folders: Vec<PathBuf>,
 }
 
 /// A path where the disk said no, and what it said.
@@ -271,15 +271,15 @@ type Refusal = (PathBuf, io::Error);
 
 impl Work {
     fn perform(&mut self) -> Result<(), Refusal> {
-        let Self { contents, temporaries, steps, left } = self;
+        let Self { contents, temporaries, steps, remaining_folders } = self;
         let open_up = |step: &mut Step| step.open_up();
         let put = |step: &mut Step| step.put(contents, temporaries);
         each(steps.values_mut(), open_up)?;
-        each(steps.values_mut().rev(), |step| step.remove(left))?;
+        each(steps.values_mut().rev(), |step| step.remove(remaining_folders))?;
         each(steps.values_mut(), put)?;
         // Last, because nothing can be put into a folder that may not be written.
         each(steps.values_mut().rev(), Step::close)?;
-        left.sort();
+        remaining_folders.sort();
         Ok(())
     }
 
@@ -304,36 +304,40 @@ impl Step {
     /// Makes a folder whose mode bits were changed one that can be worked in.
     fn open_up(&mut self) -> io::Result<()> {
         match (&self.changed.before, &self.changed.after) {
-            (Node::Folder { mode }, Node::Folder { .. }) => self.set_mode(mode | 0o700),
+            (FileState::Folder { mode }, FileState::Folder { .. }) => self.set_mode(mode | 0o700),
             _ => Ok(()),
         }
     }
 
     /// Removes what has to make way.
-    fn remove(&mut self, left: &mut Vec<PathBuf>) -> io::Result<()> {
+    fn remove(&mut self, remaining_folders: &mut Vec<PathBuf>) -> io::Result<()> {
         let is_over = match (&self.changed.before, &self.changed.after) {
             // What comes to stand there takes its place, or it stays a folder, or there is nothing.
-            (Node::File { .. } | Node::Link { .. }, Node::File { .. } | Node::Link { .. })
-            | (Node::Folder { .. }, Node::Folder { .. })
-            | (_, Node::Absent) => return Ok(()),
-            (before, Node::File { .. } | Node::Link { .. }) => {
+            (
+                FileState::File { .. } | FileState::Link { .. },
+                FileState::File { .. } | FileState::Link { .. },
+            )
+            | (FileState::Folder { .. }, FileState::Folder { .. })
+            | (_, FileState::Absent) => return Ok(()),
+            (before, FileState::File { .. } | FileState::Link { .. }) => {
                 self.check_unchanged()?;
                 let (dir, name) = open_parent(&self.target, false)?;
                 dir.remove_file_or_symlink(name)?;
-                *before == Node::Absent
+                *before == FileState::Absent
             }
-            (before, Node::Folder { .. }) => {
+            (before, FileState::Folder { .. }) => {
                 let (dir, name) = open_parent(&self.target, false)?;
                 match dir.remove_dir(name) {
                     Err(error)
-                        if error.kind() == io::ErrorKind::DirectoryNotEmpty && *before == Node::Absent =>
+                        if error.kind() == io::ErrorKind::DirectoryNotEmpty
+                            && *before == FileState::Absent =>
                     {
-                        left.push(self.changed.path.clone());
+                        remaining_folders.push(self.changed.path.clone());
                         return Ok(());
                     }
                     removed => removed?,
                 }
-                *before == Node::Absent
+                *before == FileState::Absent
             }
         };
         self.is_done = is_over;
@@ -342,32 +346,32 @@ impl Step {
 
     /// Puts there what was there, less the mode bits of folders.
     fn put(&mut self, contents: &HashMap<String, Vec<u8>>, temporaries: &mut Temporaries) -> io::Result<()> {
-        if matches!(self.changed.before, Node::File { .. } | Node::Link { .. }) {
+        if matches!(self.changed.before, FileState::File { .. } | FileState::Link { .. }) {
             self.check_unchanged()?;
         }
         match &self.changed.before {
-            Node::Absent => return Ok(()),
-            Node::Folder { .. } => {
-                if !matches!(self.changed.after, Node::Folder { .. }) {
+            FileState::Absent => return Ok(()),
+            FileState::Folder { .. } => {
+                if !matches!(self.changed.after, FileState::Folder { .. }) {
                     let (dir, name) = open_parent(&self.target, true)?;
                     dir.create_dir(name)?;
                 }
                 // Its mode bits are still to come.
                 return Ok(());
             }
-            Node::File { mode, .. } if is_content_there(&self.changed) => {
+            FileState::File { mode, .. } if is_content_there(&self.changed) => {
                 let (dir, name) = open_parent(&self.target, false)?;
                 if let Some(permissions) = permissions(*mode) {
                     open_file(&dir, &name)?.0.set_permissions(permissions)?;
                 }
             }
-            Node::File { hash, mode } => {
+            FileState::File { hash, mode } => {
                 let content = contents.get(hash).ok_or(io::ErrorKind::NotFound)?;
                 let permissions = permissions(*mode);
                 let make = |dir: &Dir, temporary: &str| write(dir, temporary, content, permissions.as_ref());
                 self.replace(make, temporaries)?;
             }
-            Node::Link { to } => {
+            FileState::Link { to } => {
                 self.replace(|dir, temporary| make_link(dir, to, temporary), temporaries)?;
             }
         }
@@ -379,11 +383,11 @@ impl Step {
     fn check_unchanged(&self) -> io::Result<()> {
         let expected = match self.changed.after {
             // It has made way.
-            Node::Folder { .. } => &Node::Absent,
+            FileState::Folder { .. } => &FileState::Absent,
             ref after => after,
         };
-        match look(&self.target) {
-            Found::Node(found, _) if found == *expected => Ok(()),
+        match inspect(&self.target) {
+            Found::State(found, _) if found == *expected => Ok(()),
             _ => Err(io::Error::other("it was changed meanwhile")),
         }
     }
@@ -406,7 +410,7 @@ impl Step {
 
     /// Gives a folder its mode bits.
     fn close(&mut self) -> io::Result<()> {
-        if let Node::Folder { mode } = self.changed.before {
+        if let FileState::Folder { mode } = self.changed.before {
             self.set_mode(mode)?;
             self.is_done = true;
         }

@@ -279,8 +279,8 @@ pub(super) fn tree(root: &Path) -> std::collections::BTreeMap<String, String> {
 
 /// The node of a file.
 #[cfg(unix)]
-pub(super) fn file(content: &str, mode: u32) -> Node {
-    Node::File { hash: crate::ids::hash(content), mode }
+pub(super) fn file(content: &str, mode: u32) -> FileState {
+    FileState::File { hash: crate::ids::hash(content), mode }
 }
 
 /// A session's folder, and its workspace.

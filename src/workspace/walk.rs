@@ -16,8 +16,8 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::overrides::Override;
 
-use super::look::open_file;
-use super::node::is_version_control;
+use super::file_state::is_version_control;
+use super::inspect::open_file;
 use super::{FileError, open_dir};
 use crate::bounded_file::{self, ReadError};
 use crate::git_folder;

@@ -37,8 +37,8 @@ impl Home {
             .envs(variables.iter().copied())
             .output()
             .unwrap();
-        let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-        (output.status.code().unwrap(), said)
+        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        (output.status.code().unwrap(), text)
     }
 }
 
@@ -86,23 +86,23 @@ prompt: |
     ] {
         assert_eq!(home.agents(&["show", "docs", "--mode", mode]), (0, format!("{shown}{tools}")));
     }
-    let (code, said) = home.agents(&["show", "other"]);
-    assert!(code == 0 && said.contains("  command: \"sh\"\n  args: [\"-c\",\"true\"]\n"), "{said}");
-    assert!(said.contains("# env: KEY (values are not shown)") && !said.contains("secret-value"), "{said}");
-    let (code, said) = home.agents(&["show", "nobody"]);
-    assert!(code == 1 && said.contains("the agents are general, explore, docs, other, theirs"), "{said}");
+    let (code, text) = home.agents(&["show", "other"]);
+    assert!(code == 0 && text.contains("  command: \"sh\"\n  args: [\"-c\",\"true\"]\n"), "{text}");
+    assert!(text.contains("# env: KEY (values are not shown)") && !text.contains("secret-value"), "{text}");
+    let (code, text) = home.agents(&["show", "nobody"]);
+    assert!(code == 1 && text.contains("the agents are general, explore, docs, other, theirs"), "{text}");
     assert_eq!(home.agents(&["check"]), (0, "5 agents: fine\n".into()));
     assert!(!home.path().join(".other").exists(), "a check makes nothing");
     // What decides of a call knows the tools that delegate, too.
-    let (_, said) = home.run(&["modes", "explain", "plan", "delegate"], &[]);
-    assert!(said.contains("delegate: allowed"), "{said}");
+    let (_, text) = home.run(&["modes", "explain", "plan", "delegate"], &[]);
+    assert!(text.contains("delegate: allowed"), "{text}");
 }
 
 /// Each with what is said of it; the first of each pair is its control.
 #[test]
 fn what_an_agent_needs_and_is_not_here_is_said() {
     let script = "#!/bin/sh\n";
-    for (fine, wrong, said) in [
+    for (fine, wrong, output) in [
         (
             "tools: {allow: [write_file]}",
             "tools: {allow: [write_flie]}",
@@ -146,19 +146,19 @@ fn what_an_agent_needs_and_is_not_here_is_said() {
         ),
         ("prompt: x", "prompts: x", "unknown field `prompts`"),
     ] {
-        for (text, expected) in [(fine, None), (wrong, Some(said))] {
+        for (text, expected) in [(fine, None), (wrong, Some(output))] {
             let home = Home::with(&format!("agents: [{{id: x, {text}}}]"), "");
             let work = home.path().join("work");
             for name in ["agent", "text"] {
                 std::fs::write(work.join(name), script).unwrap();
             }
             make_program(&work.join("agent"));
-            let (code, said) = home.run(&["agents", "check"], &[("THERE", "secret-value")]);
+            let (code, output) = home.run(&["agents", "check"], &[("THERE", "secret-value")]);
             match expected {
-                None => assert_eq!((code, said.as_str()), (0, "3 agents: fine\n"), "{text}"),
-                Some(expected) => assert!(code == 1 && said.contains(expected), "{text}: {said}"),
+                None => assert_eq!((code, output.as_str()), (0, "3 agents: fine\n"), "{text}"),
+                Some(expected) => assert!(code == 1 && output.contains(expected), "{text}: {output}"),
             }
-            assert!(!said.contains("secret-value"));
+            assert!(!output.contains("secret-value"));
         }
     }
 }
@@ -174,9 +174,9 @@ fn make_program(path: &Path) {
 fn what_an_agent_without_a_sandbox_cannot_do_is_shown() {
     for (sandbox, is_said) in [("", true), (", sandbox: {state_dirs: ['~/.x']}", false)] {
         let home = Home::with(&format!("agents: [{{id: x, harness: {{command: sh{sandbox}}}}}]"), "");
-        let (code, said) = home.agents(&["show", "x", "--mode", "plan"]);
-        assert!(code == 0 && said.contains("# in plan: its tools are its own"), "{said}");
-        assert_eq!(said.contains("without `sandbox` it cannot be held"), is_said, "{said}");
+        let (code, text) = home.agents(&["show", "x", "--mode", "plan"]);
+        assert!(code == 0 && text.contains("# in plan: its tools are its own"), "{text}");
+        assert_eq!(text.contains("without `sandbox` it cannot be held"), is_said, "{text}");
     }
 }
 
@@ -188,14 +188,14 @@ fn an_agent_of_a_file_that_cannot_be_used_is_missed_with_the_reason() {
         ("agents: [{id: docs}]", "--agent: unknown agent \"gone\": the agents are general, explore, docs"),
     ] {
         let home = Home::with(own, "");
-        let (code, said) = home.run(&["--agent", "gone", "-p", "x"], &[]);
-        assert!(code == 2 && said.contains(expected), "{own}: {said}");
+        let (code, text) = home.run(&["--agent", "gone", "-p", "x"], &[]);
+        assert!(code == 2 && text.contains(expected), "{own}: {text}");
     }
 }
 
 #[test]
 fn a_projects_agents_are_its_own_and_a_file_that_goes_too_far_is_refused_whole() {
-    for (project, said) in [
+    for (project, text) in [
         (PROJECT, "`name` and `description` are one line of text"),
         ("agents: [{id: theirs, model: openai/evil}]", "may not name a `model`"),
         ("agents: [{id: theirs, harness: {command: sh}}]", "may not name a `harness`"),
@@ -204,7 +204,7 @@ fn a_projects_agents_are_its_own_and_a_file_that_goes_too_far_is_refused_whole()
     ] {
         let home = Home::with(OWN, project);
         let (code, checked) = home.agents(&["check"]);
-        assert!(code == 1 && checked.contains(said), "{project}: {checked}");
+        assert!(code == 1 && checked.contains(text), "{project}: {checked}");
         let (code, listed) = home.agents(&["list"]);
         assert!(
             code == 1 && !listed.contains("theirs  ") && !listed.contains("fine  "),

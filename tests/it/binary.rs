@@ -221,19 +221,19 @@ fn an_interrupt_ends_a_headless_prompt_with_130() {
     let arguments = ["--store", "memory", "--model", &model, "-p", "go"];
     let mut child =
         modegate(dir.path(), &arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut begun = [0; 2];
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut begun).unwrap();
+    let mut started = [0; 2];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut started).unwrap();
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     assert_eq!(wait(&mut child, SOON), Some(130));
 }
 
 /// A running agent with a session, and a turn that streams for ever.
-struct Talk {
+struct BinaryProcess {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 
-impl Talk {
+impl BinaryProcess {
     fn start(dir: &Path, store: &str) -> Self {
         let script = dir.join("script.jsonl");
         let lines = [
@@ -253,17 +253,18 @@ impl Talk {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut talk = Self { child, lines };
-        talk.send(&json!({ "id": 1, "method": "initialize", "params": { "protocolVersion": 1 } }));
-        talk.send(&json!({ "id": 2, "method": "session/new", "params": { "cwd": dir, "mcpServers": [] } }));
-        talk.next();
-        let session = talk.next()["result"]["sessionId"].clone();
-        talk.send(&json!({ "id": 3, "method": "session/set_mode", "params": { "sessionId": session, "modeId": "plan" } }));
-        while talk.next()["id"] != 3 {}
+        let mut process = Self { child, lines };
+        process.send(&json!({ "id": 1, "method": "initialize", "params": { "protocolVersion": 1 } }));
+        process
+            .send(&json!({ "id": 2, "method": "session/new", "params": { "cwd": dir, "mcpServers": [] } }));
+        process.next();
+        let session = process.next()["result"]["sessionId"].clone();
+        process.send(&json!({ "id": 3, "method": "session/set_mode", "params": { "sessionId": session, "modeId": "plan" } }));
+        while process.next()["id"] != 3 {}
         let prompt = json!([{ "type": "text", "text": "go" }]);
-        talk.send(&json!({ "id": 4, "method": "session/prompt", "params": { "sessionId": session, "prompt": prompt } }));
-        while talk.next()["params"]["update"]["content"]["text"] != "second" {}
-        talk
+        process.send(&json!({ "id": 4, "method": "session/prompt", "params": { "sessionId": session, "prompt": prompt } }));
+        while process.next()["params"]["update"]["content"]["text"] != "second" {}
+        process
     }
 
     fn send(&mut self, message: &Value) {
@@ -280,18 +281,18 @@ const SOON: Duration = Duration::from_secs(20);
 #[test]
 fn the_end_of_the_input_cancels_answers_and_exits_with_0() {
     let dir = repository();
-    let mut talk = Talk::start(dir.path(), "memory");
-    drop(talk.child.stdin.take());
-    assert_eq!(talk.next(), json!({ "jsonrpc": "2.0", "id": 4, "result": { "stopReason": "cancelled" } }));
-    assert!(talk.lines.next().is_none());
-    assert_eq!(wait(&mut talk.child, SOON), Some(0));
+    let mut process = BinaryProcess::start(dir.path(), "memory");
+    drop(process.child.stdin.take());
+    assert_eq!(process.next(), json!({ "jsonrpc": "2.0", "id": 4, "result": { "stopReason": "cancelled" } }));
+    assert!(process.lines.next().is_none());
+    assert_eq!(wait(&mut process.child, SOON), Some(0));
 }
 
 #[cfg(unix)]
 #[test]
 fn a_broken_output_and_a_signal_end_it() {
     let dir = repository();
-    let Talk { mut child, lines } = Talk::start(dir.path(), "memory");
+    let BinaryProcess { mut child, lines } = BinaryProcess::start(dir.path(), "memory");
     drop(lines);
     // Only a write notices. One may still succeed: a process that another test is just starting holds the pipe, too.
     let start = Instant::now();
@@ -305,20 +306,20 @@ fn a_broken_output_and_a_signal_end_it() {
     }
     wait(&mut child, SOON);
 
-    let mut talk = Talk::start(dir.path(), "memory");
-    let killed = Command::new("kill").arg(talk.child.id().to_string()).status().unwrap();
+    let mut process = BinaryProcess::start(dir.path(), "memory");
+    let killed = Command::new("kill").arg(process.child.id().to_string()).status().unwrap();
     assert!(killed.success());
     // By itself, not by the signal.
-    assert_eq!(wait(&mut talk.child, SOON), Some(0));
+    assert_eq!(wait(&mut process.child, SOON), Some(0));
 }
 
 #[test]
 fn what_the_client_was_told_survives_a_kill() {
     let dir = repository();
     let store = dir.path().join("store.db");
-    let mut talk = Talk::start(dir.path(), store.to_str().unwrap());
-    talk.child.kill().unwrap();
-    talk.child.wait().unwrap();
+    let mut process = BinaryProcess::start(dir.path(), store.to_str().unwrap());
+    process.child.kill().unwrap();
+    process.child.wait().unwrap();
     let record = rusqlite::Connection::open(&store).unwrap();
     let mut statement = record.prepare("SELECT kind FROM events ORDER BY seq").unwrap();
     let kinds: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
@@ -388,10 +389,10 @@ fn a_store_that_cannot_be_seen_is_an_error_and_none_is_said_to_be_none() {
         let (code, output, errors) = at(&circle);
         assert!(code == 1 && errors.contains("circle cannot be read: "), "{arguments:?}: {output}{errors}");
         let (_, output, errors) = at(&none);
-        let said = output + &errors;
+        let text = output + &errors;
         assert!(
-            said.contains("there is no record yet") || said.contains("Nothing is recorded yet"),
-            "{said}"
+            text.contains("there is no record yet") || text.contains("Nothing is recorded yet"),
+            "{text}"
         );
     }
 }
@@ -447,8 +448,8 @@ fn without_a_key_a_headless_run_answers_offline_only_where_nothing_is_changed() 
         let remedies = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "`modegate setup`"];
         assert!(remedies.iter().all(|remedy| errors.contains(remedy)), "{errors}");
         assert_eq!(result["model"], "offline");
-        let (told, other) = if is_read_only { ("warning", "error") } else { ("error", "warning") };
-        assert!(result[told].as_str().unwrap().contains("no model is set up"), "{arguments:?}: {result}");
+        let (text, other) = if is_read_only { ("warning", "error") } else { ("error", "warning") };
+        assert!(result[text].as_str().unwrap().contains("no model is set up"), "{arguments:?}: {result}");
         assert_eq!(result[other], Value::Null);
         assert_eq!(errors.contains("--model offline"), !is_read_only, "{errors}");
         assert_eq!(result["text"] == "", !is_read_only, "{result}");
@@ -487,8 +488,8 @@ fn commands_run_where_core_dumps_are_off_already() {
         command.args(["-c", &run, env!("CARGO_BIN_EXE_modegate")]).args(arguments);
         command.current_dir(dir.path()).env("HOME", dir.path().join("home")).stdin(Stdio::null());
         let Output { status, stdout, stderr } = command.output().unwrap();
-        let said = String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap();
-        assert!(status.success() && dir.path().join("made").exists(), "{before}: {said}");
+        let text = String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap();
+        assert!(status.success() && dir.path().join("made").exists(), "{before}: {text}");
         fs::remove_file(dir.path().join("made")).unwrap();
     }
 }

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::guest::{Guest, all};
+use crate::binary_client::BinaryClient;
+use crate::editor_client::{EditorClient, all};
 use crate::kills::script_of;
-use crate::spoken::Spoken;
 
 /// Writes on, out of its session and its group.
 const TICKER: &str = "setsid sh -c 'while :; do echo x >> ticks; sleep 0.05; done' & echo begun; wait";
@@ -13,20 +13,20 @@ const TICKER: &str = "setsid sh -c 'while :; do echo x >> ticks; sleep 0.05; don
 const LINE: &str = "true; echo x >> runs && cat runs";
 
 /// Whether the ticker still ticks, which shows soon if it does.
-async fn ticks(guest: &Guest) -> bool {
-    let size = || std::fs::metadata(guest.path("ticks")).map_or(0, |file| file.len());
+async fn ticks(client: &EditorClient) -> bool {
+    let size = || std::fs::metadata(client.path("ticks")).map_or(0, |file| file.len());
     let before = size();
     tokio::time::sleep(std::time::Duration::from_millis(150)).await;
     size() != before
 }
 
 /// A session whose ticker ticks; and its prompt.
-async fn ticking() -> (Guest, i64) {
-    let mut guest = Guest::new("code", all()).await;
-    let prompt = guest.begin(&[("shell", json!({ "command": TICKER }))]).await;
-    guest.until_there("ticks").await;
-    assert!(ticks(&guest).await, "the control: it runs");
-    (guest, prompt)
+async fn ticking() -> (EditorClient, i64) {
+    let mut client = EditorClient::new("code", all()).await;
+    let prompt = client.begin(&[("shell", json!({ "command": TICKER }))]).await;
+    client.until_there("ticks").await;
+    assert!(ticks(&client).await, "the control: it runs");
+    (client, prompt)
 }
 
 /// The text that the updates of calls show.
@@ -39,62 +39,62 @@ fn shown(messages: &[Value]) -> String {
 async fn a_command_runs_once_where_the_client_would_run_its_line_again() {
     let no_terminal = json!({ "fs": { "readTextFile": true, "writeTextFile": true } });
     for capabilities in [all(), no_terminal] {
-        let mut guest = Guest::new("code", capabilities).await;
-        let prompt = guest.begin(&[("shell", json!({ "command": LINE }))]).await;
-        let messages = guest.until_answer(prompt).await;
-        assert_eq!(guest.saved("runs").as_deref(), Some("x\n"));
-        assert_eq!(guest.told(), "x\n[Exit status 0.]");
+        let mut client = EditorClient::new("code", capabilities).await;
+        let prompt = client.begin(&[("shell", json!({ "command": LINE }))]).await;
+        let messages = client.until_answer(prompt).await;
+        assert_eq!(client.saved("runs").as_deref(), Some("x\n"));
+        assert_eq!(client.last_tool_result(), "x\n[Exit status 0.]");
         assert!(shown(&messages).contains("x\\n[Exit status 0.]"), "{messages:?}");
-        guest.call("run_background_job", json!({ "command": "echo x >> jobs; echo done > over" })).await;
-        guest.until_there("over").await;
-        assert_eq!(guest.saved("jobs").as_deref(), Some("x\n"));
-        guest.call("shell_read_only", json!({ "command": "true" })).await;
-        assert_eq!(guest.methods(), [""; 0], "the client is asked for nothing");
-        guest.end().await;
+        client.call("run_background_job", json!({ "command": "echo x >> jobs; echo done > over" })).await;
+        client.until_there("over").await;
+        assert_eq!(client.saved("jobs").as_deref(), Some("x\n"));
+        client.call("shell_read_only", json!({ "command": "true" })).await;
+        assert_eq!(client.methods(), [""; 0], "the client is asked for nothing");
+        client.end().await;
     }
 }
 
 #[tokio::test]
 async fn a_cancel_ends_a_command() {
-    let (mut guest, prompt) = ticking().await;
-    guest.cancel().await;
-    let messages = guest.until_answer(prompt).await;
+    let (mut client, prompt) = ticking().await;
+    client.cancel().await;
+    let messages = client.until_answer(prompt).await;
     assert_eq!(messages.last().unwrap()["result"]["stopReason"], "cancelled");
-    assert!(!ticks(&guest).await);
-    guest.end().await;
+    assert!(!ticks(&client).await);
+    client.end().await;
 }
 
 #[tokio::test]
 async fn a_mode_that_denies_a_command_is_answered_when_it_has_ended_and_one_that_asks_lets_it_run() {
-    let (mut guest, prompt) = ticking().await;
-    let (_, effect) = guest.set_mode("ask").await;
+    let (mut client, prompt) = ticking().await;
+    let (_, effect) = client.set_mode("ask").await;
     assert_eq!(effect["ended"], json!([]));
-    assert!(ticks(&guest).await);
-    let (_, effect) = guest.set_mode("plan").await;
+    assert!(ticks(&client).await);
+    let (_, effect) = client.set_mode("plan").await;
     assert_eq!((&effect["ended"], &effect["unconfirmed"]), (&json!(["call_1_1"]), &json!([])));
-    assert!(!ticks(&guest).await);
-    guest.until_answer(prompt).await;
-    guest.end().await;
+    assert!(!ticks(&client).await);
+    client.until_answer(prompt).await;
+    client.end().await;
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_ends_a_command() {
-    let (mut guest, _) = ticking().await;
-    guest.harness.leave();
-    while guest.harness.next_within(crate::support::PATIENCE).await.is_some() {}
-    assert!(!ticks(&guest).await);
+    let (mut client, _) = ticking().await;
+    client.client.close_input();
+    while client.client.next_within(crate::support::TIMEOUT).await.is_some() {}
+    assert!(!ticks(&client).await);
 }
 
 #[tokio::test]
 async fn titles_show_the_characters_that_cannot_be_seen() {
-    let mut guest = Guest::new("code", all()).await;
+    let mut client = EditorClient::new("code", all()).await;
     let line = json!({ "command": "true # \u{202e}\u{1b}[2K" });
-    let prompt = guest.begin(&[("shell", line)]).await;
-    let messages = guest.until_answer(prompt).await;
+    let prompt = client.begin(&[("shell", line)]).await;
+    let messages = client.until_answer(prompt).await;
     let title = |message: &Value| message["params"]["update"]["title"].as_str().map(str::to_owned);
     let titles: Vec<String> = messages.iter().filter_map(title).collect();
     assert!(titles.contains(&"true # \\u{202e}\\u{1b}[2K".to_owned()), "{titles:?}");
-    guest.end().await;
+    client.end().await;
 }
 
 /// The obsolete `shell.terminal` stops nothing, is reported once to whoever starts Modegate, and by `modegate doctor`.
@@ -111,12 +111,12 @@ fn the_obsolete_terminal_key_is_reported_once_and_without_it_nothing_is() {
             command.args(arguments).current_dir(home.path()).env_clear().env("HOME", home.path());
             command.env("PATH", std::env::var_os("PATH").unwrap()).stdin(std::process::Stdio::null());
             let output = command.output().unwrap();
-            let (said, log) =
+            let (message, log) =
                 (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
             let is_doctor = arguments.contains(&"doctor");
             let count = |text: &str| text.matches("shell.terminal in config.yaml is obsolete").count();
             assert_eq!(count(&log), reported, "{log}");
-            assert_eq!(count(&said), if is_doctor { reported } else { 0 }, "{said}");
+            assert_eq!(count(&message), if is_doctor { reported } else { 0 }, "{message}");
             assert!(is_doctor || output.status.success(), "{log}");
         }
     }
@@ -194,64 +194,64 @@ async fn clients_that_show_output_get_all_of_it_in_a_terminal_that_they_do_not_r
         ("shell", "echo a; kill -9 $$", "a\n", Value::Null, json!("SIGKILL")),
         ("shell", long, lines.as_str(), json!(0), Value::Null),
     ] {
-        let mut guest = Guest::new("code", shows_output()).await;
+        let mut client = EditorClient::new("code", shows_output()).await;
         if tool == "shell_read_only" && !modegate::sandbox::support().read_only() {
             continue;
         }
-        let prompt = guest.begin(&[(tool, json!({ "command": command }))]).await;
-        let messages = guest.until_answer(prompt).await;
+        let prompt = client.begin(&[(tool, json!({ "command": command }))]).await;
+        let messages = client.until_answer(prompt).await;
         let shown = Shown::of(&messages);
         let (text, exit) = shown.only();
         // What is written faster than it is shown and longer than what is kept is shown with a gap.
         let is_cut = text.contains("bytes are not shown]");
         assert!(text == written || (is_cut && command == long), "{command}: {text}");
         assert_eq!((&exit["exit_code"], &exit["signal"]), (&code, &signal), "{command}");
-        assert_eq!(guest.methods(), [""; 0], "the client is asked for nothing");
+        assert_eq!(client.methods(), [""; 0], "the client is asked for nothing");
         assert!(shown.contents.iter().any(|content| content["type"] == "terminal"), "{command}");
         if command == LINE {
-            assert_eq!(guest.saved("runs").as_deref(), Some("x\n"));
+            assert_eq!(client.saved("runs").as_deref(), Some("x\n"));
         }
         // A later client, and this one, has no such terminal: the result is text.
-        let params = json!({ "sessionId": guest.session, "cwd": guest.harness.cwd(), "mcpServers": [] });
-        let id = guest.harness.request("session/load", params).await;
-        let again = Shown::of(&guest.until_answer(id).await);
+        let params = json!({ "sessionId": client.session, "cwd": client.client.cwd(), "mcpServers": [] });
+        let id = client.client.request("session/load", params).await;
+        let again = Shown::of(&client.until_answer(id).await);
         assert!(again.contents.iter().all(|content| content["type"] != "terminal"), "{:?}", again.contents);
-        guest.end().await;
+        client.end().await;
     }
 }
 
 /// Without the capability there is none of it, and what a command writes is content.
 #[tokio::test]
 async fn other_clients_get_output_as_content() {
-    let mut guest = Guest::new("code", all()).await;
-    let prompt = guest.begin(&[("shell", json!({ "command": "echo hi" }))]).await;
-    let messages = guest.until_answer(prompt).await;
+    let mut client = EditorClient::new("code", all()).await;
+    let prompt = client.begin(&[("shell", json!({ "command": "echo hi" }))]).await;
+    let messages = client.until_answer(prompt).await;
     let text = Value::from(messages.clone()).to_string();
     assert!(!text.contains("terminal_info") && !text.contains("\"terminal\""), "{text}");
     assert!(shown(&messages).contains("hi\\n[Exit status 0.]"));
-    guest.end().await;
+    client.end().await;
 }
 
 /// A cancel and a mode that denies it end the command, and its terminal says so.
 #[tokio::test]
 async fn a_command_that_is_ended_ends_its_terminal() {
     for cancels in [true, false] {
-        let mut guest = Guest::new("code", shows_output()).await;
-        let prompt = guest.begin(&[("shell", json!({ "command": TICKER }))]).await;
-        guest.until_there("ticks").await;
-        assert!(ticks(&guest).await, "the control: it runs");
+        let mut client = EditorClient::new("code", shows_output()).await;
+        let prompt = client.begin(&[("shell", json!({ "command": TICKER }))]).await;
+        client.until_there("ticks").await;
+        assert!(ticks(&client).await, "the control: it runs");
         let mut messages = Vec::new();
         if cancels {
-            guest.cancel().await;
+            client.cancel().await;
         } else {
-            messages.extend(guest.set_mode("plan").await.0);
+            messages.extend(client.set_mode("plan").await.0);
         }
-        messages.extend(guest.until_answer(prompt).await);
-        assert!(!ticks(&guest).await);
+        messages.extend(client.until_answer(prompt).await);
+        assert!(!ticks(&client).await);
         let ended = |message: &&Value| !message["params"]["update"]["_meta"]["terminal_exit"].is_null();
         let ends: Vec<_> = messages.iter().filter(ended).collect();
         assert_eq!(ends.len(), 1, "{messages:?}");
-        guest.end().await;
+        client.end().await;
     }
 }
 
@@ -279,11 +279,11 @@ fn a_call_of_a_sub_agent_announces_no_terminal() {
     ];
     let model = script_of(&dir, &lines);
     let arguments = ["--mode", "code", "--store", "memory", "--model", &model];
-    let (mut spoken, _) = Spoken::with(&home, &arguments, &shows_output());
+    let (mut binary, _) = BinaryClient::with(&home, &arguments, &shows_output());
     let new = json!({ "cwd": work, "mcpServers": [] });
-    let session = spoken.call(2, "session/new", &new).pop().unwrap()["result"]["sessionId"].clone();
+    let session = binary.call(2, "session/new", &new).pop().unwrap()["result"]["sessionId"].clone();
     let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "go" }] });
-    let messages = spoken.call(3, "session/prompt", &prompt);
+    let messages = binary.call(3, "session/prompt", &prompt);
     let has_terminal = |id: &str| {
         let mut updates = messages.iter().map(|message| &message["params"]["update"]);
         let announced =
@@ -292,5 +292,5 @@ fn a_call_of_a_sub_agent_announces_no_terminal() {
     };
     assert_eq!(has_terminal("call_1_1"), Some(true), "the control");
     assert_eq!(has_terminal("call_1_2/call_1_1"), Some(false));
-    spoken.end();
+    binary.end();
 }

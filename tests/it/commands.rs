@@ -5,44 +5,44 @@ use std::time::{Duration, Instant};
 
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::process::Processes;
-use modegate::process::places::User;
+use modegate::process::sandbox_paths::User;
 use modegate::process::shell::{Sandbox, Shell};
 use modegate::sandbox::Support;
 use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
-use crate::support::{Harness, Setup, read, shell};
+use crate::support::{Setup, TestClient, read, shell};
 
 /// A session that has commands; also its home, which lives as long as this.
-async fn begin(mode: &'static str) -> (Harness, String, tempfile::TempDir) {
+async fn begin(mode: &'static str) -> (TestClient, String, tempfile::TempDir) {
     with(mode, Sandbox::Workspace, false).await
 }
 
-async fn with(mode: &'static str, sandbox: Sandbox, live: bool) -> (Harness, String, tempfile::TempDir) {
+async fn with(mode: &'static str, sandbox: Sandbox, live: bool) -> (TestClient, String, tempfile::TempDir) {
     let home = tempfile::tempdir().unwrap();
     let tools = Toolset::built_in().with_shell(shell(home.path(), sandbox));
-    let mut harness = Harness::with(Setup { mode, tools, live, ..Setup::default() });
-    let session = harness.session().await;
-    (harness, session, home)
+    let mut client = TestClient::with(Setup { mode, tools, live, ..Setup::default() });
+    let session = client.session().await;
+    (client, session, home)
 }
 
-fn say_call(harness: &Harness, session: &str, tool: &str, arguments: Value) {
-    let id = format!("m{}", harness.stage.requests(session).len());
-    harness.stage.say(session, Ok(ModelEvent::ToolCall { id, name: tool.into(), arguments }));
-    harness.stage.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
+fn say_call(client: &TestClient, session: &str, tool: &str, arguments: Value) {
+    let id = format!("m{}", client.model.requests(session).len());
+    client.model.say(session, Ok(ModelEvent::ToolCall { id, name: tool.into(), arguments }));
+    client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
 }
 
-fn say_done(harness: &Harness, session: &str) {
-    harness.stage.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
+fn say_done(client: &TestClient, session: &str) {
+    client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
 }
 
 /// Runs one call in a turn of its own; returns its last update and what the model was told.
-async fn call(harness: &mut Harness, session: &str, tool: &str, arguments: Value) -> (Value, String) {
-    let prompt = harness.prompt(session, "go").await;
-    say_call(harness, session, tool, arguments);
-    say_done(harness, session);
-    let messages = harness.until_answer(prompt).await;
-    (last_update(&messages), told(harness, session))
+async fn call(client: &mut TestClient, session: &str, tool: &str, arguments: Value) -> (Value, String) {
+    let prompt = client.prompt(session, "go").await;
+    say_call(client, session, tool, arguments);
+    say_done(client, session);
+    let messages = client.until_answer(prompt).await;
+    (last_update(&messages), last_tool_result(client, session))
 }
 
 fn last_update(messages: &[Value]) -> Value {
@@ -51,8 +51,8 @@ fn last_update(messages: &[Value]) -> Value {
 }
 
 /// The result in the last request.
-fn told(harness: &Harness, session: &str) -> String {
-    let request = harness.stage.requests(session).pop().unwrap();
+fn last_tool_result(client: &TestClient, session: &str) -> String {
+    let request = client.model.requests(session).pop().unwrap();
     request
         .messages
         .iter()
@@ -66,22 +66,22 @@ fn told(harness: &Harness, session: &str) -> String {
         .unwrap_or_default()
 }
 
-fn can_hold() -> bool {
+fn can_sandbox() -> bool {
     modegate::sandbox::support().read_only()
 }
 
-async fn set_mode(harness: &mut Harness, session: &str, mode: &str) -> (Vec<Value>, Value) {
-    let id = harness.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
-    let mut messages = harness.until_answer(id).await;
+async fn set_mode(client: &mut TestClient, session: &str, mode: &str) -> (Vec<Value>, Value) {
+    let id = client.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
+    let mut messages = client.until_answer(id).await;
     let answer = messages.pop().unwrap();
     (messages, answer["result"]["_meta"]["modegate/effect"].clone())
 }
 
 /// Waits until a file is there.
 async fn until_there(path: &Path) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !path.exists() {
-        assert!(begun.elapsed() < crate::support::PATIENCE, "{} did not come", path.display());
+        assert!(started.elapsed() < crate::support::TIMEOUT, "{} did not come", path.display());
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -98,38 +98,38 @@ const TICKER: &str = "setsid sh -c 'while :; do echo x >> ticks; sleep 0.05; don
 
 #[tokio::test]
 async fn plan_looks_with_commands_and_touches_nothing() {
-    let (mut harness, session, _home) = begin("plan").await;
-    let cwd = harness.cwd();
+    let (mut client, session, _home) = begin("plan").await;
+    let cwd = client.cwd();
     std::fs::write(cwd.join("a.txt"), "one\ntwo\n").unwrap();
-    let (update, told) =
-        call(&mut harness, &session, "shell_read_only", json!({ "command": "wc -l < a.txt" })).await;
+    let (update, text) =
+        call(&mut client, &session, "shell_read_only", json!({ "command": "wc -l < a.txt" })).await;
     let names: Vec<String> =
-        harness.stage.requests(&session)[0].tools.iter().map(|tool| tool.name.clone()).collect();
-    assert_eq!(names.contains(&"shell_read_only".to_owned()), can_hold(), "{names:?}");
+        client.model.requests(&session)[0].tools.iter().map(|tool| tool.name.clone()).collect();
+    assert_eq!(names.contains(&"shell_read_only".to_owned()), can_sandbox(), "{names:?}");
     for changing in ["shell", "run_background_job"] {
         assert!(!names.contains(&changing.to_owned()), "{changing}");
     }
-    if !can_hold() {
-        assert!(told.contains("There is no such tool"), "{told}");
-        return drop(harness.end().await);
+    if !can_sandbox() {
+        assert!(text.contains("There is no such tool"), "{text}");
+        return drop(client.end().await);
     }
-    assert_eq!((update["status"].as_str(), told.as_str()), (Some("completed"), "2\n[Exit status 0.]"));
+    assert_eq!((update["status"].as_str(), text.as_str()), (Some("completed"), "2\n[Exit status 0.]"));
     let write = json!({ "command": "echo x > a.txt; echo $?" });
-    let (_, told) = call(&mut harness, &session, "shell_read_only", write.clone()).await;
-    assert!(told.contains("Permission denied") && told.contains("1\n"), "{told}");
+    let (_, text) = call(&mut client, &session, "shell_read_only", write.clone()).await;
+    assert!(text.contains("Permission denied") && text.contains("1\n"), "{text}");
     for tool in ["shell", "run_background_job"] {
-        let (update, told) = call(&mut harness, &session, tool, write.clone()).await;
-        assert_eq!(update["_meta"]["modegate/denied"], "access", "{told}");
+        let (update, text) = call(&mut client, &session, tool, write.clone()).await;
+        assert_eq!(update["_meta"]["modegate/denied"], "access", "{text}");
     }
     assert_eq!(read(&cwd, "a.txt").unwrap(), "one\ntwo\n");
-    set_mode(&mut harness, &session, "code").await;
-    let (_, told) = call(&mut harness, &session, "shell", write).await;
+    set_mode(&mut client, &session, "code").await;
+    let (_, text) = call(&mut client, &session, "shell", write).await;
     assert_eq!(
-        (told.as_str(), read(&cwd, "a.txt").unwrap().as_str()),
+        (text.as_str(), read(&cwd, "a.txt").unwrap().as_str()),
         ("0\n[Exit status 0.]", "x\n"),
         "the control"
     );
-    harness.end().await;
+    client.end().await;
 }
 
 #[tokio::test]
@@ -148,45 +148,45 @@ async fn where_the_kernel_cannot_hold_it_the_tool_is_absent() {
             support,
         );
         let tools = Toolset::built_in().with_shell(shell);
-        let mut harness = Harness::with(Setup { mode: "plan", tools, ..Setup::default() });
-        let session = harness.session().await;
-        let (update, told) =
-            call(&mut harness, &session, "shell_read_only", json!({ "command": "true" })).await;
+        let mut client = TestClient::with(Setup { mode: "plan", tools, ..Setup::default() });
+        let session = client.session().await;
+        let (update, text) =
+            call(&mut client, &session, "shell_read_only", json!({ "command": "true" })).await;
         assert_eq!(update["status"], "failed");
-        assert!(told.contains("There is no such tool") && !told.contains("shell"), "{told}");
-        set_mode(&mut harness, &session, "code").await;
-        let (_, told) = call(&mut harness, &session, "shell", json!({ "command": "echo free" })).await;
-        assert!(told.starts_with("free\n"), "the control: {told}");
-        harness.end().await;
+        assert!(text.contains("There is no such tool") && !text.contains("shell"), "{text}");
+        set_mode(&mut client, &session, "code").await;
+        let (_, text) = call(&mut client, &session, "shell", json!({ "command": "echo free" })).await;
+        assert!(text.starts_with("free\n"), "the control: {text}");
+        client.end().await;
     }
     drop(home);
 }
 
 #[tokio::test]
 async fn a_command_of_a_workspace_writes_there_and_not_beside_it() {
-    for (sandbox, escapes) in [(Sandbox::Workspace, !can_hold()), (Sandbox::Off, true)] {
-        let (mut harness, session, home) = with("code", sandbox, false).await;
+    for (sandbox, escapes) in [(Sandbox::Workspace, !can_sandbox()), (Sandbox::Off, true)] {
+        let (mut client, session, home) = with("code", sandbox, false).await;
         let beside = home.path().join("beside");
         let outside = format!("{}/x", env!("CARGO_TARGET_TMPDIR"));
         let line = format!(
             "echo x > inside; echo x > {outside}; rm -f {outside}; echo $? > status; ls {}",
             beside.display()
         );
-        let (_, told) = call(&mut harness, &session, "shell", json!({ "command": line })).await;
-        assert_eq!(read(&harness.cwd(), "inside").as_deref(), Some("x\n"), "{told}");
-        assert_eq!(!told.contains("Permission denied"), escapes, "{told}");
-        harness.end().await;
+        let (_, text) = call(&mut client, &session, "shell", json!({ "command": line })).await;
+        assert_eq!(read(&client.cwd(), "inside").as_deref(), Some("x\n"), "{text}");
+        assert_eq!(!text.contains("Permission denied"), escapes, "{text}");
+        client.end().await;
     }
 }
 
 #[tokio::test]
 async fn a_question_shows_the_parts_and_always_covers_exactly_what_it_names() {
-    let (mut harness, session, _home) = begin("ask").await;
-    std::fs::create_dir(harness.cwd().join("sub")).unwrap();
-    std::os::unix::fs::symlink("/etc/hostname", harness.cwd().join("key")).unwrap();
-    let prompt = harness.prompt(&session, "go").await;
-    say_call(&harness, &session, "shell", json!({ "command": "echo a | cat; ls > /dev/null" }));
-    let question = until_question(&mut harness, "").await;
+    let (mut client, session, _home) = begin("ask").await;
+    std::fs::create_dir(client.cwd().join("sub")).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", client.cwd().join("key")).unwrap();
+    let prompt = client.prompt(&session, "go").await;
+    say_call(&client, &session, "shell", json!({ "command": "echo a | cat; ls > /dev/null" }));
+    let question = until_question(&mut client, "").await;
     let call_shown = &question["params"]["toolCall"];
     assert_eq!(call_shown["kind"], "execute");
     assert_eq!(
@@ -197,7 +197,7 @@ async fn a_question_shows_the_parts_and_always_covers_exactly_what_it_names() {
         question["params"]["options"][1]["name"],
         "Always allow exactly `echo a | cat; ls > /dev/null` (this session, ask mode)"
     );
-    answer(&mut harness, &question, "allow_always").await;
+    answer(&mut client, &question, "allow_always").await;
     // Each of these is asked for once, with what "always" covers, and then the ones behind it are not.
     let always = |what: &str| format!("Always allow {what} (this session, ask mode)");
     let long = format!("X=1 true {}", "x".repeat(100));
@@ -216,34 +216,34 @@ async fn a_question_shows_the_parts_and_always_covers_exactly_what_it_names() {
         (&long, "exactly this command line", vec![&long]),
         ("true\nfalse", "exactly this command line", vec!["true\nfalse"]),
     ] {
-        say_call(&harness, &session, "shell", json!({ "command": line }));
-        let question = until_question(&mut harness, line).await;
+        say_call(&client, &session, "shell", json!({ "command": line }));
+        let question = until_question(&mut client, line).await;
         assert_eq!(question["params"]["options"][1]["name"], always(what), "{line}");
-        answer(&mut harness, &question, "allow_always").await;
+        answer(&mut client, &question, "allow_always").await;
         for covered in covered {
-            say_call(&harness, &session, "shell", json!({ "command": covered }));
+            say_call(&client, &session, "shell", json!({ "command": covered }));
         }
     }
     // In another folder the same words can mean something else.
-    say_call(&harness, &session, "shell", json!({ "command": "cat x", "cwd": "sub" }));
-    say_call(&harness, &session, "shell", json!({ "command": "make x", "cwd": "sub" }));
-    let question = until_question(&mut harness, "make x").await;
+    say_call(&client, &session, "shell", json!({ "command": "cat x", "cwd": "sub" }));
+    say_call(&client, &session, "shell", json!({ "command": "make x", "cwd": "sub" }));
+    let question = until_question(&mut client, "make x").await;
     assert_eq!(question["params"]["options"][1]["name"], always("exactly `make x`, in sub"));
-    answer(&mut harness, &question, "reject_once").await;
+    answer(&mut client, &question, "reject_once").await;
     // There is no "always" for what cannot be seen as it is.
-    say_call(&harness, &session, "shell", json!({ "command": "true \u{202e}x" }));
-    let question = until_question(&mut harness, "true").await;
+    say_call(&client, &session, "shell", json!({ "command": "true \u{202e}x" }));
+    let question = until_question(&mut client, "true").await;
     assert_eq!(question["params"]["options"].as_array().unwrap().len(), 2);
-    answer(&mut harness, &question, "reject_once").await;
-    say_done(&harness, &session);
-    harness.until_answer(prompt).await;
-    harness.end().await;
+    answer(&mut client, &question, "reject_once").await;
+    say_done(&client, &session);
+    client.until_answer(prompt).await;
+    client.end().await;
 }
 
 /// The next question to the user, which comes before the prompt's answer.
-async fn until_question(harness: &mut Harness, line: &str) -> Value {
+async fn until_question(client: &mut TestClient, line: &str) -> Value {
     loop {
-        let message = harness.next().await;
+        let message = client.next().await;
         assert!(message.get("result").is_none(), "{line:?} was not asked for");
         if message["method"] == "session/request_permission" {
             let title = message["params"]["toolCall"]["title"].as_str().unwrap();
@@ -258,45 +258,43 @@ async fn until_question(harness: &mut Harness, line: &str) -> Value {
     }
 }
 
-async fn answer(harness: &mut Harness, question: &Value, option: &str) {
+async fn answer(client: &mut TestClient, question: &Value, option: &str) {
     let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
-    harness
-        .send_line(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome }).to_string())
-        .await;
+    client.send_line(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome }).to_string()).await;
 }
 
 #[tokio::test]
 async fn a_refused_undo_and_a_misused_command_are_answered_and_not_sent_to_the_model() {
-    let (mut harness, session, _home) = begin("code").await;
-    call(&mut harness, &session, "shell", json!({ "command": "true" })).await;
-    let requests = harness.stage.requests(&session).len();
+    let (mut client, session, _home) = begin("code").await;
+    call(&mut client, &session, "shell", json!({ "command": "true" })).await;
+    let requests = client.model.requests(&session).len();
     for (command, expected) in [
         ("/undo", "/undo: "),
         ("/undo that", "/undo takes the number of a turn, or nothing"),
         ("/compact now", "/compact takes no argument. Nothing was done"),
     ] {
-        let prompt = harness.prompt(&session, command).await;
-        let messages = harness.until_answer(prompt).await;
-        let said: String = messages
+        let prompt = client.prompt(&session, command).await;
+        let messages = client.until_answer(prompt).await;
+        let text: String = messages
             .iter()
             .filter_map(|message| message["params"]["update"]["content"]["text"].as_str())
             .collect();
         assert!(
-            said.starts_with(expected) && said.ends_with(".\n") && !said.contains(".."),
-            "{command}: {said}"
+            text.starts_with(expected) && text.ends_with(".\n") && !text.contains(".."),
+            "{command}: {text}"
         );
     }
-    assert_eq!(harness.stage.requests(&session).len(), requests);
-    harness.end().await;
+    assert_eq!(client.model.requests(&session).len(), requests);
+    client.end().await;
 }
 
 #[tokio::test]
 async fn output_is_shown_while_it_comes_and_a_limit_stops_what_takes_longer() {
-    let (mut harness, session, _home) = with("code", Sandbox::Workspace, true).await;
-    let prompt = harness.prompt(&session, "go").await;
-    say_call(&harness, &session, "shell", json!({ "command": "echo first; sleep 1000", "timeout": 1 }));
-    say_done(&harness, &session);
-    let messages = harness.until_answer(prompt).await;
+    let (mut client, session, _home) = with("code", Sandbox::Workspace, true).await;
+    let prompt = client.prompt(&session, "go").await;
+    say_call(&client, &session, "shell", json!({ "command": "echo first; sleep 1000", "timeout": 1 }));
+    say_done(&client, &session);
+    let messages = client.until_answer(prompt).await;
     let shown = messages.iter().find(|message| {
         let update = &message["params"]["update"];
         update["status"].is_null() && update["content"][0]["content"]["text"] == "first\n"
@@ -305,15 +303,15 @@ async fn output_is_shown_while_it_comes_and_a_limit_stops_what_takes_longer() {
     let update = last_update(&messages);
     assert_eq!(update["status"], "failed");
     assert_eq!(
-        told(&harness, &session),
+        last_tool_result(&client, &session),
         "first\n[It was stopped: it took longer than 1 s. Ended by signal 15.]"
     );
-    harness.end().await;
+    client.end().await;
 }
 
 #[tokio::test]
 async fn what_a_command_did_is_told_as_it_was() {
-    let (mut harness, session, _home) = begin("code").await;
+    let (mut client, session, _home) = begin("code").await;
     for (line, expected) in [
         ("exit 3", "[Exit status 3.]"),
         ("true", "[Exit status 0, no output.]"),
@@ -326,8 +324,8 @@ async fn what_a_command_did_is_told_as_it_was() {
         ("cat", "[Exit status 0, no output.]"),
         ("head -c 9 /dev/zero", "[Binary output, 9 bytes.]\n[Exit status 0.]"),
     ] {
-        let (update, told) = call(&mut harness, &session, "shell", json!({ "command": line })).await;
-        assert_eq!((update["status"].as_str(), told.as_str()), (Some("completed"), expected), "{line}");
+        let (update, text) = call(&mut client, &session, "shell", json!({ "command": line })).await;
+        assert_eq!((update["status"].as_str(), text.as_str()), (Some("completed"), expected), "{line}");
     }
     for (arguments, expected) in [
         (json!({ "command": " " }), "command is empty"),
@@ -335,74 +333,74 @@ async fn what_a_command_did_is_told_as_it_was() {
         (json!({ "command": "ls", "timeout": 0 }), "from 1 to 1800"),
         (json!({ "command": "ls", "cwd": "nowhere" }), "is not a directory"),
     ] {
-        let (update, told) = call(&mut harness, &session, "shell", arguments.clone()).await;
-        assert!(update["status"] == "failed" && told.contains(expected), "{arguments}: {told}");
+        let (update, text) = call(&mut client, &session, "shell", arguments.clone()).await;
+        assert!(update["status"] == "failed" && text.contains(expected), "{arguments}: {text}");
     }
-    let (_, told) = call(&mut harness, &session, "shell", json!({ "command": "pwd", "cwd": "d" })).await;
-    assert!(told.contains("work/d\n"), "{told}");
-    harness.end().await;
+    let (_, text) = call(&mut client, &session, "shell", json!({ "command": "pwd", "cwd": "d" })).await;
+    assert!(text.contains("work/d\n"), "{text}");
+    client.end().await;
 }
 
 #[tokio::test]
 async fn a_job_goes_on_after_its_turn_and_can_be_seen_and_stopped() {
-    let (mut harness, session, _home) = begin("code").await;
-    let ticks = harness.cwd().join("ticks");
-    let (_, told) = call(&mut harness, &session, "run_background_job", json!({ "command": TICKER })).await;
-    assert_eq!(told, "Started job_1. view_background_job shows what it writes.");
+    let (mut client, session, _home) = begin("code").await;
+    let ticks = client.cwd().join("ticks");
+    let (_, text) = call(&mut client, &session, "run_background_job", json!({ "command": TICKER })).await;
+    assert_eq!(text, "Started job_1. view_background_job shows what it writes.");
     until_there(&ticks).await;
-    let (_, told) = call(&mut harness, &session, "list_background_jobs", json!({})).await;
-    assert!(told.starts_with("job_1: setsid") && told.ends_with("[It is still running.]"), "{told}");
-    let (_, told) = call(&mut harness, &session, "view_background_job", json!({ "job": "job_1" })).await;
-    assert_eq!(told, "begun\n[It is still running.]");
+    let (_, text) = call(&mut client, &session, "list_background_jobs", json!({})).await;
+    assert!(text.starts_with("job_1: setsid") && text.ends_with("[It is still running.]"), "{text}");
+    let (_, text) = call(&mut client, &session, "view_background_job", json!({ "job": "job_1" })).await;
+    assert_eq!(text, "begun\n[It is still running.]");
     assert!(grows(&ticks).await, "the control");
-    let (_, told) = call(&mut harness, &session, "stop_background_job", json!({ "job": "job_1" })).await;
-    assert!(told.starts_with("begun\n[It was stopped as asked."), "{told}");
+    let (_, text) = call(&mut client, &session, "stop_background_job", json!({ "job": "job_1" })).await;
+    assert!(text.starts_with("begun\n[It was stopped as asked."), "{text}");
     assert!(!grows(&ticks).await);
-    let (_, told) = call(&mut harness, &session, "view_background_job", json!({ "job": "job_7" })).await;
-    assert_eq!(told, "There is no job \"job_7\" in the background. There are: job_1.");
-    harness.end().await;
+    let (_, text) = call(&mut client, &session, "view_background_job", json!({ "job": "job_7" })).await;
+    assert_eq!(text, "There is no job \"job_7\" in the background. There are: job_1.");
+    client.end().await;
 }
 
 #[tokio::test]
 async fn a_mode_that_denies_jobs_ends_them_and_says_so() {
-    let (mut harness, session, _home) = begin("code").await;
-    let ticks = harness.cwd().join("ticks");
-    call(&mut harness, &session, "run_background_job", json!({ "command": TICKER })).await;
+    let (mut client, session, _home) = begin("code").await;
+    let ticks = client.cwd().join("ticks");
+    call(&mut client, &session, "run_background_job", json!({ "command": TICKER })).await;
     until_there(&ticks).await;
-    let (_, effect) = set_mode(&mut harness, &session, "ask").await;
+    let (_, effect) = set_mode(&mut client, &session, "ask").await;
     assert_eq!(effect["ended"], json!([]), "what would be asked for runs on");
     assert!(grows(&ticks).await, "the control");
-    let (_, effect) = set_mode(&mut harness, &session, "plan").await;
+    let (_, effect) = set_mode(&mut client, &session, "plan").await;
     let size = std::fs::metadata(&ticks).unwrap().len();
     assert_eq!((&effect["ended"], &effect["unconfirmed"]), (&json!(["call_1_1"]), &json!([])));
     assert!(!grows(&ticks).await);
     assert_eq!(std::fs::metadata(&ticks).unwrap().len(), size, "not even between the change and its answer");
-    let (_, told) = call(&mut harness, &session, "view_background_job", json!({ "job": "job_1" })).await;
+    let (_, text) = call(&mut client, &session, "view_background_job", json!({ "job": "job_1" })).await;
     assert_eq!(
-        told,
+        text,
         "begun\n[It was stopped: its turn was cancelled, or the mode does not allow it any more.]"
     );
-    harness.end().await;
+    client.end().await;
 }
 
 #[tokio::test]
 async fn a_cancel_ends_what_its_turn_began_and_nothing_else() {
-    let (mut harness, session, _home) = begin("code").await;
-    let cwd = harness.cwd();
-    call(&mut harness, &session, "run_background_job", json!({ "command": TICKER })).await;
-    let prompt = harness.prompt(&session, "go").await;
+    let (mut client, session, _home) = begin("code").await;
+    let cwd = client.cwd();
+    call(&mut client, &session, "run_background_job", json!({ "command": TICKER })).await;
+    let prompt = client.prompt(&session, "go").await;
     let (job, command) = (TICKER.replace("ticks", "of_job"), TICKER.replace("ticks", "of_command"));
-    say_call(&harness, &session, "run_background_job", json!({ "command": job }));
-    say_call(&harness, &session, "shell", json!({ "command": command }));
+    say_call(&client, &session, "run_background_job", json!({ "command": job }));
+    say_call(&client, &session, "shell", json!({ "command": command }));
     for name in ["ticks", "of_job", "of_command"] {
         until_there(&cwd.join(name)).await;
     }
-    harness.notify("session/cancel", json!({ "sessionId": session })).await;
-    let answer = harness.until_answer(prompt).await.pop().unwrap();
+    client.notify("session/cancel", json!({ "sessionId": session })).await;
+    let answer = client.until_answer(prompt).await.pop().unwrap();
     assert_eq!(answer["result"]["stopReason"], "cancelled");
     assert!(!grows(&cwd.join("of_job")).await && !grows(&cwd.join("of_command")).await);
     assert!(grows(&cwd.join("ticks")).await, "an earlier turn's job goes on");
-    harness.end().await;
+    client.end().await;
     assert!(!grows(&cwd.join("ticks")).await, "and ends with the session");
 }
 
@@ -415,36 +413,36 @@ fn rounds() -> usize {
 async fn after_the_answer_to_plan_nothing_is_written_by_anything() {
     let mut times = Vec::new();
     for round in 0..rounds() {
-        let (mut harness, session, _home) = begin("code").await;
-        let cwd = harness.cwd();
+        let (mut client, session, _home) = begin("code").await;
+        let cwd = client.cwd();
         call(
-            &mut harness,
+            &mut client,
             &session,
             "run_background_job",
             json!({ "command": TICKER.replace("ticks", "of_job") }),
         )
         .await;
-        let prompt = harness.prompt(&session, "go").await;
+        let prompt = client.prompt(&session, "go").await;
         // In some rounds a command is what runs, in the others a write is on its way.
         if round % 2 == 0 {
-            say_call(&harness, &session, "shell", json!({ "command": TICKER }));
+            say_call(&client, &session, "shell", json!({ "command": TICKER }));
             until_there(&cwd.join("ticks")).await;
         } else {
             let large = "x".repeat(4 << 20);
-            say_call(&harness, &session, "write_file", json!({ "path": "large", "content": large }));
-            while harness.next().await["params"]["update"]["status"] != "in_progress" {}
+            say_call(&client, &session, "write_file", json!({ "path": "large", "content": large }));
+            while client.next().await["params"]["update"]["status"] != "in_progress" {}
         }
         until_there(&cwd.join("of_job")).await;
-        let begun = Instant::now();
-        let (_, effect) = set_mode(&mut harness, &session, "plan").await;
-        times.push(begun.elapsed());
+        let started = Instant::now();
+        let (_, effect) = set_mode(&mut client, &session, "plan").await;
+        times.push(started.elapsed());
         let before = contents(&cwd);
         assert_eq!(effect["unconfirmed"], json!([]), "round {round}");
         tokio::time::sleep(Duration::from_millis(110)).await;
         assert_eq!(contents(&cwd), before, "round {round}");
-        say_done(&harness, &session);
-        harness.until_answer(prompt).await;
-        harness.end().await;
+        say_done(&client, &session);
+        client.until_answer(prompt).await;
+        client.end().await;
     }
     times.sort();
     let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];

@@ -12,7 +12,7 @@ use modegate::store::{Location, Store, Sync};
 use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
-use crate::support::{Harness, Setup, shell};
+use crate::support::{Setup, TestClient, shell};
 
 pub const AGENTS: &str = "[{id: writer, description: Writes, prompt: You write.}, {id: reader, readonly: true, description: Reads}]";
 
@@ -24,24 +24,24 @@ pub fn write(path: &str) -> ModelEvent {
     call("write_file", json!({ "path": path, "content": "x" }))
 }
 
-impl Harness {
+impl TestClient {
     /// Lets a session's model make calls.
     pub fn calls(&self, session: &str, calls: Vec<ModelEvent>) {
         for call in calls {
-            self.stage.say(session, Ok(call));
+            self.model.say(session, Ok(call));
         }
-        self.stage.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        self.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
 
     /// Lets a session's model answer.
     pub fn answers(&self, session: &str, text: &str) {
-        self.stage.say(session, Ok(ModelEvent::Text(text.into())));
-        self.stage.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        self.model.say(session, Ok(ModelEvent::Text(text.into())));
+        self.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
 }
 
-pub fn new(mode: &'static str) -> Harness {
-    Harness::with(Setup { mode, agents: AGENTS, live: true, ..Setup::default() })
+pub fn new(mode: &'static str) -> TestClient {
+    TestClient::with(Setup { mode, agents: AGENTS, live: true, ..Setup::default() })
 }
 
 /// The updates about a call, from its announcement to its end.
@@ -64,29 +64,30 @@ async fn a_write_is_refused_at_every_level_in_plan_and_done_in_code() {
             let folder = tempfile::tempdir().unwrap();
             let skills = crate::skills::some(folder.path(), &[("one", "One.", "Do it. <system-reminder>")]);
             let skills = Arc::new(Mutex::new(skills));
-            let mut h = Harness::with(Setup { mode, agents: AGENTS, live: true, skills, ..Setup::default() });
-            let root = h.session().await;
-            let prompt = h.prompt(&root, "go").await;
+            let mut client =
+                TestClient::with(Setup { mode, agents: AGENTS, live: true, skills, ..Setup::default() });
+            let root = client.session().await;
+            let prompt = client.prompt(&root, "go").await;
             let task = match way {
                 "run_skill" => json!({ "task": "one", "skill": "one" }),
                 _ => json!({ "task": "one", "agent": "general" }),
             };
-            h.calls(&root, vec![write("a"), call(way, task)]);
+            client.calls(&root, vec![write("a"), call(way, task)]);
             let two = call("delegate", json!({ "task": "two", "agent": "writer" }));
-            h.calls("sess_2", vec![call("handoff", json!({ "agent": "writer" })), write("b"), two]);
-            h.calls("sess_3", vec![write("c")]);
-            h.answers("sess_3", "three");
-            h.answers("sess_2", "two");
+            client.calls("sess_2", vec![call("handoff", json!({ "agent": "writer" })), write("b"), two]);
+            client.calls("sess_3", vec![write("c")]);
+            client.answers("sess_3", "three");
+            client.answers("sess_2", "two");
             if way == "delegate_background" {
-                h.calls(
+                client.calls(
                     &root,
                     vec![call("view_background_agent", json!({ "agent": "agent_1", "wait": 60 }))],
                 );
             }
-            h.answers(&root, "one");
-            let messages = h.until_answer(prompt).await;
+            client.answers(&root, "one");
+            let messages = client.until_answer(prompt).await;
             for path in ["a", "b", "c"] {
-                assert_eq!(h.cwd().join(path).exists(), is_done, "{mode} {way} {path}");
+                assert_eq!(client.cwd().join(path).exists(), is_done, "{mode} {way} {path}");
             }
             let expected = if is_done { "completed" } else { "failed" };
             let below = "call_1_2/call_1_3/call_1_1";
@@ -97,20 +98,20 @@ async fn a_write_is_refused_at_every_level_in_plan_and_done_in_code() {
             let meta = &about(&messages, below)[0]["_meta"]["modegate/parent"];
             assert_eq!(meta, "call_1_2/call_1_3");
             for session in ["sess_2", "sess_3"] {
-                let request = &h.stage.requests(session)[0];
+                let request = &client.model.requests(session)[0];
                 let offers = |name: &str| request.tools.iter().any(|tool| tool.name == name);
                 assert_eq!(offers("write_file"), is_done, "{mode} {session}");
                 assert!(offers("delegate") && offers("read_file"), "{mode} {session}");
                 assert!(!offers("ask_user") && !offers("switch_mode"), "{mode} {session}");
                 assert!(request.system.contains("You work for another agent"));
             }
-            let first = format!("{:?}", h.stage.requests("sess_2")[0].messages);
+            let first = format!("{:?}", client.model.requests("sess_2")[0].messages);
             assert_eq!(first.contains("<skill name="), way == "run_skill", "{first}");
             assert!(!first.contains("Do it. <system-reminder>"), "{first}");
-            assert!(h.stage.requests("sess_3")[0].system.contains("You write."));
-            let text = h.stage.requests(&root).last().map(|it| format!("{:?}", it.messages)).unwrap();
+            assert!(client.model.requests("sess_3")[0].system.contains("You write."));
+            let text = client.model.requests(&root).last().map(|it| format!("{:?}", it.messages)).unwrap();
             assert!(text.contains("two"), "{text}");
-            h.end().await;
+            client.end().await;
         }
     }
 }
@@ -118,21 +119,22 @@ async fn a_write_is_refused_at_every_level_in_plan_and_done_in_code() {
 /// A sub-agent's reminder speaks of no plan to be presented, of no question and of no exit.
 #[tokio::test]
 async fn a_sub_agents_reminder_is_its_own() {
-    let mut h = new("plan");
-    let root = h.session().await;
-    let prompt = h.prompt(&root, "go").await;
-    h.calls(&root, vec![call("delegate", json!({ "task": "one" }))]);
-    h.answers("sess_2", "done");
-    h.answers(&root, "done");
-    h.until_answer(prompt).await;
-    let reminder = |session: &str| format!("{:?}", h.stage.requests(session)[0].messages.last().unwrap());
+    let mut client = new("plan");
+    let root = client.session().await;
+    let prompt = client.prompt(&root, "go").await;
+    client.calls(&root, vec![call("delegate", json!({ "task": "one" }))]);
+    client.answers("sess_2", "done");
+    client.answers(&root, "done");
+    client.until_answer(prompt).await;
+    let reminder =
+        |session: &str| format!("{:?}", client.model.requests(session)[0].messages.last().unwrap());
     assert!(reminder(&root).contains("switch_mode"), "the control: {}", reminder(&root));
     let below = reminder("sess_2");
     assert!(below.contains("only read-only tools are available"), "{below}");
     for word in ["switch_mode", "asking the user", "ask when", "presenting the plan"] {
         assert!(!below.contains(word), "{word}: {below}");
     }
-    h.end().await;
+    client.end().await;
 }
 
 /// The parent is tightened while a grandchild runs a command that writes: nothing is written after the answer, and nothing is
@@ -141,56 +143,56 @@ async fn a_sub_agents_reminder_is_its_own() {
 async fn tightening_reaches_a_grandchild_that_runs() {
     let home = tempfile::tempdir().unwrap();
     let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
-    let mut h = Harness::with(Setup { mode: "code", tools, live: true, ..Setup::default() });
-    let root = h.session().await;
-    let prompt = h.prompt(&root, "go").await;
-    h.calls(&root, vec![call("delegate", json!({ "task": "one" }))]);
-    h.calls("sess_2", vec![call("delegate", json!({ "task": "two" }))]);
+    let mut client = TestClient::with(Setup { mode: "code", tools, live: true, ..Setup::default() });
+    let root = client.session().await;
+    let prompt = client.prompt(&root, "go").await;
+    client.calls(&root, vec![call("delegate", json!({ "task": "one" }))]);
+    client.calls("sess_2", vec![call("delegate", json!({ "task": "two" }))]);
     let line = "while true; do date +%N >> ticks; sleep 0.01; done";
-    h.calls("sess_3", vec![call("shell", json!({ "command": line })), write("late")]);
-    let ticks = h.cwd().join("ticks");
+    client.calls("sess_3", vec![call("shell", json!({ "command": line })), write("late")]);
+    let ticks = client.cwd().join("ticks");
     let mut messages = Vec::new();
     // The control: it writes.
     while std::fs::metadata(&ticks).map_or(0, |meta| meta.len()) < 40 {
-        messages.extend(h.next_within(Duration::from_millis(5)).await);
+        messages.extend(client.next_within(Duration::from_millis(5)).await);
     }
-    let set = h.request("session/set_mode", json!({ "sessionId": root, "modeId": "plan" })).await;
-    let told = h.until_answer(set).await;
+    let set = client.request("session/set_mode", json!({ "sessionId": root, "modeId": "plan" })).await;
+    let outputs = client.until_answer(set).await;
     let after = std::fs::read(&ticks).unwrap();
-    let effect = &told.last().unwrap()["result"]["_meta"]["modegate/effect"];
+    let effect = &outputs.last().unwrap()["result"]["_meta"]["modegate/effect"];
     assert_eq!(effect["ended"], json!(["call_1_1/call_1_1/call_1_1"]), "{effect}");
     assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
-    h.calls("sess_3", vec![write("later")]);
-    h.answers("sess_3", "three");
-    h.answers("sess_2", "two");
-    h.answers(&root, "one");
-    messages.extend(told);
-    messages.extend(h.until_answer(prompt).await);
+    client.calls("sess_3", vec![write("later")]);
+    client.answers("sess_3", "three");
+    client.answers("sess_2", "two");
+    client.answers(&root, "one");
+    messages.extend(outputs);
+    messages.extend(client.until_answer(prompt).await);
     assert_eq!(std::fs::read(&ticks).unwrap(), after, "nothing is written after the answer");
-    assert!(!h.cwd().join("late").exists() && !h.cwd().join("later").exists());
+    assert!(!client.cwd().join("late").exists() && !client.cwd().join("later").exists());
     assert_eq!(status(&messages, "call_1_1/call_1_1/call_1_2"), "failed");
-    h.end().await;
+    client.end().await;
 }
 
 /// What was loosened above does not loosen what works below; what was tightened and loosened again does not come back for it.
 #[tokio::test]
 async fn loosening_above_loosens_nothing_below() {
-    let mut h = new("plan");
-    let root = h.session().await;
-    let prompt = h.prompt(&root, "go").await;
-    h.calls(&root, vec![call("delegate", json!({ "task": "one" }))]);
-    h.stage.next_request("sess_2").await;
-    let set = h.request("session/set_mode", json!({ "sessionId": root, "modeId": "code" })).await;
-    let mut messages = h.until_answer(set).await;
-    h.calls("sess_2", vec![call("think", json!({ "thought": "x" }))]);
-    h.calls("sess_2", vec![write("below")]);
-    h.answers("sess_2", "two");
-    h.calls(&root, vec![write("here")]);
-    h.answers(&root, "one");
-    messages.extend(h.until_answer(prompt).await);
-    assert!(!h.cwd().join("below").exists());
-    assert!(h.cwd().join("here").exists(), "the control: the session itself may now");
-    h.end().await;
+    let mut client = new("plan");
+    let root = client.session().await;
+    let prompt = client.prompt(&root, "go").await;
+    client.calls(&root, vec![call("delegate", json!({ "task": "one" }))]);
+    client.model.next_request("sess_2").await;
+    let set = client.request("session/set_mode", json!({ "sessionId": root, "modeId": "code" })).await;
+    let mut messages = client.until_answer(set).await;
+    client.calls("sess_2", vec![call("think", json!({ "thought": "x" }))]);
+    client.calls("sess_2", vec![write("below")]);
+    client.answers("sess_2", "two");
+    client.calls(&root, vec![write("here")]);
+    client.answers(&root, "one");
+    messages.extend(client.until_answer(prompt).await);
+    assert!(!client.cwd().join("below").exists());
+    assert!(client.cwd().join("here").exists(), "the control: the session itself may now");
+    client.end().await;
 }
 
 /// An agent that only reads does so in code, too, whoever lets it work; its parent's limit is not its own (D49). The built-in one
@@ -198,22 +200,23 @@ async fn loosening_above_loosens_nothing_below() {
 #[tokio::test]
 async fn an_agent_that_only_reads_does_so_in_every_mode() {
     for (agent, is_done) in [("reader", false), ("explore", false), ("writer", true), ("general", true)] {
-        let mut h = new("code");
-        let root = h.session().await;
-        let prompt = h.prompt(&root, "go").await;
-        h.calls(&root, vec![call("delegate", json!({ "task": "one", "agent": agent }))]);
-        h.calls("sess_2", vec![write("a"), call("delegate", json!({ "task": "two", "agent": "writer" }))]);
+        let mut client = new("code");
+        let root = client.session().await;
+        let prompt = client.prompt(&root, "go").await;
+        client.calls(&root, vec![call("delegate", json!({ "task": "one", "agent": agent }))]);
+        client
+            .calls("sess_2", vec![write("a"), call("delegate", json!({ "task": "two", "agent": "writer" }))]);
         if agent != "explore" {
-            h.calls("sess_3", vec![write("b")]);
-            h.answers("sess_3", "b");
+            client.calls("sess_3", vec![write("b")]);
+            client.answers("sess_3", "b");
         }
-        h.answers("sess_2", "a");
-        h.answers(&root, "done");
-        h.until_answer(prompt).await;
-        assert_eq!(h.cwd().join("a").exists(), is_done, "{agent}");
+        client.answers("sess_2", "a");
+        client.answers(&root, "done");
+        client.until_answer(prompt).await;
+        assert_eq!(client.cwd().join("a").exists(), is_done, "{agent}");
         // What it lets work is held to its own limit and to the mode.
-        assert_eq!(h.cwd().join("b").exists(), agent != "explore", "{agent}");
-        h.end().await;
+        assert_eq!(client.cwd().join("b").exists(), agent != "explore", "{agent}");
+        client.end().await;
     }
 }
 
@@ -221,71 +224,71 @@ async fn an_agent_that_only_reads_does_so_in_every_mode() {
 #[tokio::test]
 async fn a_handoff_keeps_the_mode() {
     for (mode, is_done) in [("plan", false), ("code", true)] {
-        let mut h = new(mode);
-        let root = h.session().await;
-        let prompt = h.prompt(&root, "go").await;
-        h.calls(&root, vec![call("handoff", json!({ "agent": "writer" }))]);
-        h.calls(&root, vec![write("a")]);
-        h.answers(&root, "done");
-        let messages = h.until_answer(prompt).await;
-        assert_eq!(h.cwd().join("a").exists(), is_done, "{mode}");
-        let requests = h.stage.requests(&root);
+        let mut client = new(mode);
+        let root = client.session().await;
+        let prompt = client.prompt(&root, "go").await;
+        client.calls(&root, vec![call("handoff", json!({ "agent": "writer" }))]);
+        client.calls(&root, vec![write("a")]);
+        client.answers(&root, "done");
+        let messages = client.until_answer(prompt).await;
+        assert_eq!(client.cwd().join("a").exists(), is_done, "{mode}");
+        let requests = client.model.requests(&root);
         assert!(!requests[0].system.contains("You write.") && requests[1].system.contains("You write."));
         let options =
             messages.iter().find_map(|message| message["params"]["update"]["configOptions"].as_array());
         let agent = options.unwrap().iter().find(|option| option["id"] == "agent").unwrap();
         assert_eq!(agent["currentValue"], "writer");
-        h.end().await;
+        client.end().await;
     }
 }
 
 /// The model cannot hand over to an agent that may do more than the one that the user chose; the user can let it.
 #[tokio::test]
 async fn only_the_user_lets_an_agent_go_on_that_may_do_more() {
-    let mut h = new("code");
-    let root = h.session().await;
+    let mut client = new("code");
+    let root = client.session().await;
     let set = json!({ "sessionId": root, "configId": "agent", "value": "reader" });
-    let id = h.request("session/set_config_option", set).await;
-    h.until_answer(id).await;
-    let prompt = h.prompt(&root, "go").await;
-    h.calls(&root, vec![write("a"), call("handoff", json!({ "agent": "writer" }))]);
-    h.calls(&root, vec![write("b")]);
-    h.answers(&root, "done");
-    let messages = h.until_answer(prompt).await;
+    let id = client.request("session/set_config_option", set).await;
+    client.until_answer(id).await;
+    let prompt = client.prompt(&root, "go").await;
+    client.calls(&root, vec![write("a"), call("handoff", json!({ "agent": "writer" }))]);
+    client.calls(&root, vec![write("b")]);
+    client.answers(&root, "done");
+    let messages = client.until_answer(prompt).await;
     assert_eq!(status(&messages, "call_1_2"), "failed");
-    assert!(!h.cwd().join("a").exists() && !h.cwd().join("b").exists());
+    assert!(!client.cwd().join("a").exists() && !client.cwd().join("b").exists());
     let set = json!({ "sessionId": root, "configId": "agent", "value": "writer" });
-    let id = h.request("session/set_config_option", set).await;
-    let answer = h.until_answer(id).await.pop().unwrap();
+    let id = client.request("session/set_config_option", set).await;
+    let answer = client.until_answer(id).await.pop().unwrap();
     assert!(answer["result"]["configOptions"].is_array(), "{answer}");
-    let prompt = h.prompt(&root, "go").await;
-    h.calls(&root, vec![write("c")]);
-    h.answers(&root, "done");
-    h.until_answer(prompt).await;
-    assert!(h.cwd().join("c").exists());
+    let prompt = client.prompt(&root, "go").await;
+    client.calls(&root, vec![write("c")]);
+    client.answers(&root, "done");
+    client.until_answer(prompt).await;
+    assert!(client.cwd().join("c").exists());
     let set = json!({ "sessionId": root, "configId": "agent", "value": "nobody" });
-    let answer = h.call("session/set_config_option", set).await;
+    let answer = client.call("session/set_config_option", set).await;
     assert_eq!(
         answer["error"]["data"]["validAgents"],
         json!(["general", "explore", "writer", "reader"]),
         "{answer}"
     );
-    h.end().await;
+    client.end().await;
 }
 
 /// In ask a child's change is asked for under the parent's session and the call's id; no answer but yes is one.
 #[tokio::test]
 async fn what_a_child_asks_is_asked_under_the_call() {
     for (option, is_done) in [("allow_once", true), ("reject_once", false)] {
-        let mut h = new("ask");
-        let root = h.session().await;
-        let prompt = h.prompt(&root, "go").await;
-        h.calls(&root, vec![call("delegate", json!({ "task": "one", "agent": "writer" }))]);
-        h.calls("sess_2", vec![write("a")]);
-        h.answers("sess_2", "two");
-        h.answers(&root, "one");
+        let mut client = new("ask");
+        let root = client.session().await;
+        let prompt = client.prompt(&root, "go").await;
+        client.calls(&root, vec![call("delegate", json!({ "task": "one", "agent": "writer" }))]);
+        client.calls("sess_2", vec![write("a")]);
+        client.answers("sess_2", "two");
+        client.answers(&root, "one");
         let request = loop {
-            let message = h.next().await;
+            let message = client.next().await;
             if message["method"] == "session/request_permission" {
                 break message;
             }
@@ -295,141 +298,153 @@ async fn what_a_child_asks_is_asked_under_the_call() {
         assert!(request["params"]["toolCall"]["title"].as_str().unwrap().starts_with("writer: "));
         let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
         let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "result": outcome });
-        h.send_line(&answer.to_string()).await;
-        h.until_answer(prompt).await;
-        assert_eq!(h.cwd().join("a").exists(), is_done, "{option}");
-        h.end().await;
+        client.send_line(&answer.to_string()).await;
+        client.until_answer(prompt).await;
+        assert_eq!(client.cwd().join("a").exists(), is_done, "{option}");
+        client.end().await;
     }
 }
 
 /// A child that is asked about and whose parent is tightened meanwhile: the question is taken back, and a late yes is none.
 #[tokio::test]
 async fn a_question_of_a_child_is_taken_back_when_its_parent_is_tightened() {
-    let mut h = new("ask");
-    let root = h.session().await;
-    let prompt = h.prompt(&root, "go").await;
-    h.calls(&root, vec![call("delegate", json!({ "task": "one", "agent": "writer" }))]);
-    h.calls("sess_2", vec![write("a")]);
+    let mut client = new("ask");
+    let root = client.session().await;
+    let prompt = client.prompt(&root, "go").await;
+    client.calls(&root, vec![call("delegate", json!({ "task": "one", "agent": "writer" }))]);
+    client.calls("sess_2", vec![write("a")]);
     let request = loop {
-        let message = h.next().await;
+        let message = client.next().await;
         if message["method"] == "session/request_permission" {
             break message;
         }
     };
-    let set = h.request("session/set_mode", json!({ "sessionId": root, "modeId": "plan" })).await;
-    let mut messages = h.until_answer(set).await;
+    let set = client.request("session/set_mode", json!({ "sessionId": root, "modeId": "plan" })).await;
+    let mut messages = client.until_answer(set).await;
     let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "allow_once" } });
     let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "result": outcome });
-    h.send_line(&answer.to_string()).await;
-    h.answers("sess_2", "two");
-    h.answers(&root, "one");
-    messages.extend(h.until_answer(prompt).await);
-    assert!(!h.cwd().join("a").exists());
+    client.send_line(&answer.to_string()).await;
+    client.answers("sess_2", "two");
+    client.answers(&root, "one");
+    messages.extend(client.until_answer(prompt).await);
+    assert!(!client.cwd().join("a").exists());
     assert_eq!(status(&messages, "call_1_1/call_1_1"), "failed");
     let taken_back = messages.iter().any(|message| message["method"] == "$/cancel_request");
     assert!(taken_back, "{messages:?}");
-    h.end().await;
+    client.end().await;
 }
 
 /// What a child's plan and words are stands in the call that it works for; the client's own plan is the parent's.
 #[tokio::test]
 async fn a_childs_plan_and_words_stand_in_the_call() {
-    let mut h = new("code");
-    let root = h.session().await;
-    let prompt = h.prompt(&root, "go").await;
-    h.calls(&root, vec![call("delegate", json!({ "task": "one" }))]);
+    let mut client = new("code");
+    let root = client.session().await;
+    let prompt = client.prompt(&root, "go").await;
+    client.calls(&root, vec![call("delegate", json!({ "task": "one" }))]);
     let todo = json!({ "items": [{ "content": "look around", "status": "completed" }] });
-    h.calls("sess_2", vec![call("todo", todo)]);
-    h.answers("sess_2", "found it");
-    h.answers(&root, "one");
-    let messages = h.until_answer(prompt).await;
+    client.calls("sess_2", vec![call("todo", todo)]);
+    client.answers("sess_2", "found it");
+    client.answers(&root, "one");
+    let messages = client.until_answer(prompt).await;
     assert!(messages.iter().all(|message| message["params"]["update"]["sessionUpdate"] != "plan"));
     let shown: String =
         about(&messages, "call_1_1").iter().map(|update| update["content"].to_string()).collect();
     assert!(shown.contains("[x] look around"), "{shown}");
     assert!(shown.contains("found it"), "{shown}");
-    h.end().await;
+    client.end().await;
 }
 
 /// Whatever becomes of a child but an answer is said as a failure, with what it was.
 #[tokio::test]
 async fn what_a_child_did_not_do_is_never_said_to_be_done() {
-    type Say = fn(&Harness);
+    type Say = fn(&TestClient);
     let cases: [(&str, Say, &str); 5] = [
-        ("fails", |h| h.stage.say("sess_2", Err(modegate::model::ModelError::new("no luck"))), "failed: "),
+        (
+            "fails",
+            |client| client.model.say("sess_2", Err(modegate::model::ModelError::new("no luck"))),
+            "failed: ",
+        ),
         (
             "says nothing",
-            |h| h.stage.say("sess_2", Ok(ModelEvent::Stop(ModelStop::Done))),
+            |client| client.model.say("sess_2", Ok(ModelEvent::Stop(ModelStop::Done))),
             "without an answer",
         ),
         (
             "runs out of tokens",
-            |h| {
-                h.stage.say("sess_2", Ok(ModelEvent::Text("half".into())));
-                h.stage.say("sess_2", Ok(ModelEvent::Stop(ModelStop::MaxTokens)));
+            |client| {
+                client.model.say("sess_2", Ok(ModelEvent::Text("half".into())));
+                client.model.say("sess_2", Ok(ModelEvent::Stop(ModelStop::MaxTokens)));
             },
             "ran out of tokens before it was done. It said last:\nhalf",
         ),
-        ("refuses", |h| h.stage.say("sess_2", Ok(ModelEvent::Stop(ModelStop::Refusal))), "refused the task"),
+        (
+            "refuses",
+            |client| client.model.say("sess_2", Ok(ModelEvent::Stop(ModelStop::Refusal))),
+            "refused the task",
+        ),
         (
             "insists",
-            |h| {
+            |client| {
                 for _ in 0..3 {
-                    h.calls("sess_2", vec![call("no_such_tool", json!({}))]);
+                    client.calls("sess_2", vec![call("no_such_tool", json!({}))]);
                 }
             },
             "was stopped, because the same call was refused again and again",
         ),
     ];
     for (what, say, expected) in cases {
-        let mut h = new("plan");
-        let root = h.session().await;
-        let prompt = h.prompt(&root, "go").await;
-        h.calls(&root, vec![call("delegate", json!({ "task": "one", "agent": "reader" }))]);
-        say(&h);
-        h.answers(&root, "done");
-        let messages = h.until_answer(prompt).await;
+        let mut client = new("plan");
+        let root = client.session().await;
+        let prompt = client.prompt(&root, "go").await;
+        client.calls(&root, vec![call("delegate", json!({ "task": "one", "agent": "reader" }))]);
+        say(&client);
+        client.answers(&root, "done");
+        let messages = client.until_answer(prompt).await;
         assert_eq!(status(&messages, "call_1_1"), "failed", "{what}");
         let text =
             format!("{:?}", about(&messages, "call_1_1").last().unwrap()["content"][0]["content"]["text"]);
         let text = text.replace("\\\\n", "\n").replace("\\n", "\n");
         assert!(text.contains("The agent reader ") && text.contains(expected), "{what}: {text}");
-        h.end().await;
+        client.end().await;
     }
 }
 
 /// One that gives no sign of life is stopped and said to have been; one that waits for a person is not.
 #[tokio::test]
 async fn a_wedged_child_is_stopped_and_one_that_asks_is_waited_for() {
-    let still = Duration::from_millis(300);
-    let mut h = Harness::with(Setup { mode: "ask", agents: AGENTS, live: true, still, ..Setup::default() });
-    let root = h.session().await;
-    let prompt = h.prompt(&root, "go").await;
-    h.calls(&root, vec![call("delegate", json!({ "task": "one", "agent": "writer" }))]);
-    h.answers(&root, "done");
-    let messages = h.until_answer(prompt).await;
+    let idle_timeout = Duration::from_millis(300);
+    let mut client =
+        TestClient::with(Setup { mode: "ask", agents: AGENTS, live: true, idle_timeout, ..Setup::default() });
+    let root = client.session().await;
+    let prompt = client.prompt(&root, "go").await;
+    client.calls(&root, vec![call("delegate", json!({ "task": "one", "agent": "writer" }))]);
+    client.answers(&root, "done");
+    let messages = client.until_answer(prompt).await;
     assert_eq!(status(&messages, "call_1_1"), "failed");
     let text = about(&messages, "call_1_1").last().unwrap()["content"].to_string();
     assert!(text.contains("did nothing for 0.3 s and was stopped"), "{text}");
     // It asks, and the person takes longer than that.
-    let prompt = h.prompt(&root, "go").await;
-    h.calls(&root, vec![call("delegate", json!({ "task": "two", "agent": "writer" }))]);
-    h.calls("sess_3", vec![write("a")]);
+    let prompt = client.prompt(&root, "go").await;
+    client.calls(&root, vec![call("delegate", json!({ "task": "two", "agent": "writer" }))]);
+    client.calls("sess_3", vec![write("a")]);
     let request = loop {
-        let message = h.next().await;
+        let message = client.next().await;
         if message["method"] == "session/request_permission" {
             break message;
         }
     };
-    assert!(h.next_within(still * 3).await.is_none(), "nothing happens while the person is asked");
+    assert!(
+        client.next_within(idle_timeout * 3).await.is_none(),
+        "nothing happens while the person is asked"
+    );
     let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "allow_once" } });
-    h.answers("sess_3", "written");
-    h.answers(&root, "done");
-    h.send_line(&json!({ "jsonrpc": "2.0", "id": request["id"], "result": outcome }).to_string()).await;
-    let messages = h.until_answer(prompt).await;
+    client.answers("sess_3", "written");
+    client.answers(&root, "done");
+    client.send_line(&json!({ "jsonrpc": "2.0", "id": request["id"], "result": outcome }).to_string()).await;
+    let messages = client.until_answer(prompt).await;
     assert_eq!(status(&messages, "call_2_1"), "completed");
-    assert!(h.cwd().join("a").exists());
-    h.end().await;
+    assert!(client.cwd().join("a").exists());
+    client.end().await;
 }
 
 /// A cancel goes all the way down, and nothing of it goes on.
@@ -437,54 +452,54 @@ async fn a_wedged_child_is_stopped_and_one_that_asks_is_waited_for() {
 async fn a_cancel_goes_all_the_way_down() {
     let home = tempfile::tempdir().unwrap();
     let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
-    let mut h = Harness::with(Setup { mode: "code", tools, live: true, ..Setup::default() });
-    let root = h.session().await;
-    let prompt = h.prompt(&root, "go").await;
-    h.calls(&root, vec![call("delegate", json!({ "task": "one" }))]);
-    h.calls("sess_2", vec![call("delegate", json!({ "task": "two" }))]);
+    let mut client = TestClient::with(Setup { mode: "code", tools, live: true, ..Setup::default() });
+    let root = client.session().await;
+    let prompt = client.prompt(&root, "go").await;
+    client.calls(&root, vec![call("delegate", json!({ "task": "one" }))]);
+    client.calls("sess_2", vec![call("delegate", json!({ "task": "two" }))]);
     let line = "while true; do date +%N >> ticks; sleep 0.01; done";
-    h.calls("sess_3", vec![call("shell", json!({ "command": line }))]);
-    let ticks = h.cwd().join("ticks");
+    client.calls("sess_3", vec![call("shell", json!({ "command": line }))]);
+    let ticks = client.cwd().join("ticks");
     while std::fs::metadata(&ticks).map_or(0, |meta| meta.len()) < 40 {
-        h.next_within(Duration::from_millis(5)).await;
+        client.next_within(Duration::from_millis(5)).await;
     }
-    h.notify("session/cancel", json!({ "sessionId": root })).await;
-    let messages = h.until_answer(prompt).await;
+    client.notify("session/cancel", json!({ "sessionId": root })).await;
+    let messages = client.until_answer(prompt).await;
     assert_eq!(messages.last().unwrap()["result"]["stopReason"], "cancelled");
     let after = std::fs::read(&ticks).unwrap();
     for id in ["call_1_1", "call_1_1/call_1_1", "call_1_1/call_1_1/call_1_1"] {
         assert_eq!(status(&messages, id), "failed", "{id}");
     }
     // The session goes on.
-    let prompt = h.prompt(&root, "again").await;
-    h.answers(&root, "yes");
-    h.until_answer(prompt).await;
+    let prompt = client.prompt(&root, "again").await;
+    client.answers(&root, "yes");
+    client.until_answer(prompt).await;
     assert_eq!(std::fs::read(&ticks).unwrap(), after);
-    h.end().await;
+    client.end().await;
 }
 
 /// What works in the background goes on after the turn, is told of when it is over, can be stopped, and ends with the session.
 #[tokio::test]
 async fn an_agent_in_the_background_goes_on_and_ends_with_the_session() {
-    let mut h = new("code");
-    let root = h.session().await;
-    let prompt = h.prompt(&root, "go").await;
+    let mut client = new("code");
+    let root = client.session().await;
+    let prompt = client.prompt(&root, "go").await;
     let begin = |task: &str| call("delegate_background", json!({ "task": task, "agent": "writer" }));
-    h.calls(&root, vec![begin("one"), begin("two"), begin("three")]);
-    h.answers(&root, "they work");
-    h.until_answer(prompt).await;
-    h.stage.next_request("sess_2").await;
-    h.calls("sess_2", vec![write("a")]);
-    h.answers("sess_2", "wrote a");
-    while h.next().await["params"]["update"]["status"] != "completed" {}
-    assert!(h.cwd().join("a").exists(), "it works between two turns");
-    let prompt = h.prompt(&root, "and now?").await;
+    client.calls(&root, vec![begin("one"), begin("two"), begin("three")]);
+    client.answers(&root, "they work");
+    client.until_answer(prompt).await;
+    client.model.next_request("sess_2").await;
+    client.calls("sess_2", vec![write("a")]);
+    client.answers("sess_2", "wrote a");
+    while client.next().await["params"]["update"]["status"] != "completed" {}
+    assert!(client.cwd().join("a").exists(), "it works between two turns");
+    let prompt = client.prompt(&root, "and now?").await;
     let view = |id: &str| call("view_background_agent", json!({ "agent": id, "wait": 30 }));
-    h.calls(&root, vec![view("agent_1")]);
-    h.calls(&root, vec![call("stop_background_agent", json!({ "agent": "agent_2" }))]);
-    h.calls(&root, vec![call("list_background_agents", json!({}))]);
-    h.answers(&root, "done");
-    let messages = h.until_answer(prompt).await;
+    client.calls(&root, vec![view("agent_1")]);
+    client.calls(&root, vec![call("stop_background_agent", json!({ "agent": "agent_2" }))]);
+    client.calls(&root, vec![call("list_background_agents", json!({}))]);
+    client.answers(&root, "done");
+    let messages = client.until_answer(prompt).await;
     let results: Vec<String> = (1..4)
         .map(|n| about(&messages, &format!("call_2_{n}")).last().unwrap()["content"].to_string())
         .collect();
@@ -495,30 +510,30 @@ async fn an_agent_in_the_background_goes_on_and_ends_with_the_session() {
     }
     let notes = format!(
         "{:?}",
-        h.stage.requests(&root).iter().map(|it| it.messages.last().cloned()).collect::<Vec<_>>()
+        client.model.requests(&root).iter().map(|it| it.messages.last().cloned()).collect::<Vec<_>>()
     );
     assert!(notes.contains("The background agent agent_1 (writer) has finished"), "{notes}");
-    let answer = h.call("session/close", json!({ "sessionId": root })).await;
+    let answer = client.call("session/close", json!({ "sessionId": root })).await;
     assert!(answer["result"].is_object(), "{answer}");
-    h.calls("sess_4", vec![write("late")]);
-    h.end().await;
+    client.calls("sess_4", vec![write("late")]);
+    client.end().await;
 }
 
 /// So deep and no deeper, so many and no more; each refusal says so.
 #[tokio::test]
 async fn depth_and_number_are_bounded() {
-    let mut h = new("code");
-    let root = h.session().await;
-    let prompt = h.prompt(&root, "go").await;
+    let mut client = new("code");
+    let root = client.session().await;
+    let prompt = client.prompt(&root, "go").await;
     let down = || vec![call("delegate", json!({ "task": "down" }))];
-    h.calls(&root, down());
-    h.calls("sess_2", down());
-    h.calls("sess_3", down());
-    h.calls("sess_4", down());
+    client.calls(&root, down());
+    client.calls("sess_2", down());
+    client.calls("sess_3", down());
+    client.calls("sess_4", down());
     for session in ["sess_4", "sess_3", "sess_2", &root] {
-        h.answers(session, "up");
+        client.answers(session, "up");
     }
-    let messages = h.until_answer(prompt).await;
+    let messages = client.until_answer(prompt).await;
     let deepest = "call_1_1/call_1_1/call_1_1/call_1_1";
     assert_eq!(status(&messages, deepest), "failed");
     assert_eq!(
@@ -526,15 +541,15 @@ async fn depth_and_number_are_bounded() {
         "completed",
         "the control: three are possible"
     );
-    let prompt = h.prompt(&root, "go").await;
-    h.calls(&root, (0..17).map(|_| call("delegate_background", json!({ "task": "wide" }))).collect());
-    h.answers(&root, "up");
-    let messages = h.until_answer(prompt).await;
+    let prompt = client.prompt(&root, "go").await;
+    client.calls(&root, (0..17).map(|_| call("delegate_background", json!({ "task": "wide" }))).collect());
+    client.answers(&root, "up");
+    let messages = client.until_answer(prompt).await;
     assert_eq!(status(&messages, "call_2_16"), "completed");
     assert_eq!(status(&messages, "call_2_17"), "failed");
     let text = about(&messages, "call_2_17").last().unwrap()["content"].to_string();
     assert!(text.contains("16 agents are at work already"), "{text}");
-    h.end().await;
+    client.end().await;
 }
 
 /// Who works for another is not listed and cannot be opened by itself: what holds above it would be lost. What it did is shown
@@ -543,33 +558,41 @@ async fn depth_and_number_are_bounded() {
 async fn a_child_belongs_to_its_parent() {
     let folder = tempfile::tempdir().unwrap();
     let store = || Location::File(folder.path().join("s.db"));
-    let mut h =
-        Harness::with(Setup { mode: "code", agents: AGENTS, live: true, store: store(), ..Setup::default() });
-    let root = h.session().await;
-    let prompt = h.prompt(&root, "go").await;
-    h.calls(&root, vec![call("delegate", json!({ "task": "one", "agent": "writer" }))]);
-    h.calls("sess_2", vec![write("a")]);
-    h.answers("sess_2", "wrote a");
-    h.answers(&root, "done");
-    h.until_answer(prompt).await;
-    let listed = h.call("session/list", json!({})).await;
+    let mut client = TestClient::with(Setup {
+        mode: "code",
+        agents: AGENTS,
+        live: true,
+        store: store(),
+        ..Setup::default()
+    });
+    let root = client.session().await;
+    let prompt = client.prompt(&root, "go").await;
+    client.calls(&root, vec![call("delegate", json!({ "task": "one", "agent": "writer" }))]);
+    client.calls("sess_2", vec![write("a")]);
+    client.answers("sess_2", "wrote a");
+    client.answers(&root, "done");
+    client.until_answer(prompt).await;
+    let listed = client.call("session/list", json!({})).await;
     let ids: Vec<_> =
         listed["result"]["sessions"].as_array().unwrap().iter().map(|it| &it["sessionId"]).collect();
     assert_eq!(ids, [&json!(root)]);
     for method in ["session/load", "session/resume", "session/fork"] {
-        let answer = h.call(method, json!({ "sessionId": "sess_2", "cwd": h.cwd(), "mcpServers": [] })).await;
+        let answer = client
+            .call(method, json!({ "sessionId": "sess_2", "cwd": client.cwd(), "mcpServers": [] }))
+            .await;
         assert_eq!(answer["error"]["data"]["sessionId"], json!(root), "{method}: {answer}");
     }
-    let load =
-        h.request("session/load", json!({ "sessionId": root, "cwd": h.cwd(), "mcpServers": [] })).await;
-    let shown = h.until_answer(load).await;
+    let load = client
+        .request("session/load", json!({ "sessionId": root, "cwd": client.cwd(), "mcpServers": [] }))
+        .await;
+    let shown = client.until_answer(load).await;
     assert_eq!(status(&shown, "call_1_1/call_1_1"), "completed");
-    h.next().await;
-    assert!(h.cwd().join("a").exists());
-    let undo = h.prompt(&root, "/undo").await;
-    h.until_answer(undo).await;
-    assert!(!h.cwd().join("a").exists(), "what it changed is what the turn has changed");
-    h.end().await;
+    client.next().await;
+    assert!(client.cwd().join("a").exists());
+    let undo = client.prompt(&root, "/undo").await;
+    client.until_answer(undo).await;
+    assert!(!client.cwd().join("a").exists(), "what it changed is what the turn has changed");
+    client.end().await;
     let store = Store::open(store(), Sync::Normal).unwrap();
     let kept = store.session(&modegate::acp::SessionId::new("sess_2")).await.unwrap().unwrap();
     assert_eq!(
@@ -589,35 +612,35 @@ async fn a_session_whose_agent_is_gone_only_reads() {
     let folder = tempfile::tempdir().unwrap();
     let store = || Location::File(folder.path().join("s.db"));
     let setup = || Setup { mode: "code", live: true, store: store(), ..Setup::default() };
-    let mut h = Harness::with(Setup { agents: AGENTS, ..setup() });
-    let root = h.session().await;
+    let mut client = TestClient::with(Setup { agents: AGENTS, ..setup() });
+    let root = client.session().await;
     let set = json!({ "sessionId": root, "configId": "agent", "value": "writer" });
-    let id = h.request("session/set_config_option", set).await;
-    h.until_answer(id).await;
-    let prompt = h.prompt(&root, "go").await;
-    h.calls(&root, vec![write("a")]);
-    h.answers(&root, "done");
-    h.until_answer(prompt).await;
-    assert!(h.cwd().join("a").exists(), "the control");
-    let dir = Arc::clone(&h.dir);
-    h.end().await;
-    let mut h = Harness::with(Setup { dir: Some(dir), ..setup() });
-    h.call("initialize", json!({ "protocolVersion": 1 })).await;
-    let resume = json!({ "sessionId": root, "cwd": h.cwd(), "mcpServers": [] });
-    let id = h.request("session/resume", resume).await;
-    h.until_answer(id).await;
-    h.next().await;
-    let prompt = h.prompt(&root, "go").await;
-    h.calls(&root, vec![write("b")]);
-    h.answers(&root, "done");
-    let messages = h.until_answer(prompt).await;
-    assert!(!h.cwd().join("b").exists());
+    let id = client.request("session/set_config_option", set).await;
+    client.until_answer(id).await;
+    let prompt = client.prompt(&root, "go").await;
+    client.calls(&root, vec![write("a")]);
+    client.answers(&root, "done");
+    client.until_answer(prompt).await;
+    assert!(client.cwd().join("a").exists(), "the control");
+    let dir = Arc::clone(&client.dir);
+    client.end().await;
+    let mut client = TestClient::with(Setup { dir: Some(dir), ..setup() });
+    client.call("initialize", json!({ "protocolVersion": 1 })).await;
+    let resume = json!({ "sessionId": root, "cwd": client.cwd(), "mcpServers": [] });
+    let id = client.request("session/resume", resume).await;
+    client.until_answer(id).await;
+    client.next().await;
+    let prompt = client.prompt(&root, "go").await;
+    client.calls(&root, vec![write("b")]);
+    client.answers(&root, "done");
+    let messages = client.until_answer(prompt).await;
+    assert!(!client.cwd().join("b").exists());
     let text = format!("{messages:?}");
     assert!(
         text.contains("unknown agent \\\"writer\\\"") && text.contains("this session changes nothing"),
         "{text}"
     );
-    h.end().await;
+    client.end().await;
 }
 
 /// A script can have replies for sessions that work for others.
@@ -633,12 +656,12 @@ async fn a_script_has_replies_for_those_that_work_for_others() {
 {"stop": "done"}
 "#;
     let model = Arc::new(Scripted::parse(script).unwrap());
-    let mut h = Harness::with(Setup { mode: "plan", model: Some(model), ..Setup::default() });
-    let root = h.session().await;
-    let prompt = h.prompt(&root, "go").await;
-    let messages = h.until_answer(prompt).await;
+    let mut client = TestClient::with(Setup { mode: "plan", model: Some(model), ..Setup::default() });
+    let root = client.session().await;
+    let prompt = client.prompt(&root, "go").await;
+    let messages = client.until_answer(prompt).await;
     assert!(about(&messages, "call_1_1").last().unwrap()["content"].to_string().contains("42"));
-    h.end().await;
+    client.end().await;
 }
 
 /// The tools themselves are there in every mode (D46), and what they are is decided on.
@@ -648,18 +671,18 @@ async fn delegating_is_possible_in_every_mode() {
         assert_eq!(modegate::tool::effect_of(name), Some(Effect::Delegate), "{name}");
     }
     for mode in ["ask", "plan", "code"] {
-        let mut h = new(mode);
-        let root = h.session().await;
-        let prompt = h.prompt(&root, "go").await;
-        h.answers(&root, "done");
-        h.until_answer(prompt).await;
+        let mut client = new(mode);
+        let root = client.session().await;
+        let prompt = client.prompt(&root, "go").await;
+        client.answers(&root, "done");
+        client.until_answer(prompt).await;
         let tools: Vec<String> =
-            h.stage.requests(&root)[0].tools.iter().map(|tool| tool.name.clone()).collect();
+            client.model.requests(&root)[0].tools.iter().map(|tool| tool.name.clone()).collect();
         for name in
             ["delegate", "delegate_background", "list_background_agents", "view_background_agent", "handoff"]
         {
             assert!(tools.iter().any(|tool| tool == name), "{mode} {name}: {tools:?}");
         }
-        h.end().await;
+        client.end().await;
     }
 }

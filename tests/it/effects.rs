@@ -14,7 +14,7 @@ use modegate::workspace::Workspace;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::support::{Harness, Setup};
+use crate::support::{Setup, TestClient};
 
 /// A tool whose effect goes on until it is told to end.
 struct Slow {
@@ -33,7 +33,7 @@ struct Shared {
 }
 
 impl Slow {
-    fn new(effect: Effect, shared: &Arc<Shared>) -> Self {
+    fn new(effect: Effect, context: &Arc<Shared>) -> Self {
         let spec = ToolSpec {
             name: "slow".into(),
             description: "Goes on until it is told to end.".into(),
@@ -46,7 +46,7 @@ impl Slow {
             schema: (&json!({ "type": "object" })).into(),
             timeout: Duration::from_secs(600),
         };
-        Self { spec, shared: Arc::clone(shared) }
+        Self { spec, shared: Arc::clone(context) }
     }
 }
 
@@ -99,21 +99,21 @@ impl PreparedCall for Call {
 }
 
 /// A session in `code` with a slow effect that runs.
-async fn running(effect: Effect, shared: &Arc<Shared>) -> (Harness, String, i64) {
-    let tools = Toolset::new(vec![Arc::new(Slow::new(effect, shared))]);
-    let mut harness = Harness::with(Setup { mode: "code", tools, ..Setup::default() });
-    let session = harness.session().await;
-    let prompt = harness.prompt(&session, "go").await;
+async fn running(effect: Effect, context: &Arc<Shared>) -> (TestClient, String, i64) {
+    let tools = Toolset::new(vec![Arc::new(Slow::new(effect, context))]);
+    let mut client = TestClient::with(Setup { mode: "code", tools, ..Setup::default() });
+    let session = client.session().await;
+    let prompt = client.prompt(&session, "go").await;
     let call = ModelEvent::ToolCall { id: "s".into(), name: "slow".into(), arguments: json!({}) };
-    harness.stage.say(&session, Ok(call));
-    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    while harness.next().await["params"]["update"]["status"] != "in_progress" {}
-    (harness, session, prompt)
+    client.model.say(&session, Ok(call));
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    while client.next().await["params"]["update"]["status"] != "in_progress" {}
+    (client, session, prompt)
 }
 
-async fn set_mode(harness: &mut Harness, session: &str, mode: &str) -> (Vec<Value>, Value) {
-    let id = harness.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
-    let mut messages = harness.until_answer(id).await;
+async fn set_mode(client: &mut TestClient, session: &str, mode: &str) -> (Vec<Value>, Value) {
+    let id = client.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
+    let mut messages = client.until_answer(id).await;
     let answer = messages.pop().unwrap();
     (messages, answer["result"]["_meta"]["modegate/effect"].clone())
 }
@@ -127,76 +127,76 @@ fn failed_text(message: &Value) -> Option<String> {
 
 #[tokio::test]
 async fn a_running_effect_that_no_longer_fits_is_over_when_the_change_is_answered() {
-    let shared = Arc::new(Shared::default());
-    let (mut harness, session, prompt) = running(Effect::Execute, &shared).await;
-    let (told, effect) = set_mode(&mut harness, &session, "plan").await;
+    let context = Arc::new(Shared::default());
+    let (mut client, session, prompt) = running(Effect::Execute, &context).await;
+    let (messages, effect) = set_mode(&mut client, &session, "plan").await;
     assert_eq!(effect["ended"], json!(["call_1_1"]));
     assert_eq!(effect["unconfirmed"], json!([]));
-    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    let update = told.iter().chain(&harness.until_answer(prompt).await).find_map(failed_text);
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    let update = messages.iter().chain(&client.until_answer(prompt).await).find_map(failed_text);
     assert_eq!(
         update.unwrap(),
         "ended\nStopped: the session's mode has changed and does not allow this call."
     );
-    harness.end().await;
+    client.end().await;
 }
 
 #[tokio::test]
 async fn effects_that_would_only_be_asked_for_run_on() {
-    let shared = Arc::new(Shared::default());
-    let (mut harness, session, prompt) = running(Effect::Execute, &shared).await;
-    let (_, effect) = set_mode(&mut harness, &session, "ask").await;
+    let context = Arc::new(Shared::default());
+    let (mut client, session, prompt) = running(Effect::Execute, &context).await;
+    let (_, effect) = set_mode(&mut client, &session, "ask").await;
     assert_eq!((&effect["ended"], &effect["unconfirmed"]), (&json!([]), &json!([])));
-    assert_eq!(shared.running.load(Ordering::SeqCst), 1);
-    shared.release.notify_one();
-    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    assert_eq!(harness.until_answer(prompt).await[0]["params"]["update"]["status"], "completed");
-    harness.end().await;
+    assert_eq!(context.running.load(Ordering::SeqCst), 1);
+    context.release.notify_one();
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    assert_eq!(client.until_answer(prompt).await[0]["params"]["update"]["status"], "completed");
+    client.end().await;
 }
 
 #[tokio::test]
 async fn an_effect_that_does_not_end_is_named_to_the_client_and_to_the_model() {
-    let shared = Arc::new(Shared { deaf: true, ..Shared::default() });
-    let (mut harness, session, prompt) = running(Effect::State, &shared).await;
-    let (_, effect) = set_mode(&mut harness, &session, "plan").await;
+    let context = Arc::new(Shared { deaf: true, ..Shared::default() });
+    let (mut client, session, prompt) = running(Effect::State, &context).await;
+    let (_, effect) = set_mode(&mut client, &session, "plan").await;
     assert_eq!((&effect["ended"], &effect["unconfirmed"]), (&json!([]), &json!(["call_1_1"])));
-    shared.release.notify_one();
-    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    harness.until_answer(prompt).await;
-    let request = harness.stage.requests(&session).pop().unwrap();
+    context.release.notify_one();
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    client.until_answer(prompt).await;
+    let request = client.model.requests(&session).pop().unwrap();
     let last = format!("{:?}", request.messages.last().unwrap().blocks.last().unwrap());
     assert!(last.contains("could not be confirmed to have ended"), "{last}");
-    harness.end().await;
+    client.end().await;
 }
 
 #[tokio::test]
 async fn read_side_calls_of_one_message_run_together_and_changes_one_by_one() {
     for (effect, together) in [(Effect::Read, 3), (Effect::Execute, 1)] {
-        let shared = Arc::new(Shared::default());
-        let tools = Toolset::new(vec![Arc::new(Slow::new(effect, &shared))]);
-        let mut harness = Harness::with(Setup { mode: "code", tools, parallel: 8, ..Setup::default() });
-        let session = harness.session().await;
-        let prompt = harness.prompt(&session, "go").await;
+        let context = Arc::new(Shared::default());
+        let tools = Toolset::new(vec![Arc::new(Slow::new(effect, &context))]);
+        let mut client = TestClient::with(Setup { mode: "code", tools, parallel: 8, ..Setup::default() });
+        let session = client.session().await;
+        let prompt = client.prompt(&session, "go").await;
         for id in ["a", "b", "c"] {
             let call = ModelEvent::ToolCall { id: id.into(), name: "slow".into(), arguments: json!({}) };
-            harness.stage.say(&session, Ok(call));
+            client.model.say(&session, Ok(call));
         }
-        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-        let (mut begun, mut over) = (0, 0);
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        let (mut started, mut over) = (0, 0);
         while over < 3 {
-            match harness.next().await["params"]["update"]["status"].as_str() {
-                Some("in_progress") => begun += 1,
+            match client.next().await["params"]["update"]["status"].as_str() {
+                Some("in_progress") => started += 1,
                 Some(_) => over += 1,
                 None => {}
             }
             // One is let go whenever as many run as may.
-            if begun - over == together || begun == 3 {
-                shared.release.notify_one();
+            if started - over == together || started == 3 {
+                context.release.notify_one();
             }
         }
-        assert_eq!(shared.most.load(Ordering::SeqCst), together, "{effect:?}");
-        harness.until_answer(prompt).await;
-        harness.end().await;
+        assert_eq!(context.most.load(Ordering::SeqCst), together, "{effect:?}");
+        client.until_answer(prompt).await;
+        client.end().await;
     }
 }

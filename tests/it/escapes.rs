@@ -7,7 +7,7 @@ use std::path::Path;
 use modegate::model::{ModelEvent, ModelStop};
 use serde_json::{Value, json};
 
-use crate::support::{Harness, Setup};
+use crate::support::{Setup, TestClient};
 
 /// One attempt, and whether it is meant to succeed where writing is allowed.
 struct Attempt {
@@ -80,8 +80,8 @@ fn snapshot(folder: &Path) -> BTreeMap<String, String> {
 
 /// Forces one attempt in a mode; says whether the tree changed, and what the model was told.
 async fn force(mode: &'static str, attempt: &Attempt) -> (bool, String) {
-    let mut harness = Harness::with(Setup { mode, ..Setup::default() });
-    let dir = harness.dir.path().canonicalize().unwrap();
+    let mut client = TestClient::with(Setup { mode, ..Setup::default() });
+    let dir = client.dir.path().canonicalize().unwrap();
     furnish(&dir);
     let mut arguments = attempt.arguments.clone();
     // The attempt's absolute path is this run's.
@@ -90,38 +90,38 @@ async fn force(mode: &'static str, attempt: &Attempt) -> (bool, String) {
     {
         *path = json!(dir.join(path.as_str().unwrap().trim_start_matches('/')));
     }
-    let session = harness.session().await;
+    let session = client.session().await;
     let before = snapshot(&dir);
-    let id = harness.prompt(&session, "write").await;
+    let id = client.prompt(&session, "write").await;
     let name = attempt.tool.into();
-    harness.stage.say(&session, Ok(ModelEvent::ToolCall { id: "forced".into(), name, arguments }));
-    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    let messages = harness.until_answer(id).await;
+    client.model.say(&session, Ok(ModelEvent::ToolCall { id: "forced".into(), name, arguments }));
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    let messages = client.until_answer(id).await;
     assert!(
         messages.iter().all(|message| message["method"] != "session/request_permission"),
         "nothing is asked"
     );
-    let requests = harness.stage.requests(&session);
+    let requests = client.model.requests(&session);
     let offered = requests[0].tools.iter().any(|tool| tool.name == attempt.tool);
     let result = messages.iter().rfind(|message| message["params"]["update"]["status"].is_string()).unwrap();
-    let told = crate::stage::summary(&requests[1]);
-    assert!(told.contains(" forced "), "the result has the call's id: {told}");
+    let text = crate::scripted_model::summary(&requests[1]);
+    assert!(text.contains(" forced "), "the result has the call's id: {text}");
     let completed = result["params"]["update"]["status"] == "completed";
     assert!(offered || !completed, "what is not offered is not carried out");
     let changed = snapshot(&dir) != before;
-    harness.end().await;
-    (changed, told)
+    client.end().await;
+    (changed, text)
 }
 
 #[tokio::test]
 async fn in_plan_nothing_changes_and_in_code_the_same_attempts_do() {
     for attempt in attempts(Path::new("/outside")) {
         let what = format!("{} {}", attempt.tool, attempt.arguments);
-        let (changed, told) = force("plan", &attempt).await;
-        assert!(!changed, "plan: {what}: {told}");
-        assert!(told.contains("error forced"), "plan: {what}: {told}");
-        let (changed, told) = force("code", &attempt).await;
-        assert_eq!(changed, attempt.works_in_code, "code: {what}: {told}");
+        let (changed, text) = force("plan", &attempt).await;
+        assert!(!changed, "plan: {what}: {text}");
+        assert!(text.contains("error forced"), "plan: {what}: {text}");
+        let (changed, text) = force("code", &attempt).await;
+        assert_eq!(changed, attempt.works_in_code, "code: {what}: {text}");
     }
 }

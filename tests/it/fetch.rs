@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use modegate::http::outward::{AllowedHost, Lookup, Outward};
+use modegate::http::fetch_client::{AllowedHost, FetchClient, Lookup};
 use modegate::policy::{Layers, Owner};
 use modegate::tool::Toolset;
 use modegate::tool::fetch::Limits;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-use crate::support::{PATIENCE, Setup};
+use crate::support::{Setup, TIMEOUT};
 use crate::turns::{Turns, text};
 
 /// A server that answers by path and remembers what it was asked.
@@ -34,14 +34,14 @@ impl Site {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let heads = Arc::<Mutex<Vec<String>>>::default();
-        let ((close, closed), (start, begun)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
-        let kept = Arc::clone(&heads);
+        let ((close, closed), (start, started)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        let stored = Arc::clone(&heads);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, Arc::clone(&kept), start.clone(), close.clone()));
+                tokio::spawn(serve(stream, Arc::clone(&stored), start.clone(), close.clone()));
             }
         });
-        Self { port, heads, closed, begun }
+        Self { port, heads, closed, begun: started }
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -110,23 +110,23 @@ impl Lookup for Names {
     }
 }
 
-fn allowing(hosts: &[String]) -> Outward {
-    Outward::new(hosts.iter().map(|host| AllowedHost::parse(host).unwrap()).collect(), None)
+fn allowing(hosts: &[String]) -> FetchClient {
+    FetchClient::new(hosts.iter().map(|host| AllowedHost::parse(host).unwrap()).collect(), None)
 }
 
 /// What reaches a server of this machine.
-pub fn outward(site: &Site) -> Outward {
+pub fn fetch_client(site: &Site) -> FetchClient {
     allowing(&[format!("127.0.0.1:{}", site.port)])
 }
 
 fn reaching(site: &Site) -> Setup {
-    with(outward(site), Limits::default())
+    with(fetch_client(site), Limits::default())
 }
 
-fn with(outward: Outward, limits: Limits) -> Setup {
+fn with(client: FetchClient, limits: Limits) -> Setup {
     Setup {
         mode: "code",
-        tools: Toolset::built_in().with_outward(Arc::new(outward), limits),
+        tools: Toolset::built_in().with_fetch(Arc::new(client), limits),
         ..Setup::default()
     }
 }
@@ -172,7 +172,7 @@ async fn what_is_there_comes_as_text_and_nothing_is_sent_but_the_address() {
         assert_eq!(names, ["accept", "user-agent", "host"], "{head}");
         assert!(head.starts_with("GET /") && !head.contains("part"), "{head}");
     }
-    turns.harness.end().await;
+    turns.client.end().await;
 }
 
 #[tokio::test]
@@ -187,30 +187,30 @@ async fn what_is_not_public_is_reached_only_where_the_user_allows_it() {
     }
     check(&mut turns, "http://169.254.169.254/latest/meta-data/", "where clouds keep their metadata").await;
     assert_eq!(site.asked(), 0);
-    turns.harness.end().await;
+    turns.client.end().await;
     let mut control =
         Turns::new(with(allowing(&["localhost:*".into(), "127.0.0.1:*".into()]), Limits::default())).await;
     for host in ["127.0.0.1", "localhost", "localhost.", "2130706433", "0x7f.0.0.1"] {
         check(&mut control, &format!("http://{host}:{port}/json"), "{\"a\":1}").await;
     }
     assert_eq!(site.asked(), 5);
-    control.harness.end().await;
+    control.client.end().await;
 }
 
 /// The name is looked up once, by the client that connects, and what it leads to is looked at there.
 #[tokio::test]
 async fn a_name_that_leads_inward_is_refused_where_it_is_connected_to() {
     let site = Site::start().await;
-    for (allowed, expected, asked) in
+    for (allowed, expected, request_count) in
         [(vec![], "leads to 127.0.0.1", 0), (vec!["rebind.example:*".to_owned()], "{\"a\":1}", 1)]
     {
         let names = Names::default();
         let looked_up = Arc::clone(&names.0);
-        let outward = allowing(&allowed).with_lookup(Arc::new(names));
-        let mut turns = Turns::new(with(outward, Limits::default())).await;
+        let client = allowing(&allowed).with_lookup(Arc::new(names));
+        let mut turns = Turns::new(with(client, Limits::default())).await;
         check(&mut turns, &format!("http://rebind.example:{}/json", site.port), expected).await;
-        assert_eq!((site.asked(), looked_up.lock().unwrap().len()), (asked, 1));
-        turns.harness.end().await;
+        assert_eq!((site.asked(), looked_up.lock().unwrap().len()), (request_count, 1));
+        turns.client.end().await;
     }
 }
 
@@ -221,33 +221,33 @@ async fn redirects_are_told_and_not_followed() {
     let hosts = [&site, &other].map(|site| format!("127.0.0.1:{}", site.port));
     let mut turns = Turns::new(with(allowing(&hosts), Limits::default())).await;
     check(&mut turns, &site.url("/once"), &format!("redirects to {}:", site.url("/json"))).await;
-    let told = format!("redirects to {}:", other.url("/json"));
-    check(&mut turns, &site.url(&format!("/x?to={}", other.url("/json"))), &told).await;
+    let text = format!("redirects to {}:", other.url("/json"));
+    check(&mut turns, &site.url(&format!("/x?to={}", other.url("/json"))), &text).await;
     for target in [&site.url("/x"), "http://localhost/json", "https://127.0.0.1/", "http://169.254.169.254/"]
     {
-        let told = format!("redirects to {target}: nothing was fetched from there");
-        check(&mut turns, &site.url(&format!("/x?to={target}")), &told).await;
+        let text = format!("redirects to {target}: nothing was fetched from there");
+        check(&mut turns, &site.url(&format!("/x?to={target}")), &text).await;
     }
     check(&mut turns, &site.url("/x?to=file:///etc/passwd"), "begins with file:").await;
     check(&mut turns, &site.url("/x?to=http://u:p@127.0.0.1/"), "name or password").await;
     assert_eq!((site.asked(), other.asked()), (8, 0), "each is asked once");
     check(&mut turns, &other.url("/json"), "{\"a\":1}").await;
-    turns.harness.end().await;
+    turns.client.end().await;
 }
 
 /// What a redirect leads to is a call of its own, on the same server, too.
 #[tokio::test]
 async fn a_deny_rule_holds_for_what_a_redirect_leads_to() {
     let site = Site::start().await;
-    let tools = Toolset::built_in().with_outward(Arc::new(outward(&site)), Limits::default());
+    let tools = Toolset::built_in().with_fetch(Arc::new(fetch_client(&site)), Limits::default());
     let rules = layers("permissions: {deny: ['fetch(http://127.0.0.1/json*)']}").rules;
     let mut turns = Turns::new(Setup { mode: "code", tools, rules, ..Setup::default() }).await;
     let (_, last) = turns.call("fetch", json!({ "url": site.url("/json") }), 0).await;
     assert_eq!(last["_meta"]["modegate/denied"], "deny_rule", "the control");
     turns.call("fetch", json!({ "url": site.url("/once") }), 0).await;
-    let told = turns.result();
-    turns.harness.end().await;
-    assert!(!told.contains("{\"a\":1}"), "{told}");
+    let text = turns.result();
+    turns.client.end().await;
+    assert!(!text.contains("{\"a\":1}"), "{text}");
 }
 
 #[tokio::test]
@@ -262,15 +262,15 @@ async fn what_has_no_end_is_cut_and_what_takes_too_long_is_given_up() {
     turns.finish(prompt, 0).await;
     let rest = turns.result();
     assert!(rest.contains("[Characters 30001-40000 of 40000.]"), "{rest}");
-    turns.harness.end().await;
+    turns.client.end().await;
     let limits = Limits { time: Duration::from_millis(50), ..Limits::default() };
     let mut turns = Turns::new(with(allowing(&hosts), limits)).await;
     check(&mut turns, &site.url("/silent"), "took longer than 50ms").await;
     check(&mut turns, &site.url("/json"), "{\"a\":1}").await;
     for _ in 0..3 {
-        tokio::time::timeout(PATIENCE, site.closed.recv()).await.expect("the connection is closed");
+        tokio::time::timeout(TIMEOUT, site.closed.recv()).await.expect("the connection is closed");
     }
-    turns.harness.end().await;
+    turns.client.end().await;
 }
 
 #[tokio::test]
@@ -281,24 +281,24 @@ async fn a_cancel_and_a_mode_without_network_close_the_connection() {
     let mut turns = Turns::new(Setup { modes, ..reaching(&site) }).await;
     for way in ["cancel", "mode"] {
         let prompt = turns.begin("fetch", json!({ "url": site.url("/silent") })).await;
-        tokio::time::timeout(PATIENCE, site.begun.recv()).await.expect("it was asked");
+        tokio::time::timeout(TIMEOUT, site.begun.recv()).await.expect("it was asked");
         let session = turns.session.clone();
         turns.is_cancelled = way == "cancel";
         if turns.is_cancelled {
-            turns.harness.notify("session/cancel", json!({ "sessionId": session })).await;
+            turns.client.notify("session/cancel", json!({ "sessionId": session })).await;
         } else {
             let params = json!({ "sessionId": session, "modeId": "offline" });
-            turns.harness.request("session/set_mode", params).await;
+            turns.client.request("session/set_mode", params).await;
         }
         let (_, last) = turns.finish(prompt, 0).await;
         assert_eq!(last["status"], "failed", "{way}: {last}");
-        tokio::time::timeout(PATIENCE, site.closed.recv()).await.expect("the connection is closed");
+        tokio::time::timeout(TIMEOUT, site.closed.recv()).await.expect("the connection is closed");
     }
     // The mode denies it now, and nothing is asked of the network.
     let before = site.asked();
     let (_, last) = ask(&mut turns, &site.url("/json"), 0).await;
     assert_eq!((last["_meta"]["modegate/denied"].as_str(), site.asked()), (Some("network"), before));
-    turns.harness.end().await;
+    turns.client.end().await;
 }
 
 #[tokio::test]
@@ -322,7 +322,7 @@ async fn a_question_names_the_whole_address_and_an_answer_for_good_covers_its_se
         assert_eq!((questions.len(), last["status"].as_str()), (0, Some("completed")));
         let (questions, _) = ask(&mut turns, &other.url("/json"), 1).await;
         assert_eq!(questions.len(), 1, "another server");
-        turns.harness.end().await;
+        turns.client.end().await;
     }
 }
 
@@ -347,23 +347,27 @@ async fn rules_are_about_addresses() {
         ("/other", None, 0),
     ] {
         let before = site.asked();
-        let (asked, last) = ask(&mut turns, &site.url(path), 0).await;
-        assert_eq!((last["_meta"]["modegate/denied"].as_str(), asked.len()), (expected, questions), "{path}");
+        let (requests, last) = ask(&mut turns, &site.url(path), 0).await;
+        assert_eq!(
+            (last["_meta"]["modegate/denied"].as_str(), requests.len()),
+            (expected, questions),
+            "{path}"
+        );
         assert_eq!(site.asked() - before, usize::from(expected.is_none()), "{path}");
     }
-    turns.harness.end().await;
+    turns.client.end().await;
 }
 
 /// Which rule denied an address, and what was said, with one rule in a spelling that a user would write.
 async fn denied(rule: &str, url: &str) -> (String, String) {
-    let tools = Toolset::built_in().with_outward(Arc::new(Outward::default()), Limits::default());
+    let tools = Toolset::built_in().with_fetch(Arc::new(FetchClient::default()), Limits::default());
     let rules = layers(&format!("permissions: {{deny: ['{rule}']}}")).rules;
     let mut turns = Turns::new(Setup { mode: "ask", tools, rules, ..Setup::default() }).await;
     let (_, last) = turns.call("fetch", json!({ "url": url }), 2).await;
     let rule = last["_meta"]["modegate/denied"].as_str().unwrap_or("not denied").to_owned();
-    let told = turns.result();
-    turns.harness.end().await;
-    (rule, told)
+    let text = turns.result();
+    turns.client.end().await;
+    (rule, text)
 }
 
 #[tokio::test]
@@ -417,32 +421,32 @@ async fn rules_see_through_slashes_that_are_written_as_numbers() {
 #[tokio::test]
 async fn an_allow_rule_does_not_reach_up() {
     let site = Site::start().await;
-    let tools = Toolset::built_in().with_outward(Arc::new(outward(&site)), Limits::default());
+    let tools = Toolset::built_in().with_fetch(Arc::new(fetch_client(&site)), Limits::default());
     let text = format!("permissions: {{allow: ['fetch(http://127.0.0.1:{}/open/*)']}}", site.port);
     let rules = layers(&text).rules;
     let mut turns = Turns::new(Setup { mode: "ask", tools, rules, ..Setup::default() }).await;
-    let (asked, _) = turns.call("fetch", json!({ "url": site.url("/open/x") }), 2).await;
-    assert_eq!(asked.len(), 0, "the control");
-    let (asked, _) = turns.call("fetch", json!({ "url": site.url("/open/../secret") }), 2).await;
-    assert_eq!(asked.len(), 1, "the control");
-    let (asked, _) = turns.call("fetch", json!({ "url": site.url("/open/..%2fsecret") }), 2).await;
-    turns.harness.end().await;
-    assert_eq!(asked.len(), 1);
+    let (requests, _) = turns.call("fetch", json!({ "url": site.url("/open/x") }), 2).await;
+    assert_eq!(requests.len(), 0, "the control");
+    let (requests, _) = turns.call("fetch", json!({ "url": site.url("/open/../secret") }), 2).await;
+    assert_eq!(requests.len(), 1, "the control");
+    let (requests, _) = turns.call("fetch", json!({ "url": site.url("/open/..%2fsecret") }), 2).await;
+    turns.client.end().await;
+    assert_eq!(requests.len(), 1);
 }
 
 /// By a proxy, what is refused by number or name stays refused; what a name leads to is the proxy's to say.
 #[tokio::test]
 async fn a_proxy_is_asked_for_what_is_public_and_for_nothing_else() {
     let proxy = Site::start().await;
-    let outward = Outward::new(vec![], Some(format!("http://localhost:{}", proxy.port)));
+    let client = FetchClient::new(vec![], Some(format!("http://localhost:{}", proxy.port)));
     let names = Names::default();
     let looked_up = Arc::clone(&names.0);
-    let mut turns = Turns::new(with(outward.with_lookup(Arc::new(names)), Limits::default())).await;
+    let mut turns = Turns::new(with(client.with_lookup(Arc::new(names)), Limits::default())).await;
     check(&mut turns, "http://public.example/json", "said").await;
     assert!(proxy.heads.lock().unwrap()[0].starts_with("GET http://public.example/json "));
     assert_eq!(*looked_up.lock().unwrap(), ["localhost"], "only the proxy's own name");
     check(&mut turns, &format!("http://127.0.0.1:{}/json", proxy.port), "only public servers").await;
     check(&mut turns, "http://localhost/", "only public servers").await;
     assert_eq!(proxy.asked(), 1);
-    turns.harness.end().await;
+    turns.client.end().await;
 }

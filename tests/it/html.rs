@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use modegate::http::outward::{AllowedHost, Outward};
+use modegate::http::fetch_client::{AllowedHost, FetchClient};
 use modegate::tool::Toolset;
 use modegate::tool::fetch::Limits;
 use serde_json::json;
@@ -24,66 +24,66 @@ async fn html(body: String) -> (Duration, String) {
         let _ = stream.write_all(body.as_bytes()).await;
         std::future::pending::<()>().await;
     });
-    let outward = Outward::new(vec![AllowedHost::parse(&format!("127.0.0.1:{port}")).unwrap()], None);
-    let tools = Toolset::built_in().with_outward(Arc::new(outward), Limits::default());
+    let client = FetchClient::new(vec![AllowedHost::parse(&format!("127.0.0.1:{port}")).unwrap()], None);
+    let tools = Toolset::built_in().with_fetch(Arc::new(client), Limits::default());
     let mut turns = Turns::new(Setup { mode: "code", tools, ..Setup::default() }).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     turns.call("fetch", json!({ "url": format!("http://127.0.0.1:{port}/") }), 0).await;
-    let told = turns.result();
-    turns.harness.end().await;
-    (begun.elapsed(), told.chars().take(300).collect())
+    let text = turns.result();
+    turns.client.end().await;
+    (started.elapsed(), text.chars().take(300).collect())
 }
 
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn html_wide_cells() {
-    let (took, told) = html("<table><tr><td colspan=4000000000>x</td><td>y</td></tr></table>".into()).await;
-    assert!(took < LONG && !told.contains("unexpectedly"), "{took:?} {told}");
+    let (took, text) = html("<table><tr><td colspan=4000000000>x</td><td>y</td></tr></table>".into()).await;
+    assert!(took < LONG && !text.contains("unexpectedly"), "{took:?} {text}");
 }
 
 #[tokio::test]
 async fn html_wide_cells_many() {
-    let (took, told) = html("<table>".to_owned() + &"<tr><td colspan=1000>x<td>y".repeat(2000)).await;
-    assert!(took < LONG && !told.contains("unexpectedly"), "{took:?} {told}");
+    let (took, text) = html("<table>".to_owned() + &"<tr><td colspan=1000>x<td>y".repeat(2000)).await;
+    assert!(took < LONG && !text.contains("unexpectedly"), "{took:?} {text}");
 }
 
 #[tokio::test]
 async fn html_high_numbers() {
-    let (took, told) = html("<ol start=9223372036854775807><li>a<li>b<li>c</ol>".into()).await;
-    assert!(took < LONG && !told.contains("unexpectedly"), "{took:?} {told}");
+    let (took, text) = html("<ol start=9223372036854775807><li>a<li>b<li>c</ol>".into()).await;
+    assert!(took < LONG && !text.contains("unexpectedly"), "{took:?} {text}");
 }
 
 #[tokio::test]
 async fn html_deep() {
-    let (took, told) = html("<div>".repeat(900_000)).await;
-    assert!(took < LONG && !told.contains("unexpectedly"), "{took:?} {told}");
+    let (took, text) = html("<div>".repeat(900_000)).await;
+    assert!(took < LONG && !text.contains("unexpectedly"), "{took:?} {text}");
 }
 
 #[tokio::test]
 async fn html_formatting() {
-    let (took, told) = html("<b><p>".repeat(200_000)).await;
-    assert!(took < LONG && !told.contains("unexpectedly"), "{took:?} {told}");
+    let (took, text) = html("<b><p>".repeat(200_000)).await;
+    assert!(took < LONG && !text.contains("unexpectedly"), "{took:?} {text}");
 }
 
 #[tokio::test]
 async fn html_columns() {
-    let (took, told) = html("<table><tr>".to_owned() + &"<td>x".repeat(200_000)).await;
-    assert!(took < LONG && !told.contains("unexpectedly"), "{took:?} {told}");
+    let (took, text) = html("<table><tr>".to_owned() + &"<td>x".repeat(200_000)).await;
+    assert!(took < LONG && !text.contains("unexpectedly"), "{took:?} {text}");
 }
 
 #[tokio::test]
 async fn html_attributes() {
     let many: Vec<_> = (0..200_000).map(|number| format!(" a{number}=1")).collect();
     let many = many.concat();
-    let (took, told) = html(format!("<p{many}>x")).await;
-    assert!(took < LONG && !told.contains("unexpectedly"), "{took:?} {told}");
+    let (took, text) = html(format!("<p{many}>x")).await;
+    assert!(took < LONG && !text.contains("unexpectedly"), "{took:?} {text}");
 }
 
 #[tokio::test]
 async fn html_one_word() {
-    let (took, told) = html(format!("<table><tr><td><ul><li><pre>{}", "x".repeat(4_000_000))).await;
-    assert!(took < LONG && !told.contains("unexpectedly"), "{took:?} {told}");
+    let (took, text) = html(format!("<table><tr><td><ul><li><pre>{}", "x".repeat(4_000_000))).await;
+    assert!(took < LONG && !text.contains("unexpectedly"), "{took:?} {text}");
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn html_deep_spans() {
         } else {
             tag.repeat(5_000_000 / tag.len())
         };
-        let (took, told) = html(body).await;
-        assert!(took < LONG * 3 && !told.contains("unexpectedly"), "{tag} {took:?} {told}");
+        let (took, text) = html(body).await;
+        assert!(took < LONG * 3 && !text.contains("unexpectedly"), "{tag} {took:?} {text}");
     }
 }

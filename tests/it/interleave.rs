@@ -11,7 +11,7 @@ use modegate::model::{ModelEvent, ModelStop};
 use modegate::store::Location;
 use serde_json::{Value, json};
 
-use crate::support::{Harness, PATIENCE, Setup};
+use crate::support::{Setup, TIMEOUT, TestClient};
 
 const SESSIONS: usize = 3;
 const MODES: [&str; 3] = ["ask", "plan", "code"];
@@ -108,7 +108,7 @@ fn script(seed: &mut u64, number: usize) -> Vec<ModelEvent> {
     events
 }
 
-async fn answer(harness: &mut Harness, client: &mut Client, seed: &mut u64) {
+async fn answer(test_client: &mut TestClient, client: &mut Client, seed: &mut u64) {
     if client.questions.is_empty() {
         return;
     }
@@ -128,30 +128,30 @@ async fn answer(harness: &mut Harness, client: &mut Client, seed: &mut u64) {
             json!({ "outcome": "selected", "optionId": option })
         }
     };
-    harness
+    test_client
         .send_line(&json!({ "jsonrpc": "2.0", "id": id, "result": { "outcome": outcome } }).to_string())
         .await;
 }
 
-async fn storm(mut seed: u64, steps: usize) -> Vec<String> {
+async fn stress(mut seed: u64, steps: usize) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("store.db");
-    let mut harness = Harness::with(Setup { store: Location::File(file.clone()), ..Setup::default() });
+    let mut test_client = TestClient::with(Setup { store: Location::File(file.clone()), ..Setup::default() });
     let mut client = Client::default();
     let mut sessions = Vec::new();
     for _ in 0..SESSIONS {
-        let session = harness.session().await;
+        let session = test_client.session().await;
         client.mode.insert(session.clone(), "ask".into());
         sessions.push(session);
     }
-    std::fs::write(harness.cwd().join("a.txt"), "a").unwrap();
+    std::fs::write(test_client.cwd().join("a.txt"), "a").unwrap();
     for step in 0..steps {
         let session = sessions[below(&mut seed, SESSIONS)].clone();
         let sent = match below(&mut seed, 10) {
             0 | 1 => {
                 let mode = MODES[below(&mut seed, 3)];
                 Some(
-                    harness
+                    test_client
                         .request("session/set_mode", json!({ "sessionId": session, "modeId": mode }))
                         .await,
                 )
@@ -159,27 +159,27 @@ async fn storm(mut seed: u64, steps: usize) -> Vec<String> {
             2 => {
                 let params =
                     json!({ "sessionId": session, "configId": "mode", "value": MODES[below(&mut seed, 3)] });
-                Some(harness.request("session/set_config_option", params).await)
+                Some(test_client.request("session/set_config_option", params).await)
             }
             3 | 4 => {
                 for event in script(&mut seed, step) {
-                    harness.stage.say(&session, Ok(event));
+                    test_client.model.say(&session, Ok(event));
                 }
-                Some(harness.prompt(&session, "go").await)
+                Some(test_client.prompt(&session, "go").await)
             }
             5 => {
-                harness.notify("session/cancel", json!({ "sessionId": session })).await;
+                test_client.notify("session/cancel", json!({ "sessionId": session })).await;
                 None
             }
             _ => {
-                answer(&mut harness, &mut client, &mut seed).await;
+                answer(&mut test_client, &mut client, &mut seed).await;
                 None
             }
         };
         client.open.extend(sent);
         // Now and then the agent is let go on; then again several lines come at once.
         for _ in 0..below(&mut seed, 12) {
-            match harness.next_within(Duration::from_micros(300)).await {
+            match test_client.next_within(Duration::from_micros(300)).await {
                 Some(message) => client.take(&message),
                 None => break,
             }
@@ -187,10 +187,10 @@ async fn storm(mut seed: u64, steps: usize) -> Vec<String> {
     }
     // Everything that waits is cancelled, and then answered.
     for session in &sessions {
-        harness.notify("session/cancel", json!({ "sessionId": session })).await;
+        test_client.notify("session/cancel", json!({ "sessionId": session })).await;
     }
     while !client.open.is_empty() {
-        let Some(message) = harness.next_within(PATIENCE).await else {
+        let Some(message) = test_client.next_within(TIMEOUT).await else {
             client
                 .violations
                 .push(format!("never answered: {:?}, with {:?} open", client.open, client.questions));
@@ -198,7 +198,7 @@ async fn storm(mut seed: u64, steps: usize) -> Vec<String> {
         };
         client.take(&message);
     }
-    for message in harness.end().await {
+    for message in test_client.end().await {
         client.take(&message);
     }
     let record = rusqlite::Connection::open(file).unwrap();
@@ -207,9 +207,9 @@ async fn storm(mut seed: u64, steps: usize) -> Vec<String> {
             record.prepare("SELECT to_mode FROM mode_changes WHERE session_id = ?1 ORDER BY id").unwrap();
         let rows: Vec<String> =
             rows.query_map([session], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
-        let told = client.told.remove(session).unwrap_or_default();
-        if rows[1..] != told {
-            client.violations.push(format!("{session}: recorded {:?}, told {told:?}", &rows[1..]));
+        let messages = client.told.remove(session).unwrap_or_default();
+        if rows[1..] != messages {
+            client.violations.push(format!("{session}: recorded {:?}, told {messages:?}", &rows[1..]));
         }
     }
     client.violations
@@ -225,7 +225,7 @@ async fn a_storm_of_everything_breaks_nothing() {
     let first = number("SEED", 11);
     for seed in first..first + 3 {
         println!("SEED={seed} STORM={steps}");
-        let violations = storm(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), steps).await;
+        let violations = stress(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), steps).await;
         assert!(violations.is_empty(), "SEED={seed} STORM={steps}: {violations:#?}");
     }
 }

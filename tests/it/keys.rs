@@ -39,10 +39,10 @@ fn a_program_that_is_started_does_not_inherit_keys_and_the_log_has_none() {
     let config =
         format!("providers: {{openai: {{base_url: 'http://127.0.0.1:1/v1', key_command: \"{command}\"}}}}\n");
     fs::write(folder.join("config.yaml"), config).unwrap();
-    let (code, said) = run(home.path(), &["--model", "openai/m", "-p", "hello"], "");
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("127.0.0.1:1: it cannot be reached"), "{said}");
-    assert!(!said.contains(KEY), "{said}");
+    let (code, text) = run(home.path(), &["--model", "openai/m", "-p", "hello"], "");
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("127.0.0.1:1: it cannot be reached"), "{text}");
+    assert!(!text.contains(KEY), "{text}");
     let environment = fs::read_to_string(seen).unwrap();
     assert!(environment.contains("HOME="), "the command ran: {environment}");
     assert!(!environment.contains(KEY), "{environment}");
@@ -53,13 +53,13 @@ fn a_program_that_is_started_does_not_inherit_keys_and_the_log_has_none() {
 #[test]
 fn setup_stores_a_key_for_its_owner_alone_and_says_what_it_needs() {
     let home = tempfile::tempdir().unwrap();
-    let (code, said) = run(home.path(), &["setup"], "");
+    let (code, text) = run(home.path(), &["setup"], "");
     assert_eq!(code, 1);
-    assert!(said.contains("--provider anthropic|openai-responses|openai|gemini|ollama"), "{said}");
-    let (code, said) =
+    assert!(text.contains("--provider anthropic|openai-responses|openai|gemini|ollama"), "{text}");
+    let (code, text) =
         run(home.path(), &["--mode", "plan", "setup", "--provider", "gemini"], &format!("{KEY}\n"));
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("gemini/gemini-4-hydrogen") && !said.contains(KEY), "{said}");
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("gemini/gemini-4-hydrogen") && !text.contains(KEY), "{text}");
     let path = home.path().join(".config/modegate/setup.yaml");
     assert!(fs::read_to_string(&path).unwrap().contains(KEY));
     #[cfg(unix)]
@@ -67,8 +67,8 @@ fn setup_stores_a_key_for_its_owner_alone_and_says_what_it_needs() {
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
-    let (code, said) =
+    let (code, text) =
         run(home.path(), &["setup", "--provider", "openai", "--base-url", "localhost:1"], "\n");
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("does not start with http"), "{said}");
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("does not start with http"), "{text}");
 }

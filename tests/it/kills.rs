@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::outside::PEER;
+use crate::external_agents::PEER;
 use crate::sessions::{is_users, updates};
 use crate::undo::report;
 
@@ -309,15 +309,15 @@ async fn a_call_that_the_client_saw_end_has_ended_after_a_kill() {
             let session = answer["result"]["sessionId"].as_str().unwrap().to_owned();
             let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "calls" }] });
             // Some die with the first end, some with a later one, also of a later turn.
-            let mut left = 1 + draw(&mut random, 6);
+            let mut remaining = 1 + draw(&mut random, 6);
             let mut seen: HashMap<String, Value> = HashMap::new();
             let mut running = agent.send("session/prompt", &prompt);
             while let Some(message) = agent.next() {
                 let update = &message["params"]["update"];
                 if is_end(update) {
                     seen.insert(update["toolCallId"].to_string(), update["status"].clone());
-                    left = left.saturating_sub(1);
-                    if left == 0 {
+                    remaining = remaining.saturating_sub(1);
+                    if remaining == 0 {
                         // What still comes through the pipe was sent before: it counts, too.
                         agent.child.kill().unwrap();
                     }

@@ -74,8 +74,8 @@ fn kill_after_change(agent: &Agent, file: PathBuf, wait: Duration) -> std::threa
     let pid = rustix::process::Pid::from_raw(agent.child.id().cast_signed()).unwrap();
     let before = std::fs::read(&file).ok();
     std::thread::spawn(move || {
-        let begun = std::time::Instant::now();
-        while std::fs::read(&file).ok() == before && begun.elapsed() < Duration::from_secs(5) {
+        let started = std::time::Instant::now();
+        while std::fs::read(&file).ok() == before && started.elapsed() < Duration::from_secs(5) {
             std::hint::spin_loop();
         }
         std::thread::sleep(wait);

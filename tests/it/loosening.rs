@@ -10,8 +10,8 @@ use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
 use crate::delegation::{call, write};
-use crate::outside::{Guest, HELD, agents, home, said};
-use crate::support::{Harness, Setup, shell};
+use crate::external_agents::{ExternalAgentClient, SANDBOXED, agents, home, text_of};
+use crate::support::{Setup, TestClient, shell};
 
 /// When the mode is loosened, seen from the call that starts something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,21 +33,21 @@ fn shell_write(path: &str) -> ModelEvent {
 }
 
 /// Sets a mode; whatever is asked is allowed.
-async fn set(h: &mut Harness, session: &str, mode: &str) -> Vec<Value> {
-    let id = h.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
-    until(h, |message| message["id"] == id && message.get("method").is_none()).await
+async fn set(client: &mut TestClient, session: &str, mode: &str) -> Vec<Value> {
+    let id = client.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
+    until(client, |message| message["id"] == id && message.get("method").is_none()).await
 }
 
 /// Reads until some message; whatever is asked is allowed.
-async fn until(h: &mut Harness, is_it: impl Fn(&Value) -> bool) -> Vec<Value> {
+async fn until(client: &mut TestClient, is_it: impl Fn(&Value) -> bool) -> Vec<Value> {
     let mut messages = Vec::new();
     loop {
-        let message = h.next().await;
+        let message = client.next().await;
         if message["method"] == "session/request_permission" {
             let option = message["params"]["options"][0]["optionId"].clone();
             let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
             let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome });
-            h.send_line(&answer.to_string()).await;
+            client.send_line(&answer.to_string()).await;
         }
         messages.push(message);
         if is_it(messages.last().unwrap()) {
@@ -85,21 +85,21 @@ async fn check(way: &str, when: When, mode: &'static str) {
     let skills = crate::skills::some(folder.path(), &[("one", "One.", "Do it.")]);
     let setup = Setup {
         mode: if is_written { mode } else { "plan" },
-        agents: agents("plain", HELD),
+        agents: agents("plain", SANDBOXED),
         tools: Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace)),
         skills: Arc::new(Mutex::new(skills)),
         live: true,
         ..Setup::default()
     };
-    let mut h = Harness::with(setup);
-    let root = h.session().await;
-    let prompt = h.prompt(&root, "go").await;
-    h.stage.next_request(&root).await;
+    let mut client = TestClient::with(setup);
+    let root = client.session().await;
+    let prompt = client.prompt(&root, "go").await;
+    client.model.next_request(&root).await;
     let mut messages = Vec::new();
     if when == When::Before {
-        messages.extend(set(&mut h, &root, mode).await);
+        messages.extend(set(&mut client, &root, mode).await);
     }
-    let go = h.cwd().join("go");
+    let go = client.cwd().join("go");
     let is_external = way.ends_with("external agent");
     let (tool, arguments) = match way {
         "run_skill" => ("run_skill", json!({ "task": "one", "skill": "one" })),
@@ -108,20 +108,20 @@ async fn check(way: &str, when: When, mode: &'static str) {
         }
         _ => (way, json!({ "task": "one" })),
     };
-    h.calls(&root, vec![call(tool, arguments), write("own"), shell_write("own_shell")]);
+    client.calls(&root, vec![call(tool, arguments), write("own"), shell_write("own_shell")]);
     if is_external {
         messages.extend(
-            until(&mut h, |message| message["params"]["update"]["toolCallId"] == "call_1_1/c9").await,
+            until(&mut client, |message| message["params"]["update"]["toolCallId"] == "call_1_1/c9").await,
         );
     } else {
-        h.stage.next_request("sess_2").await;
+        client.model.next_request("sess_2").await;
     }
     match when {
-        When::While => messages.extend(set(&mut h, &root, mode).await),
+        When::While => messages.extend(set(&mut client, &root, mode).await),
         When::After => {
-            messages.extend(until(&mut h, |message| is_over(message, "call_1_3")).await);
-            h.stage.next_request(&root).await;
-            messages.extend(set(&mut h, &root, mode).await);
+            messages.extend(until(&mut client, |message| is_over(message, "call_1_3")).await);
+            client.model.next_request(&root).await;
+            messages.extend(set(&mut client, &root, mode).await);
         }
         When::Never | When::Before => {}
     }
@@ -131,31 +131,32 @@ async fn check(way: &str, when: When, mode: &'static str) {
         paths.push("go.txt");
     } else {
         let two = call("delegate", json!({ "task": "two" }));
-        h.calls("sess_2", vec![write("below"), shell_write("below_shell"), two]);
-        h.calls("sess_3", vec![write("deep"), shell_write("deep_shell")]);
-        h.answers("sess_3", "three");
+        client.calls("sess_2", vec![write("below"), shell_write("below_shell"), two]);
+        client.calls("sess_3", vec![write("deep"), shell_write("deep_shell")]);
+        client.answers("sess_3", "three");
         // The next reply of what it started is no more than the first.
-        h.calls("sess_2", vec![write("later"), shell_write("later_shell")]);
-        h.answers("sess_2", "two");
+        client.calls("sess_2", vec![write("later"), shell_write("later_shell")]);
+        client.answers("sess_2", "two");
         paths.extend(["below", "below_shell", "deep", "deep_shell", "later", "later_shell"]);
     }
     if way == "delegate_background" {
-        h.calls(&root, vec![call("view_background_agent", json!({ "agent": "agent_1", "wait": 60 }))]);
+        client.calls(&root, vec![call("view_background_agent", json!({ "agent": "agent_1", "wait": 60 }))]);
     }
-    h.calls(&root, vec![write("next"), shell_write("next_shell")]);
-    h.answers(&root, "one");
-    messages
-        .extend(until(&mut h, |message| message["id"] == prompt && message.get("method").is_none()).await);
+    client.calls(&root, vec![write("next"), shell_write("next_shell")]);
+    client.answers(&root, "one");
+    messages.extend(
+        until(&mut client, |message| message["id"] == prompt && message.get("method").is_none()).await,
+    );
     for path in paths {
-        assert_eq!(h.cwd().join(path).exists(), is_written, "{what}: {path}: {messages:?}");
+        assert_eq!(client.cwd().join(path).exists(), is_written, "{what}: {path}: {messages:?}");
     }
     for path in ["next", "next_shell"] {
         // Also the control of the others: the session's next reply has the mode that it began in.
-        assert!(h.cwd().join(path).exists(), "{what}: {path}: {messages:?}");
+        assert!(client.cwd().join(path).exists(), "{what}: {path}: {messages:?}");
     }
     if !is_external {
         for session in ["sess_2", "sess_3"] {
-            for request in h.stage.requests(session) {
+            for request in client.model.requests(session) {
                 let offers = |name: &str| request.tools.iter().any(|tool| tool.name == name);
                 assert_eq!(offers("write_file") && offers("shell"), is_written, "{what}: {session}");
                 let last = format!("{:?}", request.messages.last().unwrap());
@@ -163,8 +164,8 @@ async fn check(way: &str, when: When, mode: &'static str) {
             }
         }
     }
-    while h.next_within(Duration::from_millis(100)).await.is_some() {}
-    h.end().await;
+    while client.next_within(Duration::from_millis(100)).await.is_some() {}
+    client.end().await;
 }
 
 /// The rest of an old reply is refused, background jobs and what comes after a handoff included; the next reply is not.
@@ -175,23 +176,23 @@ async fn the_rest_of_a_reply_gains_nothing_by_a_handoff_or_as_a_job() {
         let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
         let is_written = when == When::Never;
         let start = if is_written { mode } else { "plan" };
-        let mut h = Harness::with(Setup {
+        let mut client = TestClient::with(Setup {
             mode: start,
             agents: crate::delegation::AGENTS,
             tools,
             live: true,
             ..Setup::default()
         });
-        let root = h.session().await;
-        let prompt = h.prompt(&root, "go").await;
-        h.stage.next_request(&root).await;
+        let root = client.session().await;
+        let prompt = client.prompt(&root, "go").await;
+        client.model.next_request(&root).await;
         let mut messages = Vec::new();
         if when == When::Before {
-            messages.extend(set(&mut h, &root, mode).await);
+            messages.extend(set(&mut client, &root, mode).await);
         }
         let job = |path: &str| call("run_background_job", json!({ "command": format!("echo x > {path}") }));
         // A handoff gives the rest of the reply nothing, either.
-        h.calls(
+        client.calls(
             &root,
             vec![
                 job("job"),
@@ -201,22 +202,22 @@ async fn the_rest_of_a_reply_gains_nothing_by_a_handoff_or_as_a_job() {
                 job("job_2"),
             ],
         );
-        h.calls(&root, vec![write("next"), shell_write("next_shell"), job("next_job")]);
-        h.calls(
+        client.calls(&root, vec![write("next"), shell_write("next_shell"), job("next_job")]);
+        client.calls(
             &root,
             vec![call("shell", json!({ "command": "until [ -e next_job ]; do sleep 0.01; done" }))],
         );
-        h.answers(&root, "done");
+        client.answers(&root, "done");
         messages.extend(
-            until(&mut h, |message| message["id"] == prompt && message.get("method").is_none()).await,
+            until(&mut client, |message| message["id"] == prompt && message.get("method").is_none()).await,
         );
         for path in ["job", "own", "own_shell", "job_2"] {
-            assert_eq!(h.cwd().join(path).exists(), is_written, "{mode} {when:?}: {path}: {messages:?}");
+            assert_eq!(client.cwd().join(path).exists(), is_written, "{mode} {when:?}: {path}: {messages:?}");
         }
         for path in ["next", "next_shell", "next_job"] {
-            assert!(h.cwd().join(path).exists(), "{mode} {when:?}: {path}: {messages:?}");
+            assert!(client.cwd().join(path).exists(), "{mode} {when:?}: {path}: {messages:?}");
         }
-        h.end().await;
+        client.end().await;
     }
 }
 
@@ -230,28 +231,30 @@ async fn an_external_agent_keeps_the_mode_in_which_its_prompt_was_sent() {
         ("ask", "code", "asked"),
         ("code", "code", "given"),
     ] {
-        let mut guest = Guest::new(start, "plain").await;
-        let session = guest.session.clone();
-        let go = guest.path("go");
-        let prompt = guest.h.prompt(&session, &format!("asks-when {}", go.display())).await;
+        let mut client = ExternalAgentClient::new(start, "plain").await;
+        let session = client.session.clone();
+        let go = client.path("go");
+        let prompt = client.client.prompt(&session, &format!("asks-when {}", go.display())).await;
         let mut messages =
-            until(&mut guest.h, |message| said(std::slice::from_ref(message)) == "begun").await;
-        messages.extend(set(&mut guest.h, &session, mode).await);
+            until(&mut client.client, |message| text_of(std::slice::from_ref(message)) == "begun").await;
+        messages.extend(set(&mut client.client, &session, mode).await);
         std::fs::write(&go, "").unwrap();
         messages.extend(
-            until(&mut guest.h, |message| message["id"] == prompt && message.get("method").is_none()).await,
+            until(&mut client.client, |message| message["id"] == prompt && message.get("method").is_none())
+                .await,
         );
         let is_asked = messages.iter().any(|message| message["method"] == "session/request_permission");
-        let text = said(&messages);
+        let text = text_of(&messages);
         assert_eq!(is_asked, expected == "asked", "{start} {mode}: {text}");
         assert_eq!(text.contains("cancelled"), expected == "cancelled", "{start} {mode}: {text}");
-        assert_eq!(guest.path("go.txt").exists(), expected != "cancelled", "{start} {mode}: {text}");
+        assert_eq!(client.path("go.txt").exists(), expected != "cancelled", "{start} {mode}: {text}");
         if start == "plan" {
             // The control: the next prompt is sent under the mode that is on.
-            let text =
-                said(&guest.prompt(&format!("write {}", guest.path("b").display()), Some("restart")).await);
-            assert!(guest.path("b").exists(), "{start} {mode}: {text}");
+            let text = text_of(
+                &client.prompt(&format!("write {}", client.path("b").display()), Some("restart")).await,
+            );
+            assert!(client.path("b").exists(), "{start} {mode}: {text}");
         }
-        guest.end().await;
+        client.end().await;
     }
 }

@@ -7,21 +7,21 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use modegate::acp::SessionModeId;
+use modegate::agents::{AgentRegistry, Origin};
 use modegate::mode::Modes;
 use modegate::model::{Block, ModelEvent, ModelStop};
 use modegate::permission::rules::Rules;
 use modegate::policy::{Layers, Owner};
 use modegate::process::shell::Sandbox;
-use modegate::roster::{Agents, Origin};
 use modegate::store::Location;
 use modegate::tool::Toolset;
 use modegate::tool::fetch::Limits;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use crate::fetch::{Site, outward};
+use crate::fetch::{Site, fetch_client};
 use crate::skills;
-use crate::support::{Harness, Setup, shell};
+use crate::support::{Setup, TestClient, shell};
 
 /// A call of each tool that does something to the working directory, to what is remembered, or to a server, where the tool
 /// can.
@@ -131,7 +131,7 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
     let mode: &'static str = Box::leak(mode.0.to_string().into_boxed_str());
     let site = Site::start().await;
     let tools = Toolset::built_in()
-        .with_outward(Arc::new(outward(&site)), Limits::default())
+        .with_fetch(Arc::new(fetch_client(&site)), Limits::default())
         .with_shell(shell(home.path(), Sandbox::Workspace));
     let url = site.url("/json");
     let skills = Arc::new(Mutex::new(skills::some(home.path(), &[("one", "One.", "Do it.")])));
@@ -139,17 +139,17 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
     let file = home.path().join("store.db");
     let store = Location::File(file.clone());
     let (agents, defaults) = ("[{id: own}]", Setup::default());
-    let mut harness = Harness::with(Setup { mode, store, tools, agents, modes, rules, skills, ..defaults });
-    let cwd = harness.cwd();
+    let mut client = TestClient::with(Setup { mode, store, tools, agents, modes, rules, skills, ..defaults });
+    let cwd = client.cwd();
     std::fs::create_dir(cwd.join("docs")).unwrap();
     std::fs::write(cwd.join("docs/a.md"), "old\n").unwrap();
-    let session = harness.session().await;
+    let session = client.session().await;
     let remembered = "INSERT INTO memories (folder, text, created_at, updated_at) VALUES (?1, 'old', 1, 1)";
     Connection::open(&file).unwrap().execute(remembered, [cwd.to_str().unwrap()]).unwrap();
     let before = (contents(&cwd), memories(&file));
-    let prompt = harness.prompt(&session, "go").await;
+    let prompt = client.prompt(&session, "go").await;
     // An edit wants to know what it edits.
-    harness.stage.say(
+    client.model.say(
         &session,
         Ok(ModelEvent::ToolCall {
             id: "r".into(),
@@ -157,23 +157,23 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
             arguments: call_of("read_file", &url),
         }),
     );
-    harness.stage.say(
+    client.model.say(
         &session,
         Ok(ModelEvent::ToolCall { id: "forced".into(), name: tool.into(), arguments: call_of(tool, &url) }),
     );
     for _ in 0..2 {
-        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
     // Whoever works for it has an answer.
-    harness.stage.say("sess_2", Ok(ModelEvent::Text("done".into())));
-    harness.stage.say("sess_2", Ok(ModelEvent::Stop(ModelStop::Done)));
+    client.model.say("sess_2", Ok(ModelEvent::Text("done".into())));
+    client.model.say("sess_2", Ok(ModelEvent::Stop(ModelStop::Done)));
     let mut update = Value::Null;
     loop {
-        let message = harness.next().await;
+        let message = client.next().await;
         if message["method"] == "session/request_permission" {
             let option = &message["params"]["options"][0]["optionId"];
             let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
-            harness
+            client
                 .send_line(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome }).to_string())
                 .await;
         } else if message["id"] == prompt {
@@ -184,12 +184,12 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
             update = message["params"]["update"].clone();
         }
     }
-    if harness.stage.requests(&session).len() == 1 {
+    if client.model.requests(&session).len() == 1 {
         // A question in the chat ends the turn: the model reads on with the answer.
-        let answer = harness.prompt(&session, "1").await;
-        harness.until_answer(answer).await;
+        let answer = client.prompt(&session, "1").await;
+        client.until_answer(answer).await;
     }
-    let requests = harness.stage.requests(&session);
+    let requests = client.model.requests(&session);
     let offered = requests[0].tools.iter().any(|offer| offer.name == tool);
     let told = requests[1]
         .messages
@@ -209,7 +209,7 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
     let ran = denied.is_none() && !update.is_null();
     let changed = (contents(&cwd), memories(&file)) != before;
     let fetched = site.asked() > 0;
-    harness.end().await;
+    client.end().await;
     let record = Connection::open(file).unwrap();
     let query = "SELECT count(*) FROM denials WHERE tool = ?1 AND tool_call_id = 'call_1_2' AND mode = ?2";
     let rows: i64 = record.query_row(query, [tool, mode], |row| row.get(0)).unwrap();
@@ -226,7 +226,7 @@ async fn what_is_offered_runs_and_what_is_not_has_no_effect() {
         let (all, _) = Toolset::built_in()
             .with_shell(shell(Path::new("/nowhere"), Sandbox::Workspace))
             .for_session(&workspace);
-        let mut agents = Agents::default();
+        let mut agents = AgentRegistry::default();
         agents.add(&serde_saphyr::from_str::<Vec<_>>("[{id: own}]").unwrap(), Origin::User).unwrap();
         let all =
             all.with_agents(&agents).with_skills(&skills::some(home.path(), &[("one", "One.", "Do it.")]));

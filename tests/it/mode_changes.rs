@@ -4,7 +4,7 @@ use modegate::model::{ModelEvent, ModelStop};
 use modegate::policy::{Layers, Owner};
 use serde_json::{Value, json};
 
-use crate::support::{Harness, Setup};
+use crate::support::{Setup, TestClient};
 
 fn layers(text: &str) -> Layers {
     let mut layers = Layers::default();
@@ -12,23 +12,23 @@ fn layers(text: &str) -> Layers {
     layers
 }
 
-async fn begin(mode: &'static str, text: &str) -> (Harness, String) {
-    let mut harness = Harness::with(Setup { mode, modes: layers(text).modes, ..Setup::default() });
-    let session = harness.session().await;
-    (harness, session)
+async fn begin(mode: &'static str, text: &str) -> (TestClient, String) {
+    let mut client = TestClient::with(Setup { mode, modes: layers(text).modes, ..Setup::default() });
+    let session = client.session().await;
+    (client, session)
 }
 
-fn call(harness: &Harness, session: &str, name: &str, arguments: Value) {
-    harness.stage.say(session, Ok(ModelEvent::ToolCall { id: name.into(), name: name.into(), arguments }));
+fn call(client: &TestClient, session: &str, name: &str, arguments: Value) {
+    client.model.say(session, Ok(ModelEvent::ToolCall { id: name.into(), name: name.into(), arguments }));
 }
 
-fn done(harness: &Harness, session: &str) {
-    harness.stage.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
+fn done(client: &TestClient, session: &str) {
+    client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
 }
 
-async fn question(harness: &mut Harness) -> Value {
+async fn question(client: &mut TestClient) -> Value {
     loop {
-        let message = harness.next().await;
+        let message = client.next().await;
         if message["method"] == "session/request_permission" {
             return message;
         }
@@ -36,75 +36,73 @@ async fn question(harness: &mut Harness) -> Value {
     }
 }
 
-async fn answer(harness: &mut Harness, question: &Value, option: &str) {
+async fn answer(client: &mut TestClient, question: &Value, option: &str) {
     let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
-    harness
-        .send_line(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome }).to_string())
-        .await;
+    client.send_line(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome }).to_string()).await;
 }
 
 #[tokio::test]
 async fn a_switch_that_would_wake_an_answer_is_asked_for() {
     let text = "modes: [{id: twin, extends: ask}]";
-    let (mut harness, session) = begin("twin", text).await;
-    let prompt = harness.prompt(&session, "go").await;
-    call(&harness, &session, "write_file", json!({ "path": "a", "content": "x" }));
-    done(&harness, &session);
-    let asked = question(&mut harness).await;
-    answer(&mut harness, &asked, "allow_always").await;
-    done(&harness, &session);
-    harness.until_answer(prompt).await;
-    let id = harness.request("session/set_mode", json!({ "sessionId": session, "modeId": "ask" })).await;
-    harness.until_answer(id).await;
-    let prompt = harness.prompt(&session, "go").await;
+    let (mut client, session) = begin("twin", text).await;
+    let prompt = client.prompt(&session, "go").await;
+    call(&client, &session, "write_file", json!({ "path": "a", "content": "x" }));
+    done(&client, &session);
+    let request = question(&mut client).await;
+    answer(&mut client, &request, "allow_always").await;
+    done(&client, &session);
+    client.until_answer(prompt).await;
+    let id = client.request("session/set_mode", json!({ "sessionId": session, "modeId": "ask" })).await;
+    client.until_answer(id).await;
+    let prompt = client.prompt(&session, "go").await;
     let block = "```yaml\nmode_switch: {analysis: The same., new_mode: twin}\n```\n";
-    harness.stage.say(&session, Ok(ModelEvent::Text(block.into())));
-    done(&harness, &session);
-    let asked = question(&mut harness).await;
-    assert_eq!(asked["params"]["toolCall"]["kind"], "switch_mode");
-    answer(&mut harness, &asked, "reject").await;
-    harness.until_answer(prompt).await;
-    harness.end().await;
+    client.model.say(&session, Ok(ModelEvent::Text(block.into())));
+    done(&client, &session);
+    let request = question(&mut client).await;
+    assert_eq!(request["params"]["toolCall"]["kind"], "switch_mode");
+    answer(&mut client, &request, "reject").await;
+    client.until_answer(prompt).await;
+    client.end().await;
 }
 
 #[tokio::test]
 async fn three_rejections_end_a_turn_also_in_band() {
-    let (mut harness, session) = begin("plan", "modes: []").await;
-    let prompt = harness.prompt(&session, "go").await;
+    let (mut client, session) = begin("plan", "modes: []").await;
+    let prompt = client.prompt(&session, "go").await;
     for round in 0..3 {
         let block = "```yaml\nmode_switch: {analysis: Please., new_mode: code}\n```\n";
-        harness.stage.say(&session, Ok(ModelEvent::Text(block.into())));
-        call(&harness, &session, "think", json!({ "thought": format!("{round}") }));
-        done(&harness, &session);
-        let asked = question(&mut harness).await;
-        answer(&mut harness, &asked, "reject").await;
+        client.model.say(&session, Ok(ModelEvent::Text(block.into())));
+        call(&client, &session, "think", json!({ "thought": format!("{round}") }));
+        done(&client, &session);
+        let request = question(&mut client).await;
+        answer(&mut client, &request, "reject").await;
     }
-    let rest = harness.until_answer(prompt).await;
+    let rest = client.until_answer(prompt).await;
     assert!(rest.iter().any(|message| message.to_string().contains("rejected three times")), "{rest:?}");
-    harness.end().await;
+    client.end().await;
 }
 
 #[tokio::test]
 async fn where_fewer_paths_may_be_written_a_switch_is_a_tightening() {
     let text = "modes: [{id: e, extends: plan, access: edit}, {id: d, extends: e, write_paths: ['docs/**']}]";
-    let (mut harness, session) = begin("e", text).await;
-    let id = harness.request("session/set_mode", json!({ "sessionId": session, "modeId": "d" })).await;
-    let answered = harness.until_answer(id).await.pop().unwrap();
+    let (mut client, session) = begin("e", text).await;
+    let id = client.request("session/set_mode", json!({ "sessionId": session, "modeId": "d" })).await;
+    let answered = client.until_answer(id).await.pop().unwrap();
     assert_eq!(answered["result"]["_meta"]["modegate/effect"]["applies"], "immediate");
-    harness.end().await;
+    client.end().await;
 }
 
 #[tokio::test]
 async fn no_mode_of_a_session_can_do_more_than_the_command_line_says() {
     let setup = Setup { mode: "code", max_mode: Some("plan"), ..Setup::default() };
-    let mut harness = Harness::with(setup);
-    let session = harness.session().await;
-    let prompt = harness.prompt(&session, "go").await;
-    call(&harness, &session, "write_file", json!({ "path": "a", "content": "x" }));
-    done(&harness, &session);
-    done(&harness, &session);
-    harness.until_answer(prompt).await;
-    assert!(!harness.cwd().join("a").exists());
-    assert!(!harness.stage.requests(&session)[0].tools.iter().any(|tool| tool.name == "write_file"));
-    harness.end().await;
+    let mut client = TestClient::with(setup);
+    let session = client.session().await;
+    let prompt = client.prompt(&session, "go").await;
+    call(&client, &session, "write_file", json!({ "path": "a", "content": "x" }));
+    done(&client, &session);
+    done(&client, &session);
+    client.until_answer(prompt).await;
+    assert!(!client.cwd().join("a").exists());
+    assert!(!client.model.requests(&session)[0].tools.iter().any(|tool| tool.name == "write_file"));
+    client.end().await;
 }

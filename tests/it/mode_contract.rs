@@ -11,9 +11,9 @@ use modegate::tool::Toolset;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
+use crate::binary_client::BinaryClient;
 use crate::skills;
-use crate::spoken::Spoken;
-use crate::support::{Harness, Setup, shell};
+use crate::support::{Setup, TestClient, shell};
 
 /// Every tool of Modegate's own, and the built-in modes whose requests offer it: ask, plan, code.
 ///
@@ -80,27 +80,27 @@ async fn each_mode_offers_exactly_these_tools_to_every_agent() {
         )));
         let setup =
             Setup { mode: "code", tools, skills, agents: "[{id: own}, {id: other}]", ..Setup::default() };
-        let mut harness = Harness::with(setup);
-        let session = harness.session().await;
+        let mut client = TestClient::with(setup);
+        let session = client.session().await;
         if !agent.is_empty() {
             let params = json!({ "sessionId": session, "configId": "agent", "value": agent });
-            let id = harness.request("session/set_config_option", params).await;
-            let answer = harness.until_answer(id).await.pop().unwrap();
+            let id = client.request("session/set_config_option", params).await;
+            let answer = client.until_answer(id).await.pop().unwrap();
             assert!(answer.get("error").is_none(), "{answer}");
         }
         // From code to plan, to ask, and back.
         for (number, mode) in [(2, "code"), (1, "plan"), (0, "ask"), (1, "plan"), (2, "code")] {
             let params = json!({ "sessionId": session, "modeId": mode });
-            let id = harness.request("session/set_mode", params).await;
-            harness.until_answer(id).await;
-            let prompt = harness.prompt(&session, "go").await;
-            let request = harness.stage.next_request(&session).await;
-            harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-            harness.until_answer(prompt).await;
+            let id = client.request("session/set_mode", params).await;
+            client.until_answer(id).await;
+            let prompt = client.prompt(&session, "go").await;
+            let request = client.model.next_request(&session).await;
+            client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+            client.until_answer(prompt).await;
             let can_hold = modegate::sandbox::support().read_only();
             assert_eq!(names(&request), expected(number, can_hold), "{agent:?} in {mode}");
         }
-        harness.end().await;
+        client.end().await;
     }
 }
 
@@ -108,13 +108,13 @@ async fn each_mode_offers_exactly_these_tools_to_every_agent() {
 #[tokio::test]
 async fn a_reminder_names_no_tool_that_the_request_does_not_offer() {
     for mode in ["ask", "plan", "code"] {
-        let mut harness = Harness::with(Setup { mode, ..Setup::default() });
-        let session = harness.session().await;
-        let prompt = harness.prompt(&session, "go").await;
-        let request = harness.stage.next_request(&session).await;
-        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-        harness.until_answer(prompt).await;
-        harness.end().await;
+        let mut client = TestClient::with(Setup { mode, ..Setup::default() });
+        let session = client.session().await;
+        let prompt = client.prompt(&session, "go").await;
+        let request = client.model.next_request(&session).await;
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        client.until_answer(prompt).await;
+        client.end().await;
         let reminder = reminders(&request).concat();
         assert_eq!(reminder.is_empty(), mode != "plan", "{mode}: {reminder}");
         let offered = names(&request);
@@ -143,29 +143,29 @@ fn reminders(request: &ModelRequest) -> Vec<String> {
 /// D8: what `session/load`, `session/resume` and `session/list` say is the mode of that moment.
 #[tokio::test]
 async fn the_mode_can_be_read_after_every_change() {
-    let mut harness = Harness::new();
-    let session = harness.session().await;
-    let cwd = harness.cwd();
-    let prompt = harness.prompt(&session, "go").await;
-    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    harness.until_answer(prompt).await;
+    let mut client = TestClient::new();
+    let session = client.session().await;
+    let cwd = client.cwd();
+    let prompt = client.prompt(&session, "go").await;
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    client.until_answer(prompt).await;
     for mode in ["plan", "code", "ask", "plan"] {
-        let id = harness.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
-        harness.until_answer(id).await;
+        let id = client.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
+        client.until_answer(id).await;
         let params = json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] });
         for method in ["session/resume", "session/load"] {
-            let id = harness.request(method, params.clone()).await;
-            let answer = harness.until_answer(id).await.pop().unwrap();
+            let id = client.request(method, params.clone()).await;
+            let answer = client.until_answer(id).await.pop().unwrap();
             assert_eq!(answer["result"]["modes"]["currentModeId"], mode, "{method}: {answer}");
             let option = answer["result"]["configOptions"].as_array().unwrap();
             let option = option.iter().find(|option| option["id"] == "mode").unwrap();
             assert_eq!(option["currentValue"], mode, "{method}: {answer}");
         }
-        let id = harness.request("session/list", json!({})).await;
-        let answer = harness.until_answer(id).await.pop().unwrap();
+        let id = client.request("session/list", json!({})).await;
+        let answer = client.until_answer(id).await.pop().unwrap();
         assert_eq!(answer["result"]["sessions"][0]["_meta"]["modegate/mode"], mode, "{answer}");
     }
-    harness.end().await;
+    client.end().await;
 }
 
 /// D13: neither surface changes the mode of a session that is unknown, closed or deleted, and both say so.
@@ -173,19 +173,19 @@ async fn the_mode_can_be_read_after_every_change() {
 async fn the_mode_of_an_unknown_session_cannot_be_changed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("store.db");
-    let mut harness = Harness::with(Setup { store: Location::File(file.clone()), ..Setup::default() });
+    let mut client = TestClient::with(Setup { store: Location::File(file.clone()), ..Setup::default() });
     let mut sessions = vec!["sess_unknown".to_owned()];
     for end in ["session/close", "session/delete"] {
-        let session = harness.session().await;
-        let prompt = harness.prompt(&session, "go").await;
-        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-        harness.until_answer(prompt).await;
-        let id = harness.request(end, json!({ "sessionId": session })).await;
-        let answer = harness.until_answer(id).await.pop().unwrap();
+        let session = client.session().await;
+        let prompt = client.prompt(&session, "go").await;
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        client.until_answer(prompt).await;
+        let id = client.request(end, json!({ "sessionId": session })).await;
+        let answer = client.until_answer(id).await.pop().unwrap();
         assert!(answer.get("error").is_none(), "{answer}");
         sessions.push(session);
     }
-    let open = harness.session().await;
+    let open = client.session().await;
     for (session, code) in
         sessions.iter().map(|session| (session, json!(-32002))).chain([(&open, Value::Null)])
     {
@@ -196,15 +196,15 @@ async fn the_mode_of_an_unknown_session_cannot_be_changed() {
                 json!({ "sessionId": session, "configId": "mode", "value": "plan" }),
             ),
         ] {
-            let id = harness.request(method, params).await;
-            let answer = harness.until_answer(id).await.pop().unwrap();
+            let id = client.request(method, params).await;
+            let answer = client.until_answer(id).await.pop().unwrap();
             assert_eq!(answer["error"]["code"], code, "{method}: {answer}");
             if !code.is_null() {
                 assert_eq!(answer["error"]["data"]["sessionId"], json!(session), "{answer}");
             }
         }
     }
-    harness.end().await;
+    client.end().await;
     let changed = modegate::store::log::mode_changes(&file, None).unwrap();
     let to_plan: Vec<&str> =
         changed.iter().filter(|row| row.to == "plan").map(|row| row.session.as_str()).collect();
@@ -218,10 +218,10 @@ fn the_default_mode_is_configurable() {
     let settings = dir.path().join(".config/modegate");
     std::fs::create_dir_all(&settings).unwrap();
     let first = |arguments: &[&str]| {
-        let (mut spoken, _) = Spoken::start(dir.path(), arguments);
+        let (mut binary, _) = BinaryClient::start(dir.path(), arguments);
         let params = json!({ "cwd": dir.path(), "mcpServers": [] });
-        let answer = spoken.call(2, "session/new", &params).pop().unwrap();
-        spoken.end();
+        let answer = binary.call(2, "session/new", &params).pop().unwrap();
+        binary.end();
         answer["result"]["modes"]["currentModeId"].as_str().unwrap_or_default().to_owned()
     };
     assert_eq!(first(&[]), "ask");
@@ -239,13 +239,13 @@ async fn a_modes_own_text_is_trimmed_and_stands_inside_the_reminder() {
     let mut layers = Layers::default();
     let text = "modes:\n- {id: kind, extends: plan, prompt: \"\\n\\n  Be kind.\\n  Be brief. \\n\\n\"}\n";
     layers.add("modes.yaml", text, Owner::User).unwrap();
-    let mut harness = Harness::with(Setup { mode: "kind", modes: layers.modes, ..Setup::default() });
-    let session = harness.session().await;
-    let prompt = harness.prompt(&session, "go").await;
-    let request = harness.stage.next_request(&session).await;
-    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    harness.until_answer(prompt).await;
-    harness.end().await;
+    let mut client = TestClient::with(Setup { mode: "kind", modes: layers.modes, ..Setup::default() });
+    let session = client.session().await;
+    let prompt = client.prompt(&session, "go").await;
+    let request = client.model.next_request(&session).await;
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    client.until_answer(prompt).await;
+    client.end().await;
     let reminders = reminders(&request);
     let [reminder] = reminders.as_slice() else { panic!("{reminders:?}") };
     assert!(
@@ -261,16 +261,16 @@ async fn a_modes_own_text_is_trimmed_and_stands_inside_the_reminder() {
 async fn after_a_block(block: &str, end: Result<ModelEvent, ModelError>) -> (Value, Vec<String>, Vec<Value>) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("store.db");
-    let mut harness =
-        Harness::with(Setup { mode: "code", store: Location::File(file.clone()), ..Setup::default() });
-    let session = harness.session().await;
-    let prompt = harness.prompt(&session, "go").await;
-    harness.stage.say(&session, Ok(ModelEvent::Text(block.into())));
-    harness.stage.say(&session, end);
-    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    let mut messages = harness.until_answer(prompt).await;
+    let mut client =
+        TestClient::with(Setup { mode: "code", store: Location::File(file.clone()), ..Setup::default() });
+    let session = client.session().await;
+    let prompt = client.prompt(&session, "go").await;
+    client.model.say(&session, Ok(ModelEvent::Text(block.into())));
+    client.model.say(&session, end);
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    let mut messages = client.until_answer(prompt).await;
     let answer = messages.pop().unwrap();
-    harness.end().await;
+    client.end().await;
     let rows = modegate::store::log::mode_changes(&file, Some(&session)).unwrap();
     (answer, rows.into_iter().map(|row| row.to).collect(), messages)
 }
@@ -299,28 +299,28 @@ async fn a_reply_that_fails_switches_nothing() {
 async fn an_unknown_target_changes_nothing_and_the_model_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("store.db");
-    let mut harness =
-        Harness::with(Setup { mode: "code", store: Location::File(file.clone()), ..Setup::default() });
-    let session = harness.session().await;
+    let mut client =
+        TestClient::with(Setup { mode: "code", store: Location::File(file.clone()), ..Setup::default() });
+    let session = client.session().await;
     for (target, is_known) in [("yolo", false), ("plan", true)] {
-        let prompt = harness.prompt(&session, "go").await;
-        harness.stage.next_request(&session).await;
+        let prompt = client.prompt(&session, "go").await;
+        client.model.next_request(&session).await;
         let block = format!("```yaml\nmode_switch: {{analysis: Further., new_mode: {target}}}\n```\n");
-        harness.stage.say(&session, Ok(ModelEvent::Text(block)));
+        client.model.say(&session, Ok(ModelEvent::Text(block)));
         let arguments = json!({ "thought": "?" });
-        harness
-            .stage
+        client
+            .model
             .say(&session, Ok(ModelEvent::ToolCall { id: "t".into(), name: "think".into(), arguments }));
-        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-        let request = harness.stage.next_request(&session).await;
-        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-        harness.until_answer(prompt).await;
-        let told = reminders(&request).concat();
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        let request = client.model.next_request(&session).await;
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        client.until_answer(prompt).await;
+        let text = reminders(&request).concat();
         assert_eq!(names(&request).contains("write_file"), !is_known, "{target}");
-        assert_eq!(told.contains("yolo"), !is_known, "the model is told: {told}");
-        assert!(is_known || told.contains("ask, plan, code"), "what is valid: {told}");
+        assert_eq!(text.contains("yolo"), !is_known, "the model is told: {text}");
+        assert!(is_known || text.contains("ask, plan, code"), "what is valid: {text}");
     }
-    harness.end().await;
+    client.end().await;
     let rows = modegate::store::log::mode_changes(&file, Some(&session)).unwrap();
     let changes: Vec<_> = rows.iter().map(|row| row.to.as_str()).collect();
     assert_eq!(changes, ["code", "plan"]);
@@ -331,14 +331,14 @@ async fn an_unknown_target_changes_nothing_and_the_model_is_told() {
 async fn the_table_of_mode_changes_has_these_columns() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("store.db");
-    let mut harness = Harness::with(Setup { store: Location::File(file.clone()), ..Setup::default() });
-    let session = harness.session().await;
-    let prompt = harness.prompt(&session, "go").await;
-    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    harness.until_answer(prompt).await;
-    let id = harness.request("session/set_mode", json!({ "sessionId": session, "modeId": "plan" })).await;
-    harness.until_answer(id).await;
-    harness.end().await;
+    let mut client = TestClient::with(Setup { store: Location::File(file.clone()), ..Setup::default() });
+    let session = client.session().await;
+    let prompt = client.prompt(&session, "go").await;
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    client.until_answer(prompt).await;
+    let id = client.request("session/set_mode", json!({ "sessionId": session, "modeId": "plan" })).await;
+    client.until_answer(id).await;
+    client.end().await;
     let record = Connection::open(file).unwrap();
     let answers: Vec<String> = include_str!("../../docs/sessions.md")
         .split("```sql\n")

@@ -114,8 +114,8 @@ fn other_files_are_left_alone_and_the_expected_format_is_named() {
     assert!(!home.path().join("missing.db").exists());
     for (file, reason) in [(".", "not a regular file"), ("text", "not a database"), ("c.db", "no such table")]
     {
-        let said = errors(file);
-        assert!(said.contains(reason) && said.contains(expected), "{file}: {said}");
+        let text = errors(file);
+        assert!(text.contains(reason) && text.contains(expected), "{file}: {text}");
     }
     assert_eq!(fs::read_to_string(home.path().join("text")).unwrap(), "modes: []\n");
     let statements = format!("DROP TABLE other; {SCHEMA}");

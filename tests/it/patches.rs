@@ -12,7 +12,7 @@ use std::process::Command;
 use modegate::acp::ToolCallId;
 use modegate::gate::Gate;
 use modegate::permission::{CallFacts, Effect};
-use modegate::tool::{Editor, RunContext, ToolError, Toolset};
+use modegate::tool::{ClientIo, RunContext, ToolError, Toolset};
 use modegate::workspace::{Journal, Workspace};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -155,8 +155,8 @@ async fn apply(workspace: &Workspace, patch: &str) -> Result<(), ToolError> {
         progress: None,
         journal: Journal::new(None, changes.clone()),
         changes,
-        shadow: None,
-        editor: Editor::nobody(),
+        snapshot: None,
+        client_io: ClientIo::nobody(),
     };
     call.run(context).await.map(drop)
 }
@@ -299,9 +299,9 @@ async fn what_git_diff_writes_is_applied_as_git_applies_it() {
         reference.extend((context == 0).then_some("--unidiff-zero"));
         let theirs = bench.theirs(&old, patch.as_bytes(), &reference);
         assert_eq!(theirs.as_ref(), Some(&new), "git itself, case {case}: {patch}");
-        let (ours, said) = bench.ours(&old, &patch).await;
-        if said.is_err() || ours != new {
-            let _ = write!(wrong, "case {case} {options:?}: {said:?}\n{patch}\n{ours:?}\n");
+        let (ours, text) = bench.ours(&old, &patch).await;
+        if text.is_err() || ours != new {
+            let _ = write!(wrong, "case {case} {options:?}: {text:?}\n{patch}\n{ours:?}\n");
         }
         applied += 1;
     }
@@ -398,11 +398,11 @@ async fn a_spoiled_patch_is_refused_or_applied_as_git_applies_it() {
         }
         let mut tree = old.clone();
         let patch = spoiled(&patch, &mut tree, &mut random);
-        let (ours, said) = bench.ours(&tree, &patch).await;
-        if said.is_err() {
+        let (ours, text) = bench.ours(&tree, &patch).await;
+        if text.is_err() {
             refused += 1;
             if ours != tree {
-                let _ = write!(wrong, "case {case} is refused and changed something: {said:?}\n{patch}\n");
+                let _ = write!(wrong, "case {case} is refused and changed something: {text:?}\n{patch}\n");
             }
             continue;
         }
@@ -439,14 +439,14 @@ async fn modes_are_applied_and_undone_with_the_rest() {
         "diff --git a/new b/new\nnew file mode 100755\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+#!/bin/sh\n";
     let modes = "diff --git a/run b/run\nold mode 100644\nnew mode 100755\n\
                  diff --git a/data b/data\nold mode 100755\nnew mode 100644\n";
-    let (ours, said) = bench.ours(&tree, &format!("{script}{modes}")).await;
-    assert_eq!(said, Ok(()));
+    let (ours, text) = bench.ours(&tree, &format!("{script}{modes}")).await;
+    assert_eq!(text, Ok(()));
     let modes_of = |tree: &Tree| tree.iter().map(|(name, (_, on))| (name.clone(), *on)).collect::<Vec<_>>();
     assert_eq!(modes_of(&ours), [("data".into(), false), ("new".into(), true), ("run".into(), true)]);
     // Where the last step fails, the mode of the first is put back.
     let broken = format!("{modes}diff --git a/gone b/gone\nold mode 100644\nnew mode 100755\n");
-    let (ours, said) = bench.ours(&tree, &broken).await;
-    assert!(said.is_err());
+    let (ours, text) = bench.ours(&tree, &broken).await;
+    assert!(text.is_err());
     assert_eq!(ours, tree);
 }
 
@@ -456,12 +456,12 @@ async fn sections_about_one_file_are_applied_one_after_the_other() {
     let tree = Tree::from([("f".to_owned(), (b"a\nb\n".to_vec(), false))]);
     let patch =
         "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n-a\n+A\n b\n--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n A\n-b\n+B\n";
-    let (ours, said) = bench.ours(&tree, patch).await;
-    assert_eq!((said, ours["f"].0.as_slice()), (Ok(()), &b"A\nB\n"[..]));
+    let (ours, text) = bench.ours(&tree, patch).await;
+    assert_eq!((text, ours["f"].0.as_slice()), (Ok(()), &b"A\nB\n"[..]));
     assert_eq!(bench.theirs(&tree, patch.as_bytes(), &[]), Some(ours));
-    let (ours, said) =
+    let (ours, text) =
         bench.ours(&tree, &format!("{patch}--- a/f\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-A\n-B\n")).await;
-    assert!(said.unwrap_err().contains("more than once"));
+    assert!(text.unwrap_err().contains("more than once"));
     assert_eq!(ours, tree);
 }
 
@@ -472,12 +472,12 @@ async fn every_file_and_hunk_that_fails_is_named() {
         Tree::from([("f".to_owned(), (b"a\nb\n".to_vec(), false)), ("g".into(), (b"x\n".to_vec(), false))]);
     let patch = "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n-A\n+1\n b\n--- a/g\n+++ b/g\n@@ -1 +1 @@\n-x\n+y\n\
                  --- a/h\n+++ b/h\n@@ -1 +1 @@\n-x\n+y\n";
-    let (ours, said) = bench.ours(&tree, patch).await;
-    let said = said.unwrap_err();
+    let (ours, text) = bench.ours(&tree, patch).await;
+    let text = text.unwrap_err();
     for part in ["f: hunk 1", "line 1 of the file is `a`", "h: there is no such file", "Nothing is changed."]
     {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(text.contains(part), "{part}: {text}");
     }
-    assert!(!said.contains("g:"), "{said}");
+    assert!(!text.contains("g:"), "{text}");
     assert_eq!(ours, tree);
 }

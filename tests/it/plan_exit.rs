@@ -6,13 +6,13 @@ use modegate::model::{ModelEvent, ModelStop};
 use modegate::session::ExitSettings;
 use serde_json::{Value, json};
 
-use crate::support::{Harness, Setup};
+use crate::support::{Setup, TestClient};
 
 const PLAN: &str = "1. Do it.";
 
 /// A client and what it answers to the question about the plan.
 struct Client {
-    harness: Harness,
+    client: TestClient,
     session: String,
     answer: Value,
     /// How long it takes to answer.
@@ -29,11 +29,11 @@ struct Outcome {
 }
 
 async fn client(has_forms: bool, setup: Setup, answer: Value) -> Client {
-    let mut harness = Harness::with(Setup { mode: "plan", ..setup });
+    let mut client = TestClient::with(Setup { mode: "plan", ..setup });
     let capabilities = if has_forms { json!({ "elicitation": { "form": {} } }) } else { json!({}) };
-    harness.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": capabilities })).await;
-    let session = harness.session().await;
-    Client { harness, session, answer, after: Duration::ZERO }
+    client.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": capabilities })).await;
+    let session = client.session().await;
+    Client { client, session, answer, after: Duration::ZERO }
 }
 
 fn option(id: &str) -> Value {
@@ -46,29 +46,29 @@ fn form(content: &Value) -> Value {
 
 impl Client {
     async fn prompt(mut self, event: ModelEvent) -> Outcome {
-        let prompt = self.harness.prompt(&self.session, "go").await;
-        self.harness.stage.say(&self.session, Ok(event));
+        let prompt = self.client.prompt(&self.session, "go").await;
+        self.client.model.say(&self.session, Ok(event));
         for _ in 0..2 {
-            self.harness.stage.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
+            self.client.model.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
         }
         let mut messages: Vec<Value> = Vec::new();
         while messages.last().is_none_or(|message| message["id"] != prompt || message.get("method").is_some())
         {
-            let message = self.harness.next().await;
+            let message = self.client.next().await;
             if message.get("method").is_some() && message.get("id").is_some() {
                 tokio::time::sleep(self.after).await;
                 let line = json!({ "jsonrpc": "2.0", "id": message["id"], "result": self.answer });
-                self.harness.send_line(&line.to_string()).await;
+                self.client.send_line(&line.to_string()).await;
             }
             messages.push(message);
         }
-        let request = self.harness.stage.requests(&self.session).pop().unwrap();
-        let told = crate::stage::summary(&request);
+        let request = self.client.model.requests(&self.session).pop().unwrap();
+        let text = crate::scripted_model::summary(&request);
         let current =
             |message: &Value| message["params"]["update"]["currentModeId"].as_str().map(str::to_owned);
         let mode = messages.iter().rev().find_map(current).unwrap_or_else(|| "plan".into());
-        self.harness.end().await;
-        Outcome { messages, told, mode }
+        self.client.end().await;
+        Outcome { messages, told: text, mode }
     }
 
     async fn propose(self) -> Outcome {
@@ -97,7 +97,7 @@ impl Outcome {
 /// not used at all.
 #[tokio::test]
 async fn a_form_decides_where_the_client_has_forms() {
-    for (answer, mode, told) in [
+    for (answer, mode, text) in [
         (
             form(&json!({ "decision": "code" })),
             "code",
@@ -123,11 +123,11 @@ async fn a_form_decides_where_the_client_has_forms() {
     ] {
         let outcome = client(true, Setup::default(), answer.clone()).await.propose().await;
         assert_eq!(outcome.mode, mode, "{answer}");
-        assert!(outcome.told.contains(told), "{answer}: {}", outcome.told);
-        let asked = outcome.asked();
-        assert_eq!(asked.len(), 1);
-        assert_eq!(asked[0]["method"], "elicitation/create");
-        let properties = &asked[0]["params"]["requestedSchema"]["properties"];
+        assert!(outcome.told.contains(text), "{answer}: {}", outcome.told);
+        let requests = outcome.asked();
+        assert_eq!(requests.len(), 1);
+        assert_eq!(requests[0]["method"], "elicitation/create");
+        let properties = &requests[0]["params"]["requestedSchema"]["properties"];
         let titles: Vec<_> =
             properties["decision"]["oneOf"].as_array().unwrap().iter().map(|one| &one["title"]).collect();
         assert_eq!(titles, ["Implement in Code mode", "Implement in Ask mode", "Keep planning"]);
@@ -148,8 +148,8 @@ async fn the_plan_is_shown_before_the_question() {
                 && update["content"][0]["content"]["text"] == PLAN
         };
         let shown = outcome.messages.iter().position(is_pending).expect("shown");
-        let asked = outcome.messages.iter().position(|message| message.get("id").is_some()).unwrap();
-        assert!(shown < asked, "{:?}", outcome.messages);
+        let request_count = outcome.messages.iter().position(|message| message.get("id").is_some()).unwrap();
+        assert!(shown < request_count, "{:?}", outcome.messages);
     }
 }
 
@@ -190,16 +190,16 @@ async fn under_a_limit_the_model_is_not_told_that_it_may_act() {
         for (has_forms, answer) in [(false, option("code")), (true, form(&json!({ "decision": "code" })))] {
             let setup = Setup { max_mode, ..Setup::default() };
             let outcome = client(has_forms, setup, answer).await.propose().await;
-            let told = &outcome.told;
-            assert_eq!(told.contains("Carry the plan out"), is_free, "{max_mode:?} {told}");
+            let text = &outcome.told;
+            assert_eq!(text.contains("Carry the plan out"), is_free, "{max_mode:?} {text}");
             // Where no mode would allow more, there is no exit and nobody is asked.
-            assert_eq!(told.contains("There is no such tool"), !is_free, "{max_mode:?} {told}");
+            assert_eq!(text.contains("There is no such tool"), !is_free, "{max_mode:?} {text}");
             assert_eq!(outcome.asked().len(), usize::from(is_free), "{max_mode:?}");
             assert_eq!(outcome.mode, if is_free { "code" } else { "plan" });
             assert_eq!(
-                told.contains("Another limit of this session still applies: it"),
+                text.contains("Another limit of this session still applies: it"),
                 limit,
-                "{max_mode:?} {told}"
+                "{max_mode:?} {text}"
             );
         }
     }
@@ -209,19 +209,19 @@ async fn under_a_limit_the_model_is_not_told_that_it_may_act() {
 #[tokio::test]
 async fn a_limit_is_said_where_the_user_asks_for_the_mode_or_the_rules() {
     for (max_mode, is_said) in [(Some("plan"), true), (None, false)] {
-        let mut harness = Harness::with(Setup { mode: "code", max_mode, ..Setup::default() });
-        let session = harness.session().await;
+        let mut client = TestClient::with(Setup { mode: "code", max_mode, ..Setup::default() });
+        let session = client.session().await;
         for command in ["/mode", "/permissions"] {
-            let prompt = harness.prompt(&session, command).await;
-            let messages = harness.until_answer(prompt).await;
-            let said: String = messages
+            let prompt = client.prompt(&session, command).await;
+            let messages = client.until_answer(prompt).await;
+            let text: String = messages
                 .iter()
                 .filter_map(|message| message["params"]["update"]["content"]["text"].as_str())
                 .collect();
             let limit = "This session can do no more than plan mode allows, because --max-mode says so.\n";
-            assert_eq!(said.contains(limit), is_said, "{command}: {said}");
+            assert_eq!(text.contains(limit), is_said, "{command}: {text}");
         }
-        harness.end().await;
+        client.end().await;
     }
 }
 
@@ -240,10 +240,10 @@ async fn an_acceptance_faster_than_a_person_reads_is_reported() {
         let mut client = client(false, setup, answer.clone()).await;
         client.after = after;
         let outcome = client.propose().await;
-        let said = outcome.notices();
-        assert_eq!(said.contains("faster than a person can read"), is_reported, "{answer} {said}");
+        let text = outcome.notices();
+        assert_eq!(text.contains("faster than a person can read"), is_reported, "{answer} {text}");
         if is_reported {
-            assert!(said.contains("--no-exit") && said.contains("--max-mode plan"), "{said}");
+            assert!(text.contains("--no-exit") && text.contains("--max-mode plan"), "{text}");
         }
     }
 }

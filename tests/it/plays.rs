@@ -10,8 +10,8 @@ use modegate::model::scripted;
 use modegate::skill::Skills;
 use serde_json::Value;
 
-use crate::stage::summary;
-use crate::support::{Harness, Setup, read};
+use crate::scripted_model::summary;
+use crate::support::{Setup, TestClient, read};
 
 /// How long the agent is listened to after each line, when the expectations are written anew.
 const IDLE: Duration = Duration::from_millis(150);
@@ -45,53 +45,53 @@ pub fn plays() -> Vec<PathBuf> {
 /// Performs a play and writes down what happened, in the play's own form.
 async fn perform(name: &str, script: &str, update: bool) -> String {
     let (dir, skills) = (Arc::new(tempfile::tempdir().unwrap()), Arc::default());
-    let mut stage = Performance { harness: None, dir, skills, mode: "ask", written: Vec::new(), update };
+    let mut model = Performance { client: None, dir, skills, mode: "ask", written: Vec::new(), update };
     for line in script.lines() {
         let (mark, rest) = line.split_at(line.len().min(2));
         let rest = rest.trim();
         match mark {
-            "" | "# " | "#" => stage.written.push(line.to_owned()),
+            "" | "# " | "#" => model.written.push(line.to_owned()),
             "@ " => {
-                stage.written.push(line.to_owned());
-                stage.setting(rest).await;
+                model.written.push(line.to_owned());
+                model.setting(rest).await;
             }
             "->" => {
-                stage.written.push(line.to_owned());
-                let cwd = stage.harness().cwd();
-                stage.harness().send_line(&rest.replace("$cwd", cwd.to_str().unwrap())).await;
-                stage.listen().await;
+                model.written.push(line.to_owned());
+                let cwd = model.client().cwd();
+                model.client().send_line(&rest.replace("$cwd", cwd.to_str().unwrap())).await;
+                model.listen().await;
             }
             "<~" => {
-                stage.written.push(line.to_owned());
+                model.written.push(line.to_owned());
                 let (session, event) = match rest.split_once(' ') {
                     Some((session, event)) if session.starts_with("sess_") => (session, event),
                     _ => ("sess_1", rest),
                 };
                 let event = scripted::event(event).unwrap_or_else(|error| panic!("{name}: {line}: {error}"));
-                stage.harness().stage.say(session, event.expect("an event"));
-                stage.listen().await;
+                model.client().model.say(session, event.expect("an event"));
+                model.listen().await;
             }
             "<-" if update => {}
             "<-" => {
-                let message = stage.harness().next().await;
-                stage.wrote(&message);
+                let message = model.client().next().await;
+                model.wrote(&message);
             }
             "= " => {
-                let value = stage.look(rest).await;
-                stage.write(&format!("= {value}"));
+                let value = model.snapshot(rest).await;
+                model.write(&format!("= {value}"));
             }
             _ => panic!("{name}: no line of a play: {line}"),
         }
     }
-    let harness = stage.harness.take().expect("a play has lines");
-    for message in harness.end().await {
-        stage.written.push(format!("<- at the end: {message}"));
+    let client = model.client.take().expect("a play has lines");
+    for message in client.end().await {
+        model.written.push(format!("<- at the end: {message}"));
     }
-    stage.written.join("\n") + "\n"
+    model.written.join("\n") + "\n"
 }
 
 struct Performance {
-    harness: Option<Harness>,
+    client: Option<TestClient>,
     dir: Arc<tempfile::TempDir>,
     skills: Arc<Mutex<Arc<Skills>>>,
     mode: &'static str,
@@ -101,9 +101,9 @@ struct Performance {
 
 impl Performance {
     /// The harness, which begins when it is first needed.
-    fn harness(&mut self) -> &mut Harness {
+    fn client(&mut self) -> &mut TestClient {
         let (mode, dir, skills) = (self.mode, Some(Arc::clone(&self.dir)), Arc::clone(&self.skills));
-        self.harness.get_or_insert_with(|| Harness::with(Setup { mode, skills, dir, ..Setup::default() }))
+        self.client.get_or_insert_with(|| TestClient::with(Setup { mode, skills, dir, ..Setup::default() }))
     }
 
     async fn setting(&mut self, setting: &str) {
@@ -115,15 +115,15 @@ impl Performance {
             "skill" => {
                 let (name, body) = rest.split_once(' ').expect("@ skill NAME \"INSTRUCTIONS\"");
                 let body: String = serde_json::from_str(body).unwrap();
-                let cwd = self.harness().cwd();
+                let cwd = self.client().cwd();
                 *self.skills.lock().unwrap() = crate::skills::some(&cwd, &[(name, "What it is for.", &body)]);
             }
             "session" => {
-                self.harness().session().await;
+                self.client().session().await;
             }
             "file" => {
                 let (path, content) = rest.split_once(' ').expect("@ file PATH \"CONTENT\"");
-                let path = self.harness().cwd().join(path);
+                let path = self.client().cwd().join(path);
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, serde_json::from_str::<String>(content).unwrap()).unwrap();
             }
@@ -132,16 +132,16 @@ impl Performance {
     }
 
     /// What stands behind `=`: the model's next request, or a file.
-    async fn look(&mut self, what: &str) -> String {
+    async fn snapshot(&mut self, what: &str) -> String {
         let mut words = what.split(' ');
         match (words.next(), words.next()) {
             (Some("request"), Some(session)) if session.starts_with("sess_") => {
                 let session = session.trim_end_matches(':');
-                let request = self.harness().stage.next_request(session).await;
+                let request = self.client().model.next_request(session).await;
                 format!("request {session}: {}", summary(&request))
             }
             (Some("file"), Some(path)) => {
-                let cwd = self.harness().cwd();
+                let cwd = self.client().cwd();
                 match read(&cwd, path) {
                     Some(content) => format!("file {path} {content:?}"),
                     None => format!("file {path} absent"),
@@ -156,7 +156,7 @@ impl Performance {
         if !self.update {
             return;
         }
-        while let Some(message) = self.harness().next_within(IDLE).await {
+        while let Some(message) = self.client().next_within(IDLE).await {
             self.wrote(&message);
         }
     }
@@ -169,7 +169,7 @@ impl Performance {
 
     /// Writes a line down, with the folders of this performance under their names.
     fn write(&mut self, line: &str) {
-        let cwd = self.harness().cwd();
+        let cwd = self.client().cwd();
         let above = cwd.parent().unwrap().to_str().unwrap();
         let line = line.replace(cwd.to_str().unwrap(), "$cwd").replace(above, "$above");
         self.written.push(without_hash(&line));

@@ -12,7 +12,7 @@ use modegate::model::{ModelEvent, ModelId, ModelRequest, ModelStop};
 use serde_json::{Value, json};
 
 use crate::providers::{folder, wires};
-use crate::support::{Harness, Setup};
+use crate::support::{Setup, TestClient};
 
 /// A request as a sequence: tools, system prompt, blocks of messages. Cache markers are taken away.
 struct Sequence {
@@ -77,39 +77,39 @@ fn sequence(provider: &str, body: &Value) -> Sequence {
 async fn requests(list: ToolList) -> (Vec<ModelRequest>, Vec<usize>, String) {
     let mut modes = Modes::built_in();
     modes.set_default_tool_list(list);
-    let mut harness = Harness::with(Setup { modes, ..Setup::default() });
-    let cwd = harness.cwd();
+    let mut client = TestClient::with(Setup { modes, ..Setup::default() });
+    let cwd = client.cwd();
     std::fs::write(cwd.join("a.txt"), "word ".repeat(100)).unwrap();
-    let session = harness.session().await;
+    let session = client.session().await;
     let (mut requests, mut switches) = (Vec::new(), Vec::new());
     for turn in 0..30 {
         if turn % 5 == 4 {
             let mode = ["plan", "code", "ask"][turn / 5 % 3];
             let id =
-                harness.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
-            harness.until_answer(id).await;
+                client.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
+            client.until_answer(id).await;
             switches.push(requests.len());
         }
         let prompt =
-            harness.prompt(&session, &format!("Question {turn}: {}", "what is this? ".repeat(20))).await;
-        requests.push(harness.stage.next_request(&session).await);
+            client.prompt(&session, &format!("Question {turn}: {}", "what is this? ".repeat(20))).await;
+        requests.push(client.model.next_request(&session).await);
         let call = ModelEvent::ToolCall {
             id: format!("c{turn}"),
             name: "read_file".into(),
             arguments: json!({ "path": "a.txt" }),
         };
         for event in [ModelEvent::Text("Looking.".into()), call, ModelEvent::Stop(ModelStop::Done)] {
-            harness.stage.say(&session, Ok(event));
+            client.model.say(&session, Ok(event));
         }
-        requests.push(harness.stage.next_request(&session).await);
+        requests.push(client.model.next_request(&session).await);
         for event in
             [ModelEvent::Text("It is a file of words. ".repeat(10)), ModelEvent::Stop(ModelStop::Done)]
         {
-            harness.stage.say(&session, Ok(event));
+            client.model.say(&session, Ok(event));
         }
-        harness.until_answer(prompt).await;
+        client.until_answer(prompt).await;
     }
-    harness.end().await;
+    client.end().await;
     (requests, switches, cwd.to_str().unwrap().to_owned())
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use modegate::process::{Command, Errors, Event, Exit, Process, Processes};
 use modegate::sandbox::Confinement;
 
-use crate::support::PATIENCE;
+use crate::support::TIMEOUT;
 
 fn processes(scratch: &Path) -> Processes {
     Processes::new(PathBuf::from(env!("CARGO_BIN_EXE_modegate")), scratch.to_owned())
@@ -21,7 +21,7 @@ fn shell(cwd: &Path, command: &str) -> Command {
         settings: &[],
         confinement: Confinement::Off,
         errors: Errors::Merged,
-        is_spoken_to: false,
+        has_stdio: false,
         own: Vec::new(),
         keeps_terminal: false,
     }
@@ -30,7 +30,7 @@ fn shell(cwd: &Path, command: &str) -> Command {
 /// Everything that happens, the output in one piece.
 async fn events(process: &mut Process) -> (String, Vec<Event>) {
     let (mut output, mut rest) = (Vec::new(), Vec::new());
-    while let Some(event) = tokio::time::timeout(PATIENCE, process.next()).await.expect("nothing happened") {
+    while let Some(event) = tokio::time::timeout(TIMEOUT, process.next()).await.expect("nothing happened") {
         match event {
             Event::Output(bytes) => output.extend(bytes),
             event => rest.push(event),
@@ -133,9 +133,9 @@ async fn nothing_is_left_of_a_command_whose_process_is_dropped() {
     let supervisor = PathBuf::from(format!("/proc/{}", process.id().unwrap()));
     assert!(supervisor.exists() && is_alive(dir.path()).await, "the control");
     drop(process);
-    let begun = Instant::now();
+    let started = Instant::now();
     while std::fs::read(supervisor.join("cmdline")).is_ok_and(|line| !line.is_empty()) {
-        assert!(begun.elapsed() < PATIENCE, "the supervisor is still there");
+        assert!(started.elapsed() < TIMEOUT, "the supervisor is still there");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(!is_alive(dir.path()).await);

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use modegate::model::known::facts_of;
-use modegate::model::problem::Problem;
-use modegate::model::wire::frames::Frames;
+use modegate::model::provider_error::ProviderError;
+use modegate::model::wire::framing::FrameReader;
 use modegate::model::wire::{
     Ask, Wire, anthropic::Anthropic, chat::Chat, gemini::Gemini, ollama::Ollama, responses::Responses,
 };
 use modegate::model::{
-    Block, Effort, Image, Message, ModelEvent, ModelId, ModelRequest, Role, Seal, ToolOffer,
+    Block, Effort, Image, Message, ModelEvent, ModelId, ModelRequest, ProviderState, Role, ToolOffer,
 };
 use serde_json::json;
 
@@ -44,11 +44,11 @@ pub fn streams(provider: &str) -> Vec<PathBuf> {
 }
 
 /// What a stream says when it comes in these pieces. Pieces of text are one text: how they are cut is the server's affair.
-fn said(wire: &dyn Wire, pieces: &[&[u8]]) -> String {
+fn output_of(wire: &dyn Wire, pieces: &[&[u8]]) -> String {
     let mut events = VecDeque::new();
     let mut decoder = wire.decoder();
-    let mut frames = Frames::new(wire.framing());
-    let mut read = || -> Result<(), Problem> {
+    let mut frames = FrameReader::new(wire.framing());
+    let mut read = || -> Result<(), ProviderError> {
         for piece in pieces {
             frames.push(piece, |frame| decoder.frame(frame, &mut events))?;
         }
@@ -75,7 +75,7 @@ fn every_stream_says_the_same_wherever_it_is_cut() {
     for (provider, _, wire) in wires() {
         for path in streams(provider) {
             let stream = std::fs::read(&path).unwrap();
-            let whole = said(&*wire, &[&stream]);
+            let whole = output_of(&*wire, &[&stream]);
             let expected = path.with_extension("events");
             if update {
                 std::fs::write(&expected, &whole).unwrap();
@@ -83,10 +83,10 @@ fn every_stream_says_the_same_wherever_it_is_cut() {
             assert_eq!(whole, std::fs::read_to_string(&expected).unwrap(), "{}", path.display());
             for cut in 1..stream.len() {
                 let (start, end) = stream.split_at(cut);
-                assert_eq!(said(&*wire, &[start, end]), whole, "{} cut at {cut}", path.display());
+                assert_eq!(output_of(&*wire, &[start, end]), whole, "{} cut at {cut}", path.display());
             }
             let bytes: Vec<&[u8]> = stream.chunks(1).collect();
-            assert_eq!(said(&*wire, &bytes), whole, "{} byte by byte", path.display());
+            assert_eq!(output_of(&*wire, &bytes), whole, "{} byte by byte", path.display());
         }
     }
 }
@@ -94,7 +94,9 @@ fn every_stream_says_the_same_wherever_it_is_cut() {
 /// A conversation with everything in it that a request can hold.
 fn request(model: &ModelId) -> ModelRequest {
     let block = |role, blocks| Arc::new(Message { role, blocks });
-    let seal = |origin: &ModelId, data| Block::Seal(Seal { origin: origin.clone(), data: Arc::new(data) });
+    let seal = |origin: &ModelId, data| {
+        Block::ProviderState(ProviderState { origin: origin.clone(), data: Arc::new(data) })
+    };
     let call =
         |id: &str, name: &str, arguments| Block::ToolCall { id: id.into(), name: name.into(), arguments };
     let result = |id: &str, name: &str, text: &str, is_error| Block::ToolResult {

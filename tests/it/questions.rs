@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::guest::{Guest, all};
+use crate::editor_client::{EditorClient, all};
 
 const GUESS: &str = "Go on with your best guess, and say what you assumed.";
 
@@ -12,8 +12,8 @@ fn ask(choices: &[&str]) -> Value {
 
 #[tokio::test]
 async fn a_form_takes_a_choice_or_own_words() {
-    let mut guest = Guest::new("plan", all()).await;
-    for (answer, told) in [
+    let mut client = EditorClient::new("plan", all()).await;
+    for (answer, text) in [
         (json!({ "action": "accept", "content": { "choice": "b" } }), "The user answered: b".to_owned()),
         (json!({ "action": "accept", "content": { "words": " c " } }), "The user answered: c".into()),
         (
@@ -25,17 +25,17 @@ async fn a_form_takes_a_choice_or_own_words() {
         (json!({ "action": "cancel" }), format!("The user closed the question without an answer. {GUESS}")),
         (json!("no"), format!("The user could not be asked: the client answered with an error: no. {GUESS}")),
     ] {
-        guest.answer_oddly("elicitation/create", answer);
-        assert_eq!(guest.call("ask_user", ask(&["a", "b"])).await, told);
+        client.answer_oddly("elicitation/create", answer);
+        assert_eq!(client.call("ask_user", ask(&["a", "b"])).await, text);
     }
-    let form = &guest.asked[0].1;
+    let form = &client.requests[0].1;
     assert_eq!((&form["mode"], &form["message"]), (&json!("form"), &json!("Which one?")));
     assert_eq!(form["toolCallId"], "call_1_1");
     assert_eq!(form["requestedSchema"]["properties"]["choice"]["oneOf"][1]["const"], "b");
-    guest.answer_oddly("elicitation/create", json!({ "action": "accept", "content": { "words": "x" } }));
-    assert_eq!(guest.call("ask_user", ask(&[])).await, "The user answered: x");
-    assert_eq!(guest.asked.last().unwrap().1["requestedSchema"]["required"], json!(["words"]));
-    guest.end().await;
+    client.answer_oddly("elicitation/create", json!({ "action": "accept", "content": { "words": "x" } }));
+    assert_eq!(client.call("ask_user", ask(&[])).await, "The user answered: x");
+    assert_eq!(client.requests.last().unwrap().1["requestedSchema"]["required"], json!(["words"]));
+    client.end().await;
 }
 
 /// The text that the client shows as Modegate's own words.
@@ -49,8 +49,8 @@ fn notices(messages: &[Value]) -> String {
 }
 
 /// What the last request has of the user's last prompt.
-fn prompted(guest: &Guest) -> String {
-    crate::stage::summary(&guest.harness.stage.requests(&guest.session).pop().unwrap())
+fn prompted(client: &EditorClient) -> String {
+    crate::scripted_model::summary(&client.client.model.requests(&client.session).pop().unwrap())
 }
 
 /// Without forms the question is a numbered list in the chat, which no client answers by itself; the turn ends, and the next
@@ -63,32 +63,32 @@ async fn without_forms_the_question_is_a_list_in_the_chat_and_the_next_prompt_an
         ("3", "\"3\""),
         ("b, but later", "b, but later"),
     ] {
-        let mut guest = Guest::new("ask", json!({ "elicitation": { "url": {} } })).await;
+        let mut client = EditorClient::new("ask", json!({ "elicitation": { "url": {} } })).await;
         let asking =
-            guest.begin(&[("ask_user", ask(&["a", "b"])), ("think", json!({ "thought": "on" }))]).await;
-        let messages = guest.until_answer(asking).await;
+            client.begin(&[("ask_user", ask(&["a", "b"])), ("think", json!({ "thought": "on" }))]).await;
+        let messages = client.until_answer(asking).await;
         assert_eq!(messages.last().unwrap()["result"]["stopReason"], "end_turn");
-        assert_eq!(guest.methods(), [""; 0], "no permission is asked for");
+        assert_eq!(client.methods(), [""; 0], "no permission is asked for");
         let shown = notices(&messages);
         assert!(shown.contains("Which one?\n\n1. a\n2. b\n\nAnswer with a number"), "{shown}");
-        assert_eq!(guest.harness.stage.requests(&guest.session).len(), 1, "the model waits");
-        guest.harness.stage.say(&guest.session, Ok(modegate::model::ModelEvent::Text("ok".into())));
-        let id = guest.harness.prompt(&guest.session, prompt).await;
-        guest.until_answer(id).await;
-        let told = prompted(&guest);
-        assert!(told.contains("The user's next message is the answer."), "{told}");
-        assert!(told.contains(answer), "{prompt}: {told}");
+        assert_eq!(client.client.model.requests(&client.session).len(), 1, "the model waits");
+        client.client.model.say(&client.session, Ok(modegate::model::ModelEvent::Text("ok".into())));
+        let id = client.client.prompt(&client.session, prompt).await;
+        client.until_answer(id).await;
+        let text = prompted(&client);
+        assert!(text.contains("The user's next message is the answer."), "{text}");
+        assert!(text.contains(answer), "{prompt}: {text}");
         // One prompt answers, and what comes later is a prompt.
-        let id = guest.harness.prompt(&guest.session, "1").await;
+        let id = client.client.prompt(&client.session, "1").await;
         for _ in 0..2 {
-            guest
-                .harness
-                .stage
-                .say(&guest.session, Ok(modegate::model::ModelEvent::Stop(modegate::model::ModelStop::Done)));
+            client.client.model.say(
+                &client.session,
+                Ok(modegate::model::ModelEvent::Stop(modegate::model::ModelStop::Done)),
+            );
         }
-        guest.until_answer(id).await;
-        assert!(prompted(&guest).contains("text \"1\""), "{}", prompted(&guest));
-        guest.end().await;
+        client.until_answer(id).await;
+        assert!(prompted(&client).contains("text \"1\""), "{}", prompted(&client));
+        client.end().await;
     }
 }
 
@@ -96,12 +96,12 @@ async fn without_forms_the_question_is_a_list_in_the_chat_and_the_next_prompt_an
 #[tokio::test]
 async fn a_question_without_choices_is_asked_in_the_chat_and_a_form_is_used_where_there_is_one() {
     for (capabilities, in_chat) in [(json!({}), true), (all(), false)] {
-        let mut guest = Guest::new("plan", capabilities).await;
-        let prompt = guest.begin(&[("ask_user", ask(&[]))]).await;
-        let messages = guest.until_answer(prompt).await;
+        let mut client = EditorClient::new("plan", capabilities).await;
+        let prompt = client.begin(&[("ask_user", ask(&[]))]).await;
+        let messages = client.until_answer(prompt).await;
         assert_eq!(notices(&messages).contains("Which one?"), in_chat);
-        assert_eq!(guest.count("elicitation/create"), usize::from(!in_chat));
-        guest.end().await;
+        assert_eq!(client.count("elicitation/create"), usize::from(!in_chat));
+        client.end().await;
     }
 }
 
@@ -109,41 +109,41 @@ async fn a_question_without_choices_is_asked_in_the_chat_and_a_form_is_used_wher
 async fn a_cancel_takes_the_question_back_and_a_late_answer_is_void() {
     let method = "elicitation/create";
     {
-        let mut guest = Guest::new("code", all()).await;
-        guest.answer_oddly(method, Value::Null);
-        let prompt = guest.begin(&[("ask_user", ask(&["a"]))]).await;
-        let asked = guest.until(|message| message["method"] == method).await.pop().unwrap();
-        guest.cancel().await;
-        let messages = guest.until_answer(prompt).await;
+        let mut client = EditorClient::new("code", all()).await;
+        client.answer_oddly(method, Value::Null);
+        let prompt = client.begin(&[("ask_user", ask(&["a"]))]).await;
+        let request = client.until(|message| message["method"] == method).await.pop().unwrap();
+        client.cancel().await;
+        let messages = client.until_answer(prompt).await;
         assert_eq!(messages.last().unwrap()["result"]["stopReason"], "cancelled");
-        assert_eq!(guest.count("$/cancel_request"), 1);
+        assert_eq!(client.count("$/cancel_request"), 1);
         let late =
             json!({ "outcome": { "outcome": "selected", "optionId": "choice_1" }, "action": "accept" });
-        let late = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": late });
-        guest.harness.send_line(&late.to_string()).await;
-        guest.call("think", json!({ "thought": "x" })).await;
-        let told = format!("{:?}", guest.harness.stage.requests(&guest.session).pop().unwrap().messages);
-        assert!(!told.contains("The user answered"), "{told}");
-        guest.end().await;
+        let late = json!({ "jsonrpc": "2.0", "id": request["id"], "result": late });
+        client.client.send_line(&late.to_string()).await;
+        client.call("think", json!({ "thought": "x" })).await;
+        let text = format!("{:?}", client.client.model.requests(&client.session).pop().unwrap().messages);
+        assert!(!text.contains("The user answered"), "{text}");
+        client.end().await;
     }
 }
 
 #[tokio::test]
 async fn questions_are_asked_one_after_the_other() {
-    let mut guest = Guest::new("code", all()).await;
+    let mut client = EditorClient::new("code", all()).await;
     let two = json!({ "questions": [{ "question": "First?" }, { "question": "Second?" }] });
     for words in ["1", "2"] {
-        guest
+        client
             .answer_oddly("elicitation/create", json!({ "action": "accept", "content": { "words": words } }));
     }
-    let told = guest.call("ask_user", two).await;
-    assert_eq!(told, "First?\nThe user answered: 1\nSecond?\nThe user answered: 2");
-    guest.end().await;
+    let text = client.call("ask_user", two).await;
+    assert_eq!(text, "First?\nThe user answered: 1\nSecond?\nThe user answered: 2");
+    client.end().await;
 }
 
 #[tokio::test]
 async fn arguments_that_make_no_question_are_named() {
-    let mut guest = Guest::new("code", all()).await;
+    let mut client = EditorClient::new("code", all()).await;
     for arguments in [
         json!({ "questions": [] }),
         ask(&["a", "a"]),
@@ -151,44 +151,44 @@ async fn arguments_that_make_no_question_are_named() {
         ask(&[""]),
         json!({ "questions": [{ "question": " " }] }),
     ] {
-        let told = guest.call("ask_user", arguments).await;
-        assert!(told.starts_with("The arguments do not fit ask_user"), "{told}");
+        let text = client.call("ask_user", arguments).await;
+        assert!(text.starts_with("The arguments do not fit ask_user"), "{text}");
     }
-    assert_eq!(guest.methods(), [""; 0]);
-    guest.end().await;
+    assert_eq!(client.methods(), [""; 0]);
+    client.end().await;
 }
 
 #[tokio::test]
 async fn a_choice_with_space_around_it_is_taken_from_a_form() {
-    let mut guest = Guest::new("plan", all()).await;
-    guest.answer_oddly("elicitation/create", json!({ "action": "accept", "content": { "choice": "b " } }));
+    let mut client = EditorClient::new("plan", all()).await;
+    client.answer_oddly("elicitation/create", json!({ "action": "accept", "content": { "choice": "b " } }));
     let ask = json!({ "questions": [{ "question": "Which?", "choices": ["a", "b "] }] });
-    let told = guest.call("ask_user", ask).await;
-    guest.end().await;
-    assert!(told.starts_with("The user answered: b"), "{told}");
+    let text = client.call("ask_user", ask).await;
+    client.end().await;
+    assert!(text.starts_with("The user answered: b"), "{text}");
 }
 
 #[tokio::test]
 async fn a_choice_that_was_not_offered_is_no_answer_beside_words_either() {
-    let mut guest = Guest::new("plan", all()).await;
+    let mut client = EditorClient::new("plan", all()).await;
     let content = json!({ "choice": "z", "words": "go on" });
-    guest.answer_oddly("elicitation/create", json!({ "action": "accept", "content": content }));
+    client.answer_oddly("elicitation/create", json!({ "action": "accept", "content": content }));
     let ask = json!({ "questions": [{ "question": "Which?", "choices": ["a", "b"] }] });
-    let told = guest.call("ask_user", ask).await;
-    guest.end().await;
-    assert!(!told.contains('z'), "{told}");
+    let text = client.call("ask_user", ask).await;
+    client.end().await;
+    assert!(!text.contains('z'), "{text}");
 }
 
 #[tokio::test]
 async fn a_question_shows_what_is_not_to_be_seen_and_its_choices_stay_what_they_are() {
-    let mut guest = Guest::new("plan", all()).await;
+    let mut client = EditorClient::new("plan", all()).await;
     let choice = json!({ "action": "accept", "content": { "choice": "a\u{202e}b" } });
-    guest.answer_oddly("elicitation/create", choice);
+    client.answer_oddly("elicitation/create", choice);
     let ask = json!({ "questions": [{ "question": "Which\u{202e}?", "choices": ["a\u{202e}b", "c"] }] });
-    assert_eq!(guest.call("ask_user", ask).await, "The user answered: a\u{202e}b");
-    let form = &guest.asked[0].1;
+    assert_eq!(client.call("ask_user", ask).await, "The user answered: a\u{202e}b");
+    let form = &client.requests[0].1;
     assert_eq!(form["message"], "Which\\u{202e}?");
     let offered = &form["requestedSchema"]["properties"]["choice"]["oneOf"][0];
     assert_eq!((&offered["const"], &offered["title"]), (&json!("a\u{202e}b"), &json!("a\\u{202e}b")));
-    guest.end().await;
+    client.end().await;
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::guest::Guest;
+use crate::editor_client::EditorClient;
 
 /// What a client says that has forms, and nothing else.
 fn forms() -> Value {
@@ -13,11 +13,11 @@ fn forms() -> Value {
 async fn a_call_is_rejected_with_the_reason_that_a_form_gives() {
     let picked = |id: &str| json!({ "outcome": { "outcome": "selected", "optionId": id } });
     let write = || json!({ "path": "a.txt", "content": "x" });
-    let mut guest = Guest::new("ask", forms()).await;
+    let mut client = EditorClient::new("ask", forms()).await;
     let rejected = "The user rejected this call.";
-    let said = |text: &str| format!("{rejected} In the user's words: {text}");
-    for (number, (answer, told)) in [
-        (json!({ "action": "accept", "content": { "reason": " Use b.txt. " } }), said("Use b.txt.")),
+    let output = |text: &str| format!("{rejected} In the user's words: {text}");
+    for (number, (answer, message)) in [
+        (json!({ "action": "accept", "content": { "reason": " Use b.txt. " } }), output("Use b.txt.")),
         (json!({ "action": "accept", "content": { "reason": " " } }), rejected.to_owned()),
         (json!({ "action": "accept" }), rejected.to_owned()),
         (json!({ "action": "decline" }), rejected.to_owned()),
@@ -27,48 +27,48 @@ async fn a_call_is_rejected_with_the_reason_that_a_form_gives() {
     .into_iter()
     .enumerate()
     {
-        guest.answer_oddly("session/request_permission", picked("reject_with_feedback"));
-        guest.answer_oddly("elicitation/create", answer);
+        client.answer_oddly("session/request_permission", picked("reject_with_feedback"));
+        client.answer_oddly("elicitation/create", answer);
         // Another call each time: the same one, rejected again and again, ends the turn.
         let call = json!({ "path": format!("{number}.txt"), "content": "x" });
-        assert_eq!(guest.call("write_file", call).await, told);
+        assert_eq!(client.call("write_file", call).await, message);
     }
-    let form = &guest.asked.iter().find(|(method, _)| method == "elicitation/create").unwrap().1;
+    let form = &client.requests.iter().find(|(method, _)| method == "elicitation/create").unwrap().1;
     assert_eq!(form["message"], "Rejected: Write 0.txt. The agent is told what you write here.");
     assert_eq!(form["requestedSchema"]["required"], json!(["reason"]));
     // A client may send the reason along, and is then not asked for it.
     let mut along = picked("reject_with_feedback");
     along["_meta"] = json!({ "modegate/feedback": "Not now." });
-    guest.answer_oddly("session/request_permission", along);
-    assert_eq!(guest.call("write_file", write()).await, said("Not now."));
-    assert_eq!(guest.count("elicitation/create"), 6);
+    client.answer_oddly("session/request_permission", along);
+    assert_eq!(client.call("write_file", write()).await, output("Not now."));
+    assert_eq!(client.count("elicitation/create"), 6);
     let names: Vec<_> =
-        guest.asked[0].1["options"].as_array().unwrap().iter().map(|it| it["name"].clone()).collect();
+        client.requests[0].1["options"].as_array().unwrap().iter().map(|it| it["name"].clone()).collect();
     assert_eq!(names[2..4], [json!("Reject"), json!("Reject, and say why")]);
-    guest.answer_oddly("session/request_permission", picked("allow_once"));
-    guest.call("write_file", write()).await;
-    assert!(guest.harness.cwd().join("a.txt").exists(), "the control");
-    assert!(!guest.harness.cwd().join("0.txt").exists());
-    guest.end().await;
+    client.answer_oddly("session/request_permission", picked("allow_once"));
+    client.call("write_file", write()).await;
+    assert!(client.client.cwd().join("a.txt").exists(), "the control");
+    assert!(!client.client.cwd().join("0.txt").exists());
+    client.end().await;
     // Without forms there is nothing to say it in.
-    let mut guest = Guest::new("ask", json!({})).await;
-    guest.answer_oddly("session/request_permission", picked("reject_once"));
-    assert_eq!(guest.call("write_file", write()).await, rejected);
-    assert_eq!(guest.asked[0].1["options"].as_array().unwrap().len(), 4);
-    guest.end().await;
+    let mut client = EditorClient::new("ask", json!({})).await;
+    client.answer_oddly("session/request_permission", picked("reject_once"));
+    assert_eq!(client.call("write_file", write()).await, rejected);
+    assert_eq!(client.requests[0].1["options"].as_array().unwrap().len(), 4);
+    client.end().await;
 }
 
 #[tokio::test]
 async fn a_cancel_while_the_reason_is_asked_for_ends_the_turn() {
-    let mut guest = Guest::new("ask", forms()).await;
+    let mut client = EditorClient::new("ask", forms()).await;
     let picked = json!({ "outcome": { "outcome": "selected", "optionId": "reject_with_feedback" } });
-    guest.answer_oddly("session/request_permission", picked);
-    guest.answer_oddly("elicitation/create", Value::Null);
-    let prompt = guest.begin(&[("write_file", json!({ "path": "a.txt", "content": "x" }))]).await;
-    guest.until(|message| message["method"] == "elicitation/create").await;
-    guest.cancel().await;
-    let messages = guest.until_answer(prompt).await;
+    client.answer_oddly("session/request_permission", picked);
+    client.answer_oddly("elicitation/create", Value::Null);
+    let prompt = client.begin(&[("write_file", json!({ "path": "a.txt", "content": "x" }))]).await;
+    client.until(|message| message["method"] == "elicitation/create").await;
+    client.cancel().await;
+    let messages = client.until_answer(prompt).await;
     assert_eq!(messages.last().unwrap()["result"]["stopReason"], "cancelled");
-    assert_eq!(guest.count("$/cancel_request"), 1);
-    guest.end().await;
+    assert_eq!(client.count("$/cancel_request"), 1);
+    client.end().await;
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use modegate::model::catalogue::{Catalogue, Reachable, provider};
+use modegate::model::catalog::{ModelCatalog, Reachable, provider};
 use modegate::model::key::Key;
 use modegate::model::remote::Endpoint;
 use modegate::model::router::{Remote, Router};
@@ -13,14 +13,18 @@ use serde_json::{Value, json};
 
 use crate::providers::wires;
 use crate::server::{Reply, Server};
-use crate::support::{Harness, Setup, read};
-use crate::{invariants, voices};
+use crate::support::{Setup, TestClient, read};
+use crate::{invariants, provider_streams};
 
 /// Stands in no message, log or record.
 const KEY: &str = "very-secret-key";
 
 /// An agent whose model is a provider's, which gives these replies.
-pub async fn asking(id: &str, setup: Setup, replies: impl IntoIterator<Item = Reply>) -> (Harness, Server) {
+pub async fn asking(
+    id: &str,
+    setup: Setup,
+    replies: impl IntoIterator<Item = Reply>,
+) -> (TestClient, Server) {
     asking_at(id, true, setup, replies).await
 }
 
@@ -30,7 +34,7 @@ async fn asking_at(
     is_official: bool,
     setup: Setup,
     replies: impl IntoIterator<Item = Reply>,
-) -> (Harness, Server) {
+) -> (TestClient, Server) {
     let server = Server::start(replies).await;
     let (_, name, wire) = wires().into_iter().find(|(provider, ..)| *provider == id).unwrap();
     let provider = provider(id).unwrap();
@@ -44,11 +48,11 @@ async fn asking_at(
         without: Mutex::default(),
     };
     let described =
-        vec![modegate::model::catalogue::Described { name: name.into(), context: None, images: None }];
-    let catalogue = Arc::new(Catalogue::new(vec![Reachable { provider, has_key: true, described }]));
+        vec![modegate::model::catalog::Described { name: name.into(), context: None, images: None }];
+    let models = Arc::new(ModelCatalog::new(vec![Reachable { provider, has_key: true, described }]));
     let endpoints = HashMap::from([(provider.id, Arc::new(endpoint))]);
-    let router = Router::new(HashMap::new(), Remote { endpoints, catalogue: Arc::clone(&catalogue) });
-    (Harness::with(Setup { model: Some(Arc::new(router)), catalogue, ..setup }), server)
+    let router = Router::new(HashMap::new(), Remote { endpoints, catalog: Arc::clone(&models) });
+    (TestClient::with(Setup { model: Some(Arc::new(router)), models, ..setup }), server)
 }
 
 /// The text that the client was shown.
@@ -64,7 +68,7 @@ async fn reading_thinking_editing_with_permission_and_answering_work_in_every_fo
     let everywhere = [true, false].into_iter().flat_map(|official| wires().map(|(id, ..)| (id, official)));
     for (id, is_official) in everywhere {
         let calls = [
-            voices::reply(
+            provider_streams::reply(
                 id,
                 "Let me look.",
                 &[
@@ -72,12 +76,12 @@ async fn reading_thinking_editing_with_permission_and_answering_work_in_every_fo
                     ("c2", "think", json!({ "thought": "one becomes two" })),
                 ],
             ),
-            voices::reply(
+            provider_streams::reply(
                 id,
                 "",
                 &[("c3", "edit_file", json!({ "path": "a.txt", "old_text": "one", "new_text": "two" }))],
             ),
-            voices::text(id, "Done."),
+            provider_streams::text(id, "Done."),
         ];
         let (mut agent, server) =
             asking_at(id, is_official, Setup::default(), calls.map(Reply::stream)).await;
@@ -108,16 +112,16 @@ async fn reading_thinking_editing_with_permission_and_answering_work_in_every_fo
         assert_eq!(usage["params"]["update"]["used"], 120, "{id}");
         let read_from_cache = &usage["params"]["update"]["_meta"]["modegate/tokens"]["cacheRead"];
         assert_eq!(*read_from_cache, if id == "ollama" { 0 } else { 90 }, "{id}");
-        let asked = server.asked();
-        assert_eq!(asked.len(), 3, "{id}");
-        for request in &asked {
+        let requests = server.requests();
+        assert_eq!(requests.len(), 3, "{id}");
+        for request in &requests {
             invariants::check(id, &request.body());
             let key =
                 ["authorization", "x-api-key", "x-goog-api-key"].iter().find_map(|name| request.header(name));
             assert!(key.unwrap().ends_with(KEY), "{id}");
             assert!(!request.text.contains(KEY), "{id}");
         }
-        assert!(asked[2].text.contains("c3"), "{id}");
+        assert!(requests[2].text.contains("c3"), "{id}");
         let path = match id {
             "anthropic" => "/v1/messages",
             "gemini" => "/v1beta/models/gemini-4-hydrogen:streamGenerateContent?alt=sse",
@@ -125,7 +129,7 @@ async fn reading_thinking_editing_with_permission_and_answering_work_in_every_fo
             "openai" => "/chat/completions",
             _ => "/responses",
         };
-        assert!(asked.iter().all(|request| request.path == path), "{id}: {}", asked[0].path);
+        assert!(requests.iter().all(|request| request.path == path), "{id}: {}", requests[0].path);
         agent.end().await;
     }
 }
@@ -133,7 +137,7 @@ async fn reading_thinking_editing_with_permission_and_answering_work_in_every_fo
 #[tokio::test]
 async fn a_turn_that_was_cancelled_while_the_model_thought_leaves_a_conversation_that_goes_on() {
     for (id, ..) in wires() {
-        let whole = String::from_utf8(voices::text(id, "Said.")).unwrap();
+        let whole = String::from_utf8(provider_streams::text(id, "Said.")).unwrap();
         // Up to the last frame before the first word, with what the provider wants back.
         let frames: Vec<&str> = whole.split_inclusive(if id == "ollama" { "\n" } else { "\n\n" }).collect();
         let thought: String = match id {
@@ -155,7 +159,7 @@ async fn a_turn_that_was_cancelled_while_the_model_thought_leaves_a_conversation
         };
         let thought = thought.replace("\"finishReason\":\"\",", "");
         let hanging = Reply { hangs: true, ..Reply::stream(thought) };
-        let replies = [hanging, Reply::stream(voices::text(id, "Here."))];
+        let replies = [hanging, Reply::stream(provider_streams::text(id, "Here."))];
         let (mut agent, server) = asking(id, Setup::default(), replies).await;
         let session = agent.session().await;
         let prompt = agent.prompt(&session, "hello").await;
@@ -170,7 +174,7 @@ async fn a_turn_that_was_cancelled_while_the_model_thought_leaves_a_conversation
         let prompt = agent.prompt(&session, "and now?").await;
         let messages = agent.until_answer(prompt).await;
         assert_eq!(shown(&messages), "Here.", "{id}");
-        invariants::check(id, &server.asked()[1].body());
+        invariants::check(id, &server.requests()[1].body());
         agent.end().await;
     }
 }
@@ -185,8 +189,8 @@ async fn an_attempt_that_was_given_up_leaves_nothing_behind() {
     let error = r#"data: {"type":"error","code":"server_error","message":"oops very-secret-key"}"#;
     let replies = [
         Reply::stream(format!("{cut}{error}\n\n")),
-        Reply::stream(voices::text("openai-responses", "Here.")),
-        Reply::stream(voices::text("openai-responses", "There.")),
+        Reply::stream(provider_streams::text("openai-responses", "Here.")),
+        Reply::stream(provider_streams::text("openai-responses", "There.")),
     ];
     let (mut agent, server) = asking("openai-responses", Setup::default(), replies).await;
     let session = agent.session().await;
@@ -196,7 +200,7 @@ async fn an_attempt_that_was_given_up_leaves_nothing_behind() {
         assert!(shown(&messages).ends_with(words), "{messages:#?}");
         assert!(messages.iter().all(|message| !message.to_string().contains(KEY)), "{messages:#?}");
     }
-    let last = server.asked().pop().unwrap().text;
+    let last = server.requests().pop().unwrap().text;
     assert!(!last.contains("rs_given_up") && last.contains("rs_1"), "{last}");
     agent.end().await;
 }
@@ -205,9 +209,9 @@ async fn an_attempt_that_was_given_up_leaves_nothing_behind() {
 async fn signatures_that_a_server_finds_wrong_are_left_out() {
     let wrong = r#"{"error":{"message":"messages.1.content.0: Invalid `signature` in `thinking` block."}}"#;
     let replies = [
-        Reply::stream(voices::text("anthropic", "One.")),
+        Reply::stream(provider_streams::text("anthropic", "One.")),
         Reply::error(400, wrong),
-        Reply::stream(voices::text("anthropic", "Two.")),
+        Reply::stream(provider_streams::text("anthropic", "Two.")),
     ];
     let (mut agent, server) = asking("anthropic", Setup::default(), replies).await;
     let session = agent.session().await;
@@ -216,7 +220,7 @@ async fn signatures_that_a_server_finds_wrong_are_left_out() {
         let messages = agent.until_answer(prompt).await;
         assert_eq!(shown(&messages), words);
     }
-    let sent: Vec<bool> = server.asked().iter().map(|asked| asked.text.contains("c2ln")).collect();
+    let sent: Vec<bool> = server.requests().iter().map(|asked| asked.text.contains("c2ln")).collect();
     assert_eq!(sent, [false, true, false]);
     agent.end().await;
 }
@@ -225,8 +229,8 @@ async fn signatures_that_a_server_finds_wrong_are_left_out() {
 async fn a_call_is_shown_by_name_while_its_arguments_come_and_closed_if_they_do_not() {
     let cut =
         std::fs::read(crate::providers::folder("anthropic").join("call_cut_off_by_the_limit.sse")).unwrap();
-    let call = voices::reply("anthropic", "", &[("c1", "read_file", json!({ "path": "a.txt" }))]);
-    let replies = [call, voices::text("anthropic", "Read."), cut].map(Reply::stream);
+    let call = provider_streams::reply("anthropic", "", &[("c1", "read_file", json!({ "path": "a.txt" }))]);
+    let replies = [call, provider_streams::text("anthropic", "Read."), cut].map(Reply::stream);
     let (mut agent, _server) = asking("anthropic", Setup::default(), replies).await;
     std::fs::write(agent.cwd().join("a.txt"), "one\n").unwrap();
     let session = agent.session().await;
@@ -266,7 +270,7 @@ async fn turn(id: &str, replies: Vec<Reply>) -> (Value, String, Server) {
     let again = agent.prompt(&session, "again").await;
     let error = agent.until_answer(again).await.pop().unwrap();
     assert!(error["error"]["message"].as_str().unwrap().contains("the play is over"), "{error}");
-    invariants::check(id, &server.asked().last().unwrap().body());
+    invariants::check(id, &server.requests().last().unwrap().body());
     agent.end().await;
     (messages.last().unwrap().clone(), shown(&messages), server)
 }
@@ -281,7 +285,7 @@ async fn a_provider_that_cannot_answer_now_is_asked_again_and_the_user_sees_it()
         Reply::stream(
             "data: {\"type\":\"message_start\",\"message\":{}}\n\ndata: {\"type\":\"message_stop\"}\n\n",
         ),
-        Reply::stream(voices::text("anthropic", "Here.")),
+        Reply::stream(provider_streams::text("anthropic", "Here.")),
     ];
     let (answer, text, server) = turn("anthropic", replies).await;
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
@@ -292,13 +296,13 @@ async fn a_provider_that_cannot_answer_now_is_asked_again_and_the_user_sees_it()
     assert!(text.contains("limiting the rate (HTTP 429): Slow down"), "{text}");
     assert!(text.contains("the model answered with nothing"), "{text}");
     assert!(text.ends_with("Here."), "{text}");
-    assert_eq!(server.asked().len(), 5);
+    assert_eq!(server.requests().len(), 5);
 }
 
 #[tokio::test]
 async fn what_does_not_pass_is_said_at_once_and_the_partial_answer_is_kept() {
     let half = |id: &str| {
-        let whole = String::from_utf8(voices::text(id, "Half")).unwrap();
+        let whole = String::from_utf8(provider_streams::text(id, "Half")).unwrap();
         let end = if id == "openai" {
             whole.find("data: {\"choices\":[{\"index\":0,\"delta\":{}").unwrap()
         } else {
@@ -363,7 +367,7 @@ async fn what_does_not_pass_is_said_at_once_and_the_partial_answer_is_kept() {
         assert_eq!(answer["error"]["code"], code, "{answer}");
         assert!(answer["error"]["message"].as_str().unwrap().contains(words), "{answer}");
         assert_eq!(text, kept, "{answer}");
-        let second = server.asked().pop().unwrap().text;
+        let second = server.requests().pop().unwrap().text;
         assert_eq!(second.contains("Half"), !kept.is_empty(), "what was said is in the history: {second}");
     }
 }
@@ -371,11 +375,11 @@ async fn what_does_not_pass_is_said_at_once_and_the_partial_answer_is_kept() {
 #[tokio::test]
 async fn what_a_server_does_not_know_is_left_out_from_then_on() {
     let refusal = r#"{"error":{"message":"Unsupported parameter: 'stream_options'"}}"#;
-    let replies = vec![Reply::error(400, refusal), Reply::stream(voices::text("openai", "Hello."))];
+    let replies = vec![Reply::error(400, refusal), Reply::stream(provider_streams::text("openai", "Hello."))];
     let (answer, text, server) = turn("openai", replies).await;
     assert_eq!((answer["result"]["stopReason"].as_str(), text.as_str()), (Some("end_turn"), "Hello."));
     let sent: Vec<bool> =
-        server.asked().iter().map(|asked| asked.body().get("stream_options").is_some()).collect();
+        server.requests().iter().map(|asked| asked.body().get("stream_options").is_some()).collect();
     assert_eq!(sent, [true, false, false]);
 }
 
@@ -392,13 +396,15 @@ async fn what_a_model_or_a_gateway_of_anthropics_format_does_not_take_is_left_ou
     ] {
         let refusal =
             json!({ "type": "error", "error": { "type": "invalid_request_error", "message": refusal } });
-        let replies =
-            vec![Reply::error(400, &refusal.to_string()), Reply::stream(voices::text("anthropic", "Hello."))];
+        let replies = vec![
+            Reply::error(400, &refusal.to_string()),
+            Reply::stream(provider_streams::text("anthropic", "Hello.")),
+        ];
         let (answer, text, server) = turn("anthropic", replies).await;
         assert_eq!((answer["result"]["stopReason"].as_str(), text.as_str()), (Some("end_turn"), "Hello."));
-        let asked = server.asked();
-        assert!(asked[0].header("anthropic-beta").is_some() && asked[0].text.contains("block_binding"));
-        for request in &asked[1..] {
+        let requests = server.requests();
+        assert!(requests[0].header("anthropic-beta").is_some() && requests[0].text.contains("block_binding"));
+        for request in &requests[1..] {
             assert_eq!(request.header("anthropic-beta").is_some(), has_header, "{refusal}");
             assert_eq!(request.body().get("thinking").is_some(), has_thinking, "{refusal}");
             assert!(!request.text.contains("block_binding"), "{refusal}");
@@ -419,8 +425,8 @@ async fn limits_and_refusals_are_ends_of_the_turn() {
 
 #[tokio::test]
 async fn cancel_ends_the_request_at_once_also_before_the_first_word() {
-    let said = String::from_utf8(voices::text("openai", "Half")).unwrap();
-    let start: String = said.split_inclusive("\n\n").take(2).collect();
+    let text = String::from_utf8(provider_streams::text("openai", "Half")).unwrap();
+    let start: String = text.split_inclusive("\n\n").take(2).collect();
     for (stream, expected) in [(String::new(), ""), (start, "Half")] {
         let hanging = Reply { hangs: true, ..Reply::stream(stream) };
         let (mut agent, server) = asking("openai", Setup::default(), [hanging]).await;

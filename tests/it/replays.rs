@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::spoken::Spoken;
+use crate::binary_client::BinaryClient;
 
 /// What the client does.
 enum Step {
@@ -271,8 +271,8 @@ impl Desk {
             .env("HOME", self.path("home"))
             .output()
             .unwrap();
-        let said = String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap();
-        (status.code().unwrap_or(-1), said)
+        let text = String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap();
+        (status.code().unwrap_or(-1), text)
     }
 
     /// Plays a scenario live, recorded. Returns the recording and the name of the model.
@@ -285,9 +285,9 @@ impl Desk {
         let store = if scenario.is_stored { store.to_str().unwrap() } else { "memory" };
         let arguments = ["--model", &model, "--store", store, "--record", recording.to_str().unwrap()];
         let arguments = [&arguments[..], scenario.arguments].concat();
-        let (spoken, _) = Spoken::with(&self.path("home"), &arguments, &scenario.capabilities);
+        let (binary, _) = BinaryClient::with(&self.path("home"), &arguments, &scenario.capabilities);
         let mut client = Client {
-            spoken,
+            binary,
             cwd: self.path("work"),
             option: scenario.option,
             id: 1,
@@ -296,13 +296,13 @@ impl Desk {
             held: vec![],
         };
         scenario.steps.iter().for_each(|step| client.take(step));
-        client.spoken.end();
+        client.binary.end();
         (recording, model)
     }
 }
 
 struct Client {
-    spoken: Spoken,
+    binary: BinaryClient,
     cwd: PathBuf,
     option: &'static str,
     id: i64,
@@ -315,12 +315,12 @@ struct Client {
 impl Client {
     fn send(&mut self, method: &str, params: &Value) -> i64 {
         self.id += 1;
-        self.spoken.send(self.id, method, params);
+        self.binary.send(self.id, method, params);
         self.id
     }
 
     fn line(&mut self, line: &Value) {
-        writeln!(self.spoken.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+        writeln!(self.binary.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
     /// Reads until all of these are answered, and answers what the agent asks. `said` happens once, when the model has spoken.
@@ -328,7 +328,7 @@ impl Client {
         let mut open = ids.to_vec();
         let mut last = Value::Null;
         while !open.is_empty() {
-            let message = self.spoken.next();
+            let message = self.binary.next();
             if message["method"] == "session/request_permission" {
                 let options = message["params"]["options"].as_array().unwrap();
                 let kind =
@@ -455,8 +455,8 @@ fn members(path: &str, value: &Value, found: &mut Vec<(String, String)>) {
 }
 
 /// Changes the member at a path.
-fn change(value: &mut Value, wanted: &str, path: &str) {
-    if path == wanted {
+fn change(value: &mut Value, expected: &str, path: &str) {
+    if path == expected {
         *value = match &*value {
             Value::Number(number) => json!(number.as_i64().unwrap_or(0) + 1),
             Value::String(text) => json!(format!("{text} (changed)")),
@@ -469,12 +469,12 @@ fn change(value: &mut Value, wanted: &str, path: &str) {
             for (key, value) in members {
                 let is_plain = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
                 let below = if is_plain { format!("{path}.{key}") } else { format!("{path}[{key:?}]") };
-                change(value, wanted, &below);
+                change(value, expected, &below);
             }
         }
         Value::Array(values) => {
             for (at, value) in values.iter_mut().enumerate() {
-                change(value, wanted, &format!("{path}[{at}]"));
+                change(value, expected, &format!("{path}[{at}]"));
             }
         }
         _ => {}
@@ -519,15 +519,15 @@ fn a_live_recording_replays_and_a_changed_one_diverges_at_the_changed_member() {
         let (recording, model) = desk.record(&scenario);
         let recorded = fs::read_to_string(&recording).unwrap();
         for run in 0..2 {
-            let (code, said) = desk.replay(&recording, &["--model", &model]);
-            assert!(code == 0 && said.starts_with("ok "), "{name}, run {run}: {said}");
+            let (code, output) = desk.replay(&recording, &["--model", &model]);
+            assert!(code == 0 && output.starts_with("ok "), "{name}, run {run}: {output}");
         }
         for (path, text) in changed(&recorded, 4) {
             let other = desk.path("other.jsonl");
             fs::write(&other, text).unwrap();
-            let (code, said) = desk.replay(&other, &["--model", &model]);
-            assert_eq!(code, 1, "{name}, {path}: {said}");
-            assert!(said.contains(&format!(", {path}\n")), "{name}, {path}: {said}");
+            let (code, output) = desk.replay(&other, &["--model", &model]);
+            assert_eq!(code, 1, "{name}, {path}: {output}");
+            assert!(output.contains(&format!(", {path}\n")), "{name}, {path}: {output}");
             changes += 1;
         }
     }
@@ -608,9 +608,9 @@ fn a_replay_asks_no_provider_unless_one_is_named() {
     for (model, needs) in
         [("openai/m", "is not asked again by itself"), ("scripted", "--model scripted:FILE")]
     {
-        let (requests, said) = replay(model, &[]);
+        let (requests, message) = replay(model, &[]);
         assert_eq!(requests, 0);
-        assert!(said.contains(needs), "{said}");
+        assert!(message.contains(needs), "{message}");
     }
     assert!(replay("offline", &["--model", "openai/m"]).0 > 0, "the control: one that is named is asked");
 }
@@ -642,15 +642,15 @@ fn a_replay_uses_the_options_of_the_recording_and_refuses_what_it_cannot_use() {
     assert_eq!(with(&[]).0, 0, "the control");
     assert_eq!(with(&["--mode", "architect"]).0, 0);
     assert_eq!(with(&["--no-exit"]).0, 0);
-    let (code, said) = with(&["--mode", "code"]);
-    assert!(code == 1 && said.contains("currentModeId") && said.contains("\"code\""), "{said}");
+    let (code, message) = with(&["--mode", "code"]);
+    assert!(code == 1 && message.contains("currentModeId") && message.contains("\"code\""), "{message}");
     for (option, valid) in [
         (["--mode", "nosuchmode"], "the modes are ask, plan, code"),
         (["--max-mode", "nosuchmode"], "the modes are ask, plan, code"),
         (["--agent", "nobody"], "general"),
     ] {
-        let (code, said) = with(&option);
-        assert!(code == 1 && said.contains(valid), "{option:?}: {said}");
+        let (code, message) = with(&option);
+        assert!(code == 1 && message.contains(valid), "{option:?}: {message}");
     }
     for option in [
         &["-p", "x"][..],
@@ -664,13 +664,13 @@ fn a_replay_uses_the_options_of_the_recording_and_refuses_what_it_cannot_use() {
         &["--store", "memory"],
         &["--cwd", "/"],
     ] {
-        let (code, said) = with(option);
-        assert!(code == 2 && said.contains("replay does not take"), "{option:?}: {code} {said}");
+        let (code, message) = with(option);
+        assert!(code == 2 && message.contains("replay does not take"), "{option:?}: {code} {message}");
     }
     let gone = text.replacen("\"mode\":\"plan\"", "\"mode\":\"nosuchmode\"", 1);
     fs::write(&recording, gone).unwrap();
-    let (code, said) = with(&[]);
-    assert!(code == 1 && said.contains("the modes are ask, plan, code"), "{said}");
+    let (code, message) = with(&[]);
+    assert!(code == 1 && message.contains("the modes are ask, plan, code"), "{message}");
 }
 
 /// Nothing expected is neither the same nor different, and has an exit code of its own.
@@ -700,12 +700,15 @@ fn where_nothing_is_expected_nothing_was_checked() {
     ] {
         let path = desk.path(name);
         fs::write(&path, text).unwrap();
-        let (found, said) = desk.replay(&path, &[]);
-        assert!(found == code && said.contains(says) && !said.contains("DIVERGED"), "{name}: {found} {said}");
+        let (found, output) = desk.replay(&path, &[]);
+        assert!(
+            found == code && output.contains(says) && !output.contains("DIVERGED"),
+            "{name}: {found} {output}"
+        );
     }
     let path = desk.path("a.in.jsonl");
     assert_eq!(desk.replay(&path, &["--update"]).0, 0);
     assert_eq!(desk.replay(&path, &[]).0, 0, "the control");
-    let (code, said) = desk.replay(&desk.path("r.jsonl"), &["--update"]);
-    assert!(code == 1 && said.contains("a recording stays as it was made"), "{said}");
+    let (code, output) = desk.replay(&desk.path("r.jsonl"), &["--update"]);
+    assert!(code == 1 && output.contains("a recording stays as it was made"), "{output}");
 }

@@ -46,13 +46,13 @@ impl Reply {
 
 /// A request as it came.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct ReceivedRequest {
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub text: String,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
@@ -65,7 +65,7 @@ impl Asked {
 #[derive(Default)]
 struct State {
     replies: Mutex<VecDeque<Reply>>,
-    asked: Mutex<Vec<Asked>>,
+    requests: Mutex<Vec<ReceivedRequest>>,
     /// Connections that the other side has closed while a reply was hanging.
     hung_up: Notify,
     came: Notify,
@@ -94,8 +94,8 @@ impl Server {
         Self { url, state }
     }
 
-    pub fn asked(&self) -> Vec<Asked> {
-        self.state.asked.lock().unwrap().clone()
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
+        self.state.requests.lock().unwrap().clone()
     }
 
     /// Waits until so many requests have come.
@@ -103,7 +103,7 @@ impl Server {
         let wait = async {
             loop {
                 let came = self.state.came.notified();
-                if self.asked().len() >= requests {
+                if self.requests().len() >= requests {
                     return;
                 }
                 came.await;
@@ -123,7 +123,7 @@ async fn serve(mut stream: TcpStream, state: Arc<State>) {
     stream.set_nodelay(true).unwrap();
     let mut buffer = Vec::new();
     while let Some(asked) = read(&mut stream, &mut buffer).await {
-        state.asked.lock().unwrap().push(asked);
+        state.requests.lock().unwrap().push(asked);
         let next = state.replies.lock().unwrap().pop_front();
         let reply = next.unwrap_or_else(|| Reply::error(400, r#"{"error":{"message":"the play is over"}}"#));
         state.came.notify_waiters();
@@ -139,7 +139,7 @@ async fn serve(mut stream: TcpStream, state: Arc<State>) {
     }
 }
 
-async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Asked> {
+async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<ReceivedRequest> {
     loop {
         if let Some(end) = buffer.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
             let head = String::from_utf8(buffer[..end].to_vec()).unwrap();
@@ -160,7 +160,7 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Asked> {
             }
             let text = String::from_utf8(buffer[end + 4..end + 4 + length].to_vec()).unwrap();
             buffer.drain(..end + 4 + length);
-            return Some(Asked { path, headers, text });
+            return Some(ReceivedRequest { path, headers, text });
         }
         if stream.read_buf(buffer).await.ok()? == 0 {
             return None;

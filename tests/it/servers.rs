@@ -10,13 +10,13 @@ use modegate::process::shell::Sandbox;
 use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
-use crate::support::{Harness, Setup, read, shell};
+use crate::support::{Setup, TestClient, read, shell};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/server.sh");
 
 /// A session with servers.
 pub struct Bench {
-    pub h: Harness,
+    pub client: TestClient,
     pub session: String,
     _home: tempfile::TempDir,
 }
@@ -55,18 +55,18 @@ impl Bench {
             if setup.servers.is_empty() { Setup { servers: trusting(&servers), ..setup } } else { setup };
         let home = tempfile::tempdir().unwrap();
         let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
-        let patience = setup.patience.or(Some(Duration::from_secs(60)));
-        let mut h = Harness::with(Setup { tools, patience, ..setup });
-        std::fs::write(h.cwd().join("a.txt"), "content of a").unwrap();
-        h.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": capabilities })).await;
-        let answer = h.call("session/new", json!({ "cwd": h.cwd(), "mcpServers": servers })).await;
+        let timeout = setup.server_timeout.or(Some(Duration::from_secs(60)));
+        let mut client = TestClient::with(Setup { tools, server_timeout: timeout, ..setup });
+        std::fs::write(client.cwd().join("a.txt"), "content of a").unwrap();
+        client.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": capabilities })).await;
+        let answer = client.call("session/new", json!({ "cwd": client.cwd(), "mcpServers": servers })).await;
         let session = answer["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
-        while h.next().await["params"]["update"]["sessionUpdate"] != "available_commands_update" {}
-        Self { h, session, _home: home }
+        while client.next().await["params"]["update"]["sessionUpdate"] != "available_commands_update" {}
+        Self { client, session, _home: home }
     }
 
     pub fn cwd(&self) -> std::path::PathBuf {
-        self.h.cwd()
+        self.client.cwd()
     }
 
     pub fn say_call(&self, tool: &str) {
@@ -74,14 +74,14 @@ impl Bench {
     }
 
     fn say_call_with(&self, tool: &str, arguments: Value) {
-        let id = format!("m{}", self.h.stage.requests(&self.session).len());
+        let id = format!("m{}", self.client.model.requests(&self.session).len());
         let call = ModelEvent::ToolCall { id, name: tool.into(), arguments };
-        self.h.stage.say(&self.session, Ok(call));
-        self.h.stage.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        self.client.model.say(&self.session, Ok(call));
+        self.client.model.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
 
     pub fn say_done(&self) {
-        self.h.stage.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        self.client.model.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
 
     /// Has the model make one call in a turn of its own. Returns everything but the answer, and what the model was told.
@@ -90,28 +90,28 @@ impl Bench {
     }
 
     async fn call_with(&mut self, tool: &str, arguments: Value) -> (Vec<Value>, String) {
-        let prompt = self.h.prompt(&self.session, "go").await;
+        let prompt = self.client.prompt(&self.session, "go").await;
         self.say_call_with(tool, arguments);
         self.say_done();
-        let mut messages = self.h.until_answer(prompt).await;
+        let mut messages = self.client.until_answer(prompt).await;
         assert_eq!(messages.pop().unwrap()["result"]["stopReason"], "end_turn");
-        (messages, self.told())
+        (messages, self.last_tool_result())
     }
 
     /// The same, where the user is asked and says so. Returns the question, if there was one.
     async fn answer_call(&mut self, tool: &str, option: &str) -> (Option<Value>, String) {
-        let prompt = self.h.prompt(&self.session, "go").await;
+        let prompt = self.client.prompt(&self.session, "go").await;
         self.say_call(tool);
         self.say_done();
-        let mut asked = None;
+        let mut request = None;
         loop {
-            let message = self.h.next().await;
+            let message = self.client.next().await;
             if message["method"] == "session/request_permission" {
                 self.choose(&message["id"], option).await;
-                assert!(asked.replace(message).is_none(), "asked twice");
+                assert!(request.replace(message).is_none(), "asked twice");
             } else if message["id"] == prompt {
                 assert_eq!(message["result"]["stopReason"], "end_turn", "{message}");
-                return (asked, self.told());
+                return (request, self.last_tool_result());
             }
         }
     }
@@ -119,7 +119,7 @@ impl Bench {
     /// Answers the next question, which is about this tool.
     pub async fn answer_next(&mut self, tool: &str, option: &str) {
         loop {
-            let message = self.h.next().await;
+            let message = self.client.next().await;
             if message["method"] == "session/request_permission" {
                 assert!(message["params"]["toolCall"].to_string().contains(tool), "{message}");
                 return self.choose(&message["id"], option).await;
@@ -131,29 +131,29 @@ impl Bench {
     pub async fn choose(&mut self, question: &Value, option: &str) {
         let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
         let answer = json!({ "jsonrpc": "2.0", "id": question, "result": outcome });
-        self.h.send_line(&answer.to_string()).await;
+        self.client.send_line(&answer.to_string()).await;
     }
 
     /// Waits until the list of what its servers have is as it should be.
     async fn until_offered(&mut self, tool: &str, is_there: bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
-        self.talk().await;
+        self.text_turn().await;
         while self.offered().iter().any(|name| name == tool) != is_there {
             assert!(Instant::now() < deadline, "{:?}", self.offered());
             tokio::time::sleep(Duration::from_millis(50)).await;
-            self.talk().await;
+            self.text_turn().await;
         }
     }
 
     /// A turn without a call.
-    pub async fn talk(&mut self) -> Vec<Value> {
-        let prompt = self.h.prompt(&self.session, "go").await;
+    pub async fn text_turn(&mut self) -> Vec<Value> {
+        let prompt = self.client.prompt(&self.session, "go").await;
         self.say_done();
-        self.h.until_answer(prompt).await
+        self.client.until_answer(prompt).await
     }
 
-    pub fn told(&self) -> String {
-        let request = self.h.stage.requests(&self.session).pop().unwrap();
+    pub fn last_tool_result(&self) -> String {
+        let request = self.client.model.requests(&self.session).pop().unwrap();
         let results = request.messages.iter().rev().flat_map(|message| message.blocks.iter().rev());
         let mut results = results.filter_map(|block| match block {
             modegate::model::Block::ToolResult { text, .. } => Some(text.clone()),
@@ -164,20 +164,20 @@ impl Bench {
 
     /// The servers' tools in the last request.
     pub fn offered(&self) -> Vec<String> {
-        let request = self.h.stage.requests(&self.session).pop().unwrap();
+        let request = self.client.model.requests(&self.session).pop().unwrap();
         let names = request.tools.iter().map(|tool| tool.name.clone());
         names.filter(|name| name.starts_with("mcp__")).collect()
     }
 
     pub async fn slash(&mut self, command: &str) -> String {
-        let prompt = self.h.prompt(&self.session, command).await;
-        texts(&self.h.until_answer(prompt).await)
+        let prompt = self.client.prompt(&self.session, command).await;
+        texts(&self.client.until_answer(prompt).await)
     }
 
     pub async fn set_mode(&mut self, mode: &str) -> Value {
         let params = json!({ "sessionId": self.session, "modeId": mode });
-        let id = self.h.request("session/set_mode", params).await;
-        let answer = self.h.until_answer(id).await.pop().unwrap();
+        let id = self.client.request("session/set_mode", params).await;
+        let answer = self.client.until_answer(id).await.pop().unwrap();
         answer["result"]["_meta"]["modegate/effect"].clone()
     }
 }
@@ -206,38 +206,39 @@ pub async fn until(file: &Path) {
 async fn a_mode_offers_what_its_servers_tools_are_believed_to_do_and_refuses_the_rest() {
     for (mode, writes) in [("plan", false), ("code", true)] {
         let mut b = Bench::new(mode, json!([server("t", "good")])).await;
-        let (_, told) = b.call("mcp__t__look").await;
-        assert!(told.contains("content of a"), "{mode}: {told}");
+        let (_, text) = b.call("mcp__t__look").await;
+        assert!(text.contains("content of a"), "{mode}: {text}");
         let offered = b.offered();
         let has = |tool: &str| offered.iter().any(|name| name == tool);
         assert!(has("mcp__t__look") && has("mcp__t__lie"), "{offered:?}");
         assert_eq!((has("mcp__t__note"), has("mcp__t__both")), (writes, writes), "{offered:?}");
-        let (messages, told) = b.call("mcp__t__note").await;
+        let (messages, text) = b.call("mcp__t__note").await;
         assert_eq!(status(&messages), if writes { "completed" } else { "failed" });
-        assert_eq!(read(&b.cwd(), "note.txt").is_some(), writes, "{told}");
-        assert_eq!(told.contains("not available in plan mode"), !writes, "{told}");
-        b.h.end().await;
+        assert_eq!(read(&b.cwd(), "note.txt").is_some(), writes, "{text}");
+        assert_eq!(text.contains("not available in plan mode"), !writes, "{text}");
+        b.client.end().await;
     }
     let mut b = Bench::new("ask", json!([server("t", "good")])).await;
-    let prompt = b.h.prompt(&b.session, "go").await;
+    let prompt = b.client.prompt(&b.session, "go").await;
     b.say_call("mcp__t__note");
     b.say_done();
-    let asked = loop {
-        let message = b.h.next().await;
+    let request = loop {
+        let message = b.client.next().await;
         if message["method"] == "session/request_permission" {
             break message;
         }
     };
-    assert!(asked["params"]["options"][1]["name"].as_str().unwrap().contains("mcp__t__note"), "{asked}");
+    assert!(request["params"]["options"][1]["name"].as_str().unwrap().contains("mcp__t__note"), "{request}");
     assert!(read(&b.cwd(), "note.txt").is_none());
     let outcome = json!({ "outcome": "selected", "optionId": "allow_once" });
-    b.h.send_line(
-        &json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "outcome": outcome } }).to_string(),
-    )
-    .await;
-    b.h.until_answer(prompt).await;
+    b.client
+        .send_line(
+            &json!({ "jsonrpc": "2.0", "id": request["id"], "result": { "outcome": outcome } }).to_string(),
+        )
+        .await;
+    b.client.until_answer(prompt).await;
     assert!(read(&b.cwd(), "note.txt").is_some());
-    b.h.end().await;
+    b.client.end().await;
 }
 
 /// A hint is only what a server says: the kernel holds one that lies, and without it the same call writes.
@@ -255,20 +256,20 @@ async fn a_server_that_lies_writes_nothing_where_it_is_held() {
     ] {
         let setup = Setup { mode: "plan", servers, ..Setup::default() };
         let mut b = Bench::with(setup, json!([server("t", "good")])).await;
-        let (_, told) = b.call("mcp__t__lie").await;
-        assert_eq!(read(&b.cwd(), "lie.txt").is_some(), writes, "{servers}: {told}");
+        let (_, text) = b.call("mcp__t__lie").await;
+        assert_eq!(read(&b.cwd(), "lie.txt").is_some(), writes, "{servers}: {text}");
         assert_eq!(b.offered().contains(&"mcp__t__lie".to_owned()), offered, "{servers}");
-        let (_, told) = b.call("mcp__t__look").await;
+        let (_, text) = b.call("mcp__t__look").await;
         let looks = !servers.contains("false");
-        assert_eq!(told.contains("content of a"), looks, "{servers}: {told}");
-        b.h.end().await;
+        assert_eq!(text.contains("content of a"), looks, "{servers}: {text}");
+        b.client.end().await;
     }
     // What the user says of a tool counts in the other direction, too.
     let setup = Setup { mode: "plan", servers: "t: {tools: {note: read_only}}", ..Setup::default() };
     let mut b = Bench::with(setup, json!([server("t", "good")])).await;
     b.call("mcp__t__note").await;
     assert!(read(&b.cwd(), "note.txt").is_some());
-    b.h.end().await;
+    b.client.end().await;
 }
 
 /// A hint is a claim: the tool is there, and the first call of its server asks where a mode would not let it change things.
@@ -281,34 +282,34 @@ async fn a_hinted_tool_is_listed_and_its_first_call_asks() {
         [("plan", &hinted[..], true), ("ask", &all[..], true), ("code", &all[..], false)]
     {
         let mut b = Bench::with(untrusting(mode), json!([server("t", "good")])).await;
-        b.talk().await;
+        b.text_turn().await;
         let mut offered = b.offered();
         offered.sort();
         let expected: Vec<String> = expected.iter().map(|tool| format!("mcp__t__{tool}")).collect();
         assert_eq!(offered, expected, "{mode}");
-        let (asked, told) = b.answer_call("mcp__t__lie", "reject_once").await;
-        assert_eq!(asked.is_some(), asks, "{mode}: {told}");
-        assert_eq!(read(&b.cwd(), "lie.txt").is_some(), !asks, "{mode}: {told}");
-        if let Some(asked) = asked {
-            let text = asked["params"]["toolCall"]["content"][0]["content"]["text"].as_str().unwrap();
+        let (request, output) = b.answer_call("mcp__t__lie", "reject_once").await;
+        assert_eq!(request.is_some(), asks, "{mode}: {output}");
+        assert_eq!(read(&b.cwd(), "lie.txt").is_some(), !asks, "{mode}: {output}");
+        if let Some(request) = request {
+            let text = request["params"]["toolCall"]["content"][0]["content"]["text"].as_str().unwrap();
             assert!(
                 text.contains(
                     "The MCP server t says that mcp__t__lie only reads. Modegate cannot check that"
                 ),
-                "{asked}"
+                "{request}"
             );
-            assert_eq!(asked["params"]["toolCall"]["_meta"]["modegate/claim"], "t");
-            assert_ne!(asked["params"]["toolCall"]["kind"], "read");
-            let option = asked["params"]["options"][1]["name"].as_str().unwrap();
+            assert_eq!(request["params"]["toolCall"]["_meta"]["modegate/claim"], "t");
+            assert_ne!(request["params"]["toolCall"]["kind"], "read");
+            let option = request["params"]["options"][1]["name"].as_str().unwrap();
             assert_eq!(
                 option,
                 format!("Always allow what the MCP server t says only reads (this session, {mode} mode)")
             );
-            let (asked, _) = b.answer_call("mcp__t__lie", "allow_once").await;
-            assert!(asked.is_some() && read(&b.cwd(), "lie.txt").is_some(), "{mode}");
+            let (request, _) = b.answer_call("mcp__t__lie", "allow_once").await;
+            assert!(request.is_some() && read(&b.cwd(), "lie.txt").is_some(), "{mode}");
             // Once is once. Always is for what the server claims, in this mode.
-            let (asked, told) = b.answer_call("mcp__t__look", "allow_always").await;
-            assert!(asked.is_some() && told.contains("content of a"), "{mode}: {told}");
+            let (request, output) = b.answer_call("mcp__t__look", "allow_always").await;
+            assert!(request.is_some() && output.contains("content of a"), "{mode}: {output}");
             for tool in ["look", "stubborn", "look"] {
                 assert!(b.answer_call(&format!("mcp__t__{tool}"), "").await.0.is_none(), "{mode}: {tool}");
             }
@@ -318,7 +319,7 @@ async fn a_hinted_tool_is_listed_and_its_first_call_asks() {
             b.set_mode(mode).await;
             assert!(b.answer_call("mcp__t__look", "").await.0.is_none(), "and this one remembers");
         }
-        b.h.end().await;
+        b.client.end().await;
     }
 }
 
@@ -350,10 +351,10 @@ async fn consent_to_a_server_comes_from_an_entry_a_rule_or_the_sandbox() {
         layers.add("rules", rules, modegate::policy::Owner::User).unwrap();
         let setup = Setup { mode: "plan", servers, rules: layers.rules, ..Setup::default() };
         let mut b = Bench::with(setup, json!([server("t", "good")])).await;
-        let (question, told) = b.answer_call("mcp__t__look", "reject_once").await;
-        assert_eq!(question.is_some(), asked, "{servers} {rules}: {told}");
-        assert_eq!(told.contains("content of a"), ran, "{servers} {rules}: {told}");
-        b.h.end().await;
+        let (question, text) = b.answer_call("mcp__t__look", "reject_once").await;
+        assert_eq!(question.is_some(), asked, "{servers} {rules}: {text}");
+        assert_eq!(text.contains("content of a"), ran, "{servers} {rules}: {text}");
+        b.client.end().await;
     }
 }
 
@@ -364,15 +365,15 @@ async fn consent_to_a_claim_ends_when_the_session_is_closed() {
     let mut b = Bench::with(untrusting("plan"), servers()).await;
     assert!(b.answer_call("mcp__t__look", "allow_always").await.0.is_some());
     assert!(b.answer_call("mcp__t__look", "").await.0.is_none(), "as long as the session is open");
-    let answer = b.h.call("session/close", json!({ "sessionId": b.session })).await;
+    let answer = b.client.call("session/close", json!({ "sessionId": b.session })).await;
     assert!(answer["error"].is_null(), "{answer}");
     let params = json!({ "sessionId": b.session, "cwd": b.cwd(), "mcpServers": servers() });
-    let load = b.h.request("session/load", params).await;
-    let answer = b.h.until_answer(load).await.pop().unwrap();
+    let load = b.client.request("session/load", params).await;
+    let answer = b.client.until_answer(load).await.pop().unwrap();
     assert!(answer["error"].is_null(), "{answer}");
-    let (asked, told) = b.answer_call("mcp__t__look", "reject_once").await;
-    assert!(asked.is_some(), "{told}");
-    b.h.end().await;
+    let (request, text) = b.answer_call("mcp__t__look", "reject_once").await;
+    assert!(request.is_some(), "{text}");
+    b.client.end().await;
 }
 
 /// A tool of which its server begins to say that it reads is listed and asks again, whatever was answered before.
@@ -385,45 +386,45 @@ async fn a_flip_towards_reading_asks_again() {
     let servers =
         json!([{ "name": "t", "command": "/usr/bin/python3", "args": [script, "toggles"], "env": [] }]);
     let mut b = Bench::with(untrusting("plan"), servers).await;
-    let (asked, _) = b.answer_call("mcp__t__turn", "allow_always").await;
-    assert!(asked.is_some(), "the first call of the server asks");
+    let (request, _) = b.answer_call("mcp__t__turn", "allow_always").await;
+    assert!(request.is_some(), "the first call of the server asks");
     // It may change something now: it is not there, and a call is refused.
     b.until_offered("mcp__t__flip", false).await;
     assert!(b.offered().contains(&"mcp__t__turn".to_owned()), "{:?}", b.offered());
     assert!(b.answer_call("mcp__t__flip", "").await.1.contains("not available in plan mode"));
-    let (asked, _) = b.answer_call("mcp__t__turn", "").await;
-    assert!(asked.is_none(), "nothing new is claimed, so the answer holds");
+    let (request, _) = b.answer_call("mcp__t__turn", "").await;
+    assert!(request.is_none(), "nothing new is claimed, so the answer holds");
     // It says again that it reads.
     b.until_offered("mcp__t__flip", true).await;
-    let (asked, _) = b.answer_call("mcp__t__flip", "reject_once").await;
-    assert!(asked.is_some() && read(&b.cwd(), "flip.txt").is_none(), "it asks again");
-    let (asked, _) = b.answer_call("mcp__t__flip", "allow_always").await;
-    assert!(asked.is_some() && read(&b.cwd(), "flip.txt").is_some());
+    let (request, _) = b.answer_call("mcp__t__flip", "reject_once").await;
+    assert!(request.is_some() && read(&b.cwd(), "flip.txt").is_none(), "it asks again");
+    let (request, _) = b.answer_call("mcp__t__flip", "allow_always").await;
+    assert!(request.is_some() && read(&b.cwd(), "flip.txt").is_some());
     assert!(b.answer_call("mcp__t__flip", "").await.0.is_none(), "until it flips once more");
-    b.h.end().await;
+    b.client.end().await;
 }
 
 /// A hint that flips is decided on anew before the next call, and is on the record.
 #[tokio::test]
 async fn a_hint_that_flips_counts_before_the_next_call() {
     let mut b = Bench::new("plan", json!([server("t", "good")])).await;
-    let (_, told) = b.call("mcp__t__flip").await;
-    assert_eq!(told, "flip was called");
-    let prompt = b.h.prompt(&b.session, "go").await;
+    let (_, text) = b.call("mcp__t__flip").await;
+    assert_eq!(text, "flip was called");
+    let prompt = b.client.prompt(&b.session, "go").await;
     b.say_call("mcp__t__turn");
     b.say_call("mcp__t__flip");
     b.say_call("mcp__t__flip");
     b.say_done();
-    let messages = b.h.until_answer(prompt).await;
+    let messages = b.client.until_answer(prompt).await;
     assert!(
         texts(&messages).contains("Their server now says that these may change things: mcp__t__flip."),
         "{messages:?}"
     );
-    assert!(b.told().contains("not available in plan mode"), "{}", b.told());
-    let results = format!("{:?}", b.h.stage.requests(&b.session).pop().unwrap().messages);
+    assert!(b.last_tool_result().contains("not available in plan mode"), "{}", b.last_tool_result());
+    let results = format!("{:?}", b.client.model.requests(&b.session).pop().unwrap().messages);
     assert_eq!(results.matches("flip was called").count(), 1, "{results}");
     assert!(!b.offered().contains(&"mcp__t__flip".to_owned()));
-    b.h.end().await;
+    b.client.end().await;
 }
 
 /// A slow or broken server delays nothing, breaks nothing, and is named.
@@ -441,44 +442,44 @@ async fn a_server_that_is_broken_is_said_and_the_others_work() {
         broken("garbage", "garbage"),
         server("good", "good"),
     ]);
-    let setup = Setup { mode: "plan", patience: Some(Duration::from_secs(3)), ..Setup::default() };
+    let setup = Setup { mode: "plan", server_timeout: Some(Duration::from_secs(3)), ..Setup::default() };
     let mut b = Bench::with(setup, servers).await;
-    let mut said = texts(&b.talk().await);
+    let mut text = texts(&b.text_turn().await);
     // On a busy machine they take longer; what they come to is then told with a later turn.
     let deadline = Instant::now() + Duration::from_secs(20);
     let is_there = |offered: &[String], name: &str| offered.iter().any(|tool| tool == name);
-    while !["gone", "missing", "far"].iter().all(|name| said.contains(&format!("\"{name}\" cannot")))
+    while !["gone", "missing", "far"].iter().all(|name| text.contains(&format!("\"{name}\" cannot")))
         || !["mcp__good__look", "mcp__garbage__look"].iter().all(|tool| is_there(&b.offered(), tool))
     {
-        assert!(Instant::now() < deadline, "{said}");
+        assert!(Instant::now() < deadline, "{text}");
         tokio::time::sleep(Duration::from_millis(50)).await;
-        said += &texts(&b.talk().await);
+        text += &texts(&b.text_turn().await);
     }
-    let (_, told) = b.call("mcp__good__look").await;
-    assert!(told.contains("content of a"), "{told}");
-    assert!(said.contains("Still starting: hanging, flooding, torrent. Their tools come later"), "{said}");
-    assert!(said.contains("SSE is a transport of older times"), "{said}");
+    let (_, output) = b.call("mcp__good__look").await;
+    assert!(output.contains("content of a"), "{output}");
+    assert!(text.contains("Still starting: hanging, flooding, torrent. Their tools come later"), "{text}");
+    assert!(text.contains("SSE is a transport of older times"), "{text}");
     assert!(
-        said.contains(
+        text.contains(
             "\"gone\" cannot be used: it ended with status 4; its last words: cannot start without ***"
         ),
-        "{said}"
+        "{text}"
     );
-    assert!(said.contains("\"missing\" cannot be used: /does/not/exist cannot be run"), "{said}");
-    assert!(said.contains("\"far\" cannot be used: it cannot be reached"), "{said}");
-    assert!(!said.contains("hidden-value"), "{said}");
-    let (_, told) = b.call("mcp__garbage__look").await;
-    assert!(told.contains("content of a"), "{told}");
-    let said = b.slash("/mcp").await;
+    assert!(text.contains("\"missing\" cannot be used: /does/not/exist cannot be run"), "{text}");
+    assert!(text.contains("\"far\" cannot be used: it cannot be reached"), "{text}");
+    assert!(!text.contains("hidden-value"), "{text}");
+    let (_, output) = b.call("mcp__garbage__look").await;
+    assert!(output.contains("content of a"), "{output}");
+    let text = b.slash("/mcp").await;
     for line in
         ["- hanging: starting", "- flooding: starting", "- torrent: starting", "- good: ready, 9 tools"]
     {
-        assert!(said.contains(line), "{said}");
+        assert!(text.contains(line), "{text}");
     }
-    let request = format!("{:?}", b.h.stage.requests(&b.session)[0].messages.last());
+    let request = format!("{:?}", b.client.model.requests(&b.session)[0].messages.last());
     assert!(request.contains("still starting; their tools come with a later request:"), "{request}");
     assert!(request.contains("hanging, flooding, torrent"), "{request}");
-    b.h.end().await;
+    b.client.end().await;
 }
 
 /// The mode is tightened while a call runs: its server is ended if it does not answer, and starts again when it is needed.
@@ -487,39 +488,43 @@ async fn a_call_that_runs_on_is_ended_by_a_tighter_mode() {
     let mut b =
         Bench::with(Setup { mode: "code", live: true, ..Setup::default() }, json!([server("t", "good")]))
             .await;
-    b.talk().await;
-    let prompt = b.h.prompt(&b.session, "go").await;
+    b.text_turn().await;
+    let prompt = b.client.prompt(&b.session, "go").await;
     b.say_call("mcp__t__slow");
     let mut progress = String::new();
     while !progress.contains("1 of 2: half") {
-        progress = b.h.next().await.to_string();
+        progress = b.client.next().await.to_string();
     }
     until(&b.cwd().join("slow.begun")).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     let effect = b.set_mode("plan").await;
     assert_eq!(effect["ended"].as_array().unwrap().len(), 1, "{effect}");
     assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
-    assert!(begun.elapsed() >= Duration::from_secs(1), "it has a moment");
+    assert!(started.elapsed() >= Duration::from_secs(1), "it has a moment");
     b.say_done();
-    b.h.until_answer(prompt).await;
-    assert!(b.told().contains("Stopped: the session's mode has changed"), "{}", b.told());
+    b.client.until_answer(prompt).await;
+    assert!(
+        b.last_tool_result().contains("Stopped: the session's mode has changed"),
+        "{}",
+        b.last_tool_result()
+    );
     // It can be called again, which starts it.
-    let (_, told) = b.call("mcp__t__look").await;
-    assert!(told.contains("content of a"), "{told}");
+    let (_, text) = b.call("mcp__t__look").await;
+    assert!(text.contains("content of a"), "{text}");
     assert_eq!(read(&b.cwd(), "started.log").unwrap().lines().count(), 2);
     assert_eq!(working_in(&b.cwd()), 1, "the new one");
-    b.h.end().await;
+    b.client.end().await;
 }
 
 /// A cancelled turn leaves its server alone, and a tighter mode after it does not.
 #[tokio::test]
 async fn what_a_cancelled_call_left_behind_ends_with_a_tighter_mode() {
     let mut b = Bench::new("code", json!([server("t", "good")])).await;
-    let prompt = b.h.prompt(&b.session, "go").await;
+    let prompt = b.client.prompt(&b.session, "go").await;
     b.say_call("mcp__t__slow");
     until(&b.cwd().join("slow.begun")).await;
-    b.h.notify("session/cancel", json!({ "sessionId": b.session })).await;
-    let answer = b.h.until_answer(prompt).await.pop().unwrap();
+    b.client.notify("session/cancel", json!({ "sessionId": b.session })).await;
+    let answer = b.client.until_answer(prompt).await.pop().unwrap();
     assert_eq!(answer["result"]["stopReason"], "cancelled");
     assert!(b.slash("/mcp").await.contains("- t: ready"));
     let effect = b.set_mode("plan").await;
@@ -529,7 +534,7 @@ async fn what_a_cancelled_call_left_behind_ends_with_a_tighter_mode() {
         "{effect}"
     );
     assert!(b.slash("/mcp").await.contains("- t: not running (it was ended)"));
-    b.h.end().await;
+    b.client.end().await;
 }
 
 /// What a tool answers: pictures, resources, structures, errors; and what its server sees of the environment.
@@ -537,28 +542,28 @@ async fn what_a_cancelled_call_left_behind_ends_with_a_tighter_mode() {
 async fn answers_of_every_kind_reach_model_and_client() {
     let rich = json!({ "name": "r", "command": "/bin/bash", "args": [SCRIPT, "rich"], "env": [{ "name": "TOKEN", "value": "hidden-value" }] });
     let mut b = Bench::new("code", json!([rich])).await;
-    let (messages, told) = b.call("mcp__r__rich").await;
+    let (messages, text) = b.call("mcp__r__rich").await;
     assert!(
-        told.contains("[a picture, image/png, 8 bytes, which follows") && told.contains("[note:1]\ninside"),
-        "{told}"
+        text.contains("[a picture, image/png, 8 bytes, which follows") && text.contains("[note:1]\ninside"),
+        "{text}"
     );
     let content = messages.iter().rev().find_map(|message| message["params"]["update"]["content"].as_array());
     assert_eq!(content.unwrap()[0]["content"]["type"], "image", "{messages:?}");
-    let last = b.h.stage.requests(&b.session).pop().unwrap().messages.pop().unwrap();
+    let last = b.client.model.requests(&b.session).pop().unwrap().messages.pop().unwrap();
     let is_picture = |block: &modegate::model::Block| matches!(block, modegate::model::Block::Image(it) if &*it.mime_type == "image/png");
     assert_eq!(last.blocks.iter().position(is_picture), Some(1), "behind the result: {last:?}");
     assert_eq!(b.call("mcp__r__structured").await.1, "{\n  \"n\": 42\n}");
-    let (messages, told) = b.call("mcp__r__bad").await;
-    assert_eq!((status(&messages).as_str(), told.as_str()), ("failed", "it went wrong"));
+    let (messages, text) = b.call("mcp__r__bad").await;
+    assert_eq!((status(&messages).as_str(), text.as_str()), ("failed", "it went wrong"));
     assert_eq!(b.call("mcp__r__secret").await.1, "hidden-value none none");
-    let (messages, told) = b.call("mcp__r__die").await;
-    assert!(told.contains("cannot be used: it is gone"), "{told}");
+    let (messages, text) = b.call("mcp__r__die").await;
+    assert!(text.contains("cannot be used: it is gone"), "{text}");
     assert!(texts(&messages).contains("\"r\" cannot be used: it ended with status 3"), "{messages:?}");
     assert_eq!(b.call("mcp__r__secret").await.1, "hidden-value none none", "it is started again");
-    let tools = &b.h.stage.requests(&b.session)[0].tools;
+    let tools = &b.client.model.requests(&b.session)[0].tools;
     let about = &tools.iter().find(|tool| tool.name == "mcp__r__rich").unwrap().description;
     assert!(about.contains("&lt;system-reminder>"), "{about}");
-    b.h.end().await;
+    b.client.end().await;
 }
 
 /// A server's tool does not take the place of Modegate's own, whatever it is called, and rules are about the names.
@@ -572,24 +577,24 @@ async fn names_do_not_collide_and_rules_are_about_them() {
     let setup = Setup { mode: "plan", rules: layers.rules, ..Setup::default() };
     let mut b =
         Bench::with(setup, json!([server("t", "good"), server("t", "good"), server("T t", "good")])).await;
-    let (messages, told) = b.call("write_file").await;
-    assert!(told.contains("write_file is not available in plan mode"), "{told}");
+    let (messages, text) = b.call("write_file").await;
+    assert!(text.contains("write_file is not available in plan mode"), "{text}");
     assert!(texts(&messages).contains("\"t\" of the client was not started: there is another of this name"));
-    let (_, told) = b.call("mcp__t__write_file").await;
-    assert!(told.contains("no such tool") || told.contains("-32602"), "{told}");
-    let (_, told) = b.call("mcp__t__look").await;
-    assert!(told.contains("deny mcp__t__look"), "{told}");
+    let (_, text) = b.call("mcp__t__write_file").await;
+    assert!(text.contains("no such tool") || text.contains("-32602"), "{text}");
+    let (_, text) = b.call("mcp__t__look").await;
+    assert!(text.contains("deny mcp__t__look"), "{text}");
     let denied = json!({ "paths": [{ "path": b.cwd().join("sub/.env") }] });
-    let (_, told) = b.call_with("mcp__t__flip", denied).await;
-    assert!(told.contains("deny *(**/.env)"), "{told}");
-    let (_, told) = b.call_with("mcp__t__flip", json!({ "path": "sub/env" })).await;
-    assert_eq!(told, "flip was called");
+    let (_, text) = b.call_with("mcp__t__flip", denied).await;
+    assert!(text.contains("deny *(**/.env)"), "{text}");
+    let (_, text) = b.call_with("mcp__t__flip", json!({ "path": "sub/env" })).await;
+    assert_eq!(text, "flip was called");
     let offered = b.offered();
     let other =
         offered.iter().find(|name| name.starts_with("mcp__T_t_") && name.ends_with("__look")).unwrap();
-    let (_, told) = b.call(&other.clone()).await;
-    assert!(told.contains("content of a"), "{told}");
-    b.h.end().await;
+    let (_, text) = b.call(&other.clone()).await;
+    assert!(text.contains("content of a"), "{text}");
+    b.client.end().await;
 }
 
 /// The test server's processes that work in a folder.
@@ -608,26 +613,29 @@ fn working_in(cwd: &Path) -> usize {
 #[tokio::test]
 async fn a_server_that_ends_leaves_nothing_that_works_on() {
     let mut b = Bench::new("code", json!([server("r", "rich")])).await;
-    let (_, told) = b.call("mcp__r__deaf").await;
-    assert!(told.contains("cannot be used: it is gone"), "{told}");
+    let (_, text) = b.call("mcp__r__deaf").await;
+    assert!(text.contains("cannot be used: it is gone"), "{text}");
     assert!(read(&b.cwd(), "deaf.txt").is_some(), "it did begin");
     assert_eq!(working_in(&b.cwd()), 0);
-    let said = b.slash("/undo").await;
-    assert!(said.contains("What the MCP server r did when mcp__r__deaf was called is not known"), "{said}");
-    b.h.end().await;
+    let output = b.slash("/undo").await;
+    assert!(
+        output.contains("What the MCP server r did when mcp__r__deaf was called is not known"),
+        "{output}"
+    );
+    b.client.end().await;
 }
 
 /// Nothing of a server is left when its session is closed.
 #[tokio::test]
 async fn a_session_that_is_closed_ends_its_servers() {
-    let setup = Setup { mode: "code", patience: Some(Duration::from_secs(1)), ..Setup::default() };
+    let setup = Setup { mode: "code", server_timeout: Some(Duration::from_secs(1)), ..Setup::default() };
     let mut b = Bench::with(setup, json!([server("t", "good"), server("h", "hang")])).await;
     b.call("mcp__t__look").await;
     let cwd = b.cwd();
     assert!(working_in(&cwd) >= 2);
-    b.h.call("session/close", json!({ "sessionId": b.session })).await;
+    b.client.call("session/close", json!({ "sessionId": b.session })).await;
     assert_eq!(working_in(&cwd), 0);
-    b.h.end().await;
+    b.client.end().await;
 }
 
 /// Sampling is not supported: the request is refused as an unknown method, and neither the user nor the model is asked.
@@ -637,9 +645,9 @@ async fn a_server_that_asks_for_sampling_is_refused() {
     let (messages, answered) = b.call("mcp__r__sample").await;
     assert!(answered.contains("code:-32601"), "{answered}");
     assert!(messages.iter().all(|message| message["method"] != "session/request_permission"), "{messages:?}");
-    let requests = b.h.stage.requests(&b.session);
+    let requests = b.client.model.requests(&b.session);
     assert!(requests.iter().all(|request| !request.tools.is_empty()), "no request without tools");
-    b.h.end().await;
+    b.client.end().await;
 }
 
 /// A server's question reaches the user as the server's, where the client has forms, and no rule denies it.
@@ -659,31 +667,32 @@ async fn a_server_asks_the_user_through_the_client() {
         layers.add("rules", rules, modegate::policy::Owner::User).unwrap();
         let setup = Setup { mode: "plan", rules: layers.rules, ..Setup::default() };
         let mut b = Bench::for_client(setup, &capabilities, json!([server("r", "rich")])).await;
-        let prompt = b.h.prompt(&b.session, "go").await;
+        let prompt = b.client.prompt(&b.session, "go").await;
         b.say_call("mcp__r__elicit");
         b.say_done();
         if expected.is_ok() {
-            let asked = loop {
-                let message = b.h.next().await;
+            let request = loop {
+                let message = b.client.next().await;
                 if message["method"] == "elicitation/create" {
                     break message;
                 }
             };
-            assert_eq!(asked["params"]["message"], "The MCP server \"r\" asks: Which colour?");
-            assert_eq!(asked["params"]["toolCallId"], "call_1_1");
+            assert_eq!(request["params"]["message"], "The MCP server \"r\" asks: Which colour?");
+            assert_eq!(request["params"]["toolCallId"], "call_1_1");
             assert_eq!(
-                asked["params"]["requestedSchema"]["properties"]["colour"]["enum"],
+                request["params"]["requestedSchema"]["properties"]["colour"]["enum"],
                 json!(["red", "blue"])
             );
             let answer = json!({ "action": "accept", "content": { "colour": "blue" } });
-            b.h.send_line(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": answer }).to_string())
+            b.client
+                .send_line(&json!({ "jsonrpc": "2.0", "id": request["id"], "result": answer }).to_string())
                 .await;
         }
-        b.h.until_answer(prompt).await;
+        b.client.until_answer(prompt).await;
         let (Ok(text) | Err(text)) = expected;
-        assert!(b.told().contains(text), "{rules}: {}", b.told());
-        let begun = read(&b.cwd(), "begun.json").unwrap();
-        assert_eq!(begun.contains("elicitation"), capabilities != json!({}), "{begun}");
-        b.h.end().await;
+        assert!(b.last_tool_result().contains(text), "{rules}: {}", b.last_tool_result());
+        let started = read(&b.cwd(), "begun.json").unwrap();
+        assert_eq!(started.contains("elicitation"), capabilities != json!({}), "{started}");
+        b.client.end().await;
     }
 }

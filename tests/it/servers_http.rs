@@ -85,21 +85,21 @@ async fn a_server_behind_an_address_is_called_and_its_running_call_is_named() {
     let (url, seen) = serve().await;
     let far = json!([{ "type": "http", "name": "far", "url": url, "headers": [{ "name": "X-Key", "value": "hidden-too" }] }]);
     let mut b = Bench::with(Setup { mode: "code", ..Setup::default() }, far).await;
-    let (_, told) = b.call("mcp__far__look").await;
-    assert_eq!(told, "seen from afar");
-    let prompt = b.h.prompt(&b.session, "go").await;
+    let (_, text) = b.call("mcp__far__look").await;
+    assert_eq!(text, "seen from afar");
+    let prompt = b.client.prompt(&b.session, "go").await;
     b.say_call("mcp__far__slow");
     seen.slow.notified().await;
     let effect = b.set_mode("plan").await;
     assert_eq!((&effect["ended"], &effect["unconfirmed"]), (&json!([]), &json!(["call_2_1"])), "{effect}");
     b.say_done();
-    let answer = b.h.until_answer(prompt).await.pop().unwrap();
+    let answer = b.client.until_answer(prompt).await.pop().unwrap();
     assert_eq!(answer["result"]["stopReason"], "end_turn");
     // It is not called in plan; the other is.
-    let (_, told) = b.call("mcp__far__slow").await;
-    assert!(told.contains("not available in plan mode"), "{told}");
-    let (_, told) = b.call("mcp__far__look").await;
-    assert_eq!(told, "seen from afar");
+    let (_, text) = b.call("mcp__far__slow").await;
+    assert!(text.contains("not available in plan mode"), "{text}");
+    let (_, text) = b.call("mcp__far__look").await;
+    assert_eq!(text, "seen from afar");
     let requests = std::mem::take(&mut *seen.requests.lock().unwrap());
     assert!(requests.iter().all(|(head, _)| head.contains("x-key: hidden-too")));
     let count = |method: &str, tool: &str| {
@@ -109,7 +109,7 @@ async fn a_server_behind_an_address_is_called_and_its_running_call_is_named() {
     };
     assert_eq!((count("tools/call", "slow"), count("tools/call", "look")), (1, 2));
     assert_eq!(count("notifications/cancelled", ""), 1);
-    let said = b.slash("/mcp").await;
-    assert!(said.contains("- far: ready, 2 tools") && !said.contains("hidden"), "{said}");
-    b.h.end().await;
+    let output = b.slash("/mcp").await;
+    assert!(output.contains("- far: ready, 2 tools") && !output.contains("hidden"), "{output}");
+    b.client.end().await;
 }

@@ -7,7 +7,7 @@ use modegate::model::{ModelEvent, ModelStop};
 use modegate::store::Location;
 use serde_json::{Value, json};
 
-use crate::support::{Harness, Setup};
+use crate::support::{Setup, TestClient};
 
 /// A place where several agents in a row have the same store, folder and clock.
 pub struct Place {
@@ -31,8 +31,8 @@ impl Place {
         self.folder.path().join("store.db")
     }
 
-    pub fn agent(&self, setup: Setup) -> Harness {
-        Harness::with(Setup {
+    pub fn agent(&self, setup: Setup) -> TestClient {
+        TestClient::with(Setup {
             store: Location::File(self.store()),
             dir: Some(Arc::clone(&self.work)),
             source: self.source.clone(),
@@ -50,30 +50,35 @@ pub fn call(id: &str, name: &str, arguments: Value) -> ModelEvent {
 }
 
 /// A prompt and its turn; each list is one reply of the model.
-pub async fn turn(h: &mut Harness, session: &str, prompt: &str, replies: &[&[ModelEvent]]) -> Vec<Value> {
-    let id = h.prompt(session, prompt).await;
+pub async fn turn(
+    client: &mut TestClient,
+    session: &str,
+    prompt: &str,
+    replies: &[&[ModelEvent]],
+) -> Vec<Value> {
+    let id = client.prompt(session, prompt).await;
     for reply in replies {
         for event in *reply {
-            h.stage.say(session, Ok(event.clone()));
+            client.model.say(session, Ok(event.clone()));
         }
-        h.stage.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
-    h.until_answer(id).await
+    client.until_answer(id).await
 }
 
-pub async fn set_mode(h: &mut Harness, session: &str, mode: &str) -> Vec<Value> {
-    let id = h.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
-    h.until_answer(id).await
+pub async fn set_mode(client: &mut TestClient, session: &str, mode: &str) -> Vec<Value> {
+    let id = client.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
+    client.until_answer(id).await
 }
 
 /// Opens a session that is kept: the messages up to the answer. The greeting behind it is read, too.
-pub async fn open(h: &mut Harness, method: &str, session: &str) -> Vec<Value> {
-    h.call("initialize", json!({ "protocolVersion": 1 })).await;
-    let params = json!({ "sessionId": session, "cwd": h.cwd(), "mcpServers": [] });
-    let id = h.request(method, params).await;
-    let messages = h.until_answer(id).await;
+pub async fn open(client: &mut TestClient, method: &str, session: &str) -> Vec<Value> {
+    client.call("initialize", json!({ "protocolVersion": 1 })).await;
+    let params = json!({ "sessionId": session, "cwd": client.cwd(), "mcpServers": [] });
+    let id = client.request(method, params).await;
+    let messages = client.until_answer(id).await;
     if messages.last().unwrap().get("result").is_some() {
-        let greeting = h.next().await;
+        let greeting = client.next().await;
         assert_eq!(greeting["params"]["update"]["sessionUpdate"], "available_commands_update");
     }
     messages
@@ -109,8 +114,8 @@ pub fn is_users(update: &Value) -> bool {
 }
 
 /// A conversation with everything that can happen in one. Returns what the client saw.
-async fn conversation(h: &mut Harness, session: &str) -> Vec<Value> {
-    let cwd = h.cwd();
+async fn conversation(client: &mut TestClient, session: &str) -> Vec<Value> {
+    let cwd = client.cwd();
     std::fs::write(cwd.join("a.txt"), "one\n").unwrap();
     let mut seen = Vec::new();
     let write =
@@ -128,51 +133,51 @@ async fn conversation(h: &mut Harness, session: &str) -> Vec<Value> {
         call("t", "todo", todo),
         ModelEvent::Usage(usage),
     ];
-    seen.extend(set_mode(h, session, "code").await);
-    seen.extend(turn(h, session, "change it", &[first, &[write("w", "two\n")], &[text("Done.")]]).await);
-    seen.extend(set_mode(h, session, "plan").await);
-    seen.extend(turn(h, session, "/mode", &[]).await);
-    let begun = ModelEvent::ToolCallBegun { id: "w".into(), name: "write_file".into() };
-    let denied: &[ModelEvent] = &[begun, write("w", "three\n")];
-    seen.extend(turn(h, session, "write in plan", &[denied, &[text("I may not.")]]).await);
+    seen.extend(set_mode(client, session, "code").await);
+    seen.extend(turn(client, session, "change it", &[first, &[write("w", "two\n")], &[text("Done.")]]).await);
+    seen.extend(set_mode(client, session, "plan").await);
+    seen.extend(turn(client, session, "/mode", &[]).await);
+    let started = ModelEvent::ToolCallStarted { id: "w".into(), name: "write_file".into() };
+    let denied: &[ModelEvent] = &[started, write("w", "three\n")];
+    seen.extend(turn(client, session, "write in plan", &[denied, &[text("I may not.")]]).await);
     // A switch in the model's own text, which the client does not see.
-    set_mode(h, session, "code").await.into_iter().for_each(|message| seen.push(message));
+    set_mode(client, session, "code").await.into_iter().for_each(|message| seen.push(message));
     let block = "Better plan.\n```yaml\nmode_switch:\n  analysis: safer\n  new_mode: plan\n```\nSo I do.";
-    seen.extend(turn(h, session, "/ask and switch", &[&[text(block)]]).await);
+    seen.extend(turn(client, session, "/ask and switch", &[&[text(block)]]).await);
     // Cancelled in the middle of a call.
-    let id = h.prompt(session, "wait").await;
-    h.stage.say(session, Ok(text("I wait")));
-    h.stage.say(session, Ok(ModelEvent::ToolCallBegun { id: "z".into(), name: "read_file".into() }));
+    let id = client.prompt(session, "wait").await;
+    client.model.say(session, Ok(text("I wait")));
+    client.model.say(session, Ok(ModelEvent::ToolCallStarted { id: "z".into(), name: "read_file".into() }));
     loop {
-        let message = h.next().await;
+        let message = client.next().await;
         let is_call = message["params"]["update"]["sessionUpdate"] == "tool_call";
         seen.push(message);
         if is_call {
             break;
         }
     }
-    h.notify("session/cancel", json!({ "sessionId": session })).await;
-    seen.extend(h.until_answer(id).await);
+    client.notify("session/cancel", json!({ "sessionId": session })).await;
+    seen.extend(client.until_answer(id).await);
     seen
 }
 
 #[tokio::test]
 async fn what_is_loaded_is_what_was_seen_and_the_same_every_time() {
     let place = Place::new();
-    let mut h = place.agent(Setup::default());
-    let session = h.session().await;
-    let seen = conversation(&mut h, &session).await;
-    h.end().await;
+    let mut client = place.agent(Setup::default());
+    let session = client.session().await;
+    let seen = conversation(&mut client, &session).await;
+    client.end().await;
     let mut loads = Vec::new();
     for _ in 0..2 {
-        let mut h = place.agent(Setup::default());
-        let messages = open(&mut h, "session/load", &session).await;
+        let mut client = place.agent(Setup::default());
+        let messages = open(&mut client, "session/load", &session).await;
         let answer = messages.last().unwrap()["result"].clone();
         assert_eq!(answer["modes"]["currentModeId"], "plan", "{answer}");
         assert_eq!(answer["configOptions"][0]["currentValue"], "plan");
         assert_eq!(answer["_meta"]["modegate/head"]["hash"].as_str().unwrap().len(), 64);
         loads.push((updates(&messages), answer));
-        h.end().await;
+        client.end().await;
     }
     assert_eq!(loads[0], loads[1]);
     let (again, _) = &loads[0];
@@ -206,44 +211,44 @@ async fn what_is_loaded_is_what_was_seen_and_the_same_every_time() {
 #[tokio::test]
 async fn a_resumed_session_goes_on_with_its_mode_its_answers_and_what_was_said() {
     let place = Place::new();
-    let mut h = place.agent(Setup::default());
-    let session = h.session().await;
+    let mut client = place.agent(Setup::default());
+    let session = client.session().await;
     let write = |id: &str| call(id, "write_file", json!({ "path": "a.txt", "content": id }));
-    let id = h.prompt(&session, "write").await;
+    let id = client.prompt(&session, "write").await;
     for event in
         [text("I write."), write("w1"), ModelEvent::Stop(ModelStop::Done), ModelEvent::Stop(ModelStop::Done)]
     {
-        h.stage.say(&session, Ok(event));
+        client.model.say(&session, Ok(event));
     }
     let mut asked = 0;
     loop {
-        let message = h.next().await;
+        let message = client.next().await;
         if message["method"] == "session/request_permission" {
             asked += 1;
             let outcome = json!({ "outcome": "selected", "optionId": "allow_always" });
             let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": { "outcome": outcome } });
-            h.send_line(&answer.to_string()).await;
+            client.send_line(&answer.to_string()).await;
         }
         if message["id"] == id && message.get("method").is_none() {
             break;
         }
     }
     assert_eq!(asked, 1);
-    h.stage.next_request(&session).await;
-    let before = h.stage.next_request(&session).await;
-    set_mode(&mut h, &session, "plan").await;
-    set_mode(&mut h, &session, "ask").await;
-    h.end().await;
+    client.model.next_request(&session).await;
+    let before = client.model.next_request(&session).await;
+    set_mode(&mut client, &session, "plan").await;
+    set_mode(&mut client, &session, "ask").await;
+    client.end().await;
 
-    let mut h = place.agent(Setup::default());
-    let messages = open(&mut h, "session/resume", &session).await;
+    let mut client = place.agent(Setup::default());
+    let messages = open(&mut client, "session/resume", &session).await;
     assert_eq!(messages.len(), 1, "nothing is shown: {messages:?}");
     assert_eq!(messages[0]["result"]["modes"]["currentModeId"], "ask");
     // What was allowed once and for all is not asked again.
-    let seen = turn(&mut h, &session, "again", &[&[write("w2")], &[]]).await;
+    let seen = turn(&mut client, &session, "again", &[&[write("w2")], &[]]).await;
     assert!(!seen.iter().any(|message| message["method"] == "session/request_permission"), "{seen:?}");
-    assert_eq!(crate::support::read(&h.cwd(), "a.txt").as_deref(), Some("w2"));
-    let request = h.stage.next_request(&session).await;
+    assert_eq!(crate::support::read(&client.cwd(), "a.txt").as_deref(), Some("w2"));
+    let request = client.model.next_request(&session).await;
     assert_eq!(request.system, before.system);
     let (whole, kept) = (format!("{:?}", request.messages), format!("{:?}", before.messages));
     let new = whole.strip_prefix(kept.trim_end_matches("] }]")).expect("what was said is said as it was");
@@ -255,27 +260,27 @@ async fn a_resumed_session_goes_on_with_its_mode_its_answers_and_what_was_said()
         .map(|message| message["params"]["update"]["toolCallId"].as_str().unwrap())
         .collect();
     assert_eq!(calls, ["call_2_1"]);
-    h.end().await;
+    client.end().await;
 }
 
 #[tokio::test]
 async fn sessions_are_listed_page_by_page_closed_and_deleted() {
     let place = Place::new();
-    let mut h = place.agent(Setup::default());
+    let mut client = place.agent(Setup::default());
     let mut ids = Vec::new();
     for number in 0..60 {
-        let session = h.session().await;
+        let session = client.session().await;
         if number != 7 {
-            turn(&mut h, &session, &format!("prompt {number}"), &[&[text("Yes.")]]).await;
+            turn(&mut client, &session, &format!("prompt {number}"), &[&[text("Yes.")]]).await;
         }
         ids.push(session);
     }
-    set_mode(&mut h, &ids[3], "plan").await;
+    set_mode(&mut client, &ids[3], "plan").await;
     let list = |answer: &Value| -> Vec<String> {
         let sessions = answer["result"]["sessions"].as_array().unwrap();
         sessions.iter().map(|session| session["sessionId"].as_str().unwrap().to_owned()).collect()
     };
-    let first = h.call("session/list", json!({ "cwd": h.cwd() })).await;
+    let first = client.call("session/list", json!({ "cwd": client.cwd() })).await;
     let newest = &first["result"]["sessions"][0];
     assert_eq!(
         (&newest["title"], &newest["_meta"]["modegate/mode"], &newest["sessionId"]),
@@ -284,7 +289,7 @@ async fn sessions_are_listed_page_by_page_closed_and_deleted() {
     );
     assert!(newest["updatedAt"].as_str().unwrap().starts_with("1970-01-01T00:00:0"));
     let cursor = &first["result"]["nextCursor"];
-    let second = h.call("session/list", json!({ "cwd": h.cwd(), "cursor": cursor })).await;
+    let second = client.call("session/list", json!({ "cwd": client.cwd(), "cursor": cursor })).await;
     let mut all = list(&first);
     assert_eq!(all.len(), 50);
     all.extend(list(&second));
@@ -293,87 +298,87 @@ async fn sessions_are_listed_page_by_page_closed_and_deleted() {
     let mut expected = ids.clone();
     expected.sort();
     assert_eq!(all, expected, "each once, and the one in which nothing has happened, because it is active");
-    let none = h.call("session/list", json!({ "cwd": "/" })).await;
+    let none = client.call("session/list", json!({ "cwd": "/" })).await;
     assert_eq!(none["result"]["sessions"], json!([]));
     for bad in [json!({ "cursor": "zz" }), json!({ "cwd": "relative" })] {
-        assert_eq!(h.call("session/list", bad).await["error"]["code"], -32602);
+        assert_eq!(client.call("session/list", bad).await["error"]["code"], -32602);
     }
 
     let close = json!({ "sessionId": ids[7] });
-    assert!(h.call("session/close", close.clone()).await.get("result").is_some());
-    assert_eq!(h.call("session/close", close).await["error"]["code"], -32002);
+    assert!(client.call("session/close", close.clone()).await.get("result").is_some());
+    assert_eq!(client.call("session/close", close).await["error"]["code"], -32002);
     let prompt = json!({ "sessionId": ids[7], "prompt": [{ "type": "text", "text": "?" }] });
-    assert_eq!(h.call("session/prompt", prompt).await["error"]["code"], -32002);
+    assert_eq!(client.call("session/prompt", prompt).await["error"]["code"], -32002);
     for _ in 0..2 {
-        let deleted = h.call("session/delete", json!({ "sessionId": ids[0] })).await;
+        let deleted = client.call("session/delete", json!({ "sessionId": ids[0] })).await;
         assert_eq!(deleted["result"], json!({}));
     }
-    let load = json!({ "sessionId": ids[0], "cwd": h.cwd(), "mcpServers": [] });
-    assert_eq!(h.call("session/load", load).await["error"]["code"], -32002);
-    let first = h.call("session/list", json!({})).await;
-    let second = h.call("session/list", json!({ "cursor": first["result"]["nextCursor"] })).await;
-    let left = [list(&first), list(&second)].concat();
-    assert_eq!(left.len(), 58);
-    assert!(!left.contains(&ids[0]) && !left.contains(&ids[7]));
-    h.end().await;
+    let load = json!({ "sessionId": ids[0], "cwd": client.cwd(), "mcpServers": [] });
+    assert_eq!(client.call("session/load", load).await["error"]["code"], -32002);
+    let first = client.call("session/list", json!({})).await;
+    let second = client.call("session/list", json!({ "cursor": first["result"]["nextCursor"] })).await;
+    let remaining = [list(&first), list(&second)].concat();
+    assert_eq!(remaining.len(), 58);
+    assert!(!remaining.contains(&ids[0]) && !remaining.contains(&ids[7]));
+    client.end().await;
 }
 
 #[tokio::test]
 async fn a_session_that_is_closed_answers_its_prompt_and_can_be_loaded_at_once() {
     let place = Place::new();
-    let mut h = place.agent(Setup::default());
-    let session = h.session().await;
-    let prompt = h.prompt(&session, "wait").await;
-    h.stage.next_request(&session).await;
-    let close = h.request("session/close", json!({ "sessionId": session })).await;
-    let messages = h.until_answer(close).await;
+    let mut client = place.agent(Setup::default());
+    let session = client.session().await;
+    let prompt = client.prompt(&session, "wait").await;
+    client.model.next_request(&session).await;
+    let close = client.request("session/close", json!({ "sessionId": session })).await;
+    let messages = client.until_answer(close).await;
     let answer = messages.iter().find(|message| message["id"] == prompt).expect("the prompt was answered");
     assert_eq!(answer["result"]["stopReason"], "cancelled");
-    let params = json!({ "sessionId": session, "cwd": h.cwd(), "mcpServers": [] });
-    let load = h.request("session/load", params.clone()).await;
-    let messages = h.until_answer(load).await;
+    let params = json!({ "sessionId": session, "cwd": client.cwd(), "mcpServers": [] });
+    let load = client.request("session/load", params.clone()).await;
+    let messages = client.until_answer(load).await;
     assert!(messages.last().unwrap().get("result").is_some(), "{messages:?}");
-    h.next().await;
+    client.next().await;
     // One that is active is shown as it is.
-    let load = h.request("session/load", params).await;
-    let again = h.until_answer(load).await;
+    let load = client.request("session/load", params).await;
+    let again = client.until_answer(load).await;
     assert_eq!(updates(&again), updates(&messages));
-    h.next().await;
+    client.next().await;
     let elsewhere = json!({ "sessionId": session, "cwd": "/", "mcpServers": [] });
-    assert_eq!(h.call("session/load", elsewhere).await["error"]["code"], -32602);
-    h.end().await;
+    assert_eq!(client.call("session/load", elsewhere).await["error"]["code"], -32602);
+    client.end().await;
 }
 
 #[tokio::test]
 async fn a_fork_goes_its_own_way() {
     let place = Place::new();
-    let mut h = place.agent(Setup { mode: "plan", ..Setup::default() });
-    let session = h.session().await;
-    turn(&mut h, &session, "first", &[&[text("Yes.")]]).await;
-    let params = json!({ "sessionId": session, "cwd": h.cwd(), "mcpServers": [] });
-    let answer = h.call("session/fork", params).await;
-    h.next().await;
+    let mut client = place.agent(Setup { mode: "plan", ..Setup::default() });
+    let session = client.session().await;
+    turn(&mut client, &session, "first", &[&[text("Yes.")]]).await;
+    let params = json!({ "sessionId": session, "cwd": client.cwd(), "mcpServers": [] });
+    let answer = client.call("session/fork", params).await;
+    client.next().await;
     let fork = answer["result"]["sessionId"].as_str().unwrap().to_owned();
     assert_eq!(answer["result"]["modes"]["currentModeId"], "plan");
     assert_ne!(fork, session);
-    set_mode(&mut h, &fork, "code").await;
-    turn(&mut h, &fork, "second", &[&[text("No.")]]).await;
-    let request = h.stage.next_request(&fork).await;
-    let said = format!("{:?}", request.messages);
-    assert!(said.contains("first") && said.contains("Yes.") && said.contains("second"), "{said}");
-    turn(&mut h, &session, "third", &[&[text("Well.")]]).await;
-    h.stage.next_request(&session).await;
-    let request = h.stage.next_request(&session).await;
-    let said = format!("{:?}", request.messages);
-    assert!(said.contains("third") && !said.contains("second"), "{said}");
+    set_mode(&mut client, &fork, "code").await;
+    turn(&mut client, &fork, "second", &[&[text("No.")]]).await;
+    let request = client.model.next_request(&fork).await;
+    let output = format!("{:?}", request.messages);
+    assert!(output.contains("first") && output.contains("Yes.") && output.contains("second"), "{output}");
+    turn(&mut client, &session, "third", &[&[text("Well.")]]).await;
+    client.model.next_request(&session).await;
+    let request = client.model.next_request(&session).await;
+    let output = format!("{:?}", request.messages);
+    assert!(output.contains("third") && !output.contains("second"), "{output}");
     assert!(!request.tools.iter().any(|tool| tool.name == "write_file"), "the first is in plan mode still");
-    let unknown = json!({ "sessionId": "none", "cwd": h.cwd(), "mcpServers": [] });
+    let unknown = json!({ "sessionId": "none", "cwd": client.cwd(), "mcpServers": [] });
     for method in ["session/fork", "session/load", "session/resume"] {
-        let answer = h.call(method, unknown.clone()).await;
+        let answer = client.call(method, unknown.clone()).await;
         assert_eq!(answer["error"]["code"], -32002);
         assert_eq!(answer["error"]["data"]["sessionId"], "none");
     }
-    h.end().await;
+    client.end().await;
 }
 
 #[tokio::test]
@@ -381,29 +386,29 @@ async fn other_folders_are_those_that_each_request_names() {
     let place = Place::new();
     let other = tempfile::tempdir().unwrap();
     let file = other.path().canonicalize().unwrap().join("b.txt");
-    let mut h = place.agent(Setup { mode: "code", ..Setup::default() });
-    h.call("initialize", json!({ "protocolVersion": 1 })).await;
+    let mut client = place.agent(Setup { mode: "code", ..Setup::default() });
+    client.call("initialize", json!({ "protocolVersion": 1 })).await;
     for bad in [json!(["relative"]), json!(["/does/not/exist"])] {
-        let params = json!({ "cwd": h.cwd(), "mcpServers": [], "additionalDirectories": bad });
-        assert_eq!(h.call("session/new", params).await["error"]["code"], -32602);
+        let params = json!({ "cwd": client.cwd(), "mcpServers": [], "additionalDirectories": bad });
+        assert_eq!(client.call("session/new", params).await["error"]["code"], -32602);
     }
-    let params = json!({ "cwd": h.cwd(), "mcpServers": [], "additionalDirectories": [other.path()] });
-    let answer = h.call("session/new", params).await;
+    let params = json!({ "cwd": client.cwd(), "mcpServers": [], "additionalDirectories": [other.path()] });
+    let answer = client.call("session/new", params).await;
     let session = answer["result"]["sessionId"].as_str().unwrap().to_owned();
-    h.next().await;
+    client.next().await;
     let write = |content: &str| call(content, "write_file", json!({ "path": file, "content": content }));
-    turn(&mut h, &session, "write there", &[&[write("one")], &[]]).await;
+    turn(&mut client, &session, "write there", &[&[write("one")], &[]]).await;
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "one");
-    let list = h.call("session/list", json!({})).await;
+    let list = client.call("session/list", json!({})).await;
     let listed = &list["result"]["sessions"][0]["additionalDirectories"];
     assert_eq!(listed, &json!([other.path().canonicalize().unwrap()]));
-    h.end().await;
+    client.end().await;
     // Not named again, it is none of the session's any more.
-    let mut h = place.agent(Setup::default());
-    open(&mut h, "session/resume", &session).await;
-    turn(&mut h, &session, "write there", &[&[write("two")], &[]]).await;
+    let mut client = place.agent(Setup::default());
+    open(&mut client, "session/resume", &session).await;
+    turn(&mut client, &session, "write there", &[&[write("two")], &[]]).await;
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "one");
-    h.end().await;
+    client.end().await;
 }
 
 #[tokio::test]
@@ -416,19 +421,19 @@ async fn a_session_whose_mode_is_gone_goes_on_in_the_most_restrictive_one() {
     let own = "modes:\n  - id: docs\n    extends: code\n";
     for (kept, expected) in [(own, "docs"), ("modes: []\n", "plan")] {
         let place = Place::new();
-        let mut h = place.agent(Setup { modes: modes(own), mode: "docs", ..Setup::default() });
-        let session = h.session().await;
-        turn(&mut h, &session, "hello", &[&[text("Yes.")]]).await;
-        h.end().await;
-        let mut h = place.agent(Setup { modes: modes(kept), ..Setup::default() });
-        let messages = open(&mut h, "session/load", &session).await;
+        let mut client = place.agent(Setup { modes: modes(own), mode: "docs", ..Setup::default() });
+        let session = client.session().await;
+        turn(&mut client, &session, "hello", &[&[text("Yes.")]]).await;
+        client.end().await;
+        let mut client = place.agent(Setup { modes: modes(kept), ..Setup::default() });
+        let messages = open(&mut client, "session/load", &session).await;
         assert_eq!(messages.last().unwrap()["result"]["modes"]["currentModeId"], expected);
         let said = messages.iter().any(|message| message.to_string().contains("there is no longer"));
         assert_eq!(said, expected == "plan");
         let write = call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
-        turn(&mut h, &session, "write", &[&[write], &[]]).await;
-        assert_eq!(h.cwd().join("a.txt").exists(), expected == "docs");
-        h.end().await;
+        turn(&mut client, &session, "write", &[&[write], &[]]).await;
+        assert_eq!(client.cwd().join("a.txt").exists(), expected == "docs");
+        client.end().await;
     }
 }
 

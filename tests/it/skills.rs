@@ -90,13 +90,13 @@ async fn skills_are_listed_and_read_in_plan() {
         ),
     ] {
         // Nobody is asked, wherever the skill lies.
-        let (asked, _) = turns.call(tool, arguments.clone(), 0).await;
-        assert_eq!((asked.len(), turns.result()), (0, expected), "{tool} {arguments}");
+        let (requests, _) = turns.call(tool, arguments.clone(), 0).await;
+        assert_eq!((requests.len(), turns.result()), (0, expected), "{tool} {arguments}");
     }
     // The control: the same file by its path is outside of the session's folders.
-    let (asked, _) = turns.call("read_file", json!({ "path": own.join("more.md") }), 0).await;
-    assert_eq!((asked.len(), turns.result().as_str()), (1, "more"));
-    turns.harness.end().await;
+    let (requests, _) = turns.call("read_file", json!({ "path": own.join("more.md") }), 0).await;
+    assert_eq!((requests.len(), turns.result().as_str()), (1, "more"));
+    turns.client.end().await;
 }
 
 #[tokio::test]
@@ -131,19 +131,24 @@ async fn nothing_is_read_but_the_skills_own_folder() {
         ".",
         "",
     ] {
-        let (asked, last) = turns.call("read_skill", json!({ "name": "a", "file": file }), 0).await;
-        assert_eq!((asked.len(), last["status"].as_str()), (0, Some("failed")), "{file}: {}", turns.result());
+        let (requests, last) = turns.call("read_skill", json!({ "name": "a", "file": file }), 0).await;
+        assert_eq!(
+            (requests.len(), last["status"].as_str()),
+            (0, Some("failed")),
+            "{file}: {}",
+            turns.result()
+        );
         assert!(!turns.result().contains("the key"), "{file}");
     }
     for file in ["there.txt", "inside"] {
-        assert_eq!(turns.told("read_skill", json!({ "name": "a", "file": file })).await, "there");
+        assert_eq!(turns.tool_result("read_skill", json!({ "name": "a", "file": file })).await, "there");
     }
     // A folder that has become a link is not the folder that was found.
     std::fs::rename(&folder, folder.with_file_name("gone")).unwrap();
     symlink(&secret, &folder).unwrap();
-    let told = turns.told("read_skill", json!({ "name": "a", "file": "key.txt" })).await;
-    assert_eq!(told, "key.txt is not below the skill's folder, which is all that read_skill reads.");
-    turns.harness.end().await;
+    let text = turns.tool_result("read_skill", json!({ "name": "a", "file": "key.txt" })).await;
+    assert_eq!(text, "key.txt is not below the skill's folder, which is all that read_skill reads.");
+    turns.client.end().await;
 }
 
 #[tokio::test]
@@ -168,13 +173,13 @@ async fn rules_can_keep_a_skill_or_a_file_of_it_away() {
         (json!({ "name": "open", "file": "SKILL.md" }), 0, "completed"),
         (json!({ "name": "asked" }), 1, "completed"),
     ] {
-        let (asked, last) = turns.call("read_skill", arguments.clone(), 0).await;
-        assert_eq!((asked.len(), last["status"].as_str()), (questions, Some(status)), "{arguments}");
+        let (requests, last) = turns.call("read_skill", arguments.clone(), 0).await;
+        assert_eq!((requests.len(), last["status"].as_str()), (questions, Some(status)), "{arguments}");
         if status == "failed" {
             assert_eq!(last["_meta"]["modegate/denied"], "deny_rule", "{arguments}");
         }
     }
-    turns.harness.end().await;
+    turns.client.end().await;
 }
 
 #[tokio::test]
@@ -185,7 +190,7 @@ async fn models_are_told_of_skills_once_and_have_the_tools_only_where_there_are_
     let setup = Setup { mode: "plan", dir: Some(dir), skills: Arc::clone(&skills), ..Setup::default() };
     let mut turns = Turns::new(setup).await;
     let offered = |turns: &Turns| {
-        let requests = turns.harness.stage.requests(&turns.session);
+        let requests = turns.client.model.requests(&turns.session);
         let names = |request: &modegate::model::ModelRequest| {
             request
                 .tools
@@ -201,15 +206,15 @@ async fn models_are_told_of_skills_once_and_have_the_tools_only_where_there_are_
     *skills.lock().unwrap() =
         some(&work, &[("one", "One <system-reminder>\u{202e}", "Do it."), ("two", &long, "Do it.")]);
     // A new session has the skills of the file, in the same bytes in each request.
-    turns.session = turns.harness.session().await;
-    turns.told("list_skills", json!({})).await;
-    turns.told("list_skills", json!({})).await;
-    let said = offered(&turns);
-    assert!(said.len() == 4 && said.iter().all(|request| *request == said[0]), "{said:?}");
+    turns.session = turns.client.session().await;
+    turns.tool_result("list_skills", json!({})).await;
+    turns.tool_result("list_skills", json!({})).await;
+    let texts = offered(&turns);
+    assert!(texts.len() == 4 && texts.iter().all(|request| *request == texts[0]), "{texts:?}");
     let lines =
         format!("\n- one: One &lt;system-reminder>\\u{{202e}}\n- two: {}…\n</skills>\n", "é".repeat(300));
-    assert!(said[0].0 == 3 && said[0].1.ends_with(&lines), "{}", said[0].1);
-    turns.harness.end().await;
+    assert!(texts[0].0 == 3 && texts[0].1.ends_with(&lines), "{}", texts[0].1);
+    turns.client.end().await;
 }
 
 /// What a skill asks for is decided by the mode, like anything else.
@@ -226,14 +231,14 @@ async fn a_skill_widens_no_mode() {
     };
     for (mode, status, is_there) in [("plan", "failed", false), ("code", "completed", true)] {
         let mut turns = Turns::new(setup(mode)).await;
-        turns.told("read_skill", json!({ "name": "writer" })).await;
+        turns.tool_result("read_skill", json!({ "name": "writer" })).await;
         let (_, last) = turns.call("write_file", json!({ "path": "a.txt", "content": "x" }), 0).await;
         assert_eq!(
             (last["status"].as_str(), work.join("a.txt").exists()),
             (Some(status), is_there),
             "{mode}"
         );
-        turns.harness.end().await;
+        turns.client.end().await;
     }
 }
 
@@ -266,8 +271,8 @@ fn the_binary_finds_the_users_and_the_projects_and_says_what_cannot_be_used() {
     write(&theirs, "theirs", "---\nname: theirs\ndescription: Theirs.\n---\nDo it.\n");
     let skills = |arguments: &[&str]| {
         let output = run(home.path(), &work, &[&["skills"], arguments].concat());
-        let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-        (output.status.code().unwrap(), said)
+        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        (output.status.code().unwrap(), text)
     };
     assert_eq!(skills(&["check"]), (0, "2 skills: fine\n".into()));
     let listed = "mine                 yours    Mine.\ntheirs               project  Theirs.\n";
@@ -275,14 +280,14 @@ fn the_binary_finds_the_users_and_the_projects_and_says_what_cannot_be_used() {
     let folder = home.path().canonicalize().unwrap().join(".claude/skills/mine");
     let shown = format!("mine (yours), {}\nMine.\n\nDo it.\n", folder.display());
     assert_eq!(skills(&["show", "mine"]), (0, shown));
-    let (code, said) = skills(&["show", "other"]);
-    assert!(code == 1 && said.contains("there is no skill \"other\""), "{said}");
+    let (code, text) = skills(&["show", "other"]);
+    assert!(code == 1 && text.contains("there is no skill \"other\""), "{text}");
 
     write(&theirs, "broken", "---\nname: other\ndescription: D\n---\nDo it.\n");
     write(&theirs, "mine", "---\nname: mine\ndescription: Not yours.\n---\nSend it.\n");
     let reasons = ["is not the name of its folder, \"broken\"", "your own skill of this name counts"];
-    let (code, said) = skills(&["check"]);
-    assert!(code == 1 && reasons.iter().all(|reason| said.contains(reason)), "{said}");
+    let (code, text) = skills(&["check"]);
+    assert!(code == 1 && reasons.iter().all(|reason| text.contains(reason)), "{text}");
     assert!(skills(&["list"]).1.contains("yours    Mine."));
 
     let script = home.path().join("script.jsonl");
@@ -302,13 +307,13 @@ fn the_binary_finds_the_users_and_the_projects_and_says_what_cannot_be_used() {
         );
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
     };
-    let (said, errors) = ask(&[]);
+    let (text, errors) = ask(&[]);
     assert!(
-        said.contains("mine (the user's): Mine.") && said.contains("theirs (the project's): Theirs."),
-        "{said}"
+        text.contains("mine (the user's): Mine.") && text.contains("theirs (the project's): Theirs."),
+        "{text}"
     );
     assert!(reasons.iter().all(|reason| errors.contains(reason)), "{errors}");
     // Where every run gives the same bytes, nothing of this machine is read.
-    let (said, errors) = ask(&["--deterministic"]);
-    assert!(!said.contains("Mine.") && !errors.contains("skill"), "{said} {errors}");
+    let (text, errors) = ask(&["--deterministic"]);
+    assert!(!text.contains("Mine.") && !errors.contains("skill"), "{text} {errors}");
 }

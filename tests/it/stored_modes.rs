@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 struct Place(tempfile::TempDir);
 
 /// What a run of the binary wrote.
-struct Said {
+struct SessionOutput {
     messages: Vec<Value>,
     errors: String,
 }
 
-impl Said {
+impl SessionOutput {
     fn answer(&self, id: i64) -> &Value {
         let is_answer = |message: &&Value| message["id"] == id && message.get("method").is_none();
         self.messages.iter().find(is_answer).unwrap_or_else(|| panic!("no answer to {id}: {}", self.errors))
@@ -64,7 +64,7 @@ impl Place {
     }
 
     /// A conversation; each line waits until everything before it is answered.
-    fn talk(&self, arguments: &[&str], log: &str, requests: &[(&str, Value)]) -> Said {
+    fn converse(&self, arguments: &[&str], log: &str, requests: &[(&str, Value)]) -> SessionOutput {
         let mut lines = format!("{}\n", line(0, "initialize", &json!({ "protocolVersion": 1 })));
         for (id, (method, params)) in (1..).zip(requests) {
             lines += &format!("{}\n", line(id, method, params));
@@ -76,7 +76,7 @@ impl Place {
         let Output { stdout, stderr, .. } = command.output().unwrap();
         let messages = String::from_utf8(stdout).unwrap();
         let messages = messages.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        Said { messages, errors: String::from_utf8(stderr).unwrap() }
+        SessionOutput { messages, errors: String::from_utf8(stderr).unwrap() }
     }
 
     /// A session with one turn, in this mode; its id.
@@ -84,9 +84,9 @@ impl Place {
         let model = self.script(&[json!({ "text": "Hello." }), json!({ "stop": "done" })]);
         let arguments = ["--model", &model, "--store", store, "--mode", mode, "-p", "hello"];
         let said = self.command(&arguments).output().unwrap();
-        let said = String::from_utf8(said.stderr).unwrap();
-        let id = said.split("session ").nth(1).and_then(|rest| rest.split_whitespace().next());
-        id.unwrap_or_else(|| panic!("{said}")).to_owned()
+        let text = String::from_utf8(said.stderr).unwrap();
+        let id = text.split("session ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        id.unwrap_or_else(|| panic!("{text}")).to_owned()
     }
 
     fn opening(&self, session: &str) -> Value {
@@ -182,7 +182,7 @@ fn a_stored_session_opens_in_the_mode_that_every_list_shows() {
             let mut requests = vec![("session/list", json!({}))];
             requests.extend(sessions.iter().map(|session| ("session/load", place.opening(session))));
             let listed = place.print(&[&arguments[..], &["sessions", "list", "--json"]].concat());
-            let said = place.talk(&arguments, "error", &requests);
+            let said = place.converse(&arguments, "error", &requests);
             let infos = said.answer(1)["result"]["sessions"].as_array().unwrap();
             for (at, (is_gone, mode)) in expected.iter().enumerate() {
                 let case = format!("{:?} {default:?} {command_line:?} {by_row}", STORED[at].0);
@@ -204,7 +204,7 @@ fn a_stored_session_opens_in_the_mode_that_every_list_shows() {
             }
             // Whatever the default is from now on.
             place.modes("modes: [{id: docs, extends: plan}]\ndefault_mode: code\n");
-            let again = place.talk(&store_flag, "error", &requests);
+            let again = place.converse(&store_flag, "error", &requests);
             for (at, (_, mode)) in expected.iter().enumerate() {
                 assert_eq!(opened(again.answer(i64::try_from(at).unwrap() + 2)), *mode, "{:?}", STORED[at].0);
             }
@@ -242,7 +242,7 @@ fn the_newest_row_of_the_changes_decides_the_mode() {
         drop(record);
         let requests =
             [("session/fork", place.opening(&session)), ("session/resume", place.opening(&session))];
-        let said = place.talk(&flag, "error", &requests);
+        let said = place.converse(&flag, "error", &requests);
         assert_eq!(
             (opened(said.answer(1)), opened(said.answer(2))),
             (expected, expected),
@@ -320,16 +320,16 @@ fn an_unknown_mode_is_logged_with_its_name() {
     let session = place.session(flag[1], "ask");
     for (mode, is_unknown) in [("nowhere", true), ("architect", false), ("CODE", false)] {
         let meta = json!({ "modegate/mode": mode });
-        let said = |requests: &[(&str, Value)]| place.talk(&flag, "warn", requests).errors;
+        let text = |requests: &[(&str, Value)]| place.converse(&flag, "warn", requests).errors;
         let resume = ("session/resume", place.opening(&session));
         let new = ("session/new", json!({ "cwd": place.work(), "mcpServers": [], "_meta": meta }));
         let set = ("session/set_mode", json!({ "sessionId": session, "modeId": mode }));
         let option = json!({ "sessionId": session, "configId": "mode", "value": mode });
         let option = ("session/set_config_option", option);
         let mut logs = vec![
-            ("_meta", said(&[new])),
-            ("set_mode", said(&[resume.clone(), set])),
-            ("option", said(&[resume.clone(), option])),
+            ("_meta", text(&[new])),
+            ("set_mode", text(&[resume.clone(), set])),
+            ("option", text(&[resume.clone(), option])),
         ];
         let model = place.script(&block(mode));
         let arguments = [&flag[..], &["--mode", "plan", "--model", &model, "-p", "go"]].concat();
@@ -340,7 +340,7 @@ fn an_unknown_mode_is_logged_with_its_name() {
             .execute("UPDATE mode_changes SET to_mode = ?2 WHERE session_id = ?1", (&session, mode))
             .unwrap();
         drop(record);
-        logs.push(("stored", said(&[resume])));
+        logs.push(("stored", text(&[resume])));
         for (place, log) in logs {
             let warned = log.lines().any(|line| line.contains(" WARN ") && line.contains(mode));
             assert_eq!(warned, is_unknown, "{place}, {mode}: {log}");
@@ -371,7 +371,7 @@ fn reminders_and_switches_are_logged_at_debug() {
         set("plan"),
         prompt,
     ];
-    let log = place.talk(&arguments, "debug", &requests).errors;
+    let log = place.converse(&arguments, "debug", &requests).errors;
     let events: Vec<String> = log
         .lines()
         .filter_map(|line| {
@@ -388,5 +388,5 @@ fn reminders_and_switches_are_logged_at_debug() {
         .collect();
     // After the switch to code the first request tells of it; from the second turn on there is no reminder.
     assert_eq!(events, ["+plan", "plan>code", "+code", "-code", "code>plan", "+plan"], "{log}");
-    assert!(!place.talk(&arguments, "info", &requests).errors.contains("reminder"), "the control");
+    assert!(!place.converse(&arguments, "info", &requests).errors.contains("reminder"), "the control");
 }

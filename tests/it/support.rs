@@ -10,41 +10,41 @@ use std::time::Duration;
 use agent_client_protocol_schema::v1 as schema;
 use jsonschema::Validator;
 use modegate::acp::SessionModeId;
-use modegate::agent::{Agent, First, Policy, Surroundings};
-use modegate::client::Abilities;
+use modegate::agent::{Agent, First, Host, Policy};
+use modegate::agents::{AgentRegistry, Origin};
+use modegate::client::ClientCapabilities;
 use modegate::ids::Source;
 use modegate::mode::Modes;
 use modegate::model::Model;
-use modegate::model::catalogue::Catalogue;
+use modegate::model::catalog::ModelCatalog;
 use modegate::permission::rules::Rules;
 use modegate::policy::Layers;
 use modegate::process::Processes;
-use modegate::process::places::User;
+use modegate::process::sandbox_paths::User;
 use modegate::process::shell::{Sandbox, Shell};
-use modegate::roster::{Agents, Origin};
 use modegate::server::ServerDefinition;
 use modegate::session::user_command::UserCommand;
-use modegate::session::{ExitSettings, Shared};
+use modegate::session::{ExitSettings, SessionContext};
 use modegate::skill::Skills;
-use modegate::store::memories::Kept;
+use modegate::store::memories::StoredMemories;
 use modegate::store::{Location, Store, Sync};
 use modegate::tool::Toolset;
-use modegate::tool::memories::Memories;
+use modegate::tool::memory::Memories;
 use modegate::transport::{Line, Transport};
 use modegate::{client, rpc};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::stage::Stage;
+use crate::scripted_model::ScriptedModel;
 
 /// How long anything may take before a test fails. Nothing waits this long when all is well.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An agent and the client's side of its connection.
-pub struct Harness {
+pub struct TestClient {
     pub dir: Arc<tempfile::TempDir>,
-    pub stage: Stage,
+    pub model: ScriptedModel,
     to_agent: Option<mpsc::Sender<Line>>,
     from_agent: mpsc::Receiver<String>,
     server: tokio::task::JoinHandle<()>,
@@ -63,14 +63,14 @@ pub struct Setup {
     pub parallel: usize,
     pub live: bool,
     /// How long the first request waits for servers; none: there are none.
-    pub patience: Option<Duration>,
+    pub server_timeout: Option<Duration>,
     /// How long an agent that works for another may be without a sign of life.
-    pub still: Duration,
+    pub idle_timeout: Duration,
     /// Agents that the user wrote, in YAML.
     pub agents: &'static str,
     /// Servers that the user wrote, in YAML.
     pub servers: &'static str,
-    pub catalogue: Arc<Catalogue>,
+    pub models: Arc<ModelCatalog>,
     pub modes: Modes,
     pub rules: Rules,
     pub max_mode: Option<&'static str>,
@@ -97,11 +97,11 @@ impl Default for Setup {
             tools: Toolset::built_in(),
             parallel: 1,
             live: false,
-            patience: None,
-            still: modegate::session::children::STILL,
+            server_timeout: None,
+            idle_timeout: modegate::session::subagents::IDLE_TIMEOUT,
             agents: "",
             servers: "",
-            catalogue: Arc::new(Catalogue::offline()),
+            models: Arc::new(ModelCatalog::offline()),
             modes: Modes::built_in(),
             rules: Rules::default(),
             max_mode: None,
@@ -115,7 +115,7 @@ impl Default for Setup {
     }
 }
 
-impl Harness {
+impl TestClient {
     pub fn new() -> Self {
         Self::with(Setup::default())
     }
@@ -123,35 +123,35 @@ impl Harness {
     pub fn with(setup: Setup) -> Self {
         let dir = setup.dir.unwrap_or_else(|| Arc::new(tempfile::tempdir().unwrap()));
         std::fs::create_dir_all(dir.path().join("work")).unwrap();
-        let stage = Stage::default();
+        let model = ScriptedModel::default();
         let max_modes =
             setup.max_mode.into_iter().map(|id| Arc::new(setup.modes.resolve(id).unwrap().clone()));
         let store = Store::open(setup.store, Sync::Normal).unwrap();
-        let memories: Arc<dyn Memories> = Arc::new(Kept::new(store.clone(), setup.source.clone()));
-        let shared = Shared {
+        let memories: Arc<dyn Memories> = Arc::new(StoredMemories::new(store.clone(), setup.source.clone()));
+        let context = SessionContext {
             modes: Arc::new(setup.modes.clone()),
             rules: Arc::default(),
-            impossible: Arc::default(),
+            unsupported_modes: Arc::default(),
             agents: Arc::default(),
-            still: setup.still,
+            idle_timeout: setup.idle_timeout,
             commands: Arc::default(),
             skills: Arc::default(),
             max_modes: max_modes.collect(),
-            held_to: None,
+            fallback_ceiling: None,
             tools: setup.tools.with_memories(&memories),
             exits: setup.exits,
-            model: setup.model.unwrap_or_else(|| Arc::new(stage.clone())),
-            catalogue: Arc::clone(&setup.catalogue),
+            model: setup.model.unwrap_or_else(|| Arc::new(model.clone())),
+            models: Arc::clone(&setup.models),
             compactions: false,
-            abilities: Abilities::default(),
+            capabilities: ClientCapabilities::default(),
             sources: Arc::default(),
             store,
             source: setup.source,
             parallel: setup.parallel,
             live: setup.live,
-            patience: setup.patience,
+            server_timeout: setup.server_timeout,
         };
-        let catalogue = setup.catalogue;
+        let models = setup.models;
         let servers = setup.servers.replace("{dir}", &dir.path().to_string_lossy());
         let servers: BTreeMap<String, ServerDefinition> =
             if servers.is_empty() { BTreeMap::new() } else { serde_saphyr::from_str(&servers).unwrap() };
@@ -161,8 +161,8 @@ impl Harness {
         let skills = setup.skills;
         let (client, end) = client::channel();
         let agent = Arc::new(Agent::new(
-            shared,
-            Surroundings {
+            context,
+            Host {
                 policy: Arc::new(move |_| {
                     let layers = setup.files.as_ref().map(|files| files.lock().unwrap().clone());
                     let (modes, rules, agents) = match layers {
@@ -184,7 +184,7 @@ impl Harness {
                         problems: Vec::new(),
                     }
                 }),
-                whom: Arc::new(move || Ok(Arc::clone(&catalogue))),
+                load_models: Arc::new(move || Ok(Arc::clone(&models))),
                 binary: None,
                 wraps: None,
             },
@@ -198,7 +198,7 @@ impl Harness {
         let transport = Transport { incoming, outgoing, flushed };
         let stop = CancellationToken::new();
         let server = tokio::spawn(rpc::serve(transport, agent, (client, end), setup.grace, stop));
-        Self { dir, stage, to_agent: Some(to_agent), from_agent, server, methods: HashMap::new(), next_id: 0 }
+        Self { dir, model, to_agent: Some(to_agent), from_agent, server, methods: HashMap::new(), next_id: 0 }
     }
 
     /// The working directory of sessions.
@@ -235,7 +235,7 @@ impl Harness {
 
     /// The next message, checked. Fails when none comes.
     pub async fn next(&mut self) -> Value {
-        let line = tokio::time::timeout(PATIENCE, self.from_agent.recv()).await.expect("no message came");
+        let line = tokio::time::timeout(TIMEOUT, self.from_agent.recv()).await.expect("no message came");
         self.check(&line.expect("the connection has ended"))
     }
 
@@ -285,19 +285,19 @@ impl Harness {
     }
 
     /// Ends the input, as a client that leaves does.
-    pub fn leave(&mut self) {
+    pub fn close_input(&mut self) {
         self.to_agent = None;
     }
 
     /// Ends the input and waits for the end of the connection; returns what was still sent.
     pub async fn end(mut self) -> Vec<Value> {
-        self.leave();
+        self.close_input();
         let mut rest = Vec::new();
-        while let Some(message) = self.next_within(PATIENCE).await {
+        while let Some(message) = self.next_within(TIMEOUT).await {
             rest.push(message);
         }
         let server = std::mem::replace(&mut self.server, tokio::spawn(async {}));
-        tokio::time::timeout(PATIENCE, server).await.expect("the connection did not end").unwrap();
+        tokio::time::timeout(TIMEOUT, server).await.expect("the connection did not end").unwrap();
         rest
     }
 
@@ -327,7 +327,7 @@ impl Harness {
     }
 }
 
-impl Drop for Harness {
+impl Drop for TestClient {
     fn drop(&mut self) {
         if !std::thread::panicking()
             && let Ok(line) = self.from_agent.try_recv()
@@ -337,8 +337,8 @@ impl Drop for Harness {
     }
 }
 
-fn written(agents: &str) -> Arc<Agents> {
-    let mut all = Agents::default();
+fn written(agents: &str) -> Arc<AgentRegistry> {
+    let mut all = AgentRegistry::default();
     if !agents.is_empty() {
         all.add(&serde_saphyr::from_str::<Vec<_>>(agents).unwrap(), Origin::User).unwrap();
     }

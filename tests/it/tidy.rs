@@ -20,7 +20,7 @@ const LAYERS: [(&str, &[&str]); 46] = [
             "mode",
             "model",
             "permission",
-            "roster",
+            "agents",
             "server",
             "session",
             "skill",
@@ -40,7 +40,7 @@ const LAYERS: [(&str, &[&str]); 46] = [
     ("front_matter", &[]),
     ("gate", &["acp", "permission"]),
     ("git_folder", &["bounded_file"]),
-    ("harness", &["acp", "client", "process", "roster"]),
+    ("external_agent", &["acp", "client", "process", "agents"]),
     ("headless", &["acp", "agent", "client", "model", "session"]),
     ("http", &[]),
     ("ids", &["acp"]),
@@ -50,9 +50,9 @@ const LAYERS: [(&str, &[&str]); 46] = [
     ("model", &["acp", "http", "process", "sandbox"]),
     ("model/wire", &["model"]),
     ("permission", &["mode"]),
-    ("policy", &["mode", "permission", "roster", "server"]),
+    ("policy", &["mode", "permission", "agents", "server"]),
     ("process", &["git_folder", "sandbox"]),
-    ("roster", &["acp", "mode", "model"]),
+    ("agents", &["acp", "mode", "model"]),
     ("rpc", &["acp", "agent", "client", "error", "session", "transport"]),
     ("sandbox", &[]),
     ("server", &["acp", "permission"]),
@@ -61,9 +61,9 @@ const LAYERS: [(&str, &[&str]); 46] = [
     ("session/user_command", &["front_matter"]),
     ("session/compaction", &["acp", "model"]),
     ("session/encoder", &["acp", "event", "model", "tool"]),
-    ("session/options", &["acp", "mode", "model", "roster"]),
+    ("session/options", &["acp", "mode", "model", "agents"]),
     ("session/history", &["acp", "event", "model", "session"]),
-    ("session/inert", &[]),
+    ("session/neutralise", &[]),
     ("session/reminder", &["acp", "mode", "model", "permission", "session"]),
     ("skill", &["front_matter"]),
     ("store", &["acp", "chain", "event", "ids", "mode", "model", "permission", "tool", "workspace"]),
@@ -90,7 +90,7 @@ const CLI: &[&str] = &[
     "permission",
     "policy",
     "process",
-    "roster",
+    "agents",
     "rpc",
     "session",
     "skill",
@@ -115,7 +115,7 @@ const CONFIG: &[&str] = &[
     "permission",
     "policy",
     "process",
-    "roster",
+    "agents",
     "sandbox",
     "server",
     "session",
@@ -137,7 +137,7 @@ const TOOL: &[&str] = &[
     "model",
     "permission",
     "process",
-    "roster",
+    "agents",
     "server",
     "skill",
     "workspace",
@@ -153,7 +153,7 @@ const SESSION: &[&str] = &[
     "event",
     "gate",
     "git_folder",
-    "harness",
+    "external_agent",
     "ids",
     "mode",
     "model",
@@ -161,7 +161,7 @@ const SESSION: &[&str] = &[
     "permission/rules",
     "policy",
     "process",
-    "roster",
+    "agents",
     "server",
     "skill",
     "store",
@@ -176,21 +176,21 @@ const PURE: [&str; 69] = [
     "chain",
     "event",
     "front_matter",
-    "harness/asked",
-    "harness/content",
-    "harness/error",
-    "harness/heard",
-    "harness/said",
+    "external_agent/requests",
+    "external_agent/content",
+    "external_agent/error",
+    "external_agent/messages",
+    "external_agent/state",
     "http/public",
     "mode",
     "mode/stored",
-    "model/catalogue",
+    "model/catalog",
     "model/known",
     "model/wire",
     "model/wire/anthropic",
     "model/wire/chat",
     "model/wire/chat/decode",
-    "model/wire/frames",
+    "model/wire/framing",
     "model/wire/gemini",
     "model/wire/ollama",
     "model/wire/responses",
@@ -201,21 +201,21 @@ const PURE: [&str; 69] = [
     "permission/grants",
     "permission/rules",
     "policy",
-    "roster",
+    "agents",
     "process/secrets",
-    "roster/harness",
-    "roster/text",
+    "agents/external",
+    "agents/yaml",
     "rpc/incoming",
     "session/command",
     "session/compaction",
     "session/encoder",
     "session/exit_form",
-    "session/harness/memory",
-    "session/harness/options",
+    "session/external_agent/retained_context",
+    "session/external_agent/options",
     "session/history",
     "session/options",
-    "session/relayed",
-    "session/inert",
+    "session/open_calls",
+    "session/neutralise",
     "session/reminder",
     "session/reminder/claims",
     "session/user_command",
@@ -227,19 +227,19 @@ const PURE: [&str; 69] = [
     "tool/apply_patch/unified",
     "tool/chat_question",
     "tool/command_line",
-    "tool/command_line/frames",
+    "tool/command_line/stack",
     "tool/command_line/programs",
     "tool/command_line/redirects",
     "tool/command_line/scan",
-    "tool/command_line/words",
+    "tool/command_line/literal",
     "tool/content",
     "tool/fetch/markdown",
     "transcript/compare",
     "transcript/normalise",
     "transcript/recording",
-    "workspace/node",
-    "workspace/shadow/rules",
-    "workspace/stamp",
+    "workspace/file_state",
+    "workspace/snapshot/ignore_rules",
+    "workspace/content_hash",
 ];
 
 /// Libraries and the only rooms that may name them.
@@ -247,12 +247,12 @@ const LIBRARIES: [(&str, &[&str]); 31] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless"]),
     ("jiff", &["ids", "model/remote", "session/system_prompt"]),
-    ("memchr", &["harness/lines", "model/wire/frames", "tool/mcp/pace"]),
+    ("memchr", &["external_agent/lines", "model/wire/framing", "tool/mcp/rate_limit"]),
     ("rmcp", &["tool/mcp"]),
     ("reqwest", &["http"]),
     ("rpassword", &["cli/setup"]),
     ("rustls", &["http"]),
-    ("secrecy", &["http", "model", "config", "cli/setup", "process", "roster", "server", "tool/mcp"]),
+    ("secrecy", &["http", "model", "config", "cli/setup", "process", "agents", "server", "tool/mcp"]),
     ("landlock", &["sandbox"]),
     ("libc", &["sandbox"]),
     ("rustix", &["sandbox/kernel", "process", "workspace/change"]),
@@ -266,7 +266,10 @@ const LIBRARIES: [(&str, &[&str]); 31] = [
     ("globset", &["mode", "permission/rules", "permission/address_pattern"]),
     ("grep_searcher", &["tool/search_files"]),
     ("html5gum", &["tool/fetch/markdown"]),
-    ("ignore", &["tool/search_files", "tool/find_files", "tool/walk", "workspace/shadow", "workspace/walk"]),
+    (
+        "ignore",
+        &["tool/search_files", "tool/find_files", "tool/walk", "workspace/snapshot", "workspace/walk"],
+    ),
     ("jsonrpsee", &["rpc", "error"]),
     ("percent_encoding", &["permission/address", "permission/address_pattern"]),
     ("rusqlite", &["store"]),
@@ -278,7 +281,7 @@ const LIBRARIES: [(&str, &[&str]); 31] = [
             "mode",
             "permission/rules",
             "policy",
-            "roster",
+            "agents",
             "config",
             "cli/permissions",
             "session/mode_switch",
@@ -288,12 +291,12 @@ const LIBRARIES: [(&str, &[&str]); 31] = [
     ),
     ("strsim", &["policy", "mode/definition"]),
     ("std::env", &["config"]),
-    ("url", &["http/outward", "permission/address_pattern", "tool/fetch"]),
+    ("url", &["http/fetch_client", "permission/address_pattern", "tool/fetch"]),
 ];
 
 struct Source {
     /// Below `src`, without its ending: `session/turn`.
-    room: String,
+    module: String,
     /// Without its tests.
     text: String,
     /// Without its comments, too.
@@ -322,38 +325,38 @@ fn sources() -> Vec<Source> {
     let src = root().join("src");
     let read = |path: &PathBuf| {
         let text = fs::read_to_string(path).unwrap();
-        let room = path.strip_prefix(&src).unwrap().with_extension("").to_str().unwrap().replace('\\', "/");
+        let module = path.strip_prefix(&src).unwrap().with_extension("").to_str().unwrap().replace('\\', "/");
         let end = text.find("#[cfg(test)]\nmod ").unwrap_or(text.len());
         let text = text[..end].to_owned();
         let code =
             text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
-        Source { room, text, code }
+        Source { module, text, code }
     };
     let is_test = |path: &PathBuf| path.file_stem().is_some_and(|name| name == "tests");
     files(&src, "rs").iter().filter(|path| !is_test(path)).map(read).collect()
 }
 
 /// Whether a room is the other or lies inside it.
-fn within(room: &str, other: &str) -> bool {
-    room == other || room.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
+fn within(module: &str, other: &str) -> bool {
+    module == other || module.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
 }
 
 #[test]
 fn no_file_is_too_long_and_each_says_what_it_is() {
-    for Source { room, text, .. } in sources() {
+    for Source { module, text, .. } in sources() {
         let lines = text.lines().count();
-        assert!(lines <= MAX_LINES, "{room} has {lines} lines");
-        assert!(text.starts_with("//! "), "{room} does not say what lives there");
-        assert!(!room.ends_with("/mod"), "{room}: foo.rs with foo/ beside it");
+        assert!(lines <= MAX_LINES, "{module} has {lines} lines");
+        assert!(text.starts_with("//! "), "{module} does not say what lives there");
+        assert!(!module.ends_with("/mod"), "{module}: foo.rs with foo/ beside it");
     }
 }
 
 #[test]
 fn arrows_point_down() {
-    for Source { room, code, .. } in sources() {
-        let rule = LAYERS.iter().filter(|(name, _)| within(&room, name)).max_by_key(|(name, _)| name.len());
-        let (layer, allowed) = rule.unwrap_or_else(|| panic!("{room} has no row in the layer table"));
-        let top = room.split('/').next().unwrap();
+    for Source { module, code, .. } in sources() {
+        let rule = LAYERS.iter().filter(|(name, _)| within(&module, name)).max_by_key(|(name, _)| name.len());
+        let (layer, allowed) = rule.unwrap_or_else(|| panic!("{module} has no row in the layer table"));
+        let top = module.split('/').next().unwrap();
         for (at, _) in code.match_indices("crate::") {
             let rest = &code[at + "crate::".len()..];
             let names: Vec<&str> = match rest.strip_prefix('{') {
@@ -364,7 +367,7 @@ fn arrows_point_down() {
                 let name: String = name.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
                 let fine =
                     name.is_empty() || allowed.contains(&name.as_str()) || (name == top && layer == &top);
-                assert!(fine, "{room} names crate::{name}, which {layer} may not");
+                assert!(fine, "{module} names crate::{name}, which {layer} may not");
             }
         }
     }
@@ -374,33 +377,33 @@ fn arrows_point_down() {
 fn the_layer_table_has_no_circle() {
     // A row for a part of a room only narrows what the room's own row allows.
     let top = |name: &str| !name.contains('/');
-    let mut left: Vec<_> = LAYERS.iter().filter(|(name, _)| top(name)).collect();
-    while !left.is_empty() {
-        let names: Vec<&str> = left.iter().map(|(name, _)| *name).collect();
-        let before = left.len();
-        left.retain(|(_, below)| below.iter().any(|other| names.contains(other)));
-        assert!(left.len() < before, "a circle: {names:?}");
+    let mut remaining: Vec<_> = LAYERS.iter().filter(|(name, _)| top(name)).collect();
+    while !remaining.is_empty() {
+        let names: Vec<&str> = remaining.iter().map(|(name, _)| *name).collect();
+        let before = remaining.len();
+        remaining.retain(|(_, below)| below.iter().any(|other| names.contains(other)));
+        assert!(remaining.len() < before, "a circle: {names:?}");
     }
 }
 
 #[test]
 fn each_library_is_named_where_it_may_be() {
-    for Source { room, code: text, .. } in sources() {
+    for Source { module, code: text, .. } in sources() {
         for (library, allowed) in LIBRARIES {
             // A whole word: the end of `String::` is none.
             let path = format!("{library}::");
             let is_word = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
             let named = text.match_indices(&path).any(|(at, _)| is_word(at))
                 || text.contains(&format!("use {library}"));
-            assert!(!named || allowed.iter().any(|place| within(&room, place)), "{room} names {library}");
+            assert!(!named || allowed.iter().any(|place| within(&module, place)), "{module} names {library}");
         }
         for forbidden in ["tokio::", "std::fs", "std::time::Instant", "std::time::SystemTime", "std::thread"]
         {
-            let pure = PURE.iter().any(|pure| room == *pure);
-            assert!(!(pure && text.contains(forbidden)), "{room} is pure and names {forbidden}");
+            let pure = PURE.iter().any(|pure| module == *pure);
+            assert!(!(pure && text.contains(forbidden)), "{module} is pure and names {forbidden}");
         }
         let streams = ["stdin()", "stdout()"].iter().any(|stream| text.contains(stream));
-        assert!(!streams || room == "main", "{room} names a standard stream");
+        assert!(!streams || module == "main", "{module} names a standard stream");
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
+use modegate::agents::{AgentRegistry, Origin};
 use modegate::permission::Effect;
 use modegate::process::shell::Sandbox;
-use modegate::roster::{Agents, Origin};
 use modegate::store::entry::effect;
 use modegate::tool::{ToolSpec, Toolset};
 use serde_json::Value;
@@ -97,7 +97,7 @@ fn the_page_has_every_tool_as_it_is() {
     let workspace = modegate::workspace::Workspace::new(folder.path(), &[]).unwrap();
     let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
     let (tools, _) = tools.for_session(&workspace);
-    let mut agents = Agents::default();
+    let mut agents = AgentRegistry::default();
     agents
         .add(
             &serde_saphyr::from_str::<Vec<_>>("[{id: reviewer, description: One of your own}]").unwrap(),

@@ -3,11 +3,11 @@
 use modegate::model::{Block, ModelEvent, ModelStop};
 use serde_json::{Value, json};
 
-use crate::support::{Harness, Setup};
+use crate::support::{Setup, TestClient};
 
 /// An agent and a session.
 pub struct Turns {
-    pub harness: Harness,
+    pub client: TestClient,
     pub session: String,
     calls: usize,
     /// The model is not asked again in this turn.
@@ -16,23 +16,23 @@ pub struct Turns {
 
 impl Turns {
     pub async fn new(setup: Setup) -> Self {
-        let mut harness = Harness::with(setup);
-        let session = harness.session().await;
-        Self { harness, session, calls: 0, is_cancelled: false }
+        let mut client = TestClient::with(setup);
+        let session = client.session().await;
+        Self { client, session, calls: 0, is_cancelled: false }
     }
 
     /// Has the model make a call; returns the prompt's id.
     pub async fn begin(&mut self, tool: &str, arguments: Value) -> i64 {
         self.calls += 1;
-        let prompt = self.harness.prompt(&self.session, "go").await;
+        let prompt = self.client.prompt(&self.session, "go").await;
         let (id, name) = (format!("c{}", self.calls), tool.to_owned());
-        self.harness.stage.say(&self.session, Ok(ModelEvent::ToolCall { id, name, arguments }));
+        self.client.model.say(&self.session, Ok(ModelEvent::ToolCall { id, name, arguments }));
         self.say_stop();
         prompt
     }
 
     fn say_stop(&self) {
-        self.harness.stage.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        self.client.model.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
 
     /// Has the model make a call, answering questions with this option; what was asked, and how it ended.
@@ -42,7 +42,7 @@ impl Turns {
     }
 
     /// What the model is told of a call that nobody is asked about, or that is allowed.
-    pub async fn told(&mut self, tool: &str, arguments: Value) -> String {
+    pub async fn tool_result(&mut self, tool: &str, arguments: Value) -> String {
         self.call(tool, arguments, 0).await;
         self.result()
     }
@@ -50,12 +50,12 @@ impl Turns {
     pub async fn finish(&mut self, prompt: i64, option: usize) -> (Vec<Value>, Value) {
         let (mut questions, mut last) = (Vec::new(), Value::Null);
         loop {
-            let message = self.harness.next().await;
+            let message = self.client.next().await;
             if message["method"] == "session/request_permission" {
                 let chosen = &message["params"]["options"][option]["optionId"];
                 let outcome = json!({ "outcome": { "outcome": "selected", "optionId": chosen } });
                 let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome });
-                self.harness.send_line(&answer.to_string()).await;
+                self.client.send_line(&answer.to_string()).await;
                 questions.push(message["params"].clone());
             } else if message["id"] == prompt {
                 return (questions, last);
@@ -70,13 +70,13 @@ impl Turns {
 
     /// What the model was told last.
     pub fn result(&self) -> String {
-        let requests = self.harness.stage.requests(&self.session);
+        let requests = self.client.model.requests(&self.session);
         let blocks = &requests.last().unwrap().messages.last().unwrap().blocks;
-        let told = blocks.iter().find_map(|block| match block {
+        let result = blocks.iter().find_map(|block| match block {
             Block::ToolResult { text, .. } => Some(text.clone()),
             _ => None,
         });
-        told.expect("a result")
+        result.expect("a result")
     }
 }
 

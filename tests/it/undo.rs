@@ -15,7 +15,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::sessions::{Place, call, open, set_mode, text, turn};
-use crate::support::{Harness, Setup, shell};
+use crate::support::{Setup, TestClient, shell};
 
 /// What lies in a folder: for each path its mode bits and its content, or where a link leads.
 pub fn tree(folder: &Path) -> BTreeMap<String, (u32, String)> {
@@ -53,71 +53,72 @@ fn with_shell(home: &Path) -> Setup {
 }
 
 /// What a slash command answered.
-fn said(messages: &[Value]) -> String {
-    let said = messages.iter().map(|message| message["params"]["update"]["content"]["text"].as_str());
-    said.map(Option::unwrap_or_default).collect()
+fn text_of(messages: &[Value]) -> String {
+    let text = messages.iter().map(|message| message["params"]["update"]["content"]["text"].as_str());
+    text.map(Option::unwrap_or_default).collect()
 }
 
-pub async fn slash(h: &mut Harness, session: &str, command: &str) -> String {
-    said(&turn(h, session, command, &[]).await)
+pub async fn slash(client: &mut TestClient, session: &str, command: &str) -> String {
+    text_of(&turn(client, session, command, &[]).await)
 }
 
 #[tokio::test]
 async fn what_a_turn_changed_by_tools_and_commands_is_put_back_whole() {
     let place = Place::new();
     let home = tempfile::tempdir().unwrap();
-    let mut h = place.agent(with_shell(home.path()));
-    let cwd = h.cwd();
+    let mut client = place.agent(with_shell(home.path()));
+    let cwd = client.cwd();
     furnish(&cwd);
     let first = tree(&cwd);
-    let session = h.session().await;
+    let session = client.session().await;
     let tools: &[_] = &[
         call("w", "write_file", json!({ "path": "new/deep/n.txt", "content": "new\n" })),
         call("e", "write_file", json!({ "path": "b.txt", "content": "changed\n" })),
         call("d", "delete_file", json!({ "path": "folder/c.txt" })),
     ];
-    turn(&mut h, &session, "by tools", &[tools, &[]]).await;
+    turn(&mut client, &session, "by tools", &[tools, &[]]).await;
     let second = tree(&cwd);
     let line =
         "echo two > a.txt; rm link; chmod 600 b.txt; mkdir empty; ln -s b.txt other; echo x > x.txt; false";
-    turn(&mut h, &session, "by a command", &[&[call("s", "shell", json!({ "command": line }))], &[]]).await;
+    turn(&mut client, &session, "by a command", &[&[call("s", "shell", json!({ "command": line }))], &[]])
+        .await;
     assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "two\n", "the command ran");
 
-    let answer = slash(&mut h, &session, "/undo").await;
+    let answer = slash(&mut client, &session, "/undo").await;
     assert!(answer.contains("as before turn 2") && answer.contains("- a.txt"), "{answer}");
     assert_eq!(tree(&cwd), second);
-    let answer = slash(&mut h, &session, "/undo").await;
+    let answer = slash(&mut client, &session, "/undo").await;
     assert!(answer.contains("as before turn 1"), "{answer}");
     assert_eq!(tree(&cwd), first);
-    let answer = slash(&mut h, &session, "/undo").await;
+    let answer = slash(&mut client, &session, "/undo").await;
     assert!(answer.contains("there is nothing to undo"), "{answer}");
     // The model learns of it with its next request.
-    turn(&mut h, &session, "and now?", &[&[text("Well.")]]).await;
+    turn(&mut client, &session, "and now?", &[&[text("Well.")]]).await;
     let mut last = None;
     for _ in 0..5 {
-        last = Some(h.stage.next_request(&session).await);
+        last = Some(client.model.next_request(&session).await);
     }
     assert!(format!("{:?}", last.unwrap().messages).contains("The user has undone what you changed"));
-    h.end().await;
+    client.end().await;
 }
 
 #[tokio::test]
 async fn nothing_is_put_back_where_it_was_changed_since_or_where_the_mode_changes_nothing() {
     let place = Place::new();
-    let mut h = place.agent(Setup { mode: "code", ..Setup::default() });
-    let cwd = h.cwd();
+    let mut client = place.agent(Setup { mode: "code", ..Setup::default() });
+    let cwd = client.cwd();
     furnish(&cwd);
-    let session = h.session().await;
+    let session = client.session().await;
     let write = |path: &str| call(path, "write_file", json!({ "path": path, "content": "changed\n" }));
-    turn(&mut h, &session, "change", &[&[write("a.txt"), write("b.txt")], &[]]).await;
+    turn(&mut client, &session, "change", &[&[write("a.txt"), write("b.txt")], &[]]).await;
     let changed = tree(&cwd);
-    set_mode(&mut h, &session, "plan").await;
-    let answer = slash(&mut h, &session, "/undo").await;
+    set_mode(&mut client, &session, "plan").await;
+    let answer = slash(&mut client, &session, "/undo").await;
     assert!(answer.contains("plan mode does not let these files be changed"), "{answer}");
     assert_eq!(tree(&cwd), changed);
-    set_mode(&mut h, &session, "ask").await;
+    set_mode(&mut client, &session, "ask").await;
     std::fs::write(cwd.join("b.txt"), "by the user\n").unwrap();
-    let answer = slash(&mut h, &session, "/undo 1").await;
+    let answer = slash(&mut client, &session, "/undo 1").await;
     assert!(
         answer.contains("changed since") && answer.contains("b.txt") && !answer.contains("a.txt"),
         "{answer}"
@@ -125,27 +126,27 @@ async fn nothing_is_put_back_where_it_was_changed_since_or_where_the_mode_change
     assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "changed\n");
     // As it was left, it is put back: the control. Also after the session was closed.
     std::fs::write(cwd.join("b.txt"), "changed\n").unwrap();
-    h.end().await;
-    let mut h = place.agent(Setup { max_mode: Some("plan"), ..Setup::default() });
-    open(&mut h, "session/resume", &session).await;
-    let answer = slash(&mut h, &session, "/undo 1").await;
+    client.end().await;
+    let mut client = place.agent(Setup { max_mode: Some("plan"), ..Setup::default() });
+    open(&mut client, "session/resume", &session).await;
+    let answer = slash(&mut client, &session, "/undo 1").await;
     let held = "ask mode is held to plan mode here, which does not let these files be changed: run `modegate sessions undo";
     assert!(answer.contains(held), "{answer}");
     assert_eq!(tree(&cwd), changed);
-    h.end().await;
-    let mut h = place.agent(Setup::default());
-    open(&mut h, "session/resume", &session).await;
-    let answer = slash(&mut h, &session, "/undo 1").await;
+    client.end().await;
+    let mut client = place.agent(Setup::default());
+    open(&mut client, "session/resume", &session).await;
+    let answer = slash(&mut client, &session, "/undo 1").await;
     assert!(answer.contains("as before turn 1"), "{answer}");
     assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "one\n");
     // While a turn runs, nothing is.
-    let prompt = h.prompt(&session, "wait").await;
-    h.stage.next_request(&session).await;
-    let answer = slash(&mut h, &session, "/undo").await;
+    let prompt = client.prompt(&session, "wait").await;
+    client.model.next_request(&session).await;
+    let answer = slash(&mut client, &session, "/undo").await;
     assert!(answer.contains("a turn is running"), "{answer}");
-    h.notify("session/cancel", json!({ "sessionId": session })).await;
-    h.until_answer(prompt).await;
-    h.end().await;
+    client.notify("session/cancel", json!({ "sessionId": session })).await;
+    client.until_answer(prompt).await;
+    client.end().await;
 }
 
 /// What is done before the model makes a call.
@@ -159,32 +160,32 @@ enum Before {
 
 /// Runs a turn whose model makes each call after what is done before it.
 async fn turn_in_steps(
-    h: &mut Harness,
+    client: &mut TestClient,
     session: &str,
     steps: impl IntoIterator<Item = (Before, ModelEvent)>,
 ) {
-    let cwd = h.cwd();
-    let prompt = h.prompt(session, "go").await;
+    let cwd = client.cwd();
+    let prompt = client.prompt(session, "go").await;
     for (before, call) in steps {
-        h.stage.next_request(session).await;
+        client.model.next_request(session).await;
         match before {
             Before::Nothing => {}
             Before::Wait(file, content) => until_it_says(&cwd.join(file), content).await,
             Before::User(file) => std::fs::write(cwd.join(file), "user\n").unwrap(),
         }
-        h.stage.say(session, Ok(call));
-        h.stage.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        client.model.say(session, Ok(call));
+        client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
-    h.stage.next_request(session).await;
-    h.stage.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    h.until_answer(prompt).await;
+    client.model.next_request(session).await;
+    client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    client.until_answer(prompt).await;
 }
 
 /// Waits until a file has this content.
 async fn until_it_says(file: &Path, content: &str) {
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while std::fs::read_to_string(file).unwrap_or_default() != content {
-        assert!(begun.elapsed() < crate::support::PATIENCE, "{} never said {content:?}", file.display());
+        assert!(started.elapsed() < crate::support::TIMEOUT, "{} never said {content:?}", file.display());
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
 }
@@ -198,18 +199,18 @@ async fn what_a_job_changed_before_another_command_begins_is_put_back() {
     for job in ["echo job > a.txt; exec sleep 1000", "echo job > a.txt"] {
         for line in ["true", "echo line > b.txt"] {
             let (place, home) = (Place::new(), tempfile::tempdir().unwrap());
-            let mut h = place.agent(with_shell(home.path()));
-            furnish(&h.cwd());
-            let first = tree(&h.cwd());
-            let session = h.session().await;
+            let mut client = place.agent(with_shell(home.path()));
+            furnish(&client.cwd());
+            let first = tree(&client.cwd());
+            let session = client.session().await;
             let steps = [
                 (Before::Nothing, run("1", "run_background_job", job)),
                 (Before::Wait("a.txt", "job\n"), run("2", "shell", line)),
             ];
-            turn_in_steps(&mut h, &session, steps).await;
-            let answer = slash(&mut h, &session, "/undo").await;
-            assert_eq!(tree(&h.cwd()), first, "{job}; {line}: {answer}");
-            h.end().await;
+            turn_in_steps(&mut client, &session, steps).await;
+            let answer = slash(&mut client, &session, "/undo").await;
+            assert_eq!(tree(&client.cwd()), first, "{job}; {line}: {answer}");
+            client.end().await;
         }
     }
 }
@@ -217,56 +218,56 @@ async fn what_a_job_changed_before_another_command_begins_is_put_back() {
 #[tokio::test]
 async fn what_the_user_changes_while_nothing_runs_is_not_put_back() {
     let (place, home) = (Place::new(), tempfile::tempdir().unwrap());
-    let mut h = place.agent(with_shell(home.path()));
-    let cwd = h.cwd();
+    let mut client = place.agent(with_shell(home.path()));
+    let cwd = client.cwd();
     furnish(&cwd);
-    let session = h.session().await;
+    let session = client.session().await;
     // Between two commands of one turn.
     let steps = [
         (Before::Nothing, run("1", "shell", "true")),
         (Before::User("u1"), run("2", "shell", "echo x > a.txt")),
     ];
-    turn_in_steps(&mut h, &session, steps).await;
-    slash(&mut h, &session, "/undo").await;
+    turn_in_steps(&mut client, &session, steps).await;
+    slash(&mut client, &session, "/undo").await;
     // Between two turns, while a job ends that the first one began.
     let job = "until test -e go; do sleep 0.01; done; echo late > late";
-    turn_in_steps(&mut h, &session, [(Before::Nothing, run("3", "run_background_job", job))]).await;
+    turn_in_steps(&mut client, &session, [(Before::Nothing, run("3", "run_background_job", job))]).await;
     std::fs::write(cwd.join("go"), "user\n").unwrap();
     until_it_says(&cwd.join("late"), "late\n").await;
-    turn_in_steps(&mut h, &session, [(Before::Nothing, run("4", "shell", "echo x > a.txt"))]).await;
-    let answer = slash(&mut h, &session, "/undo").await;
+    turn_in_steps(&mut client, &session, [(Before::Nothing, run("4", "shell", "echo x > a.txt"))]).await;
+    let answer = slash(&mut client, &session, "/undo").await;
     let read = |file: &str| std::fs::read_to_string(cwd.join(file)).unwrap_or_default();
     assert_eq!(["a.txt", "u1", "go", "late"].map(read), ["one\n", "user\n", "user\n", "late\n"], "{answer}");
-    let answer = slash(&mut h, &session, "/undo").await;
+    let answer = slash(&mut client, &session, "/undo").await;
     assert!(answer.contains("there is nothing to undo. ") && !answer.contains(".."), "{answer}");
-    h.end().await;
+    client.end().await;
 }
 
 /// Something that is done to the files between two changes of one turn.
 type Between = fn(&Path);
 
 /// One turn that changes `a.txt` twice, with something else between the two changes; then `/undo`. Returns what it said.
-async fn undo_with(h: &mut Harness, between: Between) -> (BTreeMap<String, (u32, String)>, String) {
-    let cwd = h.cwd();
-    let session = h.session().await;
-    let prompt = h.prompt(&session, "change it twice").await;
-    let say = |event| h.stage.say(&session, Ok(event));
+async fn undo_with(client: &mut TestClient, between: Between) -> (BTreeMap<String, (u32, String)>, String) {
+    let cwd = client.cwd();
+    let session = client.session().await;
+    let prompt = client.prompt(&session, "change it twice").await;
+    let say = |event| client.model.say(&session, Ok(event));
     let write = |id, content| call(id, "write_file", json!({ "path": "a.txt", "content": content }));
     let stop = || modegate::model::ModelEvent::Stop(modegate::model::ModelStop::Done);
-    h.stage.next_request(&session).await;
+    client.model.next_request(&session).await;
     say(write("1", "agent 1\n"));
     say(stop());
     // Asked again, the model has the result of its first call.
-    h.stage.next_request(&session).await;
+    client.model.next_request(&session).await;
     between(&cwd);
     for event in
         [call("r", "read_file", json!({ "path": "a.txt" })), stop(), write("2", "agent 2\n"), stop(), stop()]
     {
         say(event);
     }
-    h.until_answer(prompt).await;
+    client.until_answer(prompt).await;
     let changed = tree(&cwd);
-    (changed, slash(h, &session, "/undo").await)
+    (changed, slash(client, &session, "/undo").await)
 }
 
 #[tokio::test]
@@ -284,16 +285,16 @@ async fn what_somebody_else_did_between_two_changes_is_named_and_kept() {
     ];
     for (what, between) in cases {
         let place = Place::new();
-        let mut h = place.agent(Setup { mode: "code", ..Setup::default() });
-        furnish(&h.cwd());
-        let (changed, answer) = undo_with(&mut h, between).await;
+        let mut client = place.agent(Setup { mode: "code", ..Setup::default() });
+        furnish(&client.cwd());
+        let (changed, answer) = undo_with(&mut client, between).await;
         let named = format!(
             "{} (before change 2 of 2, from which on it could be undone)",
-            h.cwd().join("a.txt").display()
+            client.cwd().join("a.txt").display()
         );
         assert!(answer.contains("nothing was put back") && answer.contains(&named), "{what}: {answer}");
-        assert_eq!(tree(&h.cwd()), changed, "{what}");
-        h.end().await;
+        assert_eq!(tree(&client.cwd()), changed, "{what}");
+        client.end().await;
     }
     // The controls: nobody does anything, or what was there is there again.
     let controls: [Between; 3] = [
@@ -306,12 +307,12 @@ async fn what_somebody_else_did_between_two_changes_is_named_and_kept() {
     ];
     for between in controls {
         let place = Place::new();
-        let mut h = place.agent(Setup { mode: "code", ..Setup::default() });
-        furnish(&h.cwd());
-        let (_, answer) = undo_with(&mut h, between).await;
+        let mut client = place.agent(Setup { mode: "code", ..Setup::default() });
+        furnish(&client.cwd());
+        let (_, answer) = undo_with(&mut client, between).await;
         assert!(answer.contains("as before turn 1"), "{answer}");
-        assert_eq!(std::fs::read_to_string(h.cwd().join("a.txt")).unwrap(), "one\n");
-        h.end().await;
+        assert_eq!(std::fs::read_to_string(client.cwd().join("a.txt")).unwrap(), "one\n");
+        client.end().await;
     }
 }
 
@@ -325,37 +326,38 @@ pub async fn report(store: &Path, session: &str, kept: Option<&str>) -> Report {
 async fn an_audit_decides_each_call_again_and_sees_what_was_tampered_with() {
     let place = Place::new();
     let home = tempfile::tempdir().unwrap();
-    let mut h = place.agent(with_shell(home.path()));
-    let session = h.session().await;
+    let mut client = place.agent(with_shell(home.path()));
+    let session = client.session().await;
     let write = |id: &str| call(id, "write_file", json!({ "path": "a.txt", "content": id }));
     let command = call("s", "shell", json!({ "command": "echo x > x.txt" }));
-    turn(&mut h, &session, "change", &[&[write("1"), command], &[]]).await;
-    set_mode(&mut h, &session, "plan").await;
-    turn(&mut h, &session, "change", &[&[write("2")], &[]]).await;
-    set_mode(&mut h, &session, "ask").await;
+    turn(&mut client, &session, "change", &[&[write("1"), command], &[]]).await;
+    set_mode(&mut client, &session, "plan").await;
+    turn(&mut client, &session, "change", &[&[write("2")], &[]]).await;
+    set_mode(&mut client, &session, "ask").await;
     // Asked for, and allowed once and for all; then without being asked.
-    let id = h.prompt(&session, "change").await;
+    let id = client.prompt(&session, "change").await;
     for event in [write("3"), modegate::model::ModelEvent::Stop(modegate::model::ModelStop::Done)] {
-        h.stage.say(&session, Ok(event));
+        client.model.say(&session, Ok(event));
     }
     let question = loop {
-        let message = h.next().await;
+        let message = client.next().await;
         if message["method"] == "session/request_permission" {
             break message;
         }
     };
     let outcome = json!({ "outcome": "selected", "optionId": "allow_always" });
-    h.send_line(
-        &json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "outcome": outcome } }).to_string(),
-    )
-    .await;
-    h.stage.say(&session, Ok(write("4")));
+    client
+        .send_line(
+            &json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "outcome": outcome } }).to_string(),
+        )
+        .await;
+    client.model.say(&session, Ok(write("4")));
     for _ in 0..2 {
-        h.stage.say(&session, Ok(modegate::model::ModelEvent::Stop(modegate::model::ModelStop::Done)));
+        client.model.say(&session, Ok(modegate::model::ModelEvent::Stop(modegate::model::ModelStop::Done)));
     }
-    let answer = h.until_answer(id).await.pop().unwrap();
+    let answer = client.until_answer(id).await.pop().unwrap();
     let head = answer["result"]["_meta"]["modegate/head"]["hash"].as_str().unwrap().to_owned();
-    h.end().await;
+    client.end().await;
 
     let store = place.store();
     let whole = report(&store, &session, Some(&head)).await;

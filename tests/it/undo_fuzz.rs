@@ -12,7 +12,7 @@ use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
 use crate::sessions::{Place, call, turn};
-use crate::support::{Harness, Setup, shell};
+use crate::support::{Setup, TestClient, shell};
 use crate::undo::{slash, tree};
 
 const FILES: [&str; 5] = ["a.txt", "b.txt", "sub/c.txt", "new.txt", "fresh/d.txt"];
@@ -97,9 +97,9 @@ fn act(cwd: &Path, random: &mut Random, number: usize) -> (Vec<&'static str>, Mo
     }
 }
 
-fn say(h: &Harness, session: &str, events: impl IntoIterator<Item = ModelEvent>) {
+fn say(client: &TestClient, session: &str, events: impl IntoIterator<Item = ModelEvent>) {
     for event in events.into_iter().chain([ModelEvent::Stop(ModelStop::Done)]) {
-        h.stage.say(session, Ok(event));
+        client.model.say(session, Ok(event));
     }
 }
 
@@ -143,15 +143,15 @@ async fn undo_puts_back_what_was_or_names_what_somebody_else_did() {
         let mut random = Random((seed * 1_000_003 + round) as u64);
         let (place, home) = (Place::new(), tempfile::tempdir().unwrap());
         let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
-        let mut h = place.agent(Setup { mode: "code", tools, ..Setup::default() });
-        let cwd = h.cwd();
+        let mut client = place.agent(Setup { mode: "code", tools, ..Setup::default() });
+        let cwd = client.cwd();
         std::fs::create_dir(cwd.join("sub")).unwrap();
         for file in &FILES[..3] {
             std::fs::write(cwd.join(file), "at first\n").unwrap();
         }
-        let (session, other) = (h.session().await, h.session().await);
-        let prompt = h.prompt(&session, "go").await;
-        h.stage.next_request(&session).await;
+        let (session, other) = (client.session().await, client.session().await);
+        let prompt = client.prompt(&session, "go").await;
+        client.model.next_request(&session).await;
         let mut edges: BTreeMap<&'static str, Vec<Edge>> = BTreeMap::new();
         // Others are there in two rounds of three.
         let is_alone = round % 3 == 0;
@@ -162,12 +162,12 @@ async fn undo_puts_back_what_was_or_names_what_somebody_else_did() {
                 .enumerate()
                 .map(|(at, file)| call(&format!("r{number}_{at}"), "read_file", json!({ "path": file })));
             if !to_read.is_empty() {
-                say(&h, &session, reads);
-                h.stage.next_request(&session).await;
+                say(&client, &session, reads);
+                client.model.next_request(&session).await;
             }
             let before = states(&cwd);
-            say(&h, &session, [call_to_make]);
-            h.stage.next_request(&session).await;
+            say(&client, &session, [call_to_make]);
+            client.model.next_request(&session).await;
             for (file, after) in states(&cwd) {
                 if before[file] != after {
                     let edge = Edge { before: before[file].clone(), after, by_command };
@@ -181,30 +181,30 @@ async fn undo_puts_back_what_was_or_names_what_somebody_else_did() {
                     let path = random.file();
                     let write = json!({ "path": path, "content": format!("other session {number}\n") });
                     let read = call("r", "read_file", json!({ "path": path }));
-                    turn(&mut h, &other, "go", &[&[read], &[call("w", "write_file", write)], &[]]).await;
+                    turn(&mut client, &other, "go", &[&[read], &[call("w", "write_file", write)], &[]]).await;
                 }
                 _ => {}
             }
         }
-        say(&h, &session, []);
-        h.until_answer(prompt).await;
+        say(&client, &session, []);
+        client.until_answer(prompt).await;
         let (now, whole) = (states(&cwd), tree(&cwd));
         let (expected, conflicts) = expect(&edges, &now);
-        let answer = slash(&mut h, &session, "/undo").await;
-        let told = format!("round {round}, seed {seed}: {conflicts:?}: {answer}");
+        let answer = slash(&mut client, &session, "/undo").await;
+        let output = format!("round {round}, seed {seed}: {conflicts:?}: {answer}");
         if conflicts.is_empty() {
-            assert_eq!(states(&cwd), expected, "{told}");
+            assert_eq!(states(&cwd), expected, "{output}");
             undone += usize::from(answer.contains("as before turn 1"));
         } else {
-            assert!(answer.contains("nothing was put back"), "{told}");
-            assert_eq!(tree(&cwd), whole, "{told}");
+            assert!(answer.contains("nothing was put back"), "{output}");
+            assert_eq!(tree(&cwd), whole, "{output}");
             for file in FILES {
                 let is_named = answer.contains(&*cwd.join(file).to_string_lossy());
-                assert_eq!(is_named, conflicts.contains(&file), "{file}, {told}");
+                assert_eq!(is_named, conflicts.contains(&file), "{file}, {output}");
             }
             refused += 1;
         }
-        h.end().await;
+        client.end().await;
     }
     println!("{rounds} turns: {undone} undone, {refused} refused with the files named, seed {seed}");
     assert!(

@@ -18,33 +18,33 @@ fn setup() -> Setup {
 #[tokio::test]
 async fn the_model_gets_the_text_and_the_user_sees_what_was_typed() {
     let place = Place::new();
-    let mut h = place.agent(setup());
-    h.call("initialize", json!({ "protocolVersion": 1 })).await;
-    let answer = h.call("session/new", json!({ "cwd": h.cwd(), "mcpServers": [] })).await;
+    let mut client = place.agent(setup());
+    client.call("initialize", json!({ "protocolVersion": 1 })).await;
+    let answer = client.call("session/new", json!({ "cwd": client.cwd(), "mcpServers": [] })).await;
     let session = answer["result"]["sessionId"].as_str().unwrap().to_owned();
-    let offered = h.next().await;
+    let offered = client.next().await;
     let offered = offered["params"]["update"]["availableCommands"].as_array().unwrap().clone();
     let review = offered.iter().find(|command| command["name"] == "review").unwrap();
     assert_eq!((&review["description"], &review["input"]["hint"]), (&json!("Look twice"), &json!("FILE")));
 
-    turn(&mut h, &session, "/review 'a file.rs'", &[&[text("Fine.")]]).await;
-    let request = h.stage.next_request(&session).await;
+    turn(&mut client, &session, "/review 'a file.rs'", &[&[text("Fine.")]]).await;
+    let request = client.model.next_request(&session).await;
     assert!(format!("{:?}", request.messages).contains("Review a file.rs, twice."), "{request:?}");
     // Behind a mode, too; and the mode decides about what comes of it.
     let write = call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
-    turn(&mut h, &session, "/plan /hello", &[&[write], &[]]).await;
-    let request = h.stage.next_request(&session).await;
+    turn(&mut client, &session, "/plan /hello", &[&[write], &[]]).await;
+    let request = client.model.next_request(&session).await;
     assert!(format!("{:?}", request.messages).contains("Say hello."), "{request:?}");
-    assert!(!h.cwd().join("a.txt").exists());
-    let help = turn(&mut h, &session, "/help", &[]).await;
+    assert!(!client.cwd().join("a.txt").exists());
+    let help = turn(&mut client, &session, "/help", &[]).await;
     assert!(help.iter().any(|message| message.to_string().contains("`/review`: Look twice")));
-    h.end().await;
-    let mut h = place.agent(setup());
-    let again = updates(&open(&mut h, "session/load", &session).await);
+    client.end().await;
+    let mut client = place.agent(setup());
+    let again = updates(&open(&mut client, "session/load", &session).await);
     let typed: Vec<&Value> =
         again.iter().filter(|update| is_users(update)).map(|update| &update["content"]["text"]).collect();
     assert_eq!(typed, ["/review 'a file.rs'", "/plan /hello", "/help"]);
-    h.end().await;
+    client.end().await;
 }
 
 #[test]
@@ -119,38 +119,38 @@ fn files_of_the_project_and_the_user_are_read_and_broken_ones_are_said() {
     client.wait().unwrap();
 
     let (_, errors) = run("/hello");
-    for said in [
+    for text in [
         "/plan is the name of another command",
         "empty.md: it says nothing",
         "link.md: it is a symbolic link, which is not followed here",
     ] {
-        assert!(errors.contains(said), "{said}: {errors}");
+        assert!(errors.contains(text), "{text}: {errors}");
     }
 }
 
 #[tokio::test]
 async fn the_conversation_is_summarised_when_the_user_wants_it() {
     let place = Place::new();
-    let mut h = place.agent(setup());
-    let session = h.session().await;
-    let said = |messages: &[Value]| messages.iter().map(Value::to_string).collect::<String>();
-    let nothing = turn(&mut h, &session, "/compact", &[]).await;
-    assert!(said(&nothing).contains("There is nothing to summarise yet."), "{nothing:?}");
+    let mut client = place.agent(setup());
+    let session = client.session().await;
+    let output = |messages: &[Value]| messages.iter().map(Value::to_string).collect::<String>();
+    let nothing = turn(&mut client, &session, "/compact", &[]).await;
+    assert!(output(&nothing).contains("There is nothing to summarise yet."), "{nothing:?}");
     for number in 0..6 {
         let long = format!("{number} ").repeat(2000);
-        turn(&mut h, &session, &format!("question {number}"), &[&[text(&long)]]).await;
+        turn(&mut client, &session, &format!("question {number}"), &[&[text(&long)]]).await;
     }
-    let done = turn(&mut h, &session, "/compact", &[&[text("All was said.")]]).await;
-    assert!(said(&done).contains("The older part of the conversation was summarised"), "{done:?}");
-    turn(&mut h, &session, "and now?", &[&[text("Well.")]]).await;
+    let done = turn(&mut client, &session, "/compact", &[&[text("All was said.")]]).await;
+    assert!(output(&done).contains("The older part of the conversation was summarised"), "{done:?}");
+    turn(&mut client, &session, "and now?", &[&[text("Well.")]]).await;
     let mut last = None;
     for _ in 0..8 {
-        last = Some(h.stage.next_request(&session).await);
+        last = Some(client.model.next_request(&session).await);
     }
     let request = format!("{:?}", last.unwrap().messages);
     assert!(request.contains("All was said.") && !request.contains("question 0"), "{request}");
     // A summary that fails leaves everything as it was.
-    let failed = turn(&mut h, &session, "/compact", &[&[]]).await;
-    assert!(said(&failed).contains("Nothing was summarised: the summary is empty."), "{failed:?}");
-    h.end().await;
+    let failed = turn(&mut client, &session, "/compact", &[&[]]).await;
+    assert!(output(&failed).contains("Nothing was summarised: the summary is empty."), "{failed:?}");
+    client.end().await;
 }

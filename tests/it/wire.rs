@@ -7,55 +7,55 @@ use futures_util::{StreamExt, stream};
 use modegate::model::{Model, ModelEvent, ModelRequest, ModelStop, Reply};
 use serde_json::json;
 
-use crate::support::{Harness, Setup, read};
+use crate::support::{Setup, TestClient, read};
 
 #[tokio::test]
 async fn an_id_comes_back_as_it_was_written() {
-    let mut harness = Harness::new();
+    let mut client = TestClient::new();
     for id in ["-9223372036854775808", "0", "1.50", "\"\"", "\"1\"", "\"\\u0041\"", "null"] {
-        harness
+        client
             .send_line(&format!(
                 r#"{{"jsonrpc":"2.0","id":{id},"method":"initialize","params":{{"protocolVersion":1}}}}"#
             ))
             .await;
-        let answer = harness.next().await;
+        let answer = client.next().await;
         assert_eq!(answer["id"], serde_json::from_str::<serde_json::Value>(id).unwrap());
     }
-    harness.end().await;
+    client.end().await;
 }
 
 #[tokio::test]
 async fn at_the_end_of_the_input_a_turn_has_its_grace_and_is_then_cancelled() {
     for (grace, expected) in [(Duration::from_secs(60), "end_turn"), (Duration::ZERO, "cancelled")] {
-        let mut harness = Harness::with(Setup { grace, ..Setup::default() });
-        let session = harness.session().await;
-        harness.prompt(&session, "go").await;
-        harness.stage.next_request(&session).await;
-        harness.leave();
+        let mut client = TestClient::with(Setup { grace, ..Setup::default() });
+        let session = client.session().await;
+        client.prompt(&session, "go").await;
+        client.model.next_request(&session).await;
+        client.close_input();
         if !grace.is_zero() {
-            harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+            client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
         }
-        let rest = harness.end().await;
+        let rest = client.end().await;
         assert_eq!(rest.last().unwrap()["result"]["stopReason"], expected);
     }
 }
 
 #[tokio::test]
 async fn a_question_that_is_open_when_the_client_leaves_is_no_consent() {
-    let mut harness = Harness::with(Setup { grace: Duration::from_secs(60), ..Setup::default() });
-    let cwd = harness.cwd();
-    let session = harness.session().await;
-    harness.prompt(&session, "go").await;
+    let mut client = TestClient::with(Setup { grace: Duration::from_secs(60), ..Setup::default() });
+    let cwd = client.cwd();
+    let session = client.session().await;
+    client.prompt(&session, "go").await;
     let arguments = json!({ "path": "a.txt", "content": "x" });
     let name = "write_file".into();
-    harness.stage.say(&session, Ok(ModelEvent::ToolCall { id: "w".into(), name, arguments }));
-    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    assert_eq!(harness.next().await["params"]["update"]["title"], "go");
-    assert_eq!(harness.next().await["params"]["update"]["sessionUpdate"], "tool_call");
-    assert_eq!(harness.next().await["method"], "session/request_permission");
-    harness.leave();
-    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    let rest = harness.end().await;
+    client.model.say(&session, Ok(ModelEvent::ToolCall { id: "w".into(), name, arguments }));
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    assert_eq!(client.next().await["params"]["update"]["title"], "go");
+    assert_eq!(client.next().await["params"]["update"]["sessionUpdate"], "tool_call");
+    assert_eq!(client.next().await["method"], "session/request_permission");
+    client.close_input();
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    let rest = client.end().await;
     assert_eq!(rest[0]["params"]["update"]["status"], "failed");
     assert_eq!(rest[1]["result"]["stopReason"], "end_turn");
     assert_eq!(read(&cwd, "a.txt"), None);
@@ -73,28 +73,28 @@ impl Model for Panics {
 
 #[tokio::test]
 async fn a_turn_that_panics_has_its_answer_and_the_session_goes_on() {
-    let mut harness = Harness::with(Setup { model: Some(Arc::new(Panics)), ..Setup::default() });
-    let session = harness.session().await;
-    let id = harness.prompt(&session, "go").await;
-    assert_eq!(harness.until_answer(id).await.last().unwrap()["error"]["code"], -32603);
-    let id = harness.prompt(&session, "go").await;
-    assert_eq!(harness.until_answer(id).await.last().unwrap()["result"]["stopReason"], "end_turn");
-    harness.end().await;
+    let mut client = TestClient::with(Setup { model: Some(Arc::new(Panics)), ..Setup::default() });
+    let session = client.session().await;
+    let id = client.prompt(&session, "go").await;
+    assert_eq!(client.until_answer(id).await.last().unwrap()["error"]["code"], -32603);
+    let id = client.prompt(&session, "go").await;
+    assert_eq!(client.until_answer(id).await.last().unwrap()["result"]["stopReason"], "end_turn");
+    client.end().await;
 }
 
 #[tokio::test]
 async fn a_client_that_does_not_read_loses_nothing_and_can_still_cancel() {
-    let mut harness = Harness::new();
-    let session = harness.session().await;
-    let id = harness.prompt(&session, "go on and on").await;
+    let mut client = TestClient::new();
+    let session = client.session().await;
+    let id = client.prompt(&session, "go on and on").await;
     for number in 0..5_000 {
-        harness.stage.say(&session, Ok(ModelEvent::Text(format!("{number} "))));
+        client.model.say(&session, Ok(ModelEvent::Text(format!("{number} "))));
     }
     // Nobody reads; the turn fills what room there is and waits. The cancel is heard all the same.
-    harness.stage.next_request(&session).await;
+    client.model.next_request(&session).await;
     tokio::task::yield_now().await;
-    harness.notify("session/cancel", json!({ "sessionId": session })).await;
-    let messages = harness.until_answer(id).await;
+    client.notify("session/cancel", json!({ "sessionId": session })).await;
+    let messages = client.until_answer(id).await;
     let (answer, updates) = messages.split_last().unwrap();
     // The first update is the session's title.
     let updates = &updates[1..];
@@ -106,61 +106,61 @@ async fn a_client_that_does_not_read_loses_nothing_and_can_still_cancel() {
     let numbers: Vec<String> = (0..updates.len()).map(|number| format!("{number} ")).collect();
     assert_eq!(text, numbers.concat(), "what came is whole and in order");
     assert!(updates.len() < 5_000, "the cancel came before the end");
-    harness.end().await;
+    client.end().await;
 }
 
 #[tokio::test]
 async fn a_flood_does_not_crowd_out_a_cancel() {
-    let mut harness = Harness::new();
-    let session = harness.session().await;
-    let prompt = harness.prompt(&session, "go").await;
-    harness.stage.next_request(&session).await;
+    let mut client = TestClient::new();
+    let session = client.session().await;
+    let prompt = client.prompt(&session, "go").await;
+    client.model.next_request(&session).await;
     let mut answers = Vec::new();
     for number in 0..4_000 {
         let mode = if number % 2 == 0 { "plan" } else { "code" };
         answers
-            .push(harness.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await);
+            .push(client.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await);
     }
-    harness.notify("session/cancel", json!({ "sessionId": session })).await;
-    let messages = harness.until_answer(prompt).await;
+    client.notify("session/cancel", json!({ "sessionId": session })).await;
+    let messages = client.until_answer(prompt).await;
     assert_eq!(messages.last().unwrap()["result"]["stopReason"], "cancelled");
     answers.retain(|id| messages.iter().all(|message| message["id"] != *id));
-    let rest = harness.end().await;
+    let rest = client.end().await;
     assert_eq!(rest.iter().filter(|message| message["id"].is_i64()).count(), answers.len());
 }
 
 #[tokio::test]
 async fn turns_that_wait_take_no_room_from_others() {
-    let mut harness = Harness::new();
+    let mut client = TestClient::new();
     let mut waiting = Vec::new();
     for _ in 0..300 {
-        let session = harness.session().await;
-        harness.prompt(&session, "wait").await;
-        harness.stage.next_request(&session).await;
-        assert_eq!(harness.next().await["params"]["update"]["title"], "wait");
+        let session = client.session().await;
+        client.prompt(&session, "wait").await;
+        client.model.next_request(&session).await;
+        assert_eq!(client.next().await["params"]["update"]["title"], "wait");
         waiting.push(session);
     }
-    let session = harness.session().await;
-    let id = harness.prompt(&session, "go").await;
-    harness.stage.say(&session, Ok(ModelEvent::Text("Here.".into())));
-    harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    assert_eq!(harness.until_answer(id).await.len(), 3);
-    harness.end().await;
+    let session = client.session().await;
+    let id = client.prompt(&session, "go").await;
+    client.model.say(&session, Ok(ModelEvent::Text("Here.".into())));
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    assert_eq!(client.until_answer(id).await.len(), 3);
+    client.end().await;
 }
 
 #[tokio::test]
 async fn a_turn_that_never_ends_by_itself_ends_at_its_limit() {
-    let mut harness = Harness::with(Setup { mode: "plan", ..Setup::default() });
-    let session = harness.session().await;
-    let id = harness.prompt(&session, "go").await;
+    let mut client = TestClient::with(Setup { mode: "plan", ..Setup::default() });
+    let session = client.session().await;
+    let id = client.prompt(&session, "go").await;
     for number in 0..60 {
         let arguments = json!({ "thought": number.to_string() });
         let name = "think".into();
-        harness.stage.say(&session, Ok(ModelEvent::ToolCall { id: "t".into(), name, arguments }));
-        harness.stage.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        client.model.say(&session, Ok(ModelEvent::ToolCall { id: "t".into(), name, arguments }));
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
-    let answer = harness.until_answer(id).await.pop().unwrap();
+    let answer = client.until_answer(id).await.pop().unwrap();
     assert_eq!(answer["result"]["stopReason"], "max_turn_requests");
-    assert_eq!(harness.stage.requests(&session).len(), 50);
-    harness.end().await;
+    assert_eq!(client.model.requests(&session).len(), 50);
+    client.end().await;
 }

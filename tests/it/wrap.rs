@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::outside::{PEER, said};
-use crate::spoken::Spoken;
+use crate::binary_client::BinaryClient;
+use crate::external_agents::{PEER, text_of};
 
 /// It writes nothing in plan, does in code, and nothing in plan again; what it can take is up to it, and its login, too.
 #[test]
@@ -19,7 +19,7 @@ fn an_agent_that_is_wrapped_is_held_and_has_its_own_login() {
     let arguments =
         ["--mode", "plan", "--store", store.to_str().unwrap(), "wrap", "--state-dir", "~/.peer", "--"];
     let (mut agent, about) =
-        Spoken::start(&dir, &[&arguments[..], &["/usr/bin/python3", PEER, "loads"]].concat());
+        BinaryClient::start(&dir, &[&arguments[..], &["/usr/bin/python3", PEER, "loads"]].concat());
     assert_eq!(about["result"]["authMethods"], json!([]), "its login is its own: {about}");
     let takes = &about["result"]["agentCapabilities"]["promptCapabilities"];
     assert_eq!(takes, &json!({ "image": true, "audio": true, "embeddedContext": true }));
@@ -28,7 +28,7 @@ fn an_agent_that_is_wrapped_is_held_and_has_its_own_login() {
     assert_eq!(answer["result"]["modes"]["currentModeId"], "plan", "{answer}");
     let session = answer["result"]["sessionId"].clone();
     let mut id = 2;
-    let mut call = |agent: &mut Spoken, method: &str, more: Value| {
+    let mut call = |agent: &mut BinaryClient, method: &str, more: Value| {
         id += 1;
         let mut params = json!({ "sessionId": session });
         params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -38,7 +38,7 @@ fn an_agent_that_is_wrapped_is_held_and_has_its_own_login() {
         call(&mut agent, "session/set_mode", json!({ "modeId": mode }));
         let path = work.join(name);
         let write = json!([{ "type": "text", "text": format!("write {}", path.display()) }]);
-        let text = said(&call(&mut agent, "session/prompt", json!({ "prompt": write })));
+        let text = text_of(&call(&mut agent, "session/prompt", json!({ "prompt": write })));
         assert_eq!(path.exists(), is_written, "{mode}: {text}");
         assert!(text.ends_with(if is_written { "written" } else { "Permission denied" }), "{mode}: {text}");
     }
@@ -48,7 +48,7 @@ fn an_agent_that_is_wrapped_is_held_and_has_its_own_login() {
     let answer = call(&mut agent, "session/prompt", prompt).pop().unwrap();
     assert!(answer["error"]["message"].as_str().unwrap().ends_with("it takes no pictures"), "{answer}");
     let prompt = json!({ "prompt": [{ "type": "text", "text": "say 1" }] });
-    assert!(said(&call(&mut agent, "session/prompt", prompt)).ends_with('0'), "it goes on");
+    assert!(text_of(&call(&mut agent, "session/prompt", prompt)).ends_with('0'), "it goes on");
     let answer = call(&mut agent, "authenticate", json!({ "methodId": "environment" })).pop().unwrap();
     assert_eq!(answer["error"]["data"], json!({ "validMethods": [] }), "{answer}");
     agent.end();
@@ -99,7 +99,7 @@ fn modes_may_stand_behind_wrap_and_what_holds_is_said() {
         let own = ["--read-only-mode", "gone", "--full-mode", "lost"];
         let agent = ["--state-dir", "~/.peer", "--", "/usr/bin/python3", PEER, "plain"];
         let arguments = [&["--store", "memory", "wrap"], modes, &own, &agent].concat();
-        let (mut agent, _) = Spoken::start(home.path(), &arguments);
+        let (mut agent, _) = BinaryClient::start(home.path(), &arguments);
         let work = tempfile::tempdir().unwrap();
         let folders = json!({ "cwd": work.path(), "mcpServers": [] });
         let answer = agent.call(2, "session/new", &folders).pop().unwrap();
@@ -107,7 +107,8 @@ fn modes_may_stand_behind_wrap_and_what_holds_is_said() {
         assert_eq!(answer["result"]["modes"]["currentModeId"], modes[1], "{answer}");
         let path = work.path().join("a");
         let write = json!([{ "type": "text", "text": format!("write {}", path.display()) }]);
-        let text = said(&agent.call(3, "session/prompt", &json!({ "sessionId": session, "prompt": write })));
+        let text =
+            text_of(&agent.call(3, "session/prompt", &json!({ "sessionId": session, "prompt": write })));
         assert_eq!(path.exists(), held.is_empty(), "{modes:?}: {text}");
         assert!(text.contains(held) && text.contains("is held") != held.is_empty(), "{modes:?}: {text}");
         let expected = format!("has no mode \"{unknown}\" of its own: its modes are auto, plan");
@@ -127,7 +128,7 @@ fn a_session_is_taken_up_by_its_own_agent() {
     let start = |command: &[&str]| {
         let arguments =
             ["--mode", "plan", "--store", store.to_str().unwrap(), "wrap", "--state-dir", "~/.peer"];
-        Spoken::start(&dir, &[&arguments[..], &["--"], command, &[PEER, "loads"]].concat()).0
+        BinaryClient::start(&dir, &[&arguments[..], &["--"], command, &[PEER, "loads"]].concat()).0
     };
     let (own, other) = (&["/usr/bin/python3"][..], &["/usr/bin/env", "python3"][..]);
     let folders = json!({ "cwd": work, "mcpServers": [] });
@@ -166,11 +167,11 @@ fn nothing_is_said_of_commands_that_are_not_used() {
     let wrap = ["--store", "memory", "wrap", "--mode", "code", "--", "/usr/bin/python3", PEER, "plain"];
     let own = ["--store", "memory", "--mode", "code", "--model", "offline"];
     for (arguments, is_said) in [(&wrap[..], false), (&own[..], true)] {
-        let (mut agent, _) = Spoken::start(home.path(), arguments);
+        let (mut agent, _) = BinaryClient::start(home.path(), arguments);
         let folders = json!({ "cwd": home.path(), "mcpServers": [] });
         let session = agent.call(2, "session/new", &folders).pop().unwrap()["result"]["sessionId"].take();
         let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "say 1" }] });
-        let text = said(&agent.call(3, "session/prompt", &prompt));
+        let text = text_of(&agent.call(3, "session/prompt", &prompt));
         assert_eq!(text.contains("no read-only commands"), is_said, "{text}");
         agent.end();
     }

@@ -71,10 +71,10 @@ pub(super) fn head(session: &StoredSession, output: &mut impl Write) -> io::Resu
 }
 
 /// An event in a line, if it is one that people look for.
-pub(super) fn brief(kept: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
-    let (who, text) = match &kept.event {
+pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
+    let (who, text) = match &stored.event {
         SessionEvent::UserMessage { content, typed, .. } => {
-            writeln!(output, "-- turn {} --", kept.turn)?;
+            writeln!(output, "-- turn {} --", stored.turn)?;
             ("you", plain(typed.as_ref().unwrap_or(content)))
         }
         SessionEvent::AgentText { text, shown, .. } => ("agent", shown.as_ref().unwrap_or(text).clone()),
@@ -133,11 +133,11 @@ pub(super) fn title(session: &StoredSession, output: &mut impl Write) -> io::Res
 }
 
 /// An event as a part of a page.
-pub(super) fn markdown(kept: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
-    match &kept.event {
+pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
+    match &stored.event {
         SessionEvent::UserMessage { content, typed, .. } => {
             let text = plain(typed.as_ref().unwrap_or(content));
-            writeln!(output, "## You (turn {})\n\n{}\n\n## Agent\n", kept.turn, page(&text))
+            writeln!(output, "## You (turn {})\n\n{}\n\n## Agent\n", stored.turn, page(&text))
         }
         SessionEvent::AgentText { text, shown, .. } => {
             writeln!(output, "{}\n", page(shown.as_ref().unwrap_or(text)))
@@ -203,8 +203,8 @@ pub(super) fn markdown(kept: &StoredEvent, output: &mut impl Write) -> io::Resul
             writeln!(output, "*Ended: {}*\n", json!(reason).as_str().unwrap_or_default())
         }
         // Calls whose rest comes later, what a provider keeps, numbers and names.
-        SessionEvent::ToolCallBegun { .. }
-        | SessionEvent::Sealed { .. }
+        SessionEvent::ToolCallStarted { .. }
+        | SessionEvent::ProviderState { .. }
         | SessionEvent::Usage(_)
         | SessionEvent::Title { .. }
         | SessionEvent::Compaction { .. } => Ok(()),
@@ -212,12 +212,12 @@ pub(super) fn markdown(kept: &StoredEvent, output: &mut impl Write) -> io::Resul
 }
 
 /// An event as a line of JSON, as the record has it.
-pub(super) fn json_line(kept: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
-    let (kind, body) = crate::store::events::body_of(&kept.event);
+pub(super) fn json_line(stored: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
+    let (kind, body) = crate::store::events::body_of(&stored.event);
     writeln!(
         output,
         "{}",
-        json!({ "seq": kept.seq, "turn": kept.turn, "at": kept.at, "kind": kind, "body": body })
+        json!({ "seq": stored.seq, "turn": stored.turn, "at": stored.at, "kind": kind, "body": body })
     )
 }
 
@@ -227,7 +227,7 @@ pub(super) fn undone(undone: &Undone, output: &mut impl Write) -> io::Result<()>
     for file in &undone.files {
         writeln!(output, "  {}", line_of(&file.display().to_string()))?;
     }
-    for folder in &undone.left {
+    for folder in &undone.remaining_folders {
         let folder = line_of(&folder.display().to_string());
         writeln!(output, "stays, because something lies in it: {folder}")?;
     }

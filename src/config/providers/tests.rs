@@ -2,7 +2,7 @@ use super::*;
 
 fn default_model(environment: &Environment, yaml: &str) -> String {
     let file: UserFile = serde_saphyr::from_str(yaml).unwrap();
-    find(environment, &file, None).unwrap().catalogue.default_model().to_string()
+    find(environment, &file, None).unwrap().catalog.default_model().to_string()
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn a_key_goes_to_the_address_that_it_was_given_for() {
     assert_eq!(remote.endpoints["openai"].base_url, "http://127.0.0.1:1/v1");
     assert!(remote.endpoints["openai"].key.is_some());
     assert!(remote.endpoints["openai-responses"].key.is_none(), "that key is another server's");
-    assert_eq!(remote.catalogue.default_model().as_str(), "openai/gpt-6-luna");
+    assert_eq!(remote.catalog.default_model().as_str(), "openai/gpt-6-luna");
 
     let file: UserFile =
         serde_saphyr::from_str("providers: {anthropic: {base_url: 'https://proxy.example'}}").unwrap();

@@ -72,18 +72,20 @@ fn how_sessions_are_recorded_is_a_setting() {
 
 #[test]
 fn what_fetch_reaches_besides_is_the_users_to_say_and_is_checked() {
-    let outward = |yaml: &str| {
+    let fetch_client = |yaml: &str| {
         let settings = file(yaml).fetch.unwrap_or_default();
-        settings.to_outward().map(|_| ()).map_err(|error| format!("{error:#}"))
+        settings.to_fetch_client().map(|_| ()).map_err(|error| format!("{error:#}"))
     };
-    assert_eq!(outward("model: x/y"), Ok(()));
+    assert_eq!(fetch_client("model: x/y"), Ok(()));
     assert_eq!(
-        outward("fetch: {allow_private: ['localhost:8080', 'wiki.corp', '[::1]:*'], proxy: 'http://p:1'}"),
+        fetch_client(
+            "fetch: {allow_private: ['localhost:8080', 'wiki.corp', '[::1]:*'], proxy: 'http://p:1'}"
+        ),
         Ok(())
     );
-    let error = outward("fetch: {allow_private: ['http://wiki.corp/']}").unwrap_err();
+    let error = fetch_client("fetch: {allow_private: ['http://wiki.corp/']}").unwrap_err();
     assert!(error.contains("allow_private") && error.contains("HOST:PORT"), "{error}");
-    assert!(outward("fetch: {proxy: 'p:1'}").unwrap_err().contains("does not start with http"));
+    assert!(fetch_client("fetch: {proxy: 'p:1'}").unwrap_err().contains("does not start with http"));
     assert!(serde_saphyr::from_str::<UserFile>("fetch: {allow: [x]}").is_err(), "an unknown key");
     // A project's file is one of modes and rules, and has no such key.
     let project = crate::policy::Layers::default().add(
@@ -98,8 +100,8 @@ fn what_fetch_reaches_besides_is_the_users_to_say_and_is_checked() {
 fn the_obsolete_terminal_key_is_accepted_and_reported() {
     let obsolete = |yaml: &str| file(yaml).shell.unwrap_or_default().obsolete();
     for value in ["own", "client"] {
-        let said = obsolete(&format!("shell: {{terminal: {value}}}")).unwrap_or_default();
-        assert!(said.contains("shell.terminal") && said.contains("remove the key"), "{said}");
+        let text = obsolete(&format!("shell: {{terminal: {value}}}")).unwrap_or_default();
+        assert!(text.contains("shell.terminal") && text.contains("remove the key"), "{text}");
     }
     assert_eq!(obsolete("shell: {sandbox: off}"), None);
     assert_eq!(obsolete("{}"), None);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::words::Word;
+use super::keywords::Word;
 
 /// A line of a file that bears on the prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,12 +160,12 @@ fn place(line: &str) -> Option<Place> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::words;
+    use super::super::keywords;
     use super::*;
 
     #[test]
     fn a_definition_in_code_comes_before_mentions_in_prose() {
-        let words = words::of("retry", 4);
+        let words = keywords::of("retry", 4);
         let results = [
             ("defined_0", "src/http.rs:40: pub fn retry() {"),
             (

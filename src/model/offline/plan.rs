@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::findings::Findings;
-use super::words::Word;
+use super::keywords::Word;
 
 /// Files in the plan.
 const FILES: usize = 8;

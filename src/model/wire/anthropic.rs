@@ -246,14 +246,14 @@ fn part<'a>(block: &'a Block, thought: &'a str, ask: &Ask<'a>) -> Option<Part<'a
             source: Source { r#type: "base64", media_type: &image.mime_type, data: &image.data },
             cache_control: None,
         },
-        Block::Seal(seal) if ask.is_own(&seal.origin) => {
-            match (seal.data["signature"].as_str(), seal.data["redacted"].as_str()) {
+        Block::ProviderState(state) if ask.is_own(&state.origin) => {
+            match (state.data["signature"].as_str(), state.data["redacted"].as_str()) {
                 (Some(signature), _) => Part::Thinking { thinking: thought, signature },
                 (None, Some(data)) => Part::RedactedThinking { data },
                 (None, None) => return None,
             }
         }
-        Block::Seal(_) | Block::Thought(_) => return None,
+        Block::ProviderState(_) | Block::Thought(_) => return None,
         Block::ToolCall { id, name, arguments } => {
             Part::ToolUse { id: call_id(id), name, input: as_object(arguments) }
         }
@@ -268,7 +268,7 @@ fn part<'a>(block: &'a Block, thought: &'a str, ask: &Ask<'a>) -> Option<Part<'a
 
 /// Puts markers on the last stable block of the last user messages.
 fn mark(messages: &mut [Message<'_>]) {
-    let mut left = MARKED;
+    let mut remaining = MARKED;
     for message in messages.iter_mut().rev().filter(|message| message.role == "user") {
         let stable = message.content.iter_mut().rev().find_map(|part| match part {
             Part::Text { cache_control, .. }
@@ -281,9 +281,9 @@ fn mark(messages: &mut [Message<'_>]) {
         });
         if let Some(marker) = stable {
             *marker = Some(MARKER);
-            left -= 1;
+            remaining -= 1;
         }
-        if left == 0 {
+        if remaining == 0 {
             return;
         }
     }

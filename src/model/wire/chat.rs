@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{
     Ask, CUT_OFF, Decode, NO_IMAGE, PICTURES, Wire, as_object, blocks, call_id, parse, result_text, to_bytes,
 };
-use crate::model::problem::{NEEDS_THOUGHTS, Problem};
+use crate::model::provider_error::{NEEDS_THOUGHTS, ProviderError};
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
 
 mod decode;
@@ -93,7 +93,7 @@ struct Body<'a> {
     tools: Vec<Tool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_choice: Option<Value>,
-    messages: Vec<Said<'a>>,
+    messages: Vec<InputMessage<'a>>,
 }
 
 #[derive(Serialize)]
@@ -138,7 +138,7 @@ fn allowed_tools(names: &[String]) -> Value {
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
-enum Said<'a> {
+enum InputMessage<'a> {
     System {
         content: &'a str,
     },
@@ -180,33 +180,33 @@ struct Called<'a> {
     arguments: String,
 }
 
-fn messages<'a>(ask: &Ask<'a>) -> Vec<Said<'a>> {
-    let mut said = vec![Said::System { content: &ask.request.system }];
+fn messages<'a>(ask: &Ask<'a>) -> Vec<InputMessage<'a>> {
+    let mut input = vec![InputMessage::System { content: &ask.request.system }];
     for message in &ask.request.messages {
         match message.role {
-            Role::Assistant => said.extend(assistant(message, ask)),
-            Role::User => user(message, ask, &mut said),
+            Role::Assistant => input.extend(assistant(message, ask)),
+            Role::User => user(message, ask, &mut input),
         }
     }
-    said
+    input
 }
 
-fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<Said<'a>> {
+fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<InputMessage<'a>> {
     let (mut text, mut calls, mut thoughts, mut details, mut wants_thoughts) =
         (Cow::Borrowed(""), Vec::new(), String::new(), None, false);
     for block in blocks(message) {
         match block {
             Block::Text(more) => append(&mut text, more, ""),
             Block::Thought(more) => thoughts.push_str(more),
-            Block::Seal(seal) if ask.is_own(&seal.origin) => {
-                wants_thoughts |= seal.data.get("reasoning_content").is_some();
-                details = seal.data.get("reasoning_details").or(details);
+            Block::ProviderState(state) if ask.is_own(&state.origin) => {
+                wants_thoughts |= state.data.get("reasoning_content").is_some();
+                details = state.data.get("reasoning_details").or(details);
             }
             Block::ToolCall { id, name, arguments } => {
                 let function = Called { name, arguments: as_object(arguments).to_string() };
                 calls.push(Call { id: call_id(id), r#type: "function", function });
             }
-            Block::Seal(_)
+            Block::ProviderState(_)
             | Block::Image(_)
             | Block::ToolResult { .. }
             | Block::Note(_)
@@ -223,7 +223,7 @@ fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<Said<'a>> {
         thoughts.push('.');
     }
     let reasoning_content = (wants_thoughts && !calls.is_empty()).then_some(thoughts);
-    Some(Said::Assistant {
+    Some(InputMessage::Assistant {
         content: (!text.is_empty() || !ask.is_official).then_some(text),
         reasoning_content,
         reasoning_details: details.filter(|_| ask.may_send("reasoning_details")),
@@ -231,7 +231,7 @@ fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<Said<'a>> {
     })
 }
 
-fn user<'a>(message: &'a Message, ask: &Ask<'a>, said: &mut Vec<Said<'a>>) {
+fn user<'a>(message: &'a Message, ask: &Ask<'a>, input: &mut Vec<InputMessage<'a>>) {
     let mut text = Cow::Borrowed("");
     let mut images = Vec::new();
     let mut between = CUT_OFF;
@@ -245,21 +245,26 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, said: &mut Vec<Said<'a>>) {
                 let url = format!("data:{};base64,{}", image.mime_type, image.data);
                 images.push(json!({ "type": "image_url", "image_url": { "url": url } }));
             }
-            Block::Image(_) => match said.last_mut() {
-                Some(Said::Tool { content, .. }) if text.is_empty() => append(content, NO_IMAGE, "\n\n"),
+            Block::Image(_) => match input.last_mut() {
+                Some(InputMessage::Tool { content, .. }) if text.is_empty() => {
+                    append(content, NO_IMAGE, "\n\n")
+                }
                 _ => append(&mut text, NO_IMAGE, "\n\n"),
             },
             Block::ToolResult { id, text, is_error, .. } => {
                 between = PICTURES;
-                said.push(Said::Tool { tool_call_id: call_id(id), content: result_text(text, *is_error) });
+                input.push(InputMessage::Tool {
+                    tool_call_id: call_id(id),
+                    content: result_text(text, *is_error),
+                });
             }
-            Block::Note(told) | Block::Reminder(told) => match said.last_mut() {
-                Some(Said::Tool { content, .. }) if text.is_empty() && images.is_empty() => {
-                    append(content, told, "\n\n");
+            Block::Note(note) | Block::Reminder(note) => match input.last_mut() {
+                Some(InputMessage::Tool { content, .. }) if text.is_empty() && images.is_empty() => {
+                    append(content, note, "\n\n");
                 }
-                _ => append(&mut text, told, "\n\n"),
+                _ => append(&mut text, note, "\n\n"),
             },
-            Block::Thought(_) | Block::Seal(_) | Block::ToolCall { .. } => {}
+            Block::Thought(_) | Block::ProviderState(_) | Block::ToolCall { .. } => {}
         }
     }
     let content = if images.is_empty() {
@@ -273,12 +278,17 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, said: &mut Vec<Said<'a>>) {
         }
         Content::Parts(images)
     };
-    if matches!(said.last(), Some(Said::Tool { .. } | Said::User { .. })) {
+    if matches!(input.last(), Some(InputMessage::Tool { .. } | InputMessage::User { .. })) {
         let content = Some(Cow::Borrowed(between));
         let (reasoning_content, reasoning_details) = (None, None);
-        said.push(Said::Assistant { content, reasoning_content, reasoning_details, tool_calls: Vec::new() });
+        input.push(InputMessage::Assistant {
+            content,
+            reasoning_content,
+            reasoning_details,
+            tool_calls: Vec::new(),
+        });
     }
-    said.push(Said::User { content });
+    input.push(InputMessage::User { content });
 }
 
 /// Appends text, with something between if there is text already.

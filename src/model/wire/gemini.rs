@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Ask, Decode, NO_IMAGE, SIGNATURE, Wire, as_object, blocks, parse, to_bytes};
 use crate::model::known::Thinking;
-use crate::model::problem::Problem;
+use crate::model::provider_error::ProviderError;
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
 
 /// Stands for the signature of a call that another model made.
@@ -188,10 +188,10 @@ fn contents<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Content<'a>> {
                 });
             }
             Block::Image(_) => parts.push(Part::Text { text: NO_IMAGE }),
-            Block::Seal(seal) if ask.is_own(&seal.origin) => {
-                signature = seal.data["thoughtSignature"].as_str();
+            Block::ProviderState(state) if ask.is_own(&state.origin) => {
+                signature = state.data["thoughtSignature"].as_str();
             }
-            Block::Seal(_) | Block::Thought(_) => {}
+            Block::ProviderState(_) | Block::Thought(_) => {}
             Block::ToolCall { id: call, name, arguments } => {
                 let placeholder =
                     (is_first_call && ask.facts.thinking == Thinking::Effort).then_some(NOT_OURS);
@@ -227,13 +227,13 @@ struct Chunk {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Candidate {
-    content: Option<Said>,
+    content: Option<WireMessage>,
     finish_reason: Option<String>,
     finish_message: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct WireMessage {
     #[serde(default)]
     parts: Vec<Piece>,
 }
@@ -274,7 +274,7 @@ struct Decoder {
 }
 
 impl Decoder {
-    fn finish(&mut self, reason: &str, message: &str) -> Result<(), Problem> {
+    fn finish(&mut self, reason: &str, message: &str) -> Result<(), ProviderError> {
         self.stop = Some(match reason {
             "STOP" | "FINISH_REASON_UNSPECIFIED" => ModelStop::Done,
             "MAX_TOKENS" | "CONTINUATION" => ModelStop::MaxTokens,
@@ -284,7 +284,9 @@ impl Decoder {
             | "MISSING_THOUGHT_SIGNATURE"
             | "MALFORMED_RESPONSE"
             | "OTHER" => {
-                return Err(Problem::passing(format!("the model's reply is no good ({reason}): {message}")));
+                return Err(ProviderError::passing(format!(
+                    "the model's reply is no good ({reason}): {message}"
+                )));
             }
             // Everything else is a filter of one kind or another.
             _ => ModelStop::Refusal,
@@ -294,17 +296,17 @@ impl Decoder {
 }
 
 impl Decode for Decoder {
-    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         let chunk: Chunk = parse(frame)?;
         if let Some(error) = chunk.error {
             let status = format!("{} {}", error["status"].as_str().unwrap_or_default(), error["code"]);
-            return Err(Problem::said(&status, error["message"].as_str().unwrap_or_default()));
+            return Err(ProviderError::reported(&status, error["message"].as_str().unwrap_or_default()));
         }
         if chunk.prompt_feedback.is_some_and(|feedback| feedback["blockReason"].is_string()) {
             self.stop = Some(ModelStop::Refusal);
         }
         for candidate in chunk.candidates {
-            for piece in candidate.content.into_iter().flat_map(|said| said.parts) {
+            for piece in candidate.content.into_iter().flat_map(|message| message.parts) {
                 say(piece, events);
             }
             if let Some(reason) = candidate.finish_reason {
@@ -315,8 +317,8 @@ impl Decode for Decoder {
         Ok(())
     }
 
-    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
-        let stop = self.stop.ok_or_else(Problem::cut)?;
+    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
+        let stop = self.stop.ok_or_else(ProviderError::cut)?;
         events.extend(self.counts.map(|counts| {
             let output = counts.candidates + counts.thoughts;
             let used = counts.prompt + output;
@@ -329,10 +331,10 @@ impl Decode for Decoder {
 
 fn say(piece: Piece, events: &mut VecDeque<ModelEvent>) {
     if let Some(call) = piece.function_call {
-        let seal = piece
+        let state = piece
             .thought_signature
-            .map(|signature| ModelEvent::Seal(json!({ "thoughtSignature": signature })));
-        events.extend(seal);
+            .map(|signature| ModelEvent::ProviderState(json!({ "thoughtSignature": signature })));
+        events.extend(state);
         let id = call.id.filter(|id| !id.is_empty());
         events.push_back(ModelEvent::ToolCall {
             id: id.unwrap_or_else(|| format!("{OWN_ID}{}", uuid::Uuid::now_v7().simple())),

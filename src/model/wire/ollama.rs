@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::chat::{Tool, bearer};
-use super::frames::Framing;
+use super::framing::Framing;
 use super::{Ask, Decode, Wire, as_object, blocks, call_id, parse, result_text, to_bytes};
-use crate::model::problem::Problem;
+use crate::model::provider_error::ProviderError;
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, Usage};
 
 /// The format.
@@ -33,8 +33,11 @@ impl Wire for Ollama {
             Effort::None => Value::Bool(false),
             effort => Value::from(effort.as_str()),
         });
-        let mut messages =
-            vec![Said { role: "system", content: Cow::Borrowed(&*request.system), ..Said::default() }];
+        let mut messages = vec![InputMessage {
+            role: "system",
+            content: Cow::Borrowed(&*request.system),
+            ..InputMessage::default()
+        }];
         for message in &request.messages {
             match message.role {
                 Role::Assistant => messages.extend(assistant(message)),
@@ -72,7 +75,7 @@ struct Body<'a> {
     options: Options,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
-    messages: Vec<Said<'a>>,
+    messages: Vec<InputMessage<'a>>,
 }
 
 #[derive(Serialize)]
@@ -81,7 +84,7 @@ struct Options {
 }
 
 #[derive(Default, Serialize)]
-struct Said<'a> {
+struct InputMessage<'a> {
     role: &'static str,
     content: Cow<'a, str>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -108,31 +111,31 @@ struct Called<'a> {
     arguments: Cow<'a, Value>,
 }
 
-fn assistant(message: &Message) -> Option<Said<'_>> {
-    let mut said = Said { role: "assistant", ..Said::default() };
+fn assistant(message: &Message) -> Option<InputMessage<'_>> {
+    let mut input = InputMessage { role: "assistant", ..InputMessage::default() };
     for block in blocks(message) {
         match block {
-            Block::Text(text) => said.content.to_mut().push_str(text),
-            Block::Thought(text) => said.thinking.push_str(text),
+            Block::Text(text) => input.content.to_mut().push_str(text),
+            Block::Thought(text) => input.thinking.push_str(text),
             Block::ToolCall { id, name, arguments } => {
-                said.tool_calls.push(Call {
+                input.tool_calls.push(Call {
                     id: call_id(id),
                     function: Called { name, arguments: as_object(arguments) },
                 });
             }
-            Block::Seal(_)
+            Block::ProviderState(_)
             | Block::Image(_)
             | Block::ToolResult { .. }
             | Block::Note(_)
             | Block::Reminder(_) => {}
         }
     }
-    let says_something = !said.content.trim().is_empty() || !said.tool_calls.is_empty();
-    says_something.then_some(said)
+    let says_something = !input.content.trim().is_empty() || !input.tool_calls.is_empty();
+    says_something.then_some(input)
 }
 
-fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<Said<'a>>) {
-    let mut said = Said { role: "user", ..Said::default() };
+fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<InputMessage<'a>>) {
+    let mut input = InputMessage { role: "user", ..InputMessage::default() };
     let mut between = super::CUT_OFF;
     let append = |text: &mut Cow<'a, str>, more: &str| {
         let text = text.to_mut();
@@ -143,40 +146,44 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<Said<'a>>) {
         match block {
             Block::Text(text) => {
                 between = super::CUT_OFF;
-                append(&mut said.content, text);
+                append(&mut input.content, text);
             }
-            Block::Image(image) if ask.facts.images => said.images.push(&image.data),
+            Block::Image(image) if ask.facts.images => input.images.push(&image.data),
             Block::Image(_) => match messages.last_mut().filter(|last| last.role == "tool") {
-                Some(last) if said.content.is_empty() => append(&mut last.content, super::NO_IMAGE),
-                _ => append(&mut said.content, super::NO_IMAGE),
+                Some(last) if input.content.is_empty() => append(&mut last.content, super::NO_IMAGE),
+                _ => append(&mut input.content, super::NO_IMAGE),
             },
             Block::ToolResult { id, name, text, is_error } => {
                 between = super::PICTURES;
-                messages.push(Said {
+                messages.push(InputMessage {
                     role: "tool",
                     content: result_text(text, *is_error),
                     tool_name: Some(name),
                     tool_call_id: Some(call_id(id)),
-                    ..Said::default()
+                    ..InputMessage::default()
                 });
             }
             // Some templates know no user message after a tool's.
-            Block::Note(told) | Block::Reminder(told) => {
+            Block::Note(note) | Block::Reminder(note) => {
                 match messages.last_mut().filter(|last| last.role == "tool") {
-                    Some(last) if said.content.is_empty() && said.images.is_empty() => {
-                        append(&mut last.content, told);
+                    Some(last) if input.content.is_empty() && input.images.is_empty() => {
+                        append(&mut last.content, note);
                     }
-                    _ => append(&mut said.content, told),
+                    _ => append(&mut input.content, note),
                 }
             }
-            Block::Thought(_) | Block::Seal(_) | Block::ToolCall { .. } => {}
+            Block::Thought(_) | Block::ProviderState(_) | Block::ToolCall { .. } => {}
         }
     }
-    if !said.content.is_empty() || !said.images.is_empty() {
+    if !input.content.is_empty() || !input.images.is_empty() {
         if messages.last().is_some_and(|last| matches!(last.role, "tool" | "user")) {
-            messages.push(Said { role: "assistant", content: Cow::Borrowed(between), ..Said::default() });
+            messages.push(InputMessage {
+                role: "assistant",
+                content: Cow::Borrowed(between),
+                ..InputMessage::default()
+            });
         }
-        messages.push(said);
+        messages.push(input);
     }
 }
 
@@ -221,10 +228,10 @@ struct Requested {
 struct Decoder;
 
 impl Decode for Decoder {
-    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         let line: Line = parse(frame)?;
         if let Some(error) = line.error {
-            return Err(Problem::said("", &error));
+            return Err(ProviderError::reported("", &error));
         }
         let Piece { content, thinking, tool_calls } = line.message;
         if !thinking.is_empty() {
@@ -255,7 +262,7 @@ impl Decode for Decoder {
         Ok(())
     }
 
-    fn end(&mut self, _: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
-        Err(Problem::cut())
+    fn end(&mut self, _: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
+        Err(ProviderError::cut())
     }
 }

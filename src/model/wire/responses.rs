@@ -16,7 +16,7 @@ use super::{
     Ask, Decode, NO_IMAGE, Wire, arguments, as_object, blocks, call_id, parse, result_text, to_bytes,
 };
 use crate::model::known::Thinking;
-use crate::model::problem::Problem;
+use crate::model::provider_error::ProviderError;
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
 
 /// The format.
@@ -115,7 +115,7 @@ fn allowed_tools(names: &[String]) -> Value {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Item<'a> {
-    Message(Said<'a>),
+    Message(InputMessage<'a>),
     /// As the server gave it.
     Reasoning(&'a Value),
     Call {
@@ -132,7 +132,7 @@ enum Item<'a> {
 }
 
 #[derive(Serialize)]
-struct Said<'a> {
+struct InputMessage<'a> {
     r#type: &'static str,
     role: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,7 +153,9 @@ fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
         Role::User => "user",
         Role::Assistant => "assistant",
     };
-    let say = |content| Item::Message(Said { r#type: "message", role, phase: None, content: vec![content] });
+    let say = |content| {
+        Item::Message(InputMessage { r#type: "message", role, phase: None, content: vec![content] })
+    };
     let mut items: Vec<Item<'a>> = Vec::with_capacity(message.blocks.len());
     for block in blocks(message) {
         let item = match block {
@@ -165,15 +167,21 @@ fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
             }
             Block::Image(_) => say(Content::InputText { text: NO_IMAGE }),
             Block::Thought(_) => continue,
-            Block::Seal(seal) if !ask.is_own(&seal.origin) || !ask.may_send("encrypted_content") => continue,
-            Block::Seal(seal) => match (&seal.data["reasoning"], &seal.data["phase"], items.last_mut()) {
-                (item @ Value::Object(_), _, _) => Item::Reasoning(item),
-                (_, Value::String(phase), Some(Item::Message(said))) => {
-                    said.phase = Some(phase);
-                    continue;
+            Block::ProviderState(state)
+                if !ask.is_own(&state.origin) || !ask.may_send("encrypted_content") =>
+            {
+                continue;
+            }
+            Block::ProviderState(state) => {
+                match (&state.data["reasoning"], &state.data["phase"], items.last_mut()) {
+                    (item @ Value::Object(_), _, _) => Item::Reasoning(item),
+                    (_, Value::String(phase), Some(Item::Message(input))) => {
+                        input.phase = Some(phase);
+                        continue;
+                    }
+                    _ => continue,
                 }
-                _ => continue,
-            },
+            }
             Block::ToolCall { id, name, arguments } => {
                 let arguments = as_object(arguments).to_string();
                 Item::Call { r#type: "function_call", call_id: call_id(id), name, arguments }
@@ -254,9 +262,9 @@ struct Decoder {
 }
 
 impl Decoder {
-    fn over(&self, response: Over, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+    fn over(&self, response: Over, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         if let Some(error) = response.error.filter(|error| !error.is_null()) {
-            return Err(said(&error));
+            return Err(error_message(&error));
         }
         if let Some(Counts { input_tokens, output_tokens, input_tokens_details }) = response.usage {
             let details = input_tokens_details.as_ref();
@@ -280,7 +288,7 @@ impl Decoder {
 }
 
 impl Decode for Decoder {
-    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         if frame.trim() == "[DONE]" {
             return Ok(());
         }
@@ -297,24 +305,24 @@ impl Decode for Decoder {
             Frame::Added { item } => events.extend(begun(&item)),
             Frame::Done { item } => events.extend(done(item)),
             Frame::Over { response } => return self.over(response, events),
-            Frame::Error { error: Some(error), .. } => return Err(said(&error)),
+            Frame::Error { error: Some(error), .. } => return Err(error_message(&error)),
             Frame::Error { error: None, code, message } => {
-                return Err(Problem::said(&code.unwrap_or_default(), &message.unwrap_or_default()));
+                return Err(ProviderError::reported(&code.unwrap_or_default(), &message.unwrap_or_default()));
             }
             Frame::Paragraph { .. } | Frame::Other => {}
         }
         Ok(())
     }
 
-    fn end(&mut self, _: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
-        Err(Problem::cut())
+    fn end(&mut self, _: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
+        Err(ProviderError::cut())
     }
 }
 
 fn begun(item: &Value) -> Option<ModelEvent> {
     let word = |key: &str| item[key].as_str().map(str::to_owned);
     (item["type"] == "function_call").then_some(())?;
-    Some(ModelEvent::ToolCallBegun { id: word("call_id")?, name: word("name")? })
+    Some(ModelEvent::ToolCallStarted { id: word("call_id")?, name: word("name")? })
 }
 
 /// What a finished item says that its pieces did not.
@@ -324,9 +332,9 @@ fn done(mut item: Value) -> Option<ModelEvent> {
             let members = item.as_object_mut()?;
             members.shift_remove("status");
             let is_sealed = members.get("encrypted_content").is_some_and(Value::is_string);
-            is_sealed.then(|| ModelEvent::Seal(json!({ "reasoning": item })))
+            is_sealed.then(|| ModelEvent::ProviderState(json!({ "reasoning": item })))
         }
-        "message" => item["phase"].as_str().map(|phase| ModelEvent::Seal(json!({ "phase": phase }))),
+        "message" => item["phase"].as_str().map(|phase| ModelEvent::ProviderState(json!({ "phase": phase }))),
         // A call that the limit has cut off is none.
         "function_call" if item["status"] == "incomplete" => None,
         "function_call" => Some(ModelEvent::ToolCall {
@@ -339,7 +347,7 @@ fn done(mut item: Value) -> Option<ModelEvent> {
     }
 }
 
-fn said(error: &Value) -> Problem {
+fn error_message(error: &Value) -> ProviderError {
     let word = |key: &str| error[key].as_str().unwrap_or_default();
-    Problem::said(&format!("{} {}", word("code"), word("type")), word("message"))
+    ProviderError::reported(&format!("{} {}", word("code"), word("type")), word("message"))
 }

@@ -244,7 +244,7 @@ fn a_reply_without_an_end_is_read_in_linear_time() {
         ("", "```yaml\n \n```\n"),
         ("", "```yaml\nmode_switch:\n  \n"),
     ] {
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         let mut reader = Reader::default();
         let mut passed = reader.push(start).len();
         for _ in 0..BYTES / more.len() {
@@ -252,6 +252,6 @@ fn a_reply_without_an_end_is_read_in_linear_time() {
         }
         passed += reader.flush().len();
         assert_eq!(passed, start.len() + BYTES / more.len() * more.len(), "{start:?} {more:?}");
-        assert!(begun.elapsed().as_secs() < 10, "{start:?} {more:?}: {:?}", begun.elapsed());
+        assert!(started.elapsed().as_secs() < 10, "{start:?} {more:?}: {:?}", started.elapsed());
     }
 }

@@ -11,7 +11,7 @@ use crate::mode::{Modes, ShellUse};
 use crate::permission::{Effect, Target, Verdict, decide};
 use crate::policy::{Layers, Owner};
 use crate::session::history::History;
-use crate::session::inert::tests::{hostile, tags};
+use crate::session::neutralise::tests::{hostile, tags};
 
 /// Tools of every effect.
 fn tools() -> Vec<CallFacts> {
@@ -212,10 +212,10 @@ fn every_reminder_is_as_it_is_written_down() {
             lines.lines().filter(|line| !line.contains("system-reminder>")).map(str::to_owned).collect()
         };
         for (at, id) in ids.iter().enumerate() {
-            let standing = inner(compose(at, None));
+            let status = inner(compose(at, None));
             text.push_str(&format!("\n{id}\n"));
             let none = ["(no reminder)".to_owned()];
-            for line in if standing.is_empty() { &none[..] } else { &standing[..] } {
+            for line in if status.is_empty() { &none[..] } else { &status[..] } {
                 text.push_str(&format!("    {line}\n"));
             }
             for (from, before) in ids.iter().zip(&all).filter(|(from, _)| *from != id) {
@@ -229,9 +229,9 @@ fn every_reminder_is_as_it_is_written_down() {
                 let lines = inner(compose(at, Some(&transition)));
                 // What stands there without the switch stands there with it; the line of what is asked may be longer.
                 let stays = |line: &String| lines.iter().any(|other| other.starts_with(line.as_str()));
-                assert!(standing.iter().all(stays), "{from} to {id}: {lines:?}");
+                assert!(status.iter().all(stays), "{from} to {id}: {lines:?}");
                 let new: Vec<&str> =
-                    lines.iter().filter(|line| !standing.contains(line)).map(String::as_str).collect();
+                    lines.iter().filter(|line| !status.contains(line)).map(String::as_str).collect();
                 assert!(
                     new[0].starts_with(&format!(
                         "The user's session has switched from {from} mode to {id} mode."
@@ -251,8 +251,8 @@ fn every_reminder_is_as_it_is_written_down() {
         std::fs::write(&path, &text).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap();
-    for (said, expected) in text.lines().zip(expected.lines()) {
-        assert_eq!(said, expected);
+    for (message, expected) in text.lines().zip(expected.lines()) {
+        assert_eq!(message, expected);
     }
     assert_eq!(text, expected);
 }
@@ -367,11 +367,11 @@ impl Case<'_> {
 
     fn check(&self, claims: &[Claim]) {
         let Self { name, from, to, .. } = self;
-        let mut told = Vec::new();
+        let mut texts = Vec::new();
         for claim in claims {
             let (is_so, of) = self.tells(claim);
             assert!(is_so, "{name}, {from} to {to}: {claim}");
-            told.extend(of);
+            texts.extend(of);
         }
         let is_due = |tool: &CallFacts| {
             let is_said = tool.effect.is_change() || tool.effect == Effect::Network;
@@ -379,7 +379,7 @@ impl Case<'_> {
         };
         for tool in self.names(is_due) {
             // That fetching is refused is seen from the list of tools where nothing changes.
-            let is_told = told.contains(&tool) || tool == "fetch";
+            let is_told = texts.contains(&tool) || tool == "fetch";
             assert!(is_told, "{name}, {from} to {to}: nothing is said of {tool}: {claims:?}");
         }
         let limits_files = self.calls(|tool| self.is(tool) < 2).iter().any(|call| self.is(call) == 2);
@@ -568,7 +568,7 @@ proptest! {
         let modes = Modes::built_in();
         let mut mode = modes.resolve("plan").unwrap();
         let mut history = History::default();
-        history.push(&SessionEvent::UserMessage { message_id: MessageId::new("u"), content: vec!["go".into()], typed: None });
+        history.apply(&SessionEvent::UserMessage { message_id: MessageId::new("u"), content: vec!["go".into()], typed: None });
         let mut before: Vec<(Role, Block)> = Vec::new();
         for (number, step) in steps.iter().enumerate() {
             let mut transition = None;
@@ -577,7 +577,7 @@ proptest! {
                 mode = modes.resolve(id).unwrap();
             }
             for event in events(step, number) {
-                history.push(&event);
+                history.apply(&event);
             }
             let request = splice(history.messages(), composed(&modes, &mode.id, transition.as_ref(), &[]), ReminderPosition::Tail);
             let (stable, reminders) = stable_blocks(&request);
@@ -617,8 +617,8 @@ fn a_mode_that_instructs_says_how_a_switch_is_written() {
     }
     let modes = Modes::built_in();
     assert_eq!(composed(&modes, "code", None, &[]), None);
-    let told = composed(&modes, "code", None, &["The block was not applied."]).unwrap();
-    assert_eq!(told, "<system-reminder>\nThe block was not applied.\n</system-reminder>");
+    let notice = composed(&modes, "code", None, &["The block was not applied."]).unwrap();
+    assert_eq!(notice, "<system-reminder>\nThe block was not applied.\n</system-reminder>");
 }
 
 #[test]

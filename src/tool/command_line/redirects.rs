@@ -1,7 +1,7 @@
 //! The redirects of a command line, and its here-documents. Pure.
 
-use super::frames::{Command, Redirect, Word};
 use super::scan::Scanner;
+use super::stack::{Command, Redirect, Word};
 
 impl Scanner<'_> {
     pub(super) fn redirect(&mut self, c: char, start: usize) {

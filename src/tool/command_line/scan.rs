@@ -4,7 +4,7 @@
 //! words, quotes, substitutions and redirects begin and end, and not the grammar: a construct that it does not know whole
 //! (loops over words, `case`, functions, here-documents, arithmetic) makes the line opaque, and its commands are still found.
 
-use super::frames::{
+use super::stack::{
     BEFORE_A_COMMAND, Closing, Command, Commands, Frame, NO_COMMANDS, NOT_KNOWN, Redirect, Word,
     is_assignment,
 };

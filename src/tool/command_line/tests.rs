@@ -515,7 +515,7 @@ fn literal_words_are_those_that_bash_makes() {
     let mut accepted = BTreeSet::new();
     for _ in 0..60_000 {
         let line: String = (0..=random.below(7)).map(|_| random.of(PIECES)).collect();
-        let Some(words) = words::literal_words(&line) else { continue };
+        let Some(words) = literal::literal_words(&line) else { continue };
         if accepted.insert(line.clone()) {
             let _ = writeln!(script, "f {line}");
             expected.extend(words.into_iter().chain(["\u{1}".into()]));

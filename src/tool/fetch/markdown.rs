@@ -522,7 +522,7 @@ mod tests {
         check("<blockquote><p>a<p>b</blockquote>c", "> a\n\n> b\n\nc\n");
         check("<ul><li><p>a</p><pre>x\n\ny</pre><li>b</ul>", "- a\n\n  ```\n  x\n  \n  y\n  ```\n\n- b\n");
         check("<ol start=9><li>a<li>b<p>c</ol>d", "9. a\n10. b\n\n    c\n\nd\n");
-        check("<li>a</ul></blockquote><li>b", "- a\n- b\n");
+        check("<li>a</ul></blockquote><li>b", "- a\n\n- b\n");
         check("<pre>```</pre>", "````\n```\n````\n");
     }
 

@@ -126,10 +126,10 @@ pub fn check_type(raw: &Raw) -> Result<(), ToolError> {
 /// The part of it that begins at a character, counted from 1.
 pub fn show(raw: &Raw, start: usize) -> Result<ToolOutput, ToolError> {
     if raw.is_error() {
-        let said = raw.decode().unwrap_or_default();
-        let said: String = convert(raw, said).chars().take(OF_ERROR).collect();
+        let message = raw.decode().unwrap_or_default();
+        let message: String = convert(raw, message).chars().take(OF_ERROR).collect();
         return Err(ToolError::Failed(format!(
-            "{}: the server answered {}.\n{said}",
+            "{}: the server answered {}.\n{message}",
             raw.url, raw.status_text
         )));
     }

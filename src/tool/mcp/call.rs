@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use super::listing::plain;
 use super::result;
-use super::server::{Line, Server, WeakServer};
+use super::server::{Server, ServerPeer, WeakServer};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::mode::ShellUse;
@@ -30,7 +30,7 @@ use crate::tool::{PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOu
 use crate::workspace::{Changes, Workspace};
 
 /// How long a server may take to answer a call that the mode has come to deny, before it is ended.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Texts of a call's arguments that are looked at as paths, and bytes of one.
 const MAX_MENTIONS: usize = 1000;
@@ -174,12 +174,12 @@ impl PreparedCall for Call {
         if permit.cancel.is_cancelled() {
             return Err(not_called());
         }
-        let Line { peer, progress: dispatcher } = line;
+        let ServerPeer { peer, progress: dispatcher } = line;
         let params = CallToolRequestParams::new(self.name.clone()).with_arguments(self.arguments.clone());
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         let sent = peer.send_request_with_option(request, PeerRequestOptions::no_options()).await;
         let RequestHandle { mut rx, peer, id, progress_token, .. } =
-            sent.map_err(|error| failed(&said(&error)))?;
+            sent.map_err(|error| failed(&error_message(&error)))?;
         if permit.effect != Effect::Read {
             let why = format!("What the MCP server {server} did when {} was called is not known.", self.tool);
             // Nobody may keep a record.
@@ -255,7 +255,7 @@ async fn linger(
     let answered = tokio::select! {
         biased;
         answer = &mut answer => Some(answer),
-        () = permit.denied.cancelled() => tokio::time::timeout(PATIENCE, answer).await.ok(),
+        () = permit.denied.cancelled() => tokio::time::timeout(TIMEOUT, answer).await.ok(),
     };
     let is_over = match answered {
         Some(answer) if is_answer(&answer) => true,
@@ -279,7 +279,7 @@ async fn call_off(peer: Peer<RoleClient>, id: RequestId) {
     let notice = CustomNotification::new("notifications/cancelled", Some(params));
     let sent = peer.send_notification(ClientNotification::CustomNotification(notice));
     // It is told, or it is gone, or it does not read.
-    let _ = tokio::time::timeout(PATIENCE, sent).await;
+    let _ = tokio::time::timeout(TIMEOUT, sent).await;
 }
 
 fn outcome(answer: Answer, failed: impl Fn(&str) -> ToolError) -> Result<ToolOutput, ToolError> {
@@ -290,12 +290,12 @@ fn outcome(answer: Answer, failed: impl Fn(&str) -> ToolError) -> Result<ToolOut
             let message: String = error.message.chars().take(2000).collect();
             Err(ToolError::Failed(format!("The server answered with the error {}: {message}", error.code.0)))
         }
-        Err(error) => Err(failed(&said(&error))),
+        Err(error) => Err(failed(&error_message(&error))),
     }
 }
 
 /// What went wrong, in a sentence without its end.
-pub fn said(error: &ServiceError) -> String {
+pub fn error_message(error: &ServiceError) -> String {
     match error {
         ServiceError::TransportClosed | ServiceError::TransportSend(_) => "it is gone".into(),
         ServiceError::McpError(error) => {

@@ -14,13 +14,13 @@ use rmcp::transport::worker::WorkerQuitReason;
 use rmcp::{ServiceExt, service::ClientInitializeError};
 
 use super::handler::Handler;
-use super::pace::{Heard, Hearing, Paced};
-use crate::client::Abilities;
+use super::rate_limit::{MonitoredWriter, RateLimited, ReadMonitor};
+use crate::client::ClientCapabilities;
 use crate::http::Http;
 use crate::process::program::Program;
-use crate::process::shell::{Hold, Shell};
+use crate::process::shell::{CommandSandbox, Shell};
 use crate::process::{Command, Errors};
-use crate::server::{Entry, Reach, ServerSandbox};
+use crate::server::{Entry, ServerSandbox, Transport};
 
 /// Bytes of one message of a server's.
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
@@ -28,7 +28,7 @@ const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 type HttpFailure = StreamableHttpError<crate::http::LibraryError>;
 
 /// How long the last of what a program writes may take to arrive.
-const MOMENT: Duration = Duration::from_millis(100);
+const EXIT_GRACE: Duration = Duration::from_millis(100);
 
 const HUNG_UP: &str = "it hung up before it had answered";
 
@@ -37,13 +37,13 @@ const RESUMES: usize = 3;
 
 /// What servers are reached with.
 #[derive(Clone)]
-pub struct Means {
+pub struct ConnectOptions {
     /// What starts programs, and holds them; none: there is nothing to start them with.
     pub shell: Option<Shell>,
     /// What calls addresses.
     pub http: Arc<Http>,
     /// What the client can do for servers.
-    pub can: Abilities,
+    pub capabilities: ClientCapabilities,
     /// The session's folders, the working directory first.
     pub roots: Arc<[PathBuf]>,
 }
@@ -55,7 +55,7 @@ pub struct Connection {
     /// Its program, if it has one.
     pub program: Option<Program>,
     /// Whether it reads what it is sent.
-    pub hearing: Hearing,
+    pub monitor: ReadMonitor,
 }
 
 /// Reaches a server. `started` is told of its program before it answers.
@@ -64,20 +64,20 @@ pub struct Connection {
 /// It cannot be reached, or does not speak MCP; one sentence, without its end.
 pub async fn connect(
     entry: &Entry,
-    means: &Means,
+    options: &ConnectOptions,
     handler: Handler,
     started: impl FnOnce(Program),
 ) -> Result<Connection, String> {
-    match &entry.reach {
-        Reach::Program { command, args, env, cwd } => {
-            let shell = means.shell.as_ref().ok_or("there is nothing to start programs with")?;
+    match &entry.transport {
+        Transport::Program { command, args, env, cwd } => {
+            let shell = options.shell.as_ref().ok_or("there is nothing to start programs with")?;
             let named = || {
                 let named =
                     [command].into_iter().chain(args).map(Path::new).filter(|path| path.is_absolute());
                 named.flat_map(of_itself).chain(entry.read.iter().cloned()).collect()
             };
-            let hold = hold(entry.sandbox, shell, &means.roots, named)?;
-            let cwd = folder(cwd.as_deref(), &means.roots)?;
+            let sandbox = server_sandbox(entry.sandbox, shell, &options.roots, named)?;
+            let cwd = folder(cwd.as_deref(), &options.roots)?;
             // The usual, and nothing else of Modegate's own, where keys are.
             let command = Command {
                 program: command.clone(),
@@ -85,46 +85,48 @@ pub async fn connect(
                 cwd,
                 environment: Some(shell.environment().to_vec()),
                 settings: &[],
-                confinement: hold.confinement().clone(),
+                confinement: sandbox.confinement().clone(),
                 errors: Errors::Apart,
-                is_spoken_to: true,
+                has_stdio: true,
                 own: env.clone(),
                 keeps_terminal: false,
             };
             let process = shell.processes().start(command).await;
             let mut process = process.map_err(|error| format!("it cannot be started: {error}"))?;
-            let speech = process.take_speech().ok_or("it cannot be spoken to")?;
-            let program = Program::keep(&entry.name, process, handler.secrets.clone());
+            let stdio = process.take_stdio().ok_or("it cannot be spoken to")?;
+            let program = Program::start(&entry.name, process, handler.secrets.clone());
             started(program.clone());
-            let hearing = Hearing::default();
-            let (from, to) =
-                (Paced::new(speech.from, hearing.clone()), Heard::new(speech.to, hearing.clone()));
+            let monitor = ReadMonitor::default();
+            let (from, to) = (
+                RateLimited::new(stdio.from, monitor.clone()),
+                MonitoredWriter::new(stdio.to, monitor.clone()),
+            );
             let transport = AsyncRwTransport::new_client(from, to);
             let serving = handler.serve(transport.with_max_line_length(MAX_MESSAGE));
             let mut serving = std::pin::pin!(serving);
             let running = tokio::select! {
                 biased;
-                running = &mut serving => running.map_err(|error| said(&error)),
+                running = &mut serving => running.map_err(|error| error_message(&error)),
                 // What it said last may still be on its way.
-                over = program.over() => match tokio::time::timeout(MOMENT, serving).await {
-                    Ok(Err(error @ ClientInitializeError::JsonRpcError(_))) => Err(said(&error)),
+                over = program.over() => match tokio::time::timeout(EXIT_GRACE, serving).await {
+                    Ok(Err(error @ ClientInitializeError::JsonRpcError(_))) => Err(error_message(&error)),
                     _ => Err(over.how),
                 },
             };
             match running {
-                Ok(running) => Ok(Connection { running, program: Some(program), hearing }),
+                Ok(running) => Ok(Connection { running, program: Some(program), monitor }),
                 Err(why) => {
                     // It may be about to say why.
-                    let over = tokio::time::timeout(MOMENT, program.over()).await;
+                    let over = tokio::time::timeout(EXIT_GRACE, program.over()).await;
                     let hung_up = why == HUNG_UP;
                     let why = over.ok().filter(|_| hung_up).map_or(why, |over| over.how);
-                    Err(program.with_last_words(&why))
+                    Err(program.with_last_error(&why))
                 }
             }
         }
-        Reach::Address { url, headers } => {
+        Transport::Address { url, headers } => {
             let unusable = |error: crate::http::HttpError| error.to_string();
-            let client = means.http.client_for(url).await.map_err(unusable)?;
+            let client = options.http.client_for(url).await.map_err(unusable)?;
             let headers = crate::http::headers(headers).map_err(unusable)?;
             let mut config =
                 StreamableHttpClientTransportConfig::with_uri(url.as_str()).custom_headers(headers);
@@ -132,25 +134,25 @@ pub async fn connect(
             resumes.max_times = Some(RESUMES);
             config.retry_config = Arc::new(resumes);
             let transport = StreamableHttpClientTransport::with_client(client, config);
-            let running = handler.serve(transport).await.map_err(|error| said(&error))?;
-            Ok(Connection { running, program: None, hearing: Hearing::default() })
+            let running = handler.serve(transport).await.map_err(|error| error_message(&error))?;
+            Ok(Connection { running, program: None, monitor: ReadMonitor::default() })
         }
     }
 }
 
 /// `besides` are paths that it can read where it is held to reading.
-fn hold(
+fn server_sandbox(
     sandbox: ServerSandbox,
     shell: &Shell,
     roots: &[PathBuf],
     besides: impl FnOnce() -> Vec<PathBuf>,
-) -> Result<Hold, String> {
-    let (what, hold) = match sandbox {
-        ServerSandbox::Off => return Ok(Hold::none()),
-        ServerSandbox::ReadOnly => ("reading", shell.reading(roots, &besides())),
-        ServerSandbox::Workspace => ("the session's folders", shell.held_to_workspace(roots)),
+) -> Result<CommandSandbox, String> {
+    let (what, command_sandbox) = match sandbox {
+        ServerSandbox::Off => return Ok(CommandSandbox::none()),
+        ServerSandbox::ReadOnly => ("reading", shell.read_only_with(roots, &besides())),
+        ServerSandbox::Workspace => ("the session's folders", shell.workspace_sandbox(roots)),
     };
-    hold.ok_or_else(|| {
+    command_sandbox.ok_or_else(|| {
         format!("it is to be held to {what}, which the system cannot do here (see modegate doctor)")
     })
 }
@@ -178,7 +180,7 @@ fn folder(named: Option<&Path>, roots: &[PathBuf]) -> Result<PathBuf, String> {
 }
 
 /// What was wrong, without what the server sent.
-fn said(error: &ClientInitializeError) -> String {
+fn error_message(error: &ClientInitializeError) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => HUNG_UP.into(),
         ClientInitializeError::JsonRpcError(error) => {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use rmcp::ErrorData;
 use rmcp::handler::client::progress::ProgressDispatcher;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationCapability,
-    FormElicitationCapability, Implementation, ListRootsResult, LoggingLevel,
+    ClientCapabilities as McpClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult,
+    ElicitationCapability, FormElicitationCapability, Implementation, ListRootsResult, LoggingLevel,
     LoggingMessageNotificationParam, ProgressNotificationParam, Root, RootsCapabilities,
     UrlElicitationCapability,
 };
@@ -20,7 +20,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::listing::plain;
 use super::question::{self, Question};
 use super::server::ServerEvent;
-use crate::client::Abilities;
+use crate::client::ClientCapabilities;
 use crate::process::secrets::Secrets;
 
 /// Bytes of one entry of a server's log in ours.
@@ -42,7 +42,7 @@ pub struct Handler {
     /// How far calls are.
     pub progress: ProgressDispatcher,
     /// What the client can do for servers.
-    pub can: Abilities,
+    pub capabilities: ClientCapabilities,
     /// Where it is decided what a server gets.
     pub events: mpsc::UnboundedSender<ServerEvent>,
 }
@@ -51,12 +51,12 @@ impl Handler {
     /// Puts to the session what the server wants, and waits for what it gets, or until the server does not want it any more.
     async fn decided<T>(
         &self,
-        wish: ServerEvent,
+        setting: ServerEvent,
         answer: oneshot::Receiver<Result<T, String>>,
         context: &RequestContext<RoleClient>,
     ) -> Result<T, ErrorData> {
         let gone = || refused("the session is over".into());
-        self.events.send(wish).map_err(|_| gone())?;
+        self.events.send(setting).map_err(|_| gone())?;
         tokio::select! {
             () = context.ct.cancelled() => Err(refused("it was cancelled".into())),
             answer = answer => answer.map_err(|_| gone())?.map_err(refused),
@@ -71,9 +71,9 @@ fn refused(why: String) -> ErrorData {
 
 impl rmcp::ClientHandler for Handler {
     fn get_info(&self) -> ClientConfig {
-        let mut capabilities = ClientCapabilities::default();
+        let mut capabilities = McpClientCapabilities::default();
         capabilities.roots = self.roots.as_ref().map(|_| RootsCapabilities::default());
-        let Abilities { forms, urls, .. } = self.can;
+        let ClientCapabilities { forms, urls, .. } = self.capabilities;
         if forms || urls {
             let mut elicitation = ElicitationCapability::default();
             elicitation.form = forms.then(FormElicitationCapability::default);
@@ -95,7 +95,7 @@ impl rmcp::ClientHandler for Handler {
     ) -> Result<ElicitResult, ErrorData> {
         let (reply, answer) = oneshot::channel();
         let question = Question::read(&self.server, &self.part, wanted, reply).map_err(refused)?;
-        let answer = self.decided(ServerEvent::Asks(question), answer, &context);
+        let answer = self.decided(ServerEvent::Elicitation(question), answer, &context);
         Ok(question::into_result(answer.await?))
     }
 

@@ -49,7 +49,7 @@ impl Listing {
     /// Reads what a server says.
     pub fn new(said: Vec<rmcp::model::Tool>, entry: &Entry, part: &str, server: &WeakServer) -> Self {
         let mut listing = Self::default();
-        let (mut seen, mut room) = (HashSet::new(), MAX_LIST);
+        let (mut seen, mut budget) = (HashSet::new(), MAX_LIST);
         for tool in said {
             let schema = Value::Object((*tool.input_schema).clone());
             let size = schema.to_string().len();
@@ -59,14 +59,14 @@ impl Listing {
                 _ if !seen.insert(name.clone()) => "it is there twice",
                 _ if schema["type"] != "object" => "its schema is none of an object",
                 MAX_SCHEMA.. => "its schema is larger than 64 KiB",
-                _ if size > room => "the schemas of its server are larger than 1 MiB together",
+                _ if size > budget => "the schemas of its server are larger than 1 MiB together",
                 _ => "",
             };
             if !reason.is_empty() {
                 listing.leave_out(&format!("left out: {}: {reason}", tool.name));
                 continue;
             }
-            room -= size;
+            budget -= size;
             let annotations = tool.annotations.as_ref();
             let hints = Hints {
                 read_only: annotations.and_then(|it| it.read_only_hint),

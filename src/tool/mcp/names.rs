@@ -33,10 +33,10 @@ pub fn of_servers<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
 
 /// The name of a server's tool.
 pub fn of_tool(server: &str, tool: &str) -> String {
-    let room = MAX - "mcp____".len() - server.len();
+    let budget = MAX - "mcp____".len() - server.len();
     let plain = plain(tool);
-    let is_changed = plain != tool || plain.is_empty() || plain.len() > room || looks_marked(&plain);
-    let part = if is_changed { marked(&plain, tool, room) } else { plain };
+    let is_changed = plain != tool || plain.is_empty() || plain.len() > budget || looks_marked(&plain);
+    let part = if is_changed { marked(&plain, tool, budget) } else { plain };
     format!("mcp__{server}__{part}")
 }
 
@@ -52,12 +52,12 @@ fn looks_marked(plain: &str) -> bool {
     mark.len() == MARK && mark.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-fn marked(plain: &str, name: &str, room: usize) -> String {
-    let kept = &plain[..plain.len().min(room - MARK - 1)];
-    let kept = kept.trim_end_matches('_');
+fn marked(plain: &str, name: &str, budget: usize) -> String {
+    let recorded = &plain[..plain.len().min(budget - MARK - 1)];
+    let recorded = recorded.trim_end_matches('_');
     let mark = hash(name);
     let mark = &mark[..MARK];
-    if kept.is_empty() { format!("x{mark}") } else { format!("{kept}_{mark}") }
+    if recorded.is_empty() { format!("x{mark}") } else { format!("{recorded}_{mark}") }
 }
 
 #[cfg(test)]

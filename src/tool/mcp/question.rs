@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 
 use crate::acp::ElicitationSchema;
 use crate::client::ClientError;
-use crate::tool::editor::{Editor, Elicited};
+use crate::tool::client_io::{ClientIo, Elicited};
 
 /// Characters of what a server asks.
 const MAX_MESSAGE: usize = 2000;
@@ -78,12 +78,12 @@ impl Question {
     ///
     /// # Errors
     /// The client cannot, or is gone.
-    pub async fn put(editor: &Editor, message: &str, form: Form) -> Result<Elicited, ClientError> {
+    pub async fn put(client_io: &ClientIo, message: &str, form: Form) -> Result<Elicited, ClientError> {
         // One question at a time.
-        let _turn = editor.turn_to_ask().await;
+        let _turn = client_io.turn_to_ask().await;
         match form {
-            Form::Fields(schema) => editor.elicit(message, *schema).await,
-            Form::Address { url, id } => editor.elicit_at(message, &id, &url).await,
+            Form::Fields(schema) => client_io.elicit(message, *schema).await,
+            Form::Address { url, id } => client_io.elicit_at(message, &id, &url).await,
         }
     }
 }

@@ -19,15 +19,15 @@ pub fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
     let is_error = result.is_error == Some(true);
     let mut texts = Vec::new();
     let mut shown_all = Vec::new();
-    let (mut room, mut media) = (content::TEXT, MAX_MEDIA);
+    let (mut budget, mut media) = (content::TEXT, MAX_MEDIA);
     for block in &result.content {
         let (text, shown) = one(block, &mut media);
         texts.push(text);
         match shown {
             // What does not fit into a line that every client reads is for the model alone.
-            ToolContent::Text(shown) if room > 0 => {
-                let fits = &shown[..content::fitting(&shown, room)];
-                room = room.saturating_sub(fits.len().max(1) * 2);
+            ToolContent::Text(shown) if budget > 0 => {
+                let fits = &shown[..content::fitting(&shown, budget)];
+                budget = budget.saturating_sub(fits.len().max(1) * 2);
                 shown_all.push(ToolContent::Text(fits.to_owned()));
             }
             ToolContent::Text(_) => {}
@@ -49,14 +49,19 @@ pub fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
 }
 
 /// One block: its text for the model, and what is shown.
-fn one(block: &ContentBlock, room: &mut usize) -> (String, ToolContent) {
+fn one(block: &ContentBlock, budget: &mut usize) -> (String, ToolContent) {
     match block {
         ContentBlock::Text(text) => (text.text.clone(), ToolContent::middle(&text.text)),
-        ContentBlock::Image(image) => {
-            media("picture", &image.mime_type, &image.data, block, "which follows, if you see pictures", room)
-        }
+        ContentBlock::Image(image) => media(
+            "picture",
+            &image.mime_type,
+            &image.data,
+            block,
+            "which follows, if you see pictures",
+            budget,
+        ),
         ContentBlock::Audio(audio) => {
-            media("sound", &audio.mime_type, &audio.data, block, "played to the user and not to you", room)
+            media("sound", &audio.mime_type, &audio.data, block, "played to the user and not to you", budget)
         }
         ContentBlock::Resource(resource) => match &resource.resource {
             ResourceContents::TextResourceContents { uri, text, .. } => {
@@ -99,16 +104,16 @@ fn media(
     data: &str,
     block: &ContentBlock,
     how: &str,
-    room: &mut usize,
+    budget: &mut usize,
 ) -> (String, ToolContent) {
     let size = decoded(data);
-    if data.len() > *room {
+    if data.len() > *budget {
         let text = format!("[a {what}, {kind}, {size} bytes, which is too large to be shown]");
         let shown = ToolContent::text(&text);
         return (text, shown);
     }
     let text = format!("[a {what}, {kind}, {size} bytes, {how}]");
-    *room -= data.len();
+    *budget -= data.len();
     // MCP's blocks are ACP's.
     let shown = serde_json::to_value(block).ok().and_then(|block| serde_json::from_value(block).ok());
     let shown = shown.map_or_else(|| ToolContent::text(&text), |block| ToolContent::Block(Box::new(block)));

@@ -12,14 +12,14 @@ use rmcp::service::RoleClient;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::connect::Means;
+use super::connect::ConnectOptions;
 use super::handler::Handler;
 use super::listing::{self, Listing};
 use super::question::Question;
 use super::task::{Message, START, Task};
 use crate::permission::Effect;
 use crate::process::secrets::Secrets;
-use crate::server::{Entry, Reach};
+use crate::server::{Entry, Transport};
 
 /// What a server has come to.
 #[derive(Clone, Default)]
@@ -31,7 +31,7 @@ pub struct State {
     /// Its tools have to be read again, which is being done.
     pub is_stale: bool,
     /// How to call it, while it runs.
-    pub line: Option<Line>,
+    pub peer: Option<ServerPeer>,
     /// When it was first started.
     pub began: Option<Instant>,
     /// What ran last may not be gone: nobody vouches for it.
@@ -54,7 +54,7 @@ pub enum Phase {
 
 /// How a server is called.
 #[derive(Clone)]
-pub struct Line {
+pub struct ServerPeer {
     /// Where requests go.
     pub peer: Peer<RoleClient>,
     /// How far calls are.
@@ -72,7 +72,7 @@ pub enum ServerEvent {
     /// The user is to be told this.
     Note(String),
     /// A server wants to ask the user something.
-    Asks(Question),
+    Elicitation(Question),
     /// A server could not be started, or has ended by itself.
     Over {
         /// The server.
@@ -99,25 +99,30 @@ impl std::fmt::Debug for Server {
 
 impl Server {
     /// A server that nobody has wanted yet. `part` is its part of its tools' names.
-    pub fn new(entry: Entry, part: String, means: Means, events: mpsc::UnboundedSender<ServerEvent>) -> Self {
+    pub fn new(
+        entry: Entry,
+        part: String,
+        options: ConnectOptions,
+        events: mpsc::UnboundedSender<ServerEvent>,
+    ) -> Self {
         let (mailbox, messages) = mpsc::channel(16);
         let (state, seen) = watch::channel(State::default());
         let entry = Arc::new(entry);
         let server = Self { entry: Arc::clone(&entry), mailbox: mailbox.clone(), state: seen };
-        let roots = means.roots.iter().map(|root| listing::address(root)).collect();
+        let roots = options.roots.iter().map(|root| listing::address(root)).collect();
         let roots = entry.roots.then_some(roots);
         let handler = Handler {
             server: entry.name.as_str().into(),
             roots,
             part: part.as_str().into(),
-            secrets: secrets(&entry.reach),
+            secrets: secrets(&entry.transport),
             changed: Arc::new(Notify::new()),
             events: events.clone(),
-            can: means.can,
+            capabilities: options.capabilities,
             progress: ProgressDispatcher::new(),
         };
         let weak = mailbox.downgrade();
-        Task::begin((entry, part), means, handler, events, state, (weak, messages));
+        Task::begin((entry, part), options, handler, events, state, (weak, messages));
         server
     }
 
@@ -132,14 +137,14 @@ impl Server {
         self.state.borrow().clone()
     }
 
-    /// Waits until it has started or failed, but not for longer than `patience` since it was first started. Whether that was
+    /// Waits until it has started or failed, but not for longer than `timeout` since it was first started. Whether that was
     /// waited for in vain.
-    pub async fn settled(&self, patience: Duration) -> bool {
+    pub async fn settled(&self, timeout: Duration) -> bool {
         let mut state = self.state.clone();
         let began = state.borrow().began.unwrap_or_else(Instant::now);
         let is_settled = |state: &State| !matches!(state.phase, Phase::Idle | Phase::Starting);
         // An error means that it is gone, which is settled, too. One that is late comes with a later request.
-        let deadline = began + patience;
+        let deadline = began + timeout;
         Instant::now() < deadline && timeout_at(deadline, state.wait_for(is_settled)).await.is_err()
     }
 
@@ -147,12 +152,12 @@ impl Server {
     ///
     /// # Errors
     /// It cannot be started, or does not say what its tools are; one sentence, without its end.
-    pub async fn ready(&self) -> Result<(Line, Arc<Listing>), String> {
+    pub async fn ready(&self) -> Result<(ServerPeer, Arc<Listing>), String> {
         let mut state = self.state.clone();
         let mut wanted = false;
         loop {
             let now = state.borrow_and_update().clone();
-            match (now.phase, now.line) {
+            match (now.phase, now.peer) {
                 (Phase::Ready, Some(line)) if !now.is_stale => return Ok((line, now.listing)),
                 (Phase::Over(why), _) if wanted => return Err(why),
                 (Phase::Idle | Phase::Over(_), _) if !wanted => {
@@ -178,12 +183,12 @@ impl Server {
 
     /// Waits until it does not run any more. Whether nothing of it is left, for certain; of an address that is never so.
     pub async fn gone(&self) -> bool {
-        if matches!(self.entry.reach, Reach::Address { .. }) {
+        if matches!(self.entry.transport, Transport::Address { .. }) {
             return false;
         }
         let mut state = self.state.clone();
         // An error means that its task is gone, and its program with it.
-        let _ = state.wait_for(|state| state.line.is_none()).await;
+        let _ = state.wait_for(|state| state.peer.is_none()).await;
         self.mailbox.is_closed() || !self.state.borrow().is_unsure
     }
 
@@ -207,8 +212,8 @@ impl Server {
 }
 
 /// What of an entry nobody is to see.
-fn secrets(reach: &Reach) -> Secrets {
-    let (Reach::Program { env: values, .. } | Reach::Address { headers: values, .. }) = reach;
+fn secrets(transport: &Transport) -> Secrets {
+    let (Transport::Program { env: values, .. } | Transport::Address { headers: values, .. }) = transport;
     Secrets::new(values.iter().map(|(_, value)| value))
 }
 

@@ -12,10 +12,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
 use super::call;
-use super::connect::{Connection, Means, connect};
+use super::connect::{ConnectOptions, Connection, connect};
 use super::handler::Handler;
 use super::listing::{self, Listing};
-use super::server::{Line, Phase, ServerEvent, State, WeakServer};
+use super::server::{Phase, ServerEvent, ServerPeer, State, WeakServer};
 use crate::process::program::Program;
 use crate::server::Entry;
 
@@ -51,14 +51,14 @@ pub enum Message {
 pub struct Task {
     entry: Arc<Entry>,
     part: String,
-    means: Means,
+    options: ConnectOptions,
     handler: Handler,
     events: mpsc::UnboundedSender<ServerEvent>,
     state: watch::Sender<State>,
     /// Starts that failed in a row.
     failures: u32,
     /// Why it is over, as it was said last.
-    told: Option<String>,
+    reported: Option<String>,
     /// Its last program may not be gone: nobody vouches for it.
     is_unsure: bool,
     /// With which its tools find it again, without keeping it.
@@ -79,7 +79,7 @@ impl Task {
     /// Begins to attend to a server, which nobody has wanted yet. `part` is its part of its tools' names.
     pub fn begin(
         (entry, part): (Arc<Entry>, String),
-        means: Means,
+        options: ConnectOptions,
         handler: Handler,
         events: mpsc::UnboundedSender<ServerEvent>,
         state: watch::Sender<State>,
@@ -88,12 +88,12 @@ impl Task {
         let task = Self {
             entry,
             part,
-            means,
+            options,
             handler,
             events,
             state,
             failures: 0,
-            told: None,
+            reported: None,
             is_unsure: false,
             weak,
         };
@@ -136,18 +136,18 @@ impl Task {
     /// Says that it is over, unless that was said before and it has not worked since.
     fn report(&mut self, why: &str) {
         tracing::info!(server = self.entry.name, why, "a server is over");
-        if self.told.as_deref() != Some(why) {
+        if self.reported.as_deref() != Some(why) {
             let event = ServerEvent::Over { server: self.entry.name.clone(), why: why.to_owned() };
             // The session may be over.
             let _ = self.events.send(event);
-            self.told = Some(why.to_owned());
+            self.reported = Some(why.to_owned());
         }
     }
 
     fn set(&mut self, phase: Phase) {
         self.state.send_modify(|state| {
             if phase != Phase::Ready {
-                state.line = None;
+                state.peer = None;
             }
             if phase == Phase::Starting {
                 state.began.get_or_insert_with(Instant::now);
@@ -161,16 +161,16 @@ impl Task {
     /// Starts it and stays with it to its end.
     async fn attend(&mut self, messages: &mut mpsc::Receiver<Message>) -> Ending {
         let mut program: Option<Program> = None;
-        let (entry, means, handler) = (Arc::clone(&self.entry), self.means.clone(), self.handler.clone());
+        let (entry, options, handler) = (Arc::clone(&self.entry), self.options.clone(), self.handler.clone());
         let starting = async {
             let connection =
-                Box::pin(connect(&entry, &means, handler, |started| program = Some(started))).await?;
+                Box::pin(connect(&entry, &options, handler, |started| program = Some(started))).await?;
             let listing = list(connection.running.peer(), &entry, &self.part, &self.weak_server()).await?;
             Ok::<_, String>((connection, listing))
         };
         let started = tokio::select! {
             biased;
-            ending = told(messages) => Err(ending),
+            ending = shutdown(messages) => Err(ending),
             started = timeout(START, starting) => {
                 let late = || format!("it did not answer within {} s", START.as_secs());
                 Ok(started.unwrap_or_else(|_| Err(late())))
@@ -179,7 +179,7 @@ impl Task {
         match started {
             Ok(Ok((connection, listing))) => {
                 self.failures = 0;
-                self.told = None;
+                self.reported = None;
                 self.publish(&connection, listing);
                 self.serve(connection, messages).await
             }
@@ -190,27 +190,27 @@ impl Task {
                 }
                 Ending::Over(why)
             }
-            Err(told) => self.end(told, program.as_ref()).await,
+            Err(how) => self.end(how, program.as_ref()).await,
         }
     }
 
     async fn serve(&mut self, connection: Connection, messages: &mut mpsc::Receiver<Message>) -> Ending {
-        let Connection { running, program, hearing } = connection;
+        let Connection { running, program, monitor } = connection;
         let peer = running.peer().clone();
         let changed = Arc::clone(&self.handler.changed);
         let mut waiting = Box::pin(running.waiting());
         // When it was asked last, and how often in a row.
         let mut lists = (Instant::now(), 0);
-        let mut asked: Option<BoxFuture<'_, Result<Listing, String>>> = None;
+        let mut relisting: Option<BoxFuture<'_, Result<Listing, String>>> = None;
         loop {
             tokio::select! {
                 biased;
-                told = told(messages) => {
+                how = shutdown(messages) => {
                     // Nobody speaks to it any more: its input ends.
                     drop(waiting);
-                    return self.end(told, program.as_ref()).await;
+                    return self.end(how, program.as_ref()).await;
                 }
-                () = hearing.deaf() => {
+                () = monitor.stalled() => {
                     self.put_down(program.as_ref()).await;
                     return Ending::Over("it does not read what it is sent".into());
                 }
@@ -219,20 +219,20 @@ impl Task {
                         self.is_unsure = true;
                         return Ending::Over("it hung up".into());
                     };
-                    let over = program.let_end().await;
+                    let over = program.shut_down().await;
                     self.is_unsure |= !over.confirmed;
-                    return Ending::Over(program.with_last_words(&over.how));
+                    return Ending::Over(program.with_last_error(&over.how));
                 }
-                () = changed.notified(), if asked.is_none() => {
+                () = changed.notified(), if relisting.is_none() => {
                     self.state.send_modify(|state| state.is_stale = true);
                     let is_quiet = lists.0.elapsed() > QUIET;
                     lists = (Instant::now(), if is_quiet { 0 } else { (lists.1 + 1).min(LONGEST) });
-                    asked = Some(self.ask_again(peer.clone(), PAUSE * 2u32.pow(lists.1)).boxed());
+                    relisting = Some(self.relist(peer.clone(), PAUSE * 2u32.pow(lists.1)).boxed());
                 }
-                listing = answer(&mut asked) => {
-                    asked = None;
+                listing = answer(&mut relisting) => {
+                    relisting = None;
                     match listing {
-                        Ok(listing) => self.take_up(listing),
+                        Ok(listing) => self.update_listing(listing),
                         Err(why) => {
                             // What its tools do is not known any more.
                             self.put_down(program.as_ref()).await;
@@ -252,17 +252,17 @@ impl Task {
         };
     }
 
-    async fn end(&mut self, told: Told, program: Option<&Program>) -> Ending {
-        match told {
-            Told::End(reply) => {
+    async fn end(&mut self, shutdown: Shutdown, program: Option<&Program>) -> Ending {
+        match shutdown {
+            Shutdown::End(reply) => {
                 self.put_down(program).await;
                 // Whoever wanted it may have stopped waiting.
                 let _ = reply.send(!self.is_unsure);
                 Ending::Ended
             }
-            Told::Close(reply) => {
+            Shutdown::Close(reply) => {
                 if let Some(program) = program {
-                    program.let_end().await;
+                    program.shut_down().await;
                 }
                 Ending::Closed(reply)
             }
@@ -270,7 +270,7 @@ impl Task {
     }
 
     /// Asks for its tools again, after a pause.
-    fn ask_again(
+    fn relist(
         &self,
         peer: Peer<RoleClient>,
         pause: Duration,
@@ -284,14 +284,15 @@ impl Task {
     }
 
     fn publish(&mut self, connection: &Connection, listing: Listing) {
-        let line = Line { peer: connection.running.peer().clone(), progress: self.handler.progress.clone() };
-        self.state.send_modify(|state| state.line = Some(line));
-        self.take_up(listing);
+        let line =
+            ServerPeer { peer: connection.running.peer().clone(), progress: self.handler.progress.clone() };
+        self.state.send_modify(|state| state.peer = Some(line));
+        self.update_listing(listing);
         self.set(Phase::Ready);
     }
 
     /// Puts a list in the place of the one before, and says what is different.
-    fn take_up(&mut self, mut listing: Listing) {
+    fn update_listing(&mut self, mut listing: Listing) {
         let before = Arc::clone(&self.state.borrow().listing);
         let changed = listing.differences(&before);
         if listing.count_flips(&before) {
@@ -321,26 +322,26 @@ impl Task {
 }
 
 /// What somebody wants of a server that runs or starts: its end.
-enum Told {
+enum Shutdown {
     End(oneshot::Sender<bool>),
     Close(Option<oneshot::Sender<()>>),
 }
 
-async fn told(messages: &mut mpsc::Receiver<Message>) -> Told {
+async fn shutdown(messages: &mut mpsc::Receiver<Message>) -> Shutdown {
     loop {
         match messages.recv().await {
             Some(Message::Start { .. }) => {}
-            Some(Message::End(reply)) => return Told::End(reply),
-            Some(Message::Close(reply)) => return Told::Close(Some(reply)),
-            None => return Told::Close(None),
+            Some(Message::End(reply)) => return Shutdown::End(reply),
+            Some(Message::Close(reply)) => return Shutdown::Close(Some(reply)),
+            None => return Shutdown::Close(None),
         }
     }
 }
 
 /// The answer to what was asked. Pends while nothing was.
-async fn answer(asked: &mut Option<BoxFuture<'_, Result<Listing, String>>>) -> Result<Listing, String> {
-    match asked {
-        Some(asked) => asked.await,
+async fn answer(relisting: &mut Option<BoxFuture<'_, Result<Listing, String>>>) -> Result<Listing, String> {
+    match relisting {
+        Some(relisting) => relisting.await,
         None => std::future::pending().await,
     }
 }
@@ -356,7 +357,7 @@ async fn list(
     let mut cursor = None;
     for _ in 0..MAX_PAGES {
         let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
-        let page = peer.list_tools(params).await.map_err(|error| call::said(&error))?;
+        let page = peer.list_tools(params).await.map_err(|error| call::error_message(&error))?;
         tools.extend(page.tools);
         cursor = page.next_cursor;
         if cursor.is_none() || tools.len() > listing::MAX_TOOLS {

@@ -88,8 +88,8 @@ fn show(skills: &Skills, after: Option<&str>) -> String {
         };
         let line = format!("{} ({whose}): {}\n", skill.name, visible(&skill.description));
         if number > 0 && text.len() + line.len() > PAGE {
-            let (left, last) = (rest.len() - number, &rest[number - 1].name);
-            return format!("{text}[{left} more. Go on with after {last}.]");
+            let (remaining, last) = (rest.len() - number, &rest[number - 1].name);
+            return format!("{text}[{remaining} more. Go on with after {last}.]");
         }
         text.push_str(&line);
     }

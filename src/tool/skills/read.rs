@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::read_file::{MAX_LINES, excerpt};
-use super::super::text::TextFile;
+use super::super::text_file::TextFile;
 use super::super::{
     PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve,
 };
@@ -92,9 +92,9 @@ async fn below(skill: &Skill, file: &str, workspace: &Workspace) -> Result<Targe
     if !Path::new(file).components().all(is_below) {
         return Err(out());
     }
-    let asked = skill.folder.join(file);
-    let Some(asked) = asked.to_str() else { return Err(out()) };
-    let target = resolve(workspace, asked.to_owned()).await?;
+    let requested = skill.folder.join(file);
+    let Some(requested) = requested.to_str() else { return Err(out()) };
+    let target = resolve(workspace, requested.to_owned()).await?;
     // The folder is without links, as it was when the session began: one that has become a link does not count.
     if target.path.starts_with(&skill.folder) { Ok(target) } else { Err(out()) }
 }
@@ -142,7 +142,7 @@ impl PreparedCall for Call {
                     let text = excerpt(&file.text, self.line, limit)?;
                     Ok(ToolOutput {
                         text,
-                        seen: vec![(target.path.clone(), file.stamp)],
+                        seen: vec![(target.path.clone(), file.content_hash)],
                         ..ToolOutput::default()
                     })
                 }

@@ -11,7 +11,7 @@ fn known(hash: &str) -> Option<Vec<u8>> {
     ["old", "other"].iter().find(|text| crate::ids::hash(text) == hash).map(|text| text.as_bytes().to_vec())
 }
 
-fn changed(path: PathBuf, before: Node, after: Node) -> Changed {
+fn changed(path: PathBuf, before: FileState, after: FileState) -> Changed {
     Changed { path, before, after, compared: false }
 }
 
@@ -20,8 +20,8 @@ fn write(path: &Path, content: &str) {
     set_mode(path, 0o644);
 }
 
-fn folder() -> Node {
-    Node::Folder { mode: 0o755 }
+fn folder() -> FileState {
+    FileState::Folder { mode: 0o755 }
 }
 
 #[test]
@@ -31,8 +31,8 @@ fn a_file_that_changed_since_is_named_and_nothing_happens() {
     write(&root.join("b"), "new");
     let list = [
         changed(root.join("a"), file("old", 0o600), file("new", 0o644)),
-        changed(root.join("b"), Node::Absent, file("new", 0o644)),
-        changed(root.join("c"), file("other", 0o644), Node::Absent),
+        changed(root.join("b"), FileState::Absent, file("new", 0o644)),
+        changed(root.join("c"), file("other", 0o644), FileState::Absent),
     ];
     for (path, content) in [("b", "newer"), ("c", "came back")] {
         write(&root.join(path), content);
@@ -56,7 +56,7 @@ fn a_content_that_is_missing_or_wrong_is_named_and_nothing_happens() {
     write(&root.join("a"), "new");
     let list = [
         changed(root.join("a"), file("old", 0o644), file("new", 0o644)),
-        changed(root.join("b"), file("lost", 0o644), Node::Absent),
+        changed(root.join("b"), file("lost", 0o644), FileState::Absent),
     ];
     let missing = |find: fn(&str) -> Option<Vec<u8>>| match workspace.restore(&list, find, "t") {
         Err(RestoreError::Missing(paths)) => paths,
@@ -77,14 +77,14 @@ fn nothing_is_put_back_outside_the_folders_or_in_version_control() {
     let before = tree(dir.path());
     for path in [beside, root.join("../beside"), root.join(".git/config"), root.clone()] {
         let list = [
-            changed(root.join("fine"), file("old", 0o644), Node::Absent),
-            changed(path.clone(), file("old", 0o644), Node::Absent),
+            changed(root.join("fine"), file("old", 0o644), FileState::Absent),
+            changed(path.clone(), file("old", 0o644), FileState::Absent),
         ];
         let error = workspace.restore(&list, known, "t").unwrap_err();
         assert!(matches!(&error, RestoreError::Outside(paths) if *paths == [path]), "{error}");
         assert_eq!(tree(dir.path()), before);
     }
-    let fine = [changed(root.join("fine"), file("old", 0o644), Node::Absent)];
+    let fine = [changed(root.join("fine"), file("old", 0o644), FileState::Absent)];
     workspace.restore(&fine, known, "t").unwrap();
     assert_eq!(fs::read_to_string(root.join("fine")).unwrap(), "old", "the control");
 }
@@ -94,7 +94,7 @@ fn a_folder_that_became_a_link_is_named_and_not_followed() {
     let (dir, root, workspace) = root();
     fs::create_dir(dir.path().join("outside")).unwrap();
     fs::create_dir(root.join("sub")).unwrap();
-    let list = [changed(root.join("sub/a"), file("old", 0o644), Node::Absent)];
+    let list = [changed(root.join("sub/a"), file("old", 0o644), FileState::Absent)];
     fs::remove_dir(root.join("sub")).unwrap();
     symlink(dir.path().join("outside"), root.join("sub")).unwrap();
     let before = tree(dir.path());
@@ -105,7 +105,7 @@ fn a_folder_that_became_a_link_is_named_and_not_followed() {
     );
     assert_eq!(tree(dir.path()), before);
     // The control: the link is what changed, and is put back itself.
-    let link = Node::Link { to: dir.path().join("outside") };
+    let link = FileState::Link { to: dir.path().join("outside") };
     let list = [changed(root.join("sub"), folder(), link), list[0].clone()];
     workspace.restore(&list, known, "t").unwrap();
     let expected = [("sub".into(), "folder 755".into()), ("sub/a".into(), "644 old".into())];
@@ -120,9 +120,9 @@ fn a_folder_that_was_created_is_left_and_named_if_something_else_lies_in_it() {
     write(&root.join("new/yours"), "yours");
     set_mode(&root.join("new"), 0o755);
     let list = [
-        changed(root.join("new"), Node::Absent, folder()),
-        changed(root.join("new/empty"), Node::Absent, folder()),
-        changed(root.join("new/mine"), Node::Absent, file("new", 0o644)),
+        changed(root.join("new"), FileState::Absent, folder()),
+        changed(root.join("new/empty"), FileState::Absent, folder()),
+        changed(root.join("new/mine"), FileState::Absent, file("new", 0o644)),
     ];
     assert_eq!(workspace.restore(&list, known, "t").unwrap(), [root.join("new")]);
     let expected = [("new".into(), "folder 755".into()), ("new/yours".into(), "644 yours".into())];
@@ -136,7 +136,7 @@ fn a_folder_in_the_place_of_a_file_has_to_be_empty_of_anything_else() {
     write(&root.join("a/sub/yours"), "yours");
     let list = [
         changed(root.join("a"), file("old", 0o644), folder()),
-        changed(root.join("a/sub"), Node::Absent, folder()),
+        changed(root.join("a/sub"), FileState::Absent, folder()),
     ];
     let before = tree(&root);
     let error = workspace.restore(&list, known, "t").unwrap_err();
@@ -155,8 +155,8 @@ fn where_the_disk_says_no_it_is_said_what_was_put_back() {
     let (_dir, root, workspace) = root();
     // No tree was ever like this: a file cannot hold another.
     let list = [
-        changed(root.join("a"), file("old", 0o644), Node::Absent),
-        changed(root.join("a/b"), file("old", 0o644), Node::Absent),
+        changed(root.join("a"), file("old", 0o644), FileState::Absent),
+        changed(root.join("a/b"), file("old", 0o644), FileState::Absent),
     ];
     let error = workspace.restore(&list, known, "t").unwrap_err();
     let RestoreError::Stopped { path, restored, missing, .. } = &error else { panic!("{error}") };

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::model::problem::Problem;
+use crate::model::provider_error::ProviderError;
 use crate::model::wire::{Decode, arguments, as_object, parse};
 use crate::model::{ModelEvent, ModelStop, Usage};
 
@@ -17,7 +17,7 @@ enum Frame {
     },
     ContentBlockStart {
         index: u64,
-        content_block: Begun,
+        content_block: ContentBlock,
     },
     ContentBlockDelta {
         index: u64,
@@ -33,7 +33,7 @@ enum Frame {
     },
     MessageStop,
     Error {
-        error: Said,
+        error: WireMessage,
     },
     /// Pings, and what may be added.
     #[serde(other)]
@@ -48,7 +48,7 @@ struct Started {
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Begun {
+enum ContentBlock {
     Text {
         #[serde(default)]
         text: String,
@@ -99,7 +99,7 @@ struct Details {
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct WireMessage {
     #[serde(default)]
     r#type: String,
     #[serde(default)]
@@ -133,21 +133,21 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    fn begin(&mut self, index: u64, block: Begun, events: &mut VecDeque<ModelEvent>) {
+    fn begin(&mut self, index: u64, block: ContentBlock, events: &mut VecDeque<ModelEvent>) {
         match block {
-            Begun::Text { text } => events.push_back(ModelEvent::Text(text)),
-            Begun::Thinking { thinking, signature } => {
+            ContentBlock::Text { text } => events.push_back(ModelEvent::Text(text)),
+            ContentBlock::Thinking { thinking, signature } => {
                 events.push_back(ModelEvent::Thought(thinking));
                 self.open.push((index, Open::Signature(signature)));
             }
-            Begun::RedactedThinking { data } => {
-                events.push_back(ModelEvent::Seal(json!({ "redacted": data })));
+            ContentBlock::RedactedThinking { data } => {
+                events.push_back(ModelEvent::ProviderState(json!({ "redacted": data })));
             }
-            Begun::ToolUse { id, name, input } => {
-                events.push_back(ModelEvent::ToolCallBegun { id: id.clone(), name: name.clone() });
+            ContentBlock::ToolUse { id, name, input } => {
+                events.push_back(ModelEvent::ToolCallStarted { id: id.clone(), name: name.clone() });
                 self.open.push((index, Open::Call { id, name, input, json: String::new() }));
             }
-            Begun::Other => {}
+            ContentBlock::Other => {}
         }
     }
 
@@ -172,7 +172,7 @@ impl Decoder {
         match self.open.remove(at).1 {
             Open::Signature(signature) if signature.is_empty() => {}
             Open::Signature(signature) => {
-                events.push_back(ModelEvent::Seal(json!({ "signature": signature })));
+                events.push_back(ModelEvent::ProviderState(json!({ "signature": signature })));
             }
             Open::Call { id, name, input, json } => {
                 let arguments =
@@ -200,7 +200,7 @@ impl Decoder {
 }
 
 impl Decode for Decoder {
-    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         match parse(frame)? {
             Frame::MessageStart { message } => self.count(&message.usage),
             Frame::ContentBlockStart { index, content_block } => self.begin(index, content_block, events),
@@ -222,13 +222,13 @@ impl Decode for Decoder {
                 events.push_back(ModelEvent::Usage(self.usage()));
                 events.push_back(ModelEvent::Stop(self.stop.unwrap_or(ModelStop::Done)));
             }
-            Frame::Error { error } => return Err(Problem::said(&error.r#type, &error.message)),
+            Frame::Error { error } => return Err(ProviderError::reported(&error.r#type, &error.message)),
             Frame::Other => {}
         }
         Ok(())
     }
 
-    fn end(&mut self, _: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
-        Err(Problem::cut())
+    fn end(&mut self, _: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
+        Err(ProviderError::cut())
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde_json::{Map, Value, json};
 
-use super::{Decode, Deserialize, ModelEvent, ModelStop, Problem, Usage, parse};
+use super::{Decode, Deserialize, ModelEvent, ModelStop, ProviderError, Usage, parse};
 use crate::model::wire::arguments;
 
 #[derive(Deserialize)]
@@ -134,7 +134,7 @@ impl Decoder {
             open.json.push_str(&json);
         } else {
             let id = if id.is_empty() { format!("call_{}", uuid::Uuid::now_v7().simple()) } else { id };
-            events.push_back(ModelEvent::ToolCallBegun { id: id.clone(), name: name.clone() });
+            events.push_back(ModelEvent::ToolCallStarted { id: id.clone(), name: name.clone() });
             self.open.push(Open { index, id, name, json });
         }
     }
@@ -167,11 +167,11 @@ impl Decoder {
             return;
         }
         if self.has_reasoning_content && !self.open.is_empty() {
-            events.push_back(ModelEvent::Seal(json!({ "reasoning_content": true })));
+            events.push_back(ModelEvent::ProviderState(json!({ "reasoning_content": true })));
         }
         if !self.details.is_empty() {
             let details = std::mem::take(&mut self.details);
-            events.push_back(ModelEvent::Seal(json!({ "reasoning_details": details })));
+            events.push_back(ModelEvent::ProviderState(json!({ "reasoning_details": details })));
         }
         let stop = self.stop.unwrap_or(ModelStop::Done);
         for Open { id, name, json, .. } in self.open.drain(..) {
@@ -187,7 +187,7 @@ impl Decoder {
 }
 
 impl Decode for Decoder {
-    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+    fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         if frame.trim() == "[DONE]" {
             self.finish(events);
             return Ok(());
@@ -199,9 +199,9 @@ impl Decode for Decoder {
         }
     }
 
-    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), Problem> {
+    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         if self.stop.is_none() && !self.ended {
-            return Err(Problem::cut());
+            return Err(ProviderError::cut());
         }
         self.finish(events);
         Ok(())
@@ -213,21 +213,21 @@ impl Decoder {
         &mut self,
         chunk: Chunk<C>,
         events: &mut VecDeque<ModelEvent>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ProviderError> {
         if let Some(error) = chunk.error {
-            return Err(said(&error));
+            return Err(error_message(&error));
         }
         if chunk.object.as_deref() == Some("error") {
-            return Err(said(&json!({ "message": chunk.message })));
+            return Err(error_message(&json!({ "message": chunk.message })));
         }
-        for choice in chunk.choices {
-            if let Some(error) = choice.error {
-                return Err(said(&error));
+        for selection in chunk.choices {
+            if let Some(error) = selection.error {
+                return Err(error_message(&error));
             }
-            if let Some(delta) = choice.delta {
+            if let Some(delta) = selection.delta {
                 self.delta(delta, events);
             }
-            match choice.finish_reason.as_deref() {
+            match selection.finish_reason.as_deref() {
                 None | Some("") => {}
                 Some("length") => self.stop = Some(ModelStop::MaxTokens),
                 Some("content_filter") => self.stop = Some(ModelStop::Refusal),
@@ -270,7 +270,7 @@ fn usage(counts: Counts) -> Usage {
     }
 }
 
-fn said(error: &Value) -> Problem {
+fn error_message(error: &Value) -> ProviderError {
     let word = |key: &str| match &error[key] {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
@@ -279,5 +279,5 @@ fn said(error: &Value) -> Problem {
     let message = error.as_str().map_or_else(|| word("message"), str::to_owned);
     let upstream = error["metadata"]["raw"].as_str().unwrap_or_default();
     let message = if upstream.is_empty() { message } else { format!("{message}: {upstream}") };
-    Problem::said(&format!("{} {}", word("code"), word("type")), &message)
+    ProviderError::reported(&format!("{} {}", word("code"), word("type")), &message)
 }

@@ -1,0 +1,179 @@
+//! What can be done with sessions that are kept, besides opening them: listing, closing, deleting.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::registry::Transit;
+use super::{Agent, Policy, reading};
+use crate::acp::{
+    CloseSessionRequest, CloseSessionResponse, DeleteSessionRequest, DeleteSessionResponse,
+    ListSessionsRequest, ListSessionsResponse, Meta, SessionId, SessionInfo,
+};
+use crate::error::AgentError;
+use crate::ids;
+use crate::mode::Modes;
+use crate::session::{Closed, head_meta};
+use crate::store::sessions::{Listing, OpenError, StoredSession};
+
+/// Sessions on one page of a list.
+const PAGE: usize = 50;
+
+/// Under this key of a list's `_meta` stands why sessions of before are not in it.
+const NOTICE_META: &str = "modegate/notice";
+
+/// Under this key of a listed session's `_meta` stands its mode (D10).
+const MODE_META: &str = "modegate/mode";
+
+impl Agent {
+    /// A page of the sessions there are, the newest first (`session/list`, S9).
+    ///
+    /// # Errors
+    /// The cursor is none that was given out, or `cwd` is not absolute.
+    pub async fn list_sessions(
+        &self,
+        request: &ListSessionsRequest,
+    ) -> Result<ListSessionsResponse, AgentError> {
+        if let Some(cwd) = request.cwd.as_ref().filter(|cwd| !cwd.is_absolute()) {
+            let message = format!("cwd is not absolute: {}", cwd.display());
+            return Err(AgentError::invalid_params(message, json!({ "cwd": "an absolute path" })));
+        }
+        let after = request.cursor.as_deref().map(read_cursor).transpose()?;
+        // Sessions are kept under the real path of their folder.
+        let cwd = request.cwd.as_ref().map(|cwd| std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone()));
+        let active = self.registry().ids();
+        // One more than is shown says whether there are more.
+        let agent = self.host.wraps.clone();
+        let listing = Listing { cwd, agent, after, limit: PAGE + 1, active };
+        let mut sessions = self.context.store.sessions(listing).await.map_err(|_| AgentError::Unreadable)?;
+        let more = sessions.len() > PAGE;
+        sessions.truncate(PAGE);
+        let next = sessions.last().filter(|_| more).map(cursor);
+        // An empty list is not to look as if there never was anything.
+        let told = |reason: &str| Meta::from_iter([(NOTICE_META.to_owned(), json!(reason))]);
+        let modes = self.modes_of(&sessions).await;
+        let infos = sessions.iter().zip(&modes).map(|(session, mode)| info(session, mode.as_deref()));
+        let response = ListSessionsResponse::new(infos.collect()).next_cursor(next);
+        Ok(response.meta(self.context.store.substituted().map(told)))
+    }
+
+    /// The modes that listed sessions open in (D10). Files are read only for modes that are not built in, once a folder, and
+    /// not on the runtime thread; where they cannot be read in time, those modes are left out.
+    async fn modes_of(&self, sessions: &[StoredSession]) -> Vec<Option<String>> {
+        let built_in = |session: &StoredSession| {
+            let mode = session.mode.as_deref()?;
+            Modes::built_in().resolve(mode).ok().map(|mode| mode.id.clone())
+        };
+        let mut modes: Vec<Option<String>> = sessions.iter().map(built_in).collect();
+        let others = sessions.iter().zip(&modes).filter(|(_, mode)| mode.is_none());
+        let others: Vec<_> = others.map(|(session, _)| (session.cwd.clone(), session.mode.clone())).collect();
+        if others.is_empty() {
+            return modes;
+        }
+        let (policy_of, first) = (Arc::clone(&self.host.policy), self.first.mode.clone());
+        let find = move || -> Vec<String> {
+            let mut policies: HashMap<PathBuf, Policy> = HashMap::new();
+            let mode = |(folder, stored): (PathBuf, Option<String>)| {
+                let policy = policies.entry(folder).or_insert_with_key(|folder| policy_of(folder));
+                let defaults = policy.defaults(first.as_ref());
+                policy.modes.effective(stored.as_deref(), defaults).mode.id.clone()
+            };
+            others.into_iter().map(mode).collect()
+        };
+        match reading("the folders of the sessions", find).await {
+            Ok(found) => {
+                let missing = modes.iter_mut().filter(|mode| mode.is_none());
+                missing.zip(found).for_each(|(mode, found)| *mode = Some(found));
+            }
+            Err(error) => tracing::warn!(%error, "the list of sessions leaves modes out"),
+        }
+        modes
+    }
+
+    /// Ends a session that is active; it stays on the record (`session/close`, S8).
+    ///
+    /// # Errors
+    /// It is not active here.
+    pub async fn close_session(
+        &self,
+        request: &CloseSessionRequest,
+    ) -> Result<CloseSessionResponse, AgentError> {
+        let id = &request.session_id;
+        let _transit = Transit::begin(&self.registry, id)?;
+        let handle = self.registry().remove(id).ok_or_else(|| AgentError::UnknownSession(id.clone()))?;
+        let Some(Closed { head, unrecorded_modes, .. }) = handle.close().await else {
+            return Ok(CloseSessionResponse::new());
+        };
+        self.registry().keep_unrecorded_modes(id.clone(), unrecorded_modes);
+        Ok(CloseSessionResponse::new().meta(head_meta(&head)))
+    }
+
+    /// Ends a session if it is active, and takes it off the record (`session/delete`, S11). One that is not there is gone.
+    ///
+    /// # Errors
+    /// Another process has it open, it worked for another, or the record cannot be written.
+    pub async fn delete_session(
+        &self,
+        request: &DeleteSessionRequest,
+    ) -> Result<DeleteSessionResponse, AgentError> {
+        let id = &request.session_id;
+        let _transit = Transit::begin(&self.registry, id)?;
+        let active = self.registry().remove(id);
+        if let Some(handle) = active
+            && let Some(Closed { unrecorded_modes, .. }) = handle.close().await
+        {
+            self.registry().keep_unrecorded_modes(id.clone(), unrecorded_modes);
+        }
+        match self.context.store.delete_session(id).await {
+            Ok(()) => {
+                self.registry().keep_unrecorded_modes(id.clone(), Vec::new());
+                Ok(DeleteSessionResponse::new())
+            }
+            Err(OpenError::Busy) => Err(AgentError::InvalidRequest(
+                "the session is open in another process: close it there first".into(),
+            )),
+            Err(error @ OpenError::Below(_)) => Err(self.not_open(id, &error)),
+            Err(OpenError::Unknown | OpenError::Store(_)) => Err(AgentError::Unrecorded),
+        }
+    }
+}
+
+fn info(session: &StoredSession, mode: Option<&str>) -> SessionInfo {
+    let mode = mode.map(|mode| Meta::from_iter([(MODE_META.to_owned(), json!(mode))]));
+    SessionInfo::new(session.id.clone(), session.cwd.clone())
+        .additional_directories(session.directories.clone())
+        .title(session.title.clone())
+        .updated_at(ids::time_iso(session.updated_at))
+        .meta(mode)
+}
+
+/// Where a list goes on. What it says is for nobody else to read.
+fn cursor(session: &StoredSession) -> String {
+    format!("{}/{}", session.updated_at, session.id)
+}
+
+fn read_cursor(cursor: &str) -> Result<(i64, SessionId), AgentError> {
+    let read = || {
+        let (at, id) = cursor.split_once('/').filter(|(_, id)| !id.is_empty())?;
+        Some((at.parse().ok()?, SessionId::new(id)))
+    };
+    read().ok_or_else(|| {
+        let valid = json!({ "cursor": "the nextCursor of an earlier answer" });
+        AgentError::invalid_params("the cursor is none that was given out", valid)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_leads_back_to_its_place_and_nothing_else_is_one() {
+        assert_eq!(read_cursor("12/sess_x").ok(), Some((12, SessionId::new("sess_x"))));
+        for bad in ["", "zz", "12", "12/", "x/sess_x", "é"] {
+            assert_eq!(read_cursor(bad).err().map(|error| error.code()), Some(-32602), "{bad}");
+        }
+    }
+}

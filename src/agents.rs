@@ -1,0 +1,427 @@
+//! The agents that a session can be, or hand work to, as they are written. Pure.
+//!
+//! An agent is a name, a prompt and a limit: what it is limited to holds in every mode, and the mode holds besides. It can do
+//! no more than a mode allows, and a read-only one changes nothing in any (D49).
+
+use std::sync::{Arc, LazyLock};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+use crate::mode::definition::Fault;
+use crate::mode::{Access, Consent, Globs, InBand, Mode, Network, ReminderPosition, ShellUse, ToolGlobs};
+use crate::model::Effort;
+use external::ExternalAgentDefinition;
+
+pub mod external;
+mod yaml;
+
+/// The agent of a session for which none was asked.
+pub const DEFAULT: &str = "general";
+
+/// Characters of an id.
+const MAX_ID: usize = 32;
+
+/// Bytes of a prompt.
+const MAX_PROMPT: usize = 64 * 1024;
+
+/// The agents that are always there: id, name, description, prompt, whether it only reads.
+const BUILT_IN: [(&str, &str, &str, &str, bool); 2] = [
+    (DEFAULT, "General", "Does any task, with all the tools that the mode allows", "", false),
+    (
+        "explore",
+        "Explore",
+        "Finds things out and changes nothing, in any mode",
+        "You find things out in the user's code. Search widely first, then read what matters, and answer with what you found: \
+         each place as path:line, the answer first, and what you could not find. You change nothing.",
+        true,
+    ),
+];
+
+/// An agent as a user writes it.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentDefinition {
+    /// Unique: lower-case letters, digits, `-` and `_`, beginning with a letter.
+    #[schemars(with = "String")]
+    pub id: Spanned<String>,
+    /// Shown to people. Default: the id.
+    pub name: Option<String>,
+    /// One sentence, by which people and models choose it.
+    pub description: Option<String>,
+    /// What it is told of itself, at the beginning of its requests.
+    #[serde(default)]
+    pub prompt: String,
+    /// Who answers, unless the mode says so: `provider/name`.
+    pub model: Option<String>,
+    /// How long the model thinks, unless the mode says so.
+    #[schemars(with = "Option<String>")]
+    pub thinking: Option<Effort>,
+    /// Which tools it has, by globs over their names. Default: all.
+    #[serde(default)]
+    pub tools: ToolGlobs,
+    /// It changes nothing, in any mode.
+    #[serde(default)]
+    pub readonly: bool,
+    /// It is somebody else's agent, which is started and spoken to over ACP. It has its own prompt, model and tools.
+    #[serde(rename = "harness")]
+    pub external_agent: Option<ExternalAgentDefinition>,
+}
+
+/// One agent, complete.
+#[derive(Debug, Clone)]
+pub struct AgentSpec {
+    /// Unique, lower case.
+    pub id: String,
+    /// Shown to people.
+    pub name: String,
+    /// One sentence for people and models.
+    pub description: String,
+    /// What it is told of itself.
+    pub prompt: String,
+    /// Who answers, unless the mode says so.
+    pub model: Option<String>,
+    /// How long the model thinks, unless the mode says so.
+    pub thinking: Option<Effort>,
+    /// It changes nothing, in any mode.
+    pub is_read_only: bool,
+    /// Somebody else's agent; none: it is Modegate itself.
+    pub external_agent: Option<Arc<ExternalAgentDefinition>>,
+    /// What it is held to besides the mode, as modes: ceilings among the others.
+    pub limits: Vec<Arc<Mode>>,
+    /// Whose it is.
+    pub origin: Origin,
+}
+
+/// Whose an agent is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// It is always there.
+    BuiltIn,
+    /// The user wrote it.
+    User,
+    /// A project's file has it.
+    Project,
+}
+
+/// The agents there are, in the order in which people see them.
+#[derive(Debug, Clone)]
+pub struct AgentRegistry(Vec<Arc<AgentSpec>>);
+
+/// An id that names no agent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown agent {asked:?}: the agents are {}", valid.join(", "))]
+pub struct UnknownAgent {
+    /// What was asked for.
+    pub asked: String,
+    /// What could have been.
+    pub valid: Vec<String>,
+}
+
+impl Default for AgentRegistry {
+    fn default() -> Self {
+        static BUILT: LazyLock<AgentRegistry> = LazyLock::new(|| {
+            let spec = |(id, name, description, prompt, is_read_only): (&str, &str, &str, &str, bool)| {
+                // What it is known for would not hold if it had others change something.
+                let deny = if is_read_only { vec!["delegate*".into()] } else { Vec::new() };
+                let deny = Globs::new(deny).expect("it is a glob");
+                Arc::new(AgentSpec {
+                    id: id.into(),
+                    name: name.into(),
+                    description: description.into(),
+                    prompt: prompt.into(),
+                    model: None,
+                    thinking: None,
+                    is_read_only,
+                    external_agent: None,
+                    limits: limits(id, name, &ToolGlobs { allow: None, deny }, is_read_only),
+                    origin: Origin::BuiltIn,
+                })
+            };
+            AgentRegistry(BUILT_IN.map(spec).into())
+        });
+        BUILT.clone()
+    }
+}
+
+impl AgentRegistry {
+    /// The agents in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<AgentSpec>> {
+        self.0.iter()
+    }
+
+    /// Whether somebody has written one.
+    pub fn has_own(&self) -> bool {
+        self.0.iter().any(|agent| agent.origin != Origin::BuiltIn)
+    }
+
+    /// Finds an agent by its id, whatever the case.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn resolve(&self, id: &str) -> Result<&Arc<AgentSpec>, UnknownAgent> {
+        self.0.iter().find(|agent| agent.id.eq_ignore_ascii_case(id)).ok_or_else(|| UnknownAgent {
+            asked: id.to_owned(),
+            valid: self.0.iter().map(|agent| agent.id.clone()).collect(),
+        })
+    }
+
+    /// The agent of a session for which none was asked.
+    pub fn first(&self) -> Arc<AgentSpec> {
+        Arc::clone(self.resolve(DEFAULT).unwrap_or(&self.0[0]))
+    }
+
+    /// The agent of a session that was stored. One that is no longer there leaves one that only reads, with what the user is
+    /// to be told: what it was limited to is not known.
+    pub fn stored(&self, id: Option<&str>) -> (Arc<AgentSpec>, Option<String>) {
+        let Some(id) = id else { return (self.first(), None) };
+        match self.resolve(id) {
+            Ok(agent) => (Arc::clone(agent), None),
+            Err(unknown) => {
+                let name = "Agent that is gone";
+                let agent = AgentSpec {
+                    id: id.into(),
+                    name: name.into(),
+                    limits: limits("gone", name, &ToolGlobs::default(), true),
+                    is_read_only: true,
+                    description: String::new(),
+                    ..AgentSpec::clone(&self.first())
+                };
+                let text = format!(
+                    "The session's agent is not there: {unknown}. Until another one is chosen, this session changes nothing.\n\n"
+                );
+                (Arc::new(agent), Some(text))
+            }
+        }
+    }
+
+    /// Somebody else's agent alone, under this id.
+    pub fn wrapping(id: &str, definition: ExternalAgentDefinition) -> Self {
+        let agent = AgentSpec {
+            id: id.into(),
+            name: id.into(),
+            description: "The agent that is wrapped".into(),
+            external_agent: Some(Arc::new(definition)),
+            origin: Origin::User,
+            ..AgentSpec::clone(&Self::default().first())
+        };
+        Self(vec![Arc::new(agent)])
+    }
+
+    /// The same agents, whose commands are filled in by `fill`.
+    #[must_use]
+    pub fn filled(mut self, fill: impl Fn(ExternalAgentDefinition) -> ExternalAgentDefinition) -> Self {
+        for agent in &mut self.0 {
+            if let Some(definition) = &agent.external_agent {
+                let definition = Arc::new(fill(ExternalAgentDefinition::clone(definition)));
+                Arc::make_mut(agent).external_agent = Some(definition);
+            }
+        }
+        self
+    }
+
+    /// Takes the agents of one file. The user's own replaces a built-in one of its id; a project's has an id of its own.
+    ///
+    /// # Errors
+    /// A definition does not hold together, or a project's says what only the user may say.
+    pub fn add(&mut self, definitions: &[AgentDefinition], origin: Origin) -> Result<(), Fault> {
+        let mut seen: Vec<&str> = Vec::new();
+        for definition in definitions {
+            let id = definition.id.value.as_str();
+            if seen.contains(&id) {
+                return Err(Fault::at(&definition.id, format!("agent {id:?} is there twice")));
+            }
+            seen.push(id);
+            let spec = Arc::new(definition.complete(origin)?);
+            if origin == Origin::Project {
+                self.check_projects(definition, &spec)?;
+            }
+            match self.0.iter_mut().find(|known| known.id == spec.id) {
+                Some(known) => *known = spec,
+                None => self.0.push(spec),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_projects(&self, definition: &AgentDefinition, spec: &AgentSpec) -> Result<(), Fault> {
+        let fault = |text: String| Err(Fault::at(&definition.id, text));
+        let id = &spec.id;
+        if self.0.iter().any(|known| known.id == *id) {
+            return fault(format!("{id:?} is already an agent: a project's agents have ids of their own"));
+        }
+        if self.0.iter().any(|known| known.name.eq_ignore_ascii_case(spec.name.trim())) {
+            return fault("the name of a project's agent may not be that of another agent".into());
+        }
+        // Who answers, and where a key goes, is the user's to say.
+        if spec.model.is_some() {
+            return fault("a project's agent may not name a `model`".into());
+        }
+        Ok(())
+    }
+}
+
+impl AgentDefinition {
+    fn complete(&self, origin: Origin) -> Result<AgentSpec, Fault> {
+        let id = self.id.value.clone();
+        let fault = |text: String| Err(Fault::at(&self.id, text));
+        crate::mode::definition::check_id(&self.id, MAX_ID)?;
+        let name = self.name.clone().unwrap_or_else(|| id.clone());
+        let description = self.description.clone().unwrap_or_default();
+        if [&name, &description].iter().any(|text| text.contains(char::is_control)) {
+            return fault(format!("agent {id:?}: `name` and `description` are one line of text"));
+        }
+        if self.prompt.len() > MAX_PROMPT {
+            return fault(format!("agent {id:?}: `prompt` is longer than {} KiB", MAX_PROMPT / 1024));
+        }
+        if self.model.as_ref().is_some_and(|model| model.trim().is_empty()) {
+            return fault(format!("agent {id:?}: `model` is PROVIDER/NAME"));
+        }
+        let is_own = self.prompt.is_empty()
+            && self.model.is_none()
+            && self.thinking.is_none()
+            && !has_lists(&self.tools);
+        if let Some(definition) = &self.external_agent {
+            if origin == Origin::Project {
+                return fault(format!(
+                    "agent {id:?}: a project may not name a `harness`: move it to your own file, or trust this one"
+                ));
+            }
+            if let Some(why) = definition.fault() {
+                return fault(format!("agent {id:?}: its harness: {why}"));
+            }
+            if !is_own {
+                let what = "with a `harness` go no `prompt`, `model`, `thinking` and `tools`: it has its own";
+                return fault(format!("agent {id:?}: {what}"));
+            }
+        }
+        let message = |text: String| match origin {
+            Origin::Project => format!("This project's: {text}"),
+            Origin::BuiltIn | Origin::User => text,
+        };
+        Ok(AgentSpec {
+            limits: limits(&id, &name, &self.tools, self.readonly),
+            name,
+            description: message(description),
+            prompt: self.prompt.clone(),
+            model: self.model.clone(),
+            thinking: self.thinking,
+            is_read_only: self.readonly,
+            external_agent: self.external_agent.clone().map(Arc::new),
+            origin,
+            id,
+        })
+    }
+}
+
+fn has_lists(tools: &ToolGlobs) -> bool {
+    tools.allow.is_some() || !tools.deny.patterns.is_empty()
+}
+
+/// What an agent is held to; nothing where it is held to nothing.
+fn limits(id: &str, name: &str, tools: &ToolGlobs, is_read_only: bool) -> Vec<Arc<Mode>> {
+    if !is_read_only && !has_lists(tools) {
+        return Vec::new();
+    }
+    let (access, shell) =
+        if is_read_only { (Access::ReadOnly, ShellUse::ReadOnly) } else { (Access::Full, ShellUse::Full) };
+    vec![Arc::new(Mode {
+        id: format!("agent-{id}"),
+        name: format!("The agent {name}"),
+        description: "What the agent is held to in every mode".into(),
+        prompt: String::new(),
+        subagent_prompt: None,
+        access,
+        permission: Consent::Auto,
+        shell,
+        network: Network::Allow,
+        tools: tools.clone(),
+        write_paths: None,
+        tool_list: None,
+        model: None,
+        thinking: None,
+        max_steps: u32::MAX,
+        exits_to: None,
+        in_band_switch: InBand::Off,
+        reminder_position: ReminderPosition::Tail,
+        under: None,
+    })]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(agents: &mut AgentRegistry, text: &str, origin: Origin) -> Result<(), String> {
+        let definitions: Vec<AgentDefinition> = serde_saphyr::from_str(text).unwrap();
+        agents.add(&definitions, origin).map_err(|fault| fault.text)
+    }
+
+    #[test]
+    fn an_agent_that_reads_is_limited_and_one_with_tools_too_and_others_are_not() {
+        let mut agents = AgentRegistry::default();
+        assert!(!agents.has_own());
+        add(
+            &mut agents,
+            "[{id: docs, tools: {allow: ['read_*', write_file]}}, {id: any, prompt: x}]",
+            Origin::User,
+        )
+        .unwrap();
+        assert!(agents.has_own());
+        let limit = |id: &str| agents.resolve(id).unwrap().limits.first().cloned();
+        assert!(limit("general").is_none() && limit("any").is_none());
+        assert_eq!(limit("EXPLORE").unwrap().access, Access::ReadOnly);
+        let docs = limit("docs").unwrap();
+        assert!(docs.tools.admit("write_file") && !docs.tools.admit("delete_file"));
+        // The record keeps it as a mode, and reads it again.
+        let again: crate::mode::definition::ModeDefinition = serde_saphyr::from_str(&docs.to_yaml()).unwrap();
+        assert_eq!(again.complete(None).unwrap().to_yaml(), docs.to_yaml());
+    }
+
+    #[test]
+    fn a_projects_agent_is_new_and_says_nothing_that_is_the_users_to_say() {
+        for (text, expected) in [
+            ("[{id: explore}]", "is already an agent"),
+            ("[{id: x, name: ' general'}]", "may not be that of another agent"),
+            ("[{id: x, model: a/b}]", "may not name a `model`"),
+            ("[{id: x, harness: {command: a}}]", "may not name a `harness`"),
+        ] {
+            let error = add(&mut AgentRegistry::default(), text, Origin::Project).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        let mut agents = AgentRegistry::default();
+        add(&mut agents, "[{id: explore, prompt: x}]", Origin::User).unwrap();
+        assert!(agents.resolve("explore").unwrap().limits.is_empty(), "the user's own replaces it");
+        add(&mut agents, "[{id: x, description: d, readonly: true}]", Origin::Project).unwrap();
+        assert_eq!(agents.resolve("x").unwrap().description, "This project's: d");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, expected) in [
+            (
+                "[{id: X}]",
+                "is no id: lower-case letters, digits, - and _, beginning with a letter, at most 32",
+            ),
+            ("[{id: a12345678901234567890123456789012}]", "at most 32"),
+            ("[{id: a}, {id: a}]", "is there twice"),
+            ("[{id: a, name: \"x\\ny\"}]", "one line of text"),
+            ("[{id: a, model: ' '}]", "PROVIDER/NAME"),
+            ("[{id: a, harness: {command: ''}}]", "its harness: its `command` is empty"),
+            ("[{id: a, prompt: x, harness: {command: b}}]", "go no `prompt`"),
+        ] {
+            let error = add(&mut AgentRegistry::default(), text, Origin::User).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_stored_agent_that_is_not_there_reads_and_none_is_the_default() {
+        let agents = AgentRegistry::default();
+        let (agent, text) = agents.stored(Some("gone"));
+        assert_eq!((agent.id.as_str(), agent.is_read_only, text.is_some()), ("gone", true, true));
+        assert_eq!(agent.limits[0].access, Access::ReadOnly);
+        assert_eq!(agents.stored(None).0.id, DEFAULT);
+    }
+}

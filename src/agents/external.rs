@@ -1,0 +1,144 @@
+//! Somebody else's agent as a user writes it: how it is started, what it may write, which of its modes are which. Pure.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use secrecy::SecretString;
+use serde::Deserialize;
+
+use crate::acp::{SessionModeId, SessionModeState};
+
+/// Ids that agents give a mode in which nothing is changed, the likeliest first.
+const READ_ONLY: &[&str] = &["plan", "read-only", "readonly", "read_only", "architect", "ask"];
+
+/// An agent that speaks ACP over its input and output. Unknown keys are errors.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "HarnessDefinition")]
+pub struct ExternalAgentDefinition {
+    /// The program.
+    pub command: String,
+    /// What the program is told.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// What its environment has besides the usual: `PATH`, `HOME`, the locale and toolchains. `${NAME}` is a variable of
+    /// Modegate's own.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, String>")]
+    pub env: BTreeMap<String, SecretString>,
+    /// What it may write where a mode holds it. Without this it cannot be held.
+    #[serde(default)]
+    pub sandbox: Option<ExternalAgentSandbox>,
+    /// Which of its own modes are which.
+    #[serde(default)]
+    pub modes: ExternalAgentModes,
+    /// It gets Modegate's whole environment: the user has started it.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub inherits: bool,
+    /// A variable that its values name and that is not there: it cannot be started.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub missing: Option<String>,
+}
+
+/// What a held agent may write, and what it is told.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "HarnessSandbox")]
+pub struct ExternalAgentSandbox {
+    /// The folders in which it keeps its state. They may begin with `~/`; those that are not there are made, for the user
+    /// alone, when it is started. None of them may share files with a session's folders.
+    pub state_dirs: Vec<PathBuf>,
+    /// What the program is told behind `args` where it is held.
+    #[serde(default)]
+    pub args: Vec<String>,
+}
+
+/// Ids of an agent's own modes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "HarnessModes")]
+pub struct ExternalAgentModes {
+    /// The one in which it changes nothing. Default: one with a usual id (`plan`, `read-only`, `architect`, …).
+    pub read_only: Option<String>,
+    /// The one in which it may do everything that the user allows. Default: the one that it begins with.
+    pub full: Option<String>,
+}
+
+impl ExternalAgentDefinition {
+    /// What is wrong with it, in one sentence.
+    pub fn fault(&self) -> Option<&'static str> {
+        let state = self.sandbox.iter().flat_map(|sandbox| &sandbox.state_dirs);
+        let is_empty = |id: &Option<String>| id.as_ref().is_some_and(|id| id.trim().is_empty());
+        if self.command.trim().is_empty() {
+            Some("its `command` is empty")
+        } else if self.env.keys().any(|name| name.is_empty() || name.contains(['=', '\0'])) {
+            Some("a name of `env` is none of a variable")
+        } else if state.into_iter().any(|path| !path.is_absolute() && !path.starts_with("~")) {
+            Some("a path of `state_dirs` is not absolute and does not begin with ~/")
+        } else if is_empty(&self.modes.read_only) || is_empty(&self.modes.full) {
+            Some("an id of `modes` is empty")
+        } else {
+            None
+        }
+    }
+}
+
+impl ExternalAgentModes {
+    /// Its mode in which nothing is changed, if it has one.
+    pub fn read_only_of(&self, offered: &SessionModeState) -> Option<SessionModeId> {
+        let has = |id: &str| offered.available_modes.iter().find(|mode| &*mode.id.0 == id);
+        let found = match &self.read_only {
+            Some(id) => has(id),
+            None => READ_ONLY.iter().find_map(|id| has(id)),
+        };
+        found.map(|mode| mode.id.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acp::SessionMode;
+
+    fn read(text: &str) -> ExternalAgentDefinition {
+        serde_saphyr::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_definition_is_said() {
+        for (text, expected) in [
+            ("{command: ' '}", "is empty"),
+            ("{command: a, env: {'A=B': c}}", "`env`"),
+            ("{command: a, sandbox: {state_dirs: [b]}}", "`state_dirs`"),
+            ("{command: a, modes: {full: ''}}", "`modes`"),
+        ] {
+            assert!(read(text).fault().unwrap().contains(expected), "{text}");
+        }
+        let whole = "{command: a, args: [b], env: {A: secret-value}, sandbox: {state_dirs: ['~/.a', /b], args: [d]}, modes: {read_only: plan}}";
+        assert_eq!(read(whole).fault(), None);
+        assert!(!format!("{:?}", read(whole)).contains("secret-value"));
+        assert!(serde_saphyr::from_str::<ExternalAgentDefinition>("{command: a, cwd: /b}").is_err());
+    }
+
+    #[test]
+    fn a_mode_that_changes_nothing_is_found_by_its_id() {
+        let offered = |ids: &[&str]| {
+            SessionModeState::new(
+                "a",
+                ids.iter().map(|id| SessionMode::new((*id).to_owned(), (*id).to_owned())).collect::<Vec<_>>(),
+            )
+        };
+        let check = |own: Option<&str>, ids: &[&str], expected: Option<&str>| {
+            let modes = ExternalAgentModes { read_only: own.map(str::to_owned), full: None };
+            let found = modes.read_only_of(&offered(ids));
+            assert_eq!(found.as_ref().map(|id| &*id.0), expected, "{own:?} {ids:?}");
+        };
+        check(None, &["auto", "read-only", "plan"], Some("plan"));
+        check(None, &["auto", "full"], None);
+        check(Some("auto"), &["auto", "plan"], Some("auto"));
+        check(Some("gone"), &["auto", "plan"], None);
+    }
+}

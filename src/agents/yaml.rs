@@ -1,0 +1,97 @@
+//! An agent as text again: what is written of it, as it holds. Values of a harness's environment are left out. Pure.
+
+use std::fmt::Write;
+
+use super::AgentSpec;
+use super::external::ExternalAgentDefinition;
+use crate::mode::yaml::{list, prompt, quoted};
+
+impl AgentSpec {
+    /// Every key that has a value, in the form in which agents are written. The same agent gives the same text.
+    pub fn to_yaml(&self) -> String {
+        let mut text = String::new();
+        let mut put = |line: String| writeln!(text, "{line}").expect("writing to a string cannot fail");
+        put(format!("id: {}", quoted(&self.id)));
+        put(format!("name: {}", quoted(&self.name)));
+        put(format!("description: {}", quoted(&self.description)));
+        if self.is_read_only {
+            put("readonly: true".into());
+        }
+        // What it is limited to is kept as one mode, which has the lists.
+        for tools in self.limits.iter().map(|limit| &limit.tools) {
+            let allow = tools.allow.as_ref().map(|allow| format!("allow: {}", list(&allow.patterns)));
+            let deny = Some(&tools.deny.patterns).filter(|patterns| !patterns.is_empty());
+            let deny = deny.map(|patterns| format!("deny: {}", list(patterns)));
+            let lists: Vec<String> = allow.into_iter().chain(deny).collect();
+            if !lists.is_empty() {
+                put(format!("tools: {{{}}}", lists.join(", ")));
+            }
+        }
+        if let Some(model) = &self.model {
+            put(format!("model: {}", quoted(model)));
+        }
+        if let Some(thinking) = self.thinking {
+            put(format!("thinking: {}", thinking.as_str()));
+        }
+        if let Some(definition) = &self.external_agent {
+            put(format!("harness:\n{}", external_agent_yaml(definition)));
+        }
+        text.push_str(&prompt(&self.prompt));
+        text
+    }
+}
+
+fn external_agent_yaml(definition: &ExternalAgentDefinition) -> String {
+    let ExternalAgentDefinition { command, args, env, sandbox, modes, missing: _, inherits: _ } = definition;
+    let mut lines = vec![format!("  command: {}", quoted(command))];
+    if !args.is_empty() {
+        lines.push(format!("  args: {}", list(args)));
+    }
+    if !env.is_empty() {
+        let names: Vec<&str> = env.keys().map(String::as_str).collect();
+        lines.push(format!("  # env: {} (values are not shown)", names.join(", ")));
+    }
+    if let Some(sandbox) = sandbox {
+        let folders: Vec<String> =
+            sandbox.state_dirs.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+        let args =
+            if sandbox.args.is_empty() { String::new() } else { format!(", args: {}", list(&sandbox.args)) };
+        lines.push(format!("  sandbox: {{state_dirs: {}{args}}}", list(&folders)));
+    }
+    let modes = [("read_only", &modes.read_only), ("full", &modes.full)];
+    let modes: Vec<String> =
+        modes.iter().filter_map(|(key, id)| id.as_ref().map(|id| format!("{key}: {}", quoted(id)))).collect();
+    if !modes.is_empty() {
+        lines.push(format!("  modes: {{{}}}", modes.join(", ")));
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::agents::{AgentDefinition, AgentRegistry, Origin};
+
+    #[test]
+    fn what_is_printed_can_be_read_again_and_values_are_not_in_it() {
+        let text = r##"[
+            {id: 'on', name: "a: b", description: "# d", readonly: true, model: x/y, thinking: high,
+             tools: {allow: ["read_*", "[a]"], deny: [fetch]}, prompt: "Read.\n\n  Then: answer.\n"},
+            {id: other, harness: {command: a b, args: ["--x", "y: z"], env: {KEY: secret-value},
+             sandbox: {state_dirs: ["~/.a"], args: ["-c", 'd="e"']}, modes: {full: yolo}}}]"##;
+        let mut agents = AgentRegistry::default();
+        agents.add(&serde_saphyr::from_str::<Vec<_>>(text).unwrap(), Origin::User).unwrap();
+        for id in ["general", "explore", "on", "other"] {
+            let yaml = agents.resolve(id).unwrap().to_yaml();
+            assert!(!yaml.contains("secret-value"), "{yaml}");
+            let mut again = AgentRegistry::default();
+            let read: AgentDefinition = serde_saphyr::from_str(&yaml).unwrap();
+            again.add(&[read], Origin::User).unwrap();
+            assert_eq!(
+                again.resolve(id).unwrap().to_yaml().replace("  # env: KEY (values are not shown)\n", ""),
+                yaml.replace("  # env: KEY (values are not shown)\n", "")
+            );
+        }
+        let yaml = agents.resolve("other").unwrap().to_yaml();
+        assert!(yaml.contains("  # env: KEY (values are not shown)\n"), "{yaml}");
+    }
+}

@@ -1,0 +1,79 @@
+//! What agents need that is not here: tools, models, programs, variables, folders. Nothing is started, and nothing is made.
+
+use std::path::Path;
+
+use super::environment::Environment;
+use super::providers;
+use super::servers::filled_external_agent_now;
+use crate::agents::external::ExternalAgentDefinition;
+use crate::agents::{AgentRegistry, AgentSpec};
+use crate::process::state_folders;
+use crate::tool::unknown_tool;
+
+/// What is wrong with agents for sessions in a folder, besides what is wrong with their files: one sentence each, which begins
+/// with the agent's id.
+pub fn problems(agents: &AgentRegistry, environment: &Environment, cwd: &Path) -> Vec<String> {
+    agents.iter().flat_map(|agent| check_agent(agent, environment, cwd)).collect()
+}
+
+fn check_agent(agent: &AgentSpec, environment: &Environment, cwd: &Path) -> Vec<String> {
+    let mut problems = Vec::new();
+    for tools in agent.limits.iter().map(|limit| &limit.tools) {
+        let named = tools.allow.iter().flat_map(|globs| &globs.patterns).chain(&tools.deny.patterns);
+        let unknown = named.filter_map(|pattern| unknown_tool(pattern).map(|nearest| (pattern, nearest)));
+        problems.extend(
+            unknown
+                .map(|(pattern, nearest)| format!("there is no tool {pattern:?}; did you mean {nearest}?")),
+        );
+    }
+    problems.extend(agent.model.as_deref().and_then(|model| check_model(model, environment)));
+    if let Some(external_agent) = &agent.external_agent {
+        problems.extend(check_external_agent(external_agent, environment, cwd));
+    }
+    problems.iter().map(|problem| format!("{}: {problem}", agent.id)).collect()
+}
+
+/// Why a model cannot be had.
+fn check_model(model: &str, environment: &Environment) -> Option<String> {
+    match providers::load(environment, None) {
+        Ok((_, remote)) => remote.catalog.resolve(model).err().map(|error| format!("its model: {error}")),
+        Err(error) => Some(format!("its model: {error:#}")),
+    }
+}
+
+fn check_external_agent(
+    external_agent: &ExternalAgentDefinition,
+    environment: &Environment,
+    cwd: &Path,
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    let command = Path::new(&external_agent.command);
+    let path = &environment.user.path;
+    // One with a `/` is looked for from the session's folder on, as when it is started.
+    let is_there = if external_agent.command.contains('/') {
+        is_program(&cwd.join(command))
+    } else {
+        path.iter().any(|folder| is_program(&folder.join(command)))
+    };
+    if !is_there {
+        problems.push(format!("its harness: there is no program {:?}", external_agent.command));
+    }
+    if let Some(variable) = filled_external_agent_now(external_agent.clone()).missing {
+        problems.push(format!("its harness: there is no variable {variable}"));
+    }
+    if let Some(sandbox) = &external_agent.sandbox {
+        let fault = state_folders::fault(&environment.user, &[cwd.to_owned()], &sandbox.state_dirs);
+        problems.extend(fault.map(|fault| format!("its harness: {fault}")));
+    }
+    problems
+}
+
+/// Whether a file can be run.
+fn is_program(path: &Path) -> bool {
+    let Ok(metadata) = path.metadata() else { return false };
+    #[cfg(unix)]
+    let may_run = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111 != 0;
+    #[cfg(not(unix))]
+    let may_run = true;
+    metadata.is_file() && may_run
+}

@@ -1,0 +1,289 @@
+//! The skills for a session: folders with a `SKILL.md`, of the user's and of a project.
+//!
+//! They are read when a session begins, and when a client asks for it. A link is followed as far as a project reaches and no
+//! further, and never out of a skill's own folder: a repository must not show what is not in it.
+
+use std::path::Path;
+
+use super::project;
+use crate::bounded_file;
+use crate::skill::{FILE, Origin, Skill, Skills};
+
+/// The user's folder of skills, beside the files of modes.
+const OWN: &str = "skills";
+
+/// Folders in the user's home, where other agents have theirs, too.
+const IN_HOME: [&str; 2] = [".agents/skills", ".claude/skills"];
+
+/// Folders in a project.
+const IN_PROJECT: [&str; 3] = [".modegate/skills", ".agents/skills", ".claude/skills"];
+
+/// Skills of a session. What comes behind them is not read.
+const MAX_SKILLS: usize = 200;
+
+/// Bytes of one `SKILL.md`.
+const MAX_FILE: u64 = 64 * 1024;
+
+/// The skills for a session in a folder, and what cannot be used, one sentence each.
+///
+/// Of several that have one name, the user's own count before a project's: models choose skills by themselves, so a repository
+/// that was cloned must not put its words in the place of the user's. Among the user's the order is that of the folders above; in
+/// a project the folder nearest to the working directory counts most.
+pub fn load(own: Option<&Path>, home: Option<&Path>, cwd: &Path) -> (Skills, Vec<String>) {
+    let mut found = Found::default();
+    let of_user = own.map(|own| own.join(OWN)).into_iter();
+    for folder in of_user.chain(home.into_iter().flat_map(|home| IN_HOME.map(|name| home.join(name)))) {
+        found.look_in(&folder, None);
+    }
+    let folders = project::folders(cwd);
+    let root = project::root(cwd);
+    for folder in folders.iter().flat_map(|folder| IN_PROJECT.map(|name| folder.join(name))) {
+        found.look_in(&folder, Some(root));
+    }
+    if found.left_out > 0 {
+        found.problems.push(format!("{} skills more than {MAX_SKILLS} are left out", found.left_out));
+    }
+    (Skills::new(found.skills), found.problems)
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Found {
+    skills: Vec<Skill>,
+    problems: Vec<String>,
+    /// How many are too many.
+    left_out: usize,
+}
+
+impl Found {
+    /// Adds the skills of a folder; `project` is what a project's must not lead out of.
+    fn look_in(&mut self, folder: &Path, project: Option<&Path>) {
+        let entries = match names(folder, project) {
+            Ok(entries) => entries,
+            Err(reason) => return self.problems.push(format!("{}: {reason}", folder.display())),
+        };
+        for name in entries {
+            let place = folder.join(&name);
+            if place.join(FILE).symlink_metadata().is_err() {
+                // Other folders may be there.
+                continue;
+            }
+            if self.skills.len() == MAX_SKILLS {
+                self.left_out += 1;
+                continue;
+            }
+            match read(&place, &name, project) {
+                Ok(skill) => self.add(skill, &place),
+                Err(reason) => self.problems.push(format!("{}: {reason}", place.join(FILE).display())),
+            }
+        }
+    }
+
+    /// Adds a skill unless one of its name is there. That a project's is left out for the user's is said.
+    fn add(&mut self, skill: Skill, place: &Path) {
+        let Some(known) = self.skills.iter().find(|known| known.name == skill.name) else {
+            return self.skills.push(skill);
+        };
+        let is_same = known.body == skill.body && known.description == skill.description;
+        if known.origin == Origin::User && skill.origin == Origin::Project && !is_same {
+            self.problems.push(format!(
+                "{}: your own skill of this name counts, {}",
+                place.display(),
+                known.folder.display()
+            ));
+        }
+    }
+}
+
+/// The names of what is in a folder, sorted; none where there is no such folder.
+fn names(folder: &Path, project: Option<&Path>) -> Result<Vec<String>, String> {
+    if folder.symlink_metadata().is_err() {
+        return Ok(Vec::new());
+    }
+    let real = std::fs::canonicalize(folder).map_err(|error| error.to_string())?;
+    if project.is_some_and(|root| !real.starts_with(root)) {
+        return Err("it leads out of the project".into());
+    }
+    let entries = std::fs::read_dir(real).map_err(|error| error.to_string())?;
+    // What is no text cannot be the name of a skill.
+    let mut names: Vec<String> =
+        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    Ok(names)
+}
+
+fn read(place: &Path, name: &str, project: Option<&Path>) -> Result<Skill, String> {
+    let message = |error: std::io::Error| error.to_string();
+    let folder = std::fs::canonicalize(place).map_err(message)?;
+    if project.is_some_and(|root| !folder.starts_with(root)) {
+        return Err("its folder leads out of the project".into());
+    }
+    // What is around it is no skill: all of a skill's folder is read without a question.
+    if place
+        .parent()
+        .is_some_and(|around| std::fs::canonicalize(around).is_ok_and(|it| it.starts_with(&folder)))
+    {
+        return Err("its folder is one that it lies in".into());
+    }
+    let file = std::fs::canonicalize(folder.join(FILE)).map_err(message)?;
+    if !file.starts_with(&folder) {
+        return Err("it leads out of its folder".into());
+    }
+    let text = bounded_file::read_text(&file, MAX_FILE).map_err(|error| format!("it {error}"))?;
+    let origin = if project.is_some() { Origin::Project } else { Origin::User };
+    Skill::parse(name, folder, origin, &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A home and a project with an inner folder, without links.
+    struct Place {
+        _dir: tempfile::TempDir,
+        home: PathBuf,
+        project: PathBuf,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let root = dir.path().canonicalize().unwrap();
+            let (home, project) = (root.join("home"), root.join("project"));
+            std::fs::create_dir_all(project.join(".git")).unwrap();
+            std::fs::create_dir_all(project.join("inner")).unwrap();
+            Self { _dir: dir, home, project }
+        }
+
+        fn load(&self) -> (Vec<(String, String, Origin)>, Vec<String>) {
+            let own = self.home.join(".config/modegate");
+            let (skills, problems) = load(Some(&own), Some(&self.home), &self.project.join("inner"));
+            let skills = skills.iter().map(|it| (it.name.clone(), it.body.clone(), it.origin)).collect();
+            (skills, problems)
+        }
+    }
+
+    fn write(folder: &Path, name: &str, body: &str) {
+        let folder = folder.join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let text = format!("---\nname: {name}\ndescription: D\n---\n{body}");
+        std::fs::write(folder.join(FILE), text).unwrap();
+    }
+
+    fn all(expected: &[(&str, &str, Origin)]) -> Vec<(String, String, Origin)> {
+        let owned =
+            |(name, body, origin): &(&str, &str, Origin)| ((*name).to_owned(), (*body).to_owned(), *origin);
+        expected.iter().map(owned).collect()
+    }
+
+    #[test]
+    fn the_users_own_count_first_and_then_the_nearest_of_a_project() {
+        let place = Place::new();
+        let (home, project) = (&place.home, &place.project);
+        for (folder, names) in [
+            (home.join(".config/modegate/skills"), &["a"][..]),
+            (home.join(".agents/skills"), &["a", "b"]),
+            (home.join(".claude/skills"), &["b", "c"]),
+            (project.join("inner/.claude/skills"), &["c", "d"]),
+            (project.join(".modegate/skills"), &["d", "e"]),
+            (project.parent().unwrap().join(".agents/skills"), &["outside"]),
+        ] {
+            for name in names {
+                write(&folder, name, &folder.strip_prefix(home.parent().unwrap()).unwrap().to_string_lossy());
+            }
+        }
+        // Not skills, and no reason to complain.
+        std::fs::create_dir_all(home.join(".agents/skills/.git")).unwrap();
+        std::fs::write(home.join(".agents/skills/README.md"), "x").unwrap();
+        let (skills, problems) = place.load();
+        let expected = [
+            ("a", "home/.config/modegate/skills", Origin::User),
+            ("b", "home/.agents/skills", Origin::User),
+            ("c", "home/.claude/skills", Origin::User),
+            ("d", "project/inner/.claude/skills", Origin::Project),
+            ("e", "project/.modegate/skills", Origin::Project),
+        ];
+        assert_eq!(skills, all(&expected));
+        let text = format!(
+            "{}: your own skill of this name counts, {}",
+            project.join("inner/.claude/skills/c").display(),
+            home.join(".claude/skills/c").display()
+        );
+        assert_eq!(problems, [text]);
+    }
+
+    #[test]
+    fn a_home_that_is_the_project_has_each_skill_once() {
+        let place = Place::new();
+        write(&place.home.join(".claude/skills"), "a", "mine");
+        let (skills, problems) = load(None, Some(&place.home), &place.home);
+        let skills: Vec<_> = skills.iter().map(|it| it.origin).collect();
+        assert_eq!((skills, problems), (vec![Origin::User], Vec::new()));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_lead_nowhere_else() {
+        use std::os::unix::fs::symlink;
+        let place = Place::new();
+        let (home, project) = (&place.home, &place.project);
+        let elsewhere = home.parent().unwrap().join("elsewhere");
+        for name in ["mine", "theirs", "part"] {
+            write(&elsewhere, name, name);
+        }
+        write(project.parent().unwrap(), "project", "all of it");
+        write(&project.join("tools"), "inside", "inside");
+        let (own, theirs) = (home.join(".agents/skills"), project.join(".agents/skills"));
+        for folder in [&own, &theirs, &theirs.join("part"), &project.join(".modegate"), &own.join("pipe")] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        symlink(elsewhere.join("mine"), own.join("mine")).unwrap();
+        symlink("/dev/zero", own.join("pipe").join(FILE)).unwrap();
+        symlink("../../tools/inside", theirs.join("inside")).unwrap();
+        symlink("../..", theirs.join("project")).unwrap();
+        symlink(elsewhere.join("theirs"), theirs.join("theirs")).unwrap();
+        symlink(elsewhere.join("part").join(FILE), theirs.join("part").join(FILE)).unwrap();
+        symlink(&elsewhere, project.join(".modegate/skills")).unwrap();
+        let (skills, problems) = place.load();
+        assert_eq!(skills, all(&[("inside", "inside", Origin::Project), ("mine", "mine", Origin::User)]));
+        let text = |path: PathBuf, reason: &str| format!("{}: {reason}", path.display());
+        assert_eq!(
+            problems,
+            [
+                text(own.join("pipe").join(FILE), "it leads out of its folder"),
+                text(project.join(".modegate/skills"), "it leads out of the project"),
+                text(theirs.join("part").join(FILE), "it leads out of its folder"),
+                text(theirs.join("project").join(FILE), "its folder is one that it lies in"),
+                text(theirs.join("theirs").join(FILE), "its folder leads out of the project"),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_said_and_the_rest_is() {
+        let place = Place::new();
+        let own = place.home.join(".claude/skills");
+        write(&own, "fine", "fine");
+        write(&own, "large", &"x".repeat(64 * 1024));
+        std::fs::create_dir_all(own.join("folder").join(FILE)).unwrap();
+        std::fs::create_dir_all(own.join("binary")).unwrap();
+        std::fs::write(own.join("binary").join(FILE), [0xff, 0xfe]).unwrap();
+        let (skills, problems) = place.load();
+        assert_eq!(skills, all(&[("fine", "fine", Origin::User)]));
+        for text in [
+            "binary/SKILL.md: it is not UTF-8 text",
+            "folder/SKILL.md: it is a folder, not a regular file",
+            "large/SKILL.md: it is larger than 64 KiB",
+        ] {
+            assert!(problems.iter().any(|problem| problem.contains(text)), "{text}: {problems:?}");
+        }
+        for number in 0..=MAX_SKILLS {
+            write(&place.project.join(".claude/skills"), &format!("s-{number:03}"), "x");
+        }
+        let (skills, problems) = place.load();
+        assert_eq!(skills.len(), MAX_SKILLS);
+        assert_eq!(problems.last().unwrap(), "2 skills more than 200 are left out");
+    }
+}

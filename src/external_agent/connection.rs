@@ -1,0 +1,402 @@
+//! The task that speaks to a harness: one owner of what is in flight in both directions.
+//!
+//! It reads one line at a time, and none while the client has no room for the last update; so what a harness says keeps its
+//! order, and one that floods waits for its client.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::command::{Command, OnSuccess, Reply};
+use super::lines::{End, Lines};
+use super::messages::{self, PeerMessage};
+use super::requests::{self, Refusal};
+use super::state::AgentState;
+use crate::acp::{
+    CancelNotification, LoadSessionResponse, NewSessionResponse, SessionId, SessionUpdate,
+    SetSessionConfigOptionResponse,
+};
+use crate::client::{Client, ClientCapabilities, ClientError, ClientRequest};
+use crate::process::ChildStdio;
+use crate::process::program::Program;
+
+/// Lines to a harness that it may leave unread.
+const MAX_UNREAD: usize = 1024;
+
+/// Requests of a harness's that may be open at once.
+const MAX_OPEN_REQUESTS: usize = 256;
+
+/// Updates that are kept until it is known which session they are about.
+const MAX_EARLY_UPDATES: usize = 256;
+
+/// Lines of no use that are logged.
+const MAX_LOGGED: usize = 100;
+
+/// Bytes that are written at once.
+const WRITTEN: usize = 64 * 1024;
+
+/// What the end of every process looks like from here.
+pub const CLOSED: &str = "it closed its output";
+
+/// What is known of a session's begin.
+enum Phase {
+    /// Its id is not known. Updates that came all the same.
+    Starting(Vec<(SessionId, SessionUpdate)>),
+    /// What is said to have happened is what the client knows already.
+    Loading,
+    /// It is there.
+    Open(SessionId),
+}
+
+/// A request of a harness's that the client has.
+struct OpenRequest {
+    /// The client's number for it.
+    client_request: u64,
+    is_permission: bool,
+}
+
+/// The future of an answer of the client's: the id of the harness's request, the client's number for it, and what was said.
+type Answering = Pin<Box<dyn Future<Output = (String, u64, Result<Value, ClientError>)> + Send>>;
+
+/// Everything that the task has, but for the lines that it reads.
+pub struct Connection {
+    name: String,
+    client: Client,
+    /// Our session's id.
+    session_id: SessionId,
+    /// What it was told that the client can do.
+    capabilities: ClientCapabilities,
+    state: watch::Sender<AgentState>,
+    /// Lines on their way; none: its input has ended.
+    output: Option<mpsc::Sender<Vec<u8>>>,
+    phase: Phase,
+    /// It may still tell what happened before: it loads its session, or has, and was not prompted since. Some go on with it
+    /// after they have answered.
+    may_replay: bool,
+    /// Our requests without an answer.
+    pending: HashMap<u64, Reply>,
+    next_call: u64,
+    /// Its requests without an answer, by their ids as it wrote them.
+    requests: HashMap<String, OpenRequest>,
+    answers: FuturesUnordered<Answering>,
+    /// An update for which the client has no room yet.
+    waiting: Option<SessionUpdate>,
+    ignored_lines: usize,
+}
+
+#[derive(Serialize)]
+struct Message<'a, P> {
+    jsonrpc: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    method: &'a str,
+    params: P,
+}
+
+impl Connection {
+    /// Begins to speak to a harness. The watch says what it has said of itself.
+    pub fn start(
+        name: String,
+        stdio: ChildStdio,
+        program: Program,
+        (client, session_id, capabilities): (Client, SessionId, ClientCapabilities),
+    ) -> (mpsc::UnboundedSender<Command>, watch::Receiver<AgentState>) {
+        // Commands have no bound of their own: each comes of a call that waits for its answer.
+        let (commands, command_queue) = mpsc::unbounded_channel();
+        let (state, known) = watch::channel(AgentState::default());
+        let (output, queue) = mpsc::channel(MAX_UNREAD);
+        tokio::spawn(write(stdio.to, queue));
+        let connection = Self {
+            name,
+            client,
+            session_id,
+            capabilities,
+            state,
+            output: Some(output),
+            phase: Phase::Starting(Vec::new()),
+            may_replay: false,
+            pending: HashMap::new(),
+            next_call: 0,
+            requests: HashMap::new(),
+            answers: FuturesUnordered::new(),
+            waiting: None,
+            ignored_lines: 0,
+        };
+        tokio::spawn(connection.run(Lines::new(stdio.from), command_queue, program));
+        (commands, known)
+    }
+
+    async fn run<R: tokio::io::AsyncRead + Unpin>(
+        mut self,
+        mut lines: Lines<R>,
+        mut command_queue: mpsc::UnboundedReceiver<Command>,
+        program: Program,
+    ) {
+        let fault = loop {
+            let fault = tokio::select! {
+                biased;
+                command = command_queue.recv() => match command {
+                    Some(command) => self.run_command(command),
+                    // Nobody has it any more.
+                    None => break None,
+                },
+                Some((id, client_request, answer)) = self.answers.next() => self.forward_answer(&id, client_request, answer),
+                send_permit = self.client.send_permit(), if self.waiting.is_some() => {
+                    if let Some(update) = self.waiting.take() {
+                        self.client.update(self.session_id.clone(), update.into(), Some(send_permit));
+                    }
+                    None
+                }
+                line = lines.next(), if self.waiting.is_none() => match line {
+                    Ok(line) => self.receive(line),
+                    Err(End::TooLong) => Some("it sent a line of more than 32 MiB"),
+                    Err(End::Closed) => Some(CLOSED),
+                },
+            };
+            if fault.is_some() {
+                break fault;
+            }
+        };
+        if let Some(fault) = fault {
+            self.state.send_modify(|state| state.fault = Some(fault));
+        }
+        self.withdraw_requests();
+        // Its input ends with this, and whoever waits for an answer hears that there is none.
+        drop(self);
+        if fault.is_some() {
+            program.shut_down().await;
+        }
+    }
+
+    /// Why it cannot be spoken to any more, if so; and the same of the others.
+    fn run_command(&mut self, command: Command) -> Option<&'static str> {
+        match command {
+            Command::Call { method, params, reply } => {
+                let id = self.next_call;
+                self.next_call += 1;
+                match &reply.on_success {
+                    OnSuccess::SessionStarted(Some(_)) => {
+                        (self.phase, self.may_replay) = (Phase::Loading, true)
+                    }
+                    OnSuccess::TurnEnded => self.may_replay = false,
+                    _ => {}
+                }
+                // Without an input, the reply is dropped: there is no answer.
+                self.output.as_ref()?;
+                self.pending.insert(id, reply);
+                self.send(requests::line(&Message { jsonrpc: "2.0", id: Some(id), method, params }))
+            }
+            Command::Cancel => self.cancel(),
+            Command::CloseInput => {
+                self.output = None;
+                None
+            }
+        }
+    }
+
+    fn cancel(&mut self) -> Option<&'static str> {
+        let Phase::Open(agent_session) = &self.phase else { return None };
+        let params = CancelNotification::new(agent_session.clone());
+        let cancel = Message { jsonrpc: "2.0", id: None, method: "session/cancel", params };
+        let fault = self.send(requests::line(&cancel));
+        let open = self.requests.extract_if(|_, question| question.is_permission);
+        let open: Vec<_> = open.collect();
+        open.into_iter().fold(fault, |fault, (id, question)| {
+            self.client.withdraw(question.client_request);
+            fault.or(self.answer(&id, Ok(requests::cancelled())))
+        })
+    }
+
+    fn receive(&mut self, line: &[u8]) -> Option<&'static str> {
+        match messages::read(line) {
+            PeerMessage::Update { session, update } => self.receive_update(&session, *update),
+            PeerMessage::Response { id, outcome } => match self.pending.remove(&id) {
+                Some(reply) => self.receive_response(reply, outcome),
+                None => self.note("it answers nothing that was asked", line),
+            },
+            PeerMessage::Request { id, method, params } => return self.receive_request(id, &method, params),
+            PeerMessage::Cancelled(id) => {
+                let question = self.requests.remove(id.get())?;
+                self.client.withdraw(question.client_request);
+                let refusal = Refusal::new(requests::CANCELLED, "the request was taken back");
+                return self.answer(id.get(), Err(refusal));
+            }
+            PeerMessage::Invalid(why) => self.note(why, line),
+        }
+        None
+    }
+
+    fn receive_update(&mut self, session: &str, update: SessionUpdate) {
+        match &mut self.phase {
+            Phase::Starting(early) if early.len() < MAX_EARLY_UPDATES => {
+                early.push((SessionId::new(session), update))
+            }
+            Phase::Starting(_) => self.note("it says too much before its session is there", b""),
+            // Its options, and its commands, may be others than before.
+            Phase::Loading => self.forward_unless_replayed(update),
+            Phase::Open(agent_session) if &*agent_session.0 == session => {
+                self.forward_unless_replayed(update)
+            }
+            Phase::Open(_) => self.note("its update is about another session", b""),
+        }
+    }
+
+    /// Passes it on, unless it is of what happened before and the client knows it already.
+    fn forward_unless_replayed(&mut self, update: SessionUpdate) {
+        self.update_state(&update);
+        let happened = matches!(
+            update,
+            SessionUpdate::UserMessageChunk(_)
+                | SessionUpdate::AgentMessageChunk(_)
+                | SessionUpdate::AgentThoughtChunk(_)
+                | SessionUpdate::ToolCall(_)
+                | SessionUpdate::ToolCallUpdate(_)
+                | SessionUpdate::Plan(_)
+        );
+        if !(happened && self.may_replay) {
+            self.waiting = Some(update);
+        }
+    }
+
+    fn update_state(&self, update: &SessionUpdate) {
+        self.state.send_if_modified(|state| state.apply(update));
+    }
+
+    fn receive_response(&mut self, Reply { to, on_success }: Reply, outcome: Result<&RawValue, &RawValue>) {
+        if let Ok(result) = outcome {
+            match on_success {
+                OnSuccess::Ignore | OnSuccess::TurnEnded => {}
+                OnSuccess::SessionStarted(old) => self.open(old, result.get()),
+                OnSuccess::ModeSet(mode) => self.state.send_modify(|state| state.set_mode(&mode)),
+                OnSuccess::OptionsSet => {
+                    // Whoever asked says that it is none.
+                    if let Ok(all) = serde_json::from_str::<SetSessionConfigOptionResponse>(result.get()) {
+                        self.state.send_modify(|state| state.options = all.config_options);
+                    }
+                }
+            }
+        }
+        // Whoever asked may have given up.
+        let _ = to.send(outcome.map(RawValue::to_owned).map_err(RawValue::to_owned));
+    }
+
+    /// The session is there; what was said of it before is passed on, which is bounded, whether there is room or not.
+    fn open(&mut self, old: Option<SessionId>, answer: &str) {
+        // An answer that is none is for whoever asked to say.
+        let (agent_session, modes, options) = match old {
+            Some(agent_session) => {
+                let started: Option<LoadSessionResponse> = serde_json::from_str(answer).unwrap_or_default();
+                started.map_or((agent_session.clone(), None, None), |started| {
+                    (agent_session, started.modes, started.config_options)
+                })
+            }
+            None => match serde_json::from_str::<NewSessionResponse>(answer) {
+                Ok(started) => (started.session_id, started.modes, started.config_options),
+                Err(_) => return,
+            },
+        };
+        self.state.send_modify(|state| state.session_started(modes, options));
+        let phase = std::mem::replace(&mut self.phase, Phase::Open(agent_session.clone()));
+        if let Phase::Starting(early) = phase {
+            for (_, update) in early.into_iter().filter(|(session, _)| *session == agent_session) {
+                self.update_state(&update);
+                self.client.update(self.session_id.clone(), update.into(), None);
+            }
+        }
+    }
+
+    fn receive_request(&mut self, id: &RawValue, method: &str, params: &str) -> Option<&'static str> {
+        let outcome = match &self.phase {
+            _ if self.requests.len() >= MAX_OPEN_REQUESTS => {
+                Err(Refusal::new(requests::INVALID_REQUEST, "too much is open"))
+            }
+            _ if self.requests.contains_key(id.get()) => {
+                Err(Refusal::new(requests::INVALID_REQUEST, "a request with this id is open"))
+            }
+            Phase::Open(agent_session) => {
+                requests::request(method, params, (agent_session, &self.session_id), self.capabilities)
+            }
+            Phase::Starting(_) | Phase::Loading => {
+                Err(Refusal::new(requests::INVALID_REQUEST, "there is no session yet"))
+            }
+        };
+        let request = match outcome {
+            Ok(request) => request,
+            Err(refusal) => return self.answer(id.get(), Err(refusal)),
+        };
+        let is_permission = matches!(request, ClientRequest::RequestPermission(_));
+        let (reply, answer) = oneshot::channel();
+        let client_request = self.client.forward(request, reply);
+        let id = id.get().to_owned();
+        self.requests.insert(id.clone(), OpenRequest { client_request, is_permission });
+        self.answers.push(Box::pin(async move {
+            (id, client_request, answer.await.unwrap_or(Err(ClientError::Gone)))
+        }));
+        None
+    }
+
+    /// The client has answered, unless nobody wants to know any more: another question may have the id by now.
+    fn forward_answer(
+        &mut self,
+        id: &str,
+        client_request: u64,
+        answer: Result<Value, ClientError>,
+    ) -> Option<&'static str> {
+        self.requests.get(id).filter(|question| question.client_request == client_request)?;
+        self.requests.remove(id);
+        self.answer(id, requests::outcome(answer))
+    }
+
+    fn answer(&mut self, id: &str, outcome: Result<Value, Refusal>) -> Option<&'static str> {
+        let id: &RawValue = serde_json::from_str(id).ok()?;
+        self.send(requests::answer(id, outcome))
+    }
+
+    fn send(&mut self, line: Vec<u8>) -> Option<&'static str> {
+        match self.output.as_ref()?.try_send(line) {
+            Ok(()) => None,
+            Err(mpsc::error::TrySendError::Full(_)) => Some("it does not read what it is sent"),
+            // It is about to be over, and its output says when.
+            Err(mpsc::error::TrySendError::Closed(_)) => {
+                self.output = None;
+                None
+            }
+        }
+    }
+
+    fn withdraw_requests(&mut self) {
+        for (_, question) in self.requests.drain() {
+            self.client.withdraw(question.client_request);
+        }
+    }
+
+    fn note(&mut self, why: &'static str, line: &[u8]) {
+        self.ignored_lines += 1;
+        if !why.is_empty() && self.ignored_lines <= MAX_LOGGED {
+            tracing::debug!(harness = self.name, bytes = line.len(), "a line is of no use: {why}");
+        }
+    }
+}
+
+/// Writes lines as they come, several at once if there are several.
+async fn write(mut to: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Vec<u8>>) {
+    while let Some(mut lines) = queue.recv().await {
+        while lines.len() < WRITTEN
+            && let Ok(line) = queue.try_recv()
+        {
+            lines.extend(line);
+        }
+        // Nobody reads it any more: that it is over is learnt from its output.
+        if to.write_all(&lines).await.is_err() || to.flush().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What a prompt holds, as a harness takes it. Pure.
+
+use super::ExternalAgentError;
+use crate::acp::{ContentBlock, EmbeddedResourceResource, PromptCapabilities, TextContent};
+
+/// A prompt, of which a harness is sent only what it has said that it takes (P2). The text of a file that it does not take as
+/// such it gets as text.
+///
+/// # Errors
+/// It takes no pictures, no sound or no such file, and there are some.
+pub fn supported_content(
+    content: Vec<ContentBlock>,
+    takes: &PromptCapabilities,
+) -> Result<Vec<ContentBlock>, ExternalAgentError> {
+    let one = |block| match block {
+        ContentBlock::Image(_) if !takes.image => Err("pictures"),
+        ContentBlock::Audio(_) if !takes.audio => Err("sound"),
+        ContentBlock::Resource(file) if !takes.embedded_context => match file.resource {
+            EmbeddedResourceResource::TextResourceContents(file) => {
+                let text = format!("{}:\n```\n{}\n```\n", file.uri, file.text);
+                Ok(ContentBlock::Text(TextContent::new(text)))
+            }
+            _ => Err("files in prompts"),
+        },
+        other => Ok(other),
+    };
+    let all: Result<_, _> = content.into_iter().map(one).collect();
+    all.map_err(ExternalAgentError::UnsupportedContent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn a_harness_is_sent_what_it_takes_and_no_more() {
+        let picture = json!({ "type": "image", "data": "aGk=", "mimeType": "image/png" });
+        let sound = json!({ "type": "audio", "data": "aGk=", "mimeType": "audio/wav" });
+        let file = json!({ "type": "resource", "resource": { "uri": "file:///a", "text": "b" } });
+        let blob = json!({ "type": "resource", "resource": { "uri": "file:///a", "blob": "aGk=" } });
+        let link = json!({ "type": "resource_link", "name": "a", "uri": "file:///a" });
+        let as_text = json!({ "type": "text", "text": "file:///a:\n```\nb\n```\n" });
+        let nothing = PromptCapabilities::new();
+        let all = PromptCapabilities::new().image(true).audio(true).embedded_context(true);
+        let check = |takes: &PromptCapabilities, block: &Value, expected: Result<&Value, &str>| {
+            let block: ContentBlock = serde_json::from_value(block.clone()).unwrap();
+            let found = supported_content(vec![block], takes);
+            let found = found.map(|all| serde_json::to_value(&all[0]).unwrap()).map_err(|it| it.to_string());
+            assert_eq!(found.as_ref().map_err(String::as_str), expected);
+        };
+        for (block, expected) in [
+            (&picture, Err("it takes no pictures")),
+            (&sound, Err("it takes no sound")),
+            (&file, Ok(&as_text)),
+            (&blob, Err("it takes no files in prompts")),
+            (&link, Ok(&link)),
+            (&as_text, Ok(&as_text)),
+        ] {
+            check(&nothing, block, expected);
+            check(&all, block, Ok(block));
+        }
+    }
+}

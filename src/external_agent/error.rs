@@ -1,0 +1,131 @@
+//! What goes wrong with a harness, as sentences for people. Pure.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::process::secrets::Secrets;
+
+/// Characters of what a harness says that are shown.
+const SHOWN: usize = 400;
+
+/// The protocol's code of an error that a login would mend.
+const AUTH_REQUIRED: i64 = -32000;
+
+/// Why a harness did not do what it was to do. Each is a sentence without its end, to be put behind its name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExternalAgentError {
+    /// It cannot be started, or is not to be.
+    #[error("it was not started: {0}")]
+    NotStarted(String),
+    /// It does not speak the protocol.
+    #[error("it does not speak ACP as it should: {0}")]
+    Malformed(String),
+    /// Its user has to log in.
+    #[error("it wants its user to log in first; run it in a terminal to do so ({0})")]
+    AuthRequired(String),
+    /// It answered with an error.
+    #[error("it answered with an error: {message}")]
+    Refused {
+        /// The protocol's code.
+        code: i64,
+        /// What it said.
+        message: String,
+    },
+    /// It cannot take up a session of old.
+    #[error("it cannot load its sessions")]
+    CannotLoad,
+    /// The prompt has something in it that it does not take.
+    #[error("it takes no {0}")]
+    UnsupportedContent(&'static str),
+    /// It has no such mode or option.
+    #[error("it has no {0}")]
+    Unknown(String),
+    /// It did not answer in time.
+    #[error("it did not answer {0} within {1:?}")]
+    TimedOut(&'static str, Duration),
+    /// It is over.
+    #[error("{0}")]
+    Ended(String),
+}
+
+/// Why one has not begun.
+#[derive(Debug)]
+pub struct StartError {
+    /// What was the matter.
+    pub error: ExternalAgentError,
+    /// Nothing of it is left, for certain.
+    pub is_gone: bool,
+}
+
+impl From<StartError> for ExternalAgentError {
+    fn from(StartError { error, .. }: StartError) -> Self {
+        error
+    }
+}
+
+#[derive(Deserialize)]
+struct ErrorObject {
+    #[serde(default)]
+    code: i64,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    data: Value,
+}
+
+impl ExternalAgentError {
+    /// An error object as it was sent.
+    pub fn from_error_object(error: &RawValue, secrets: &Secrets) -> Self {
+        let Ok(ErrorObject { code, message, data }) = serde_json::from_str(error.get()) else {
+            return Self::Malformed("its error is none of the protocol's".into());
+        };
+        // Many say there what was really the matter.
+        let details = ["details", "message", "error", "reason"].iter().find_map(|name| data[*name].as_str());
+        let message = match details.or(data.as_str()).filter(|details| !message.contains(*details)) {
+            Some(details) => format!("{message}: {details}"),
+            None => message,
+        };
+        let message = shown(&secrets.take_out(&message));
+        if code == AUTH_REQUIRED { Self::AuthRequired(message) } else { Self::Refused { code, message } }
+    }
+}
+
+/// Its words, on one line and not too many.
+fn shown(text: &str) -> String {
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    words.chars().filter(|it| !it.is_control()).take(SHOWN).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_harness_says_is_shown_short_on_one_line_and_without_secrets() {
+        let values = ["hidden-value".into()];
+        let secrets = Secrets::new(values.iter());
+        let check = |error: &str, expected: &str| {
+            let error = ExternalAgentError::from_error_object(
+                &RawValue::from_string(error.into()).unwrap(),
+                &secrets,
+            );
+            assert_eq!(error.to_string(), expected);
+        };
+        let refused = "it answered with an error: Internal error: no key hidden in sight";
+        check(
+            r#"{"code":-32603,"message":"Internal\nerror","data":{"details":"no key hidden in sight"}}"#,
+            refused,
+        );
+        check(r#"{"code":1,"message":"bad hidden-value"}"#, "it answered with an error: bad ***");
+        check(
+            r#"{"code":-32000,"message":"Authentication required"}"#,
+            "it wants its user to log in first; run it in a terminal to do so (Authentication required)",
+        );
+        check("7", "it does not speak ACP as it should: its error is none of the protocol's");
+        let long = format!(r#"{{"message":"{}"}}"#, "x".repeat(5000));
+        check(&long, &format!("it answered with an error: {}", "x".repeat(SHOWN)));
+    }
+}

@@ -1,0 +1,165 @@
+//! One line of a harness: an update, another notification, a request, an answer to ours, or nothing of use. Pure.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::acp::SessionUpdate;
+
+/// What a line turned out to be.
+#[derive(Debug)]
+pub enum PeerMessage<'a> {
+    /// Something happened in a session.
+    Update {
+        /// Which session, as the harness names it.
+        session: Cow<'a, str>,
+        /// What happened.
+        update: Box<SessionUpdate>,
+    },
+    /// It takes a request of its own back: the id, as it wrote it.
+    Cancelled(&'a RawValue),
+    /// It asks something.
+    Request {
+        /// The id, as it wrote it.
+        id: &'a RawValue,
+        /// The method's name.
+        method: Cow<'a, str>,
+        /// The parameters, unparsed.
+        params: &'a str,
+    },
+    /// It answers a request of ours.
+    Response {
+        /// Our number of the request.
+        id: u64,
+        /// The result, or the error object.
+        outcome: Result<&'a RawValue, &'a RawValue>,
+    },
+    /// Nothing that there is anything to be done about, and what is wrong with it.
+    Invalid(&'static str),
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Notification<'a> {
+    #[serde(borrow)]
+    session_id: Cow<'a, str>,
+    update: Box<SessionUpdate>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Cancel<'a> {
+    #[serde(borrow)]
+    request_id: &'a RawValue,
+}
+
+/// Keeps `null` apart from a member that is not there.
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// Reads a line. Never fails.
+pub fn read(line: &[u8]) -> PeerMessage<'_> {
+    let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(line) else {
+        let is_blank = line.iter().all(u8::is_ascii_whitespace);
+        return PeerMessage::Invalid(if is_blank { "" } else { "it is no message" });
+    };
+    let Envelope { id, method, params, result, error } = envelope;
+    let params = params.map_or("{}", RawValue::get);
+    match (method, id) {
+        (Some(method), Some(id)) if matches!(id.get().as_bytes()[0], b'"' | b'-' | b'0'..=b'9') => {
+            PeerMessage::Request { id, method, params }
+        }
+        (Some(_), Some(_)) => PeerMessage::Invalid("a request has an id that is neither a number nor a text"),
+        (Some(method), None) => notification(&method, params),
+        (None, Some(id)) => {
+            // Some write a null error beside a result.
+            let error = error.filter(|error| result.is_none() || error.get() != "null");
+            let outcome = error.map(Err).or(result.map(Ok));
+            match (id.get().parse(), outcome) {
+                (Ok(id), Some(outcome)) => PeerMessage::Response { id, outcome },
+                _ => PeerMessage::Invalid("it answers nothing that was asked"),
+            }
+        }
+        (None, None) => PeerMessage::Invalid("it is neither a request nor an answer"),
+    }
+}
+
+fn notification<'a>(method: &str, params: &'a str) -> PeerMessage<'a> {
+    match method {
+        "session/update" => match serde_json::from_str(params) {
+            Ok(Notification { session_id, update }) => PeerMessage::Update { session: session_id, update },
+            Err(_) => PeerMessage::Invalid("it is no update that the protocol has"),
+        },
+        "$/cancel_request" => match serde_json::from_str(params) {
+            Ok(Cancel { request_id }) => PeerMessage::Cancelled(request_id),
+            Err(_) => PeerMessage::Invalid("it takes back what it does not name"),
+        },
+        _ => PeerMessage::Invalid("it is a notification that is not known"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_what_the_protocol_says_it_is_or_nothing() {
+        let check = |line: &str, expected: &str| {
+            let seen = match read(line.as_bytes()) {
+                PeerMessage::Update { session, .. } => format!("update {session}"),
+                PeerMessage::Cancelled(id) => format!("withdrawn {id}"),
+                PeerMessage::Request { id, method, params } => format!("request {id} {method} {params}"),
+                PeerMessage::Response { id, outcome } => format!("answer {id} {outcome:?}"),
+                PeerMessage::Invalid(_) => "nothing".into(),
+            };
+            assert!(seen.starts_with(expected), "{line}: {seen}");
+        };
+        let chunk = r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"a"}}"#;
+        let update = |update: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{update}}}}}"#
+            )
+        };
+        check(&update(chunk), "update s");
+        check(&update(r#"{"sessionUpdate":"from_the_future"}"#), "nothing");
+        check(r#"{"id":"x","method":"a/b","params":{"c":1}}"#, r#"request "x" a/b {"c":1}"#);
+        check(r#"{"id":-1,"method":"a/b"}"#, "request -1 a/b {}");
+        check(r#"{"id":null,"method":"a/b"}"#, "nothing");
+        check(r#"{"method":"$/cancel_request","params":{"requestId":"x"}}"#, r#"withdrawn "x""#);
+        check(r#"{"id":7,"result":null}"#, "answer 7 Ok");
+        check(r#"{"id":7,"result":{},"error":null}"#, "answer 7 Ok");
+        check(r#"{"id":7,"error":{"code":1,"message":"m"}}"#, "answer 7 Err");
+        for nothing in [
+            "",
+            " \r",
+            "x",
+            "[]",
+            "7",
+            "{}",
+            r#"{"id":"7","result":1}"#,
+            r#"{"id":7}"#,
+            "{\"id\":7,\"id\":7,\"result\":1}",
+            "\u{feff}{}",
+        ] {
+            check(nothing, "nothing");
+        }
+        assert!(matches!(read(b"{\"method\":\"\xff\"}"), PeerMessage::Invalid(_)));
+        assert!(matches!(read("[".repeat(100_000).as_bytes()), PeerMessage::Invalid(_)));
+    }
+}

@@ -1,0 +1,205 @@
+//! What a harness asks of its client, as what Modegate asks of its own; and how answers go back. Pure.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::acp::{
+    CreateElicitationRequest, CreateTerminalRequest, ElicitationMode, ElicitationScope, KillTerminalRequest,
+    ReadTextFileRequest, ReleaseTerminalRequest, RequestPermissionRequest, SessionId, TerminalOutputRequest,
+    WaitForTerminalExitRequest, WriteTextFileRequest,
+};
+use crate::client::{ClientCapabilities, ClientError, ClientRequest};
+
+/// An error as it goes to a harness.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// The protocol's code.
+    pub code: i64,
+    /// Why, for people.
+    pub message: String,
+}
+
+impl Refusal {
+    /// A refusal with one of the protocol's codes.
+    pub fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+/// The codes of the protocol's page on errors.
+pub const INVALID_REQUEST: i64 = -32600;
+const NO_METHOD: i64 = -32601;
+const INVALID_PARAMS: i64 = -32602;
+const INTERNAL: i64 = -32603;
+const NOT_FOUND: i64 = -32002;
+/// The request was taken back.
+pub const CANCELLED: i64 = -32800;
+
+/// A request about the first of two sessions, which is the harness's own, as one about the second. What the client has not said that it can do is not known (F1, E1).
+pub fn request(
+    method: &str,
+    params: &str,
+    sessions: (&SessionId, &SessionId),
+    capabilities: ClientCapabilities,
+) -> Result<ClientRequest, Refusal> {
+    match method {
+        "session/request_permission" => {
+            about(params, sessions, |it: &mut RequestPermissionRequest| &mut it.session_id)
+        }
+        "fs/read_text_file" if capabilities.reads => {
+            about(params, sessions, |it: &mut ReadTextFileRequest| &mut it.session_id)
+        }
+        "fs/write_text_file" if capabilities.writes => {
+            about(params, sessions, |it: &mut WriteTextFileRequest| &mut it.session_id)
+        }
+        "terminal/create" if capabilities.terminals => {
+            about(params, sessions, |it: &mut CreateTerminalRequest| &mut it.session_id)
+        }
+        "terminal/output" if capabilities.terminals => {
+            about(params, sessions, |it: &mut TerminalOutputRequest| &mut it.session_id)
+        }
+        "terminal/wait_for_exit" if capabilities.terminals => {
+            about(params, sessions, |it: &mut WaitForTerminalExitRequest| &mut it.session_id)
+        }
+        "terminal/kill" if capabilities.terminals => {
+            about(params, sessions, |it: &mut KillTerminalRequest| &mut it.session_id)
+        }
+        "terminal/release" if capabilities.terminals => {
+            about(params, sessions, |it: &mut ReleaseTerminalRequest| &mut it.session_id)
+        }
+        "elicitation/create" if capabilities.forms || capabilities.urls => {
+            let mut request: CreateElicitationRequest = parse(params)?;
+            let (scope, is_known) = match &mut request.mode {
+                ElicitationMode::Form(form) => (&mut form.scope, capabilities.forms),
+                ElicitationMode::Url(url) => (&mut url.scope, capabilities.urls),
+                // The schema may grow.
+                _ => return Err(Refusal::new(INVALID_PARAMS, "this kind of question is not known")),
+            };
+            match scope {
+                ElicitationScope::Session(scope) if is_known => moved(&mut scope.session_id, sessions)?,
+                _ => return Err(Refusal::new(INVALID_PARAMS, "the client cannot be asked this")),
+            }
+            Ok(request.into())
+        }
+        _ => Err(Refusal::new(NO_METHOD, format!("the client has no method {method:?}"))),
+    }
+}
+
+/// `session` is the place in which such a request says its session.
+fn about<R: DeserializeOwned + Into<ClientRequest>>(
+    params: &str,
+    sessions: (&SessionId, &SessionId),
+    session: fn(&mut R) -> &mut SessionId,
+) -> Result<ClientRequest, Refusal> {
+    let mut request: R = parse(params)?;
+    moved(session(&mut request), sessions)?;
+    Ok(request.into())
+}
+
+fn parse<R: DeserializeOwned>(params: &str) -> Result<R, Refusal> {
+    serde_json::from_str(params).map_err(|error| Refusal::new(INVALID_PARAMS, error.to_string()))
+}
+
+fn moved(session: &mut SessionId, (agent_session, ours): (&SessionId, &SessionId)) -> Result<(), Refusal> {
+    if session != agent_session {
+        return Err(Refusal::new(NOT_FOUND, "there is no such session"));
+    }
+    *session = ours.clone();
+    Ok(())
+}
+
+/// A message to a harness that answers its request `id`.
+pub fn answer(id: &RawValue, outcome: Result<Value, Refusal>) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        jsonrpc: &'static str,
+        id: &'a RawValue,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        result: Option<Value>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<Refusal>,
+    }
+    let (result, error) = match outcome {
+        Ok(result) => (Some(result), None),
+        Err(refusal) => (None, Some(refusal)),
+    };
+    line(&Answer { jsonrpc: "2.0", id, result, error })
+}
+
+/// A message as a line.
+pub fn line(message: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(message).expect("the protocol's types are JSON");
+    line.push(b'\n');
+    line
+}
+
+/// What the client said, as the harness is told. Nobody being there is no consent (R3).
+pub fn outcome(answer: Result<Value, ClientError>) -> Result<Value, Refusal> {
+    answer.map_err(|error| {
+        let code = if matches!(error, ClientError::NotFound(_)) { NOT_FOUND } else { INTERNAL };
+        Refusal::new(code, error.reason())
+    })
+}
+
+/// The answer to a question about permission that nobody answers any more (C1).
+pub fn cancelled() -> Value {
+    json!({ "outcome": { "outcome": "cancelled" } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: ClientCapabilities = ClientCapabilities {
+        shows_output: false,
+        answers: true,
+        reads: true,
+        writes: true,
+        terminals: true,
+        forms: true,
+        urls: true,
+    };
+
+    fn check(method: &str, params: &Value, capabilities: ClientCapabilities) -> Result<Value, i64> {
+        let sessions = (&SessionId::new("its"), &SessionId::new("ours"));
+        let outcome = request(method, &params.to_string(), sessions, capabilities);
+        outcome.map(|outcome| serde_json::to_value(&outcome).unwrap()).map_err(|refusal| refusal.code)
+    }
+
+    #[test]
+    fn each_request_is_passed_on_as_one_about_our_session_and_only_if_the_client_can() {
+        let form = json!({ "mode": "form", "message": "?", "sessionId": "its", "requestedSchema": { "type": "object", "properties": {} } });
+        let (path, terminal) = (json!({ "path": "/a" }), json!({ "terminalId": "t" }));
+        let call = json!({ "toolCall": { "toolCallId": "c" }, "options": [] });
+        for (method, params, is_always_there) in [
+            ("session/request_permission", &call, true),
+            ("fs/read_text_file", &path, false),
+            ("fs/write_text_file", &json!({ "path": "/a", "content": "x" }), false),
+            ("terminal/create", &json!({ "command": "a" }), false),
+            ("terminal/output", &terminal, false),
+            ("terminal/wait_for_exit", &terminal, false),
+            ("terminal/kill", &terminal, false),
+            ("terminal/release", &terminal, false),
+            ("elicitation/create", &form, false),
+        ] {
+            let with = |session: &str| {
+                let mut params = params.clone();
+                params["sessionId"] = json!(session);
+                params
+            };
+            let request = check(method, &with("its"), ALL).unwrap();
+            assert_eq!(request["sessionId"], "ours", "{method}: {request}");
+            assert_eq!(check(method, &with("other"), ALL), Err(NOT_FOUND), "{method}");
+            assert_eq!(check(method, &json!(7), ALL), Err(INVALID_PARAMS), "{method}");
+            let cannot = check(method, &with("its"), ClientCapabilities::default());
+            assert_eq!(cannot.is_ok(), is_always_there, "{method}");
+        }
+        assert_eq!(check("_own/method", &json!({}), ALL), Err(NO_METHOD));
+        assert_eq!(
+            check("elicitation/create", &form, ClientCapabilities { forms: false, ..ALL }),
+            Err(INVALID_PARAMS)
+        );
+    }
+}

@@ -1,0 +1,164 @@
+//! Starting a harness: its process, held or not; what both sides can do; its session, new or of old.
+
+use std::future::Future;
+use std::time::Duration;
+
+use super::command::OnSuccess;
+use super::connection::Connection;
+use super::{ExternalAgent, ExternalAgentError, Inner, Peer, StartError, StartRequest};
+use crate::acp::{
+    AgentCapabilities, ClientCapabilities as AcpClientCapabilities, ElicitationCapabilities,
+    ElicitationFormCapabilities, ElicitationUrlCapabilities, FileSystemCapabilities, Implementation,
+    InitializeRequest, InitializeResponse, LoadSessionRequest, LoadSessionResponse, McpServer,
+    NewSessionRequest, NewSessionResponse, ProtocolVersion, SessionId,
+};
+use crate::client::{Client, ClientCapabilities};
+use crate::process::program::Program;
+use crate::process::secrets::Secrets;
+use crate::process::shell::{CommandSandbox, Shell};
+use crate::process::{Command, Errors, Process};
+
+/// How long all of it may take.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// See [`ExternalAgent::start`].
+pub async fn start(
+    request: StartRequest,
+    shell: &Shell,
+    (session, client): (SessionId, Client),
+    unwanted: impl Future<Output = ()>,
+) -> Result<ExternalAgent, StartError> {
+    let not_started = |text| StartError { error: ExternalAgentError::NotStarted(text), is_gone: true };
+    let mut process = process(&request, shell).await.map_err(not_started)?;
+    // It was started to be spoken to.
+    let stdio = process.take_stdio().ok_or_else(|| not_started("it cannot be spoken to".into()))?;
+    let secrets = Secrets::new(request.definition.env.values());
+    let program = Program::start(&request.name, process, secrets.clone());
+    let (commands, state) = Connection::start(
+        request.name.clone(),
+        stdio,
+        program.clone(),
+        (client, session, request.capabilities),
+    );
+    let peer = Peer { commands, state, program, secrets };
+    let started = tokio::select! {
+        biased;
+        () = unwanted => Err(ExternalAgentError::NotStarted("it is not wanted any more".into())),
+        started = tokio::time::timeout(DEADLINE, begin(&peer, &request)) => {
+            started.unwrap_or(Err(ExternalAgentError::TimedOut("what it needs to begin", DEADLINE)))
+        }
+    };
+    match started {
+        Ok((session_id, capabilities)) => {
+            let (can_load, prompt_capabilities) =
+                (capabilities.load_session, capabilities.prompt_capabilities);
+            Ok(ExternalAgent(std::sync::Arc::new(Inner { peer, session_id, can_load, prompt_capabilities })))
+        }
+        Err(error) => Err(StartError { error, is_gone: peer.program.end().await }),
+    }
+}
+
+async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, String> {
+    let definition = &request.definition;
+    if let Some(fault) = definition.fault() {
+        return Err(fault.into());
+    }
+    if let Some(variable) = &definition.missing {
+        return Err(format!("there is no variable {variable}"));
+    }
+    let mut arguments = definition.args.clone();
+    let command_sandbox = if request.sandboxed {
+        let sandbox = definition.sandbox.as_ref();
+        let sandbox =
+            sandbox.ok_or("it is to be held, and its entry does not say what it may write (`sandbox`)")?;
+        arguments.extend(sandbox.args.iter().cloned());
+        let roots: Vec<_> = std::iter::once(&request.cwd).chain(&request.directories).cloned().collect();
+        shell.external_agent(&roots, &sandbox.state_dirs)?
+    } else {
+        CommandSandbox::none()
+    };
+    let own = definition.env.iter().map(|(name, value)| (name.clone(), value.clone()));
+    let command = Command {
+        program: definition.command.clone(),
+        arguments,
+        cwd: request.cwd.clone(),
+        // The usual, and nothing else of Modegate's own, where keys are.
+        environment: (!definition.inherits).then(|| shell.environment().to_vec()),
+        settings: &[],
+        confinement: command_sandbox.confinement().clone(),
+        errors: Errors::Apart,
+        has_stdio: true,
+        own: own.collect(),
+        keeps_terminal: false,
+    };
+    shell.processes().start(command).await.map_err(|error| error.to_string())
+}
+
+/// Its session's id, and what it can do.
+async fn begin(
+    peer: &Peer,
+    start_request: &StartRequest,
+) -> Result<(SessionId, AgentCapabilities), ExternalAgentError> {
+    let about = Implementation::new("modegate", env!("CARGO_PKG_VERSION")).title("Modegate".to_owned());
+    let request = InitializeRequest::new(ProtocolVersion::V1)
+        .client_capabilities(capabilities(start_request.capabilities))
+        .client_info(about);
+    let response: InitializeResponse = peer.call("initialize", &request, OnSuccess::Ignore).await?;
+    if response.protocol_version != ProtocolVersion::V1 {
+        return Err(ExternalAgentError::Malformed("it speaks another version of the protocol than 1".into()));
+    }
+    let agent_capabilities = response.agent_capabilities;
+    let servers = supported_servers(&start_request.servers, &agent_capabilities, &start_request.name);
+    let takes_directories = agent_capabilities.session_capabilities.additional_directories.is_some();
+    let directories = if takes_directories { start_request.directories.clone() } else { Vec::new() };
+    let Some(id) = &start_request.load else {
+        let request = NewSessionRequest::new(start_request.cwd.clone())
+            .mcp_servers(servers)
+            .additional_directories(directories);
+        let started: NewSessionResponse =
+            peer.call("session/new", &request, OnSuccess::SessionStarted(None)).await?;
+        return Ok((started.session_id, agent_capabilities));
+    };
+    if !agent_capabilities.load_session {
+        return Err(ExternalAgentError::CannotLoad);
+    }
+    let id = SessionId::new(id.as_str());
+    let request = LoadSessionRequest::new(id.clone(), start_request.cwd.clone())
+        .mcp_servers(servers)
+        .additional_directories(directories);
+    // Older ones answer with null.
+    let _: Option<LoadSessionResponse> =
+        peer.call("session/load", &request, OnSuccess::SessionStarted(Some(id.clone()))).await?;
+    Ok((id, agent_capabilities))
+}
+
+/// What it is told that the client can do (F1, E1).
+fn capabilities(capabilities: ClientCapabilities) -> AcpClientCapabilities {
+    let files =
+        FileSystemCapabilities::new().read_text_file(capabilities.reads).write_text_file(capabilities.writes);
+    let mut questions = ElicitationCapabilities::new();
+    if capabilities.forms {
+        questions = questions.form(ElicitationFormCapabilities::new());
+    }
+    if capabilities.urls {
+        questions = questions.url(ElicitationUrlCapabilities::new());
+    }
+    let all = AcpClientCapabilities::new().fs(files).terminal(capabilities.terminals);
+    if capabilities.forms || capabilities.urls { all.elicitation(questions) } else { all }
+}
+
+/// The servers that it can reach (S3).
+fn supported_servers(servers: &[McpServer], capabilities: &AgentCapabilities, name: &str) -> Vec<McpServer> {
+    let reaches = |server: &&McpServer| match server {
+        McpServer::Http(_) => capabilities.mcp_capabilities.http,
+        McpServer::Sse(_) => capabilities.mcp_capabilities.sse,
+        // Every agent starts programs; the schema may grow.
+        _ => true,
+    };
+    let taken: Vec<_> = servers.iter().filter(reaches).cloned().collect();
+    if taken.len() < servers.len() {
+        let left_out = servers.len() - taken.len();
+        tracing::warn!(harness = name, left_out, "MCP servers that it cannot reach are left out");
+    }
+    taken
+}

@@ -1,0 +1,307 @@
+//! Getting addresses that a model names: only what is public, and what the user's own settings add.
+//!
+//! What a name leads to is looked up once, looked at, and connected to, all in the client's own resolver: there is no
+//! second look-up that could say something else. Nothing is sent but the address: no cookie, no key, no referrer. Redirects are
+//! not followed here.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use tokio::sync::OnceCell;
+use url::{Host, Url};
+
+use super::public::why_not_public;
+use super::{HttpError, Response, builder, explain, finish, off_thread};
+
+/// What an answer may be, the best first.
+const ACCEPT: &str = "text/markdown, text/html;q=0.9, application/json;q=0.9, text/*;q=0.8, */*;q=0.1";
+
+/// The names of networks that are not public.
+const PRIVATE_ADDRESS: [&str; 4] = ["localhost", "local", "internal", "home.arpa"];
+
+/// Where names lead to.
+pub trait Lookup: Send + Sync {
+    /// All addresses of a name.
+    fn lookup(&self, name: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
+}
+
+/// The system's own way.
+struct System;
+
+impl Lookup for System {
+    fn lookup(&self, name: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
+        async move { Ok(tokio::net::lookup_host((name, 0)).await?.map(|address| address.ip()).collect()) }
+            .boxed()
+    }
+}
+
+/// A server on a network that is not public, and that the user allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllowedHost {
+    host: String,
+    port: AllowedPort,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AllowedPort {
+    /// That of the scheme.
+    Usual,
+    This(u16),
+    Any,
+}
+
+impl AllowedHost {
+    /// Reads `HOST`, `HOST:PORT` or `HOST:*`. The error says what is wrong.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let invalid = || format!("{text:?} is no server: give HOST, HOST:PORT or HOST:*");
+        let (name, is_any) = text.strip_suffix(":*").map_or((text, false), |name| (name, true));
+        if name.is_empty() || name.contains(['/', '@', '?', '#', '*', '\\']) {
+            return Err(invalid());
+        }
+        // With a scheme that has no port of its own, the port that is written is the one that is there.
+        let url = Url::parse(&format!("http://{name}")).map_err(|_| invalid())?;
+        let is_written = Url::parse(&format!("https://{name}")).is_ok_and(|url| url.port() == Some(80));
+        let port = match (is_any, url.port()) {
+            (true, None) => AllowedPort::Any,
+            (true, Some(_)) => return Err(invalid()),
+            (false, Some(port)) => AllowedPort::This(port),
+            (false, None) if is_written => AllowedPort::This(80),
+            (false, None) => AllowedPort::Usual,
+        };
+        Ok(Self { host: host_of(&url).ok_or_else(invalid)?, port })
+    }
+
+    fn is(&self, url: &Url) -> bool {
+        let port = match self.port {
+            AllowedPort::Usual => url.port().is_none(),
+            AllowedPort::This(port) => url.port_or_known_default() == Some(port),
+            AllowedPort::Any => true,
+        };
+        port && host_of(url).is_some_and(|host| host == self.host)
+    }
+}
+
+/// The server's name, without the dot at its end that some write.
+pub fn host_of(url: &Url) -> Option<String> {
+    url.host_str().map(|host| host.trim_end_matches('.').to_owned()).filter(|host| !host.is_empty())
+}
+
+/// The clients. They are made when they are first needed.
+pub struct FetchClient {
+    allowed: Vec<AllowedHost>,
+    proxy: Option<String>,
+    lookup: Arc<dyn Lookup>,
+    clients: [OnceCell<reqwest::Client>; 4],
+}
+
+impl Default for FetchClient {
+    fn default() -> Self {
+        Self::new(Vec::new(), None)
+    }
+}
+
+impl fmt::Debug for FetchClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A proxy's address may have a password in it.
+        f.debug_struct("Outward").field("allowed", &self.allowed).finish_non_exhaustive()
+    }
+}
+
+impl FetchClient {
+    /// With what the user allows, and by which proxy public servers are reached. No variable of the environment is asked.
+    pub fn new(allowed: Vec<AllowedHost>, proxy: Option<String>) -> Self {
+        Self { allowed, proxy, lookup: Arc::new(System), clients: Default::default() }
+    }
+
+    /// The same with another way to look names up.
+    #[must_use]
+    pub fn with_lookup(self, lookup: Arc<dyn Lookup>) -> Self {
+        Self { lookup, ..self }
+    }
+
+    /// Asks an address for what is there. Dropping the future, or the response, ends it.
+    ///
+    /// # Errors
+    /// Beside what can go wrong on the way: the address may not be reached.
+    pub async fn get(&self, url: &Url) -> Result<Response, HttpError> {
+        let is_allowed = self.allowed.iter().any(|host| host.is(url));
+        if !is_allowed {
+            check(url)?;
+        }
+        let client = self.client(is_allowed, url.scheme() == "https").await?;
+        let request = client.get(url.clone()).header("accept", ACCEPT);
+        request.send().await.map(Response).map_err(|error| refusal(&error).unwrap_or_else(|| explain(error)))
+    }
+
+    async fn client(&self, is_allowed: bool, is_encrypted: bool) -> Result<&reqwest::Client, HttpError> {
+        let proxy = self.proxy.clone().filter(|_| !is_allowed);
+        // By a proxy it is the proxy that looks names up; ours are its own then.
+        let is_free = is_allowed || proxy.is_some();
+        let resolver = Guard { lookup: Arc::clone(&self.lookup), is_free };
+        let build = move || {
+            let mut builder = builder().no_proxy().dns_resolver(Arc::new(resolver));
+            if let Some(proxy) = &proxy {
+                let unusable = |_| HttpError::Unusable("the proxy of the settings is no address".into());
+                builder = builder.proxy(reqwest::Proxy::all(proxy).map_err(unusable)?);
+            } else if !is_encrypted {
+                builder = builder.tls_certs_only([]);
+            }
+            finish(builder)
+        };
+        let slot = usize::from(is_allowed) * 2 + usize::from(is_encrypted);
+        self.clients[slot].get_or_try_init(|| off_thread(build)).await
+    }
+}
+
+/// What can be said of an address before any name is looked up.
+fn check(url: &Url) -> Result<(), HttpError> {
+    let literal = match url.host() {
+        Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
+        Some(Host::Ipv6(address)) => Some(IpAddr::V6(address)),
+        Some(Host::Domain(_)) | None => None,
+    };
+    let host = host_of(url).ok_or_else(|| HttpError::Unusable("the address names no server".into()))?;
+    let is_inward = PRIVATE_ADDRESS.iter().any(|name| {
+        host.rsplit_once(*name)
+            .is_some_and(|(rest, end)| end.is_empty() && (rest.is_empty() || rest.ends_with('.')))
+    });
+    match literal.and_then(why_not_public).or(is_inward.then_some("the name of a network that is not public"))
+    {
+        Some(why) => Err(HttpError::Refused(refused(&host, why))),
+        None => Ok(()),
+    }
+}
+
+/// For the model: what is wrong, and not how to get round it.
+fn refused(host: &str, why: &str) -> String {
+    format!("{host} is {why}, and only public servers are reached, and those that the user's settings name.")
+}
+
+/// The resolver: what it does not give is not connected to.
+struct Guard {
+    lookup: Arc<dyn Lookup>,
+    is_free: bool,
+}
+
+/// A name that leads nowhere public.
+#[derive(Debug)]
+struct PrivateAddress(String);
+
+impl fmt::Display for PrivateAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for PrivateAddress {}
+
+impl Resolve for Guard {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (name, is_free) = (name.as_str().to_owned(), self.is_free);
+        let found = self.lookup.lookup(name.clone());
+        async move {
+            let addresses = found.await?;
+            let addresses = if is_free { addresses } else { public(&name, addresses)? };
+            let sockets: Addrs = Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)));
+            Ok(sockets)
+        }
+        .boxed()
+    }
+}
+
+/// The public ones; an error if there are others only. One that is not public is left out, whoever says that it is the name's.
+fn public(name: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, PrivateAddress> {
+    let inward = addresses.iter().find_map(|address| Some((*address, why_not_public(*address)?)));
+    let public: Vec<IpAddr> =
+        addresses.into_iter().filter(|address| why_not_public(*address).is_none()).collect();
+    match (public.is_empty(), inward) {
+        (true, Some((address, why))) => {
+            Err(PrivateAddress(refused(&format!("{name} leads to {address}, which"), why)))
+        }
+        _ => Ok(public),
+    }
+}
+
+/// What the resolver said, wherever in an error it is.
+fn refusal(error: &reqwest::Error) -> Option<HttpError> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(next) = cause {
+        if let Some(PrivateAddress(why)) = next.downcast_ref() {
+            return Some(HttpError::Refused(why.clone()));
+        }
+        cause = next.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn of_what_a_name_leads_to_only_the_public_part_is_left() {
+        let mixed = vec![address("127.0.0.1"), address("8.8.8.8"), address("::1")];
+        assert_eq!(public("x", mixed).unwrap(), [address("8.8.8.8")]);
+        let why = public("x", vec![address("10.1.2.3")]).unwrap_err().0;
+        assert!(why.starts_with("x leads to 10.1.2.3, which is a private network"), "{why}");
+    }
+
+    #[test]
+    fn servers_are_told_by_name_and_port_however_they_are_written() {
+        let check = |allowed: &str, url: &str, expected: bool| {
+            let is = AllowedHost::parse(allowed).unwrap().is(&Url::parse(url).unwrap());
+            assert_eq!(is, expected, "{allowed} {url}");
+        };
+        check("localhost:8080", "http://LOCALHOST:8080/x", true);
+        check("localhost:8080", "http://localhost./", false);
+        check("localhost:8080", "http://localhost:8081/", false);
+        check("localhost:80", "http://localhost/", true);
+        check("localhost:80", "https://localhost/", false);
+        check("localhost:*", "https://localhost:1/", true);
+        check("wiki.corp", "https://wiki.corp/", true);
+        check("wiki.corp", "https://wiki.corp./", true);
+        check("wiki.corp", "https://wiki.corp:8443/", false);
+        check("wiki.corp", "https://a.wiki.corp/", false);
+        check("127.0.0.1", "http://2130706433/", true);
+        check("[::1]:8080", "http://[0:0::1]:8080/", true);
+        for text in ["", "http://x", "a/b", "*.corp", "u@h", "h:x", "h:1:*", "a b"] {
+            assert!(AllowedHost::parse(text).unwrap_err().contains("HOST:PORT"), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_and_numbers_of_other_networks_are_refused_before_anything_is_looked_up() {
+        for url in [
+            "http://127.0.0.1/",
+            "http://2130706433/",
+            "http://0x7f.1/",
+            "http://0177.0.0.1/",
+            "http://[::1]/",
+            "http://[::ffff:127.0.0.1]/",
+            "http://169.254.169.254/latest/meta-data",
+            "http://localhost/",
+            "http://localhost./",
+            "http://a.localhost/",
+            "http://metadata.google.internal/",
+            "http://printer.local/",
+            "https://[fd00::1]/",
+            "http://0/",
+            "http://127.1/",
+        ] {
+            let outcome = check(&Url::parse(url).unwrap());
+            assert!(matches!(outcome, Err(HttpError::Refused(_))), "{url}");
+        }
+        for url in ["https://docs.rs/", "http://8.8.8.8/", "https://notlocalhost/", "https://xlocal/"] {
+            assert!(check(&Url::parse(url).unwrap()).is_ok(), "{url}");
+        }
+    }
+}

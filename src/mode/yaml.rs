@@ -1,0 +1,186 @@
+//! A mode in the format in which modes are written, complete: what `modes show` prints and what the record keeps. Pure.
+
+use std::fmt::Write;
+
+use super::{Access, Consent, InBand, Mode, Network, ReminderPosition, ShellUse, ToolList};
+
+impl Mode {
+    /// Every key that has a value, whether it was written or inherited. The same mode gives the same text.
+    pub fn to_yaml(&self) -> String {
+        let mut text = String::new();
+        let mut put = |key: &str, value: &str| {
+            writeln!(text, "{key}: {value}").expect("writing to a string cannot fail");
+        };
+        put("id", &id(&self.id));
+        put("name", &quoted(&self.name));
+        put("description", &quoted(&self.description));
+        if let Some(under) = &self.under {
+            put("# under", under);
+        }
+        put("access", access(self.access));
+        put("permission", if self.permission == Consent::Ask { "ask" } else { "auto" });
+        put("shell", shell(self.shell));
+        put("network", network(self.network));
+        let mut tools = Vec::new();
+        if let Some(allow) = &self.tools.allow {
+            tools.push(format!("allow: {}", list(&allow.patterns)));
+        }
+        if !self.tools.deny.patterns.is_empty() {
+            tools.push(format!("deny: {}", list(&self.tools.deny.patterns)));
+        }
+        if !tools.is_empty() {
+            put("tools", &format!("{{{}}}", tools.join(", ")));
+        }
+        if let Some(paths) = &self.write_paths {
+            put("write_paths", &list(&paths.patterns));
+        }
+        match self.tool_list {
+            Some(ToolList::Hide) => put("tool_list", "hide"),
+            Some(ToolList::Mask) => put("tool_list", "mask"),
+            None => {}
+        }
+        if let Some(model) = &self.model {
+            put("model", &quoted(model));
+        }
+        if let Some(thinking) = self.thinking {
+            put("thinking", thinking.as_str());
+        }
+        put("max_steps", &self.max_steps.to_string());
+        if let Some(to) = &self.exits_to {
+            put("exits_to", &id(to));
+        }
+        put("in_band_switch", in_band(self.in_band_switch));
+        let tail = self.reminder_position == ReminderPosition::Tail;
+        put("reminder_position", if tail { "tail" } else { "before_prompt" });
+        text.push_str(&prompt(&self.prompt));
+        if let Some(words) = &self.subagent_prompt {
+            text.push_str(&block("subagent_prompt", words));
+        }
+        text
+    }
+}
+
+/// The key `prompt` with its value, as people write it; nothing for a blank one.
+pub fn prompt(words: &str) -> String {
+    block("prompt", words)
+}
+
+/// A key with a text of several lines; nothing for a blank one.
+fn block(key: &str, words: &str) -> String {
+    if words.trim().is_empty() {
+        return String::new();
+    }
+    // A block's indentation is that of its first line, and it has no escapes.
+    if words.starts_with(char::is_whitespace) || words.contains(|c| c != '\n' && c != '\t' && is_escaped(c)) {
+        return format!("{key}: {}\n", quoted(words));
+    }
+    let lines = words.trim_end().lines().map(|line| format!("  {line}\n"));
+    format!("{key}: |\n{}", lines.collect::<String>())
+}
+
+/// An id, in quotes where YAML has a meaning of its own for it.
+fn id(id: &str) -> String {
+    let words = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
+    let is_word = words.iter().any(|word| id.eq_ignore_ascii_case(word));
+    if is_word { quoted(id) } else { id.to_owned() }
+}
+
+/// A text on one line.
+pub fn quoted(text: &str) -> String {
+    escaped(&serde_json::Value::from(text).to_string())
+}
+
+/// A list on one line.
+pub fn list(patterns: &[String]) -> String {
+    escaped(&serde_json::Value::from(patterns).to_string())
+}
+
+/// JSON is YAML but for some characters that YAML wants to have escaped, all of which stand in strings.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_escaped(c) {
+            write!(text, "\\u{:04x}", u32::from(c)).expect("writing to a string cannot fail");
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
+
+/// Whether YAML does not have a character as it is, or takes it for the end of a line.
+fn is_escaped(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+}
+
+fn access(access: Access) -> &'static str {
+    match access {
+        Access::ReadOnly => "read_only",
+        Access::Edit => "edit",
+        Access::Full => "full",
+    }
+}
+
+fn shell(shell: ShellUse) -> &'static str {
+    match shell {
+        ShellUse::Off => "off",
+        ShellUse::ReadOnly => "read_only",
+        ShellUse::Full => "full",
+    }
+}
+
+fn network(network: Network) -> &'static str {
+    match network {
+        Network::Allow => "allow",
+        Network::Ask => "ask",
+        Network::Deny => "deny",
+    }
+}
+
+fn in_band(in_band: InBand) -> &'static str {
+    match in_band {
+        InBand::Off => "off",
+        InBand::Parse => "parse",
+        InBand::Instruct => "instruct",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mode::definition::ModeDefinition;
+
+    #[test]
+    fn what_is_printed_is_read_again_as_the_same_mode() {
+        let words = [
+            "One line.",
+            "Two\n\nlines\n",
+            "  indented\nand not",
+            "\n\n  after nothing",
+            "a\ttab\n\t\tand two",
+            "\r\nreturns\r\n",
+            "bell \u{7} and delete \u{7f}",
+            "next \u{85} line \u{2028} separator \u{feff} mark",
+            "# no comment\n--- \n...\n",
+            "'\"{[: &*!|>%@`",
+            "trailing \nspaces  \n   \nend",
+        ];
+        let ids = ["m", "null", "true", "no", "on", "y", "e1", "nan", "inf"];
+        for (id, words) in ids.iter().flat_map(|id| words.map(|words| (id, words))) {
+            let (id, message) = (quoted(id), quoted(words));
+            let text = format!(
+                "id: {id}\nname: {message}\ndescription: {message}\naccess: edit\nexits_to: {id}\nprompt: {message}\n"
+            );
+            let read = |text: &str| {
+                let definition = serde_saphyr::from_str::<ModeDefinition>(text);
+                definition.unwrap_or_else(|error| panic!("{error}\n{text}")).complete(None).unwrap()
+            };
+            let (mode, again) = (read(&text), read(&read(&text).to_yaml()));
+            assert_eq!(
+                (&mode.name, &mode.exits_to, mode.prompt.trim_end()),
+                (&again.name, &again.exits_to, again.prompt.trim_end())
+            );
+            assert_eq!((mode.name.as_str(), mode.to_yaml()), (words, again.to_yaml()));
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! Which models can be chosen: the providers there are, those that this process has the means to use, and which model
+//! is meant where none is named. Pure data.
+
+use super::known::{Facts, Thinking, facts_of, title_of};
+use super::{Effort, ModelId};
+
+/// A provider of models, as everybody knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Provider {
+    /// Stands before the slash in a model's id.
+    pub id: &'static str,
+    /// For people.
+    pub title: &'static str,
+    /// The variables that may hold its key; the first is named in messages.
+    pub key_variables: &'static [&'static str],
+    /// The variable that may hold its address.
+    pub url_variable: &'static str,
+    /// Its own address.
+    pub base_url: &'static str,
+    /// It does not answer without a key.
+    pub needs_key: bool,
+    /// The models that it offers by themselves; the first is its default.
+    pub models: &'static [&'static str],
+}
+
+/// The providers there are. Where several can be used and no model is named, the first of them is taken.
+pub const PROVIDERS: [Provider; 5] = [
+    Provider {
+        id: "anthropic",
+        title: "Anthropic",
+        key_variables: &["ANTHROPIC_API_KEY"],
+        url_variable: "ANTHROPIC_BASE_URL",
+        base_url: "https://api.anthropic.com",
+        needs_key: true,
+        models: &["claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5", "claude-fable-5-2"],
+    },
+    Provider {
+        id: "openai-responses",
+        title: "OpenAI",
+        key_variables: &["OPENAI_API_KEY"],
+        url_variable: "OPENAI_RESPONSES_BASE_URL",
+        base_url: "https://api.openai.com/v1",
+        needs_key: true,
+        models: &["gpt-6.2-sol", "gpt-6.2-astra", "gpt-6.1-terra", "gpt-6-luna"],
+    },
+    Provider {
+        id: "openai",
+        title: "OpenAI Chat Completions",
+        key_variables: &["OPENAI_API_KEY"],
+        url_variable: "OPENAI_BASE_URL",
+        base_url: "https://api.openai.com/v1",
+        needs_key: true,
+        models: &["gpt-6-luna"],
+    },
+    Provider {
+        id: "gemini",
+        title: "Google Gemini",
+        key_variables: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+        url_variable: "GEMINI_BASE_URL",
+        base_url: "https://generativelanguage.googleapis.com",
+        needs_key: true,
+        models: &["gemini-4-hydrogen", "gemini-4-carbon", "gemini-3.8-flash"],
+    },
+    Provider {
+        id: "ollama",
+        title: "Ollama",
+        key_variables: &["OLLAMA_API_KEY"],
+        url_variable: "OLLAMA_HOST",
+        base_url: "http://127.0.0.1:11434",
+        needs_key: false,
+        models: &["qwen3-coder", "gpt-oss:20b"],
+    },
+];
+
+/// The embedded model.
+pub const OFFLINE: &str = "offline";
+
+/// The model that plays a script.
+pub const SCRIPTED: &str = "scripted";
+
+/// Tokens of context that a model on this machine gets where the user names no other number.
+const LOCAL_CONTEXT: u64 = 65_536;
+
+/// What a user says of a model that the table does not know, or knows otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Described {
+    /// Its name at its provider.
+    pub name: String,
+    /// Tokens that fit into its context.
+    pub context: Option<u64>,
+    /// It sees pictures.
+    pub images: Option<bool>,
+}
+
+/// A provider that this process can ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reachable {
+    /// Which one.
+    pub provider: Provider,
+    /// It has a key, or needs none.
+    pub has_key: bool,
+    /// The models that a user has named.
+    pub described: Vec<Described>,
+}
+
+/// The models that can be chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelCatalog {
+    /// In the order of [`PROVIDERS`].
+    reachable: Vec<Reachable>,
+    /// The model of new sessions.
+    default: ModelId,
+    /// How long it is to think.
+    effort: Effort,
+    /// The user has named it.
+    is_named: bool,
+}
+
+/// A model that can be chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelInfo {
+    /// Its id.
+    pub id: ModelId,
+    /// For people.
+    pub name: String,
+    /// One line more.
+    pub description: String,
+}
+
+/// An id that names no model that can be used here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoModel {
+    /// It names none at all.
+    #[error(
+        "unknown model {asked:?}: it is `offline`, `scripted:FILE`, or PROVIDER/NAME with one of the providers {}",
+        provider_ids()
+    )]
+    Unknown {
+        /// What was asked for.
+        asked: String,
+    },
+    /// Its provider has no key.
+    #[error("{title} needs a key: set {variable}, or run `modegate setup`")]
+    NoKey {
+        /// The provider.
+        title: &'static str,
+        /// The variable that would hold the key.
+        variable: &'static str,
+    },
+}
+
+/// What to do where no model is set up, as the end of a sentence for users.
+pub const REMEDY: &str =
+    "set ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY or OLLAMA_HOST, or run `modegate setup`";
+
+fn provider_ids() -> String {
+    PROVIDERS.map(|provider| provider.id).join(", ")
+}
+
+impl ModelCatalog {
+    /// A catalogue whose default is the model that is meant where none is named: that of the first reachable provider, or
+    /// the embedded one.
+    pub fn new(reachable: Vec<Reachable>) -> Self {
+        let first = reachable.iter().find(|reachable| reachable.has_key);
+        let default = first.map_or_else(|| ModelId::new(OFFLINE), Reachable::default_model);
+        Self { reachable, default, effort: Effort::Default, is_named: false }
+    }
+
+    /// The embedded model and nothing else.
+    pub fn offline() -> Self {
+        Self::new(Vec::new())
+    }
+
+    /// Another default; whether the user has named it.
+    #[must_use]
+    pub fn with_default(self, default: ModelId, effort: Effort, is_named: bool) -> Self {
+        Self { default, effort, is_named, ..self }
+    }
+
+    /// What the user is to be told where several providers could have been meant.
+    pub fn ambiguity(&self) -> Option<String> {
+        let mut ids: Vec<&str> = Vec::new();
+        let mut keys = Vec::new();
+        for Reachable { provider, .. } in self.with_key() {
+            if !keys.contains(&provider.key_variables[0]) {
+                keys.push(provider.key_variables[0]);
+                ids.push(provider.id);
+            }
+        }
+        let is_clear = self.is_named || ids.len() < 2;
+        (!is_clear).then(|| {
+            format!(
+                "Answering: {}. Several providers could ({}); choose with --model or the model option.\n\n",
+                self.default,
+                ids.join(", ")
+            )
+        })
+    }
+
+    /// Whether this is the offline model, and answers only because no other is set up and none was named.
+    pub fn is_fallback(&self, id: &ModelId) -> bool {
+        !self.is_named && self.default.as_str() == OFFLINE && *id == self.default
+    }
+
+    /// The model of new sessions.
+    pub fn default_model(&self) -> &ModelId {
+        &self.default
+    }
+
+    /// How long the model of new sessions is to think.
+    pub fn default_effort(&self) -> Effort {
+        self.effort
+    }
+
+    /// The reachable providers that have a key, the first one's first.
+    pub fn with_key(&self) -> impl Iterator<Item = &Reachable> {
+        self.reachable.iter().filter(|reachable| reachable.has_key)
+    }
+
+    /// Finds a model. A provider's own name for a model need not be known here.
+    pub fn resolve(&self, requested: &str) -> Result<ModelId, NoModel> {
+        let id = ModelId::new(requested);
+        if requested == OFFLINE || id == self.default {
+            return self.check_key(id);
+        }
+        let provider = id.parts().filter(|(_, name)| !name.is_empty()).and_then(|(id, _)| provider(id));
+        match provider {
+            Some(_) => self.check_key(id),
+            None => Err(NoModel::Unknown { asked: requested.to_owned() }),
+        }
+    }
+
+    /// Whether a model's provider has the key that it needs.
+    pub fn check_key(&self, id: ModelId) -> Result<ModelId, NoModel> {
+        let Some(provider) = id.parts().and_then(|(id, _)| provider(id)) else { return Ok(id) };
+        let has_key = self.with_key().any(|reachable| reachable.provider.id == provider.id);
+        if has_key || !provider.needs_key {
+            return Ok(id);
+        }
+        Err(NoModel::NoKey { title: provider.title, variable: provider.key_variables[0] })
+    }
+
+    /// What is known of a model. The embedded one's context is never full.
+    pub fn facts(&self, id: &ModelId) -> Facts {
+        let Some((provider, name)) = id.parts() else {
+            return Facts {
+                context: u64::MAX,
+                output: u64::MAX,
+                images: false,
+                thinking: Thinking::Never,
+                efforts: &[],
+            };
+        };
+        let mut facts = facts_of(name);
+        if provider == "ollama" {
+            // The memory for all of it is taken at once.
+            facts.context = facts.context.min(LOCAL_CONTEXT);
+        }
+        let described = self
+            .reachable
+            .iter()
+            .filter(|reachable| reachable.provider.id == provider)
+            .flat_map(|it| &it.described);
+        if let Some(described) = described.into_iter().find(|described| described.name == name) {
+            facts.context = described.context.unwrap_or(facts.context);
+            facts.output = facts.output.min(facts.context / 4);
+            facts.images = described.images.unwrap_or(facts.images);
+        }
+        facts
+    }
+
+    /// The models to choose from: those of the reachable providers, the default, the one that is on, and the embedded one.
+    pub fn models(&self, current: &ModelId) -> Vec<ModelInfo> {
+        let mut choices: Vec<ModelInfo> = Vec::new();
+        let mut add = |id: ModelId, provider: &str| {
+            if choices.iter().all(|selection| selection.id != id) {
+                let name = id.parts().map_or(id.as_str(), |(_, name)| title_of(name)).to_owned();
+                let description = provider.to_owned();
+                choices.push(ModelInfo { id, name, description });
+            }
+        };
+        for reachable in self.with_key() {
+            let Provider { id, title, models, .. } = reachable.provider;
+            let described = reachable.described.iter().map(|described| described.name.as_str());
+            for name in described.chain(models.iter().copied()) {
+                add(ModelId::new(format!("{id}/{name}")), title);
+            }
+        }
+        for id in [&self.default, current, &ModelId::new(OFFLINE)] {
+            let description = match id.as_str() {
+                OFFLINE => "Not a language model: searches for the words of a prompt",
+                SCRIPTED => "Not a language model: plays a script",
+                id => provider_of(id).map_or("", |provider| provider.title),
+            };
+            add(id.clone(), description);
+        }
+        choices
+    }
+}
+
+impl Reachable {
+    /// The model that is meant where only the provider is known.
+    pub fn default_model(&self) -> ModelId {
+        let named = self.described.first().map(|described| described.name.as_str());
+        let name = named.or_else(|| self.provider.models.first().copied()).unwrap_or_default();
+        ModelId::new(format!("{}/{name}", self.provider.id))
+    }
+}
+
+/// The provider that a model's id names.
+pub fn provider_of(model: &str) -> Option<Provider> {
+    let (id, name) = model.split_once('/')?;
+    provider(id).filter(|_| !name.is_empty())
+}
+
+/// The provider of this id.
+pub fn provider(id: &str) -> Option<Provider> {
+    PROVIDERS.into_iter().find(|provider| provider.id == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reachable(id: &str) -> Reachable {
+        Reachable { provider: provider(id).unwrap(), has_key: true, described: Vec::new() }
+    }
+
+    #[test]
+    fn the_first_provider_with_a_key_has_the_default_model() {
+        assert_eq!(ModelCatalog::offline().default_model().as_str(), "offline");
+        let both = ModelCatalog::new(vec![reachable("anthropic"), reachable("gemini")]);
+        assert_eq!(both.default_model().as_str(), "anthropic/claude-opus-5-5");
+        let without = Reachable { has_key: false, ..reachable("anthropic") };
+        let one = ModelCatalog::new(vec![without, reachable("gemini")]);
+        assert_eq!(one.default_model().as_str(), "gemini/gemini-4-hydrogen");
+    }
+
+    #[test]
+    fn a_model_is_found_or_the_error_says_what_is_missing() {
+        let models = ModelCatalog::new(vec![reachable("anthropic")]);
+        for fine in ["offline", "anthropic/claude-new", "ollama/any:7b"] {
+            assert_eq!(models.resolve(fine), Ok(ModelId::new(fine)));
+        }
+        let error = |requested: &str| models.resolve(requested).unwrap_err().to_string();
+        assert_eq!(
+            error("gemini/gemini-4-carbon"),
+            "Google Gemini needs a key: set GEMINI_API_KEY, or run `modegate setup`"
+        );
+        for unknown in ["", "gpt", "acme/x", "anthropic/"] {
+            assert!(
+                error(unknown).ends_with("anthropic, openai-responses, openai, gemini, ollama"),
+                "{unknown}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_a_user_says_of_a_model_counts() {
+        let described = vec![Described { name: "qwen".into(), context: Some(32_000), images: Some(false) }];
+        let models = ModelCatalog::new(vec![Reachable { described, ..reachable("openai") }]);
+        let facts = models.facts(models.default_model());
+        assert_eq!((facts.context, facts.output, facts.images), (32_000, 8000, false));
+        let offered: Vec<_> = models
+            .models(&ModelId::new("offline"))
+            .into_iter()
+            .map(|selection| selection.id.to_string())
+            .collect();
+        assert_eq!(offered, ["openai/qwen", "openai/gpt-6-luna", "offline"]);
+    }
+}

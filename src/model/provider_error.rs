@@ -1,0 +1,312 @@
+//! What goes wrong between us and a provider, as a sentence for the user, and whether asking again may help. Pure.
+//!
+//! The sentence quotes the provider where it helps; whatever looks like the key is taken out of it.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::model::{Failure, ModelError};
+
+/// Bytes of the shortest key that is one: shorter ones stand for none at servers that want any, and are parts of words.
+const SHORTEST: usize = 8;
+
+/// Characters of a provider's own words.
+const QUOTE: usize = 200;
+
+/// Kinds of errors that pass.
+const PASSING: [&str; 8] = [
+    "overloaded",
+    "rate_limit",
+    "server_error",
+    "api_error",
+    "timeout",
+    "unavailable",
+    "internal",
+    "exhausted",
+];
+
+/// Something went wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProviderError {
+    /// What the user is told.
+    pub error: ModelError,
+    /// Whether asking again may help.
+    pub retry: Retry,
+}
+
+/// Whether asking again may help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// It would go wrong again.
+    Never,
+    /// After a while.
+    Later,
+    /// After as long as the server said.
+    After(Duration),
+}
+
+impl ProviderError {
+    /// A problem that stays.
+    pub fn lasting(failure: Failure, text: impl Into<String>) -> Self {
+        Self { error: ModelError { failure, text: text.into() }, retry: Retry::Never }
+    }
+
+    /// A problem that may pass.
+    pub fn passing(text: impl Into<String>) -> Self {
+        Self { error: ModelError::new(text), retry: Retry::Later }
+    }
+
+    /// The server does not speak the format.
+    pub fn garbled(text: impl Into<String>) -> Self {
+        Self::lasting(Failure::Other, text)
+    }
+
+    /// The reply broke off.
+    pub fn cut() -> Self {
+        Self::passing("the reply ended early")
+    }
+
+    /// What a provider says in the middle of a reply: its own kind of error, and its words.
+    pub fn reported(kind: &str, message: &str) -> Self {
+        let text = format!("the provider ended the reply: {}", quote(message, kind));
+        if is_too_long(kind, message) {
+            return Self::lasting(Failure::ContextTooLong, text);
+        }
+        let kind = kind.to_ascii_lowercase();
+        let passes = PASSING.iter().any(|word| kind.contains(word))
+            || kind.split(' ').any(|word| word.starts_with('5') || word == "429");
+        if passes && !is_quota(&kind, message) {
+            Self::passing(text)
+        } else {
+            Self::lasting(Failure::Other, text)
+        }
+    }
+}
+
+/// A response that is no reply.
+#[derive(Debug, Clone, Copy)]
+pub struct Rejection<'a> {
+    /// The status code.
+    pub status: u16,
+    /// The body's start.
+    pub body: &'a str,
+    /// How long the server wants us to wait, if it says so in a header.
+    pub wait: Option<Duration>,
+    /// The address, for people.
+    pub host: &'a str,
+    /// The model's name.
+    pub model: &'a str,
+    /// The variable that holds the key.
+    pub key_variable: &'a str,
+    /// A key was sent.
+    pub has_key: bool,
+}
+
+impl Rejection<'_> {
+    /// What the response means.
+    pub fn explain(self) -> ProviderError {
+        let Self { status, body, wait, host, model, key_variable, has_key } = self;
+        let (kind, message, delay) = parts(body);
+        let reply = quote(&message, &kind);
+        let lasting = |failure, text| ProviderError::lasting(failure, text);
+        if is_too_long(&kind, &message) && matches!(status, 400 | 413 | 422 | 500) {
+            return lasting(
+                Failure::ContextTooLong,
+                format!("the conversation is too long for {model}: {reply}"),
+            );
+        }
+        let bad_key =
+            status == 401 || kind.contains("API_KEY_INVALID") || message.contains("API key not valid");
+        if bad_key && !has_key {
+            let text = format!(
+                "{host} wants a key, and none was sent: a key goes only to the address that it was given for, so name both in \
+                 one place ({key_variable} and its address in the environment, or api_key and base_url in the settings)"
+            );
+            return lasting(Failure::Key, text);
+        }
+        if bad_key {
+            let text =
+                format!("{host} does not accept the key: check {key_variable}, or run `modegate setup`");
+            return lasting(Failure::Key, text);
+        }
+        if is_web_page(body) {
+            let text = format!(
+                "{host} answered with a web page (HTTP {status}) instead of a reply: the address may be wrong, or a proxy in between"
+            );
+            let passes = status >= 500;
+            return if passes { ProviderError::passing(text) } else { lasting(Failure::Other, text) };
+        }
+        match status {
+            200 => {
+                let text = format!("{host} answered without a stream: {reply}");
+                lasting(Failure::Other, text)
+            }
+            402 => lasting(Failure::Other, format!("{host} wants to be paid (HTTP 402): {reply}")),
+            403 => lasting(Failure::Key, format!("{host} refuses this key (HTTP 403): {reply}")),
+            404 => {
+                let text = format!(
+                    "{host} knows no model {model:?}, or the address is wrong (HTTP 404; --model PROVIDER/NAME names another): {reply}"
+                );
+                lasting(Failure::Other, text)
+            }
+            413 => lasting(
+                Failure::ContextTooLong,
+                format!("the request is too large for {host} (HTTP 413): {reply}"),
+            ),
+            429 if is_quota(&kind, &message) => {
+                lasting(Failure::Other, format!("the account at {host} has nothing left (HTTP 429): {reply}"))
+            }
+            300..400 => {
+                let text = format!(
+                    "{host} sends us elsewhere (HTTP {status}), where the key does not go: check the address"
+                );
+                lasting(Failure::Other, text)
+            }
+            408 | 409 | 425 | 429 | 500..=504 | 520..=524 | 529 => {
+                let what = match status {
+                    429 => "is limiting the rate",
+                    503 | 529 => "is overloaded",
+                    _ => "has a problem",
+                };
+                let retry = wait.or(delay).map_or(Retry::Later, Retry::After);
+                ProviderError {
+                    error: ModelError::new(format!("{host} {what} (HTTP {status}): {reply}")),
+                    retry,
+                }
+            }
+            _ => lasting(Failure::Other, format!("{host} rejects the request (HTTP {status}): {reply}")),
+        }
+    }
+}
+
+/// Stands among the parts to leave out where a server wants thoughts with every call.
+pub const NEEDS_THOUGHTS: &str = "+reasoning_content";
+
+/// The optional part of a request that an error names, if the request had it. That a value does not fit is something else:
+/// the user chose it.
+pub fn refused_part(
+    error: &str,
+    optional: &[&'static str],
+    without: &[&'static str],
+) -> Option<&'static str> {
+    let error = error.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| error.contains(word));
+    if error.contains("reasoning_content") && says(&["must be passed back", "missing"]) {
+        return Some(NEEDS_THOUGHTS).filter(|needs| !without.contains(needs));
+    }
+    if says(&["unsupported value", "with reasoning_effort are not supported"]) {
+        return None;
+    }
+    let part = optional.iter().find(|part| error.contains(**part) && !without.contains(part))?;
+    says(&REFUSALS).then_some(part)
+}
+
+/// How servers say that they do not take something.
+const REFUSALS: [&str; 9] = [
+    "unknown",
+    "unsupported",
+    "unrecognized",
+    "not permitted",
+    "not supported",
+    "extra",
+    "unexpected",
+    "invalid",
+    "missing",
+];
+
+/// Takes a secret out of a text, and anything else that looks like a key.
+pub fn redact(text: &str, secret: Option<&str>) -> String {
+    let text = match secret {
+        Some(secret) if secret.len() >= SHORTEST => text.replace(secret, "[key]"),
+        _ => text.to_owned(),
+    };
+    let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '*' | '.');
+    let mut safe = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some(start) = rest.find(is_word) {
+        let word = &rest[start..];
+        let end = word.find(|c| !is_word(c)).unwrap_or(word.len());
+        safe.push_str(&rest[..start]);
+        let looks_like_a_key =
+            ["sk-", "AIza", "gsk_", "xai-"].iter().any(|start| word[..end].starts_with(start)) && end > 8;
+        safe.push_str(if looks_like_a_key { "[key]" } else { &word[..end] });
+        rest = &word[end..];
+    }
+    safe.push_str(rest);
+    safe
+}
+
+/// The kind, the message and the wait in an error's body, wherever this provider puts them.
+fn parts(body: &str) -> (String, String, Option<Duration>) {
+    let Ok(value) = serde_json::from_str::<Value>(body) else {
+        return (String::new(), body.trim().to_owned(), None);
+    };
+    let value = value.get(0).unwrap_or(&value);
+    let error = value.get("error").unwrap_or(value);
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let message = ["message", "detail", "error"]
+        .iter()
+        .find_map(|key| error.get(key))
+        .map_or_else(|| text(error), text);
+    let words =
+        ["type", "code", "status"].iter().filter_map(|key| error.get(key)).filter(|word| !word.is_null());
+    let mut kind: Vec<String> = words.map(text).collect();
+    let details = error.get("details").and_then(Value::as_array).into_iter().flatten();
+    let mut wait = None;
+    for detail in details {
+        kind.extend(detail.get("reason").map(text));
+        let delay =
+            detail.get("retryDelay").and_then(Value::as_str).and_then(|delay| delay.strip_suffix('s'));
+        wait = wait.or(delay
+            .and_then(|delay| delay.parse().ok())
+            .and_then(|delay| Duration::try_from_secs_f64(delay).ok()));
+    }
+    (kind.join(" "), message, wait)
+}
+
+/// A provider's words in one short line; its kind of error where it has none.
+fn quote(message: &str, kind: &str) -> String {
+    let message = if message.trim().is_empty() { kind } else { message };
+    let line = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(QUOTE) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None if line.is_empty() => "it does not say why".into(),
+        None => line,
+    }
+}
+
+fn is_web_page(body: &str) -> bool {
+    let start: String = body.trim_start().chars().take(9).collect::<String>().to_ascii_lowercase();
+    start.starts_with("<!doctype") || start.starts_with("<html")
+}
+
+fn is_quota(kind: &str, message: &str) -> bool {
+    kind.contains("insufficient_quota")
+        || kind.contains("billing")
+        || message.contains("exceeded your current quota, please check your plan")
+}
+
+/// Every provider has its own words for it.
+fn is_too_long(kind: &str, message: &str) -> bool {
+    const KINDS: [&str; 3] =
+        ["context_length_exceeded", "exceed_context_size", "model_context_window_exceeded"];
+    const WORDS: [&str; 8] = [
+        "prompt is too long",
+        "maximum context length",
+        "context length exceeded",
+        "exceeds the available context size",
+        "exceeds the context window",
+        "context window of this model",
+        "input token count",
+        "exceed context limit",
+    ];
+    let message = message.to_ascii_lowercase();
+    KINDS.iter().any(|word| kind.contains(word)) || WORDS.iter().any(|words| message.contains(words))
+}
+
+#[cfg(test)]
+mod tests;

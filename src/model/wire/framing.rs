@@ -1,0 +1,166 @@
+//! A response's bytes to frames: server-sent events, or one JSON value a line. Pure; bytes may be cut anywhere.
+//!
+//! Of an event only its data matters: every provider that names its events repeats the name inside the data.
+
+/// Bytes of one frame. A larger one is no model's.
+const MAX_FRAME: usize = 32 * 1024 * 1024;
+
+/// How frames are set apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// `text/event-stream`: `data:` lines up to an empty line.
+    Events,
+    /// One JSON value a line.
+    Lines,
+}
+
+/// A frame that is longer than any model's, or bytes that are no text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unreadable;
+
+/// Takes bytes as they come and gives whole frames.
+#[derive(Debug)]
+pub struct FrameReader {
+    framing: Framing,
+    /// The start of a line whose end has not come.
+    rest: Vec<u8>,
+    /// The data of an event whose end has not come.
+    data: String,
+    /// The last byte was a carriage return: a line feed after it belongs to it.
+    after_return: bool,
+}
+
+impl FrameReader {
+    /// No bytes yet.
+    pub fn new(framing: Framing) -> Self {
+        Self { framing, rest: Vec::new(), data: String::new(), after_return: false }
+    }
+
+    /// Takes bytes and hands each frame that they complete to `each`.
+    pub fn push<E: From<Unreadable>>(
+        &mut self,
+        mut bytes: &[u8],
+        mut each: impl FnMut(&str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while !bytes.is_empty() {
+            if std::mem::take(&mut self.after_return) && bytes[0] == b'\n' {
+                bytes = &bytes[1..];
+                continue;
+            }
+            let Some(end) = memchr::memchr2(b'\n', b'\r', bytes) else {
+                self.keep(bytes)?;
+                break;
+            };
+            let (line, after) = bytes.split_at(end);
+            self.after_return = after[0] == b'\r';
+            bytes = &after[1..];
+            if self.rest.is_empty() {
+                self.line(line, &mut each)?;
+            } else {
+                self.keep(line)?;
+                let line = std::mem::take(&mut self.rest);
+                self.line(&line, &mut each)?;
+                // The buffer is used again.
+                self.rest = line;
+                self.rest.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes are over: what is left is a frame if its data is there, though its end is not.
+    pub fn end<E: From<Unreadable>>(&mut self, mut each: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
+        let line = std::mem::take(&mut self.rest);
+        if !line.is_empty() {
+            self.line(&line, &mut each)?;
+        }
+        self.dispatch(&mut each)
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), Unreadable> {
+        if self.rest.len() + self.data.len() + bytes.len() > MAX_FRAME {
+            return Err(Unreadable);
+        }
+        self.rest.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn line<E: From<Unreadable>>(
+        &mut self,
+        line: &[u8],
+        each: &mut impl FnMut(&str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let line = std::str::from_utf8(line).map_err(|_| Unreadable)?;
+        match self.framing {
+            Framing::Lines if line.trim().is_empty() => Ok(()),
+            Framing::Lines => each(line),
+            Framing::Events if line.is_empty() => self.dispatch(each),
+            Framing::Events => {
+                if let Some(data) = line.strip_prefix("data:") {
+                    if self.data.len() + data.len() > MAX_FRAME {
+                        return Err(Unreadable.into());
+                    }
+                    if !self.data.is_empty() {
+                        self.data.push('\n');
+                    }
+                    self.data.push_str(data.strip_prefix(' ').unwrap_or(data));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn dispatch<E>(&mut self, each: &mut impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
+        if self.data.is_empty() {
+            return Ok(());
+        }
+        let outcome = each(&self.data);
+        self.data.clear();
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(framing: Framing, pieces: &[&[u8]]) -> Result<Vec<String>, Unreadable> {
+        let mut found = Vec::new();
+        let mut frames = FrameReader::new(framing);
+        let mut each = |frame: &str| {
+            found.push(frame.to_owned());
+            Ok(())
+        };
+        for piece in pieces {
+            frames.push(piece, &mut each)?;
+        }
+        frames.end(&mut each)?;
+        Ok(found)
+    }
+
+    fn check(framing: Framing, text: &str, expected: &[&str]) {
+        let bytes = text.as_bytes();
+        for cut in 0..=bytes.len() {
+            let (a, b) = bytes.split_at(cut);
+            assert_eq!(frames(framing, &[a, b]).unwrap(), expected, "cut at {cut}");
+        }
+        let single: Vec<&[u8]> = bytes.chunks(1).collect();
+        assert_eq!(frames(framing, &single).unwrap(), expected);
+    }
+
+    #[test]
+    fn events_are_the_same_wherever_they_are_cut() {
+        let text = ": hello\n\nevent: a\ndata: {\"é\":1}\n\ndata:two\r\ndata: lines\r\n\r\nid: 3\rdata: cr\r\rdata: [DONE]";
+        check(Framing::Events, text, &["{\"é\":1}", "two\nlines", "cr", "[DONE]"]);
+    }
+
+    #[test]
+    fn lines_are_the_same_wherever_they_are_cut() {
+        check(Framing::Lines, "{\"a\":\"ü\"}\n\r\n{\"b\":2}\r\n{}", &["{\"a\":\"ü\"}", "{\"b\":2}", "{}"]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_said_to_be_unreadable() {
+        assert_eq!(frames(Framing::Lines, &[b"\xff\n"]), Err(Unreadable));
+    }
+}

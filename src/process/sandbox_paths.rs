@@ -1,0 +1,410 @@
+//! Which folders commands may read and write: what a machine usually has, and what the session adds.
+//!
+//! A read-only command sees the system, its toolchains, git's settings and the session's folders, and neither a home
+//! folder as a whole nor the root of the file system. What is listed here is what is there; nothing is created.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::git_folder::Git;
+
+/// Programs, libraries and what they read of the machine.
+const SYSTEM: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/opt",
+    "/snap",
+    "/nix/store",
+    "/nix/var/nix/profiles",
+    "/gnu/store",
+    "/run/current-system",
+    "/home/linuxbrew/.linuxbrew",
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/loadavg",
+    "/proc/uptime",
+    "/proc/version",
+    "/proc/filesystems",
+    "/proc/sys/kernel",
+    "/proc/sys/vm",
+    "/sys/devices/system/cpu",
+    "/sys/fs/cgroup",
+    "/sys/kernel/mm/transparent_hugepage",
+];
+
+/// Settings of the machine that programs read. Never all of `/etc`: for root, it has the machine's secrets.
+const SETTINGS: &[&str] = &[
+    "alternatives",
+    "bash.bashrc",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "debian_version",
+    "fonts",
+    "gitattributes",
+    "gitconfig",
+    "group",
+    "host.conf",
+    "hostname",
+    "hosts",
+    "inputrc",
+    "java-11-openjdk",
+    "java-17-openjdk",
+    "java-21-openjdk",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "ld.so.preload",
+    "locale.alias",
+    "locale.conf",
+    "localtime",
+    "lsb-release",
+    "machine-id",
+    "magic",
+    "mime.types",
+    "nsswitch.conf",
+    "openldap",
+    "os-release",
+    "passwd",
+    "perl",
+    "pki/tls/certs",
+    "profile",
+    "profile.d",
+    "protocols",
+    "python3",
+    "python3.11",
+    "python3.12",
+    "python3.13",
+    "R",
+    "redhat-release",
+    "resolv.conf",
+    "services",
+    "shells",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "static",
+    "terminfo",
+    "timezone",
+    "xdg",
+];
+
+/// Toolchains and git's settings in a home folder. Of cargo's folder the parts without its credentials.
+const IN_HOME: &[&str] = &[
+    ".gitconfig",
+    ".config/git/config",
+    ".config/git/ignore",
+    ".config/git/attributes",
+    ".gitignore",
+    ".gitignore_global",
+    ".cargo/bin",
+    ".cargo/registry",
+    ".cargo/git",
+    ".cargo/config",
+    ".cargo/config.toml",
+    ".cargo/env",
+    ".rustup",
+    ".pyenv",
+    ".rbenv",
+    ".rvm",
+    ".nvm",
+    ".volta",
+    ".local/share/fnm",
+    ".asdf",
+    ".local/share/mise",
+    ".sdkman",
+    ".goenv",
+    "go/bin",
+    "go/pkg",
+    ".deno/bin",
+    ".bun/bin",
+    ".local/bin",
+    ".local/lib",
+    ".local/share/uv/python",
+    ".local/share/uv/tools",
+    ".ghcup/bin",
+    ".ghcup/ghc",
+    ".juliaup",
+    ".dotnet/dotnet",
+    ".dotnet/host",
+    ".dotnet/shared",
+    ".dotnet/sdk",
+    ".dotnet/packs",
+    ".dotnet/tools",
+    ".elan",
+    ".nix-profile",
+    "miniconda3",
+    "anaconda3",
+    ".ripgreprc",
+];
+
+/// Where builds keep what they have fetched or made, in a home folder.
+const CACHES: &[&str] = &[
+    ".cache",
+    ".cargo/registry",
+    ".cargo/git",
+    ".cargo/.package-cache",
+    ".cargo/.package-cache-mutate",
+    ".cargo/.global-cache",
+    ".npm",
+    ".pnpm-store",
+    ".local/share/pnpm/store",
+    ".yarn/cache",
+    ".bun/install/cache",
+    "go/pkg",
+    ".gradle/caches",
+    ".gradle/daemon",
+    ".gradle/wrapper/dists",
+    ".m2/repository",
+    ".nuget/packages",
+    ".cabal/packages",
+    ".cabal/store",
+    ".ccache",
+    ".pub-cache/hosted",
+];
+
+/// Devices that every command of a workspace may write, and shared memory.
+#[rustfmt::skip]
+const DEVICES: &[&str] = &[
+    "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts",
+];
+
+/// Variables that name a toolchain's folder.
+pub const TOOLCHAINS: &[&str] = &[
+    "RUSTUP_HOME",
+    "PYENV_ROOT",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "NVM_DIR",
+    "VOLTA_HOME",
+    "GOROOT",
+    "JAVA_HOME",
+    "SDKMAN_DIR",
+    "ASDF_DIR",
+    "ASDF_DATA_DIR",
+];
+
+/// Whose machine this is, as the environment and the user's settings say.
+#[derive(Debug, Clone, Default)]
+pub struct User {
+    /// The home folder.
+    pub home: Option<PathBuf>,
+    /// Where programs are looked for.
+    pub path: Vec<PathBuf>,
+    /// Where toolchains are: the values of [`TOOLCHAINS`].
+    pub toolchains: Vec<PathBuf>,
+    /// cargo's folder, where it is not in the home folder.
+    pub cargo: Option<PathBuf>,
+    /// The folder for temporary files of Modegate's own.
+    pub temporary: PathBuf,
+    /// Folders for temporary files: every command of a workspace may write there.
+    pub scratch: Vec<PathBuf>,
+    /// What the user lets commands read besides.
+    pub read: Vec<PathBuf>,
+    /// What the user lets commands write besides.
+    pub write: Vec<PathBuf>,
+    /// Where Modegate's own settings and record are.
+    pub own: Vec<PathBuf>,
+}
+
+/// What the commands of sessions in these folders may read and write. The file system is asked once for what both lists have.
+pub struct SandboxPaths<'a> {
+    user: &'a User,
+    roots: &'a [PathBuf],
+    real: Real,
+    /// Of each folder.
+    repositories: Vec<Git>,
+}
+
+impl<'a> SandboxPaths<'a> {
+    /// Those of sessions in these folders, as they are now.
+    pub fn of(user: &'a User, roots: &'a [PathBuf]) -> Self {
+        let repositories = roots.iter().map(|root| Git::of(root)).collect();
+        Self { user, roots, real: Real::of(user), repositories }
+    }
+
+    /// What a read-only command may read, and `besides`. None where a session's folder is too wide: the root of the file
+    /// system, the home folder, or a folder around it.
+    pub fn readable(&mut self, besides: &[PathBuf]) -> Option<Vec<PathBuf>> {
+        let Self { user, roots, real, repositories } = self;
+        if roots.iter().any(|root| real.is_too_wide(root)) {
+            return None;
+        }
+        // A service's home may lie in a folder of the system's: then that folder is not readable as a whole.
+        let mut places: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
+        places.retain(|place| !real.is_too_wide(place));
+        places.extend(SETTINGS.iter().map(|name| Path::new("/etc").join(name)));
+        if let Some(home) = &user.home {
+            places.extend(IN_HOME.iter().map(|name| home.join(name)));
+        }
+        if let Some(cargo) = &user.cargo {
+            let parts = IN_HOME.iter().filter_map(|name| name.strip_prefix(".cargo/"));
+            places.extend(parts.map(|part| cargo.join(part)));
+        }
+        // What lies in a session's folder is readable anyway; a link there leads nowhere else.
+        let is_inside = |place: &PathBuf| roots.iter().any(|root| place.starts_with(root));
+        let named = user.path.iter().chain(&user.toolchains).chain(besides).filter(|place| !is_inside(place));
+        places.extend(named.filter(|place| !real.is_too_wide(place)).cloned());
+        places.extend(user.read.iter().cloned());
+        for (root, Git { folders, borrowed, .. }) in roots.iter().zip(repositories) {
+            places.push(root.clone());
+            places.extend(folders.iter().chain(&*borrowed).filter(|place| !real.is_too_wide(place)).cloned());
+        }
+        Some(real.existing(places))
+    }
+
+    /// What a command of a workspace may write.
+    pub fn writable(&mut self) -> Vec<PathBuf> {
+        let Self { user, roots, real, repositories } = self;
+        let mut places: Vec<PathBuf> = DEVICES.iter().map(PathBuf::from).collect();
+        places.extend(user.scratch.iter().cloned());
+        if let Some(home) = &user.home {
+            places.extend(CACHES.iter().map(|name| home.join(name)));
+        }
+        if let Some(cargo) = &user.cargo {
+            let parts = CACHES.iter().filter_map(|name| name.strip_prefix(".cargo/"));
+            places.extend(parts.map(|part| cargo.join(part)));
+        }
+        places.extend(user.write.iter().cloned());
+        for (root, Git { folders, .. }) in roots.iter().zip(repositories) {
+            places.push(root.clone());
+            // A commit in a worktree writes to the repository that it belongs to.
+            places.extend(folders.iter().filter(|place| !real.is_too_wide(place)).cloned());
+        }
+        real.existing(places)
+    }
+}
+
+/// Real paths, each asked for once while the lists are made: most places share the few folders above them, and a session
+/// would otherwise begin with more than a thousand questions to the file system.
+struct Real {
+    home: Option<PathBuf>,
+    /// By the text of a place, which is compared faster than its parts; none for what is not there.
+    known: HashMap<OsString, Option<PathBuf>>,
+}
+
+impl Real {
+    fn of(user: &User) -> Self {
+        let home = user.home.as_ref().and_then(|home| std::fs::canonicalize(home).ok());
+        Self { home, known: HashMap::new() }
+    }
+
+    /// The real path of what is there.
+    fn path(&mut self, place: &Path) -> Option<PathBuf> {
+        if let Some(known) = self.known.get(place.as_os_str()) {
+            return known.clone();
+        }
+        let found = self.ask(place);
+        self.known.insert(place.into(), found.clone());
+        found
+    }
+
+    fn ask(&mut self, place: &Path) -> Option<PathBuf> {
+        // Whatever ends in no name, or is a link, is left to the system.
+        let (Some(above), Some(name)) = (place.parent(), place.file_name()) else {
+            return std::fs::canonicalize(place).ok();
+        };
+        let path = self.path(above)?.join(name);
+        let is_link = path.symlink_metadata().ok()?.is_symlink();
+        if is_link { std::fs::canonicalize(path).ok() } else { Some(path) }
+    }
+
+    /// Whether a place has the whole home folder or the whole file system in it. One that is not there counts as such.
+    fn is_too_wide(&mut self, place: &Path) -> bool {
+        let Some(place) = self.path(place) else { return true };
+        place.parent().is_none() || self.home.as_ref().is_some_and(|home| home.starts_with(&place))
+    }
+
+    /// Those that are there, by their real paths: a link that is changed later leads nowhere else.
+    fn existing(&mut self, places: Vec<PathBuf>) -> Vec<PathBuf> {
+        let (mut retained, mut seen) = (Vec::new(), HashSet::new());
+        for place in places.into_iter().filter(|place| place.is_absolute()) {
+            let Some(place) = self.path(&place) else { continue };
+            // What is no text could not be passed on; there is hardly any such place.
+            if place.to_str().is_some() && seen.insert(OsString::from(&place)) {
+                retained.push(place);
+            }
+        }
+        retained
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_a_home_nor_the_root_is_readable_as_a_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().canonicalize().unwrap().join("home/me");
+        let work = home.join("work");
+        std::fs::create_dir_all(&work).unwrap();
+        std::fs::create_dir_all(home.join("bin")).unwrap();
+        std::fs::create_dir_all(home.join(".cargo/bin")).unwrap();
+        std::fs::write(home.join(".cargo/credentials.toml"), "token").unwrap();
+        let path =
+            [home.join("bin"), home.clone(), "/".into(), home.parent().unwrap().to_owned(), "rel".into()];
+        let user = User { home: Some(home.clone()), path: path.to_vec(), ..User::default() };
+        let places = SandboxPaths::of(&user, std::slice::from_ref(&work)).readable(&[]).unwrap();
+        for place in &places {
+            assert!(!home.starts_with(place), "{}", place.display());
+            assert!(!place.join("credentials.toml").exists(), "{}", place.display());
+        }
+        assert!(places.contains(&work) && places.contains(&home.join("bin")));
+        for wide in [&home, Path::new("/"), home.parent().unwrap()] {
+            assert_eq!(SandboxPaths::of(&user, &[wide.to_owned()]).readable(&[]), None, "{}", wide.display());
+        }
+    }
+
+    #[test]
+    fn a_real_path_is_what_the_system_says_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, link) = (dir.path().join("folder/inner"), dir.path().join("link"));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("file"), "").unwrap();
+        std::os::unix::fs::symlink(&folder, &link).unwrap();
+        std::os::unix::fs::symlink("../link/file", dir.path().join("folder/relative")).unwrap();
+        std::os::unix::fs::symlink("nowhere", dir.path().join("dangling")).unwrap();
+        let mut real = Real::of(&User::default());
+        let names = [
+            "folder",
+            "link",
+            "link/file",
+            "link/..",
+            "link/../inner",
+            "folder/relative",
+            "dangling",
+            "none/x",
+        ];
+        for name in names.iter().chain(&names) {
+            let place = dir.path().join(name);
+            assert_eq!(real.path(&place), std::fs::canonicalize(&place).ok(), "{name}");
+        }
+        for place in ["/", "/usr/bin", "/bin", "/proc/self/cwd", "/usr/bin/bash/x"] {
+            assert_eq!(real.path(Path::new(place)), std::fs::canonicalize(place).ok(), "{place}");
+        }
+    }
+
+    #[test]
+    fn a_link_in_the_session_that_is_on_the_path_leads_nowhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let (work, secret) = (dir.join("work"), dir.join("secret"));
+        std::fs::create_dir_all(&work).unwrap();
+        std::fs::create_dir_all(&secret).unwrap();
+        std::os::unix::fs::symlink(&secret, work.join("bin")).unwrap();
+        let user =
+            User { path: vec![work.join("bin")], toolchains: vec![work.join("bin")], ..User::default() };
+        assert!(!SandboxPaths::of(&user, &[work]).readable(&[]).unwrap().contains(&secret));
+    }
+}

@@ -1,0 +1,134 @@
+//! The folders in which somebody else's agent keeps its state: all that it may write when it is held.
+
+use std::fs::DirBuilder;
+use std::path::{Component, Path, PathBuf};
+
+use super::sandbox_paths::User;
+
+/// The folders by their real paths. `~/` is the user's home. What is not there is made, for the user alone: a program that is
+/// held could not make it. One that lies in another is covered by that one.
+///
+/// # Errors
+/// One sentence: a folder that is not absolute, cannot be made, has the home folder in it, or shares files with the session's
+/// folders `roots` or with Modegate's own, which are not to be written.
+pub fn folders(user: &User, roots: &[PathBuf], named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+    let named: Vec<PathBuf> = named.iter().map(|path| at_home(user, path)).collect::<Result<_, _>>()?;
+    // Not by what a link inside of another one leads to, which the agent could change.
+    let is_covered = |path: &PathBuf| named.iter().any(|other| other != path && path.starts_with(other));
+    let mut folders = Vec::new();
+    for path in named.iter().filter(|path| !is_covered(path)) {
+        let folder = made(path)?;
+        check(user, roots, path, &folder)?;
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    Ok(folders)
+}
+
+/// What is wrong with the folders, as [`folders`] says it; nothing is made.
+pub fn fault(user: &User, roots: &[PathBuf], named: &[PathBuf]) -> Option<String> {
+    let wrong = |path: &PathBuf| {
+        let path = at_home(user, path)?;
+        check(user, roots, &path, &real(&path))
+    };
+    named.iter().find_map(|path| wrong(path).err())
+}
+
+/// Whether a folder that lies at this real path may be one.
+fn check(user: &User, roots: &[PathBuf], path: &Path, folder: &Path) -> Result<(), String> {
+    let text = path.display();
+    let home = user.home.as_ref().and_then(|home| home.canonicalize().ok());
+    if folder.parent().is_none() || home.is_some_and(|home| home.starts_with(folder)) {
+        return Err(format!("its state folder {text} has the whole home folder in it"));
+    }
+    let shares = |root: PathBuf| root.starts_with(folder) || folder.starts_with(&root);
+    if roots.iter().map(|root| real(root)).any(shares) {
+        return Err(format!("its state folder {text} shares files with the session's folder"));
+    }
+    // What modes say, and what is on the record of them, is not for it to write.
+    if user.own.iter().map(|own| real(own)).any(shares) {
+        return Err(format!("its state folder {text} shares files with Modegate's own settings or record"));
+    }
+    Ok(())
+}
+
+/// The real path of what is there; of what is not, that of the nearest folder that is, with the rest.
+fn real(path: &Path) -> PathBuf {
+    let there = path.ancestors().find_map(|folder| Some((folder, folder.canonicalize().ok()?)));
+    there.map_or_else(
+        || path.to_owned(),
+        |(folder, real)| match path.strip_prefix(folder) {
+            Ok(rest) if rest.as_os_str().is_empty() => real,
+            Ok(rest) => real.join(rest),
+            Err(_) => path.to_owned(),
+        },
+    )
+}
+
+fn at_home(user: &User, path: &Path) -> Result<PathBuf, String> {
+    let text = path.display();
+    let whole = match (path.strip_prefix("~"), &user.home) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        (Ok(_), None) => {
+            return Err(format!("its state folder {text} is in a home folder, and there is none"));
+        }
+        (Err(_), _) => path.to_owned(),
+    };
+    if !whole.is_absolute() || whole.components().any(|part| part == Component::ParentDir) {
+        return Err(format!("its state folder {text} is not an absolute path, nor one that begins with ~/"));
+    }
+    Ok(whole)
+}
+
+/// The real path of what is there, or of a new folder.
+fn made(path: &Path) -> Result<PathBuf, String> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    let exists = path.canonicalize();
+    let real = exists.or_else(|_| builder.create(path).and_then(|()| path.canonicalize()));
+    real.map_err(|error| format!("its state folder {} cannot be made: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_agent_may_write_is_made_and_neither_the_home_nor_the_work_is_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let (home, work) = (dir.join("home"), dir.join("home/work"));
+        std::fs::create_dir_all(&work).unwrap();
+        std::os::unix::fs::symlink(&work, home.join("link")).unwrap();
+        let own = vec![home.join(".config/modegate")];
+        let user = User { home: Some(home.clone()), own, ..User::default() };
+        let folders = |named: &[&str]| {
+            let named: Vec<PathBuf> = named.iter().map(PathBuf::from).collect();
+            folders(&user, std::slice::from_ref(&work), &named)
+        };
+        assert_eq!(folders(&["~/.agent", "~/.agent/inner", "~/.agent/"]), Ok(vec![home.join(".agent")]));
+        assert!(home.join(".agent").is_dir() && !home.join(".agent/inner").exists());
+        let (roots, work) = (work.clone(), work.to_str().unwrap().to_owned());
+        for wrong in [
+            "~",
+            "~/",
+            "/",
+            "x",
+            "~/../x",
+            "~/work",
+            "~/work/x",
+            "~/link",
+            "~/.config",
+            "~/.config/modegate/x",
+            &work,
+        ] {
+            assert!(folders(&[wrong]).is_err(), "{wrong}");
+            assert!(fault(&user, std::slice::from_ref(&roots), &[wrong.into()]).is_some(), "{wrong}");
+        }
+        assert_eq!(fault(&user, std::slice::from_ref(&roots), &["~/.other".into()]), None);
+        assert!(!home.join(".other").exists());
+    }
+}

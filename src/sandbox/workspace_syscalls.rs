@@ -1,0 +1,122 @@
+//! seccomp for commands that may write: what would reach past a hold on files is taken away, everything else stays.
+
+use seccompiler::BpfProgram;
+
+use super::bpf::{ALLOW, ARCHITECTURE, NUMBER, answer, fail, jump, load, low, when};
+
+/// Takes from the calling process, and all that comes of it, what would reach past a hold on writing: limits of other
+/// processes, which can kill them, their priorities, and typing into terminals, which are files that it may write.
+///
+/// Written by hand, because programs for a processor's older mode are to run as well: the library's filters end them.
+pub fn filter() -> Result<(), String> {
+    let program = workspace();
+    seccompiler::apply_filter(&program).map_err(|error| format!("system calls cannot be filtered: {error}"))
+}
+
+/// An architecture, and the numbers that its calls have there.
+struct Numbers {
+    architecture: u32,
+    prlimit: u32,
+    ioctl: u32,
+    setpriority: u32,
+    ioprio_set: u32,
+    /// `sched_setparam`, `sched_setscheduler` and `sched_setattr`.
+    scheduling: [u32; 3],
+}
+
+/// The processor's own architecture and its older mode.
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURES: [Numbers; 2] = [
+    Numbers {
+        architecture: 0xc000_003e,
+        prlimit: 302,
+        ioctl: 16,
+        setpriority: 141,
+        ioprio_set: 251,
+        scheduling: [142, 144, 314],
+    },
+    Numbers {
+        architecture: 0x4000_0003,
+        prlimit: 340,
+        ioctl: 54,
+        setpriority: 97,
+        ioprio_set: 289,
+        scheduling: [154, 156, 351],
+    },
+];
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURES: [Numbers; 2] = [
+    Numbers {
+        architecture: 0xc000_00b7,
+        prlimit: 261,
+        ioctl: 29,
+        setpriority: 140,
+        ioprio_set: 30,
+        scheduling: [118, 119, 274],
+    },
+    Numbers {
+        architecture: 0x4000_0028,
+        prlimit: 369,
+        ioctl: 54,
+        setpriority: 97,
+        ioprio_set: 314,
+        scheduling: [154, 156, 380],
+    },
+];
+
+/// The number of a call by its second table of x86-64 has this bit.
+const X32: u32 = 0x4000_0000;
+
+fn workspace() -> BpfProgram {
+    let refuse = fail(libc::EPERM);
+    let mut program = Vec::new();
+    for Numbers { architecture, prlimit, ioctl, setpriority, ioprio_set, scheduling } in ARCHITECTURES {
+        let mut calls = vec![load(NUMBER)];
+        for number in [prlimit, prlimit | X32] {
+            calls.extend(when(number, &limits_of_others(refuse)));
+        }
+        for table in [0, X32] {
+            calls.extend(when(setpriority | table, &priority_of_others(PRIO_PROCESS, refuse)));
+            calls.extend(when(ioprio_set | table, &priority_of_others(IOPRIO_WHO_PROCESS, refuse)));
+            for number in scheduling {
+                calls.extend(when(number | table, &scheduling_of_others(refuse)));
+            }
+        }
+        // In the second table `ioctl` has another number, too.
+        for number in [ioctl, ioctl | X32, 0x202 | X32] {
+            // `TIOCSTI` and `TIOCLINUX`.
+            let typing =
+                [load(low(1)), jump(0x5412, 1, 0), jump(0x541c, 0, 1), answer(refuse), answer(ALLOW)];
+            calls.extend(when(number, &typing));
+        }
+        calls.push(answer(ALLOW));
+        program.push(load(ARCHITECTURE));
+        program.extend(when(architecture, &calls));
+    }
+    program.push(answer(ALLOW));
+    program
+}
+
+/// `prlimit64` about another process, with new limits, is refused: about itself, or without new ones, it does no harm.
+pub fn limits_of_others(refuse: u32) -> BpfProgram {
+    let mut part = vec![load(low(0)), jump(0, 5, 0)];
+    part.extend([load(low(2)), jump(0, 0, 2), load(low(2) + 4), jump(0, 1, 0)]);
+    part.extend([answer(refuse), answer(ALLOW)]);
+    part
+}
+
+/// Which kind of process `setpriority` and `ioprio_set` are about: one, by its number; 0 is the calling one.
+pub const PRIO_PROCESS: u32 = 0;
+pub const IOPRIO_WHO_PROCESS: u32 = 1;
+
+/// `setpriority` and `ioprio_set` about anything but the calling process are refused.
+pub fn priority_of_others(one: u32, refuse: u32) -> BpfProgram {
+    let which = [load(low(0)), jump(one, 0, 2)];
+    let who = [load(low(1)), jump(0, 1, 0), answer(refuse), answer(ALLOW)];
+    which.into_iter().chain(who).collect()
+}
+
+/// `sched_setparam`, `sched_setscheduler` and `sched_setattr` about another process are refused.
+pub fn scheduling_of_others(refuse: u32) -> BpfProgram {
+    vec![load(low(0)), jump(0, 1, 0), answer(refuse), answer(ALLOW)]
+}

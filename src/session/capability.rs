@@ -1,0 +1,216 @@
+//! Which modes are possible for an agent whose tools are its own (D47): under a mode that does not allow everything it works
+//! only where the kernel holds it, and then it changes nothing. Pure.
+
+use serde_json::json;
+
+use crate::acp::ToolKind;
+use crate::error::AgentError;
+use crate::mode::{Access, Consent, Mode, Modes, Network, ShellUse, canonical};
+use crate::permission::{CallFacts, Ceilings, Effect};
+
+/// The name under which the process of such an agent stands at the gate.
+pub const PROCESS: &str = "harness";
+
+/// What is said of a mode that asks for changes.
+const AS_IT_ASKS: &str = "Changes as the agent itself asks for them; what it does without asking is not held";
+
+/// What it takes for such an agent to work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Requirement {
+    /// Nothing: everything is allowed.
+    Unrestricted,
+    /// It has to be held: then it changes nothing.
+    Sandboxed,
+    /// Nobody can hold it to this.
+    Unsupported,
+}
+
+/// What it takes under these ceilings. Rules about Modegate's own tools say nothing of its.
+pub fn requirement(ceilings: &Ceilings) -> Requirement {
+    ceilings.modes.iter().map(|mode| requirement_of(mode)).max().unwrap_or(Requirement::Unsupported)
+}
+
+fn requirement_of(mode: &Mode) -> Requirement {
+    let has_lists = mode.tools.allow.is_some() || !mode.tools.deny.patterns.is_empty();
+    if mode.network == Network::Deny {
+        // Its model is somewhere in the network.
+        Requirement::Unsupported
+    } else if mode.access == Access::Full && mode.shell == ShellUse::Full && !has_lists {
+        Requirement::Unrestricted
+    } else {
+        Requirement::Sandboxed
+    }
+}
+
+/// Whether such an agent is held where it works under these ceilings; none: it cannot work under them (D47).
+pub fn is_sandboxed(ceilings: &Ceilings, can_sandbox: bool) -> Option<bool> {
+    match requirement(ceilings) {
+        Requirement::Unrestricted => Some(false),
+        Requirement::Sandboxed => can_sandbox.then_some(true),
+        Requirement::Unsupported => None,
+    }
+}
+
+/// Whether such an agent can work under these ceilings, the first of which is its session's own mode. One that lets some files
+/// be edited is not to be had: held, the agent edits none.
+pub fn is_supported(ceilings: &Ceilings, can_sandbox: bool) -> bool {
+    let is_some_edit = ceilings.modes.first().is_some_and(|own| own.access == Access::Edit);
+    is_sandboxed(ceilings, can_sandbox).is_some_and(|sandboxed| !(sandboxed && is_some_edit))
+}
+
+/// How its process stands at the gate.
+pub fn facts(is_sandboxed: bool) -> CallFacts {
+    let effect = if is_sandboxed { Effect::Read } else { Effect::Execute };
+    CallFacts { is_background: true, ..CallFacts::of_tool(PROCESS, effect) }
+}
+
+/// Whether its process has to end under these ceilings.
+pub fn is_denied(ceilings: &Ceilings, process: &CallFacts) -> bool {
+    match requirement(ceilings) {
+        Requirement::Unrestricted => false,
+        Requirement::Sandboxed => process.effect != Effect::Read,
+        Requirement::Unsupported => true,
+    }
+}
+
+/// What becomes of something that it asks leave for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// It is given.
+    Allow,
+    /// The user is asked.
+    Ask,
+    /// It is refused.
+    Deny,
+}
+
+/// Decides on a call of a tool of its own for which it asks leave.
+pub fn decide(ceilings: &Ceilings, kind: Option<ToolKind>) -> Decision {
+    let any = |is: fn(&Mode) -> bool| ceilings.modes.iter().any(|mode| is(mode));
+    let need = requirement(ceilings);
+    match kind {
+        _ if need == Requirement::Unsupported => Decision::Deny,
+        Some(ToolKind::Fetch) if any(|mode| mode.network == Network::Ask) => Decision::Ask,
+        Some(ToolKind::Read | ToolKind::Search | ToolKind::Think | ToolKind::Fetch) => Decision::Allow,
+        _ if need == Requirement::Sandboxed => Decision::Deny,
+        _ if any(|mode| mode.permission == Consent::Ask) => Decision::Ask,
+        _ => Decision::Allow,
+    }
+}
+
+/// The modes that are possible, described as they are for it, and the ids of the others.
+pub fn split(modes: &Modes, is_supported: impl Fn(&Mode) -> bool) -> (Modes, Vec<String>) {
+    let mut supported = modes.clone();
+    let unsupported: Vec<String> =
+        modes.iter().filter(|mode| !is_supported(mode)).map(|mode| mode.id.clone()).collect();
+    supported.retain(|mode| !unsupported.contains(&mode.id));
+    let asks = |mode: &&mut Mode| {
+        requirement_of(mode) == Requirement::Unrestricted && mode.permission == Consent::Ask
+    };
+    for mode in supported.iter_mut().filter(asks) {
+        // Nobody can make it ask: what people choose by is not to say so.
+        AS_IT_ASKS.clone_into(&mut mode.description);
+    }
+    (supported, unsupported)
+}
+
+/// What is said of a mode that there is, and that is not possible here (D47), or of any where none is possible; none: there is no
+/// such mode.
+pub fn unsupported(requested: &str, unsupported: &[String], supported: &Modes) -> Option<AgentError> {
+    let id = canonical(requested);
+    let is_any_supported = supported.iter().next().is_some();
+    if is_any_supported && !unsupported.contains(&id) {
+        return None;
+    }
+    let supported: Vec<&str> = supported.iter().map(|mode| mode.id.as_str()).collect();
+    let message = format!(
+        "{id} mode is not possible for this agent: its tools are its own, and it cannot be held to that"
+    );
+    Some(AgentError::invalid_params(
+        message,
+        json!({ "code": "unsupported_mode", "modeId": id, "possible": supported }),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::mode::definition::ModeDefinition;
+
+    fn ceilings(modes: &[&str]) -> Ceilings {
+        let built_in = Modes::built_in();
+        let mode = |text: &&str| {
+            if let Ok(modes) = built_in.ceilings(text) {
+                return Arc::clone(&modes[0]);
+            }
+            let definition: ModeDefinition = serde_saphyr::from_str(&format!("id: m\n{text}")).unwrap();
+            Arc::new(definition.complete(None).unwrap())
+        };
+        Ceilings { modes: modes.iter().map(mode).collect(), rules: Vec::new() }
+    }
+
+    #[test]
+    fn the_strictest_ceiling_says_what_it_takes() {
+        let edit = "access: edit";
+        for (modes, expected, is_sandboxed, not) in [
+            (&["code"][..], Requirement::Unrestricted, true, true),
+            (&["ask"], Requirement::Unrestricted, true, true),
+            (&["plan"], Requirement::Sandboxed, true, false),
+            (&["code", "plan"], Requirement::Sandboxed, true, false),
+            (&["plan", "code"], Requirement::Sandboxed, true, false),
+            (&[edit], Requirement::Sandboxed, false, false),
+            (&["plan", edit], Requirement::Sandboxed, true, false),
+            (&["access: full\nshell: full\ntools: {deny: [x]}"], Requirement::Sandboxed, true, false),
+            (&["access: full\nshell: read_only"], Requirement::Sandboxed, true, false),
+            (&["access: full\nshell: full\nnetwork: deny"], Requirement::Unsupported, false, false),
+            (&["plan", "access: read_only\nnetwork: deny"], Requirement::Unsupported, false, false),
+            (&[], Requirement::Unsupported, false, false),
+        ] {
+            let ceilings = ceilings(modes);
+            let found =
+                (requirement(&ceilings), is_supported(&ceilings, true), is_supported(&ceilings, false));
+            assert_eq!(found, (expected, is_sandboxed, not), "{modes:?}");
+            assert_eq!(
+                is_denied(&ceilings, &facts(false)),
+                expected != Requirement::Unrestricted,
+                "{modes:?}"
+            );
+            assert_eq!(is_denied(&ceilings, &facts(true)), expected == Requirement::Unsupported, "{modes:?}");
+        }
+    }
+
+    #[test]
+    fn leave_is_given_for_what_reads_and_for_the_rest_as_the_modes_say() {
+        let read = Some(ToolKind::Read);
+        for (modes, kind, expected) in [
+            (&["plan"][..], read, Decision::Allow),
+            (&["plan"], Some(ToolKind::Edit), Decision::Deny),
+            (&["plan"], Some(ToolKind::SwitchMode), Decision::Deny),
+            (&["plan"], None, Decision::Deny),
+            (&["plan"], Some(ToolKind::Fetch), Decision::Ask),
+            (&["ask"], Some(ToolKind::Execute), Decision::Ask),
+            (&["code"], Some(ToolKind::Execute), Decision::Allow),
+            (&["code", "ask"], None, Decision::Ask),
+            (&["code", "plan"], None, Decision::Deny),
+            (&[], read, Decision::Deny),
+        ] {
+            assert_eq!(decide(&ceilings(modes), kind), expected, "{modes:?} {kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_mode_that_is_not_possible_is_said_to_be_and_one_that_is_unknown_is_not() {
+        let (supported, unsupported_modes) = split(&Modes::built_in(), |mode| mode.access == Access::Full);
+        let error = unsupported("Architect", &unsupported_modes, &supported).unwrap();
+        assert_eq!(error.code(), -32602);
+        let AgentError::InvalidParams { data, .. } = error else { panic!("{error}") };
+        assert_eq!(
+            data,
+            json!({ "code": "unsupported_mode", "modeId": "plan", "possible": ["ask", "code"] })
+        );
+        assert!(unsupported("nope", &unsupported_modes, &supported).is_none());
+        assert!(unsupported("code", &unsupported_modes, &supported).is_none());
+    }
+}

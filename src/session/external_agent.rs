@@ -1,0 +1,400 @@
+//! Somebody else's agent, where it answers for this session: started for the mode that is on, stopped when a tighter one is set,
+//! started again for the next prompt.
+//!
+//! Its process stands at the gate like any effect ([`super::capability`]): one that is not held ends before a mode is answered
+//! under which it would have to be, and the next one is held.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::actor::Actor;
+use super::capability;
+use crate::acp::{AvailableCommand, McpServer, SessionModeId, ToolCallId, ToolKind};
+use crate::agents::external::ExternalAgentDefinition;
+use crate::client::{self, ClientCapabilities};
+use crate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest};
+use crate::gate::Permit;
+use crate::store::Row;
+use crate::store::entry::Entry;
+use crate::workspace::Changes;
+use permission::{OpenRequest, RequestId};
+use relay::ExternalAgentRelay;
+use retained_context::RetainedContext;
+use run::{AgentRun, RunEvent};
+
+mod notices;
+pub mod options;
+pub(super) mod permission;
+pub(super) mod relay;
+mod report;
+mod restart;
+pub(super) mod retained_context;
+pub(super) mod run;
+pub(super) mod turn;
+
+/// Under this id its process stands at the gate, in answers about modes and in the record.
+const PROCESS_CALL: &str = "agent";
+
+/// One that is ready for a prompt.
+pub(super) struct Ready {
+    pub agent: ExternalAgent,
+    /// Sent here, a fence is dropped once all that was said before is passed on.
+    pub fences: mpsc::Sender<oneshot::Sender<()>>,
+    /// Cancelled when a mode has ended it.
+    pub stopped: CancellationToken,
+}
+
+/// Who waits for it, and is told why if it does not come.
+type Waiting = oneshot::Sender<Result<Ready, ExternalAgentError>>;
+
+/// Somebody else's agent, as this session has it.
+#[derive(Default)]
+pub(super) struct ExternalAgentSession {
+    running: Option<Running>,
+    waiting: Vec<Waiting>,
+    /// How often it was started.
+    pub starts: u64,
+    /// What it knows of what was said.
+    retained_context: RetainedContext,
+    /// The mode of its own that was left for the hold, and that it is to have again without.
+    previous_mode: Option<SessionModeId>,
+    /// It is started again when it is over.
+    restarts: bool,
+    /// The user said that it is to stay held although the mode does not want it.
+    pub stays_sandboxed: bool,
+    /// Its commands.
+    pub commands: Vec<AvailableCommand>,
+    /// The MCP servers that it is to use.
+    pub servers: Vec<McpServer>,
+    /// The kinds of its calls.
+    pub kinds: HashMap<ToolCallId, ToolKind>,
+    /// What it asks of the client.
+    pub open_requests: HashMap<RequestId, OpenRequest>,
+    /// Cancelled, the question whether to start it anew is void.
+    pub restart_question: CancellationToken,
+}
+
+struct Running {
+    start: u64,
+    is_sandboxed: bool,
+    /// The user was told that it is held.
+    is_announced: bool,
+    /// None while it is being started.
+    agent: Option<ExternalAgent>,
+    fences: mpsc::Sender<oneshot::Sender<()>>,
+    /// Cancelled, it ends in its own way.
+    stop: CancellationToken,
+    /// It does so, too, when nobody has it any more.
+    _stops: DropGuard,
+    /// Cancelled when a mode ends it.
+    stopped: CancellationToken,
+    /// Ends when nothing of it is left.
+    over: CancellationToken,
+}
+
+impl Running {
+    /// Whether it is over, or about to be.
+    fn is_ending(&self) -> bool {
+        self.stop.is_cancelled()
+            || self.stopped.is_cancelled()
+            || self.agent.as_ref().is_some_and(ExternalAgent::is_over)
+    }
+}
+
+impl ExternalAgentSession {
+    /// Goes on with a session of old that has so many events: what it names has other names than in any of them.
+    pub fn resume(
+        &mut self,
+        events: u64,
+        retained_context: RetainedContext,
+        previous_mode: Option<SessionModeId>,
+    ) {
+        (self.starts, self.retained_context, self.previous_mode) = (events, retained_context, previous_mode);
+    }
+}
+
+impl Actor {
+    /// Whether somebody else's agent answers here.
+    pub(super) fn external_agent_definition(&self) -> Option<Arc<ExternalAgentDefinition>> {
+        self.session.agent.external_agent.clone()
+    }
+
+    /// Has it started, if it is not, and says when it is ready for a prompt.
+    pub(super) async fn ready_external_agent(&mut self, reply: Option<Waiting>) {
+        let refuse = |reply: Option<Waiting>, text: String| {
+            if let Some(reply) = reply {
+                // The turn may have been cancelled meanwhile.
+                let _ = reply.send(Err(ExternalAgentError::NotStarted(text)));
+            }
+        };
+        let Some(definition) = self.external_agent_definition() else {
+            return refuse(reply, "there is no such agent any more".into());
+        };
+        let Some(wants_sandbox) =
+            capability::is_sandboxed(&self.ceilings(), self.context.can_sandbox(&definition))
+        else {
+            let text = format!("it cannot be held to {} mode, and is not started in it", self.session.mode);
+            return refuse(reply, text);
+        };
+        if let Some(running) = &self.external_agent.running
+            && (running.is_ending()
+                || running.is_sandboxed != wants_sandbox
+                    && !(running.is_sandboxed && self.external_agent.stays_sandboxed))
+        {
+            if !running.is_ending()
+                && running.is_sandboxed
+                && self.external_agent.retained_context.is_lost_by_restart()
+                && reply.is_some()
+            {
+                self.external_agent.waiting.extend(reply);
+                let start = running.start;
+                return self.ask_to_restart(start);
+            }
+            // The next is started once nothing of this one is left.
+            running.stop.cancel();
+            self.external_agent.restarts = true;
+            return self.external_agent.waiting.extend(reply);
+        }
+        self.external_agent.waiting.extend(reply);
+        match &self.external_agent.running {
+            None => self.start_external_agent(&definition, wants_sandbox).await,
+            Some(_) => self.reply_ready().await,
+        }
+    }
+
+    async fn reply_ready(&mut self) {
+        self.external_agent.waiting.retain(|reply| !reply.is_closed());
+        let (is_sandboxed, was_announced) = match &mut self.external_agent.running {
+            Some(Running { agent: Some(_), is_sandboxed, is_announced, .. })
+                if !self.external_agent.waiting.is_empty() =>
+            {
+                (*is_sandboxed, std::mem::replace(is_announced, true))
+            }
+            _ => return,
+        };
+        if is_sandboxed && !was_announced {
+            self.announce_sandbox().await;
+        }
+        if !is_sandboxed {
+            let text = format!(
+                "What the agent {} changed by itself is not known, and cannot be undone.",
+                self.session.agent.id
+            );
+            self.record_changes(self.session.turns, Changes { uncovered: vec![text], ..Changes::default() });
+            self.save().await;
+        }
+        // The prompt is about to be sent: until the next one, the agent may do no more than what holds now.
+        self.begin_reply();
+        let Some(Running { agent: Some(agent), fences, stopped, .. }) = &self.external_agent.running else {
+            return;
+        };
+        for reply in std::mem::take(&mut self.external_agent.waiting) {
+            let ready = Ready { agent: agent.clone(), fences: fences.clone(), stopped: stopped.clone() };
+            // The turn may have been cancelled meanwhile.
+            if reply.send(Ok(ready)).is_ok() {
+                self.external_agent.retained_context.add();
+            }
+        }
+    }
+
+    async fn start_external_agent(&mut self, definition: &ExternalAgentDefinition, is_sandboxed: bool) {
+        self.external_agent.starts += 1;
+        let start = self.external_agent.starts;
+        let Some(shell) = self.context.tools.shell().cloned().filter(|_| self.context.live) else {
+            let text = "no agent is started where every run has to give the same bytes".into();
+            return self.fail_external_agent(&ExternalAgentError::NotStarted(text));
+        };
+        let (turn, at) = (self.session.turns, self.context.source.now_ms());
+        let agent = self.session.agent.id.clone();
+        self.chain(&Entry::ExternalAgent { turn, agent: agent.clone(), sandboxed: is_sandboxed, at });
+        self.save().await;
+        let permit = self.admit_external_agent(PROCESS_CALL, is_sandboxed);
+        let (fences, to_fence) = mpsc::channel(4);
+        let (stop, over) = (CancellationToken::new(), CancellationToken::new());
+        let stopped = permit.cancel.clone();
+        let (cwd, directories) = self.folders();
+        // What runs in a terminal of the client's would not end with it. Writes are refused one by one, and it is told why.
+        let capabilities = ClientCapabilities { terminals: false, ..self.context.capabilities };
+        let request = StartRequest {
+            name: agent,
+            definition: definition.clone(),
+            sandboxed: is_sandboxed,
+            cwd,
+            directories,
+            servers: self.external_agent.servers.clone(),
+            capabilities,
+            load: self.external_agent.retained_context.session_id().map(str::to_owned),
+        };
+        let (client, end) = client::channel();
+        let to = self.subagents.reports.0.clone();
+        let relay_cancel = stop.clone();
+        let relay = ExternalAgentRelay {
+            start,
+            to: to.clone(),
+            client: self.client.clone(),
+            cancel: relay_cancel,
+            fences: to_fence,
+        };
+        let run = AgentRun {
+            request,
+            shell,
+            session: self.session.id.clone(),
+            client,
+            modes: definition.modes.clone(),
+            previous_mode: self.external_agent.previous_mode.clone(),
+            permit,
+            stop: stop.clone(),
+            over: over.clone(),
+            to,
+            start,
+        };
+        let relay = tokio::spawn(relay.run(end));
+        tokio::spawn(async move {
+            let _over = run.over.clone().drop_guard();
+            run.run(relay).await;
+        });
+        let stops = stop.clone().drop_guard();
+        self.external_agent.running = Some(Running {
+            start,
+            is_sandboxed,
+            is_announced: false,
+            agent: None,
+            fences,
+            stop,
+            _stops: stops,
+            stopped,
+            over,
+        });
+    }
+
+    /// Leave for something that it does. It is no turn's, and goes on after each.
+    pub(super) fn admit_external_agent(&mut self, call: &str, is_sandboxed: bool) -> Permit {
+        self.gate.admit(ToolCallId::new(call), capability::facts(is_sandboxed), 0, &CancellationToken::new())
+    }
+
+    fn fail_external_agent(&mut self, error: &ExternalAgentError) {
+        for reply in std::mem::take(&mut self.external_agent.waiting) {
+            // The turn may have been cancelled meanwhile.
+            let _ = reply.send(Err(error.clone()));
+        }
+    }
+
+    /// Takes what is reported of a start of it. What an earlier one still says is shown, too.
+    pub(super) async fn external_agent_event(&mut self, start: u64, stored_session: RunEvent) {
+        let is_now = self.external_agent.running.as_ref().is_some_and(|running| running.start == start);
+        match stored_session {
+            RunEvent::Started(Ok((agent, context, previous_mode))) if is_now => {
+                if self.external_agent.running.as_ref().is_some_and(Running::is_ending) {
+                    // That it is over comes next.
+                    return;
+                }
+                let external_session = agent.can_load().then(|| agent.session_id());
+                let lost = self.external_agent.retained_context.started(external_session, context);
+                let external_session = self.external_agent.retained_context.session_id().map(str::to_owned);
+                self.external_agent.previous_mode = previous_mode;
+                let external_mode = self.external_agent.previous_mode.as_ref().map(ToString::to_string);
+                self.context.store.post(Row::ExternalAgent {
+                    session: self.session.id.clone(),
+                    external_session,
+                    external_mode,
+                });
+                if let Some(running) = &mut self.external_agent.running {
+                    running.agent = Some(agent);
+                }
+                if let Some(why) = lost {
+                    let text = format!(
+                        "The agent {} was started anew and knows nothing of what was said before{why}.\n\n",
+                        self.session.agent.id
+                    );
+                    self.record_external_agent_notice(text).await;
+                }
+                if let Some(agent) = self.external_agent_client().cloned() {
+                    self.report_unknown_mode(&agent).await;
+                }
+                self.send_config_options();
+                // The mode may be another by now, and it was told nothing yet.
+                if let Some(reply) = self.external_agent.waiting.pop() {
+                    self.ready_external_agent(Some(reply)).await;
+                }
+            }
+            RunEvent::Started(Err(error)) if is_now => self.external_agent_ended(&error).await,
+            // It was closed meanwhile.
+            RunEvent::Started(_) => {}
+            RunEvent::Ended(why) => {
+                for (_, open_request) in std::mem::take(&mut self.external_agent.open_requests) {
+                    self.client.withdraw(open_request.id);
+                }
+                if is_now {
+                    self.external_agent_ended(&ExternalAgentError::Ended(why)).await;
+                }
+            }
+            // Whoever asked may have gone.
+            RunEvent::Options(reply) => drop(reply.send(self.options())),
+            RunEvent::Restart(restarts) => {
+                let Some(reply) = self.external_agent.waiting.pop() else { return };
+                self.external_agent.stays_sandboxed = restarts == Some(false);
+                if restarts == Some(true) {
+                    self.external_agent.retained_context.discard();
+                }
+                self.ready_external_agent(Some(reply)).await;
+            }
+        }
+    }
+
+    /// Nothing of it is left. Whoever waits for it has it started again if it was ended to be, or by a mode.
+    async fn external_agent_ended(&mut self, error: &ExternalAgentError) {
+        let was_stopped =
+            self.external_agent.running.take().is_some_and(|running| running.stopped.is_cancelled());
+        let starts_again = std::mem::take(&mut self.external_agent.restarts) || was_stopped;
+        // What was asked about it is void.
+        self.external_agent.restart_question.cancel();
+        self.external_agent.waiting.retain(|reply| !reply.is_closed());
+        match self.external_agent.waiting.pop() {
+            Some(next) if starts_again => Box::pin(self.ready_external_agent(Some(next))).await,
+            Some(next) => {
+                self.external_agent.waiting.push(next);
+                self.fail_external_agent(error);
+            }
+            None => {}
+        }
+    }
+
+    /// The session is about to be closed: it ends, in its own way, and waits for no client that has no room.
+    pub(super) fn cancel_external_agent(&self) {
+        if let Some(running) = &self.external_agent.running {
+            running.stop.cancel();
+        }
+    }
+
+    /// Whether it runs held.
+    pub(super) fn is_external_agent_sandboxed(&self) -> bool {
+        self.external_agent.running.as_ref().is_some_and(|running| running.is_sandboxed)
+    }
+
+    /// It, where it is ready.
+    pub(super) fn external_agent_client(&self) -> Option<&ExternalAgent> {
+        self.external_agent.running.as_ref()?.agent.as_ref()
+    }
+
+    /// Lets it end in its own way, and waits until nothing of it is left.
+    pub(super) async fn close_external_agent(&mut self) {
+        // Nothing is started for whoever still waits.
+        self.external_agent.waiting.clear();
+        let Some(Running { stop, over, .. }) = self.external_agent.running.take() else { return };
+        stop.cancel();
+        let deadline = tokio::time::Instant::now() + super::change_mode::DEADLINE;
+        loop {
+            // What it still says happened.
+            tokio::select! {
+                Some(report) = self.subagents.next() => self.report(report).await,
+                () = over.cancelled() => return,
+                () = tokio::time::sleep_until(deadline) => {
+                    return tracing::warn!("somebody else's agent did not end in time");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What the client is told of somebody else's agent besides what it says itself: that it is held, and the options as they are.
+
+use std::future::Future;
+
+use tokio::sync::oneshot;
+
+use super::run::RunEvent;
+use crate::acp::{MessageId, SessionConfigOption, SessionUpdate};
+use crate::event::SessionEvent;
+use crate::external_agent::ExternalAgent;
+use crate::permission::Ceilings;
+use crate::session::actor::Actor;
+use crate::session::capability::{self, Requirement};
+use crate::session::subagent_relay::Report;
+
+impl Actor {
+    /// Says why what it tries to change fails: it says so in its own words, or not at all.
+    pub(in crate::session) async fn announce_sandbox(&mut self) {
+        let (agent, mode) = (&self.session.agent.id, &self.session.mode);
+        let when =
+            if self.is_mode_unrestricted() { "whatever the mode is," } else { &format!("in {mode} mode") };
+        let text = format!(
+            "The agent {agent} is held: {when} it changes nothing, and what it tries to change fails.\n\n"
+        );
+        self.record_external_agent_notice(text).await;
+    }
+
+    /// Whether the session's mode by itself does not hold it. What does then is above it, or was the user's wish.
+    pub(in crate::session) fn is_mode_unrestricted(&self) -> bool {
+        let modes = self.context.modes.ceilings(&self.session.mode.0).unwrap_or_default();
+        capability::requirement(&Ceilings { modes, rules: Vec::new() }) == Requirement::Unrestricted
+    }
+
+    /// Says that it has not the mode of its own that it was to be in.
+    pub(in crate::session) async fn report_unknown_mode(&mut self, agent: &ExternalAgent) {
+        let Some(definition) = self.external_agent_definition() else { return };
+        let modes = &definition.modes;
+        let requested = if self.is_external_agent_sandboxed() { &modes.read_only } else { &modes.full };
+        if let Some(missing) = requested.as_deref().and_then(|id| agent.missing_mode(id)) {
+            let text = format!("The agent {} has no {missing}.\n\n", self.session.agent.id);
+            self.notify_about_external_agent(text).await;
+        }
+    }
+
+    /// Says something now, or with the next prompt.
+    async fn notify_about_external_agent(&mut self, text: String) {
+        if self.turn.is_some() {
+            self.record_external_agent_notice(text).await;
+        } else if !self.session.pending_user_notices.contains(&text) {
+            self.session.pending_user_notices.push(text);
+        }
+    }
+
+    pub(in crate::session) async fn record_external_agent_notice(&mut self, text: String) {
+        self.session.server_notices += 1;
+        let message_id =
+            MessageId::new(format!("msg_{}_s{}", self.session.turns, self.session.server_notices));
+        self.record(SessionEvent::Notice { message_id, text }, None).await;
+    }
+
+    /// Shows the client all options, as they are now.
+    pub(in crate::session) fn send_config_options(&self) {
+        let options = crate::acp::ConfigOptionUpdate::new(self.options());
+        let update = SessionUpdate::ConfigOptionUpdate(options);
+        self.client.update(self.session.id.clone(), update.into(), None);
+    }
+
+    /// The options as they are when this is awaited.
+    pub(in crate::session) fn current_options(
+        &self,
+    ) -> impl Future<Output = Option<Vec<SessionConfigOption>>> + use<> {
+        let to = self.subagents.reports.0.clone();
+        let start = self.external_agent.starts;
+        async move {
+            let (reply, options) = oneshot::channel();
+            to.send(Report::ExternalAgentRun { start, event: RunEvent::Options(reply) }).ok()?;
+            options.await.ok()
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The options of a session that somebody else's agent answers: this session's mode, and what the agent itself offers. Pure.
+//!
+//! Its own modes are an option of their own: which of them is on says what the agent means to do, and this session's mode what
+//! it can.
+
+use crate::acp::{
+    SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOption, SessionModeState,
+};
+
+use crate::session::options::{AGENT_OPTION, MODE_OPTION};
+
+/// The id of the option that holds its own mode.
+pub const AGENT_MODE_OPTION: &str = "agent_mode";
+
+/// This session's options with its own.
+pub fn merged(
+    own: Vec<SessionConfigOption>,
+    agent_options: &[SessionConfigOption],
+    modes: Option<&SessionModeState>,
+) -> Vec<SessionConfigOption> {
+    // Who answers is its own affair: of this session's, only these are about it.
+    let is_about_it = |option: &SessionConfigOption| [MODE_OPTION, AGENT_OPTION].contains(&&*option.id.0);
+    let mut all: Vec<_> = own.into_iter().filter(is_about_it).collect();
+    let is_free = |option: &&SessionConfigOption| {
+        !is_about_it(option)
+            && &*option.id.0 != AGENT_MODE_OPTION
+            && option.category != Some(SessionConfigOptionCategory::Mode)
+    };
+    all.extend(agent_options.iter().filter(is_free).cloned());
+    if let Some(modes) = modes.filter(|modes| modes.available_modes.len() > 1) {
+        let values: Vec<_> = modes
+            .available_modes
+            .iter()
+            .map(|mode| {
+                SessionConfigSelectOption::new(mode.id.0.to_string(), mode.name.clone())
+                    .description(mode.description.clone())
+            })
+            .collect();
+        let current = modes.current_mode_id.0.to_string();
+        let option = SessionConfigOption::select(AGENT_MODE_OPTION, "The agent's own mode", current, values);
+        all.push(option.description("What the agent means to do; what it can is up to the mode".to_owned()));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acp::SessionMode;
+
+    #[test]
+    fn its_options_stand_beside_this_sessions_and_hide_none() {
+        let option = |id: &str, category: Option<SessionConfigOptionCategory>| {
+            let values = vec![SessionConfigSelectOption::new("a", "A")];
+            let option = SessionConfigOption::select(id.to_owned(), "X", "a", values);
+            match category {
+                Some(category) => option.category(category),
+                None => option,
+            }
+        };
+        let own = vec![option("mode", None), option("model", None), option("agent", None)];
+        let agent_options = [
+            option("model", Some(SessionConfigOptionCategory::Model)),
+            option("mode", None),
+            option("build", Some(SessionConfigOptionCategory::Mode)),
+            option("agent_mode", None),
+            option("temperature", None),
+        ];
+        let modes = SessionModeState::new("b", vec![SessionMode::new("a", "A"), SessionMode::new("b", "B")]);
+        let ids = |modes| {
+            let all = merged(own.clone(), &agent_options, modes);
+            all.iter().map(|option| option.id.0.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(Some(&modes)), ["mode", "agent", "model", "temperature", "agent_mode"]);
+        assert_eq!(ids(None), ["mode", "agent", "model", "temperature"]);
+    }
+}

@@ -1,0 +1,62 @@
+//! What somebody else's agent shows and asks, taken by the session that it answers for.
+
+use super::ExternalAgentSession;
+use super::relay::ExternalAgentReport;
+use crate::acp::SessionUpdate;
+use crate::event::SessionEvent;
+use crate::session::actor::Actor;
+use crate::session::open_calls::is_end;
+
+impl Actor {
+    /// Takes what it shows or asks.
+    pub(in crate::session) async fn external_agent_report(
+        &mut self,
+        report: ExternalAgentReport,
+        send_permit: Option<tokio::sync::OwnedSemaphorePermit>,
+    ) {
+        match report {
+            ExternalAgentReport::Event(event) => {
+                if let SessionEvent::Relayed { update } = &event {
+                    self.external_agent.note_kind(update);
+                }
+                self.record(event, send_permit).await;
+            }
+            ExternalAgentReport::Transient(update) => {
+                self.external_agent.note_kind(&update);
+                self.client.update(self.session.id.clone(), (*update).into(), send_permit);
+            }
+            ExternalAgentReport::Commands(commands) => {
+                self.external_agent.commands = commands;
+                self.send_commands();
+            }
+            ExternalAgentReport::Options => self.send_config_options(),
+            ExternalAgentReport::Request { number, request, reply } => {
+                self.external_agent_request(number, request, reply).await
+            }
+            ExternalAgentReport::Closed { number } => {
+                if let Some(open_request) = self.external_agent.open_requests.remove(&number) {
+                    self.client.withdraw(open_request.id);
+                }
+            }
+        }
+    }
+}
+
+impl ExternalAgentSession {
+    /// Keeps the kinds of the calls that are open, as they were said last.
+    fn note_kind(&mut self, update: &SessionUpdate) {
+        let (id, kind, status) = match update {
+            SessionUpdate::ToolCall(call) => (&call.tool_call_id, Some(call.kind), Some(call.status)),
+            SessionUpdate::ToolCallUpdate(update) => {
+                (&update.tool_call_id, update.fields.kind, update.fields.status)
+            }
+            _ => return,
+        };
+        if let Some(kind) = kind {
+            self.kinds.insert(id.clone(), kind);
+        }
+        if status.is_some_and(is_end) {
+            self.kinds.remove(id);
+        }
+    }
+}

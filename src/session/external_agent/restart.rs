@@ -1,0 +1,62 @@
+//! Loosening where it would lose what somebody else's agent knows: the user is asked first.
+
+use tokio_util::sync::CancellationToken;
+
+use super::run::RunEvent;
+use crate::acp::{
+    PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, ToolCallId,
+    ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
+};
+use crate::session::actor::Actor;
+use crate::session::encoder::text_content;
+use crate::session::subagent_relay::Report;
+
+/// The options of the question whether to start it anew.
+const RESTART: &str = "restart";
+const STAY: &str = "stay";
+
+impl Actor {
+    /// Asks whether it may be started anew without the hold, which loses what it knows.
+    pub(in crate::session) fn ask_to_restart(&mut self, start: u64) {
+        let Some(turn) = &self.turn else { return };
+        let cancel = turn.cancel.clone();
+        let void = CancellationToken::new();
+        self.external_agent.restart_question = void.clone();
+        let text = format!(
+            "The agent {} is held, and {} mode does not ask for that. Without the hold it has to be started anew, and then knows \
+             nothing of this conversation.",
+            self.session.agent.id, self.session.mode
+        );
+        let fields = ToolCallUpdateFields::new()
+            .title("Start the agent anew, without the hold?".to_owned())
+            .kind(ToolKind::SwitchMode)
+            .status(ToolCallStatus::Pending)
+            .content(vec![text_content(&text)]);
+        let call = ToolCallUpdate::new(ToolCallId::new(format!("restart_{}", self.session.turns)), fields);
+        let options = vec![
+            PermissionOption::new(RESTART, "Start it anew", PermissionOptionKind::AllowOnce),
+            PermissionOption::new(STAY, "Go on held", PermissionOptionKind::RejectOnce),
+        ];
+        let mut question =
+            self.client.ask(RequestPermissionRequest::new(self.session.id.clone(), call, options));
+        let to = self.subagents.reports.0.clone();
+        tokio::spawn(async move {
+            let answer = tokio::select! {
+                biased;
+                () = cancel.cancelled() => return,
+                () = void.cancelled() => None,
+                answer = question.answer() => Some(answer),
+            };
+            // It is taken back before anything else is done.
+            drop(question);
+            // Only a clear yes is one.
+            let is_yes = answer.map(|answer| {
+                answer.is_ok_and(|answer| {
+                    matches!(answer.outcome, RequestPermissionOutcome::Selected(chosen) if &*chosen.option_id.0 == RESTART)
+                })
+            });
+            // The session may be over.
+            let _ = to.send(Report::ExternalAgentRun { start, event: RunEvent::Restart(is_yes) });
+        });
+    }
+}

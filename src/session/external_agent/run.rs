@@ -1,0 +1,154 @@
+//! One start of somebody else's agent, from its process to its end: a task of its own, which holds its permit until nothing of it
+//! is left.
+
+use std::convert::Infallible;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::acp::{SessionConfigOption, SessionId, SessionModeId};
+use crate::agents::external::ExternalAgentModes;
+use crate::client::Client;
+use crate::external_agent::{ExternalAgent, ExternalAgentError, StartError, StartRequest};
+use crate::gate::Permit;
+use crate::process::shell::Shell;
+use crate::session::subagent_relay::Report;
+
+/// What is reported of it.
+pub(in crate::session) enum RunEvent {
+    /// It is ready, or cannot be; with the mode of its own that was left for the hold.
+    Started(Result<(ExternalAgent, ContextState, Option<SessionModeId>), ExternalAgentError>),
+    /// It is over, and why.
+    Ended(String),
+    /// The user was asked whether it may be started anew; none: another mode is on, and the question is void.
+    Restart(Option<bool>),
+    /// Somebody wants to know the options.
+    Options(oneshot::Sender<Vec<SessionConfigOption>>),
+}
+
+/// What it knows of what was said before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::session) enum ContextState {
+    /// It has taken its session up.
+    Resumed,
+    /// It has begun a new one, and why if it was to take one up.
+    New(Option<String>),
+}
+
+/// Keeps one from its start to its end.
+pub(in crate::session) struct AgentRun {
+    pub request: StartRequest,
+    pub shell: Shell,
+    pub session: SessionId,
+    pub client: Client,
+    pub modes: ExternalAgentModes,
+    /// The mode of its own that an earlier start left for the hold.
+    pub previous_mode: Option<SessionModeId>,
+    pub permit: Permit,
+    pub stop: CancellationToken,
+    pub over: CancellationToken,
+    pub to: mpsc::UnboundedSender<Report>,
+    pub start: u64,
+}
+
+impl AgentRun {
+    /// Starts it, reports it, and ends it when it has to: at any moment, however far it has come.
+    pub async fn run(self, relay: tokio::task::JoinHandle<()>) {
+        let Self {
+            mut request,
+            shell,
+            session,
+            client,
+            modes,
+            previous_mode,
+            permit,
+            stop,
+            over: _,
+            to,
+            start,
+        } = self;
+        // The session may be over.
+        let tell = |stored_session| drop(to.send(Report::ExternalAgentRun { start, event: stored_session }));
+        let is_sandboxed = request.sandboxed;
+        let unwanted = || async {
+            tokio::select! {
+                () = permit.cancel.cancelled() => {}
+                () = stop.cancelled() => {}
+            }
+        };
+        let mut context =
+            if request.load.is_some() { ContextState::Resumed } else { ContextState::New(None) };
+        let begin =
+            |request| ExternalAgent::start(request, &shell, session.clone(), client.clone(), unwanted());
+        let mut started = begin(request.clone()).await;
+        let is_wanted = !permit.cancel.is_cancelled() && !stop.is_cancelled();
+        if let (true, Err(StartError { error, is_gone: true }), true) =
+            (request.load.take().is_some(), &started, is_wanted)
+        {
+            context = ContextState::New(Some(error.to_string()));
+            started = begin(request).await;
+        }
+        // The relay ends when nobody can say anything any more.
+        drop(client);
+        let agent = match started {
+            Ok(agent) => agent,
+            Err(StartError { error, is_gone }) => {
+                give_back(permit, is_gone);
+                tell(RunEvent::Started(Err(error)));
+                return;
+            }
+        };
+        let ready = async {
+            let previous_mode = set_agent_mode(&agent, &modes, is_sandboxed, previous_mode).await;
+            tell(RunEvent::Started(Ok((agent.clone(), context, previous_mode))));
+            std::future::pending::<Infallible>().await
+        };
+        let (is_gone, why) = tokio::select! {
+            biased;
+            () = permit.cancel.cancelled() => (agent.end().await, "it was stopped".to_owned()),
+            () = stop.cancelled() => (agent.shut_down().await, "it was closed".to_owned()),
+            why = agent.over() => (agent.shut_down().await, why),
+            never = ready => match never {},
+        };
+        drop(agent);
+        give_back(permit, is_gone);
+        if let Err(error) = relay.await {
+            tracing::error!(%error, "what an agent showed was not passed on to its end");
+        }
+        tell(RunEvent::Ended(why));
+    }
+}
+
+/// What is not gone for certain is named from now on, whenever a mode denies it.
+fn give_back(permit: Permit, is_gone: bool) {
+    if is_gone {
+        drop(permit);
+    } else {
+        permit.give_back_unconfirmed();
+    }
+}
+
+/// Sets its own mode to the one that fits. Returns the one that is left for as long as it is held: one that takes up its session
+/// is still in the mode that was set then.
+async fn set_agent_mode(
+    agent: &ExternalAgent,
+    modes: &ExternalAgentModes,
+    is_sandboxed: bool,
+    previous_mode: Option<SessionModeId>,
+) -> Option<SessionModeId> {
+    let offered = agent.modes()?;
+    let full = || modes.full.as_deref().map(SessionModeId::new).or_else(|| previous_mode.clone());
+    let wanted = if is_sandboxed { modes.read_only_of(&offered) } else { full() };
+    let is_changed = match wanted.filter(|id| *id != offered.current_mode_id) {
+        Some(id) => match agent.set_mode(&id.0).await {
+            Ok(()) => true,
+            Err(error) => {
+                // It is held all the same, or may do everything.
+                tracing::warn!(%error, mode = %id, "its own mode was not set");
+                false
+            }
+        },
+        None => false,
+    };
+    previous_mode.or_else(|| is_changed.then_some(offered.current_mode_id)).filter(|_| is_sandboxed)
+}

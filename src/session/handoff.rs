@@ -1,0 +1,74 @@
+//! Another agent goes on with the conversation: because the user chose it, or because the model handed over. The mode stays
+//! (D43); the prompt, the limit and who answers are the new agent's.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::actor::Actor;
+use crate::acp::SessionConfigOption;
+use crate::agents::AgentSpec;
+use crate::error::AgentError;
+use crate::event::SessionEvent;
+use crate::permission::compare;
+use crate::store::Row;
+use crate::store::entry::Entry;
+
+impl Actor {
+    /// Lets another agent go on, for the user.
+    ///
+    /// # Errors
+    /// There is no such agent: nothing has changed.
+    pub(super) async fn set_agent(&mut self, id: &str) -> Result<Vec<SessionConfigOption>, AgentError> {
+        let agent = self.context.agents.resolve(id).cloned().map_err(|unknown| {
+            AgentError::invalid_params(unknown.to_string(), json!({ "validAgents": unknown.valid }))
+        })?;
+        if agent.id != self.session.agent.id
+            && (agent.external_agent.is_some() || self.session.agent.external_agent.is_some())
+        {
+            let text = "an agent whose tools are its own answers a whole session: begin a new one for it, or without it";
+            return Err(AgentError::InvalidRequest(text.into()));
+        }
+        self.become_agent(agent).await;
+        Ok(self.options())
+    }
+
+    /// Lets another agent go on, for the model: not one that may do more than this one.
+    pub(super) async fn handoff(&mut self, id: &str) -> Result<String, String> {
+        let unknown = |error| format!("There is no such agent: {error}.");
+        let agent = self.context.agents.resolve(id).cloned().map_err(unknown)?;
+        let now = &self.session.agent;
+        if agent.id == now.id {
+            return Err(format!("{} goes on already.", agent.id));
+        }
+        if agent.external_agent.is_some() {
+            return Err(format!("{} has tools of its own and cannot go on here: delegate to it.", agent.id));
+        }
+        if compare::allows_more(&agent.limits, &now.limits) {
+            return Err(format!(
+                "{} is held to less than {}: only the user can let it go on. Delegate to it instead.",
+                agent.id, now.id
+            ));
+        }
+        let text = format!("From the next step on {} goes on. The mode stays what it is.", agent.id);
+        self.become_agent(agent).await;
+        Ok(text)
+    }
+
+    async fn become_agent(&mut self, agent: Arc<AgentSpec>) {
+        if agent.id == self.session.agent.id {
+            return;
+        }
+        let (turn, at) = (self.session.turns, self.context.source.now_ms());
+        let before = std::mem::replace(&mut self.session.agent, Arc::clone(&agent));
+        self.chain(&Entry::Agent { turn, from: before.id.clone(), to: agent.id.clone(), at });
+        self.context.store.post(Row::Agent { session: self.session.id.clone(), agent: agent.id.clone() });
+        if self.session.system.take().is_some() {
+            self.freeze_system_prompt().await;
+        }
+        self.end_what_is_denied().await;
+        let selection = self.mode_selection();
+        self.session.active = selection;
+        self.record(SessionEvent::AgentChange { agent: agent.id.clone() }, None).await;
+    }
+}

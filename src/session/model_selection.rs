@@ -1,0 +1,161 @@
+//! Who answers in a session: what the user chose, and what a mode wants while it is on. What a prompt may hold depends on it.
+
+use serde_json::json;
+
+use super::actor::Actor;
+use super::external_agent;
+use super::handle::ModelSetting;
+use super::history::{MAX_PICTURE, PICTURES};
+use super::options::{self, ModelSelection};
+use super::{Session, SessionContext};
+use crate::acp::{ContentBlock, ImageContent, SessionConfigOption};
+use crate::error::AgentError;
+use crate::event::SessionEvent;
+use crate::external_agent::ExternalAgent;
+use crate::model::Effort;
+use crate::model::catalog::NoModel;
+use crate::store::Row;
+
+impl Actor {
+    /// Sets who answers, or how long it thinks, and tells the client. It holds from the next request on.
+    ///
+    /// # Errors
+    /// There is no such model, its provider has no key, or the model has no such effort: nothing has changed.
+    pub(super) async fn select_model(
+        &mut self,
+        setting: ModelSetting,
+    ) -> Result<Vec<SessionConfigOption>, AgentError> {
+        let mut active = self.session.active.clone();
+        let models = &self.context.models;
+        // Only what is wished for becomes the user's choice: the rest may be the mode's.
+        match setting {
+            ModelSetting::Model(model) => {
+                active.model = models.resolve(&model).map_err(|error| no_model(&error, models, &active))?;
+                self.session.chosen.model = active.model.clone();
+                for selection in [&mut active, &mut self.session.chosen] {
+                    if !options::efforts(models, &selection.model).contains(&selection.effort) {
+                        selection.effort = Effort::Default;
+                    }
+                }
+            }
+            ModelSetting::Effort(effort) => {
+                let valid = options::efforts(models, &active.model);
+                if !valid.contains(&effort) {
+                    return Err(unknown_effort(effort.as_str(), &valid));
+                }
+                active.effort = effort;
+                self.session.chosen.effort = effort;
+            }
+        }
+        let ModelSelection { model, effort } = self.session.chosen.clone();
+        let session = self.session.id.clone();
+        self.context.store.post(Row::Chosen { session, model: model.to_string(), effort: effort.as_str() });
+        self.activate(active).await;
+        Ok(self.options())
+    }
+
+    /// Lets the model of the mode that is on now answer, or else the one that the user chose.
+    pub(super) fn mode_selection(&self) -> ModelSelection {
+        let SessionContext { modes, models, .. } = &self.context;
+        let Session { mode, agent, chosen, .. } = &self.session;
+        options::entering(modes, models, mode, agent, chosen)
+    }
+
+    /// The config options as they are now.
+    pub(super) fn options(&self) -> Vec<SessionConfigOption> {
+        let SessionContext { modes, models, agents, .. } = &self.context;
+        let Session { mode, agent, active, .. } = &self.session;
+        let own = options::config_options(modes, mode, models, active, (agents, agent));
+        if agent.external_agent.is_none() {
+            return own;
+        }
+        let external_agent = self.external_agent_client();
+        let agent_options = external_agent.map(ExternalAgent::options).unwrap_or_default();
+        external_agent::options::merged(
+            own,
+            &agent_options,
+            external_agent.and_then(ExternalAgent::modes).as_ref(),
+        )
+    }
+
+    pub(super) async fn activate(&mut self, selection: ModelSelection) {
+        if selection == self.session.active {
+            return;
+        }
+        self.session.active = selection.clone();
+        let ModelSelection { model, effort } = selection;
+        self.record(SessionEvent::ModelChange { model, effort }, None).await;
+    }
+
+    /// Whether a prompt holds only what was advertised and what the model takes.
+    pub(super) fn check_prompt(&self, content: &[ContentBlock]) -> Result<(), AgentError> {
+        if self.session.agent.external_agent.is_some() {
+            // What it takes is for it to say.
+            return Ok(());
+        }
+        let mut valid = vec!["text", "resource_link", "resource"];
+        let sees = self.context.models.facts(&self.session.active.model).images;
+        valid.extend(sees.then_some("image"));
+        let valid = json!({ "validTypes": valid });
+        let says_something = |block: &ContentBlock| match block {
+            ContentBlock::Text(text) => !text.text.trim().is_empty(),
+            _ => true,
+        };
+        if !content.iter().any(says_something) {
+            return Err(AgentError::invalid_params("the prompt is empty", valid));
+        }
+        for block in content {
+            match block {
+                ContentBlock::Text(_) | ContentBlock::ResourceLink(_) | ContentBlock::Resource(_) => {}
+                ContentBlock::Image(image) if sees => check_picture(image)?,
+                ContentBlock::Image(_) => {
+                    let message = format!("the model {} takes no pictures", self.session.active.model);
+                    return Err(AgentError::invalid_params(message, valid));
+                }
+                // Audio, and what the schema may grow.
+                _ => {
+                    let message = "the prompt has content that was not advertised";
+                    return Err(AgentError::invalid_params(message, valid));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A picture that a provider refuses would stay in the conversation and be refused each time.
+fn check_picture(image: &ImageContent) -> Result<(), AgentError> {
+    if !PICTURES.contains(&image.mime_type.as_str()) {
+        let message = format!("pictures of type {:?} are not taken", image.mime_type);
+        return Err(AgentError::invalid_params(message, json!({ "validMimeTypes": PICTURES })));
+    }
+    if image.data.len() > MAX_PICTURE {
+        let message = "the picture is too large";
+        return Err(AgentError::invalid_params(message, json!({ "maxBytesInBase64": MAX_PICTURE })));
+    }
+    Ok(())
+}
+
+fn no_model(
+    error: &NoModel,
+    models: &crate::model::catalog::ModelCatalog,
+    selection: &ModelSelection,
+) -> AgentError {
+    let valid: Vec<_> =
+        models.models(&selection.model).into_iter().map(|selection| selection.id.to_string()).collect();
+    match error {
+        NoModel::NoKey { .. } => AgentError::AuthRequired(error.to_string()),
+        NoModel::Unknown { .. } => {
+            AgentError::invalid_params(error.to_string(), json!({ "validModels": valid }))
+        }
+    }
+}
+
+/// Says which efforts there are.
+pub(super) fn unknown_effort(requested: &str, valid: &[Effort]) -> AgentError {
+    let valid: Vec<_> = valid.iter().map(|effort| effort.as_str()).collect();
+    AgentError::invalid_params(
+        format!("the model has no effort {requested:?}"),
+        json!({ "validValues": valid }),
+    )
+}

@@ -1,0 +1,202 @@
+//! Text in which nothing looks like a tag of Modegate's own. Pure.
+//!
+//! A model knows a reminder by its tag. Prompts, files, tool output, and what a project writes into its modes stand beside
+//! it in a request and must neither open nor close one. Two ways lead there: [`neutralise`] for text that keeps its place,
+//! and [`NeutralisedText`] for what is put between the tags.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// The tags, by their letters alone: reminders, and notes of what happened.
+const NAMES: [&str; 2] = ["systemreminder", "systemnote"];
+
+/// What the bracket of a harmless tag is written as. It is no bracket itself, so neutral text stays as it is.
+const NEUTRAL: &str = "&lt;";
+
+/// Text that neither opens nor closes a tag of Modegate's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeutralisedText(String);
+
+impl NeutralisedText {
+    /// Makes any text inert.
+    pub fn new(text: impl Into<String>) -> Self {
+        let text = text.into();
+        match neutralise(&text) {
+            Cow::Borrowed(_) => Self(text),
+            Cow::Owned(safe) => Self(safe),
+        }
+    }
+
+    /// The text between an opening and a closing reminder's tag: the only place that writes these.
+    pub fn into_reminder(self) -> String {
+        format!("<system-reminder>\n{}\n</system-reminder>", self.0.trim_end())
+    }
+
+    /// The same of a note.
+    pub fn into_note(self) -> String {
+        format!("<system-note>\n{}\n</system-note>", self.0.trim_end())
+    }
+}
+
+impl fmt::Display for NeutralisedText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Makes what looks like a tag of Modegate's harmless, by replacing its bracket: in any case, with any spaces, signs and
+/// invisible characters in it, with look-alikes for brackets and letters, and with the bracket as a character reference.
+pub fn neutralise(text: &str) -> Cow<'_, str> {
+    let mut safe = String::new();
+    let (mut copied, mut at) = (0, 0);
+    while let Some((start, end)) = next_bracket(text, at) {
+        if names_a_tag(&text[end..]) {
+            safe.push_str(&text[copied..start]);
+            safe.push_str(NEUTRAL);
+            copied = end;
+        }
+        at = end;
+    }
+    if copied == 0 {
+        return Cow::Borrowed(text);
+    }
+    safe.push_str(&text[copied..]);
+    Cow::Owned(safe)
+}
+
+/// Where the next bracket begins and ends.
+fn next_bracket(text: &str, from: usize) -> Option<(usize, usize)> {
+    let bytes = text.as_bytes();
+    let mut at = from;
+    loop {
+        // The first bytes of all brackets: most text has none of them, or few.
+        at += bytes[at..]
+            .iter()
+            .position(|byte| matches!(byte, b'<' | b'&' | 0xc2 | 0xcb | 0xe1..=0xe3 | 0xef))?;
+        let end = match bytes[at] {
+            b'<' => Some(at + 1),
+            b'&' => reference_to_bracket(&bytes[at..]).map(|length| at + length),
+            _ => text[at..].chars().next().filter(|c| is_bracket(*c)).map(|c| at + c.len_utf8()),
+        };
+        if let Some(end) = end {
+            return Some((at, end));
+        }
+        // To the next character: the byte found is the first of one.
+        at += 1;
+        while !text.is_char_boundary(at) {
+            at += 1;
+        }
+    }
+}
+
+fn is_bracket(c: char) -> bool {
+    matches!(
+        c,
+        '<' | '\u{ab}'
+            | '\u{2c2}'
+            | '\u{1438}'
+            | '\u{2039}'
+            | '\u{226a}'
+            | '\u{226e}'
+            | '\u{227a}'
+            | '\u{22d6}'
+            | '\u{2329}'
+            | '\u{276c}'
+            | '\u{276e}'
+            | '\u{2770}'
+            | '\u{27e8}'
+            | '\u{27ea}'
+            | '\u{29fc}'
+            | '\u{2a9d}'
+            | '\u{3008}'
+            | '\u{300a}'
+            | '\u{fe3d}'
+            | '\u{fe3f}'
+            | '\u{fe64}'
+            | '\u{ff1c}'
+    )
+}
+
+/// The length of `&#60;`, `&#x3c;` or `&LT;` at the start, with any zeros and with or without its end. `&lt;` is neutral.
+fn reference_to_bracket(bytes: &[u8]) -> Option<usize> {
+    let rest = |prefix: &str| {
+        let start = bytes.get(..prefix.len())?;
+        start.eq_ignore_ascii_case(prefix.as_bytes()).then_some(prefix.len())
+    };
+    let number = |prefix: &str, digits: &str| {
+        let mut at = rest(prefix)?;
+        at += bytes[at..].iter().take_while(|byte| **byte == b'0').count();
+        let is_it = bytes.get(at..at + digits.len())?.eq_ignore_ascii_case(digits.as_bytes());
+        is_it.then_some(at + digits.len())
+    };
+    let is_neutral = bytes.starts_with(NEUTRAL.as_bytes());
+    let end =
+        number("&#x", "3c").or_else(|| number("&#", "60")).or_else(|| rest("&lt").filter(|_| !is_neutral))?;
+    Some(end + usize::from(bytes.get(end) == Some(&b';')))
+}
+
+/// Whether what follows a bracket is the name of a tag. It looks no further than the next bracket.
+fn names_a_tag(rest: &str) -> bool {
+    let mut open = NAMES;
+    for c in rest.chars() {
+        if is_bracket(c) || c == '>' {
+            return false;
+        }
+        let Some(letter) = letter(c) else { continue };
+        for name in &mut open {
+            *name = name.strip_prefix(letter).unwrap_or("!");
+        }
+        if open.contains(&"") {
+            return true;
+        }
+        if open == ["!"; NAMES.len()] {
+            return false;
+        }
+    }
+    false
+}
+
+/// The Latin letter that a character is or looks like; `None` for signs, spaces and what cannot be seen. A character that
+/// looks like none of the letters in [`NAMES`] stands for itself.
+fn letter(c: char) -> Option<char> {
+    let number = u32::from(c);
+    let of = |first: u32| char::from_u32(u32::from('a') + (number - first) % 26);
+    let like = match c {
+        'A'..='Z' => of(u32::from('A')),
+        '\u{ff21}'..='\u{ff3a}' => of(0xff21),
+        '\u{ff41}'..='\u{ff5a}' => of(0xff41),
+        '\u{24b6}'..='\u{24e9}' => of(0x24b6),
+        '\u{1d400}'..='\u{1d6a3}' => of(0x1d400),
+        '\u{1f130}'..='\u{1f149}' => of(0x1f130),
+        '\u{1f150}'..='\u{1f169}' => of(0x1f150),
+        '\u{1f170}'..='\u{1f189}' => of(0x1f170),
+        _ => LOOK_ALIKES.iter().find(|(_, all)| !c.is_ascii() && all.contains(c)).map(|(letter, _)| *letter),
+    };
+    like.or_else(|| (c.is_alphanumeric() && !is_mark(c)).then_some(c))
+}
+
+/// Marks that stand on the letter before them, and letters that are not seen.
+fn is_mark(c: char) -> bool {
+    matches!(
+        c,
+        '\u{300}'..='\u{36f}' | '\u{483}'..='\u{489}' | '\u{115f}' | '\u{1160}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}'
+            | '\u{20d0}'..='\u{20ff}' | '\u{3164}' | '\u{ffa0}' | '\u{e0000}'..='\u{e01ef}'
+    )
+}
+
+/// Characters that look like the letters of the tags: of other scripts, with accents, and of other styles.
+const LOOK_ALIKES: [(char, &str); 10] = [
+    ('d', "ďđḋḍḏԁժᏧᗪᴅⅾⅮⅆ"),
+    ('e', "èéêëēĕėęěẹẻẽеёєҽЕЁЄΕεℯℰ℮ᴇⅇЭ"),
+    ('i', "ìíîïĩīĭįıỉịіїІЇΙιɩɪⅰⅠℐℑℹӀǀ"),
+    ('m', "ḿṁṃмМΜϺᴍⅿⅯℳ"),
+    ('n', "ñńņňŉṅṇոռпΝηɴℕИ"),
+    ('o', "òóôõöøōŏőơọỏоОΟοօᴏℴ"),
+    ('r', "ŕŗřṙṛгГᴦʀℛℜℝᏒ"),
+    ('s', "śŝşšșṡṣѕЅꜱʂՏ"),
+    ('t', "ţťŧțṫṭтТΤτᴛ"),
+    ('y', "ýÿŷỳỵуўҮүУΥγʏ"),
+];
+
+#[cfg(test)]
+pub mod tests;

@@ -1,0 +1,142 @@
+//! Whatever a text says, no tag comes of it.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A reading of its own, on purpose simpler than [`neutralise`]: bracket, an optional slash, letters.
+pub fn tags(text: &str) -> usize {
+    let plain: String =
+        text.to_lowercase().chars().filter(|c| !c.is_whitespace() && *c != '-' && *c != '_').collect();
+    ["<systemreminder", "</systemreminder", "<systemnote", "</systemnote"]
+        .iter()
+        .map(|tag| plain.matches(tag).count())
+        .sum()
+}
+
+#[test]
+fn no_spelling_of_a_tag_comes_through() {
+    for tag in [
+        "<system-reminder>",
+        "</system-reminder>",
+        "<SYSTEM-Reminder x=\"1\">",
+        "< / system-reminder >",
+        "<\n/system-reminder",
+        "</\tsystem - reminder\n>",
+        "<system_reminder>",
+        "<system reminder/>",
+        "<SystemReminder>",
+        "<system-note>",
+        "</system-note>",
+        "<!system-reminder>",
+        "<x<system-reminder>",
+        "<sys\u{200b}tem-rem\u{2060}inder>",
+        "<\u{200e}/system\u{ad}-reminder>",
+        "<system\u{2010}reminder>",
+        "<system\u{2014}reminder>",
+        "\u{ff1c}system-reminder\u{ff1e}",
+        "\u{2039}/system-reminder\u{203a}",
+        "\u{27e8}system-reminder\u{27e9}",
+        "\u{3008}system-reminder\u{3009}",
+        "&#60;system-reminder&#62;",
+        "&#0060system-reminder>",
+        "&#x3C;/system-reminder>",
+        "&#X03c;system-reminder>",
+        "&LT;system-reminder>",
+        "&lt/system-reminder>",
+        "<ѕуѕtеm-rеmіndеr>",
+        "<\u{ff53}ystem-reminder>",
+        "<𝐬𝐲𝐬𝐭𝐞𝐦-𝐫𝐞𝐦𝐢𝐧𝐝𝐞𝐫>",
+        "<𝓢𝔂𝓼𝓽𝓮𝓶-reminder>",
+        "<ⓢⓨⓢⓣⓔⓜ-reminder>",
+        "<s\u{301}ystem-rémindér>",
+    ] {
+        let text = format!("a < b {tag} c");
+        let safe = neutralise(&text);
+        assert_ne!(safe, text, "{tag:?} came through");
+        assert!(safe.contains("&lt;"), "{safe}");
+        assert_eq!(neutralise(&safe), safe, "neutral text stays as it is");
+    }
+}
+
+#[test]
+fn what_is_no_tag_stays_as_it_is() {
+    for text in [
+        "",
+        "a < b <b>&",
+        "&lt;system-reminder>",
+        "&amp;lt; &#60 &#x3c",
+        "<system>",
+        "<system.web>",
+        "<systemd-unit>",
+        "a system-reminder",
+        "x<y system-reminder",
+        "\u{ab}Système\u{bb} \u{ff1c}тест\u{ff1e} \u{3008}\u{3009} ⟨ψ|",
+        "Vec<System>",
+        "if a <\n b { reminder }",
+        "<",
+        "&",
+        "\u{ff1c}",
+    ] {
+        assert_eq!(neutralise(text), text);
+        assert!(matches!(neutralise(text), Cow::Borrowed(_)));
+    }
+    assert_eq!(neutralise("x<system-reminder>"), "x&lt;system-reminder>", "nothing but the bracket changes");
+}
+
+/// Pieces of which tags can be made.
+pub fn hostile() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec![
+        "<",
+        "</",
+        "< /",
+        "&#60;",
+        "&#x3c;",
+        "\u{ff1c}",
+        "\u{2039}",
+        "system",
+        "SYSTEM",
+        "ѕystem",
+        "-",
+        "_",
+        " ",
+        "\n",
+        "\u{200b}",
+        "reminder",
+        "Reminder",
+        "note",
+        "/",
+        ">",
+        " x=\"1\">",
+        "a",
+        "<system-reminder>",
+        "</system-reminder>",
+        "é",
+        "&",
+        "&lt;",
+        "\u{301}",
+    ]);
+    prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn any_text_becomes_inert_once_and_for_all(text in hostile(), other in any::<String>()) {
+        for text in [text.clone(), other.clone(), text + &other] {
+            let safe = neutralise(&text).into_owned();
+            prop_assert_eq!(tags(&safe), 0, "{:?}", safe);
+            prop_assert_eq!(neutralise(&safe), safe.as_str());
+            let reminder = NeutralisedText::new(text).into_reminder();
+            prop_assert_eq!(tags(&reminder), 2, "{:?}", reminder);
+        }
+    }
+}
+
+#[test]
+fn a_long_text_takes_time_in_proportion_to_its_length() {
+    for piece in ["<", "< ", "</system-", "&#000", "\u{ff1c}s", "<\u{200b}"] {
+        let started = std::time::Instant::now();
+        neutralise(&piece.repeat(2_000_000 / piece.len()));
+        assert!(started.elapsed() < std::time::Duration::from_secs(5), "{piece:?}: {:?}", started.elapsed());
+    }
+}

@@ -1,0 +1,83 @@
+//! A call that the session itself carries out: another agent works, here or in the background, or takes over.
+//!
+//! The call's permit stays with the other session until nothing of it goes on: a mode that denies delegating ends it.
+
+use super::spawn::Spawned;
+use super::turn::{After, Turn, TurnError};
+use super::turn_message::TurnMessage;
+use crate::acp::ToolCallId;
+use crate::gate::Permit;
+use crate::tool::background::Finished;
+use crate::tool::{SessionAction, ToolContent, ToolOutput};
+
+impl Turn {
+    /// Has an errand done, and reports what came of it.
+    pub(super) async fn run_session_action(
+        &self,
+        id: ToolCallId,
+        action: SessionAction,
+        permit: Permit,
+    ) -> Result<After, TurnError> {
+        let call = id.clone();
+        let cancel = permit.cancel.clone();
+        let spawned =
+            self.ask_actor(|reply| TurnMessage::SessionAction { call, action, cancel, reply }).await?;
+        let finished = match spawned {
+            Spawned::Refused(text) => return self.failed(id, text).await,
+            Spawned::Done(text) => {
+                drop(permit);
+                Finished { text, ..Finished::default() }
+            }
+            Spawned::Subagent(subagent) => {
+                let (cancel, denied) = (permit.cancel.clone(), permit.denied.clone());
+                let mut finished = subagent.work(cancel, |_| None).await;
+                drop(permit);
+                if denied.is_cancelled() && !self.cancel.is_cancelled() {
+                    finished.text.push_str("\nThe session's mode has changed and does not allow this call.");
+                }
+                finished
+            }
+            Spawned::Background(subagent, background, status) if self.live => {
+                let text = format!(
+                    "{} is at work as {}. You are told when it has finished; view_background_agent shows its answer.",
+                    background.agent, background.id
+                );
+                tokio::spawn(async move {
+                    let cancel = permit.cancel.child_token();
+                    let stop = async {
+                        background.stop.cancelled().await;
+                        cancel.cancel();
+                    };
+                    let mut done = std::pin::pin!(
+                        subagent
+                            .work(cancel.clone(), |finished| { Some(Spawned::note(&background, finished)) })
+                    );
+                    let finished = tokio::select! {
+                        finished = &mut done => finished,
+                        () = stop => done.await,
+                    };
+                    status.send_modify(|status| status.end = Some(finished));
+                    drop(permit);
+                });
+                Finished { text, ..Finished::default() }
+            }
+            // Where every run has to give the same bytes, nothing goes on beside anything else.
+            Spawned::Background(subagent, background, status) => {
+                let finished = subagent.work(permit.cancel.clone(), |_| None).await;
+                status.send_modify(|status| status.end = Some(finished.clone()));
+                drop(permit);
+                let text =
+                    format!("{} has worked as {}:\n{}", background.agent, background.id, finished.text);
+                Finished { text, ..finished }
+            }
+        };
+        let Finished { text, has_failed, plan } = finished;
+        if has_failed {
+            return self.failed(id, text).await;
+        }
+        let shown = [plan.as_str(), &text].into_iter().filter(|text| !text.is_empty());
+        let content = shown.map(ToolContent::text).collect();
+        self.finish(id, ToolOutput { text, content, ..ToolOutput::default() }).await?;
+        Ok(After::GoOn)
+    }
+}

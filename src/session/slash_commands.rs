@@ -1,0 +1,232 @@
+//! Obeying slash commands, also while a turn runs: a mode change does not wait for the model.
+
+use std::path::PathBuf;
+
+use futures_util::future::BoxFuture;
+
+use super::SessionContext;
+use super::actor::Actor;
+use super::checkpoint::Undoer;
+use super::command::{self, Command, Comparison, Found, Placed, Vocabulary};
+use super::handle::{Prompt, Undone};
+use crate::acp::{AvailableCommandsUpdate, MessageId, SessionModeId, SessionUpdate, StopReason};
+use crate::error::AgentError;
+use crate::event::SessionEvent;
+use crate::mode::Mode;
+use crate::permission::compare;
+use crate::store::ModeSource;
+
+impl Actor {
+    /// Tells the client of the commands, once it knows the session.
+    pub(super) async fn announce_commands(&mut self, answered: BoxFuture<'static, ()>) {
+        answered.await;
+        self.send_commands();
+        self.report_interruptions();
+        // What it can do is shown as soon as it says so.
+        self.ready_external_agent(None).await;
+    }
+
+    /// Tells the client of the commands there are now, those of somebody else's agent last.
+    pub(super) fn send_commands(&self) {
+        let mut commands = command::available(&self.context.modes, &self.context.commands);
+        if self.session.agent.external_agent.is_some() {
+            commands.retain(|command| !["compact", "mcp"].contains(&command.name.as_str()));
+        }
+        let agent_commands =
+            self.external_agent.commands.iter().filter(|it| commands.iter().all(|own| own.name != it.name));
+        let agent_commands: Vec<_> = agent_commands.cloned().collect();
+        commands.extend(agent_commands);
+        let update = SessionUpdate::AvailableCommandsUpdate(AvailableCommandsUpdate::new(commands));
+        self.client.update(self.session.id.clone(), update.into(), None);
+    }
+
+    /// Whether a prompt is a slash command with nothing for the model behind it.
+    pub(super) fn is_local_command(&self, prompt: &Prompt) -> bool {
+        self.commands_in(prompt).command.is_some_and(|placed| {
+            if self.is_external_agent_command(&placed.command) {
+                return false;
+            }
+            match &placed.command {
+                Command::Help
+                | Command::ShowMode
+                | Command::Permissions
+                | Command::Servers
+                | Command::Misused(_)
+                | Command::Undo(_) => true,
+                Command::Prompt(_) | Command::Compact => false,
+                Command::SetMode { .. } => command::without_command(&prompt.content, &placed).is_empty(),
+            }
+        })
+    }
+
+    /// Obeys a slash command, also while a turn runs. Returns the prompt that is left for the model, if one is.
+    pub(super) async fn run_command(&mut self, mut prompt: Prompt) -> Option<Prompt> {
+        let Found { command: found_command, ignored } = self.commands_in(&prompt);
+        let Some(placed) = found_command.filter(|placed| !self.is_external_agent_command(&placed.command))
+        else {
+            let told = self.not_obeyed(&ignored, None);
+            self.session.pending_user_notices.extend(told);
+            return Some(prompt);
+        };
+        let command = &placed.command;
+        let mut refused = false;
+        let mut text = match command {
+            Command::Help => command::help(&self.context.modes, &self.context.commands),
+            Command::Prompt(_) | Command::Compact => {
+                prompt.compacts = *command == Command::Compact;
+                let told = self.not_obeyed(&ignored, None);
+                self.session.pending_user_notices.extend(told);
+                return Some(model_prompt(prompt, &placed));
+            }
+            Command::ShowMode => self.describe_mode(),
+            Command::Permissions => self.describe_permissions(),
+            Command::Servers => self.describe_servers(),
+            Command::Misused(name) => command::usage(name),
+            Command::Undo(turn) => match self.undo(*turn, Undoer::Session).await {
+                Ok(undone) => self.describe_undone(&undone),
+                Err(error) => format!("/undo: {}.\n", error.to_string().trim_end_matches('.')),
+            },
+            Command::SetMode { mode, .. } => {
+                let mode = SessionModeId::new(mode.as_str());
+                match self.change_mode(&mode, ModeSource::Command).await {
+                    Ok(_) => self.describe_mode(),
+                    Err(error @ AgentError::InvalidParams { .. }) => {
+                        refused = true;
+                        format!("{error}.\n")
+                    }
+                    Err(error) => {
+                        let _ = prompt.reply.send(Err(error));
+                        return None;
+                    }
+                }
+            }
+        };
+        let prompt = model_prompt(prompt, &placed);
+        let found_command = match &placed.command {
+            Command::SetMode { mode, .. } if !refused => Some(mode.as_str()),
+            _ => None,
+        };
+        let told = self.not_obeyed(&ignored, found_command);
+        if found_command.is_some() && !prompt.content.is_empty() {
+            self.session.pending_user_notices.extend(told);
+            return Some(prompt);
+        }
+        text.extend(told);
+        let Prompt { typed, reply, .. } = prompt;
+        let message_id = MessageId::new(format!("msg_c{}_0", self.session.answered + 1));
+        let content = Vec::new();
+        self.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
+        let message_id = MessageId::new(format!("msg_c{}", self.session.answered));
+        self.record(SessionEvent::Notice { message_id, text: text }, None).await;
+        self.save().await;
+        self.reply(reply, Ok(StopReason::EndTurn));
+        None
+    }
+
+    /// The commands in a prompt. What an agent is told to do for another has none: a model wrote it, and users command.
+    fn commands_in(&self, prompt: &Prompt) -> Found {
+        if self.session.ancestry.parent.is_some() {
+            return Found::default();
+        }
+        let SessionContext { modes, unsupported_modes: unsupported, commands, .. } = &self.context;
+        let id = |mode: &str| modes.resolve(mode).ok().map(Mode::mode_id);
+        let ceilings = |mode: &str| modes.ceilings(mode).unwrap_or_default();
+        let compare = Comparison {
+            allows_more: &|mode, other| match (id(mode), id(other)) {
+                (Some(mode), Some(other)) => compare::allows_more(&ceilings(&mode.0), &ceilings(&other.0)),
+                (known, _) => known.is_none(),
+            },
+            widens: &|mode| id(mode).is_none_or(|mode| self.would_widen(&mode)),
+            is_on: &|mode| id(mode).is_some_and(|mode| mode == self.session.mode),
+        };
+        command::find(
+            &prompt.content,
+            Vocabulary { modes, unsupported_modes: unsupported, own: commands },
+            &compare,
+        )
+    }
+
+    /// Whether a command is for somebody else's agent that answers here: what it is about is the agent's.
+    fn is_external_agent_command(&self, command: &Command) -> bool {
+        let is_its_own =
+            matches!(command, Command::Compact | Command::Servers | Command::Misused("compact" | "mcp"));
+        self.session.agent.external_agent.is_some() && is_its_own
+    }
+
+    /// What the user is told of mode commands that were not obeyed where they stand; `obeyed` is the one that was.
+    fn not_obeyed(&self, ignored: &[String], command: Option<&str>) -> Vec<String> {
+        let told = |mode: &String| match command {
+            Some(command) => {
+                format!(
+                    "/{mode} was not obeyed, because /{command} in the same message was. Send it alone.\n\n"
+                )
+            }
+            None => format!(
+                "Still in {} mode: /{mode} is obeyed only at the start of a message. Send it alone.\n\n",
+                self.session.mode
+            ),
+        };
+        ignored.iter().map(told).collect()
+    }
+
+    fn describe_permissions(&self) -> String {
+        let rules = self.context.rules.iter().map(|(kind, rule)| format!("- {kind} `{rule}`\n"));
+        let answers =
+            self.session.grants.iter().map(|(mode, kind, scope)| format!("- {kind} {scope} ({mode} mode)\n"));
+        let list = |what: &str, lines: Vec<String>| {
+            let lines = if lines.is_empty() { "- none\n".to_owned() } else { lines.concat() };
+            format!("{what}:\n{lines}")
+        };
+        let mut answers: Vec<String> = answers.collect();
+        answers.sort();
+        let limits = self.say_limits();
+        list("Rules", rules.collect()) + &list("Answers remembered in this session", answers) + &limits
+    }
+
+    fn describe_undone(&self, undone: &Undone) -> String {
+        let cwd = self.session.workspace.cwd();
+        let name = |path: &PathBuf| format!("- {}\n", path.strip_prefix(cwd).unwrap_or(path).display());
+        let files: String = undone.files.iter().map(name).collect();
+        let mut message = format!("Put back, as before turn {}:\n{files}", undone.turn);
+        if !undone.remaining_folders.is_empty() {
+            let remaining: String = undone.remaining_folders.iter().map(name).collect();
+            message = format!("{message}Folders that stay, because something lies in them:\n{remaining}");
+        }
+        for text in &undone.uncovered {
+            message = format!("{message}Note: {text}\n");
+        }
+        message
+    }
+
+    fn describe_mode(&self) -> String {
+        let mode = self.context.modes.resolve(&self.session.mode.0);
+        let text = mode.map_or_else(
+            |_| "No mode is known.\n".into(),
+            |mode| format!("Mode: {}. {}.\n", mode.id, mode.description),
+        );
+        text + &self.say_limits()
+    }
+
+    /// The modes that limit the session whatever it is set to, each with the reason.
+    fn say_limits(&self) -> String {
+        let unrecorded = self
+            .session
+            .unrecorded_modes
+            .iter()
+            .map(|mode| (mode.0.to_string(), "a mode change could not be recorded"));
+        let max = self.context.max_modes.first().map(|mode| (mode.id.clone(), "--max-mode says so"));
+        let file = self.context.fallback_ceiling.as_ref();
+        let file = file.map(|mode| (mode.id.clone(), "a file of modes, or the default mode, cannot be used"));
+        let line =
+            |(mode, why)| format!("This session can do no more than {mode} mode allows, because {why}.\n");
+        unrecorded.chain(max).chain(file).map(line).collect()
+    }
+}
+
+/// What is left of a prompt for the model, and what the user typed.
+fn model_prompt(mut prompt: Prompt, placed: &Placed) -> Prompt {
+    let typed = std::mem::take(&mut prompt.content);
+    prompt.content = command::without_command(&typed, placed);
+    prompt.typed = Some(typed);
+    prompt
+}

@@ -1,0 +1,230 @@
+//! An errand, set about: another session is begun for a call, or it is said why not. What becomes of it is
+//! [`super::subagent`]'s, and what it shows [`super::subagents`]'s.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::actor::Actor;
+use super::ancestry::{MAX_AT_WORK, Parent};
+use super::capability;
+use super::neutralise::neutralise;
+use super::subagent::Subagent;
+use super::subagent_relay::{Heartbeat, SubagentRelay};
+use super::{Origin, SessionContext, SessionHandle, SessionInit};
+use crate::acp::{ContentBlock, ToolCallId};
+use crate::agents::AgentSpec;
+use crate::client::{self, ClientCapabilities};
+use crate::permission::{CallFacts, Effect};
+use crate::skill::Skill;
+use crate::store::entry::Entry;
+use crate::tool::SessionAction;
+use crate::tool::background::{BackgroundAgent, BackgroundStatus, Finished};
+use crate::tool::session_action;
+
+/// What came of an errand so far.
+pub(super) enum Spawned {
+    /// It cannot be done; for the model.
+    Refused(String),
+    /// It is done; for the model.
+    Done(String),
+    /// Somebody works on it.
+    Subagent(Box<Subagent>),
+    /// Somebody works on it in the background; for the model.
+    Background(Box<Subagent>, BackgroundAgent, watch::Sender<BackgroundStatus>),
+}
+
+impl Actor {
+    /// Sets about an errand.
+    pub(super) async fn start_session_action(&mut self, call: ToolCallId, action: SessionAction) -> Spawned {
+        let (agent, task, is_background) = match action {
+            SessionAction::Handoff { agent } => {
+                return match self.handoff(&agent).await {
+                    Ok(text) => Spawned::Done(text),
+                    Err(text) => Spawned::Refused(text),
+                };
+            }
+            SessionAction::Delegate { agent, task, is_background } => {
+                let agent = match agent.as_deref().map(|id| self.context.agents.resolve(id).cloned()) {
+                    None => Arc::clone(&self.session.agent),
+                    Some(Ok(agent)) => agent,
+                    Some(Err(unknown)) => {
+                        return Spawned::Refused(format!("There is no such agent: {unknown}."));
+                    }
+                };
+                (agent, task, is_background)
+            }
+            SessionAction::Skill { skill, task } => {
+                let Some(task) = self.context.skills.find(&skill).map(|skill| skill_task(skill, &task))
+                else {
+                    let names: Vec<&str> =
+                        self.context.skills.iter().map(|skill| skill.name.as_str()).collect();
+                    let names = names.join(", ");
+                    return Spawned::Refused(format!(
+                        "There is no skill {skill:?}. The skills are: {names}."
+                    ));
+                };
+                (Arc::clone(&self.session.agent), task, false)
+            }
+        };
+        if let Err(text) = self.check_external_agent(&agent) {
+            return Spawned::Refused(text);
+        }
+        let title = self.session.open_calls.get(&call).map(|call| call.title.clone()).unwrap_or_default();
+        let (status_sender, status) = watch::channel(BackgroundStatus::default());
+        let subagent = match self.spawn_subagent(call, &agent, task, status_sender.clone()).await {
+            Ok(subagent) => Box::new(subagent),
+            Err(text) => return Spawned::Refused(text),
+        };
+        if !is_background {
+            return Spawned::Subagent(subagent);
+        }
+        let (background, forgotten) = self.subagents.add_background(&agent.id, title, status);
+        self.note_forgotten("agents", &forgotten);
+        Spawned::Background(subagent, background, status_sender)
+    }
+
+    /// Says which agent a call is about: rules are about agents by their ids.
+    pub(super) fn name_agent(&self, facts: &mut CallFacts) {
+        if facts.effect != Effect::Delegate || facts.tool == session_action::RUN {
+            return;
+        }
+        let named = facts.mentions.first().and_then(|name| name.to_str());
+        let agent = named.map_or(Ok(&self.session.agent), |name| self.context.agents.resolve(name));
+        // One that there is not is not begun either.
+        if let Ok(agent) = agent {
+            facts.mentions = vec![PathBuf::from(&agent.id)];
+        }
+    }
+
+    /// Whether an agent whose tools are its own can work under what holds here. Before anything is begun (D47, D48).
+    fn check_external_agent(&self, agent: &AgentSpec) -> Result<(), String> {
+        let Some(external_agent) = &agent.external_agent else { return Ok(()) };
+        let mut ceilings = self.call_ceilings();
+        ceilings.modes.extend(agent.limits.iter().cloned());
+        match capability::is_sandboxed(&ceilings, self.context.can_sandbox(external_agent)) {
+            Some(_) => Ok(()),
+            None => Err(format!(
+                "unsupported_mode: {} has tools of its own and cannot be held to {} mode. It was not started.",
+                agent.id,
+                self.mode_for_started()
+            )),
+        }
+    }
+
+    /// Begins a session that works on a task for a call.
+    async fn spawn_subagent(
+        &mut self,
+        call: ToolCallId,
+        agent: &Arc<AgentSpec>,
+        task: String,
+        status: watch::Sender<BackgroundStatus>,
+    ) -> Result<Subagent, String> {
+        let Ok(slot) = Arc::clone(&self.session.ancestry.slots).try_acquire_owned() else {
+            return Err(format!("{MAX_AT_WORK} agents are at work already: wait until one has finished."));
+        };
+        let snapshot = self.shared_snapshot().await;
+        let parent = Parent {
+            session: self.session.id.clone(),
+            turn: self.session.turns,
+            changes: self.changes.0.clone(),
+            intents: self.intents(),
+            snapshot,
+        };
+        let reply = self.session.reply_ceilings.as_ref().map(|reply| Arc::clone(&reply.started));
+        let ancestry = self.session.ancestry.below(self.own_ceilings.subscribe(), reply, parent);
+        let id = self.context.source.session_id();
+        let init = SessionInit {
+            id: id.clone(),
+            workspace: self.session.workspace.clone(),
+            mode: self.mode_for_started(),
+            pending_user_notices: Vec::new(),
+            unrecorded_modes: Vec::new(),
+            origin: Origin::New,
+            agent: Arc::clone(agent),
+            ancestry,
+            servers: Vec::new(),
+            chosen: Some(self.session.chosen.clone()),
+        };
+        let (turn, at) = (self.session.turns, self.context.source.now_ms());
+        let entry = Entry::Delegate {
+            turn,
+            call: call.to_string(),
+            session: id.to_string(),
+            agent: agent.id.clone(),
+            at,
+        };
+        self.chain(&entry);
+        let capabilities = ClientCapabilities {
+            forms: false,
+            urls: false,
+            shows_output: false,
+            ..self.context.capabilities
+        };
+        let context = SessionContext {
+            tools: self.context.tools.for_subagent(init.ancestry.may_go_deeper()),
+            capabilities,
+            ..self.context.clone()
+        };
+        let (client, end) = client::channel();
+        // Its servers are those of this session, which hears of them.
+        let (_, servers) = mpsc::unbounded_channel();
+        let idle_timeout = self.context.idle_timeout;
+        let handle = SessionHandle::start(init, servers, context, client);
+        self.subagents.add(call.clone(), handle.clone());
+        let (heartbeat, heartbeats) = watch::channel(Heartbeat { at: Instant::now(), waits: false });
+        let relay_cancel = CancellationToken::new();
+        let to = self.subagents.reports.0.clone();
+        let relay = SubagentRelay {
+            call: call.clone(),
+            agent: agent.id.clone(),
+            to: to.clone(),
+            client: self.client.clone(),
+            cancel: relay_cancel.clone(),
+            note_heartbeat: self.context.live,
+            is_bounded: agent.external_agent.is_none(),
+            heartbeat,
+            status,
+        };
+        let relay = tokio::spawn(relay.run(end));
+        // A model wrote it, or a file: what looks like a reminder in it is none.
+        let task = vec![ContentBlock::from(neutralise(&task).into_owned())];
+        Ok(Subagent {
+            call,
+            agent: agent.id.clone(),
+            handle,
+            task,
+            relay,
+            relay_cancel,
+            heartbeat: heartbeats,
+            idle_timeout,
+            to,
+            slot,
+        })
+    }
+}
+
+/// A task with the instructions that it is to be done by.
+fn skill_task(skill: &Skill, task: &str) -> String {
+    let Skill { name, body, folder, .. } = skill;
+    format!(
+        "{}\n\nDo it by this skill. Its other files lie in {}; read_skill reads them.\n\n<skill name=\"{name}\">\n{}\n</skill>",
+        task.trim(),
+        folder.display(),
+        body.trim()
+    )
+}
+
+impl Spawned {
+    /// What is noted when one in the background has finished.
+    pub(super) fn note(background: &BackgroundAgent, finished: &Finished) -> String {
+        let BackgroundAgent { id, agent, title, .. } = background;
+        let how = if finished.has_failed { "failed" } else { "has finished" };
+        // A model wrote the task, and what is noted stands in a reminder.
+        let title = neutralise(title);
+        format!("The background agent {id} ({agent}) {how}: {title}. view_background_agent has its answer.")
+    }
+}

@@ -1,0 +1,266 @@
+//! The sessions that work for calls of this one: hearing of them, and holding them to what holds here. They are begun in
+//! [`super::started`].
+//!
+//! A child is a session like any other: the same actor and the same turns. What differs is who its client is (a
+//! [`super::subagent_relay`]), and that it decides under the ceilings of everybody above it, too ([`super::ancestry`]).
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::SessionHandle;
+use super::actor::Actor;
+use super::change_mode::DEADLINE;
+use super::encoder;
+use super::handle::SessionCommand;
+use super::neutralise::neutralise;
+use super::subagent_relay::{ENDED, Report, below};
+use crate::acp::{ToolCallId, Update};
+use crate::event::SessionEvent;
+use crate::gate::{Ended, Gate};
+use crate::tool::background::{BackgroundAgent, BackgroundStatus};
+use crate::tool::background_list::forget;
+use crate::tool::{Job, JobSnapshot};
+
+/// How long a session may be without a sign of life, unless a person is asked or one of its calls runs.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The sessions at work for this one.
+pub(super) struct Subagents {
+    at_work: HashMap<ToolCallId, SessionHandle>,
+    /// What they ask of the client, by their call and their number.
+    open_requests: HashMap<(ToolCallId, u64), u64>,
+    /// What they report. No bound: each update has taken the client's room, and nothing is to wait for a session that ends.
+    pub reports: (mpsc::UnboundedSender<Report>, mpsc::UnboundedReceiver<Report>),
+    /// What came of somebody else's agent while something was being ended: it may want the gate, and waits.
+    deferred: VecDeque<Report>,
+    /// Those in the background, in order; also the last that are over.
+    pub background: Vec<BackgroundAgent>,
+    /// How many were begun there.
+    started: u64,
+    /// The session is about to end, and what works in the background with it.
+    pub is_closing: bool,
+}
+
+impl Default for Subagents {
+    fn default() -> Self {
+        Self {
+            at_work: HashMap::new(),
+            open_requests: HashMap::new(),
+            reports: mpsc::unbounded_channel(),
+            deferred: VecDeque::new(),
+            background: Vec::new(),
+            started: 0,
+            is_closing: false,
+        }
+    }
+}
+
+impl Subagents {
+    /// The next report. May be given up and asked for again.
+    pub async fn next(&mut self) -> Option<Report> {
+        match self.deferred.pop_front() {
+            Some(report) => Some(report),
+            None => self.reports.1.recv().await,
+        }
+    }
+
+    /// One begins to work for a call.
+    pub fn add(&mut self, call: ToolCallId, handle: SessionHandle) {
+        self.at_work.insert(call, handle);
+    }
+
+    /// One begins to work in the background, under the next id.
+    pub fn add_background(
+        &mut self,
+        agent: &str,
+        title: String,
+        status: watch::Receiver<BackgroundStatus>,
+    ) -> (BackgroundAgent, Vec<String>) {
+        let forgotten = self.forget();
+        self.started += 1;
+        let (id, stop) = (format!("agent_{}", self.started), CancellationToken::new());
+        let background = BackgroundAgent { id, agent: agent.into(), title, status, stop };
+        self.background.push(background.clone());
+        (background, forgotten)
+    }
+
+    /// Forgets those in the background that were over first, but for so many: each has its whole answer. Returns their ids.
+    fn forget(&mut self) -> Vec<String> {
+        forget(&mut self.background, BackgroundAgent::is_over, |agent| agent.id.clone())
+    }
+}
+
+impl Actor {
+    /// Keeps a background job. Forgets those that were over first, which the model is told.
+    pub(super) fn add_job(&mut self, job: Job) {
+        if self.context.live {
+            let (ending, id, to) = (job.ending(), job.id.clone(), self.subagents.reports.0.clone());
+            tokio::spawn(async move {
+                ending.await;
+                // The session may be over.
+                let _ = to.send(Report::JobEnded { id });
+            });
+        }
+        let jobs = &mut self.session.jobs;
+        jobs.push(job);
+        let forgotten = forget(jobs, Job::is_over, |job| job.id.clone());
+        self.note_forgotten("jobs", &forgotten);
+    }
+
+    /// Tells the model what it can look at no more.
+    pub(super) fn note_forgotten(&mut self, what: &str, ids: &[String]) {
+        if !ids.is_empty() {
+            let ids = ids.join(", ");
+            self.note_for_model(format!(
+                "These background {what} are over, and what came of them is forgotten: {ids}."
+            ));
+        }
+    }
+
+    /// A background job is over: if it came to its own end, the model does not know of it.
+    async fn job_over(&mut self, id: &str) {
+        let Some(job) = self.session.jobs.iter().find(|job| job.id == id).cloned() else { return };
+        let Some(JobSnapshot { written, end: Some(end), .. }) = job.snapshot().await else { return };
+        if end.is_unasked() && !self.subagents.is_closing {
+            let line = neutralise(job.line.lines().next().unwrap_or_default()).into_owned();
+            let how = end.describe(written == 0);
+            self.note_for_model(format!(
+                "The background job {id} ({line}) is over: {how} view_background_job shows what it wrote."
+            ));
+        }
+    }
+
+    /// Waits for what is to end, and takes meanwhile what sessions below report: what they end may need the client.
+    pub(super) async fn while_taking_reports<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                Some(report) = self.subagents.reports.1.recv() => {
+                    let not_theirs = self.report_below(report).await;
+                    self.subagents.deferred.extend(not_theirs);
+                }
+            }
+        }
+    }
+
+    /// Puts the gate back that ended something, beside what was left below meanwhile.
+    pub(super) fn put_back(&mut self, gate: Gate) {
+        let meanwhile = std::mem::replace(&mut self.gate, gate);
+        self.gate.take_over(meanwhile, ToolCallId::clone);
+    }
+
+    /// Takes the last reports of sessions below, and ends what they have not ended: this one is about to end.
+    pub(super) async fn take_last_reports(&mut self) {
+        while let Some(report) = self.subagents.next().now_or_never().flatten() {
+            self.report(report).await;
+        }
+        for ended in self.session.relayed_open_calls.end(Some(ENDED)) {
+            self.record(SessionEvent::Relayed { update: Box::new(ended.update) }, None).await;
+        }
+    }
+
+    /// Takes what a session below reports, or somebody else's agent that answers here.
+    pub(super) async fn report(&mut self, report: Report) {
+        match self.report_below(report).await {
+            Some(Report::ExternalAgent { report, send_permit }) => {
+                self.external_agent_report(report, send_permit).await
+            }
+            Some(Report::ExternalAgentRun { start, event: stored_session }) => {
+                self.external_agent_event(start, stored_session).await
+            }
+            // It is taken.
+            Some(_) | None => {}
+        }
+    }
+
+    /// Takes what a session below reports; what somebody else reports comes back.
+    async fn report_below(&mut self, report: Report) -> Option<Report> {
+        match report {
+            Report::Update { update, is_recorded: true, send_permit } => {
+                self.record(SessionEvent::Relayed { update }, send_permit).await;
+            }
+            Report::Update { update, is_recorded: false, send_permit } => {
+                self.client.update(self.session.id.clone(), Update::Schema(update), send_permit);
+            }
+            Report::Progress { call, content, send_permit } => {
+                // One in the background shows what it says where it is looked for.
+                if self.session.open_calls.contains_key(&call) {
+                    self.client.update(
+                        self.session.id.clone(),
+                        encoder::progress(call, &content),
+                        send_permit,
+                    );
+                }
+            }
+            Report::Request { call, number, request, reply } => {
+                let id = self.client.forward(request.of_session(&self.session.id), reply);
+                self.subagents.open_requests.insert((call, number), id);
+            }
+            Report::Withdraw { call, number } => {
+                if let Some(id) = self.subagents.open_requests.remove(&(call, number)) {
+                    self.client.withdraw(id);
+                }
+            }
+            Report::ExternalAgent { .. } | Report::ExternalAgentRun { .. } => return Some(report),
+            Report::JobEnded { id } => self.job_over(&id).await,
+            Report::Ended { call, note, unfinished } => {
+                if let Some(unfinished) = unfinished {
+                    self.subagents.at_work.remove(&call);
+                    self.gate.take_over(unfinished, |id| below(&call, id));
+                }
+                // Nobody waits for their answers any more.
+                for (_, id) in self.subagents.open_requests.extract_if(|(of, _), _| *of == call) {
+                    self.client.withdraw(id);
+                }
+                // That it was ended with its session is said when the session goes on.
+                if let Some(note) = note.filter(|_| !self.subagents.is_closing) {
+                    if self.turn.is_none() {
+                        self.session.pending_user_notices.push(format!("{note}\n\n"));
+                    }
+                    self.note_for_model(note);
+                }
+            }
+        }
+        None
+    }
+
+    /// Has every session below end what is denied from now on. Says which questions were closed, what ended, and what could not
+    /// be confirmed to have.
+    pub(super) fn tighten_subagents(&self) -> impl Future<Output = (Vec<ToolCallId>, Ended)> + use<> {
+        let requests: Vec<_> = self
+            .subagents
+            .at_work
+            .iter()
+            .map(|(call, handle)| {
+                let (reply, answer) = oneshot::channel();
+                // One that is over drops the question; so does one that is being closed.
+                drop(handle.post(SessionCommand::Tighten(reply)));
+                (call.clone(), answer)
+            })
+            .collect();
+        async move {
+            let deadline = Instant::now() + DEADLINE + DEADLINE / 4;
+            let (mut all_closed, mut all) = (Vec::new(), Ended::default());
+            for (call, answer) in requests {
+                let under = |ids: Vec<ToolCallId>| ids.into_iter().map(|id| below(&call, &id));
+                match tokio::time::timeout_at(deadline, answer).await {
+                    Ok(Ok((closed, ended))) => {
+                        all_closed.extend(under(closed));
+                        all.confirmed.extend(under(ended.confirmed));
+                        all.unconfirmed.extend(under(ended.unconfirmed));
+                    }
+                    // Of one that is over and was not heard out yet, nobody knows here whether all of it has ended.
+                    Ok(Err(_)) | Err(_) => all.unconfirmed.push(call),
+                }
+            }
+            (all_closed, all)
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Rows as SQL values.
+
+use std::path::PathBuf;
+
+use rusqlite::{Connection, params};
+
+use super::entry::ScopeRow;
+use super::owner::Owner;
+use super::sessions::StoredGrant;
+use super::{Denial, ModeChange, Row, Why, body, checkpoint, intent};
+use crate::chain::Link;
+use crate::event::SessionEvent;
+
+/// Writes a row. The same row twice is written once.
+#[allow(clippy::too_many_lines, reason = "one arm for each kind of row")]
+pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Result<()> {
+    match row {
+        Row::Session { id, cwd, directories, parent, agent, mode, at } => execute(
+            connection,
+            "INSERT OR IGNORE INTO sessions (id, cwd, directories, mode, created_at, updated_at, owner, parent, agent) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8)",
+            params![
+                &*id.0,
+                cwd.to_string_lossy(),
+                list(directories),
+                &*mode.0,
+                at,
+                owner.id,
+                parent.as_ref().map(|parent| parent.0.to_string()),
+                agent
+            ],
+        ),
+        Row::Folders { session, cwd, directories, is_elsewhere } => {
+            if *is_elsewhere {
+                execute(connection, "DELETE FROM grants WHERE session_id = ?1 AND allows", [&*session.0])?;
+            }
+            execute(
+                connection,
+                "UPDATE sessions SET cwd = ?2, directories = ?3 WHERE id = ?1",
+                params![&*session.0, cwd.to_string_lossy(), list(directories)],
+            )
+        }
+        Row::Agent { session, agent } => {
+            execute(connection, "UPDATE sessions SET agent = ?2 WHERE id = ?1", params![&*session.0, agent])
+        }
+        Row::ExternalAgent { session, external_session, external_mode } => execute(
+            connection,
+            "UPDATE sessions SET harness_session = ?2, harness_mode = ?3 WHERE id = ?1",
+            params![&*session.0, external_session, external_mode],
+        ),
+        Row::Chosen { session, model, effort } => execute(
+            connection,
+            "UPDATE sessions SET model = ?2, effort = ?3 WHERE id = ?1",
+            params![&*session.0, model, effort],
+        ),
+        Row::Grant { session, turn, grant: StoredGrant { mode, allows, scope }, link, at } => {
+            insert_link(connection, &session.0, link)?;
+            let ScopeRow { kind, tool, value } = scope.into();
+            execute(
+                connection,
+                "INSERT OR IGNORE INTO grants (session_id, mode, allows, kind, tool, value, turn, at) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                params![&*session.0, mode, allows, kind, tool, value, turn.cast_signed(), at],
+            )
+        }
+        Row::OutdatedGrants { session } => execute(
+            connection,
+            "DELETE FROM grants WHERE session_id = ?1 AND allows AND kind = 'command'",
+            [&*session.0],
+        ),
+        Row::ClaimsChanged { session, server } => execute(
+            connection,
+            "DELETE FROM grants WHERE session_id = ?1 AND kind = 'claims' AND tool = ?2",
+            params![&*session.0, server],
+        ),
+        Row::Link { session, link } => insert_link(connection, &session.0, link),
+        Row::Changes { session, turn, changes } => checkpoint::insert(connection, session, *turn, changes),
+        Row::Intent { session, turn, intent } => intent::insert(connection, session, *turn, intent),
+        Row::Release { session } => execute(
+            connection,
+            "UPDATE sessions SET owner = NULL WHERE id = ?1 AND owner = ?2",
+            params![&*session.0, owner.id],
+        ),
+        Row::Text { hash, text } => insert_text(connection, hash, text),
+        Row::SystemPrompt { session, text } => execute(
+            connection,
+            "UPDATE sessions SET system_prompt = ?2 WHERE id = ?1",
+            params![&*session.0, &**text],
+        ),
+        Row::Event { session, seq, turn, event, at } => {
+            let (kind, body) = body::write(event);
+            execute(
+                connection,
+                "INSERT INTO events (session_id, seq, turn, kind, body, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                params![&*session.0, seq.cast_signed(), turn.cast_signed(), kind, body.to_string(), at],
+            )?;
+            let title = match event {
+                SessionEvent::Title { title } => Some(title),
+                _ => None,
+            };
+            execute(
+                connection,
+                "UPDATE sessions SET updated_at = ?2, title = coalesce(?3, title) WHERE id = ?1",
+                params![&*session.0, at, title],
+            )
+        }
+        Row::ModeChange(change) => insert_mode_change(connection, change),
+        Row::Denial(Denial { session, turn, call, tool, mode, rule, link, at }) => {
+            insert_link(connection, &session.0, link)?;
+            execute(
+                connection,
+                "INSERT INTO denials (session_id, turn, tool_call_id, tool, mode, rule, at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                params![&*session.0, turn.cast_signed(), &*call.0, tool, &*mode.0, rule, at],
+            )
+        }
+    }
+}
+
+/// Writes a mode change and makes it the session's mode.
+pub fn insert_mode_change(connection: &Connection, change: &ModeChange) -> rusqlite::Result<()> {
+    let ModeChange { session, turn, from, to, why, text: (hash, text), link, at } = change;
+    let Why { source, analysis, call, plan, keeps_unrecorded: _ } = why;
+    insert_text(connection, hash, text)?;
+    insert_link(connection, &session.0, link)?;
+    execute(
+        connection,
+        "INSERT INTO mode_changes (session_id, turn, from_mode, to_mode, source, actor, analysis, tool_call_id, mode_hash, \
+         plan_hash, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        params![
+            &*session.0,
+            turn.cast_signed(),
+            from.as_ref().map(|mode| mode.0.to_string()),
+            &*to.0,
+            source.as_str(),
+            source.actor(),
+            analysis,
+            call.as_ref().map(|call| call.0.to_string()),
+            hash,
+            plan,
+            at
+        ],
+    )?;
+    execute(
+        connection,
+        "UPDATE sessions SET mode = ?2, updated_at = ?3 WHERE id = ?1",
+        params![&*session.0, &*to.0, at],
+    )
+}
+
+fn execute(connection: &Connection, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.execute(values).map(drop)
+}
+
+fn insert_link(connection: &Connection, session: &str, link: &Link) -> rusqlite::Result<()> {
+    if link.number == 1 {
+        execute(connection, "UPDATE sessions SET chained = 1 WHERE id = ?1", params![session])?;
+    }
+    execute(
+        connection,
+        "INSERT INTO chain (session_id, number, body, hash) VALUES (?1, ?2, ?3, ?4)",
+        params![session, link.number.cast_signed(), link.body, link.hash],
+    )
+}
+
+fn insert_text(connection: &Connection, hash: &str, text: &str) -> rusqlite::Result<()> {
+    let sql = "INSERT OR IGNORE INTO mode_texts (hash, text) VALUES (?1, ?2)";
+    execute(connection, sql, params![hash, text])
+}
+
+/// Folders as the record has them. One whose name is no text is left out: it could not be found again.
+fn list(folders: &[PathBuf]) -> String {
+    let texts: Vec<&str> = folders.iter().filter_map(|folder| folder.to_str()).collect();
+    serde_json::json!(texts).to_string()
+}

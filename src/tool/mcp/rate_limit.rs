@@ -1,0 +1,167 @@
+//! What a server writes, read no faster than is good for everybody else. One that writes more waits.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::CancellationToken;
+
+/// Bytes that are read at once, and in a second after that.
+const BYTES: (f64, f64) = (16.0 * 1024.0 * 1024.0, 4.0 * 1024.0 * 1024.0);
+
+/// The same of lines.
+const LINES: (f64, f64) = (2000.0, 1000.0);
+
+/// How long a reading waits that is too fast.
+const WAIT: Duration = Duration::from_millis(20);
+
+/// Bytes that are read from a server that does not read what it is sent.
+const MAX_UNREAD: usize = 16 * 1024 * 1024;
+
+/// Whether a server reads.
+#[derive(Debug, Clone, Default)]
+pub struct ReadMonitor {
+    is_blocked: Arc<AtomicBool>,
+    stalled: CancellationToken,
+}
+
+impl ReadMonitor {
+    /// Waits until it is clear that it does not.
+    pub async fn stalled(&self) {
+        self.stalled.cancelled().await;
+    }
+}
+
+/// A reader that keeps to a pace, and reads no more when the server does not read in its turn: what it asks for would pile up.
+pub struct RateLimited<R> {
+    reader: R,
+    monitor: ReadMonitor,
+    unread: usize,
+    bytes: f64,
+    lines: f64,
+    counted: Instant,
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl<R> RateLimited<R> {
+    /// Reads from `reader`. To be called inside of the runtime.
+    pub fn new(reader: R, monitor: ReadMonitor) -> Self {
+        Self {
+            reader,
+            monitor,
+            unread: 0,
+            bytes: BYTES.0,
+            lines: LINES.0,
+            counted: Instant::now(),
+            waiting: None,
+        }
+    }
+
+    fn refill(&mut self) {
+        let now = Instant::now();
+        let seconds = now.duration_since(self.counted).as_secs_f64();
+        self.counted = now;
+        self.bytes = (self.bytes + seconds * BYTES.1).min(BYTES.0);
+        self.lines = (self.lines + seconds * LINES.1).min(LINES.0);
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for RateLimited<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            if let Some(waiting) = &mut self.waiting {
+                ready!(waiting.as_mut().poll(cx));
+                self.waiting = None;
+            }
+            if self.bytes > 0.0 && self.lines > 0.0 {
+                break;
+            }
+            self.refill();
+            if self.bytes <= 0.0 || self.lines <= 0.0 {
+                self.waiting = Some(Box::pin(sleep(WAIT)));
+            }
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.reader).poll_read(cx, buffer))?;
+        let read = &buffer.filled()[before..];
+        #[allow(clippy::cast_precision_loss, reason = "a buffer is far smaller than that")]
+        let (bytes, lines) = (read.len() as f64, memchr::memchr_iter(b'\n', read).count() as f64);
+        let read = read.len();
+        self.unread = if self.monitor.is_blocked.load(Ordering::Relaxed) { self.unread + read } else { 0 };
+        if self.unread > MAX_UNREAD {
+            self.monitor.stalled.cancel();
+            return Poll::Pending;
+        }
+        self.bytes -= bytes;
+        self.lines -= lines;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A writer that notes whether it is held up.
+pub struct MonitoredWriter<W> {
+    writer: W,
+    monitor: ReadMonitor,
+}
+
+impl<W> MonitoredWriter<W> {
+    /// Writes to `writer`.
+    pub fn new(writer: W, monitor: ReadMonitor) -> Self {
+        Self { writer, monitor }
+    }
+
+    fn note<T>(&self, done: Poll<T>) -> Poll<T> {
+        self.monitor.is_blocked.store(done.is_pending(), Ordering::Relaxed);
+        done
+    }
+}
+
+impl<W: AsyncWrite + Unpin> AsyncWrite for MonitoredWriter<W> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let done = Pin::new(&mut self.writer).poll_write(cx, bytes);
+        self.note(done)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let done = Pin::new(&mut self.writer).poll_flush(cx);
+        self.note(done)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.writer).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt;
+
+    /// The clock is the runtime's own and stands still but for the waits.
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_waits_and_little_does_not() {
+        let started = Instant::now();
+        let line = "x".repeat(1000) + "\n";
+        let mut read = String::new();
+        RateLimited::new(line.repeat(1000).as_bytes(), ReadMonitor::default())
+            .read_to_string(&mut read)
+            .await
+            .unwrap();
+        assert_eq!((read.len(), started.elapsed()), (1_001_000, Duration::ZERO));
+        RateLimited::new("\n".repeat(7000).as_bytes(), ReadMonitor::default())
+            .read_to_string(&mut read)
+            .await
+            .unwrap();
+        let taken = started.elapsed();
+        assert!(taken >= Duration::from_secs(4) && taken < Duration::from_secs(6), "{taken:?}");
+    }
+}

@@ -1,0 +1,369 @@
+//! How a tool that changes text carries its changes out: through the editor where it takes writes, else on the disk.
+//!
+//! What the editor is asked to write is never written behind its back. A write that was sent is waited for by a task of its
+//! own, which keeps the permit: whoever began it may stop waiting, and what nobody vouches for is named.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::buffers::Buffers;
+use super::{ClientIo, RunContext, ToolError, ToolOutput, blocking, effect};
+use crate::client::ClientError;
+use crate::gate::Permit;
+use crate::permission::Target;
+use crate::workspace::{Change, Changes, ContentHash, Journal, Operation, PendingWrite, Workspace};
+
+/// How long an editor may take to write a file.
+const WRITE: Duration = Duration::from_secs(30);
+
+/// How long it may take once the write is not wanted any more. Less than a mode change waits, so that there is time to say so.
+const TIMEOUT: Duration = Duration::from_millis(1800);
+
+/// What a call is about to do.
+pub struct Planned {
+    /// The changes, in order.
+    pub changes: Vec<Planning>,
+    /// What it comes to if they are made.
+    pub output: ToolOutput,
+}
+
+/// One change.
+#[derive(Debug, Clone)]
+pub struct Planning {
+    /// What is to be done.
+    pub change: Change,
+    /// What stood there; none: nothing.
+    pub before: Option<Vec<u8>>,
+    /// The editor had changes that were not saved.
+    pub unsaved: bool,
+}
+
+/// Plans a call by what the editor shows, and carries the plan out. `plan` is handed what the model last saw of each target.
+///
+/// # Errors
+/// It cannot be planned, or not be carried out: then the text says what is changed all the same, if anything is.
+pub async fn change_text(
+    context: RunContext,
+    targets: &[Target],
+    workspace: Workspace,
+    plan: impl FnOnce(&Buffers, &[Option<ContentHash>]) -> Result<Planned, ToolError> + Send + 'static,
+) -> Result<ToolOutput, ToolError> {
+    let RunContext { permit, known, journal, client_io, .. } = context;
+    let buffers = Buffers::to_change(&client_io, targets, &permit.cancel).await?;
+    if !client_io.capabilities().writes {
+        return effect(permit, move |cancel| {
+            let Planned { changes, output } = plan(&buffers, &known)?;
+            let uncovered: Vec<String> = changes.iter().filter_map(|it| unsaved(&workspace, it)).collect();
+            let list: Vec<Change> = changes.into_iter().map(|planning| planning.change).collect();
+            workspace.apply(&list, cancel, &journal)?;
+            journal.report(Changes { uncovered, ..Changes::default() });
+            Ok(output)
+        })
+        .await;
+    }
+    // Nothing is changed while it is planned.
+    let (planned, buffers) = blocking(move || {
+        let planned = plan(&buffers, &known)?;
+        Ok((planned, buffers))
+    })
+    .await?;
+    let Planned { changes, output } = planned;
+    let saving = Saving {
+        client_io,
+        workspace,
+        buffers,
+        journal,
+        operation: None,
+        done: Vec::new(),
+        pending_writes: Vec::new(),
+    };
+    match tokio::spawn(saving.run(permit, changes)).await {
+        Ok(saved) => saved.map(|()| output),
+        Err(error) => {
+            tracing::error!(%error, "saving panicked");
+            Err(ToolError::Failed("the tool failed unexpectedly".into()))
+        }
+    }
+}
+
+/// Changes on their way.
+struct Saving {
+    client_io: ClientIo,
+    workspace: Workspace,
+    buffers: Buffers,
+    journal: Journal,
+    /// All that is to be changed, as it was announced.
+    operation: Option<Operation>,
+    /// What was written.
+    done: Vec<Planning>,
+    /// The folders that were made for it.
+    pending_writes: Vec<PendingWrite>,
+}
+
+/// Why a write through the editor is not done.
+enum SaveError {
+    /// It was not sent, or the editor refused it.
+    NotDone(String),
+    /// Nobody can say whether it was done, or will be.
+    Unconfirmed(String),
+}
+
+impl Saving {
+    async fn run(mut self, permit: Permit, list: Vec<Planning>) -> Result<(), ToolError> {
+        let changes: Vec<Change> = list.iter().map(|planning| planning.change.clone()).collect();
+        let (workspace, journal) = (self.workspace.clone(), self.journal.clone());
+        self.operation = Some(blocking(move || Ok(workspace.begin(&changes, &journal))).await?);
+        let outcome = self.carry_out(permit, list).await;
+        if let Some(operation) = self.operation.take() {
+            // Also after a failure: what could not be taken back is there.
+            blocking(move || {
+                operation.conclude();
+                Ok(())
+            })
+            .await?;
+        }
+        outcome
+    }
+
+    async fn carry_out(&mut self, permit: Permit, list: Vec<Planning>) -> Result<(), ToolError> {
+        let (sent, rest): (Vec<_>, Vec<_>) = list.into_iter().partition(|planning| is_sent(&planning.change));
+        for planning in sent {
+            match self.send(&permit, &planning).await {
+                Ok(()) => self.done.push(planning),
+                Err(SaveError::NotDone(why)) => return Err(self.take_back(permit, why).await),
+                Err(SaveError::Unconfirmed(why)) => {
+                    let changed = self.names();
+                    permit.give_back_unconfirmed();
+                    return Err(failed(&why, &changed));
+                }
+            }
+        }
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let Some(mut operation) = self.operation.take() else { return Ok(()) };
+        let list: Vec<Change> = rest.into_iter().map(|planning| planning.change).collect();
+        let cancel = permit.cancel.clone();
+        let applied = blocking(move || {
+            let applied = operation.carry_out(&list, &cancel);
+            Ok((applied, operation))
+        });
+        let (applied, operation) = applied.await?;
+        self.operation = Some(operation);
+        match applied {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.take_back(permit, error.to_string()).await),
+        }
+    }
+
+    /// Has the editor write one file.
+    async fn send(&mut self, permit: &Permit, planning: &Planning) -> Result<(), SaveError> {
+        let Change::Write { target, content, .. } = planning.change.clone() else {
+            return Err(SaveError::NotDone("it is no write".into()));
+        };
+        let name = self.workspace.display(&target);
+        let text = String::from_utf8(content.clone()).map_err(|_| not_done(&name, &"it is not UTF-8"))?;
+        let text = self.buffers.for_editor(&target, &text);
+        self.check(permit, planning, &target, &name).await?;
+        let (workspace, place) = (self.workspace.clone(), target.clone());
+        let pending_write = blocking(move || Ok((workspace.prepare_write(&place)?, on_disk(&place)))).await;
+        let (pending_write, stood) = pending_write.map_err(|error| SaveError::NotDone(error.to_string()))?;
+        let written = self.write(permit, &target, &name, text).await;
+        let (is_done, is_known) = (written.is_ok(), !matches!(written, Err(SaveError::Unconfirmed(_))));
+        if let Some(operation) = &mut self.operation
+            && (is_done || !is_known)
+        {
+            operation.note_sent(&target.path);
+        }
+        let saved = self.client_io.saved().clone();
+        let looked = blocking(move || {
+            if !is_done && is_known {
+                pending_write.take_back();
+            }
+            let is_saved = holds(&target, &content);
+            if is_saved {
+                saved.note(&target.path, &String::from_utf8_lossy(&content));
+            }
+            let is_untouched = on_disk(&target) == stood;
+            Ok((pending_write, is_saved, is_untouched))
+        });
+        if let Ok((pending_write, is_saved, is_untouched)) = looked.await {
+            self.pending_writes.push(pending_write);
+            let mut uncovered = Vec::new();
+            uncovered.extend(unsaved(&self.workspace, planning).filter(|_| is_done));
+            if !is_known {
+                uncovered.push(format!(
+                    "{name}: the editor was asked to write it and did not say whether it did: what it still writes cannot be undone."
+                ));
+            } else if is_done && !is_saved {
+                uncovered.push(if is_untouched {
+                    format!("{name}: the editor accepted the change and did not save it; undo that in the editor.")
+                } else {
+                    format!(
+                        "{name}: the editor saved it with a difference (an added final newline, or formatting); undo puts the \
+                         file on disk back, reload it in the editor."
+                    )
+                });
+            }
+            self.journal.report(Changes { uncovered, ..Changes::default() });
+        }
+        written
+    }
+
+    /// Makes sure that a file still is what the change was planned on: while another one was written, the user may have typed.
+    async fn check(
+        &self,
+        permit: &Permit,
+        planning: &Planning,
+        target: &Target,
+        name: &str,
+    ) -> Result<(), SaveError> {
+        let stopped = || not_done(name, &"stopped before it was written");
+        if permit.cancel.is_cancelled() {
+            return Err(stopped());
+        }
+        let before = planning.before.as_deref().map_or(ContentHash::Absent, ContentHash::of);
+        let found = content_hash(&self.client_io, target, &permit.cancel).await;
+        // Cancelled, what was found is not what the editor shows.
+        if permit.cancel.is_cancelled() {
+            return Err(stopped());
+        }
+        match found.map_err(|error| SaveError::NotDone(error.to_string()))? {
+            found if found == before => Ok(()),
+            _ => Err(not_done(name, &"it has changed since the call began. Read it again")),
+        }
+    }
+
+    /// Asks the editor for the write, and waits for its answer.
+    async fn write(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        name: &str,
+        text: String,
+    ) -> Result<(), SaveError> {
+        if permit.cancel.is_cancelled() {
+            return Err(not_done(name, &"stopped before it was written"));
+        }
+        let mut open = self.client_io.write(&target.path, text).map_err(|error| not_done(name, &error))?;
+        let answer = tokio::select! {
+            biased;
+            answer = open.answer() => answer,
+            () = permit.cancel.cancelled() => {
+                tokio::time::timeout(TIMEOUT, open.answer()).await.unwrap_or(Err(ClientError::Late(TIMEOUT)))
+            }
+            () = tokio::time::sleep(WRITE) => Err(ClientError::Late(WRITE)),
+        };
+        match answer {
+            Ok(_) => Ok(()),
+            Err(error @ (ClientError::Refused(_) | ClientError::NotFound(_))) => {
+                Err(not_done(name, &format!("the editor refused to write it: {}", error.reason())))
+            }
+            Err(error) => Err(SaveError::Unconfirmed(format!(
+                "{name}: the editor was asked to write it, and whether it did is not known: {error}"
+            ))),
+        }
+    }
+
+    /// Puts back what was written, if that may still be done and it still is what was written, and says how it ended.
+    async fn take_back(&mut self, permit: Permit, why: String) -> ToolError {
+        while let Some(planning) = self.done.pop() {
+            let Change::Write { target, content, .. } = &planning.change else { continue };
+            let written = Some(content.clone());
+            let undone = match &planning.before {
+                Some(before) => {
+                    let change =
+                        Change::Write { target: target.clone(), content: before.clone(), like: None };
+                    self.send(&permit, &Planning { change, before: written, unsaved: false }).await.is_ok()
+                }
+                None => self.remove(&permit, target, content).await,
+            };
+            if !undone {
+                self.done.push(planning);
+                break;
+            }
+        }
+        if self.done.is_empty() {
+            let pending_writes = std::mem::take(&mut self.pending_writes);
+            let removed = blocking(move || {
+                pending_writes.iter().rev().for_each(PendingWrite::take_back);
+                Ok(())
+            });
+            if let Err(error) = removed.await {
+                tracing::error!(%error, "folders may stay");
+            }
+        }
+        failed(&why, &self.names())
+    }
+
+    /// Removes a file that was new. Says whether it is gone.
+    async fn remove(&self, permit: &Permit, target: &Target, content: &[u8]) -> bool {
+        let found = content_hash(&self.client_io, target, &permit.cancel).await;
+        if !found.is_ok_and(|found| found == ContentHash::of(content)) {
+            return false;
+        }
+        let (workspace, cancel) = (self.workspace.clone(), permit.cancel.clone());
+        let change = Change::Remove { target: target.clone() };
+        // The operation that made it reports what comes of it.
+        let removed = blocking(move || Ok(workspace.apply(&[change], &cancel, &Journal::silent())?)).await;
+        removed.is_ok()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let name = |planning: &Planning| match &planning.change {
+            Change::Write { target, .. }
+            | Change::Remove { target }
+            | Change::SetExecutable { target, .. } => self.workspace.display(target),
+            Change::Rename { from, .. } => self.workspace.display(from),
+        };
+        self.done.iter().map(name).collect()
+    }
+}
+
+/// What there is of a file now: as the editor shows it, else on the disk.
+async fn content_hash(
+    client_io: &ClientIo,
+    target: &Target,
+    cancel: &CancellationToken,
+) -> Result<ContentHash, ToolError> {
+    let buffers = Buffers::to_change(client_io, std::slice::from_ref(target), cancel).await?;
+    let target = target.clone();
+    blocking(move || buffers.content_hash(&target)).await
+}
+
+/// What goes through the editor: the content of a file under its own name. What a file is called is the disk's.
+fn is_sent(change: &Change) -> bool {
+    matches!(change, Change::Write { like: None, .. })
+}
+
+/// Whether exactly this stands on the disk.
+fn holds(target: &Target, content: &[u8]) -> bool {
+    on_disk(target) == Some(ContentHash::of(content))
+}
+
+/// What stands on the disk, if it can be read.
+fn on_disk(target: &Target) -> Option<ContentHash> {
+    super::text_file::TextFile::read(target).ok().map(|file| file.content_hash)
+}
+
+/// What undoing does not bring back.
+fn unsaved(workspace: &Workspace, planning: &Planning) -> Option<String> {
+    let Change::Write { target, .. } = &planning.change else { return None };
+    let name = workspace.display(target);
+    planning
+        .unsaved
+        .then(|| format!("{name} had changes in the editor that were not saved: undoing puts back what was."))
+}
+
+fn not_done(name: &str, why: &dyn std::fmt::Display) -> SaveError {
+    SaveError::NotDone(format!("{name}: {why}"))
+}
+
+fn failed(why: &str, changed: &[String]) -> ToolError {
+    let why = why.trim_end_matches('.');
+    ToolError::Failed(match changed {
+        [] => format!("{why}."),
+        changed => format!("{why}. Changed all the same: {}.", changed.join(", ")),
+    })
+}

@@ -1,0 +1,384 @@
+//! The handle on a session's [`WorkspaceSnapshot`]: a task of its own owns the copies, and compares on the blocking pool.
+//!
+//! It is no state of the session: what it holds is found again by looking at the disk, and a session without it does
+//! everything but say what commands have changed. The task takes one message after the other, so a command that begins waits
+//! until what the one before it changed has been told. Before a command begins, the task passes over what others have changed
+//! since the last comparison, unless commands or jobs are running: then their changes are told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::{AtWork, Job, ToolError};
+use crate::bounded_file;
+use crate::gate::Permit;
+use crate::workspace::{Changes, WorkspaceSnapshot};
+
+/// How long one comparison may take. The first one copies files, on a disk that may be slow.
+const DEADLINE: Duration = Duration::from_secs(90);
+
+/// Messages that may wait: a command, a background job and the end of a turn may ask at the same time.
+const MAILBOX: usize = 4;
+
+/// The copies of a session's files. Cheap to clone; with the last clone the copies go.
+#[derive(Debug, Clone)]
+pub struct SnapshotHandle {
+    mailbox: mpsc::Sender<Message>,
+    /// Background jobs may have changed files since the last comparison.
+    has_jobs: Arc<AtomicBool>,
+}
+
+/// A command or a background job, from the comparison before it begins. It counts as running until this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    mark: Arc<Mark>,
+    has_jobs: Arc<AtomicBool>,
+}
+
+/// Held by the command as long as it runs, and by the task that compares.
+#[derive(Debug, Default)]
+struct Mark {
+    is_job: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Message {
+    /// A command is about to begin.
+    Begin { cancel: CancellationToken, reply: oneshot::Sender<(Arc<Mark>, Changes)> },
+    /// What has changed is to be told.
+    Sync { cancel: CancellationToken, reply: oneshot::Sender<Changes> },
+    /// A turn begins.
+    BeginTurn { cancel: CancellationToken, reply: oneshot::Sender<Changes> },
+    /// A turn ends.
+    EndTurn { cancel: CancellationToken, reply: oneshot::Sender<Changes> },
+}
+
+/// What is done about a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    /// Nothing.
+    None,
+    /// What has changed is nobody's.
+    TakeUp,
+    /// What has changed is told.
+    Tell,
+}
+
+impl SnapshotHandle {
+    /// Takes charge of copies. To be called inside of the runtime.
+    pub fn new(snapshot: WorkspaceSnapshot) -> Self {
+        let (mailbox, messages) = mpsc::channel(MAILBOX);
+        let has_jobs = Arc::new(AtomicBool::new(false));
+        tokio::spawn(serve(snapshot, messages, Arc::clone(&has_jobs)));
+        Self { mailbox, has_jobs }
+    }
+
+    /// Brings the copies up to date before a command begins. What has changed up to now is not its doing: the changes are those
+    /// of other commands that run, or of jobs of this turn, and none if there are no such commands.
+    async fn begin(&self, cancel: &CancellationToken) -> (Running, Changes) {
+        let (reply, started) = oneshot::channel();
+        // With the task gone there are no copies, which `sync` says.
+        let _ = self.mailbox.send(Message::Begin { cancel: cancel.clone(), reply }).await;
+        let (mark, changes) = started.await.unwrap_or_default();
+        (Running { mark, has_jobs: Arc::clone(&self.has_jobs) }, changes)
+    }
+
+    /// Brings the copies up to date, and says what has changed since they were.
+    pub async fn sync(&self, cancel: &CancellationToken) -> Changes {
+        self.ask(|reply| Message::Sync { cancel: cancel.clone(), reply }).await
+    }
+
+    /// Passes over what jobs have changed between the turns, which is not covered. Returns what is told of other commands that
+    /// run meanwhile.
+    pub async fn begin_turn(&self, cancel: &CancellationToken) -> Changes {
+        if !self.has_jobs.load(Ordering::Acquire) {
+            return Changes::default();
+        }
+        self.ask(|reply| Message::BeginTurn { cancel: cancel.clone(), reply }).await
+    }
+
+    /// Says what jobs have changed that ran in the turn.
+    pub async fn end_turn(&self, cancel: &CancellationToken) -> Changes {
+        if !self.has_jobs.load(Ordering::Acquire) {
+            return Changes::default();
+        }
+        self.ask(|reply| Message::EndTurn { cancel: cancel.clone(), reply }).await
+    }
+
+    async fn ask(&self, message: impl FnOnce(oneshot::Sender<Changes>) -> Message) -> Changes {
+        let (reply, changes) = oneshot::channel();
+        // With the task gone the answer does not come either.
+        let _ = self.mailbox.send(message(reply)).await;
+        changes.await.unwrap_or_else(|_| Changes {
+            uncovered: vec!["What commands changed is not known, and cannot be undone.".into()],
+            ..Changes::default()
+        })
+    }
+}
+
+impl Running {
+    /// A job has begun. What it changed before its end is told also after its end, in the turn in which it ended.
+    pub(super) fn keep_as_job(self, job: &Job) {
+        self.mark.is_job.store(true, Ordering::Release);
+        self.has_jobs.store(true, Ordering::Release);
+        let over = job.ending();
+        tokio::spawn(async move {
+            over.await;
+            drop(self);
+        });
+    }
+}
+
+/// The commands that run, and the jobs that have ended since the last comparison.
+#[derive(Debug, Default)]
+struct Marks(Vec<Arc<Mark>>);
+
+impl Marks {
+    fn is_running(mark: &Arc<Mark>) -> bool {
+        Arc::strong_count(mark) > 1
+    }
+
+    fn counts(mark: &Arc<Mark>) -> bool {
+        Self::is_running(mark) || mark.is_job.load(Ordering::Acquire)
+    }
+
+    fn has_jobs(&self) -> bool {
+        self.0.iter().any(|mark| mark.is_job.load(Ordering::Acquire))
+    }
+
+    fn has_commands(&self) -> bool {
+        self.0.iter().any(|mark| !mark.is_job.load(Ordering::Acquire) && Self::is_running(mark))
+    }
+
+    fn comparison(&self, message: &Message) -> Comparison {
+        match message {
+            Message::Begin { .. } if self.has_commands() || self.has_jobs() => Comparison::Tell,
+            Message::Begin { .. } => Comparison::TakeUp,
+            Message::Sync { .. } => Comparison::Tell,
+            Message::BeginTurn { .. } | Message::EndTurn { .. } if !self.has_jobs() => Comparison::None,
+            // What the user changed while a command ran counts as the command's.
+            Message::BeginTurn { .. } if !self.has_commands() => Comparison::TakeUp,
+            Message::BeginTurn { .. } | Message::EndTurn { .. } => Comparison::Tell,
+        }
+    }
+
+    /// Those of which a comparison that begins now does not tell everything.
+    fn running(&self) -> Self {
+        Self(self.0.iter().filter(|mark| Self::is_running(mark)).cloned().collect())
+    }
+}
+
+async fn serve(
+    mut snapshot: WorkspaceSnapshot,
+    mut messages: mpsc::Receiver<Message>,
+    has_jobs: Arc<AtomicBool>,
+) {
+    let mut marks = Marks::default();
+    while let Some(message) = messages.recv().await {
+        let comparison = marks.comparison(&message);
+        let (Message::Begin { cancel, .. }
+        | Message::Sync { cancel, .. }
+        | Message::BeginTurn { cancel, .. }
+        | Message::EndTurn { cancel, .. }) = &message;
+        let mut changes = Changes::default();
+        if comparison != Comparison::None {
+            let (cancel, is_over) = (cancel.clone(), cancel.clone());
+            let running = marks.running();
+            let compared = bounded_file::off_thread(DEADLINE, move || {
+                let changes = match comparison {
+                    Comparison::Tell => snapshot.sync(&cancel),
+                    Comparison::TakeUp | Comparison::None => {
+                        snapshot.refresh(&cancel);
+                        Changes::default()
+                    }
+                };
+                (snapshot, changes)
+            });
+            // The reply stays here: with a file system that does not answer it is dropped, and whoever asked goes on without.
+            let Some((same, found)) = compared.await else {
+                tracing::error!("the comparison of files failed or did not end");
+                return;
+            };
+            (snapshot, changes) = (same, found);
+            if !is_over.is_cancelled() {
+                marks = running;
+                has_jobs.store(marks.has_jobs(), Ordering::Release);
+            }
+        }
+        // Whoever asked may have stopped waiting.
+        match message {
+            Message::Begin { reply, .. } => {
+                let mark = Arc::new(Mark::default());
+                // Those of commands that never began, or have told their changes.
+                marks.0.retain(|mark| Marks::counts(mark));
+                marks.0.push(Arc::clone(&mark));
+                drop(reply.send((mark, changes)));
+            }
+            Message::Sync { reply, .. }
+            | Message::BeginTurn { reply, .. }
+            | Message::EndTurn { reply, .. } => drop(reply.send(changes)),
+        }
+    }
+    // Removing many files takes a while.
+    let _ = tokio::task::spawn_blocking(move || drop(snapshot)).await;
+}
+
+/// Tells what a call has changed.
+pub(super) fn report(to: &mpsc::UnboundedSender<Changes>, changes: Changes) {
+    if !changes.is_empty() {
+        // Nobody may keep a record.
+        let _ = to.send(changes);
+    }
+}
+
+/// Said of a command that may not begin any more.
+pub(super) const NOT_RUN: &str =
+    "It was not run: its turn was cancelled, or the mode does not allow it any more.";
+
+/// Brings the copies up to date before a command begins, and tells what other commands have changed up to now.
+///
+/// # Errors
+/// The command may not begin any more.
+pub(super) async fn begin(
+    snapshot: &SnapshotHandle,
+    permit: &Permit,
+    changes: &mpsc::UnboundedSender<Changes>,
+) -> Result<Running, ToolError> {
+    let (snapshot, cancel, changes) = (snapshot.clone(), permit.cancel.clone(), changes.clone());
+    // What is told of others is told also if this command may not begin any more.
+    let started = tokio::spawn(async move {
+        let (running, of_others) = snapshot.begin(&cancel).await;
+        report(&changes, of_others);
+        running
+    });
+    tokio::select! {
+        // What is compared for somebody else may take a while.
+        () = permit.cancel.cancelled() => {}
+        started = started => {
+            if let Ok(running) = started && !permit.cancel.is_cancelled() {
+                return Ok(running);
+            }
+        }
+    }
+    Err(ToolError::Failed(NOT_RUN.into()))
+}
+
+/// Tells what a command has changed once nothing of it is left, whether or not somebody still waits for the command: the
+/// task that does it is returned. Nothing cancels it, because only a command that was told of can be undone.
+pub(super) fn report_when_done(
+    snapshot: SnapshotHandle,
+    running: Running,
+    job: &Job,
+    changes: mpsc::UnboundedSender<Changes>,
+) -> tokio::task::JoinHandle<()> {
+    let over = job.ending();
+    tokio::spawn(async move {
+        let _at_work = AtWork::begin();
+        over.await;
+        report(&changes, snapshot.sync(&CancellationToken::new()).await);
+        drop(running);
+    })
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Workspace;
+
+    struct Place {
+        dir: tempfile::TempDir,
+        shadow: SnapshotHandle,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir(dir.path().join("work")).unwrap();
+            let workspace = Workspace::new(&dir.path().join("work"), &[]).unwrap();
+            let snapshot = SnapshotHandle::new(WorkspaceSnapshot::new(dir.path().join("copies"), &workspace));
+            Self { dir, shadow: snapshot }
+        }
+
+        fn write(&self, file: &str) {
+            std::fs::write(self.dir.path().join("work").join(file), file).unwrap();
+        }
+
+        async fn begin(&self) -> (Running, Vec<String>) {
+            let (running, changes) = self.shadow.begin(&CancellationToken::new()).await;
+            (running, names(&changes))
+        }
+
+        async fn sync(&self) -> Vec<String> {
+            names(&self.shadow.sync(&CancellationToken::new()).await)
+        }
+    }
+
+    fn names(changes: &Changes) -> Vec<String> {
+        assert_eq!(changes.uncovered, Vec::<String>::new());
+        let name = |changed: &crate::workspace::Changed| {
+            changed.path.file_name().unwrap().to_string_lossy().into_owned()
+        };
+        changes.changed.iter().map(name).collect()
+    }
+
+    #[tokio::test]
+    async fn a_command_that_begins_drops_nothing_of_another_that_runs() {
+        let place = Place::new();
+        let (first, told) = place.begin().await;
+        assert_eq!(told, [""; 0]);
+        place.write("by_first");
+        let (second, told) = place.begin().await;
+        assert_eq!(told, ["by_first"]);
+        place.write("by_both");
+        assert_eq!(place.sync().await, ["by_both"]);
+        drop(first);
+        place.write("by_second");
+        assert_eq!(place.sync().await, ["by_second"]);
+        drop(second);
+        place.write("by_user");
+        assert_eq!(place.begin().await.1, [""; 0], "the control");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_never_began_has_changed_nothing() {
+        let place = Place::new();
+        for _ in 0..3 {
+            drop(place.begin().await);
+            place.write("by_user");
+        }
+        assert_eq!(place.begin().await.1, [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn what_a_job_has_changed_is_told_until_its_turn_ends() {
+        let place = Place::new();
+        let never = CancellationToken::new();
+        let (job, _) = place.begin().await;
+        assert!(!place.shadow.has_jobs.load(Ordering::Acquire));
+        job.mark.is_job.store(true, Ordering::Release);
+        job.has_jobs.store(true, Ordering::Release);
+        place.write("by_job");
+        assert_eq!(place.begin().await.1, ["by_job"]);
+        place.write("later");
+        drop(job);
+        assert_eq!(place.begin().await.1, ["later"], "it has ended and not been told");
+        place.write("by_user");
+        assert_eq!(place.begin().await.1, [""; 0]);
+        let (job, _) = place.begin().await;
+        job.mark.is_job.store(true, Ordering::Release);
+        job.has_jobs.store(true, Ordering::Release);
+        place.write("in_turn");
+        assert_eq!(names(&place.shadow.end_turn(&never).await), ["in_turn"]);
+        place.write("between");
+        drop(job);
+        assert_eq!(names(&place.shadow.begin_turn(&never).await), [""; 0]);
+        assert!(!place.shadow.has_jobs.load(Ordering::Acquire));
+        place.write("by_user");
+        assert_eq!(names(&place.shadow.end_turn(&never).await), [""; 0]);
+        assert_eq!(place.begin().await.1, [""; 0]);
+    }
+}

@@ -1,0 +1,160 @@
+//! Bytes of a file as text and back: byte order mark, line endings, and what is no text at all. Pure.
+
+use std::io::Read;
+
+use super::ToolError;
+use crate::permission::Target;
+use crate::workspace::{self, ContentHash, FileError};
+
+/// The largest file that is read whole, in bytes.
+pub const MAX_FILE: u64 = 10 * 1024 * 1024;
+
+/// Bytes that are looked at to tell text from anything else.
+const LOOK: usize = 8192;
+
+/// UTF-8's byte order mark.
+pub const BOM: &str = "\u{feff}";
+
+/// The content of a text file, taken apart so that it can be put together again as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextFile {
+    /// The file began with a UTF-8 byte order mark; `text` does not.
+    pub bom: bool,
+    /// Everything else, line endings as they are.
+    pub text: String,
+    /// Bytes that are not UTF-8 were replaced: the text must not be written back.
+    pub lossy: bool,
+    /// The editor has changes that are not saved: the text is the editor's.
+    pub unsaved: bool,
+    /// Of the file's bytes, or of what they would be.
+    pub content_hash: ContentHash,
+}
+
+impl TextFile {
+    /// Reads the file that was resolved.
+    pub fn read(target: &Target) -> Result<Self, ToolError> {
+        let path = target.path.display();
+        let mut open = workspace::open(target)?;
+        let length = open.metadata.len();
+        if length > MAX_FILE {
+            return Err(ToolError::Failed(format!(
+                "{path} has {length} bytes, and at most {MAX_FILE} are read. Use search_files to find the part you need."
+            )));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+        // The file may grow meanwhile: the limit holds for what is read, not for what was announced.
+        let taken = open.file.by_ref().take(MAX_FILE).read_to_end(&mut bytes);
+        taken.map_err(|error| FileError::io(&target.path, &error))?;
+        Self::decode(bytes).map_err(|what| ToolError::Failed(format!("{path} is {what} ({length} bytes).")))
+    }
+
+    /// Takes a content apart; the error says what it is instead of text.
+    pub fn decode(bytes: Vec<u8>) -> Result<Self, &'static str> {
+        let content_hash = ContentHash::of(&bytes);
+        if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+            return Err("UTF-16 text, which is not supported");
+        }
+        if bytes.iter().take(LOOK).any(|byte| *byte == 0) {
+            return Err("a binary file");
+        }
+        let (text, lossy) = match String::from_utf8(bytes) {
+            Ok(text) => (text, false),
+            Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), true),
+        };
+        match text.strip_prefix(BOM) {
+            Some(rest) => Ok(Self { bom: true, text: rest.to_owned(), lossy, unsaved: false, content_hash }),
+            None => Ok(Self { bom: false, text, lossy, unsaved: false, content_hash }),
+        }
+    }
+
+    /// This file as an editor shows it. Editors hide byte order marks and carriage returns, and some do not: what differs in
+    /// nothing else is what is saved, and what does is put as the saved file has it.
+    #[must_use]
+    pub fn shown_as(self, shown: &str) -> Self {
+        let shown = shown.strip_prefix(BOM).unwrap_or(shown);
+        if self.lossy || self.text.replace("\r\n", "\n") == shown.replace("\r\n", "\n") {
+            return self;
+        }
+        let text = self.with_endings(shown);
+        let content_hash = ContentHash::of(&encode(self.bom, &text));
+        Self { text, unsaved: true, content_hash, ..self }
+    }
+
+    /// Another text with this file's line endings, if they are CRLF throughout.
+    pub fn with_endings(&self, text: &str) -> String {
+        if self.is_crlf() { to_crlf(text) } else { text.to_owned() }
+    }
+
+    /// Whether every line ends with CRLF (and there is at least one).
+    pub fn is_crlf(&self) -> bool {
+        let newlines = self.text.matches('\n').count();
+        newlines > 0 && self.text.matches("\r\n").count() == newlines
+    }
+}
+
+/// Whether a regular file stands there that is text, in UTF-8.
+pub fn is_text(target: &Target) -> bool {
+    TextFile::read(target).is_ok_and(|file| !file.lossy)
+}
+
+/// Text with a byte order mark, if there is to be one.
+pub fn encode(bom: bool, text: &str) -> Vec<u8> {
+    if bom { [BOM, text].concat().into_bytes() } else { text.as_bytes().to_vec() }
+}
+
+/// Fails when a file is not what the model last saw (`known`), or not what the user was `shown` when asked.
+pub fn check_unchanged(
+    name: &str,
+    before: ContentHash,
+    known: Option<ContentHash>,
+    shown: Option<ContentHash>,
+) -> Result<(), ToolError> {
+    if shown.is_some_and(|shown| shown != before) {
+        return Err(ToolError::Failed(format!(
+            "{name} has changed while the user was asked. Read it again."
+        )));
+    }
+    if before != ContentHash::Absent && known.is_some_and(|known| known != before) {
+        return Err(ToolError::Failed(format!("{name} has changed since you read it. Read it again.")));
+    }
+    Ok(())
+}
+
+/// Every line ending as CRLF.
+fn to_crlf(text: &str) -> String {
+    text.replace("\r\n", "\n").replace('\n', "\r\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_and_endings_come_back_as_they_were() {
+        let file = TextFile::decode("\u{feff}a\r\nb\r\n".into()).unwrap();
+        assert_eq!((file.bom, file.text.as_str(), file.is_crlf()), (true, "a\r\nb\r\n", true));
+        assert_eq!(encode(file.bom, &file.with_endings("x\ny\n")), "\u{feff}x\r\ny\r\n".as_bytes());
+        let file = TextFile::decode("a\r\nb\n".into()).unwrap();
+        assert_eq!(file.with_endings("x\ny"), "x\ny");
+    }
+
+    #[test]
+    fn what_an_editor_shows_is_the_saved_file_unless_it_says_something_else() {
+        let saved = TextFile::decode("\u{feff}a\r\nb\r\n".into()).unwrap();
+        for same in ["a\nb\n", "a\r\nb\r\n", "\u{feff}a\r\nb\r\n"] {
+            assert_eq!(saved.clone().shown_as(same), saved);
+        }
+        let shown = saved.shown_as("a\nc\n");
+        assert_eq!((shown.bom, shown.text.as_str(), shown.unsaved), (true, "a\r\nc\r\n", true));
+        assert_eq!(shown.content_hash, ContentHash::of("\u{feff}a\r\nc\r\n".as_bytes()));
+        let lossy = TextFile::decode(b"caf\xe9".to_vec()).unwrap();
+        assert_eq!(lossy.clone().shown_as("cafe"), lossy);
+    }
+
+    #[test]
+    fn what_is_no_text_is_named() {
+        assert_eq!(TextFile::decode(b"a\0b".to_vec()), Err("a binary file"));
+        assert!(TextFile::decode(b"\xff\xfea\0".to_vec()).unwrap_err().starts_with("UTF-16"));
+        assert!(TextFile::decode(b"caf\xe9".to_vec()).unwrap().lossy);
+    }
+}

@@ -1,0 +1,87 @@
+//! Records every line that passes, with its direction and time.
+//!
+//! The file is JSON lines: a header with the format's version and the options of the process, then one object per line of the
+//! conversation. Lines are kept as they were on the wire, not as they were understood.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::time::Instant;
+
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::launch_options::{LaunchOptions, VERSION};
+use super::text_of;
+use crate::transport::{Line, Transport};
+
+/// The header's key for the version of the format.
+pub const VERSION_KEY: &str = "modegate_transcript";
+
+/// Records a transport's lines into a new file.
+///
+/// # Errors
+/// The file exists already or cannot be created. A file that fails later is reported in the log, and the conversation goes on.
+pub fn start(transport: Transport, path: &Path, options: &LaunchOptions) -> std::io::Result<Transport> {
+    let mut file = BufWriter::new(File::create_new(path)?);
+    let header = json!({ VERSION_KEY: VERSION, "agent": env!("CARGO_PKG_VERSION"), "options": options });
+    writeln!(file, "{header}")?;
+    file.flush()?;
+    let Transport { incoming: wire_in, outgoing: wire_out, flushed } = transport;
+    let (to_agent, incoming) = mpsc::channel(64);
+    let (outgoing, from_agent) = mpsc::channel(64);
+    let recorder = Recorder { file: Some(file), start: Instant::now() };
+    tokio::spawn(pass(recorder, wire_in, wire_out, to_agent, from_agent));
+    Ok(Transport { incoming, outgoing, flushed })
+}
+
+struct Recorder {
+    /// Gone once it failed.
+    file: Option<BufWriter<File>>,
+    start: Instant,
+}
+
+impl Recorder {
+    fn line(&mut self, direction: &str, line: &str) {
+        let Some(file) = &mut self.file else { return };
+        let at = self.start.elapsed().as_millis();
+        let entry = json!({ "ms": u64::try_from(at).unwrap_or(u64::MAX), "dir": direction, "line": line });
+        if let Err(error) = writeln!(file, "{entry}").and_then(|()| file.flush()) {
+            tracing::error!(%error, "the transcript cannot be written any more");
+            self.file = None;
+        }
+    }
+}
+
+async fn pass(
+    mut recorder: Recorder,
+    mut wire_in: mpsc::Receiver<Line>,
+    wire_out: mpsc::Sender<String>,
+    to_agent: mpsc::Sender<Line>,
+    mut from_agent: mpsc::Receiver<String>,
+) {
+    let mut to_agent = Some(to_agent);
+    loop {
+        tokio::select! {
+            biased;
+            // Closing the receiver tells the agent that its output is gone.
+            () = wire_out.closed() => return,
+            line = from_agent.recv() => {
+                let Some(line) = line else { return };
+                recorder.line("out", line.trim_end_matches('\n'));
+                if wire_out.send(line).await.is_err() {
+                    return;
+                }
+            }
+            line = wire_in.recv(), if to_agent.is_some() => match (line, &to_agent) {
+                (Some(line), Some(agent)) => {
+                    recorder.line("in", &text_of(&line));
+                    if agent.send(line).await.is_err() {
+                        to_agent = None;
+                    }
+                }
+                _ => to_agent = None,
+            },
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Telling what a list of changes does, by looking before and after at every path that it is about.
+//!
+//! It tells the truth also about what the changes did not mean to do: folders that came into being on the way, mode
+//! bits that a new file got. What it cannot tell it names.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
+
+use cap_fs_ext::DirExt;
+use cap_std::fs::Dir;
+
+use super::change::executable_mode;
+use super::inspect::{Found, inspect};
+use super::{Change, Changed, Changes, FileState, Intent, Workspace, is_version_control, open_dir};
+use crate::ids::hash_bytes;
+use crate::permission::Target;
+
+/// Entries below a folder that is moved, and bytes in them, up to which each is told.
+const MAX_ENTRIES: usize = 1000;
+const MAX_BYTES: u64 = 32 * 1024 * 1024;
+
+/// What stood at the paths of a list of changes.
+#[derive(Debug)]
+pub struct ChangeRecorder {
+    workspace: Workspace,
+    before: BTreeMap<PathBuf, (Target, Found)>,
+    /// What is to stand there.
+    planned: BTreeMap<PathBuf, FileState>,
+    uncovered: Vec<String>,
+}
+
+/// How it is known what a path has become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// It was made as planned: anything else that stands there now is somebody else's.
+    Planned,
+    /// What stands there now counts.
+    Seen,
+}
+
+/// Whether what was found is what was planned. The mode bits of what is new are not planned.
+pub(super) fn becomes(before: &FileState, planned: &FileState, found: &Found) -> bool {
+    let Found::State(found, _) = found else { return false };
+    match (before, planned, found) {
+        (FileState::Absent, FileState::File { hash, .. }, FileState::File { hash: found, .. }) => {
+            hash == found
+        }
+        (_, FileState::Folder { .. }, FileState::Folder { .. }) => true,
+        _ => planned == found,
+    }
+}
+
+/// How it is known what a path has become; `None` if it was not changed.
+fn trust(made: &BTreeMap<PathBuf, Trust>, path: &Path) -> Option<Trust> {
+    let above = || path.ancestors().skip(1).find_map(|above| made.get(above));
+    let below = || made.range(path.to_owned()..).next().filter(|(below, _)| below.starts_with(path));
+    made.get(path).or_else(above).copied().or_else(|| below().map(|_| Trust::Seen))
+}
+
+/// Plans the folders that are missing on the way to a path.
+fn plan_folders(planned: &mut BTreeMap<PathBuf, FileState>, path: &Path) {
+    for above in path.ancestors().skip(1) {
+        match planned.get_mut(above) {
+            Some(state @ FileState::Absent) => *state = FileState::Folder { mode: 0o755 },
+            _ => return,
+        }
+    }
+}
+
+impl ChangeRecorder {
+    /// Looks at everything that the changes are about. They have not been made yet.
+    pub(super) fn before(workspace: &Workspace, changes: &[Change]) -> Self {
+        let mut recorder = Self {
+            workspace: workspace.clone(),
+            before: BTreeMap::new(),
+            planned: BTreeMap::new(),
+            uncovered: Vec::new(),
+        };
+        for change in changes {
+            match change {
+                Change::Write { target, .. } => recorder.watch_created(target, vec![target.clone()]),
+                Change::Remove { target } | Change::SetExecutable { target, .. } => {
+                    recorder.watch(vec![target.clone()]);
+                }
+                Change::Rename { from, to } => match below(from) {
+                    Ok(below) => {
+                        let itself = std::iter::once(Path::new(""));
+                        let parts = itself.chain(below.iter().map(PathBuf::as_path));
+                        let pairs = parts.flat_map(|part| [joined(from, part), joined(to, part)]);
+                        recorder.watch_created(to, pairs.collect());
+                    }
+                    Err(why) => recorder.give_up(from, &why),
+                },
+            }
+        }
+        recorder.plan(changes);
+        recorder
+    }
+
+    /// The announcement of the changes.
+    pub(super) fn intent(&self, token: &str, changes: &[Change]) -> Intent {
+        let mut contents = BTreeMap::new();
+        for (_, found) in self.before.values() {
+            if let Found::State(FileState::File { hash, .. }, Some(content)) = found {
+                contents.entry(hash.clone()).or_insert_with(|| content.clone());
+            }
+        }
+        let planned = self.before.iter().filter_map(|(path, (_, found))| {
+            let (Found::State(before, _), Some(after)) = (found, self.planned.get(path)) else { return None };
+            let (path, before, after) = (path.clone(), before.clone(), after.clone());
+            (before != after).then_some(Changed { path, before, after, compared: false })
+        });
+        let folder = |change: &Change| match change {
+            Change::Write { target, .. } | Change::Remove { target } => {
+                target.inside.as_ref().and(target.path.parent()).map(Path::to_owned)
+            }
+            Change::Rename { .. } | Change::SetExecutable { .. } => None,
+        };
+        let folders: BTreeSet<PathBuf> = changes.iter().filter_map(folder).collect();
+        Intent {
+            token: token.to_owned(),
+            changed: planned.collect(),
+            contents: contents.into_iter().collect(),
+            folders: folders.into_iter().collect(),
+            uncovered: self.uncovered.clone(),
+        }
+    }
+
+    /// Whether a path is as it was when this looked. What it cannot tell counts as if it were.
+    pub(super) fn is_as_seen(&self, target: &Target) -> bool {
+        match self.before.get(&target.path) {
+            Some((_, Found::State(before, _))) => {
+                matches!(inspect(target), Found::State(found, _) if found == *before)
+            }
+            Some((_, Found::Unknown(_))) | None => true,
+        }
+    }
+
+    /// Looks again at what was changed, now that it was. Folders that were made on the way to it are looked at, too.
+    pub(super) fn after(mut self, made: &BTreeMap<PathBuf, Trust>) -> Changes {
+        let mut changes = Changes::default();
+        let mut retained = HashSet::new();
+        for (path, (target, found)) in std::mem::take(&mut self.before) {
+            let Some(trust) = trust(made, &path) else { continue };
+            let (before, content) = match found {
+                Found::State(state, content) => (state, content),
+                Found::Unknown(why) => {
+                    self.give_up(&target, &why);
+                    continue;
+                }
+            };
+            let after = match (inspect(&target), trust, self.planned.get(&path)) {
+                // Somebody was quick: it is their doing, and a conflict for whoever undoes.
+                (found, Trust::Planned, Some(planned)) if !becomes(&before, planned, &found) => {
+                    planned.clone()
+                }
+                (Found::State(state, _), _, _) => state,
+                (Found::Unknown(why), _, _) => {
+                    self.give_up(&target, &why);
+                    continue;
+                }
+            };
+            if before == after {
+                continue;
+            }
+            if let (FileState::File { hash, .. }, Some(content)) = (&before, content)
+                && retained.insert(hash.clone())
+            {
+                changes.contents.push((hash.clone(), content));
+            }
+            changes.changed.push(Changed { path, before, after, compared: false });
+        }
+        changes.uncovered = self.uncovered;
+        changes
+    }
+
+    /// What everything that is watched is to become.
+    fn plan(&mut self, changes: &[Change]) {
+        let nodes = self.before.iter().filter_map(|(path, (_, found))| match found {
+            Found::State(state, _) => Some((path.clone(), state.clone())),
+            Found::Unknown(_) => None,
+        });
+        let mut planned: BTreeMap<PathBuf, FileState> = nodes.collect();
+        for change in changes {
+            match change {
+                Change::Write { target, content, like } => {
+                    let like = like.as_ref().unwrap_or(target);
+                    let mode = match planned.get(&like.path) {
+                        Some(FileState::File { mode, .. }) => *mode,
+                        _ => 0o644,
+                    };
+                    plan_folders(&mut planned, &target.path);
+                    if let Some(state) = planned.get_mut(&target.path) {
+                        *state = FileState::File { hash: hash_bytes(content), mode };
+                    }
+                }
+                Change::Remove { target } => {
+                    if let Some(state) = planned.get_mut(&target.path) {
+                        *state = FileState::Absent;
+                    }
+                }
+                Change::SetExecutable { target, executable } => {
+                    if let Some(FileState::File { mode, .. }) = planned.get_mut(&target.path) {
+                        *mode = executable_mode(*mode, *executable);
+                    }
+                }
+                Change::Rename { from, to } => {
+                    plan_folders(&mut planned, &to.path);
+                    let moved: Vec<PathBuf> =
+                        planned.keys().filter(|path| path.starts_with(&from.path)).cloned().collect();
+                    for path in moved {
+                        let Ok(below) = path.strip_prefix(&from.path) else { continue };
+                        let new =
+                            if below.as_os_str().is_empty() { to.path.clone() } else { to.path.join(below) };
+                        if let Some(state) = planned.insert(path, FileState::Absent) {
+                            planned.insert(new, state);
+                        }
+                    }
+                }
+            }
+        }
+        self.planned = planned;
+    }
+
+    /// Watches what may be created, with the folders that are missing on the way to it.
+    fn watch_created(&mut self, created: &Target, mut targets: Vec<Target>) {
+        let insides = created.inside.iter().flat_map(|inside| inside.ancestors());
+        for (path, inside) in created.path.ancestors().zip(insides).skip(1) {
+            let above = Target { path: path.to_owned(), inside: Some(inside.to_owned()) };
+            if inside.as_os_str().is_empty() || inspect(&above) != Found::State(FileState::Absent, None) {
+                break;
+            }
+            targets.push(above);
+        }
+        self.watch(targets);
+    }
+
+    /// Watches paths that change together: if one of them cannot be told, none is.
+    fn watch(&mut self, targets: Vec<Target>) {
+        let mut found = Vec::new();
+        for target in targets {
+            match &target.inside {
+                // The change is refused, so there is nothing to tell.
+                None => return,
+                Some(inside) if is_version_control(inside) => {
+                    return self.give_up(&target, "belongs to version control");
+                }
+                Some(_) => {}
+            }
+            match inspect(&target) {
+                Found::Unknown(why) => return self.give_up(&target, &why),
+                node @ Found::State(..) => found.push((target.path.clone(), (target, node))),
+            }
+        }
+        for (path, watched) in found {
+            self.before.entry(path).or_insert(watched);
+        }
+    }
+
+    fn give_up(&mut self, target: &Target, why: &str) {
+        let name = self.workspace.display(target);
+        self.uncovered.push(format!("{name} {why}: what happened to it cannot be undone."));
+    }
+}
+
+fn joined(target: &Target, part: &Path) -> Target {
+    if part.as_os_str().is_empty() {
+        // Joining nothing would add a slash.
+        return target.clone();
+    }
+    let inside = target.inside.as_ref().map(|inside| inside.join(part));
+    Target { path: target.path.join(part), inside }
+}
+
+/// The entries below a folder, relative to it; none below anything else. The error says why they cannot be told.
+fn below(target: &Target) -> Result<Vec<PathBuf>, String> {
+    if !matches!(inspect(target), Found::State(FileState::Folder { .. }, _)) {
+        return Ok(Vec::new());
+    }
+    let dir = open_dir(target).map_err(|error| format!("cannot be read ({error})"))?;
+    let mut listing = Listing { entries: Vec::new(), bytes: 0 };
+    listing.add(&dir, Path::new(""))?;
+    Ok(listing.entries)
+}
+
+struct Listing {
+    entries: Vec<PathBuf>,
+    bytes: u64,
+}
+
+impl Listing {
+    fn add(&mut self, dir: &Dir, at: &Path) -> Result<(), String> {
+        let failed = |error: std::io::Error| format!("cannot be read ({error})");
+        for entry in dir.entries().map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let metadata = dir.symlink_metadata(&name).map_err(failed)?;
+            let path = at.join(&name);
+            if is_version_control(&path) {
+                return Err("holds a folder of version control".into());
+            }
+            self.entries.push(path.clone());
+            self.bytes += if metadata.is_file() { metadata.len() } else { 0 };
+            if self.entries.len() > MAX_ENTRIES || self.bytes > MAX_BYTES {
+                let most = MAX_BYTES >> 20;
+                return Err(format!("holds more than {MAX_ENTRIES} entries or {most} MiB"));
+            }
+            if metadata.is_dir() {
+                self.add(&dir.open_dir_nofollow(&name).map_err(failed)?, &path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests;

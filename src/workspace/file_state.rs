@@ -1,0 +1,207 @@
+//! What stands at a path, what changed there, and how several changes come to one. Pure.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What stands at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileState {
+    /// Nothing.
+    Absent,
+    /// A regular file.
+    File {
+        /// The SHA-256 of its content, in hexadecimal digits.
+        hash: String,
+        /// Its permission bits; 0o644 where there are none.
+        mode: u32,
+    },
+    /// A symbolic link.
+    Link {
+        /// What it says, as it says it.
+        to: PathBuf,
+    },
+    /// A folder, whatever lies in it.
+    Folder {
+        /// Its permission bits; 0o755 where there are none.
+        mode: u32,
+    },
+}
+
+/// A path whose content, kind or mode bits changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// Absolute, inside the roots, without symbolic links in its parents.
+    pub path: PathBuf,
+    /// What stood there.
+    pub before: FileState,
+    /// What stands there now.
+    pub after: FileState,
+    /// The folders were compared over some time, in which tools may have recorded changes of their own.
+    pub compared: bool,
+}
+
+/// A path that something else changed between two recorded changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gap {
+    /// The path.
+    pub path: PathBuf,
+    /// The number of the last change before which that happened, counted from 1.
+    pub number: usize,
+    /// How many changes of this path are recorded.
+    pub of: usize,
+}
+
+/// What changed, and what it takes to put it back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Each path once, in path order.
+    pub changed: Vec<Changed>,
+    /// The contents of the files that were there before, by their hashes.
+    pub contents: Vec<(String, Vec<u8>)>,
+    /// What could not be covered, in sentences for people.
+    pub uncovered: Vec<String>,
+    /// The token of the intent that this concludes.
+    pub concludes: Option<String>,
+}
+
+impl Changes {
+    /// Whether there is nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        self.changed.is_empty()
+            && self.contents.is_empty()
+            && self.uncovered.is_empty()
+            && self.concludes.is_none()
+    }
+}
+
+/// What a list of changes, in the order in which they were made, comes to: for each path what was first there and what was
+/// last there, in path order, without paths where that is the same.
+pub fn compose(list: impl Iterator<Item = Changed>) -> Vec<Changed> {
+    let mut paths: BTreeMap<PathBuf, (FileState, FileState)> = BTreeMap::new();
+    for Changed { path, before, after, .. } in list {
+        match paths.get_mut(&path) {
+            Some((_, newest)) => *newest = after,
+            None => {
+                paths.insert(path, (before, after));
+            }
+        }
+    }
+    paths
+        .into_iter()
+        .filter(|(_, (before, after))| before != after)
+        .map(|(path, (before, after))| Changed { path, before, after, compared: false })
+        .collect()
+}
+
+/// The paths whose changes do not follow on from one another, in path order: what the one left is not what the next found.
+/// Content, kind and mode bits count.
+///
+/// A comparison of folders also finds what tools recorded meanwhile. A comparison follows on if it began with anything that
+/// stood there before.
+pub fn gaps(list: &[Changed]) -> Vec<Gap> {
+    let mut paths: BTreeMap<&Path, Vec<&Changed>> = BTreeMap::new();
+    for changed in list {
+        paths.entry(&changed.path).or_default().push(changed);
+    }
+    let last_gap = |changes: &[&Changed]| {
+        let mut seen: Vec<&FileState> = changes.first().map(|first| &first.before).into_iter().collect();
+        let mut newest = None;
+        for (at, changed) in changes.iter().enumerate() {
+            let from = if changed.compared { &seen[..] } else { &seen[seen.len() - 1..] };
+            let follows = from.contains(&&changed.before);
+            if !follows {
+                newest = Some(at + 1);
+            }
+            seen.push(&changed.after);
+        }
+        newest
+    };
+    let gap = |(path, changes): (&Path, Vec<&Changed>)| {
+        last_gap(&changes).map(|number| Gap { path: path.to_owned(), number, of: changes.len() })
+    };
+    paths.into_iter().filter_map(gap).collect()
+}
+
+/// Whether a path below a root belongs to a version control system, whose own files are never put back: they say more
+/// than their contents, and other programs rely on them.
+pub fn is_version_control(inside: &Path) -> bool {
+    inside.components().any(|part| {
+        let name = part.as_os_str();
+        [".git", ".hg", ".svn"].iter().any(|one| name.eq_ignore_ascii_case(one))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(content: &str) -> FileState {
+        FileState::File { hash: content.into(), mode: 0o644 }
+    }
+
+    fn changed(path: &str, before: FileState, after: FileState) -> Changed {
+        Changed { path: path.into(), before, after, compared: false }
+    }
+
+    #[test]
+    fn of_each_path_the_first_before_and_the_last_after_count() {
+        let list = [
+            changed("/b", file("1"), file("2")),
+            changed("/a", FileState::Absent, file("x")),
+            changed("/c", file("same"), FileState::Absent),
+            changed("/b", file("2"), file("3")),
+            changed("/c", FileState::Absent, file("same")),
+        ];
+        assert_eq!(
+            compose(list.into_iter()),
+            [changed("/a", FileState::Absent, file("x")), changed("/b", file("1"), file("3"))]
+        );
+    }
+
+    /// Changes of one file, as `before>after`, with `=` for a comparison: the change before which somebody else wrote.
+    fn check_gap(list: &str, expected: Option<usize>) {
+        let state = |text: &str| match text.split_once(':') {
+            _ if text == "-" => FileState::Absent,
+            Some((content, mode)) => FileState::File { hash: content.into(), mode: mode.parse().unwrap() },
+            None => file(text),
+        };
+        let list: Vec<_> = list
+            .split(' ')
+            .map(|change| {
+                let (before, after) = change.split_once(['>', '=']).unwrap();
+                Changed { compared: change.contains('='), ..changed("/a", state(before), state(after)) }
+            })
+            .collect();
+        assert_eq!(gaps(&list).first().map(|gap| gap.number), expected, "{list:?}");
+    }
+
+    #[test]
+    fn a_change_that_does_not_begin_with_what_the_one_before_left_is_a_gap() {
+        check_gap("1>2", None);
+        check_gap("1>2 2>3 3>- ->4", None);
+        for list in ["1>2 x>3", "1>2 ->3", "->2 x>-", "1>- x>2", "1:644>2:644 2:600>3:600", "1>2 1>3"] {
+            check_gap(list, Some(2));
+        }
+        check_gap("1>2 x>3 3>4 y>5", Some(4));
+        check_gap("1>2 x>3 3>4", Some(2));
+    }
+
+    #[test]
+    fn a_comparison_may_find_again_what_tools_recorded_and_no_more() {
+        check_gap("1>2 1=2", None);
+        check_gap("1>2 2>3 1=4 4>5", None);
+        check_gap("1>2 2=3 3>4", None);
+        check_gap("1>2 x=3", Some(2));
+        check_gap("1>2 1=3 2>4", Some(3));
+        check_gap("1>2 x>3 1=3", Some(2));
+    }
+
+    #[test]
+    fn what_belongs_to_version_control_is_known_by_its_folder() {
+        let paths = ["a/.git/config", ".Git", "x/.hg/store", ".svn", ".github/x", ".gitignore", "git/x"];
+        assert_eq!(
+            paths.map(|path| is_version_control(Path::new(path))),
+            [true, true, true, true, false, false, false]
+        );
+    }
+}

@@ -1,0 +1,341 @@
+//! Copies of the files in the session's folders, so that what a command changes can be told and put back.
+//!
+//! Nobody says what a command changes, so the folders are compared before and after it. The first comparison copies every
+//! file (the kernel does, where it can); later ones read only what has changed by its metadata. What git ignores and what
+//! belongs to version control is left alone. What cannot be covered is said, in sentences for people.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use tokio_util::sync::CancellationToken;
+
+use super::inspect::{open_file, open_standing_parent, stands};
+use super::{Changed, Changes, FileState, Workspace};
+use copies::{Copies, Number};
+use ignore_rules::Loosened;
+use scan::{Fingerprint, MAX_BYTES, MAX_ENTRIES, MAX_FILE, Seen, Stop, TOO_LARGE, What};
+
+mod copies;
+mod ignore_rules;
+mod scan;
+
+/// Paths that are named as not covered at once. More are counted.
+const MAX_NAMED: usize = 20;
+
+/// Copies of what is in a session's folders.
+#[derive(Debug)]
+pub struct WorkspaceSnapshot {
+    workspace: Workspace,
+    copies: Copies,
+    state: State,
+    /// What is to be said with the next changes.
+    unreported: Vec<String>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nothing was copied yet.
+    New,
+    /// What was there the last time.
+    Scanned(Entries),
+    /// The folders hold too much, or copies cannot be made.
+    Off,
+}
+
+type Entries = BTreeMap<PathBuf, Entry>;
+
+#[derive(Debug, Clone)]
+struct Entry {
+    seen: Seen,
+    /// It changed long enough before it was looked at: as long as its metadata stay, it stays.
+    is_settled: bool,
+    /// A file has one, unless it could not be read.
+    copy: Option<Number>,
+}
+
+/// Why the folders were not compared.
+enum Failure {
+    Cancelled,
+    /// They are not covered any more; why.
+    Off(String),
+}
+
+impl From<Stop> for Failure {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Cancelled => Self::Cancelled,
+            Stop::TooDeep => Self::Off(
+                "The session's folders lie too deep in one another: what commands change there cannot be undone.".into(),
+            ),
+            Stop::TooMuch => Self::Off(format!(
+                "The session's folders hold more than {MAX_ENTRIES} files or {} MiB: what commands change there cannot be \
+                 undone.",
+                MAX_BYTES >> 20
+            )),
+        }
+    }
+}
+
+impl WorkspaceSnapshot {
+    /// Copies in `folder`, which is this session's own: it is made with the first copy, in the place of whatever stands
+    /// there, for this user only, and is removed when this is dropped.
+    pub fn new(folder: PathBuf, workspace: &Workspace) -> Self {
+        let workspace = workspace.clone();
+        Self { workspace, copies: Copies::new(folder), state: State::New, unreported: Vec::new() }
+    }
+
+    /// Brings the copies up to date and says what has changed since the last time; the first time nothing has. Blocks.
+    ///
+    /// Cancelled, it has not happened, and that is said with the changes of the next time. That the folders cannot be covered
+    /// is said once; see [`Self::is_off`].
+    pub fn sync(&mut self, cancel: &CancellationToken) -> Changes {
+        let changes = self.update(cancel);
+        if changes.is_none() && !self.is_off() {
+            self.unreported
+                .push("The comparison of files was stopped: what changed before it cannot be undone.".into());
+        }
+        let mut changes = changes.unwrap_or_default();
+        changes.uncovered.splice(0..0, self.unreported.drain(..));
+        changes
+    }
+
+    /// Brings the copies up to date; what has changed is other people's. Blocks.
+    pub fn refresh(&mut self, cancel: &CancellationToken) {
+        // What could not be covered of it is nobody's either, and that nothing can be covered is kept until it is asked for.
+        let _ = self.update(cancel);
+    }
+
+    /// Whether the folders cannot be covered.
+    pub fn is_off(&self) -> bool {
+        matches!(self.state, State::Off)
+    }
+
+    /// None: it was cancelled, or the folders cannot be covered.
+    fn update(&mut self, cancel: &CancellationToken) -> Option<Changes> {
+        let old = match std::mem::replace(&mut self.state, State::New) {
+            State::Scanned(old) => Some(old),
+            State::New => None,
+            State::Off => {
+                self.state = State::Off;
+                return None;
+            }
+        };
+        match self.inspect(old.as_ref(), cancel) {
+            Ok(mut new) => {
+                let changes = old.as_ref().map(|old| self.compare(old, &mut new)).unwrap_or_default();
+                self.forget(old.as_ref(), Some(&new));
+                self.state = State::Scanned(new);
+                Some(changes)
+            }
+            Err(Failure::Cancelled) => {
+                self.state = old.map_or(State::New, State::Scanned);
+                None
+            }
+            Err(Failure::Off(why)) => {
+                self.copies.clear();
+                self.unreported.push(why);
+                self.state = State::Off;
+                None
+            }
+        }
+    }
+
+    /// What is there now. The copies of what has not changed are those of `old`.
+    fn inspect(&mut self, old: Option<&Entries>, cancel: &CancellationToken) -> Result<Entries, Failure> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let seen = scan::scan(&self.workspace, self.copies.folder(), cancel)?;
+        let mut new = Entries::new();
+        for (path, seen) in seen {
+            let known = old.and_then(|old| old.get(&path)).filter(|known| {
+                known.is_settled && known.seen.print == seen.print && known.seen.what == seen.what
+            });
+            let entry = match known {
+                Some(known) => known.clone(),
+                None if cancel.is_cancelled() => {
+                    self.forget(Some(&new), old);
+                    return Err(Failure::Cancelled);
+                }
+                None => self.copy(seen, now)?,
+            };
+            new.insert(path, entry);
+        }
+        Ok(new)
+    }
+
+    fn copy(&mut self, mut seen: Seen, now: u64) -> Result<Entry, Failure> {
+        let mut copy = None;
+        if seen.what == What::File {
+            let open = open_standing_parent(&seen.target).ok().flatten();
+            // What cannot be opened is there all the same; it only cannot be told.
+            match open.and_then(|(dir, name)| open_file(&dir, &name).ok()) {
+                // It has grown since it was listed.
+                Some((_, metadata)) if metadata.len() > MAX_FILE => seen.what = What::Unknown(TOO_LARGE),
+                Some((file, metadata)) => {
+                    seen.print = Fingerprint::of(&metadata);
+                    let made = self.copies.make(file, seen.print.size);
+                    copy = Some(made.map_err(|error| Failure::Off(no_copies(&error)))?);
+                }
+                None => seen.what = What::Unknown("cannot be read"),
+            }
+        }
+        let is_settled = seen.print.is_settled(now);
+        Ok(Entry { seen, is_settled, copy })
+    }
+
+    /// Says what differs. Of what is missed in `new` and cannot be looked at, the old entry stays there.
+    fn compare(&self, old: &Entries, new: &mut Entries) -> Changes {
+        let mut report = Report::default();
+        let mut retained = Vec::new();
+        for (path, before) in old {
+            if let Some(after) = new.get(path) {
+                self.report(path, Some(before), Some(after), &mut report);
+                continue;
+            }
+            match stands(&before.seen.target) {
+                Ok(false) => self.report(path, Some(before), None, &mut report),
+                Ok(true) => report.hidden.push(path.clone()),
+                Err(error) => {
+                    tracing::debug!(%error, path = %path.display(), "an entry cannot be looked at");
+                    report.uncovered.push((path.clone(), "cannot be read any more".into()));
+                    retained.push((path.clone(), before.clone()));
+                }
+            }
+        }
+        let loosened = self.loosened(old, new);
+        for (path, after) in new.iter().filter(|(path, _)| !old.contains_key(*path)) {
+            let is_folder = after.seen.what == What::Folder;
+            if loosened.iter().any(|rules| rules.may_have_hidden(path, is_folder)) {
+                report.shown.push(path.clone());
+            } else {
+                self.report(path, None, Some(after), &mut report);
+            }
+        }
+        new.extend(retained);
+        report.finish(&self.workspace)
+    }
+
+    /// Says how one path differs, if it does.
+    fn report(&self, path: &Path, before: Option<&Entry>, after: Option<&Entry>, report: &mut Report) {
+        if let (Some(before), Some(after)) = (before, after)
+            && (before.seen.print, &before.seen.what, before.copy)
+                == (after.seen.print, &after.seen.what, after.copy)
+        {
+            return;
+        }
+        match (self.file_state(before), self.file_state(after)) {
+            (Ok((before, _)), Ok((after, _))) if before == after => {}
+            (Ok((before, content)), Ok((after, _))) => {
+                if let (FileState::File { hash, .. }, Some(content)) = (&before, content)
+                    && report.hashes.insert(hash.clone())
+                {
+                    report.contents.push((hash.clone(), content));
+                }
+                report.changed.push(Changed { path: path.to_owned(), before, after, compared: true });
+            }
+            (Err(why), _) | (_, Err(why)) => report.uncovered.push((path.to_owned(), why)),
+        }
+    }
+
+    /// What an entry is, and its content if it is a file. The error says why that cannot be told, after its name.
+    fn file_state(&self, entry: Option<&Entry>) -> Result<(FileState, Option<Vec<u8>>), String> {
+        let Some(Entry { seen, copy, .. }) = entry else { return Ok((FileState::Absent, None)) };
+        let mode = seen.print.mode;
+        match &seen.what {
+            What::Folder => Ok((FileState::Folder { mode }, None)),
+            What::Link(to) => Ok((FileState::Link { to: to.clone() }, None)),
+            What::Unknown(why) => Err((*why).to_owned()),
+            What::File => {
+                let copy = copy.ok_or("cannot be read")?;
+                let content =
+                    self.copies.read(copy).map_err(|error| format!("has lost its copy ({error})"))?;
+                Ok((FileState::File { hash: crate::ids::hash_bytes(&content), mode }, Some(content)))
+            }
+        }
+    }
+
+    /// The rules of what git ignores that have changed.
+    fn loosened(&self, old: &Entries, new: &Entries) -> Vec<Loosened> {
+        let paths: HashSet<&PathBuf> =
+            old.keys().chain(new.keys()).filter(|path| path.ends_with(ignore_rules::NAME)).collect();
+        let loosened = paths.into_iter().filter_map(|path| {
+            let (before, after) = (old.get(path), new.get(path));
+            if before.is_some_and(|before| after.is_some_and(|after| before.copy == after.copy)) {
+                return None;
+            }
+            match (self.file_state(before), self.file_state(after)) {
+                (Ok((before, _)), Ok((after, _))) if before == after => None,
+                (Ok((_, before)), Ok((_, after))) => Loosened::of(path, before.as_deref(), after.as_deref()),
+                _ => Loosened::unreported(path),
+            }
+        });
+        loosened.collect()
+    }
+
+    /// Removes the copies of `old` that `new` does not need.
+    fn forget(&self, old: Option<&Entries>, new: Option<&Entries>) {
+        let copies = |entries: &Entries| entries.values().filter_map(|entry| entry.copy).collect::<Vec<_>>();
+        let needed: HashSet<Number> = new.map(copies).unwrap_or_default().into_iter().collect();
+        for number in old.map(copies).unwrap_or_default() {
+            if !needed.contains(&number) {
+                self.copies.forget(number);
+            }
+        }
+    }
+}
+
+fn no_copies(error: &std::io::Error) -> String {
+    format!("Copies of the session's files cannot be made ({error}): what commands change cannot be undone.")
+}
+
+/// What a comparison has found.
+#[derive(Default)]
+struct Report {
+    changed: Vec<Changed>,
+    contents: Vec<(String, Vec<u8>)>,
+    /// Of the contents.
+    hashes: HashSet<String>,
+    /// What changed and cannot be told, and why.
+    uncovered: Vec<(PathBuf, String)>,
+    /// What is there and was not listed any more.
+    hidden: Vec<PathBuf>,
+    /// What is listed and may have been there.
+    shown: Vec<PathBuf>,
+}
+
+impl Report {
+    fn finish(mut self, workspace: &Workspace) -> Changes {
+        self.changed.sort_by(|a, b| a.path.cmp(&b.path));
+        let name = |path: &Path| workspace.display(&workspace.place(path.to_owned()));
+        let more = self.uncovered.len().saturating_sub(MAX_NAMED);
+        let mut uncovered: Vec<String> = self
+            .uncovered
+            .iter()
+            .take(MAX_NAMED)
+            .map(|(path, why)| format!("{} {why}: what happened to it cannot be undone.", name(path)))
+            .collect();
+        if more > 0 {
+            uncovered.push(format!("What happened to {more} more paths cannot be undone either."));
+        }
+        let list = |paths: &[PathBuf]| {
+            let names: Vec<String> = paths.iter().take(MAX_NAMED).map(|path| name(path)).collect();
+            let more = paths.len().saturating_sub(MAX_NAMED);
+            if more == 0 { names.join(", ") } else { format!("{} and {more} more", names.join(", ")) }
+        };
+        if !self.hidden.is_empty() {
+            let paths = list(&self.hidden);
+            uncovered.push(format!("Ignored now, so that what happens there cannot be undone: {paths}."));
+        }
+        if !self.shown.is_empty() {
+            let paths = list(&self.shown);
+            uncovered.push(format!(
+                "Not ignored any more, perhaps there before, so that undoing does not remove them: {paths}."
+            ));
+        }
+        Changes { changed: self.changed, contents: self.contents, uncovered, concludes: None }
+    }
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,339 @@
+//! What others change in the folders is found, whatever it is, and can be put back.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::workspace::compose;
+use crate::workspace::tests::{file, root, set_mode, tree};
+
+/// A session's folder, and a shadow that has not looked at it yet.
+struct Place {
+    dir: TempDir,
+    root: PathBuf,
+    workspace: Workspace,
+    snapshot: WorkspaceSnapshot,
+    contents: BTreeMap<String, Vec<u8>>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let (dir, root, workspace) = root();
+        let snapshot = WorkspaceSnapshot::new(dir.path().join("state/copies"), &workspace);
+        Self { dir, root, workspace, snapshot, contents: BTreeMap::new() }
+    }
+
+    fn write(&self, path: &str, content: &str) {
+        let path = self.root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn sync(&mut self) -> Changes {
+        let changes = self.snapshot.sync(&CancellationToken::new());
+        self.contents.extend(changes.contents.iter().cloned());
+        changes
+    }
+
+    fn restore(&self, changed: &[Changed]) -> Vec<PathBuf> {
+        self.workspace.restore(changed, |hash| self.contents.get(hash).cloned(), "t").unwrap()
+    }
+
+    /// The paths of changes, relative to the root.
+    fn paths(&self, changes: &Changes) -> Vec<String> {
+        let inside = |changed: &Changed| changed.path.strip_prefix(&self.root).unwrap().display().to_string();
+        changes.changed.iter().map(inside).collect()
+    }
+}
+
+#[test]
+fn all_that_a_command_does_is_found_and_put_back() {
+    let mut place = Place::new();
+    let root = place.root.clone();
+    for path in
+        ["kept", "changed", "mode", "gone", "was_file", "sub/gone", "was_folder/a", "moved/a", ".hidden"]
+    {
+        place.write(path, path);
+    }
+    fs::create_dir(root.join("empty")).unwrap();
+    symlink("kept", root.join("link")).unwrap();
+    symlink("/nowhere", root.join("was_link")).unwrap();
+    let before = tree(&root);
+    assert_eq!(place.sync(), Changes::default(), "the first time nothing has changed");
+
+    fs::write(root.join("changed"), "CHANGED").unwrap();
+    set_mode(&root.join("mode"), 0o751);
+    set_mode(&root.join("sub"), 0o500);
+    for path in ["gone", "was_file", "sub/gone", "was_link", "link", ".hidden"] {
+        fs::remove_file(root.join(path)).unwrap();
+    }
+    for path in ["empty", "was_folder"] {
+        fs::remove_dir_all(root.join(path)).unwrap();
+    }
+    place.write("was_file/inside", "x");
+    place.write("was_folder", "x");
+    place.write("was_link", "x");
+    symlink("changed", root.join("link")).unwrap();
+    symlink("was_file", root.join(".hidden")).unwrap();
+    fs::rename(root.join("moved"), root.join("elsewhere")).unwrap();
+    fs::create_dir_all(root.join("new/deep")).unwrap();
+    symlink("..", root.join("new/up")).unwrap();
+
+    let changes = place.sync();
+    assert_eq!(
+        place.paths(&changes),
+        [
+            ".hidden",
+            "changed",
+            "elsewhere",
+            "elsewhere/a",
+            "empty",
+            "gone",
+            "link",
+            "mode",
+            "moved",
+            "moved/a",
+            "new",
+            "new/deep",
+            "new/up",
+            "sub",
+            "sub/gone",
+            "was_file",
+            "was_file/inside",
+            "was_folder",
+            "was_folder/a",
+            "was_link"
+        ]
+    );
+    assert_eq!(changes.uncovered, Vec::<String>::new());
+    assert_eq!(place.restore(&changes.changed), Vec::<PathBuf>::new());
+    assert_eq!(tree(&root), before);
+}
+
+#[test]
+fn a_change_of_the_same_length_in_the_same_moment_is_found() {
+    let mut place = Place::new();
+    place.write("a", "one");
+    set_mode(&place.root.join("a"), 0o644);
+    place.sync();
+    place.write("a", "two");
+    let changed = Changed {
+        path: place.root.join("a"),
+        before: file("one", 0o644),
+        after: file("two", 0o644),
+        compared: true,
+    };
+    let contents = vec![(crate::ids::hash("one"), "one".into())];
+    assert_eq!(place.sync(), Changes { changed: vec![changed], contents, ..Changes::default() });
+    place.write("a", "two");
+    assert_eq!(place.sync(), Changes::default(), "written again, and the same");
+}
+
+#[test]
+fn what_was_taken_up_is_not_told_of() {
+    let mut place = Place::new();
+    place.write("a", "one");
+    place.sync();
+    place.write("a", "two");
+    place.snapshot.refresh(&CancellationToken::new());
+    place.write("b", "three");
+    let changes = place.sync();
+    assert_eq!(place.paths(&changes), ["b"]);
+}
+
+#[test]
+fn ignored_files_and_version_control_are_left_alone() {
+    let mut place = Place::new();
+    place.write(".gitignore", "*.log\nout/\n");
+    for path in [".git/HEAD", "sub/.git/HEAD", ".hg/x", ".svn/x", "a.log", "out/x", "a.txt"] {
+        place.write(path, "one");
+    }
+    place.sync();
+    for path in
+        [".git/HEAD", ".git/new", "sub/.git/HEAD", ".hg/x", ".svn/x", "a.log", "b.log", "out/x", "a.txt"]
+    {
+        place.write(path, "two");
+    }
+    let changes = place.sync();
+    assert_eq!(place.paths(&changes), ["a.txt"]);
+    place.restore(&changes.changed);
+    let read = |path: &str| fs::read_to_string(place.root.join(path)).unwrap();
+    assert_eq!([".git/HEAD", "a.log", "a.txt"].map(read), ["two", "two", "one"]);
+}
+
+#[test]
+fn what_is_ignored_no_more_does_not_pass_for_new() {
+    let mut place = Place::new();
+    place.write(".gitignore", "*.env\n");
+    place.write("secret.env", "precious");
+    place.sync();
+    place.write(".gitignore", "");
+    place.write("new", "x");
+    let changes = place.sync();
+    assert_eq!(place.paths(&changes), [".gitignore", "new"]);
+    let text =
+        "Not ignored any more, perhaps there before, so that undoing does not remove them: secret.env.";
+    assert_eq!(changes.uncovered, [text]);
+    place.write(".gitignore", "new\n");
+    let changes = place.sync();
+    assert_eq!(place.paths(&changes), [".gitignore"]);
+    assert_eq!(changes.uncovered, ["Ignored now, so that what happens there cannot be undone: new."]);
+}
+
+#[test]
+fn a_large_file_and_a_strange_name_are_said_when_they_change() {
+    use std::os::unix::ffi::OsStrExt;
+    let mut place = Place::new();
+    let large = fs::File::create(place.root.join("large")).unwrap();
+    large.set_len((4 << 20) + 1).unwrap();
+    fs::write(place.root.join(std::ffi::OsStr::from_bytes(b"\xff")), "x").unwrap();
+    assert_eq!(place.sync(), Changes::default());
+    assert_eq!(place.sync(), Changes::default(), "as long as they do not change nothing is said");
+    large.set_len(5 << 20).unwrap();
+    fs::write(place.root.join(std::ffi::OsStr::from_bytes(b"\xff")), "yy").unwrap();
+    let uncovered = vec![
+        "large is larger than 4 MiB: what happened to it cannot be undone.".into(),
+        "\u{fffd} has a name that is not UTF-8: what happened to it cannot be undone.".into(),
+    ];
+    assert_eq!(place.sync(), Changes { uncovered, ..Changes::default() });
+}
+
+#[test]
+fn folders_that_hold_too_much_are_not_covered_which_is_said_once() {
+    let off = Changes {
+        uncovered: vec![
+            "The session's folders hold more than 30000 files or 256 MiB: what commands change there cannot be undone."
+                .into(),
+        ],
+        ..Changes::default()
+    };
+    let mut many = Place::new();
+    for number in 0..=MAX_ENTRIES {
+        fs::File::create(many.root.join(number.to_string())).unwrap();
+    }
+    many.snapshot.refresh(&CancellationToken::new());
+    assert_eq!((many.sync(), many.sync(), many.snapshot.is_off()), (off.clone(), Changes::default(), true));
+    let mut large = Place::new();
+    large.write("a", "a");
+    large.sync();
+    assert!(large.dir.path().join("state/copies/0").exists());
+    for number in 0..64 {
+        let file = fs::File::create(large.root.join(number.to_string())).unwrap();
+        file.set_len(MAX_FILE).unwrap();
+    }
+    assert_eq!((large.sync(), large.sync()), (off, Changes::default()));
+    assert!(!large.dir.path().join("state/copies").exists());
+}
+
+#[test]
+fn a_comparison_that_was_cancelled_has_not_happened_and_is_said() {
+    let mut place = Place::new();
+    place.write("a", "one");
+    place.sync();
+    place.write("a", "two");
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let text = "The comparison of files was stopped: what changed before it cannot be undone.";
+    let changes = place.snapshot.sync(&cancel);
+    assert_eq!(changes, Changes { uncovered: vec![text.into()], ..Changes::default() });
+    place.snapshot.refresh(&cancel);
+    let changes = place.sync();
+    assert_eq!(place.paths(&changes), ["a"], "the control");
+}
+
+#[test]
+fn copies_are_for_this_user_only_and_go_with_the_shadow() {
+    let mut place = Place::new();
+    let copies = place.dir.path().join("state/copies");
+    place.sync();
+    assert!(!copies.exists(), "there is nothing to copy");
+    place.write("a", "one");
+    place.sync();
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&copies), mode(&copies.join("0"))), (0o700, 0o600));
+    for _ in 0..3 {
+        place.write("a", "two");
+        place.sync();
+    }
+    assert_eq!(fs::read_dir(&copies).unwrap().count(), 1, "old copies are removed");
+    place.snapshot = WorkspaceSnapshot::new(copies.clone(), &place.workspace);
+    assert!(!copies.exists());
+}
+
+/// Something that a command does, as far as it can be done.
+#[derive(Debug, Clone)]
+enum Deed {
+    Write(&'static str, u8),
+    Remove(&'static str),
+    Folder(&'static str),
+    Link(&'static str, &'static str),
+    Mode(&'static str, u32),
+    Rename(&'static str, &'static str),
+}
+
+impl Deed {
+    fn any() -> impl Strategy<Value = Self> {
+        let path = || proptest::sample::select(vec!["a", "b", "d", "d/a", "d/e", "d/e/a", "f/g"]);
+        prop_oneof![
+            3 => (path(), 0..4u8).prop_map(|(path, content)| Self::Write(path, content)),
+            2 => path().prop_map(Self::Remove),
+            2 => path().prop_map(Self::Folder),
+            1 => (path(), path()).prop_map(|(path, to)| Self::Link(path, to)),
+            1 => (path(), proptest::sample::select(vec![0o700, 0o755, 0o750])).prop_map(|(path, mode)| Self::Mode(path, mode)),
+            2 => (path(), path()).prop_map(|(from, to)| Self::Rename(from, to)),
+        ]
+    }
+
+    fn perform(&self, root: &Path) {
+        // Much of it cannot be done, and then it is not.
+        let _ = match *self {
+            Self::Write(path, content) => fs::create_dir_all(root.join(path).parent().unwrap())
+                .and_then(|()| fs::write(root.join(path), [b'0' + content])),
+            Self::Remove(path) => {
+                fs::remove_file(root.join(path)).or_else(|_| fs::remove_dir_all(root.join(path)))
+            }
+            Self::Folder(path) => fs::create_dir_all(root.join(path)),
+            Self::Link(path, to) => symlink(to, root.join(path)),
+            Self::Mode(path, mode) => match root.join(path).symlink_metadata() {
+                Ok(found) if !found.is_symlink() => {
+                    fs::set_permissions(root.join(path), fs::Permissions::from_mode(mode))
+                }
+                _ => Ok(()),
+            },
+            Self::Rename(from, to) => fs::rename(root.join(from), root.join(to)),
+        };
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_done_is_put_back(
+        first in proptest::collection::vec(Deed::any(), 0..10),
+        then in proptest::collection::vec((Deed::any(), any::<bool>()), 1..12),
+    ) {
+        let mut place = Place::new();
+        let root = place.root.clone();
+        for deed in first {
+            deed.perform(&root);
+        }
+        place.sync();
+        let before = tree(&root);
+        let mut reported = Vec::new();
+        for (deed, is_looked_at) in then {
+            deed.perform(&root);
+            if is_looked_at {
+                reported.extend(place.sync().changed);
+            }
+        }
+        reported.extend(place.sync().changed);
+        let list = compose(reported.into_iter());
+        prop_assert_eq!(place.workspace.conflicts(&list), Vec::<PathBuf>::new());
+        prop_assert_eq!(place.restore(&list), Vec::<PathBuf>::new());
+        prop_assert_eq!(tree(&root), before);
+    }
+}

@@ -1,0 +1,511 @@
+//! Other people's agents: `tests/servers/external_agent.py`, which does what a prompt says, and Modegate's own binary as one.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use modegate::acp::{ContentBlock, SessionId, StopReason, TextContent};
+use modegate::client::{self, Client, ClientCapabilities, ClientEnd, ClientError, Outgoing};
+use modegate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest};
+use modegate::process::Processes;
+use modegate::process::sandbox_paths::User;
+use modegate::process::shell::{Sandbox, Shell};
+use modegate::sandbox::Support;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{TIMEOUT, shell};
+
+const PEER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/external_agent.py");
+
+/// Without it the peer cannot be run; `.ci/run` sees to it that it is there.
+fn has_python() -> bool {
+    Path::new("/usr/bin/python3").exists()
+}
+
+/// A folder with a place to work and a home.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        std::fs::create_dir_all(place.cwd()).unwrap();
+        std::fs::create_dir_all(place.home()).unwrap();
+        place
+    }
+
+    fn cwd(&self) -> PathBuf {
+        self.0.path().canonicalize().unwrap().join("work")
+    }
+
+    fn home(&self) -> PathBuf {
+        self.0.path().canonicalize().unwrap().join("home")
+    }
+
+    fn request(&self, definition: Value) -> StartRequest {
+        StartRequest {
+            name: "peer".into(),
+            definition: serde_json::from_value(definition).unwrap(),
+            sandboxed: false,
+            cwd: self.cwd(),
+            directories: Vec::new(),
+            servers: Vec::new(),
+            capabilities: ClientCapabilities { answers: true, reads: true, ..ClientCapabilities::default() },
+            load: None,
+        }
+    }
+
+    fn peer(&self, how: &str) -> StartRequest {
+        let env = json!({ "KEY": "hidden-value" });
+        let sandbox = json!({ "state_dirs": ["~/.peer"] });
+        self.request(
+            json!({ "command": "/usr/bin/python3", "args": [PEER, how], "env": env, "sandbox": sandbox }),
+        )
+    }
+
+    async fn start(&self, request: StartRequest) -> Result<Bench, ExternalAgentError> {
+        let (client, end) = client::channel();
+        let shell = shell(&self.home(), Sandbox::Workspace);
+        let test_client = ExternalAgent::start(
+            request,
+            &shell,
+            SessionId::new("ours"),
+            client.clone(),
+            std::future::pending(),
+        )
+        .await?;
+        Ok(Bench { agent: test_client, client, end, open: Vec::new() })
+    }
+}
+
+/// A harness that runs, and its client.
+struct Bench {
+    agent: ExternalAgent,
+    /// Kept, so that its end does not end.
+    client: Client,
+    end: ClientEnd,
+    open: Vec<Outgoing>,
+}
+
+impl Bench {
+    async fn new(how: &str) -> Self {
+        let place = Place::new();
+        place.start(place.peer(how)).await.unwrap()
+    }
+
+    /// Answers a question as the user would; those about permission stay open.
+    fn hear(&mut self, outgoing: Outgoing) -> String {
+        match outgoing {
+            Outgoing::Update(notification, _) => {
+                assert_eq!(&*notification.session_id.0, "ours");
+                let update = serde_json::to_value(&notification.update).unwrap();
+                let text = update["content"]["text"].as_str().or(update["sessionUpdate"].as_str());
+                text.unwrap().to_owned()
+            }
+            Outgoing::Request { id, request, reply } => {
+                let params = serde_json::to_value(&request).unwrap();
+                assert_eq!(params["sessionId"], "ours");
+                let method = request.method();
+                match method {
+                    "fs/read_text_file" => reply.send(Ok(json!({ "content": "text" }))).unwrap(),
+                    _ => self.open.push(Outgoing::Request { id, request, reply }),
+                }
+                format!("asked {method}")
+            }
+            Outgoing::Withdraw(id) => format!("withdrawn {id}"),
+            Outgoing::Answer { .. } | Outgoing::Barrier(_) => panic!("nobody was asked"),
+        }
+    }
+
+    /// Prompts, and returns how it ended with all that the client had heard by then. `on` is told of each as it comes.
+    async fn prompt_and(
+        &mut self,
+        words: &str,
+        mut on: impl FnMut(&mut Self, &str, &CancellationToken),
+    ) -> (Result<StopReason, ExternalAgentError>, Vec<String>) {
+        let cancel = CancellationToken::new();
+        let client = self.agent.clone();
+        let content = vec![ContentBlock::Text(TextContent::new(words))];
+        let mut prompt = Box::pin(client.prompt(content, cancel.clone()));
+        let mut messages = Vec::new();
+        let ended = tokio::time::timeout(TIMEOUT, async {
+            loop {
+                tokio::select! {
+                    biased;
+                    ended = &mut prompt => return ended,
+                    Some(outgoing) = self.end.recv() => {
+                        messages.push(self.hear(outgoing));
+                        on(self, messages.last().unwrap(), &cancel);
+                    }
+                }
+            }
+        });
+        let ended = ended.await.expect("the prompt did not end");
+        while let Ok(outgoing) = self.end.try_recv() {
+            messages.push(self.hear(outgoing));
+        }
+        (ended, messages)
+    }
+
+    async fn prompt(&mut self, words: &str) -> (Result<StopReason, ExternalAgentError>, Vec<String>) {
+        self.prompt_and(words, |_, _, _| ()).await
+    }
+
+    /// Prompts something that ends as it should.
+    async fn says(&mut self, words: &str) -> Vec<String> {
+        let (ended, messages) = self.prompt(words).await;
+        assert_eq!(ended, Ok(StopReason::EndTurn), "{words}: {messages:?}");
+        messages
+    }
+
+    /// Answers the question that is open longest.
+    fn answer(&mut self, answer: Result<Value, ClientError>) {
+        let Outgoing::Request { reply, .. } = self.open.remove(0) else { unreachable!() };
+        // It may have been taken back.
+        let _ = reply.send(answer);
+    }
+}
+
+fn selected() -> Value {
+    json!({ "outcome": { "outcome": "selected", "optionId": "yes" } })
+}
+
+#[tokio::test]
+async fn what_it_says_is_there_before_its_answer_in_the_order_in_which_it_said_it() {
+    if !has_python() {
+        return;
+    }
+    let mut bench = Bench::new("plain").await;
+    let expected: Vec<String> = (0..5000).map(|number| number.to_string()).collect();
+    assert_eq!(bench.says("say 5000").await, expected);
+    assert_eq!(bench.says("say 1").await, ["0"]);
+    assert_eq!((bench.agent.session_id(), bench.agent.can_load()), ("its-1", false));
+    assert!(bench.agent.end().await);
+    assert_eq!(bench.agent.over().await, "it was ended");
+    let (gone, _) = bench.prompt("say 1").await;
+    assert_eq!(gone, Err(ExternalAgentError::Ended("it was ended".into())));
+}
+
+#[tokio::test]
+async fn what_it_asks_goes_to_the_client_and_comes_back() {
+    if !has_python() {
+        return;
+    }
+    let mut bench = Bench::new("plain").await;
+    let read = ["asked fs/read_text_file", r#"{"content": "text"}"#];
+    assert_eq!(bench.says("read").await, read);
+    let (_, messages) = bench
+        .prompt_and("permission", |bench, message, _| {
+            if message.starts_with("asked") {
+                bench.answer(Ok(selected()));
+            }
+        })
+        .await;
+    assert_eq!(messages[1], r#"{"outcome": {"optionId": "yes", "outcome": "selected"}}"#);
+    let (_, messages) = bench
+        .prompt_and("permission", |bench, message, _| {
+            if message.starts_with("asked") {
+                bench.answer(Err(ClientError::Gone));
+            }
+        })
+        .await;
+    assert_eq!(messages[1], "-32603", "nobody being there is no consent");
+    assert_eq!(bench.says("unknown").await, ["-32601"]);
+    let messages = bench.says("withdraw").await;
+    assert!(messages[0].starts_with("asked") && messages[1].starts_with("withdrawn"), "{messages:?}");
+    assert_eq!(messages[2], "-32800");
+    bench.open.clear();
+    let (ended, messages) = bench
+        .prompt_and("twice", |bench, message, _| {
+            if message == "-32600" {
+                bench.answer(Ok(selected()));
+            }
+        })
+        .await;
+    assert_eq!((ended, messages.len()), (Ok(StopReason::EndTurn), 3), "{messages:?}");
+    // An answer is for the question that it answers, also where another has its id by now.
+    let mut request_count = 0;
+    let (_, messages) = bench
+        .prompt_and("reuses", |bench, message, _| {
+            request_count += usize::from(message.starts_with("asked"));
+            if request_count == 2 && bench.open.len() == 2 {
+                bench.answer(Ok(selected()));
+                bench.answer(Err(ClientError::Gone));
+            }
+        })
+        .await;
+    assert_eq!((request_count, messages.last().unwrap().as_str()), (2, "-32603"), "{messages:?}");
+    let messages = bench.says("many").await;
+    assert_eq!(messages.last().unwrap(), "refused 44", "so many are open at once");
+}
+
+#[tokio::test]
+async fn a_method_that_the_client_was_not_said_to_have_is_not_passed_on() {
+    if !has_python() {
+        return;
+    }
+    let place = Place::new();
+    let request = StartRequest { capabilities: ClientCapabilities::default(), ..place.peer("plain") };
+    let mut bench = place.start(request).await.unwrap();
+    assert_eq!(bench.says("read").await, ["-32601"]);
+}
+
+#[tokio::test]
+async fn garbage_is_left_out_and_what_is_good_goes_on() {
+    if !has_python() {
+        return;
+    }
+    let mut bench = Bench::new("plain").await;
+    assert_eq!(bench.says("garbage").await, ["fine"]);
+    let (ended, _) = bench.prompt("shape").await;
+    assert!(matches!(ended, Err(ExternalAgentError::Malformed(_))), "{ended:?}");
+    let (ended, _) = bench.prompt("error").await;
+    let error = ended.unwrap_err().to_string();
+    assert_eq!(error, "it answered with an error: Internal error: no quota for ***");
+    assert_eq!(bench.says("say 1").await, ["0"], "it goes on");
+}
+
+#[tokio::test]
+async fn one_that_dies_is_said_to_be_over_with_its_last_words_and_without_secrets() {
+    if !has_python() {
+        return;
+    }
+    let mut bench = Bench::new("plain").await;
+    let (ended, messages) = bench.prompt("die").await;
+    let why = "it ended with status 3; its last words: bad key ***";
+    assert_eq!((ended, messages), (Err(ExternalAgentError::Ended(why.into())), vec!["before".to_owned()]));
+    assert_eq!(bench.agent.over().await, why);
+}
+
+#[tokio::test]
+async fn one_that_says_or_asks_more_than_there_is_room_for_is_ended() {
+    if !has_python() {
+        return;
+    }
+    for (words, why) in [
+        ("long", "it sent a line of more than 32 MiB, and was ended"),
+        ("asks-much", "it does not read what it is sent, and was ended"),
+    ] {
+        let mut bench = Bench::new("plain").await;
+        let (ended, _) = bench.prompt(words).await;
+        assert_eq!(ended, Err(ExternalAgentError::Ended(why.into())));
+        assert_eq!(bench.agent.over().await, why);
+    }
+}
+
+/// With nobody who takes updates, a flood stops at the room that there is; a cancel is heard all the same.
+#[tokio::test]
+async fn one_that_floods_waits_for_its_client() {
+    if !has_python() {
+        return;
+    }
+    let mut bench = Bench::new("plain").await;
+    let cancel = CancellationToken::new();
+    let client = bench.agent.clone();
+    let words = vec![ContentBlock::Text(TextContent::new("flood"))];
+    let prompt = tokio::spawn({
+        let cancel = cancel.clone();
+        async move { client.prompt(words, cancel).await }
+    });
+    let mut stored = Vec::new();
+    while stored.len() < 256 {
+        stored.push(tokio::time::timeout(TIMEOUT, bench.end.recv()).await.unwrap().unwrap());
+    }
+    let room = bench.client.send_permit();
+    assert!(tokio::time::timeout(Duration::from_millis(100), room).await.is_err(), "there is no room");
+    assert!(bench.end.try_recv().is_err(), "and nothing more is sent");
+    stored.clear();
+    assert!(bench.end.recv().await.is_some(), "the control: with room it goes on");
+    cancel.cancel();
+    assert_eq!(prompt.await.unwrap(), Ok(StopReason::Cancelled));
+}
+
+#[tokio::test]
+async fn a_cancelled_turn_ends_in_its_own_way_or_with_its_process() {
+    if !has_python() {
+        return;
+    }
+    let cancel_at = |word: &'static str| {
+        move |_: &mut Bench, message: &str, cancel: &CancellationToken| {
+            if message.starts_with(word) {
+                cancel.cancel();
+            }
+        }
+    };
+    let mut bench = Bench::new("plain").await;
+    let (ended, messages) = bench.prompt_and("hang", cancel_at("begun")).await;
+    assert_eq!((ended, messages), (Ok(StopReason::Cancelled), vec!["begun".to_owned(), "last".to_owned()]));
+    let (ended, messages) = bench.prompt_and("asks", cancel_at("asked")).await;
+    assert_eq!(ended, Ok(StopReason::Cancelled), "an error after a cancel is none");
+    assert!(messages[1].starts_with("withdrawn"), "{messages:?}");
+    assert_eq!(messages[2], r#"{"outcome": {"outcome": "cancelled"}}"#);
+    assert_eq!(bench.says("say 1").await, ["0"], "it goes on");
+    let started = Instant::now();
+    let (ended, _) = bench.prompt_and("deaf", cancel_at("begun")).await;
+    assert_eq!(ended, Ok(StopReason::Cancelled));
+    assert!(started.elapsed() >= Duration::from_secs(2), "it is given a moment");
+    assert_eq!(bench.agent.over().await, "it was ended");
+}
+
+#[tokio::test]
+async fn its_modes_and_options_are_as_it_said_last() {
+    if !has_python() {
+        return;
+    }
+    for how in ["plain", "options"] {
+        let bench = Bench::new(how).await;
+        let current = |bench: &Bench| bench.agent.modes().unwrap().current_mode_id.0.to_string();
+        assert_eq!(current(&bench), "auto", "{how}");
+        assert_eq!(bench.agent.set_mode("plan").await, Ok(()));
+        assert_eq!(current(&bench), "plan", "{how}");
+        let unknown = bench.agent.set_mode("other").await;
+        let text = "mode \"other\" of its own: its modes are auto, plan";
+        assert_eq!(unknown, Err(ExternalAgentError::Unknown(text.into())));
+        if how == "plain" {
+            let refused = bench.agent.set_mode("auto").await.unwrap_err();
+            assert_eq!(refused.to_string(), "it answered with an error: not now");
+            assert_eq!(current(&bench), "plan");
+        } else {
+            assert_eq!(bench.agent.options().len(), 1);
+        }
+        bench.agent.shut_down().await;
+    }
+    let mut bench = Bench::new("plain").await;
+    assert_eq!(bench.says("moves").await, ["current_mode_update"]);
+    assert_eq!(&*bench.agent.modes().unwrap().current_mode_id.0, "plan");
+}
+
+#[tokio::test]
+async fn a_session_begins_or_is_loaded_or_it_is_said_why_not() {
+    if !has_python() {
+        return;
+    }
+    let place = Place::new();
+    let mut bench = place.start(place.peer("early")).await.unwrap();
+    assert_eq!(bench.says("say 1").await, ["early", "late", "0"]);
+    for how in ["loads", "older"] {
+        let request = StartRequest { load: Some("its-1".into()), ..place.peer(how) };
+        let mut bench = place.start(request).await.unwrap();
+        assert_eq!(bench.says("say 1").await, ["0"], "{how}: nothing of old");
+        assert!(bench.agent.can_load());
+    }
+    for (how, load, expected) in [
+        (
+            "auth",
+            None,
+            "it wants its user to log in first; run it in a terminal to do so (Authentication required)",
+        ),
+        (
+            "version",
+            None,
+            "it does not speak ACP as it should: it speaks another version of the protocol than 1",
+        ),
+        ("dies", None, "it ended with status 4; its last words: no such model"),
+        ("plain", Some("its-1"), "it cannot load its sessions"),
+        ("loads", Some("other"), "it answered with an error: no such session"),
+    ] {
+        let request = StartRequest { load: load.map(str::to_owned), ..place.peer(how) };
+        let error = place.start(request).await.err().unwrap();
+        assert_eq!(error.to_string(), expected);
+    }
+    for (definition, expected) in [
+        (json!({ "command": "/no/such" }), "/no/such cannot be run: No such file or directory (os error 2)"),
+        (json!({ "command": "" }), "it was not started: its `command` is empty"),
+    ] {
+        let error = place.start(place.request(definition)).await.err().unwrap();
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[tokio::test]
+async fn one_that_is_held_writes_its_state_and_nothing_else() {
+    if !has_python() || !modegate::sandbox::support().agent() {
+        return;
+    }
+    let place = Place::new();
+    let state = format!("write {}", place.home().join(".peer/state").display());
+    let work = format!("write {}", place.cwd().join("new").display());
+    let mut held = place.start(StartRequest { sandboxed: true, ..place.peer("plain") }).await.unwrap();
+    assert_eq!(held.says(&state).await, ["written"]);
+    assert_eq!(held.says(&work).await, ["Permission denied"]);
+    assert!(!place.cwd().join("new").exists());
+    let mut free = place.start(place.peer("plain")).await.unwrap();
+    assert_eq!(free.says(&work).await, ["written"], "the control");
+    assert!(place.cwd().join("new").exists());
+    let mut request = StartRequest { sandboxed: true, ..place.peer("plain") };
+    request.definition.sandbox = None;
+    let error = place.start(request).await.err().unwrap().to_string();
+    assert!(error.contains("does not say what it may write"), "{error}");
+    let processes = Processes::new(env!("CARGO_BIN_EXE_modegate").into(), std::env::temp_dir());
+    let nothing = Support { landlock: 0, seccomp: false };
+    let user = User { home: Some(place.home()), ..User::default() };
+    let weak = Shell::new(processes, "/bin/sh".into(), user, Vec::new(), Sandbox::Workspace, nothing);
+    let request = StartRequest { sandboxed: true, ..place.peer("plain") };
+    let started = ExternalAgent::start(
+        request,
+        &weak,
+        SessionId::new("ours"),
+        client::channel().0,
+        std::future::pending(),
+    )
+    .await;
+    let error = ExternalAgentError::from(started.unwrap_err());
+    assert!(error.to_string().contains("which the system cannot do here"), "{error}");
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_one_whose_handles_are_gone() {
+    if !has_python() {
+        return;
+    }
+    let bench = Bench::new("plain").await;
+    let test_client = bench.agent.clone();
+    let over = tokio::spawn({
+        let test_client = test_client.clone();
+        async move { test_client.over().await }
+    });
+    assert!(test_client.shut_down().await);
+    assert_eq!(over.await.unwrap(), "it ended with status 0");
+    let mut bench = Bench::new("plain").await;
+    bench.says("say 1").await;
+    let Bench { agent: test_client, client, mut end, .. } = bench;
+    drop((test_client, client));
+    // The task has a client: its end ends with the task.
+    let ended = tokio::time::timeout(TIMEOUT, end.recv()).await.expect("the task did not end");
+    assert!(ended.is_none());
+}
+
+#[tokio::test]
+async fn modegate_itself_can_be_one() {
+    let place = Place::new();
+    let script = place.home().join("script.jsonl");
+    let call = r#"{"tool_call": {"id": "c1", "name": "write_file", "arguments": {"path": "new.txt", "content": "x"}}}"#;
+    let end = r#"{"stop": "done"}"#;
+    std::fs::write(
+        &script,
+        format!(
+            "{{\"text\": \"I write\"}}\n{call}\n{end}\n{{\"text\": \"bye\"}}\n{end}\n{{\"loop\": true}}\n"
+        ),
+    )
+    .unwrap();
+    let model = format!("scripted:{}", script.display());
+    let data = json!(["~/.local/share/modegate", "~/.config/modegate"]);
+    let definition = json!({ "command": env!("CARGO_BIN_EXE_modegate"), "args": ["--model", model], "sandbox": { "state_dirs": data } });
+    for (sandboxed, mode, expected) in [(true, "code", false), (false, "plan", false), (false, "code", true)]
+    {
+        let request = StartRequest {
+            sandboxed,
+            capabilities: ClientCapabilities::default(),
+            ..place.request(definition.clone())
+        };
+        let mut bench = place.start(request).await.unwrap();
+        bench.agent.set_mode(mode).await.unwrap();
+        let messages = bench.says("go").await;
+        assert!(messages.contains(&"I write".into()) && messages.contains(&"bye".into()), "{messages:?}");
+        assert_eq!(place.cwd().join("new.txt").exists(), expected, "{sandboxed} {mode}: {messages:?}");
+        let its = bench.agent.session_id().to_owned();
+        assert!(bench.agent.shut_down().await);
+        let request = StartRequest { sandboxed, load: Some(its), ..place.request(definition.clone()) };
+        let bench = place.start(request).await.unwrap();
+        assert_eq!(&*bench.agent.modes().unwrap().current_mode_id.0, mode, "its mode is kept");
+    }
+}

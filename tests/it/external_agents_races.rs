@@ -1,0 +1,200 @@
+//! Other people's agents when things come in an order that nobody means: a mode, a reload or an end in the middle of a start or a
+//! question; what is said of a call after its end; what holds in a session that is opened again.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::external_agents::{ExternalAgentClient, SANDBOXED, agents, its_mode, text_of};
+
+/// Opens the session again, after it was closed.
+async fn open_again(client: &mut ExternalAgentClient) -> Vec<Value> {
+    let close = client.client.request("session/close", json!({ "sessionId": client.session })).await;
+    let mut messages = client.until(close, None).await;
+    let load = json!({ "sessionId": client.session, "cwd": client.client.cwd(), "mcpServers": [] });
+    let load = client.client.request("session/load", load).await;
+    messages.extend(client.until(load, None).await);
+    messages
+}
+
+async fn until_it_is_ready(client: &mut ExternalAgentClient) {
+    while its_mode(&[client.client.next().await]).is_none() {}
+}
+
+async fn until_asked(client: &mut ExternalAgentClient) {
+    while client.client.next().await["method"] != "session/request_permission" {}
+}
+
+/// That it is held is said of a prompt that goes to a held one, and of no other.
+#[tokio::test]
+async fn that_it_is_held_is_not_said_once_it_is_not() {
+    let reads: &'static str = Box::leak(
+        agents("plain", SANDBOXED).replace("id: peer", "id: peer, readonly: true").into_boxed_str(),
+    );
+    for (agents, mode, is_sandboxed) in [
+        (agents("plain", SANDBOXED), "plan", true),
+        (agents("plain", SANDBOXED), "code", false),
+        (reads, "code", true),
+    ] {
+        let mut client = ExternalAgentClient::of("plan", agents).await.unwrap();
+        until_it_is_ready(&mut client).await;
+        client.mode(mode).await;
+        let text = client.write("b").await;
+        assert_eq!(client.path("b").exists(), !is_sandboxed, "{mode}: {text}");
+        assert_eq!(text.matches("it changes nothing").count(), usize::from(is_sandboxed), "{mode}: {text}");
+        assert!(!text.contains("in code mode it"), "code mode asks for no such thing: {text}");
+        assert_eq!(
+            client.write("c").await.matches("it changes nothing").count(),
+            0,
+            "{mode}: it is said once"
+        );
+        client.end().await;
+    }
+}
+
+/// Loosened while a held one starts, the prompt that waits for it goes to one that is not held: nothing was said to the first.
+#[tokio::test]
+async fn loosening_while_it_starts_starts_it_again() {
+    for (mode, is_written) in [("code", true), ("plan", false)] {
+        let mut client = ExternalAgentClient::new("plan", "waits").await;
+        let path = client.path("b");
+        let running =
+            client.client.prompt(&client.session.clone(), &format!("write {}", path.display())).await;
+        let mut messages = Vec::new();
+        for _ in 0..3 {
+            // So the prompt has come to wait for it.
+            let list = client.client.request("session/list", json!({})).await;
+            messages.extend(client.until(list, None).await);
+        }
+        messages.push(client.mode(mode).await);
+        std::fs::write(client.path("begin"), "").unwrap();
+        messages.extend(client.until(running, None).await);
+        assert_eq!(path.exists(), is_written, "{mode}: {messages:?}");
+        assert_eq!(text_of(&messages).contains("it changes nothing"), !is_written, "{mode}: {messages:?}");
+        client.end().await;
+    }
+}
+
+/// The question whether to start the agent again is withdrawn when the agent ends or the session is closed.
+#[tokio::test]
+async fn the_question_whether_to_start_anew_goes_with_its_agent() {
+    for what in ["ends", "close"] {
+        let mut client = ExternalAgentClient::of("plan", agents("plain", SANDBOXED)).await.unwrap();
+        let end = client.path("end");
+        client.prompt(&format!("dies-when {}", end.display()), None).await;
+        client.mode("code").await;
+        let path = client.path("b").display().to_string();
+        let running = client.client.prompt(&client.session.clone(), &format!("write {path}")).await;
+        until_asked(&mut client).await;
+        let mut messages = Vec::new();
+        match what {
+            "ends" => std::fs::write(&end, "").unwrap(),
+            _ => {
+                let id = client.client.request("session/close", json!({ "sessionId": client.session })).await;
+                messages = client.until(id, None).await;
+            }
+        }
+        if messages.iter().all(|message| message["id"] != running) {
+            messages.extend(client.until(running, None).await);
+        }
+        let back = messages.iter().filter(|message| message["method"] == "$/cancel_request").count();
+        assert_eq!(back, 1, "{what}: {messages:?}");
+        assert!(!client.path("b").exists(), "{what}: {messages:?}");
+        client.end().await;
+    }
+}
+
+/// A call that is said to go on after its end has another one, with its turn or with its agent, and no third.
+#[tokio::test]
+async fn a_call_that_goes_on_after_its_end_is_ended_again() {
+    for (prompt, expected) in
+        [("call", &["completed"][..]), ("reopens", &["completed", "in_progress", "failed"])]
+    {
+        let mut client = ExternalAgentClient::new("code", "plain").await;
+        let mut messages = client.prompt(prompt, None).await;
+        messages.extend(client.prompt("die", None).await);
+        let updates = messages.iter().map(|message| &message["params"]["update"]);
+        let shown: Vec<_> = updates
+            .filter(|update| update["toolCallId"] == "c9")
+            .filter_map(|update| update["status"].as_str())
+            .collect();
+        assert_eq!(shown, expected, "{prompt}: {messages:?}");
+        client.end().await;
+    }
+}
+
+/// The commands of an external agent are listed again after a load, beside those of the session.
+#[tokio::test]
+async fn its_commands_are_there_after_a_load() {
+    let commands = |messages: &[Value]| -> Vec<String> {
+        let lists = messages.iter().map(|message| &message["params"]["update"]["availableCommands"]);
+        let list = lists.filter_map(Value::as_array).next_back().unwrap();
+        list.iter().map(|command| command["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let mut client = ExternalAgentClient::new("code", "commands").await;
+    let first = commands(&client.prompt("say 1", None).await);
+    assert!(first.contains(&"its-own".to_owned()), "the control: {first:?}");
+    let mut messages = open_again(&mut client).await;
+    messages.extend(client.prompt("say 1", None).await);
+    assert_eq!(commands(&messages), first);
+    client.end().await;
+}
+
+/// Its own mode that was left for the hold is its own again also when the session was opened again meanwhile.
+#[tokio::test]
+async fn its_own_mode_is_its_own_again_after_a_load() {
+    let mut client = ExternalAgentClient::new("plan", "keeps").await;
+    assert_eq!(its_mode(&client.prompt("say 1", None).await).unwrap(), "plan", "the control");
+    open_again(&mut client).await;
+    assert_eq!(its_mode(&client.prompt("say 1", None).await).unwrap(), "plan", "it is held still");
+    client.mode("code").await;
+    assert_eq!(its_mode(&client.prompt("say 1", None).await).unwrap(), "auto");
+    client.end().await;
+}
+
+/// What its call is it may say in an update of nothing else: leave is asked for what it said last.
+#[tokio::test]
+async fn leave_is_asked_for_what_it_said_last_of_a_call() {
+    let mut client = ExternalAgentClient::new("ask", "plain").await;
+    let messages = client.prompt("kinds", Some("yes")).await;
+    assert!(messages.iter().any(|message| message["method"] == "session/request_permission"), "{messages:?}");
+    client.end().await;
+}
+
+/// What a session tells by itself has names of its own, also after it was opened again.
+#[tokio::test]
+async fn what_is_told_has_other_names_in_a_session_that_is_opened_again() {
+    let mut client = ExternalAgentClient::new("plan", "plain").await;
+    let named = |messages: &[Value], text: &str| -> Vec<String> {
+        let updates = messages.iter().map(|message| &message["params"]["update"]);
+        let told = updates.filter(|it| it["content"]["text"].as_str().is_some_and(|it| it.contains(text)));
+        told.map(|it| it["messageId"].as_str().unwrap().to_owned()).collect()
+    };
+    let first = client.prompt("say 1", None).await;
+    let held = named(&first, "it changes nothing");
+    assert_eq!(held.len(), 1, "{first:?}");
+    let mut messages = open_again(&mut client).await;
+    while named(&messages, "knows nothing").is_empty() {
+        messages.extend(client.client.next_within(Duration::from_secs(20)).await);
+    }
+    assert_ne!(named(&messages, "knows nothing"), held);
+    client.end().await;
+}
+
+/// What one tells of before when it takes up its session is not shown and kept twice, also where it goes on with it after its answer.
+#[tokio::test]
+async fn what_it_tells_of_before_is_not_shown_again() {
+    let mut client = ExternalAgentClient::new("plan", "late-history").await;
+    assert_eq!(text_of(&client.prompt("say 2", None).await).matches("old").count(), 0, "the control");
+    let mut messages = open_again(&mut client).await;
+    // The control: what it says of itself is shown.
+    while !format!("{:?}", messages.last().unwrap()).contains("its-own") {
+        messages.extend(client.client.next_within(Duration::from_secs(20)).await);
+    }
+    messages.extend(client.prompt("say 1", None).await);
+    let ids = messages.iter().filter_map(|message| message["params"]["update"]["toolCallId"].as_str());
+    let calls = ids.filter(|id| id.ends_with("c8")).count();
+    assert_eq!((calls, text_of(&messages).matches("old").count()), (0, 0), "{messages:?}");
+    assert!(text_of(&messages).ends_with('0'), "the control: {messages:?}");
+    client.end().await;
+}

@@ -1,0 +1,113 @@
+//! A model that says what the test tells it to, when the test tells it to, and shows what it was asked.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use modegate::model::{Block, Model, ModelError, ModelEvent, ModelRequest, Reply, Role};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Mutex as AsyncMutex, Notify};
+
+type ModelReply = Result<ModelEvent, ModelError>;
+
+/// The model, and the hand that moves it. Clones share both.
+#[derive(Clone, Default)]
+pub struct ScriptedModel {
+    sessions: Arc<Mutex<HashMap<String, ModelSession>>>,
+    request_arrived: Arc<Notify>,
+}
+
+/// One session's side of the stage.
+struct ModelSession {
+    say: UnboundedSender<ModelReply>,
+    replies: Arc<AsyncMutex<UnboundedReceiver<ModelReply>>>,
+    requests: Vec<ModelRequest>,
+    /// Requests that were shown already.
+    shown: usize,
+}
+
+impl Default for ModelSession {
+    fn default() -> Self {
+        let (say, words) = unbounded_channel();
+        Self { say, replies: Arc::new(AsyncMutex::new(words)), requests: Vec::new(), shown: 0 }
+    }
+}
+
+impl ScriptedModel {
+    fn with<T>(&self, session: &str, f: impl FnOnce(&mut ModelSession) -> T) -> T {
+        f(self.sessions.lock().unwrap().entry(session.to_owned()).or_default())
+    }
+
+    /// Lets the model of a session say something.
+    pub fn say(&self, session: &str, said: ModelReply) {
+        self.with(session, |part| part.say.send(said)).unwrap();
+    }
+
+    /// All requests that a session's model has had.
+    pub fn requests(&self, session: &str) -> Vec<ModelRequest> {
+        self.with(session, |part| part.requests.clone())
+    }
+
+    /// The next request of a session that was not shown yet, waiting for it.
+    pub async fn next_request(&self, session: &str) -> ModelRequest {
+        let wait = async {
+            loop {
+                let asked = self.request_arrived.notified();
+                let next = self.with(session, |part| {
+                    let next = part.requests.get(part.shown).cloned();
+                    part.shown += usize::from(next.is_some());
+                    next
+                });
+                match next {
+                    Some(request) => return request,
+                    None => asked.await,
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the model was not asked")
+    }
+}
+
+impl Model for ScriptedModel {
+    fn reply(&self, request: ModelRequest) -> Reply {
+        let session = request.session.0.to_string();
+        let words = self.with(&session, |part| {
+            part.requests.push(request);
+            Arc::clone(&part.replies)
+        });
+        self.request_arrived.notify_waiters();
+        stream::unfold(words, |words| async move {
+            let said = words.lock().await.recv().await?;
+            Some((said, words))
+        })
+        .boxed()
+    }
+}
+
+/// A request in one line: the tools it offers and its last message.
+pub fn summary(request: &ModelRequest) -> String {
+    let tools: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+    let last = request.messages.last().expect("a request has a message");
+    assert_eq!(last.role, Role::User, "a request ends with the user's side");
+    let blocks: Vec<String> = last.blocks.iter().map(block).collect();
+    format!("tools: {} | {}", tools.join(" "), blocks.join(" | "))
+}
+
+fn block(block: &Block) -> String {
+    match block {
+        Block::Text(text) => format!("text {text:?}"),
+        Block::Thought(text) => format!("thought {text:?}"),
+        Block::ProviderState(seal) => format!("seal {}", seal.data),
+        Block::Image(image) => format!("image {}", image.mime_type),
+        Block::ToolCall { id, .. } => format!("call {id}"),
+        Block::ToolResult { id, text, is_error, .. } => {
+            format!("{} {id} {text:?}", if *is_error { "error" } else { "result" })
+        }
+        Block::Note(text) => format!("note {text:?}"),
+        Block::Reminder(text) => {
+            let first = text.lines().nth(1).unwrap_or_default();
+            format!("reminder {first:?}")
+        }
+    }
+}

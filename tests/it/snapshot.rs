@@ -1,0 +1,176 @@
+//! What the tools tell of what they change: commands however they end, tools for files, background jobs.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use modegate::acp::ToolCallId;
+use modegate::gate::Gate;
+use modegate::permission::{CallFacts, Effect};
+use modegate::process::shell::Sandbox;
+use modegate::tool::{ClientIo, RunContext, SnapshotHandle, ToolError, ToolOutput, Toolset};
+use modegate::workspace::{Changes, FileState, Journal, Workspace, WorkspaceSnapshot};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{TIMEOUT, shell};
+
+/// The tools of a session, without a session.
+struct Bench {
+    dir: tempfile::TempDir,
+    workspace: Workspace,
+    tools: Toolset,
+    snapshot: SnapshotHandle,
+    cancel: CancellationToken,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["root", "home"] {
+            std::fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        let workspace = Workspace::new(&dir.path().join("root"), &[]).unwrap();
+        std::fs::write(workspace.cwd().join("a"), "one").unwrap();
+        let shell = shell(&dir.path().join("home"), Sandbox::Workspace);
+        let (tools, _) = Toolset::built_in().with_shell(shell).for_session(&workspace);
+        let snapshot = SnapshotHandle::new(WorkspaceSnapshot::new(dir.path().join("copies"), &workspace));
+        Self { dir, workspace, tools, snapshot, cancel: CancellationToken::new() }
+    }
+
+    /// Runs a call: what came of it, and where it tells what it changes.
+    async fn run(
+        &self,
+        tool: &str,
+        arguments: Value,
+    ) -> (Result<ToolOutput, ToolError>, UnboundedReceiver<Changes>) {
+        let call = self.tools.find(tool).unwrap().prepare(arguments, &self.workspace).await.unwrap();
+        let facts = CallFacts::of_tool("t", Effect::Execute);
+        let permit = Gate::default().admit(ToolCallId::new("c"), facts, 1, &self.cancel);
+        let (changes, reports) = mpsc::unbounded_channel();
+        let context = RunContext {
+            permit,
+            known: vec![],
+            agents: vec![],
+            jobs: vec![],
+            progress: None,
+            journal: Journal::new(None, changes.clone()),
+            changes,
+            snapshot: Some(self.snapshot.clone()),
+            client_io: ClientIo::nobody(),
+        };
+        (call.run(context).await, reports)
+    }
+}
+
+/// The names of what was told of until everything was, each with whether something stands there.
+async fn reported_files(mut reports: UnboundedReceiver<Changes>) -> Vec<(String, bool)> {
+    let mut names = Vec::new();
+    while let Some(changes) = reports.recv().await {
+        assert_eq!(changes.uncovered, Vec::<String>::new());
+        let name = |path: &PathBuf| Path::new(path.file_name().unwrap()).display().to_string();
+        names.extend(changes.changed.iter().map(|it| (name(&it.path), it.after != FileState::Absent)));
+    }
+    names
+}
+
+#[tokio::test]
+async fn what_a_command_changes_is_told_however_it_ends() {
+    let bench = Bench::new();
+    let (done, changes) = bench.run("shell", json!({ "command": "echo two > a; echo x > b" })).await;
+    assert!(done.is_ok(), "{done:?}");
+    assert_eq!(reported_files(changes).await, [("a".into(), true), ("b".into(), true)]);
+
+    std::fs::write(bench.workspace.cwd().join("yours"), "x").unwrap();
+    let (done, changes) = bench.run("shell", json!({ "command": "rm a; exit 3" })).await;
+    assert!(done.is_ok(), "{done:?}");
+    assert_eq!(reported_files(changes).await, [("a".into(), false)], "and not what came before it");
+
+    let late = json!({ "command": "rm b; sleep 1000", "timeout": 1 });
+    let (done, changes) = bench.run("shell", late).await;
+    assert!(done.is_err(), "{done:?}");
+    assert_eq!(reported_files(changes).await, [("b".into(), false)]);
+
+    if !modegate::sandbox::support().read_only() {
+        return;
+    }
+    let (done, changes) = bench.run("shell_read_only", json!({ "command": "true" })).await;
+    assert!(done.is_ok(), "{done:?}");
+    assert_eq!(reported_files(changes).await, []);
+}
+
+#[tokio::test]
+async fn a_command_that_nobody_waits_for_is_ended_and_told_of() {
+    let bench = Bench::new();
+    let wait = async {
+        while !bench.workspace.cwd().join("begun").exists() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let line = json!({ "command": "touch begun; sleep 1000" });
+    let call = bench.tools.find("shell").unwrap().prepare(line, &bench.workspace).await.unwrap();
+    let facts = CallFacts::of_tool("t", Effect::Execute);
+    let permit = Gate::default().admit(ToolCallId::new("c"), facts, 1, &bench.cancel);
+    let (changes, receiver) = mpsc::unbounded_channel();
+    let snapshot = Some(bench.snapshot.clone());
+    let client = ClientIo::nobody();
+    let context = RunContext {
+        permit,
+        known: vec![],
+        jobs: vec![],
+        agents: vec![],
+        progress: None,
+        journal: Journal::new(None, changes.clone()),
+        changes,
+        snapshot,
+        client_io: client,
+    };
+    tokio::select! {
+        done = call.run(context) => panic!("{done:?}"),
+        () = wait => {}
+    }
+    let messages = tokio::time::timeout(TIMEOUT, reported_files(receiver)).await.unwrap();
+    assert_eq!(messages, [("begun".into(), true)]);
+    bench.cancel.cancel();
+    let (done, _) = bench.run("shell", json!({ "command": "touch never" })).await;
+    assert!(done.is_err(), "{done:?}");
+    assert!(!bench.workspace.cwd().join("never").exists());
+}
+
+#[tokio::test]
+async fn tools_for_files_tell_what_they_change() {
+    let bench = Bench::new();
+    let patch = "--- a/b\n+++ b/b\n@@ -1 +1 @@\n-two\n+three\n";
+    let calls = [
+        ("write_file", json!({ "path": "b", "content": "one\n" }), vec![("b".to_owned(), true)]),
+        ("edit_file", json!({ "path": "b", "old_text": "one", "new_text": "two" }), vec![("b".into(), true)]),
+        ("apply_patch", json!({ "patch": patch }), vec![("b".into(), true)]),
+        ("move_file", json!({ "from": "b", "to": "c" }), vec![("b".into(), false), ("c".into(), true)]),
+        ("delete_file", json!({ "path": "c" }), vec![("c".into(), false)]),
+    ];
+    for (tool, arguments, expected) in calls {
+        let (done, changes) = bench.run(tool, arguments.clone()).await;
+        assert!(done.is_ok(), "{tool}: {done:?}");
+        assert_eq!(reported_files(changes).await, expected, "{tool}");
+        let (done, changes) = bench.run("move_file", json!({ "from": "missing", "to": "x" })).await;
+        assert!(done.is_err(), "the control: {done:?}");
+        assert_eq!(reported_files(changes).await, []);
+    }
+}
+
+#[tokio::test]
+async fn what_a_background_job_changes_is_found_when_it_is_asked_for() {
+    let bench = Bench::new();
+    let line = json!({ "command": "echo x > made; sleep 1000" });
+    let (done, changes) = bench.run("run_background_job", line).await;
+    let job = done.unwrap().job.unwrap();
+    assert_eq!(reported_files(changes).await, [], "the files that were there before are nobody's doing");
+    let made = bench.workspace.cwd().join("made");
+    while !std::fs::read(&made).is_ok_and(|content| content == b"x\n") {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let changes = bench.snapshot.sync(&bench.cancel).await;
+    let paths: Vec<_> = changes.changed.iter().map(|changed| changed.path.clone()).collect();
+    assert_eq!(paths, [made]);
+    drop((job, bench.dir));
+}
