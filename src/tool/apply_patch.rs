@@ -1,7 +1,7 @@
-//! `apply_patch`: a unified diff over several files, applied whole or not at all, as `git apply` would.
+//! `apply_patch`: applies a unified diff over several files, all or nothing, by the rules of `git apply`.
 //!
-//! [`unified`] reads the patch, [`place`] says where each hunk goes; both are pure. Here the files are read through the
-//! workspace and the client, and the changes are planned; nothing is changed unless every hunk of every file applies.
+//! [`unified`] parses the patch and [`place`] positions each hunk; both are pure. This module reads the files
+//! through the workspace and the client, and plans the changes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,13 +32,11 @@ mod names;
 mod place;
 mod unified;
 
-/// Bytes of all files of a patch together, before and after.
+/// Maximum bytes of all files, before and after together.
 const MAX_TOTAL: usize = 64 * 1024 * 1024;
 
-/// Characters of a line in an error.
 const SHOWN: usize = 160;
 
-/// Hunks that an error names.
 const MAX_REPORTED: usize = 20;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -49,7 +47,6 @@ struct Arguments {
     patch: String,
 }
 
-/// The tool.
 pub struct ApplyPatch(ToolSpec);
 
 impl ApplyPatch {
@@ -98,8 +95,7 @@ impl Tool for ApplyPatch {
     }
 }
 
-/// The file to which a further section adds hunks, if there is one. The error says which file is in the patch in ways that do not
-/// go together.
+/// Finds the file to which another section adds hunks. Returns an error if its operations conflict.
 fn merge<'a>(
     files: &'a mut [File],
     targets: &[Target],
@@ -109,7 +105,7 @@ fn merge<'a>(
     let is_source =
         |file: &File, target: usize| matches!(file.operation, Operation::Copy { .. }) && target == file.at;
     for (number, (target, path)) in of_section.iter().zip(operation.paths()).enumerate() {
-        // What is copied is the file as it was, whatever else the patch does with it.
+        // A copy uses the file as it was before the patch.
         if matches!(operation, Operation::Copy { .. }) && number == 0 {
             continue;
         }
@@ -126,15 +122,12 @@ fn merge<'a>(
     Ok(None)
 }
 
-/// One file of a patch.
 #[derive(Debug)]
 struct File {
     operation: Operation,
-    /// Its first target.
     at: usize,
-    /// What its executable bit becomes.
     executable: Option<bool>,
-    /// The hunks of each section about it.
+    /// The hunks of each section for this file.
     rounds: Vec<Vec<Hunk>>,
 }
 
@@ -143,20 +136,16 @@ struct Call {
     files: Arc<[File]>,
     targets: Vec<Target>,
     workspace: Workspace,
-    /// What stood there when the user was asked, if the user was.
+    /// The contents in the preview, if the user saw one.
     shown: Option<Vec<ContentHash>>,
 }
 
-/// What the patch would do.
 #[derive(Default)]
 struct Plan {
     changes: Vec<Planning>,
     diffs: Vec<ToolContent>,
-    /// What stood at the first target of each file.
     before: Vec<ContentHash>,
-    /// What the call leaves at each path.
     seen: BTreeMap<PathBuf, ContentHash>,
-    /// Bytes of contents, before and after.
     total: usize,
 }
 
@@ -269,7 +258,6 @@ impl Call {
         Ok(())
     }
 
-    /// Plans what becomes of the text of a file's first target, which goes to `to`.
     fn plan_text(
         &self,
         file: &File,
@@ -315,13 +303,12 @@ impl Call {
 }
 
 impl File {
-    /// The text of a file after the patch.
     fn patched(&self, name: &str, old: &str) -> Result<String, ToolError> {
         apply(old, &self.rounds).map_err(|failures| self.failed(name, failures))
     }
 
-    /// The content of a file after the patch: first exactly, as git does; then, for what models write, without regard to a byte
-    /// order mark, and to carriage returns if either the file or the patch has them throughout.
+    /// Applies the hunks exactly, as git does. If that fails, ignores a byte order mark, and carriage returns
+    /// if the file or the patch uses them throughout: models often get those wrong.
     fn patched_file(&self, name: &str, old: &TextFile) -> Result<String, ToolError> {
         let whole = if old.bom { [BOM, &old.text].concat() } else { old.text.clone() };
         let exact = match apply(&whole, &self.rounds) {
@@ -338,7 +325,7 @@ impl File {
         String::from_utf8(bytes).map_err(|error| ToolError::Failed(error.to_string()))
     }
 
-    /// The hunks without carriage returns, if all of their lines end with one or none has any.
+    /// `None` if only some lines end with a carriage return.
     fn without_returns(&self) -> Option<Vec<Vec<Hunk>>> {
         let lines = || self.rounds.iter().flatten().flat_map(|hunk| hunk.old.iter().chain(&hunk.new));
         let all = lines().all(|line| line.ends_with("\r\n"));
@@ -353,7 +340,7 @@ impl File {
                 line.push('\n');
             }
         }
-        // A byte order mark that the patch shows stands in the first line.
+        // Only the first line can begin with a byte order mark.
         for line in rounds
             .iter_mut()
             .flatten()
@@ -385,8 +372,7 @@ impl File {
     }
 }
 
-/// Applies the hunks of one section after the other. The failures are counted over all sections; those of a section after one that
-/// fails are not known.
+/// Applies the hunks of each section in order, up to the first section that fails.
 fn apply(old: &str, rounds: &[Vec<Hunk>]) -> Result<String, Vec<(usize, Failure)>> {
     let mut text = old.to_owned();
     let mut before = 0;
@@ -437,7 +423,6 @@ fn reason(failure: &Failure) -> String {
     }
 }
 
-/// The content of a file that is not text; `None` if it is.
 fn other_than_text(target: &Target) -> Result<Option<Vec<u8>>, ToolError> {
     use std::io::Read;
     let mut open = workspace::open(target)?;
@@ -455,7 +440,7 @@ fn other_than_text(target: &Target) -> Result<Option<Vec<u8>>, ToolError> {
 }
 
 impl Plan {
-    /// `like`: the new file gets the mode bits of this one. `old`: what stood there before.
+    /// The new file gets the mode bits of `like`.
     fn write(&mut self, target: &Target, like: Option<&Target>, content: Vec<u8>, old: Option<&TextFile>) {
         self.total += content.len();
         self.seen.insert(target.path.clone(), ContentHash::of(&content));

@@ -1,8 +1,7 @@
-//! A command line as a person reads it: which programs it runs, what it reads and writes, and what "always" covers of it.
-//! Pure.
+//! Parses a command line for people: its programs, redirects, and the scope of an "always" answer. Pure.
 //!
-//! This is for the question to the user, for rules, and for remembered answers. It restricts nothing: what a command may do is
-//! up to the kernel. Whatever is not certain here is covered word for word, or asked for each time.
+//! Serves permission requests, rules and remembered answers. This is no security boundary: the sandbox limits
+//! a command. Anything uncertain is covered word for word, or needs a permission request each time.
 
 mod literal;
 mod programs;
@@ -16,7 +15,7 @@ use self::stack::Word;
 use super::content::{is_unseen, visible};
 use crate::permission::{CommandScope, Commands};
 
-/// Programs that only say something: a rule for one allows any arguments, also those that the shell expands.
+/// Programs that only print: a rule for one allows any arguments, even expanded ones.
 #[rustfmt::skip]
 const SAYING: &[&str] = &[
     ":", "basename", "dirname", "echo", "expr", "false", "free", "groups", "id", "lscpu", "nproc", "pwd", "seq", "sleep", "true",
@@ -30,7 +29,7 @@ const READING: &[&str] = &[
     "od", "paste", "readlink", "realpath", "rev", "sha1sum", "sha256sum", "stat", "strings", "tac", "tail", "tr", "wc",
 ];
 
-/// Words of the shell that change what others mean, or run what they are given: no rule allows them.
+/// Words that change the meaning of other words, or run their arguments. No rule allows them.
 #[rustfmt::skip]
 const SHELL_WORDS: &[&str] = &[
     ".", "alias", "bind", "builtin", "command", "compgen", "complete", "coproc", "declare", "enable", "eval", "exec", "export",
@@ -39,57 +38,47 @@ const SHELL_WORDS: &[&str] = &[
     "ksh", "fish", "nohup", "setsid", "timeout", "nice", "watch", "ssh", "parallel",
 ];
 
-/// Bytes of a line that can be shown whole: there is no "always" for what was not seen.
+/// Maximum bytes for an "always" answer: the user has not seen all of a longer line.
 const MAX_SHOWN: usize = 4 * 1024;
 
-/// What a command line does.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct CommandLine {
-    /// As it was written.
     text: String,
-    /// The commands in it, in their order, also those in pipes, substitutions and blocks.
     commands: Vec<Simple>,
-    /// What redirects read.
     reads: Vec<String>,
-    /// What redirects write.
     writes: Vec<String>,
-    /// Something in it is not as plain as it looks.
+    /// True if some construct is not fully understood.
     is_opaque: bool,
 }
 
-/// One command.
 #[derive(Debug, PartialEq, Eq)]
 struct Simple {
-    /// Where it begins.
     start: usize,
-    /// As it was written.
     text: String,
-    /// Its words without quotes, assignments and the program's folder.
+    /// Without quotes, assignments and the directory of the program.
     plain: String,
     place: Place,
-    /// Its words say what it does.
     is_understood: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Plain,
-    /// It reads the output of the one before.
     Piped,
-    /// Its output becomes part of another command.
     Substituted,
 }
 
 impl CommandLine {
-    /// Reads a command line, in time that grows with its length alone.
+    /// Parses a line in time linear in its length.
     pub fn parse(text: &str) -> Self {
         let mut line = scan::scan(text);
         line.is_opaque = line.is_opaque || !is_visible(text);
         line
     }
 
-    /// What the line's rules and answers are about. `folder` names where it runs, if that is not the session's own: there the
-    /// same words can mean something else. `is_inside` says whether the paths of [`Self::paths`] lie in the session's folders.
+    /// The facts for rules and remembered answers. `folder` is the working directory if it is not the
+    /// session's own: there the same words can mean something else. `is_inside` is true if all of
+    /// [`Self::paths`] lie in the session's folders.
     pub fn to_commands(&self, folder: Option<&str>, is_inside: bool) -> Commands {
         let of = |scope: fn(String) -> CommandScope, text: &str, depends: bool| {
             scope(text.to_owned()).within(folder.filter(|_| depends))
@@ -121,13 +110,13 @@ impl CommandLine {
         }
     }
 
-    /// The words that have to lie in the session's folders, for more to be covered than exactly this line.
+    /// Paths that must lie in the session's folders before an answer covers more than exactly this line.
     pub fn paths(&self) -> Vec<String> {
         let covered = literal::literal_words(&self.text).and_then(|words| programs::covered(&words));
         covered.map(|covered| covered.paths).unwrap_or_default()
     }
 
-    /// Whether every word of it is known for what it is, so that a rule for each of its commands is a rule for all of it.
+    /// True if rules for each of the commands allow the whole line.
     fn is_understood(&self) -> bool {
         !self.is_opaque
             && self.text.len() <= MAX_SHOWN
@@ -136,7 +125,6 @@ impl CommandLine {
             && self.commands.iter().all(|command| command.is_understood)
     }
 
-    /// The parts, one line each, for the question to the user. Nothing for a line of one plain command.
     pub fn describe(&self) -> String {
         let mut text = String::new();
         if self.commands.len() > 1 {
@@ -152,7 +140,7 @@ impl CommandLine {
         }
         for (what, places) in [("Reads", &self.reads), ("Writes", &self.writes)] {
             if !places.is_empty() {
-                // A line feed in a name begins no line here.
+                // A line feed in a file name must not start a new line here.
                 let places = visible(&places.join(", ")).replace('\n', "\\n");
                 let _ = writeln!(text, "{what}: {places}");
             }
@@ -181,12 +169,10 @@ impl Simple {
     }
 }
 
-/// Whether a pattern can only stand for what lies in the folder.
 fn stays_inside(pattern: &str) -> bool {
     !pattern.starts_with(['/', '~']) && !pattern.contains("..") && !pattern.contains("=/")
 }
 
-/// Whether a person sees every character for what it is.
 fn is_visible(text: &str) -> bool {
     let is_odd = |c: char| (is_unseen(c) && c != '\n' && c != '\t') || (c.is_whitespace() && !c.is_ascii());
     !text.contains(is_odd)

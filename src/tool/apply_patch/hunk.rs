@@ -1,18 +1,15 @@
-//! Reads the hunks of a unified diff. Pure and linear in the length of the patch.
+//! Parses the hunks of a unified diff. Pure and linear.
 //!
-//! The body of a hunk ends where the counts in its header say, as for `git apply`. Models often miscount: only if the
-//! counts do not fit the lines that follow, the body ends where its lines stop looking like a body.
+//! The counts in the header delimit a hunk, as for `git apply`. Models often miscount: if the counts do not
+//! fit, the hunk ends at the first line that cannot belong to it.
 
-/// Lines of a file that are replaced by others. Lines keep their line feed, if they have one.
+/// Lines of a file and their replacement. Each line keeps its line feed, if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hunk {
-    /// The first line in the old file, counted from 1; with no old lines, the line before the hunk.
+    /// The first old line, counted from 1; without old lines, the line before the hunk.
     pub old_start: usize,
-    /// The same for the new file.
     pub new_start: usize,
-    /// Context lines before the first change.
     pub leading: usize,
-    /// Context lines after the last change.
     pub trailing: usize,
     /// Context and removed lines.
     pub old: Vec<String>,
@@ -20,7 +17,6 @@ pub struct Hunk {
     pub new: Vec<String>,
 }
 
-/// The numbers of a hunk header: `@@ -START,COUNT +START,COUNT @@ SECTION`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HunkHeader {
     old_start: usize,
@@ -39,7 +35,6 @@ impl HunkHeader {
     }
 }
 
-/// Reads `START` or `START,COUNT`.
 fn range(text: &str) -> Option<(usize, usize)> {
     let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
     match text.split_once(',') {
@@ -48,13 +43,12 @@ fn range(text: &str) -> Option<(usize, usize)> {
     }
 }
 
-/// Whether a section of an undecorated diff begins here: `---`, `+++` and a hunk header.
 pub(super) fn is_plain_header(lines: &[&str], at: usize) -> bool {
     let starts = |at: usize, with: &str| lines.get(at).is_some_and(|line| line.starts_with(with));
     starts(at, "--- ") && starts(at + 1, "+++ ") && starts(at + 2, "@@ -")
 }
 
-/// Whether the signature of a mailed patch stands here: `-- `, and the version of git on the next line.
+/// The signature of a mailed patch: `-- `, then the version of git.
 pub(super) fn is_signature(lines: &[&str], at: usize) -> bool {
     let is_version = |line: &&str| {
         let line = line.trim_end();
@@ -69,7 +63,6 @@ pub(super) fn is_signature(lines: &[&str], at: usize) -> bool {
             .is_none_or(|line| line.starts_with("From "))
 }
 
-/// Whether a line can only belong to the body of a hunk.
 pub(super) fn is_body(line: &str) -> bool {
     line.starts_with(['+', '-', ' ', '\\'])
 }
@@ -78,12 +71,11 @@ fn is_blank(line: &str) -> bool {
     matches!(line, "\n" | "\r\n")
 }
 
-/// The first line from `at` on that is not empty.
 pub(super) fn after_blank(lines: &[&str], at: usize) -> usize {
     at + lines[at..].iter().take_while(|line| is_blank(line)).count()
 }
 
-/// Reads the hunk whose header is line `at`, and returns where it ends. The error names lines as a person counts them.
+/// Returns the hunk and the line after its end.
 pub(super) fn read(lines: &[&str], at: usize) -> Result<(Hunk, usize), String> {
     let header = HunkHeader::parse(lines[at]).ok_or_else(|| {
         let line = lines[at].trim_end();
@@ -103,7 +95,7 @@ pub(super) fn read(lines: &[&str], at: usize) -> Result<(Hunk, usize), String> {
         ));
     }
     if counted.is_none() && hunk.old.is_empty() && header.old_count > 0 {
-        // Whether the lines go before or after the line that is named is what the counts would say.
+        // Only correct counts say on which side of the header's line the added lines belong.
         return Err(format!(
             "line {}: the hunk only adds lines, and its line counts are wrong: add context lines, or correct the counts",
             at + 1
@@ -112,7 +104,6 @@ pub(super) fn read(lines: &[&str], at: usize) -> Result<(Hunk, usize), String> {
     Ok((hunk, end))
 }
 
-/// Where the body ends by its counts; `None` if there are not that many lines of each kind.
 fn by_counts(lines: &[&str], start: usize, header: HunkHeader) -> Option<usize> {
     let (mut old, mut new, mut at) = (header.old_count, header.new_count, start);
     while old > 0 || new > 0 {
@@ -135,7 +126,6 @@ fn by_counts(lines: &[&str], start: usize, header: HunkHeader) -> Option<usize> 
     Some(at)
 }
 
-/// Whether what follows a body is no further line of it.
 fn is_end(lines: &[&str], end: usize) -> bool {
     let next = after_blank(lines, end);
     is_plain_header(lines, next)
@@ -143,13 +133,11 @@ fn is_end(lines: &[&str], end: usize) -> bool {
         || !lines.get(next).is_some_and(|line| is_body(line))
 }
 
-/// Whether a line can stand right after a hunk: the next hunk, the next file, a signature, or the end of a code block.
 fn ends_a_hunk(lines: &[&str], at: usize) -> bool {
     let starts = ["@@ ", "diff ", "--- ", "Index: ", "From ", "```"];
     starts.iter().any(|start| lines[at].starts_with(start)) || is_signature(lines, at)
 }
 
-/// Where the body ends by what its lines look like.
 fn by_shape(lines: &[&str], start: usize) -> Result<usize, String> {
     let mut end = start;
     while let Some(line) = lines.get(end) {
@@ -168,14 +156,13 @@ fn by_shape(lines: &[&str], start: usize) -> Result<usize, String> {
         }
         end += 1;
     }
-    // Blank lines at the end separate; context that is blank has a space.
+    // Trailing blank lines are separators; a blank context line has a space.
     while end > start && is_blank(lines[end - 1]) {
         end -= 1;
     }
     Ok(end)
 }
 
-/// Whether `--- A` and `+++ B` plainly name one file, or one that comes or goes.
 fn same_file(old: &str, new: &str) -> bool {
     let name = |line: &str| line[4..].split('\t').next().unwrap_or_default().trim_end().to_owned();
     let (old, new) = (name(old), name(new));

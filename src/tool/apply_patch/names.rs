@@ -1,15 +1,12 @@
-//! File names in a patch: quoting, and the prefixes that `git diff` puts before them. Pure.
+//! Parses file names in a patch: quoting, and the prefixes that `git diff` adds. Pure.
 
-/// What `---` or `+++` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Name {
-    /// `/dev/null`: there is no file on this side.
     None,
-    /// A path, with its prefix.
     Path(String),
 }
 
-/// Reads what follows `--- ` or `+++ `: a name, quoted or up to a tab; what follows the tab is a time.
+/// Parses a name, quoted or up to a tab. A time may follow the tab.
 pub(super) fn read(text: &str) -> Result<Name, String> {
     let (name, time) = match text.strip_prefix('"') {
         Some(rest) => {
@@ -21,7 +18,7 @@ pub(super) fn read(text: &str) -> Result<Name, String> {
             None => (text.to_owned(), ""),
         },
     };
-    // GNU diff gives a file that is not there the beginning of time.
+    // GNU diff marks a missing file with the Unix epoch.
     let is_none = name == "/dev/null" || time.trim_start().starts_with("1970-01-01 00:00:00");
     match name.as_str() {
         "" => Err("a file name is missing".into()),
@@ -30,7 +27,6 @@ pub(super) fn read(text: &str) -> Result<Name, String> {
     }
 }
 
-/// Reads a name that is all there is on its line, as after `rename from `.
 pub(super) fn whole(text: &str) -> Result<String, String> {
     match text.strip_prefix('"') {
         Some(rest) => Ok(unquote(rest)?.0),
@@ -39,8 +35,7 @@ pub(super) fn whole(text: &str) -> Result<String, String> {
     }
 }
 
-/// The two names after `diff --git `, with their prefixes. `None` if they cannot be told apart, as with renames: then other lines
-/// name the files.
+/// `None` if the split is ambiguous, as for renames.
 pub(super) fn pair(text: &str) -> Option<(String, String)> {
     if let Some(rest) = text.strip_prefix('"') {
         let (old, rest) = unquote(rest).ok()?;
@@ -50,7 +45,7 @@ pub(super) fn pair(text: &str) -> Option<(String, String)> {
         let (old, quoted) = text.split_once(" \"")?;
         return Some((old.to_owned(), unquote(quoted).ok()?.0));
     }
-    // Names may have spaces; both are the same but for their prefixes, which are of one length.
+    // Names may contain spaces. Both names are equal except for prefixes of the same length.
     let middle = text.len() / 2;
     let (old, new) = (text.get(..middle)?, text.get(middle..)?.strip_prefix(' ')?);
     let tail = |name: &str| name.get(1..).filter(|tail| tail.starts_with('/')).map(str::to_owned);
@@ -58,7 +53,6 @@ pub(super) fn pair(text: &str) -> Option<(String, String)> {
     same.then(|| (old.to_owned(), new.to_owned()))
 }
 
-/// Reads a C string up to its closing quote; returns it and what follows.
 fn unquote(text: &str) -> Result<(String, &str), String> {
     let bad = || format!("the quoted name \"{text} cannot be read");
     let mut bytes = Vec::new();
@@ -99,17 +93,15 @@ fn unquote(text: &str) -> Result<(String, &str), String> {
     Err(bad())
 }
 
-/// What stands before every name of a patch and is no folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prefixes {
-    /// Nothing.
     None,
-    /// A letter and a slash on the old side, and another letter on the new one.
+    /// A letter and a slash; the letters of the two sides differ.
     Letters(char, char),
 }
 
 impl Prefixes {
-    /// The prefixes that all pairs of names have. `git diff` writes `a/` and `b/`, or letters that say what is compared.
+    /// Finds the common prefixes: `a/` and `b/`, or git's letters for the compared trees.
     pub(super) fn of<'a>(pairs: &(impl Iterator<Item = (Option<&'a str>, Option<&'a str>)> + Clone)) -> Self {
         let letter = |name: &str| {
             let mut chars = name.chars();

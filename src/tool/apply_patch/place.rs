@@ -1,40 +1,37 @@
-//! Applies hunks to a text, where `git apply` would apply them, or says for each hunk that does not apply why. Pure.
+//! Applies hunks to a text where `git apply` would, or explains each failure. Pure.
 //!
-//! A hunk goes to the place its header names, else to the nearest place where its old lines stand. Lines that a hunk has
-//! changed are not matched again. A hunk without context before it belongs at the start of the file, and one without
-//! context after it at the end. Where that fails, or where a patch was made without context (`git diff -U0`), a hunk applies only
-//! exactly where its header says, or where its old lines occur only once. The work is bounded.
+//! A hunk goes to the position in its header, else to the nearest match of its old lines. Lines changed by
+//! one hunk never match another. A hunk without leading context belongs at the start of the file; one without
+//! trailing context, at the end. Otherwise, and without any context (`git diff -U0`), a hunk applies only at
+//! its exact position or its only match.
 
 use std::ops::Range;
 
 use super::hunk::Hunk;
 
-/// Lines that are compared for one file at most, in searches for hunks whose line numbers are wrong.
+/// Bounds the search for hunks with wrong line numbers: maximum lines compared per file.
 const MAX_WORK: usize = 20_000_000;
 
-/// The most lines that a patched file may have.
 const MAX_LINES: usize = 2_000_000;
 
-/// Why a hunk does not apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// A line of the file is not what the hunk expects; `found` is `None` past the end of the file.
-    Line { number: usize, expected: String, found: Option<String> },
-    /// Its old lines occur more than once, and not where its header says.
+    /// `found` is `None` past the end of the file.
+    Line {
+        number: usize,
+        expected: String,
+        found: Option<String>,
+    },
     Ambiguous,
-    /// Its old lines were changed by a hunk before it.
     Overlap,
-    /// Its place cannot be told from its line numbers, and it has no old lines.
+    /// The hunk only adds lines, and its line numbers are wrong.
     Place,
-    /// It ends the file without a line feed, and more lines follow.
+    /// The hunk ends the file without a line feed, but more lines follow.
     NotAtEnd,
-    /// Too many hunks have wrong line numbers.
     Work,
-    /// The file has more than [`MAX_LINES`] lines.
     Size,
 }
 
-/// Applies all hunks. The error has a failure for each hunk that does not apply, by its place in the list.
 pub fn apply(text: &str, hunks: &[Hunk]) -> Result<String, Vec<(usize, Failure)>> {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     if lines.len() > MAX_LINES {
@@ -56,18 +53,16 @@ pub fn apply(text: &str, hunks: &[Hunk]) -> Result<String, Vec<(usize, Failure)>
     })
 }
 
-/// A text with some of its lines replaced.
 struct Image<'a> {
     lines: &'a [&'a str],
-    /// What was replaced, in the order of the text; no two overlap.
+    /// Replaced ranges in text order, without overlap.
     blocks: Vec<Block<'a>>,
-    /// By how many lines the text is longer than it was.
+    /// Lines by which the text has grown.
     shift: isize,
     work: usize,
 }
 
 struct Block<'a> {
-    /// Lines of the old text.
     old: Range<usize>,
     hunk: &'a Hunk,
 }
@@ -79,7 +74,6 @@ impl Block<'_> {
 }
 
 impl<'a> Image<'a> {
-    /// Returns the line of the old text where a hunk belongs, counted from 0.
     fn place(&mut self, hunk: &Hunk) -> Result<usize, Failure> {
         let start = self.find(hunk)?;
         let ends_without = |side: &[String]| side.last().is_some_and(|line| !line.ends_with('\n'));
@@ -117,7 +111,7 @@ impl<'a> Image<'a> {
         self.exact_or_only(hunk)
     }
 
-    /// The very place that the header names, if both of its line numbers name it, else the only one that there is.
+    /// The position where both line numbers of the header agree, else the only match.
     fn exact_or_only(&mut self, hunk: &Hunk) -> Result<usize, Failure> {
         let is_pure = hunk.old.is_empty();
         if is_pure && self.lines.is_empty() && self.blocks.is_empty() {
@@ -142,7 +136,7 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// The place nearest to the one that the header names; of two, the later one.
+    /// The match nearest to the header's position; of two, the later one.
     fn nearest(&mut self, hunk: &Hunk) -> Result<Option<usize>, Failure> {
         let length = self.lines.len().saturating_add_signed(self.shift);
         let named = hunk.new_start.saturating_sub(1).min(length);
@@ -156,7 +150,6 @@ impl<'a> Image<'a> {
         Ok(self.search(hunk)?.into_iter().min_by_key(distance).map(|(start, _)| start))
     }
 
-    /// Whether the old lines of a hunk stand at a line of the old text, unchanged by other hunks.
     fn is_at(&self, start: usize, hunk: &Hunk) -> bool {
         let end = start + hunk.old.len();
         let next = self.blocks.partition_point(|block| block.old.end <= start);
@@ -164,7 +157,7 @@ impl<'a> Image<'a> {
             && self.lines.get(start..end).is_some_and(|lines| lines == hunk.old)
     }
 
-    /// Every place where the old lines of a hunk stand, in the old text and in the text of now. One pass over the text.
+    /// Every match, as line numbers in the old and in the current text.
     fn search(&mut self, hunk: &Hunk) -> Result<Vec<(usize, usize)>, Failure> {
         self.work += self.lines.len() + self.blocks.len() + hunk.old.len();
         if self.work > MAX_WORK {
@@ -203,7 +196,6 @@ impl<'a> Image<'a> {
         self.blocks.insert(next, block);
     }
 
-    /// Why a hunk does not apply: the line that differs where most of its old lines stand.
     fn failure(&mut self, hunk: &Hunk) -> Failure {
         self.work += self.lines.len();
         if self.work > MAX_WORK {
@@ -229,7 +221,6 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// The text of now. The error is a hunk after whose last line, which has no line feed, more lines follow.
     fn text(&self) -> Result<String, &'a Hunk> {
         let mut text = String::new();
         let mut begin = 0;
@@ -246,10 +237,9 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Lines that are looked for, with what is known of them to look at each line of a text once (Knuth, Morris and Pratt).
+/// A pattern of lines (Knuth, Morris and Pratt), so that a search is linear.
 struct Pattern<'a> {
     lines: &'a [String],
-    /// For each beginning of the lines, the longest shorter one that it ends with.
     borders: Vec<usize>,
 }
 
@@ -269,7 +259,6 @@ impl<'a> Pattern<'a> {
         Self { lines, borders }
     }
 
-    /// How many lines match up to and with `line`, where `matched` did before it.
     fn step(&self, matched: usize, line: &str) -> usize {
         let mut matched = if matched == self.lines.len() { self.borders[matched] } else { matched };
         while matched > 0 && self.lines[matched] != line {

@@ -4,7 +4,6 @@ fn operations(patch: &str) -> Vec<Operation> {
     unified::parse(patch).unwrap().into_iter().map(|file| file.operation).collect()
 }
 
-/// The text after the patch, or the error.
 fn patched(old: &str, patch: &str) -> Result<String, String> {
     let file = unified::parse(patch)?.remove(0);
     let file = File { operation: file.operation, at: 0, executable: None, rounds: vec![file.hunks] };
@@ -89,7 +88,7 @@ fn line_endings_are_those_of_the_file_unless_the_patch_changes_them() {
     check("a\nb\n", "@@ -1,2 +1,2 @@\r\n a\r\n-b\r\n+c\r\n", "a\nc\n");
     check("\u{feff}a\nb\n", "@@ -1,2 +1,2 @@\n-a\n+c\n b\n", "\u{feff}c\nb\n");
     check("\u{feff}a\nb\n", "@@ -1,2 +1,2 @@\n-\u{feff}a\n+c\n b\n", "c\nb\n");
-    // Converted already: nothing is made of it.
+    // A patch with other line endings than the file is rejected, not converted.
     refused("a\r\nb\r\n", "@@ -1,2 +1,2 @@\n-a\n-b\n+a\r\n+b\r\n", "another line ending");
 }
 
@@ -144,7 +143,7 @@ fn what_is_not_applied_is_named() {
     }
 }
 
-/// Patches that are made to take long are refused, or applied, soon.
+/// Patches crafted to be slow end soon.
 #[test]
 fn time_is_bounded() {
     let began = std::time::Instant::now();

@@ -1,18 +1,15 @@
-//! Reads a unified diff by the rules of `git apply`: file sections, each with an operation, a mode bit and hunks. Pure.
+//! Parses a unified diff by the rules of `git apply`. Pure.
 //!
-//! Text between sections (a commit message, a mail's signature) is skipped, as git does, but never a line that looks like a
-//! part of a hunk. Binary patches, symbolic links, submodules and combined diffs are refused.
+//! Skips text between sections, but never a line that looks like part of a hunk. Rejects binary patches,
+//! symbolic links, submodules and combined diffs.
 
 use super::hunk::{self, Hunk, is_body, is_plain_header, is_signature};
 use super::names::{self, Name, Prefixes};
 
-/// The longest patch, in bytes.
 const MAX_PATCH: usize = 2 * 1024 * 1024;
 
-/// Sections that a patch may have.
 const MAX_FILES: usize = 500;
 
-/// Header lines that only stand after `diff --git`.
 const METADATA: [&str; 8] = [
     "old mode ",
     "new mode ",
@@ -24,16 +21,14 @@ const METADATA: [&str; 8] = [
     "copy to ",
 ];
 
-/// What a patch does with one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilePatch {
     pub operation: Operation,
-    /// What the file's executable bit becomes; `None` leaves it as it is.
+    /// The new value of the executable bit; `None` keeps it.
     pub executable: Option<bool>,
     pub hunks: Vec<Hunk>,
 }
 
-/// What happens to a file, by its paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
     Create(String),
@@ -44,7 +39,6 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The old path, if there is one, and the new one.
     pub fn paths(&self) -> Vec<&str> {
         match self {
             Self::Create(path) | Self::Delete(path) | Self::Modify(path) => vec![path],
@@ -53,7 +47,6 @@ impl Operation {
     }
 }
 
-/// The files of a patch; the error says what is wrong with it.
 pub fn parse(patch: &str) -> Result<Vec<FilePatch>, String> {
     if patch.len() > MAX_PATCH {
         return Err(format!("it has {} bytes, and at most {MAX_PATCH} are read: split it", patch.len()));
@@ -76,12 +69,9 @@ pub fn parse(patch: &str) -> Result<Vec<FilePatch>, String> {
     sections.into_iter().map(|section| section.resolve(prefixes)).collect()
 }
 
-/// A file section as it stands in the patch.
 #[derive(Debug, Default)]
 struct Section {
-    /// Where it begins, as people count lines.
     line: usize,
-    /// The names after `diff --git `.
     header: Option<(String, String)>,
     old: Option<Name>,
     new: Option<Name>,
@@ -96,12 +86,11 @@ struct Section {
 struct Reader<'a> {
     lines: &'a [&'a str],
     at: usize,
-    /// Before the first section, or between the patches of a mail box: any text may stand here.
+    /// True before the first section and between mailed patches, where any text may appear.
     in_mail: bool,
 }
 
 impl<'a> Reader<'a> {
-    /// The current line without its ending.
     fn line(&self) -> Option<&'a str> {
         self.lines.get(self.at).map(|line| line.trim_end_matches(['\r', '\n']))
     }
@@ -161,7 +150,7 @@ impl<'a> Reader<'a> {
         while self.line().is_some_and(|line| line.starts_with("@@")) {
             let (hunk, end) = hunk::read(self.lines, self.at)?;
             section.hunks.push(hunk);
-            // Models separate hunks by blank lines. `git apply` refuses them; they can mean nothing else.
+            // Models separate hunks by blank lines. `git apply` rejects those, but they are unambiguous.
             let next = hunk::after_blank(self.lines, end);
             self.at =
                 if self.lines.get(next).is_some_and(|line| line.starts_with("@@ -")) { next } else { end };
@@ -172,9 +161,8 @@ impl<'a> Reader<'a> {
 }
 
 impl Section {
-    /// Reads one line of a section's header. Returns false if it is none.
     fn header_line(&mut self, line: &str) -> Result<bool, String> {
-        // What is after `---` belongs to the header only once.
+        // Only the first `--- ` line belongs to the header.
         if let Some(name) = line.strip_prefix("--- ").filter(|_| self.old.is_none()) {
             self.old = Some(names::read(name)?);
         } else if let Some(name) = line.strip_prefix("+++ ").filter(|_| self.new.is_none()) {
@@ -209,7 +197,6 @@ impl Section {
         Ok(true)
     }
 
-    /// The names on both sides that have prefixes, if they have any.
     fn sides(&self) -> (Option<&str>, Option<&str>) {
         match &self.header {
             Some((old, new)) => (Some(old), Some(new)),
@@ -297,7 +284,6 @@ fn plain(name: Option<&Name>) -> Option<&str> {
     }
 }
 
-/// Whether a mode in a patch is that of an executable file; the error says what is no regular file.
 fn is_executable(mode: &str) -> Result<bool, String> {
     match mode.trim() {
         "100644" | "100664" | "100600" => Ok(false),

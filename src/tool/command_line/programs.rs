@@ -1,56 +1,43 @@
-//! Programs for which "always allow" covers more than one line, and what may then vary. Pure.
+//! Programs for which "always allow" covers more than one line. Pure.
 //!
-//! A row is here only where it is certain that whatever it admits opens, writes and runs nothing but what its text says. Every
-//! option that is admitted is listed; all others (also abbreviated ones) and every other program are covered word for word.
+//! A row must be certain: every command it matches opens, writes and runs only files that the row describes.
+//! Any other option (even abbreviated) or program is covered word for word.
 
-/// A command that a row of the table covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Covered {
-    /// What is covered, for people, and the answer's identity.
+    /// Text for people; also the identity of the remembered answer.
     pub shown: String,
-    /// Words that name files or folders: each has to lie in the session's folders.
     pub paths: Vec<String>,
-    /// In another folder the same words mean something else.
     pub depends_on_folder: bool,
 }
 
-/// One row.
 struct Program {
-    /// The words that it begins with.
     words: &'static str,
-    /// What may vary, for people.
     varies: &'static str,
-    /// Short options without a value. They may be bundled.
+    /// Short options without a value.
     flags: &'static str,
-    /// Short options with a value, which stands behind them or is the next word.
+    /// Short options with a value, attached or as the next word.
     valued: &'static str,
-    /// Long options. One that ends in `=` has a value behind the sign, one that ends in ` ` has it there or as the next word.
+    /// Long options. A trailing `=` means an attached value; a trailing space, a value attached or as the
+    /// next word.
     long: &'static [&'static str],
     operands: Operands,
 }
 
-/// What operands may be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operands {
-    /// Any words.
     Words,
-    /// Paths in the session's folders.
     Paths,
-    /// A pattern, unless an option has given it, and paths.
     PatternAndPaths,
-    /// Lines to print (`10,20p`), and at least one path.
+    /// A range of lines (`10,20p`), then at least one path.
     LinesAndPaths,
-    /// Paths, and then conditions of `find`.
     PathsAndConditions,
-    /// Revisions and paths of a repository.
     Revisions,
-    /// Tests of cargo's, and after `--` those and options of the test program.
+    /// Cargo tests; after `--`, test names and options of the test program.
     CargoTests,
-    /// None; after `--` levels of lints.
+    /// No operands; after `--`, lint levels.
     Lints,
-    /// Packages of Go's, below a path.
     GoPackages,
-    /// Paths, each with the name of a test behind `::`.
     Pytest,
 }
 
@@ -59,7 +46,6 @@ use Operands::{
     Revisions, Words,
 };
 
-/// Options that choose what cargo builds.
 const CARGO: &[&str] = &[
     "lib",
     "bins",
@@ -173,10 +159,8 @@ const PROGRAMS: &[Program] = &[
     Program { flags: "qvxsl", valued: "kmr", long: PYTEST, ..row("python3 -m pytest", TESTS, Pytest) },
 ];
 
-/// Words that are looked up in the session's folders for one command, at most.
 const MAX_PATHS: usize = 64;
 
-/// What an answer covers besides exactly this command, and which of its words are paths. `None`: nothing more.
 pub(super) fn covered(words: &[String]) -> Option<Covered> {
     let begins =
         |program: &&Program| program.words.split(' ').eq(words.iter().take(program.words.split(' ').count()));
@@ -194,18 +178,14 @@ pub(super) fn covered(words: &[String]) -> Option<Covered> {
     is_certain.then_some(Covered { shown, paths, depends_on_folder })
 }
 
-/// Words without the options.
 #[derive(Default)]
 struct Rest {
     operands: Vec<String>,
-    /// Behind `--`.
     behind: Vec<String>,
-    /// An option has given the pattern.
     has_pattern: bool,
 }
 
 impl Program {
-    /// Takes the options out; `None` if one is not listed.
     fn options(&self, words: &[String]) -> Option<Rest> {
         let mut rest = Rest::default();
         let mut words = words.iter();
@@ -238,15 +218,13 @@ impl Program {
         }
     }
 
-    /// Whether the next word is the value of a short option whatever it begins with. To cargo and pytest it can be an option
-    /// by itself: cargo's `-p` needs no value, and pytest looks for `-p` and `@file` everywhere.
+    /// False for cargo and pytest, where the word after a valued short option may be an option: cargo's `-p`
+    /// needs no value, and pytest looks for `-p` and `@file` everywhere.
     fn takes_any_value(&self) -> bool {
         !matches!(self.operands, CargoTests | Lints | Pytest)
     }
 
-    /// Whether it gives a pattern.
     fn short<'a>(&self, bundle: &str, words: &mut impl Iterator<Item = &'a String>) -> Option<bool> {
-        // `head -5`
         let counts = matches!(self.words, "head" | "tail" | "git log");
         if counts && !bundle.is_empty() && bundle.bytes().all(|byte| byte.is_ascii_digit()) {
             return Some(false);
@@ -266,7 +244,6 @@ impl Program {
     }
 }
 
-/// The paths among the operands; `None` if there is something else than the row admits.
 fn operands(program: &Program, rest: &Rest) -> Option<Vec<String>> {
     let all = || rest.operands.iter().chain(&rest.behind).cloned();
     match program.operands {
@@ -285,7 +262,7 @@ fn operands(program: &Program, rest: &Rest) -> Option<Vec<String>> {
             (is_range && !paths.is_empty()).then_some(paths)
         }
         Revisions => {
-            // A revision is looked up as if it were a path: one that leaves the folders is refused either way.
+            // Revisions are checked as paths: one that leaves the folders is rejected either way.
             let is_magic = |word: &String| word.starts_with(':');
             (!all().any(|word| is_magic(&word))).then(|| all().collect())
         }
@@ -293,14 +270,13 @@ fn operands(program: &Program, rest: &Rest) -> Option<Vec<String>> {
         Lints => (rest.operands.is_empty() && are_lints(program, &rest.behind)).then(Vec::new),
         Pytest => {
             let path = |word: &String| word.split("::").next().unwrap_or_default().to_owned();
-            // `@file` has further arguments in it, and a plugin is also loaded by a `-p` behind `--`.
+            // `@file` contains further arguments, and pytest loads a plugin even with a `-p` after `--`.
             (!all().any(|word| word.starts_with(['@', '-']))).then(|| all().map(|word| path(&word)).collect())
         }
         PathsAndConditions | GoPackages => None,
     }
 }
 
-/// Whether words for a test program are names of tests, and options that choose and show.
 fn is_for_tests(words: &[String]) -> bool {
     const FLAGS: &[&str] = &[
         "--nocapture",
@@ -327,7 +303,6 @@ fn is_for_tests(words: &[String]) -> bool {
     true
 }
 
-/// Whether words for the compiler are levels of lints: `-D warnings`.
 fn are_lints(program: &Program, words: &[String]) -> bool {
     let is_lint = |pair: &[String]| {
         matches!(pair, [level, lint] if matches!(level.as_str(), "-D" | "-W" | "-A")
@@ -337,7 +312,6 @@ fn are_lints(program: &Program, words: &[String]) -> bool {
     words.is_empty() || (program.words == "cargo clippy" && words.chunks(2).all(is_lint))
 }
 
-/// The start paths of a `find` that only looks.
 fn find(words: &[String]) -> Option<Vec<String>> {
     const PLAIN: &[&str] =
         &["-empty", "-print", "-print0", "-not", "!", "-a", "-and", "-o", "-or", "-prune", "-depth", "-xdev"];
@@ -368,7 +342,6 @@ fn find(words: &[String]) -> Option<Vec<String>> {
     Some(paths)
 }
 
-/// The folders of the packages that a `go test` is about.
 fn go_test(words: &[String]) -> Option<Vec<String>> {
     const FLAGS: &[&str] = &["v", "race", "short", "failfast", "cover", "json"];
     const VALUED: &[&str] = &["run", "skip", "count", "timeout", "cpu", "parallel", "p"];

@@ -1,4 +1,4 @@
-//! The redirects of a command line, and its here-documents. Pure.
+//! Scans the redirects and here-documents of a command line. Pure.
 
 use super::scan::Scanner;
 use super::stack::{Command, Redirect, Word};
@@ -30,7 +30,7 @@ impl Scanner<'_> {
 
     pub(super) fn begin_redirect(&mut self, start: usize, what: Redirect) {
         self.with(|scanner, commands| {
-            // `2>`: the number names what is redirected.
+            // In `2>`, the number is the redirected descriptor and not an argument.
             let is_number = |word: &mut Word| {
                 !word.is_quoted && !word.is_expanded && word.bare.bytes().all(|byte| byte.is_ascii_digit())
             };
@@ -43,7 +43,7 @@ impl Scanner<'_> {
 
     pub(super) fn redirected(&mut self, what: Redirect, word: &Word, end: usize) {
         let target = self.text[word.start..end].to_owned();
-        // `2`, `2-` or `-`. For anything else, also for what the shell makes of a word, bash opens a file of that name.
+        // For a word other than `2`, `2-` or `-`, and for an expanded one, bash opens a file.
         let number = word.bare.strip_suffix('-').unwrap_or(&word.bare);
         let is_descriptor = !word.is_expanded
             && !word.is_pattern
@@ -59,7 +59,6 @@ impl Scanner<'_> {
         }
     }
 
-    /// Goes over the here-documents that begin here.
     pub(super) fn skip_documents(&mut self) {
         for (delimiter, strips) in std::mem::take(&mut self.documents) {
             loop {

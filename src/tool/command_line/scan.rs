@@ -1,8 +1,7 @@
 //! Finds the commands in a command line. Pure.
 //!
-//! One pass over the text with a stack of what is open, so that time and memory grow with the length alone. It knows where
-//! words, quotes, substitutions and redirects begin and end, and not the grammar: a construct that it does not know whole
-//! (loops over words, `case`, functions, here-documents, arithmetic) makes the line opaque, and its commands are still found.
+//! One pass with a stack of open constructs, so time and memory are linear. An unknown construct (`case`,
+//! functions, here-documents, arithmetic) makes the line opaque; commands inside are still found.
 
 use super::stack::{
     BEFORE_A_COMMAND, Closing, Command, Commands, Frame, NO_COMMANDS, NOT_KNOWN, Redirect, Word,
@@ -10,16 +9,12 @@ use super::stack::{
 };
 use super::{CommandLine, Place, Simple};
 
-/// How deep quotes and substitutions may nest.
 const MAX_DEPTH: usize = 32;
 
-/// Commands that are found in a line, at most.
 const MAX_COMMANDS: usize = 1000;
 
-/// Bytes of a line that is looked at.
 const MAX_LINE: usize = 100 * 1024;
 
-/// Finds the commands and redirects of a line.
 pub(super) fn scan(text: &str) -> CommandLine {
     let line = CommandLine { text: text.to_owned(), ..CommandLine::default() };
     if text.len() > MAX_LINE {
@@ -34,7 +29,7 @@ pub(super) fn scan(text: &str) -> CommandLine {
     };
     scanner.run();
     let mut line = scanner.line;
-    // Commands are found when they end; people read them as they begin.
+    // Commands are recorded at their end; people read them by their start.
     line.commands.sort_by_key(|command| command.start);
     line.is_opaque |= line.commands.is_empty();
     line
@@ -44,7 +39,7 @@ pub(super) struct Scanner<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
     stack: Vec<Frame>,
-    /// The delimiters of here-documents that begin with the next line, and whether tabs before them are left out.
+    /// Delimiters of pending here-documents; true if leading tabs are stripped.
     pub(super) documents: Vec<(String, bool)>,
     pub(super) line: CommandLine,
 }
@@ -81,7 +76,6 @@ impl Scanner<'_> {
         }
     }
 
-    /// Does something with the innermost list of commands.
     pub(super) fn with(&mut self, act: impl FnOnce(&mut Self, &mut Commands)) {
         let innermost = self.stack.iter().rposition(|frame| matches!(frame, Frame::Commands(_)));
         let Some(at) = innermost else { return };
@@ -91,7 +85,6 @@ impl Scanner<'_> {
         self.stack[at] = Frame::Commands(commands);
     }
 
-    /// The word that is open, or one that begins here.
     fn word(&mut self, start: usize, act: impl FnOnce(&mut Word)) {
         self.with(|_, commands| {
             act(commands.word.get_or_insert_with(|| Word { start, ..Word::default() }));
@@ -171,7 +164,6 @@ impl Scanner<'_> {
         }
     }
 
-    /// What begins with a dollar sign or a backtick; other characters stand for themselves.
     fn in_expansion(&mut self, c: char, start: usize) {
         match c {
             '$' if self.take("((") => {
@@ -224,7 +216,6 @@ impl Scanner<'_> {
         if c != '\n' {
             self.word(start, |word| {
                 word.bare.push(c);
-                // What the shell makes of it depends on where it stands.
                 word.is_expanded = true;
             });
         }
@@ -242,7 +233,6 @@ impl Scanner<'_> {
         });
     }
 
-    /// `$'…'`, in which a backslash hides a quote.
     fn ansi_quoted(&mut self) {
         let mut rest = self.text[self.at..].char_indices();
         while let Some((at, c)) = rest.next() {
@@ -263,7 +253,6 @@ impl Scanner<'_> {
         self.stack.push(Frame::Commands(Commands::new(closing, Place::Substituted)));
     }
 
-    /// A bracket that begins a list of commands, arithmetic, or something that is not known.
     fn open_bracket(&mut self, start: usize, has_word: bool) {
         let mut place = Place::Plain;
         self.with(|scanner, commands| {
@@ -279,7 +268,6 @@ impl Scanner<'_> {
         }
     }
 
-    /// The innermost list of commands ends.
     fn close(&mut self, start: usize) {
         if let Some(Frame::Commands(mut commands)) = self.stack.pop() {
             self.end_command(&mut commands, start);
@@ -287,7 +275,7 @@ impl Scanner<'_> {
     }
 
     fn operator(&mut self, c: char, start: usize) {
-        // A bracket that closes nothing ends a pattern of `case`.
+        // An unmatched bracket ends a pattern of `case`.
         self.line.is_opaque |= c == ')';
         let is_pipe = c == '|' && !self.take("|");
         if is_pipe || c == '&' {
@@ -331,7 +319,7 @@ impl Scanner<'_> {
         command.words.push(word);
         let is_function = |word: &Word| word.bare == "function" && !word.is_quoted;
         if command.words.len() > 2 && is_function(&command.words[0]) {
-            // `function name {`: a command comes.
+            // After `function name {`, a command follows.
             commands.command = None;
         }
     }

@@ -1,5 +1,5 @@
-//! What "always" covers, against bash itself: the words that it makes of a line, the commands that it runs, and what they
-//! open, write and run.
+//! Compares the parser with bash itself: the words of a line, the commands it runs, and the files it opens,
+//! writes and runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ fn always(line: &str, is_inside: bool) -> Vec<String> {
     }
 }
 
-/// What is offered; a dash where nothing is.
+/// Expects the widest answer on offer, or `-` for none.
 fn check(line: &str, offered: &str) {
     assert_eq!(always(line, true).first().map_or("-", String::as_str), offered, "{line}");
 }
@@ -64,12 +64,12 @@ fn paths_that_have_to_lie_inside_are_named() {
         ("echo /etc/passwd", ""),
     ] {
         assert_eq!(CommandLine::parse(line).paths().join(" "), paths, "{line}");
-        // Where one lies outside, nothing but the line itself is covered.
+        // With a path outside, an answer covers only the line itself.
         assert_eq!(always(line, false), [format!("exactly `{line}`")]);
     }
 }
 
-/// Programs and options that write, run something, follow links, or read what their operands do not name.
+/// Programs and options that write, run something, follow links, or read files other than their operands.
 const NOT_BY_PROGRAM: &[&str] = &[
     "make test",
     "make",
@@ -233,7 +233,6 @@ const NOT_BY_PROGRAM: &[&str] = &[
     "bin/ls",
 ];
 
-/// Lines that are no simple command of literal words.
 const NOT_LITERAL: &[&str] = &[
     "cat < a",
     "cat <a b",
@@ -289,7 +288,6 @@ fn everything_else_is_covered_word_for_word() {
         check(line, &format!("exactly `{line}`"));
         assert_eq!(always(line, true).len(), 1, "{line}");
     }
-    // Two lines are the same only if every character is.
     assert_ne!(always("ls a | x", true), always("ls  a | x", true));
     assert_ne!(always("ls \\ ", true), always("ls \\", true));
     let there = CommandLine::parse("make deploy").to_commands(Some("sub"), true);
@@ -465,12 +463,11 @@ fn a_question_shows_the_parts() {
          3. `head -3` (reads the output of the one before)\nReads: in.txt\nWrites: out.txt\n"
     );
     assert_eq!(CommandLine::parse("ls -la").describe(), "");
-    // What cannot be seen is shown, and a name makes no line of its own.
+    // Invisible characters are escaped, and a file name starts no new line.
     let text = CommandLine::parse("ls a\u{202e}b; ls > 'x\u{61c}\u{2028}y\n3. `ls`'").describe();
     assert_eq!(text, "1. `ls a\\u{202e}b`\n2. `ls`\nWrites: 'x\\u{61c}\\u{2028}y\\n3. `ls`'\n");
 }
 
-/// Deterministic choices.
 struct Random(u64);
 
 impl Random {
@@ -486,7 +483,6 @@ impl Random {
     }
 }
 
-/// What a script prints in a folder where nothing else is, with no programs but those of `path`.
 fn bash(script: &str, folder: &Path, path: &str) -> Vec<u8> {
     let file = folder.join("script");
     fs::write(&file, script).unwrap();
@@ -612,7 +608,7 @@ fn what_is_understood_runs_no_command_that_was_not_found() {
         if parsed.is_understood() && !lines.iter().any(|(known, _)| *known == line) {
             let found = parsed.commands.iter().map(|command| command.plain.clone()).collect();
             let quoted = line.replace('\'', "'\\''");
-            // What runs in the background may end later, and says which line it belongs to.
+            // Background commands may end later, so each entry carries the number of its line.
             let _ = writeln!(script, "line={}; ( eval '{quoted}' )", lines.len());
             lines.push((line, found));
         }
@@ -631,7 +627,7 @@ fn what_is_understood_runs_no_command_that_was_not_found() {
     println!("{} lines of {} ran a command", ran.len(), lines.len());
 }
 
-/// Every redirect to every kind of target: what is understood makes no file.
+/// Combines every redirect with every kind of target: an understood line creates no file.
 #[test]
 fn what_is_understood_writes_no_file() {
     const OPERATORS: &[&str] = &[
@@ -756,7 +752,7 @@ fn time_and_memory_grow_with_the_length_alone() {
 
 const MAX_LINE: usize = 100 * 1024;
 
-/// A session's folder, and beside it what no covered command may touch.
+/// A session folder, beside files that no covered command may touch.
 struct Place {
     dir: tempfile::TempDir,
     work: PathBuf,
@@ -796,7 +792,7 @@ impl Place {
         Self { dir, work, workspace }
     }
 
-    /// Every file with its content, links as what they name.
+    /// Every file with its content, or with its target if it is a link.
     fn tree(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let (mut tree, mut folders) = (BTreeMap::new(), vec![self.dir.path().to_owned()]);
         while let Some(folder) = folders.pop() {
@@ -818,7 +814,6 @@ impl Place {
     }
 }
 
-/// Programs that only read, options of all kinds, operands of all kinds, and what is put around them.
 const PROGRAMS: &[&str] = &[
     "cat",
     "head",
@@ -981,7 +976,7 @@ const AROUND: &[(&str, &str)] = &[
     ("evil && ", ""),
 ];
 
-/// Lines of which an answer for another line's program covers all.
+/// Lines that an answer for another line of the same program would cover.
 fn covered_lines(place: &Place, wanted: usize) -> (Vec<String>, usize) {
     let mut random = Random(0xbeef);
     let (mut lines, mut made) = (BTreeSet::new(), 0);
@@ -1009,7 +1004,6 @@ fn covered_lines(place: &Place, wanted: usize) -> (Vec<String>, usize) {
     (lines.into_iter().collect(), made)
 }
 
-/// Runs lines one after the other, each for a second at most, and returns all that they print.
 fn run_lines(lines: &[String], place: &Place, tracer: &[&str]) -> String {
     let top = fs::canonicalize(place.dir.path()).unwrap();
     let script: String = lines.iter().fold(String::new(), |mut script, line| {
@@ -1042,7 +1036,7 @@ fn a_covered_command_opens_writes_and_runs_nothing_outside() {
     assert!(printed.contains("needle") && printed.contains("spaces"), "the control: {printed}");
     assert!(!printed.contains(SECRET), "{printed}");
     assert_eq!(place.tree(), before, "nothing was written, nothing else ran");
-    // The same is seen where it happens.
+    // The control: the checks above detect these violations.
     for line in ["cat key", "evil", "cat notes.txt > new"] {
         let place = Place::new();
         let printed = run_lines(&[line.to_owned()], &place, &[]);
@@ -1055,7 +1049,6 @@ fn a_covered_command_opens_writes_and_runs_nothing_outside() {
     println!("{} covered lines of {made} were run", lines.len());
 }
 
-/// The same tree, in another place.
 fn before_of(place: &Place, tree: &BTreeMap<PathBuf, Vec<u8>>) -> BTreeMap<PathBuf, Vec<u8>> {
     let top =
         tree.keys().next().and_then(|path| path.ancestors().find(|top| top.join("work").is_dir())).unwrap();
@@ -1067,7 +1060,8 @@ fn before_of(place: &Place, tree: &BTreeMap<PathBuf, Vec<u8>>) -> BTreeMap<PathB
     tree.iter().map(|(path, content)| (moved(path), text(content))).collect()
 }
 
-/// What commands open and run besides the session's folder is what each program opens and runs anyway, as the kernel sees it.
+/// Checks with `strace` that commands open and run nothing outside the session's folder beyond the files that
+/// their program always opens.
 fn opens_nothing_else(place: &Place, lines: &[String]) {
     if Command::new("strace").arg("-V").output().is_err() {
         println!(
@@ -1111,12 +1105,12 @@ fn opens_nothing_else(place: &Place, lines: &[String]) {
     let found: Vec<String> =
         names(lines).into_iter().filter(|path| !usual.contains(path) && !is_inside(path)).collect();
     assert_eq!(found, Vec::<String>::new());
-    // The same is seen where it happens.
+    // The control: a read through a link is detected.
     assert!(names(&["cat key".into()]).iter().any(|path| path.ends_with("outside/key")));
     println!("{} lines: {} other files are opened, as each program does", lines.len(), usual.len());
 }
 
-/// The files that a trace has opened, by what the kernel says the descriptor is, and the programs that it has run.
+/// The files that a trace opened, by the kernel's name of the descriptor, and the programs it ran.
 fn opened(trace: &str) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for line in trace.lines() {
