@@ -1,8 +1,8 @@
-//! MCP servers: their tools obey the mode as all others do. The only room that names the MCP library.
+//! MCP servers and their tools, which obey the mode like any other tool. Only this module uses the MCP
+//! library.
 //!
-//! A session's servers are started with its first prompt, all at once, each by a task of its own
-//! ([`server`](self::server)); a broken or slow one holds up nobody for longer than a moment, once. What their tools do is
-//! decided from their hints and their entries ([`crate::permission::hints`]) whenever they are listed.
+//! A session starts its servers with its first prompt, each in its own task ([`server`](self::server)). A
+//! slow or broken server delays only that prompt, for a limited time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,27 +30,20 @@ mod result;
 mod server;
 mod task;
 
-/// The servers of one session. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Servers(Arc<[Server]>);
 
-/// How one server stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {
-    /// Its name.
     pub name: String,
-    /// How it stands.
     pub phase: Phase,
-    /// Its tools by the names under which models call them, and what is believed of them.
     pub tools: Vec<(String, Belief)>,
-    /// What is to be known besides.
     pub notes: Vec<String>,
-    /// What the kernel holds it to.
     pub sandbox: ServerSandbox,
 }
 
 impl Servers {
-    /// Servers that nobody has wanted yet. What a session is to know of them goes to `events`; it is little.
+    /// Creates the servers without starting them.
     pub fn new(
         entries: Vec<Entry>,
         options: &ConnectOptions,
@@ -63,31 +56,28 @@ impl Servers {
         Self(entries.into_iter().zip(parts).map(server).collect())
     }
 
-    /// Starts those that do not run, but for those that have failed too often, and returns at once.
     pub fn start(&self) {
         for server in self.0.iter() {
             let state = server.state();
-            // One that has ended and whose tools are known is started when one of them is called.
+            // A server that ended with known tools starts again with a call.
             if state.phase != Phase::Ready && state.listing.is_empty() {
                 server.start(false);
             }
         }
     }
 
-    /// Waits until each has started or failed, but for none longer than `timeout` since it was first started. Those that this
-    /// was too short for, the first time.
+    /// Waits until each server is ready or has failed, at most `timeout` after its first start. Returns the
+    /// names of late servers, each only once.
     pub async fn settle(&self, timeout: Duration) -> Vec<String> {
         let all = join_all(self.0.iter().map(|server| server.settled(timeout))).await;
         let late = self.0.iter().zip(all).filter(|(_, is_late)| *is_late);
         late.map(|(server, _)| server.entry.name.clone()).collect()
     }
 
-    /// All tools that are known now, by server in the order of the entries.
     pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
         self.0.iter().flat_map(|server| server.state().listing.iter().collect::<Vec<_>>()).collect()
     }
 
-    /// How they stand.
     pub fn status(&self) -> Vec<ServerStatus> {
         let status = |server: &Server| {
             let state = server.state();
@@ -102,18 +92,15 @@ impl Servers {
         self.0.iter().map(status).collect()
     }
 
-    /// Those that are being started.
     pub fn starting(&self) -> Vec<&str> {
         let starting = self.0.iter().filter(|server| server.state().phase == Phase::Starting);
         starting.map(|server| server.entry.name.as_str()).collect()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Ends all, each in its own way.
     pub async fn close(&self) {
         join_all(self.0.iter().map(Server::close)).await;
     }

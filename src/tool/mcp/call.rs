@@ -1,7 +1,7 @@
-//! A server's tool, and a call of it.
+//! A tool of an MCP server, and a call of it.
 //!
-//! A call was decided on by what the server said of its tool at that time. Right before it is sent that is looked at once
-//! more: a tool that does something else by now is not called, and the next call is decided anew.
+//! A decision uses the server's hints of that moment. Right before the request the hints are compared again:
+//! if they differ, the tool is not called.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,27 +29,23 @@ use crate::server::Entry;
 use crate::tool::{PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec};
 use crate::workspace::{Changes, Workspace};
 
-/// How long a server may take to answer a call that the mode has come to deny, before it is ended.
+/// Grace period for a call that the mode now denies, before the server is killed.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Texts of a call's arguments that are looked at as paths, and bytes of one.
+/// Maximum strings in the arguments to treat as paths, and maximum bytes of each.
 const MAX_MENTIONS: usize = 1000;
 const MAX_MENTION: usize = 4096;
 
 type Answer = Result<ServerResult, ServiceError>;
 
-/// A tool of a server's.
 pub struct RemoteTool {
     spec: ToolSpec,
-    /// Its name at its server.
     name: String,
-    /// One line for people.
     title: String,
     server: WeakServer,
 }
 
 impl RemoteTool {
-    /// A tool by its two names: the one for models, and its server's own.
     pub fn new(
         (name, own_name): (String, String),
         title: Option<String>,
@@ -64,7 +60,7 @@ impl RemoteTool {
         let spec = ToolSpec {
             name: name.into(),
             description: description.into(),
-            // Clients may take a kind for more than a server's word.
+            // Clients may trust the kind, so an unverified hint must not set it.
             kind: if belief == Belief::Reads { ToolKind::Read } else { ToolKind::Other },
             effect: belief.effect(),
             claim: (belief == Belief::SaysItReads).then(|| Claim { server: part.to_owned(), flips: 0 }),
@@ -77,12 +73,10 @@ impl RemoteTool {
         Self { spec, name: own_name, title: format!("{server_name}: {shown}"), server }
     }
 
-    /// Its name at its server.
     pub fn own_name(&self) -> &str {
         &self.name
     }
 
-    /// What is believed of it.
     pub fn belief(&self) -> Belief {
         match self.spec.effect {
             Effect::Read if self.spec.claim.is_some() => Belief::SaysItReads,
@@ -91,7 +85,6 @@ impl RemoteTool {
         }
     }
 
-    /// Notes how often its server has begun to claim something.
     pub fn set_flips(&mut self, flips: u64) {
         if let Some(claim) = &mut self.spec.claim {
             claim.flips = flips;
@@ -182,7 +175,7 @@ impl PreparedCall for Call {
             sent.map_err(|error| failed(&error_message(&error)))?;
         if permit.effect != Effect::Read {
             let why = format!("What the MCP server {server} did when {} was called is not known.", self.tool);
-            // Nobody may keep a record.
+            // The receiver may be gone.
             let _ = changes.send(Changes { uncovered: vec![why], ..Changes::default() });
         }
         let mut steps = dispatcher.subscribe(progress_token).await;
@@ -198,7 +191,7 @@ impl PreparedCall for Call {
                 }
                 step = steps.next() => {
                     if let (Some(progress), Some(step)) = (&progress, step) {
-                        // One that waits to be shown is enough; nobody may look any more.
+                        // One queued update is enough, and the receiver may be gone.
                         let _ = progress.try_send(ToolContent::text(&words(&step)));
                     }
                 }
@@ -214,13 +207,12 @@ impl PreparedCall for Call {
     }
 }
 
-/// Whether a tool is what it was when its call was decided on. A hint that was taken back and given again in between is another
-/// claim.
+/// A hint that was withdrawn and given again counts as a new claim.
 fn is_as_decided(spec: &ToolSpec, permit: &Permit) -> bool {
     (spec.effect, &spec.claim) == (permit.effect, &permit.claim)
 }
 
-/// Every text among the arguments as a path, and as one below the session's folders if it lies there.
+/// Every string in the arguments as a path, also relative to a session folder that contains it.
 fn mentions(arguments: &Value, workspace: &Workspace) -> Vec<PathBuf> {
     let mut all = Vec::new();
     let mut open = vec![arguments];
@@ -242,15 +234,15 @@ fn mentions(arguments: &Value, workspace: &Workspace) -> Vec<PathBuf> {
     all
 }
 
-/// Stays with a call that was called off. It counts as running until it is answered or its server is gone; when the mode
-/// denies it, the server has a moment, and is then ended.
+/// Keeps the permit of a cancelled call until the server answers or is gone. Kills the server if the mode
+/// denies the call and [`TIMEOUT`] passes.
 async fn linger(
     server: Server,
     (peer, id): (Peer<RoleClient>, RequestId),
     mut answer: oneshot::Receiver<Answer>,
     permit: Permit,
 ) {
-    // Beside the waiting: one that does not read does not hear it either.
+    // In a separate task, because sending blocks if the server does not read.
     tokio::spawn(call_off(peer, id));
     let answered = tokio::select! {
         biased;
@@ -259,7 +251,7 @@ async fn linger(
     };
     let is_over = match answered {
         Some(answer) if is_answer(&answer) => true,
-        // It hung up: what it was doing may go on until its program is gone.
+        // The program may continue the work until it exits.
         Some(_) => server.gone().await,
         None => server.end().await,
     };
@@ -268,17 +260,17 @@ async fn linger(
     }
 }
 
-/// Whether a server has said something to a call, and not only gone away.
+/// True if the server answered, even with an error.
 fn is_answer(answer: &Result<Answer, oneshot::error::RecvError>) -> bool {
     matches!(answer, Ok(Ok(_) | Err(ServiceError::McpError(_) | ServiceError::UnexpectedResponse)))
 }
 
 async fn call_off(peer: Peer<RoleClient>, id: RequestId) {
-    // Not by the library's own type: it would take the call for answered.
+    // The library's own type would mark the call as answered.
     let params = json!({ "requestId": id, "reason": "cancelled by the user, or by the mode" });
     let notice = CustomNotification::new("notifications/cancelled", Some(params));
     let sent = peer.send_notification(ClientNotification::CustomNotification(notice));
-    // It is told, or it is gone, or it does not read.
+    // Best effort: the server may be gone or not reading.
     let _ = tokio::time::timeout(TIMEOUT, sent).await;
 }
 
@@ -294,7 +286,6 @@ fn outcome(answer: Answer, failed: impl Fn(&str) -> ToolError) -> Result<ToolOut
     }
 }
 
-/// What went wrong, in a sentence without its end.
 pub fn error_message(error: &ServiceError) -> String {
     match error {
         ServiceError::TransportClosed | ServiceError::TransportSend(_) => "it is gone".into(),
@@ -306,7 +297,6 @@ pub fn error_message(error: &ServiceError) -> String {
     }
 }
 
-/// How far a call is.
 fn words(step: &ProgressNotificationParam) -> String {
     let of = step.total.map(|total| format!(" of {total}")).unwrap_or_default();
     let message = step.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How a server is reached: its program is started with the hold of its entry, or its address is called.
+//! Connects to a server: starts its program in the configured sandbox, or calls its URL.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,46 +22,34 @@ use crate::process::shell::{CommandSandbox, Shell};
 use crate::process::{Command, Errors};
 use crate::server::{Entry, ServerSandbox, Transport};
 
-/// Bytes of one message of a server's.
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
 type HttpFailure = StreamableHttpError<crate::http::LibraryError>;
 
-/// How long the last of what a program writes may take to arrive.
+/// Grace period for a program's last output.
 const EXIT_GRACE: Duration = Duration::from_millis(100);
 
 const HUNG_UP: &str = "it hung up before it had answered";
 
-/// Times that a stream of a server behind an address is taken up again.
+/// Maximum attempts to resume an HTTP event stream.
 const RESUMES: usize = 3;
 
-/// What servers are reached with.
 #[derive(Clone)]
 pub struct ConnectOptions {
-    /// What starts programs, and holds them; none: there is nothing to start them with.
     pub shell: Option<Shell>,
-    /// What calls addresses.
     pub http: Arc<Http>,
-    /// What the client can do for servers.
     pub capabilities: ClientCapabilities,
-    /// The session's folders, the working directory first.
     pub roots: Arc<[PathBuf]>,
 }
 
-/// A server that answers.
 pub struct Connection {
-    /// What speaks to it. Dropped, it hangs up.
+    /// Hangs up when dropped.
     pub running: RunningService<RoleClient, Handler>,
-    /// Its program, if it has one.
     pub program: Option<Program>,
-    /// Whether it reads what it is sent.
     pub monitor: ReadMonitor,
 }
 
-/// Reaches a server. `started` is told of its program before it answers.
-///
-/// # Errors
-/// It cannot be reached, or does not speak MCP; one sentence, without its end.
+/// `started` gets the program before the server answers. The error is a sentence without a full stop.
 pub async fn connect(
     entry: &Entry,
     options: &ConnectOptions,
@@ -78,7 +66,7 @@ pub async fn connect(
             };
             let sandbox = server_sandbox(entry.sandbox, shell, &options.roots, named)?;
             let cwd = folder(cwd.as_deref(), &options.roots)?;
-            // The usual, and nothing else of Modegate's own, where keys are.
+            // Passes only the usual environment: Modegate's own may contain keys.
             let command = Command {
                 program: command.clone(),
                 arguments: args.clone(),
@@ -107,7 +95,7 @@ pub async fn connect(
             let running = tokio::select! {
                 biased;
                 running = &mut serving => running.map_err(|error| error_message(&error)),
-                // What it said last may still be on its way.
+                // The last output may still arrive.
                 over = program.over() => match tokio::time::timeout(EXIT_GRACE, serving).await {
                     Ok(Err(error @ ClientInitializeError::JsonRpcError(_))) => Err(error_message(&error)),
                     _ => Err(over.how),
@@ -116,7 +104,7 @@ pub async fn connect(
             match running {
                 Ok(running) => Ok(Connection { running, program: Some(program), monitor }),
                 Err(why) => {
-                    // It may be about to say why.
+                    // The program may be about to report the reason.
                     let over = tokio::time::timeout(EXIT_GRACE, program.over()).await;
                     let hung_up = why == HUNG_UP;
                     let why = over.ok().filter(|_| hung_up).map_or(why, |over| over.how);
@@ -140,7 +128,6 @@ pub async fn connect(
     }
 }
 
-/// `besides` are paths that it can read where it is held to reading.
 fn server_sandbox(
     sandbox: ServerSandbox,
     shell: &Shell,
@@ -157,10 +144,11 @@ fn server_sandbox(
     })
 }
 
-/// What a program needs to read of itself, by a path that its command line names: that, and the package that it is a part of.
+/// Paths a program reads of its own installation: the path in the command line, its link target, and the
+/// package around it.
 fn of_itself(path: &Path) -> Vec<PathBuf> {
     let mut places = vec![path.to_owned()];
-    // The last link is followed: package managers put links where programs are looked for.
+    // Package managers install links in the search path.
     let Ok(real) = std::fs::canonicalize(path) else { return places };
     let is_store = |above: &&Path| above.ends_with("node_modules") || above.ends_with("site-packages");
     let has = |above: &Path, name: &str| above.join(name).is_file();
@@ -179,7 +167,6 @@ fn folder(named: Option<&Path>, roots: &[PathBuf]) -> Result<PathBuf, String> {
     if folder.is_dir() { Ok(folder) } else { Err(format!("its cwd {} is not a directory", folder.display())) }
 }
 
-/// What was wrong, without what the server sent.
 fn error_message(error: &ClientInitializeError) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => HUNG_UP.into(),
@@ -196,7 +183,7 @@ fn error_message(error: &ClientInitializeError) -> String {
                 _ => error.error.downcast_ref::<HttpFailure>(),
             };
             let text = match failure {
-                // Not as it is: it has the address, and there may be a key in that.
+                // The full error contains the URL, which may contain a key.
                 Some(StreamableHttpError::Client(error)) => crate::http::root(error),
                 Some(error) => error.to_string(),
                 None => error.error.to_string(),

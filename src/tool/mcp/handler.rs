@@ -1,4 +1,4 @@
-//! What a server says by itself: that its tools have changed, how far a call is, what it logs, and what it wants to know.
+//! Handles messages that a server initiates: changed tools, progress, logs and requests.
 #![allow(
     deprecated,
     reason = "the servers of today ask for roots and send their logs, whatever a later version says"
@@ -23,32 +23,24 @@ use super::server::ServerEvent;
 use crate::client::ClientCapabilities;
 use crate::process::secrets::Secrets;
 
-/// Bytes of one entry of a server's log in ours.
+/// Maximum bytes of a server's log entry in our log.
 const ENTRY: usize = 1024;
 
-/// Listens to one server.
 #[derive(Debug, Clone)]
 pub struct Handler {
-    /// The server's name.
     pub server: Arc<str>,
-    /// Its part of its tools' names.
     pub part: Arc<str>,
-    /// What is taken out of what it logs.
+    /// Values to redact from the server's logs.
     pub secrets: Secrets,
-    /// The session's folders, as addresses; none: it is not told.
+    /// The session's folders as URLs; `None` if the server may not know them.
     pub roots: Option<Arc<[String]>>,
-    /// Told when the server's tools have changed.
     pub changed: Arc<Notify>,
-    /// How far calls are.
     pub progress: ProgressDispatcher,
-    /// What the client can do for servers.
     pub capabilities: ClientCapabilities,
-    /// Where it is decided what a server gets.
     pub events: mpsc::UnboundedSender<ServerEvent>,
 }
 
 impl Handler {
-    /// Puts to the session what the server wants, and waits for what it gets, or until the server does not want it any more.
     async fn decided<T>(
         &self,
         setting: ServerEvent,
@@ -64,7 +56,6 @@ impl Handler {
     }
 }
 
-/// A server does not get what it wants; why.
 fn refused(why: String) -> ErrorData {
     ErrorData::invalid_request(why, None)
 }

@@ -1,4 +1,4 @@
-//! What a server says of its tools, and what they do as far as it is believed.
+//! The tools of one server, with their effects as far as the server is trusted.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -15,38 +15,32 @@ use crate::server::{Entry, ServerSandbox};
 use crate::tool::content::is_unseen;
 use crate::tool::{Tool, ToolSpec};
 
-/// Tools of one server.
 pub const MAX_TOOLS: usize = 500;
 
-/// Characters of a description.
 const MAX_DESCRIPTION: usize = 4000;
 
-/// Bytes of a schema, and of all of one server.
+/// Maximum bytes of one schema, and of all schemas of a server.
 const MAX_SCHEMA: usize = 64 * 1024;
 const MAX_LIST: usize = 1024 * 1024;
 
-/// Names of a server that are remembered because their tools could once change something; beyond, each new one counts as one.
+/// Maximum names in `once_doubtful`. Beyond, every new name counts as contained.
 const MAX_DOUBTFUL: usize = 5000;
 
-/// Notes of one server.
 const MAX_NOTES: usize = 20;
 
-/// The tools of a server, in its own order.
 #[derive(Default)]
 pub struct Listing {
     tools: Vec<Arc<RemoteTool>>,
-    /// What is to be known of it besides: tools that cannot be offered, and why.
     pub notes: Vec<String>,
-    /// Those notes that are about the user's own entry.
+    /// Notes about errors in the user's configuration.
     pub slips: Vec<String>,
-    /// How often the server has begun to say of a tool that it reads, of which it had not said so.
+    /// Listings in which a tool newly claimed to read.
     flips: u64,
-    /// The tools that may change something, or could once.
+    /// Tools that may change something, or could earlier.
     once_doubtful: HashSet<String>,
 }
 
 impl Listing {
-    /// Reads what a server says.
     pub fn new(said: Vec<rmcp::model::Tool>, entry: &Entry, part: &str, server: &WeakServer) -> Self {
         let mut listing = Self::default();
         let (mut seen, mut budget) = (HashSet::new(), MAX_LIST);
@@ -93,7 +87,7 @@ impl Listing {
         listing
     }
 
-    /// What the user's entry says of tools that are not there: a slip of the pen may have left one believed.
+    /// Notes configured tools that do not exist: a typo may leave the wrong tool trusted.
     fn check_names(&mut self, entry: &Entry) {
         let believed = match &entry.trust {
             Some(Trust::Of(names)) => names.as_slice(),
@@ -114,18 +108,17 @@ impl Listing {
         }
     }
 
-    /// The tools.
     pub fn iter(&self) -> impl Iterator<Item = Arc<dyn Tool>> {
         self.tools.iter().map(|tool| Arc::clone(tool) as Arc<dyn Tool>)
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
 
-    /// Counts the tools that are said to read and were not, or were away since: consent to what was said before does not cover
-    /// them. Returns true if there are any.
+    /// Counts the listing if a tool newly claims to read, because earlier consent does not cover the new
+    /// claim. A claim is also new if the tool could once change something and was missing from the last
+    /// listing.
     pub fn count_flips(&mut self, before: &Self) -> bool {
         let name = |tool: &RemoteTool| tool.spec().name.to_string();
         let is_doubtful = |tool: &&Arc<RemoteTool>| tool.spec().effect != Effect::Read;
@@ -138,7 +131,7 @@ impl Listing {
                 && (is_full || before.once_doubtful.contains(name))
         };
         let has_flipped = self.tools.iter().any(|tool| has_flipped(&tool));
-        // One list is one claim, of however many tools.
+        // One listing is one claim, for any number of tools.
         self.flips = before.flips + u64::from(has_flipped);
         self.once_doubtful.extend(before.once_doubtful.iter().take(MAX_DOUBTFUL + 1).cloned());
         for tool in &mut self.tools {
@@ -147,22 +140,18 @@ impl Listing {
         has_flipped
     }
 
-    /// The names by which models call them, and what is believed of them.
     pub fn names(&self) -> Vec<(String, Belief)> {
         self.tools.iter().map(|tool| (tool.spec().name.to_string(), tool.belief())).collect()
     }
 
-    /// What a tool does, by the name under which models call it.
     pub fn effect_of(&self, name: &str) -> Option<Effect> {
         self.spec_of(name).map(|spec| spec.effect)
     }
 
-    /// A tool's spec, by the name under which models call it.
     pub fn spec_of(&self, name: &str) -> Option<&ToolSpec> {
         self.tools.iter().map(|tool| tool.spec()).find(|spec| spec.name == name)
     }
 
-    /// The tools that do something else than before, and what.
     pub fn differences(&self, before: &Self) -> Vec<(String, Effect, Effect)> {
         let changed = |tool: &Arc<RemoteTool>| {
             let spec = tool.spec();
@@ -173,13 +162,12 @@ impl Listing {
     }
 }
 
-/// A text of a server's on one line, without what a reader could not see or a terminal would obey, and not too long.
+/// Cleans untrusted text: one line without invisible or control characters.
 pub fn plain(text: &str, most: usize) -> String {
     let line = text.chars().map(|c| if c == '\n' { ' ' } else { c });
     line.filter(|c| !is_unseen(*c)).take(most).collect()
 }
 
-/// A folder as an address.
 pub fn address(folder: &Path) -> String {
     let mut text = String::from("file://");
     for byte in folder.to_string_lossy().bytes() {

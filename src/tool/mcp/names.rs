@@ -1,21 +1,17 @@
-//! The names under which models call servers' tools: `mcp__SERVER__TOOL`. Pure.
+//! The names of MCP tools for models: `mcp__SERVER__TOOL`. Pure.
 //!
-//! Providers take letters, digits, `_` and `-`, at most 64 of them. A name that has to be changed for that gets a mark made
-//! of the true name, so that no two are the same, whatever the order in which servers answer. The part for the server has no
-//! `__`, so that a name says where the one ends and the other begins.
+//! Providers accept letters, digits, `_` and `-`, at most 64 characters. A changed name ends with a hash of
+//! the true name, so names are unique in any order of listing. The server's part contains no `__`, so names
+//! split unambiguously.
 
 use crate::ids::hash;
 
-/// Characters of a name.
 const MAX: usize = 64;
 
-/// Characters of the server's part.
 const MAX_SERVER: usize = 24;
 
-/// Characters of a mark.
 const MARK: usize = 6;
 
-/// The servers' parts of names, in their order; no two are the same.
 pub fn of_servers<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     for name in names {
@@ -31,7 +27,6 @@ pub fn of_servers<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     parts
 }
 
-/// The name of a server's tool.
 pub fn of_tool(server: &str, tool: &str) -> String {
     let budget = MAX - "mcp____".len() - server.len();
     let plain = plain(tool);
@@ -40,13 +35,12 @@ pub fn of_tool(server: &str, tool: &str) -> String {
     format!("mcp__{server}__{part}")
 }
 
-/// With `_` in the place of what providers do not take.
 fn plain(name: &str) -> String {
     let keep = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
     name.chars().map(keep).collect()
 }
 
-/// Whether a name ends as one with a mark does: it gets one of its own, so that it cannot be taken for another's.
+/// A name that ends like a hash gets its own hash, so no name can imitate another.
 fn looks_marked(plain: &str) -> bool {
     let mark = plain.rsplit('_').next().unwrap_or_default().trim_start_matches('x');
     mark.len() == MARK && mark.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))

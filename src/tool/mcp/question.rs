@@ -1,4 +1,4 @@
-//! What a server wants to ask the user (`elicitation/create`), and the answer, in MCP's words and in ACP's, which are nearly the same.
+//! A server's request to ask the user (`elicitation/create`), translated between MCP and ACP.
 
 use rmcp::model::{ElicitRequestParams, ElicitResult, ElicitationAction};
 use tokio::sync::oneshot;
@@ -7,44 +7,31 @@ use crate::acp::ElicitationSchema;
 use crate::client::ClientError;
 use crate::tool::client_io::{ClientIo, Elicited};
 
-/// Characters of what a server asks.
 const MAX_MESSAGE: usize = 2000;
 
-/// Bytes of a form: with what is around it, it fits into a line that every client reads.
+/// Maximum bytes of a form, so that it fits into a line that every client reads.
 const MAX_FORM: usize = 32 * 1024;
 
-/// A server wants to ask the user.
 #[derive(Debug)]
 pub struct Question {
-    /// The server's part of its tools' names.
     pub part: String,
-    /// What the user is shown.
     pub message: String,
-    /// How the user answers.
     pub form: Form,
-    /// Where the answer goes; an error is a sentence.
+    /// The error is a sentence.
     pub reply: oneshot::Sender<Result<Elicited, String>>,
 }
 
-/// How a user answers a server.
 #[derive(Debug)]
 pub enum Form {
-    /// By filling in a form.
     Fields(Box<ElicitationSchema>),
-    /// By visiting an address.
     Address {
-        /// Where.
         url: String,
-        /// Unique.
+        /// Unique among open questions.
         id: String,
     },
 }
 
 impl Question {
-    /// Reads what a server wants to ask.
-    ///
-    /// # Errors
-    /// Its form is none that a client of ours can show; one sentence.
     pub fn read(
         server: &str,
         part: &str,
@@ -74,12 +61,7 @@ impl Question {
         Ok(Self { part: part.to_owned(), message, form, reply })
     }
 
-    /// Asks the user.
-    ///
-    /// # Errors
-    /// The client cannot, or is gone.
     pub async fn put(client_io: &ClientIo, message: &str, form: Form) -> Result<Elicited, ClientError> {
-        // One question at a time.
         let _turn = client_io.turn_to_ask().await;
         match form {
             Form::Fields(schema) => client_io.elicit(message, *schema).await,
@@ -88,7 +70,6 @@ impl Question {
     }
 }
 
-/// An answer, as MCP has it.
 pub fn into_result(elicited: Elicited) -> ElicitResult {
     match elicited {
         Elicited::Accepted(content) => {

@@ -1,4 +1,4 @@
-//! What a server writes, read no faster than is good for everybody else. One that writes more waits.
+//! Limits the rate at which a server's output is read, so that no server can starve the process.
 
 use std::io;
 use std::pin::Pin;
@@ -11,19 +11,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Bytes that are read at once, and in a second after that.
+/// Burst and refill per second, in bytes.
 const BYTES: (f64, f64) = (16.0 * 1024.0 * 1024.0, 4.0 * 1024.0 * 1024.0);
 
-/// The same of lines.
+/// Burst and refill per second, in lines.
 const LINES: (f64, f64) = (2000.0, 1000.0);
 
-/// How long a reading waits that is too fast.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Bytes that are read from a server that does not read what it is sent.
+/// Maximum bytes to read from a server that does not read its input.
 const MAX_UNREAD: usize = 16 * 1024 * 1024;
 
-/// Whether a server reads.
+/// Tracks whether a server reads its input.
 #[derive(Debug, Clone, Default)]
 pub struct ReadMonitor {
     is_blocked: Arc<AtomicBool>,
@@ -31,13 +30,12 @@ pub struct ReadMonitor {
 }
 
 impl ReadMonitor {
-    /// Waits until it is clear that it does not.
     pub async fn stalled(&self) {
         self.stalled.cancelled().await;
     }
 }
 
-/// A reader that keeps to a pace, and reads no more when the server does not read in its turn: what it asks for would pile up.
+/// Stops if the server does not read its input, because answers to its requests would pile up.
 pub struct RateLimited<R> {
     reader: R,
     monitor: ReadMonitor,
@@ -49,7 +47,7 @@ pub struct RateLimited<R> {
 }
 
 impl<R> RateLimited<R> {
-    /// Reads from `reader`. To be called inside of the runtime.
+    /// Requires a running runtime.
     pub fn new(reader: R, monitor: ReadMonitor) -> Self {
         Self {
             reader,
@@ -107,14 +105,12 @@ impl<R: AsyncRead + Unpin> AsyncRead for RateLimited<R> {
     }
 }
 
-/// A writer that notes whether it is held up.
 pub struct MonitoredWriter<W> {
     writer: W,
     monitor: ReadMonitor,
 }
 
 impl<W> MonitoredWriter<W> {
-    /// Writes to `writer`.
     pub fn new(writer: W, monitor: ReadMonitor) -> Self {
         Self { writer, monitor }
     }
@@ -146,7 +142,7 @@ mod tests {
     use super::*;
     use tokio::io::AsyncReadExt;
 
-    /// The clock is the runtime's own and stands still but for the waits.
+    /// The paused clock advances only during waits.
     #[tokio::test(start_paused = true)]
     async fn a_flood_waits_and_little_does_not() {
         let started = Instant::now();

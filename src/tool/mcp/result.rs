@@ -1,20 +1,17 @@
-//! What a server's tool answers, as the model reads it and as the client shows it. Pure.
+//! Converts a tool result for the model and for the client. Pure.
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 
 use super::super::content;
 use super::super::{ToolContent, ToolError, ToolOutput};
 
-/// Bytes of an answer that the model reads.
+/// Maximum bytes of a result for the model.
 const FOR_MODEL: usize = 100 * 1024;
 
-/// Bytes of the pictures and sounds of an answer, as they are sent, that the client is shown. Each goes whole.
+/// Maximum Base64 bytes of media for the client. Each medium is displayed whole or not at all.
 const MAX_MEDIA: usize = 4 * 1024 * 1024;
 
-/// Reads an answer.
-///
-/// # Errors
-/// The server says that its tool failed: the same text, for the model to mend its call.
+/// Returns an error if the server reports a failure, so that the model can correct its call.
 pub fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
     let is_error = result.is_error == Some(true);
     let mut texts = Vec::new();
@@ -24,7 +21,7 @@ pub fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
         let (text, shown) = one(block, &mut media);
         texts.push(text);
         match shown {
-            // What does not fit into a line that every client reads is for the model alone.
+            // Text beyond the limit of a client's line goes only to the model.
             ToolContent::Text(shown) if budget > 0 => {
                 let fits = &shown[..content::fitting(&shown, budget)];
                 budget = budget.saturating_sub(fits.len().max(1) * 2);
@@ -48,7 +45,6 @@ pub fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
     Ok(ToolOutput { text, content: shown_all, ..ToolOutput::default() })
 }
 
-/// One block: its text for the model, and what is shown.
 fn one(block: &ContentBlock, budget: &mut usize) -> (String, ToolContent) {
     match block {
         ContentBlock::Text(text) => (text.text.clone(), ToolContent::middle(&text.text)),
@@ -87,7 +83,6 @@ fn one(block: &ContentBlock, budget: &mut usize) -> (String, ToolContent) {
     }
 }
 
-/// Bytes that a text in Base64 stands for.
 fn decoded(base64: &str) -> usize {
     base64.trim_end_matches('=').len() * 3 / 4
 }
@@ -97,7 +92,6 @@ fn unknown() -> (String, ToolContent) {
     (text.to_owned(), ToolContent::text(text))
 }
 
-/// What is shown as it is; the model is told that it is there, and gets pictures of the usual kinds.
 fn media(
     what: &str,
     kind: &str,
@@ -114,13 +108,12 @@ fn media(
     }
     let text = format!("[a {what}, {kind}, {size} bytes, {how}]");
     *budget -= data.len();
-    // MCP's blocks are ACP's.
+    // MCP and ACP use the same content blocks.
     let shown = serde_json::to_value(block).ok().and_then(|block| serde_json::from_value(block).ok());
     let shown = shown.map_or_else(|| ToolContent::text(&text), |block| ToolContent::Block(Box::new(block)));
     (text, shown)
 }
 
-/// Cuts what is too long in the middle, and says so.
 fn cut(text: String) -> String {
     if text.len() <= FOR_MODEL {
         return text;

@@ -1,7 +1,7 @@
-//! One server of a session: what everybody else has of it. A task of its own ([`super::task`]) starts it and ends it.
+//! The handle of one MCP server. A task ([`super::task`]) starts and ends the server and publishes a
+//! [`State`].
 //!
-//! What it has come to is said in a [`State`], which everybody may look at. What it says of its tools is read again whenever it
-//! says that they have changed; until that is done, none of them is called.
+//! The tools are listed again after each change notification; no tool is called until then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,71 +21,52 @@ use crate::permission::Effect;
 use crate::process::secrets::Secrets;
 use crate::server::{Entry, Transport};
 
-/// What a server has come to.
 #[derive(Clone, Default)]
 pub struct State {
-    /// How it stands.
     pub phase: Phase,
-    /// Its tools, as it listed them last; also of one that has ended, which is started again when one is called.
+    /// Kept after the server ends: a call starts the server again.
     pub listing: Arc<Listing>,
-    /// Its tools have to be read again, which is being done.
+    /// True while the tools are being listed again.
     pub is_stale: bool,
-    /// How to call it, while it runs.
     pub peer: Option<ServerPeer>,
-    /// When it was first started.
     pub began: Option<Instant>,
-    /// What ran last may not be gone: nobody vouches for it.
+    /// True if the last program may still be running.
     pub is_unsure: bool,
 }
 
-/// How a server stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Nobody has wanted it yet.
     #[default]
     Idle,
-    /// It is being started.
     Starting,
-    /// It answers.
     Ready,
-    /// It could not be started, or has ended. One sentence, without its end.
+    /// The server failed to start, or has ended. A sentence without a full stop.
     Over(String),
 }
 
-/// How a server is called.
 #[derive(Clone)]
 pub struct ServerPeer {
-    /// Where requests go.
     pub peer: Peer<RoleClient>,
-    /// How far calls are.
     pub progress: ProgressDispatcher,
 }
 
-/// What a session is to know of its servers.
 #[derive(Debug)]
 pub enum ServerEvent {
-    /// Tools do something else than before, as far as their server can be believed: each as models call it, what it did, and
-    /// what it does.
+    /// Name for models, old effect and new effect of each tool.
     Changed(Vec<(String, Effect, Effect)>),
-    /// This server, by its part of its tools' names, says of a tool that it reads of which it had not said so.
+    /// A server newly claims that a tool reads. Contains the server's part of tool names.
     ClaimsMore(String),
-    /// The user is to be told this.
     Note(String),
-    /// A server wants to ask the user something.
     Elicitation(Question),
-    /// A server could not be started, or has ended by itself.
     Over {
-        /// The server.
         server: String,
-        /// One sentence, without its end.
         why: String,
     },
 }
 
-/// A server. Cheap to clone; with the last handle it ends in its own way.
+/// The server shuts down gracefully with its last handle.
 #[derive(Clone)]
 pub struct Server {
-    /// How it is reached and what is believed of it.
     pub entry: Arc<Entry>,
     mailbox: mpsc::Sender<Message>,
     state: watch::Receiver<State>,
@@ -98,7 +79,6 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// A server that nobody has wanted yet. `part` is its part of its tools' names.
     pub fn new(
         entry: Entry,
         part: String,
@@ -126,32 +106,27 @@ impl Server {
         server
     }
 
-    /// Starts it, if it does not run.
     pub fn start(&self, again: bool) {
-        // A full mailbox has such a message already, or its end.
+        // A full mailbox already contains a start or an end.
         let _ = self.mailbox.try_send(Message::Start { again });
     }
 
-    /// How it stands now.
     pub fn state(&self) -> State {
         self.state.borrow().clone()
     }
 
-    /// Waits until it has started or failed, but not for longer than `timeout` since it was first started. Whether that was
-    /// waited for in vain.
+    /// Waits until the server is ready or has failed, at most `timeout` after its first start. Returns true
+    /// on a timeout.
     pub async fn settled(&self, timeout: Duration) -> bool {
         let mut state = self.state.clone();
         let began = state.borrow().began.unwrap_or_else(Instant::now);
         let is_settled = |state: &State| !matches!(state.phase, Phase::Idle | Phase::Starting);
-        // An error means that it is gone, which is settled, too. One that is late comes with a later request.
+        // An error means that the task is gone. Tools of a late server come with a later model request.
         let deadline = began + timeout;
         Instant::now() < deadline && timeout_at(deadline, state.wait_for(is_settled)).await.is_err()
     }
 
-    /// Waits until it can be called and its tools are known as they are now, starting it if need be.
-    ///
-    /// # Errors
-    /// It cannot be started, or does not say what its tools are; one sentence, without its end.
+    /// Starts the server if necessary, and waits until it and its current tools are ready.
     pub async fn ready(&self) -> Result<(ServerPeer, Arc<Listing>), String> {
         let mut state = self.state.clone();
         let mut wanted = false;
@@ -165,7 +140,7 @@ impl Server {
                     if self.mailbox.send(Message::Start { again: true }).await.is_err() {
                         return Err("it is gone".into());
                     }
-                    // What it has come to by now is from before.
+                    // An older state says nothing about this start.
                     let is_new =
                         |state: &State| state.phase == Phase::Starting || state.phase == Phase::Ready;
                     if timeout(START, state.wait_for(is_new)).await.is_err() {
@@ -181,18 +156,19 @@ impl Server {
         }
     }
 
-    /// Waits until it does not run any more. Whether nothing of it is left, for certain; of an address that is never so.
+    /// Waits until the server has ended. Returns true if all processes are confirmed gone, which is never so
+    /// for a URL.
     pub async fn gone(&self) -> bool {
         if matches!(self.entry.transport, Transport::Address { .. }) {
             return false;
         }
         let mut state = self.state.clone();
-        // An error means that its task is gone, and its program with it.
+        // An error means that the task and its program are gone.
         let _ = state.wait_for(|state| state.peer.is_none()).await;
         self.mailbox.is_closed() || !self.state.borrow().is_unsure
     }
 
-    /// Ends it at once. Whether nothing of it is left, for certain. It is started again when it is wanted.
+    /// Kills the server. Returns true if all processes are confirmed gone.
     pub async fn end(&self) -> bool {
         let (reply, ended) = oneshot::channel();
         if self.mailbox.send(Message::End(reply)).await.is_err() {
@@ -201,35 +177,29 @@ impl Server {
         ended.await.unwrap_or(false)
     }
 
-    /// Ends it in its own way, for good.
+    /// Shuts down gracefully, for good.
     pub async fn close(&self) {
         let (reply, closed) = oneshot::channel();
         if self.mailbox.send(Message::Close(reply)).await.is_ok() {
-            // An error means that it is gone.
             let _ = closed.await;
         }
     }
 }
 
-/// What of an entry nobody is to see.
 fn secrets(transport: &Transport) -> Secrets {
     let (Transport::Program { env: values, .. } | Transport::Address { headers: values, .. }) = transport;
     Secrets::new(values.iter().map(|(_, value)| value))
 }
 
-/// A server that is not kept by whoever knows it.
+/// A handle that does not keep the server alive.
 #[derive(Clone)]
 pub struct WeakServer {
-    /// How it is reached and what is believed of it.
     pub entry: Arc<Entry>,
-    /// Where its task is told.
     pub mailbox: mpsc::WeakSender<Message>,
-    /// How it stands.
     pub state: watch::Receiver<State>,
 }
 
 impl WeakServer {
-    /// The server, while its session goes on.
     pub fn get(&self) -> Option<Server> {
         let mailbox = self.mailbox.upgrade()?;
         Some(Server { entry: Arc::clone(&self.entry), mailbox, state: self.state.clone() })

@@ -1,4 +1,4 @@
-//! The task that owns a server: it starts it when it is wanted, reads what its tools are, and ends it.
+//! The task that owns one MCP server: starts it on demand, lists its tools, and ends it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,35 +19,32 @@ use super::server::{Phase, ServerEvent, ServerPeer, State, WeakServer};
 use crate::process::program::Program;
 use crate::server::Entry;
 
-/// How long a server may take to start and to list its tools.
+/// Timeout for a start, including the first list of tools.
 pub const START: Duration = Duration::from_secs(30);
 
-/// How long it may take to list them again.
 const LIST: Duration = Duration::from_secs(10);
 
-/// How long it is left alone after a list: twice as long each time that it says again within [`QUIET`] that its tools have
-/// changed. Until it was asked, none of them is called.
+/// Delay before a new list after a change notification. Doubles with each notification within [`QUIET`] of
+/// the previous one, at most [`LONGEST`] times. Tools are not called during the delay.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST: u32 = 7;
 const QUIET: Duration = Duration::from_secs(60);
 
-/// Starts that may fail in a row before it is not tried again by itself.
+/// After this many failed starts in a row, only a tool call starts the server again.
 const MAX_FAILURES: u32 = 3;
 
-/// Pages of a list, and tools in it.
 const MAX_PAGES: usize = 50;
 
-/// What a server's task is told.
 pub enum Message {
-    /// It is wanted; `again` although it failed several times.
-    Start { again: bool },
-    /// End it at once; the answer says whether nothing of it is left, for certain.
+    /// Start the server; `again` ignores earlier failures.
+    Start {
+        again: bool,
+    },
+    /// The reply is true if all processes are confirmed gone.
     End(oneshot::Sender<bool>),
-    /// The session is over.
     Close(oneshot::Sender<()>),
 }
 
-/// What the task has.
 pub struct Task {
     entry: Arc<Entry>,
     part: String,
@@ -55,28 +52,22 @@ pub struct Task {
     handler: Handler,
     events: mpsc::UnboundedSender<ServerEvent>,
     state: watch::Sender<State>,
-    /// Starts that failed in a row.
     failures: u32,
-    /// Why it is over, as it was said last.
     reported: Option<String>,
-    /// Its last program may not be gone: nobody vouches for it.
+    /// True if the last program may still be running.
     is_unsure: bool,
-    /// With which its tools find it again, without keeping it.
     weak: mpsc::WeakSender<Message>,
 }
 
-/// Why a connection is over.
 enum Ending {
-    /// By itself, or because it does not do what it should.
+    /// The server ended or misbehaved.
     Over(String),
-    /// It was ended.
     Ended,
-    /// The session is over.
     Closed(Option<oneshot::Sender<()>>),
 }
 
 impl Task {
-    /// Begins to attend to a server, which nobody has wanted yet. `part` is its part of its tools' names.
+    /// Starts the task, but not the server.
     pub fn begin(
         (entry, part): (Arc<Entry>, String),
         options: ConnectOptions,
@@ -117,7 +108,7 @@ impl Task {
                         Ending::Closed(reply) => {
                             self.set(Phase::Over("the session is over".into()));
                             if let Some(reply) = reply {
-                                // Whoever closed may have stopped waiting; so below.
+                                // The caller may have stopped waiting; also below.
                                 let _ = reply.send(());
                             }
                             return;
@@ -133,7 +124,7 @@ impl Task {
         }
     }
 
-    /// Says that it is over, unless that was said before and it has not worked since.
+    /// Reports an end, except for a repeated failure with the same reason.
     fn report(&mut self, why: &str) {
         tracing::info!(server = self.entry.name, why, "a server is over");
         if self.reported.as_deref() != Some(why) {
@@ -158,7 +149,6 @@ impl Task {
         });
     }
 
-    /// Starts it and stays with it to its end.
     async fn attend(&mut self, messages: &mut mpsc::Receiver<Message>) -> Ending {
         let mut program: Option<Program> = None;
         let (entry, options, handler) = (Arc::clone(&self.entry), self.options.clone(), self.handler.clone());
@@ -199,14 +189,14 @@ impl Task {
         let peer = running.peer().clone();
         let changed = Arc::clone(&self.handler.changed);
         let mut waiting = Box::pin(running.waiting());
-        // When it was asked last, and how often in a row.
+        // Time of the last notification, and length of its series.
         let mut lists = (Instant::now(), 0);
         let mut relisting: Option<BoxFuture<'_, Result<Listing, String>>> = None;
         loop {
             tokio::select! {
                 biased;
                 how = shutdown(messages) => {
-                    // Nobody speaks to it any more: its input ends.
+                    // Dropping the last writer closes the server's input.
                     drop(waiting);
                     return self.end(how, program.as_ref()).await;
                 }
@@ -234,7 +224,7 @@ impl Task {
                     match listing {
                         Ok(listing) => self.update_listing(listing),
                         Err(why) => {
-                            // What its tools do is not known any more.
+                            // The effects of its tools are unknown now.
                             self.put_down(program.as_ref()).await;
                             return Ending::Over(format!("it does not say what its tools are: {why}"));
                         }
@@ -244,7 +234,7 @@ impl Task {
         }
     }
 
-    /// Ends what there is to end; what runs elsewhere is not known to have ended.
+    /// Without a program (for a URL), the end remains unconfirmed.
     async fn put_down(&mut self, program: Option<&Program>) {
         self.is_unsure |= match program {
             Some(program) => !program.end().await,
@@ -256,7 +246,7 @@ impl Task {
         match shutdown {
             Shutdown::End(reply) => {
                 self.put_down(program).await;
-                // Whoever wanted it may have stopped waiting.
+                // The caller may have stopped waiting.
                 let _ = reply.send(!self.is_unsure);
                 Ending::Ended
             }
@@ -269,7 +259,6 @@ impl Task {
         }
     }
 
-    /// Asks for its tools again, after a pause.
     fn relist(
         &self,
         peer: Peer<RoleClient>,
@@ -291,15 +280,13 @@ impl Task {
         self.set(Phase::Ready);
     }
 
-    /// Puts a list in the place of the one before, and says what is different.
     fn update_listing(&mut self, mut listing: Listing) {
         let before = Arc::clone(&self.state.borrow().listing);
         let changed = listing.differences(&before);
         if listing.count_flips(&before) {
-            // The session may be over.
+            // The session may be over; also below.
             let _ = self.events.send(ServerEvent::ClaimsMore(self.part.clone()));
         }
-        // The session may be over; so below.
         if !changed.is_empty() {
             let _ = self.events.send(ServerEvent::Changed(changed));
         }
@@ -321,7 +308,6 @@ impl Task {
     }
 }
 
-/// What somebody wants of a server that runs or starts: its end.
 enum Shutdown {
     End(oneshot::Sender<bool>),
     Close(Option<oneshot::Sender<()>>),
@@ -338,7 +324,7 @@ async fn shutdown(messages: &mut mpsc::Receiver<Message>) -> Shutdown {
     }
 }
 
-/// The answer to what was asked. Pends while nothing was.
+/// Pends if no listing is in progress.
 async fn answer(relisting: &mut Option<BoxFuture<'_, Result<Listing, String>>>) -> Result<Listing, String> {
     match relisting {
         Some(relisting) => relisting.await,
@@ -346,7 +332,6 @@ async fn answer(relisting: &mut Option<BoxFuture<'_, Result<Listing, String>>>) 
     }
 }
 
-/// Asks a server for its tools, all pages of them.
 async fn list(
     peer: &Peer<RoleClient>,
     entry: &Entry,
