@@ -1,7 +1,7 @@
-//! Tools: what a model can have done. One tool per file; this file has what they share and the set of them.
+//! The traits and types of the tools a model can call. One tool per file.
 //!
-//! A call is first *prepared*: its arguments are read and what it would touch is found out, without reading content.
-//! Then it is decided on, elsewhere. Only then is it run, with a permit that stays with the effect until it is over.
+//! `prepare` parses the arguments and finds the targets without reading content. The session then decides on
+//! the call. `run` executes it under a permit, which lives until the effect is over.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -72,31 +72,22 @@ mod toolset;
 mod walk;
 mod write_file;
 
-/// How long a call may take unless its tool says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a tool is, declared once. Everything but the effect is for people and models; the effect is what decides.
+/// [`Self::facts`] are the input of permission decisions; the rest is for people and models.
 #[derive(Debug, Clone)]
 pub struct ToolSpec {
-    /// The name under which models call it.
     pub name: Cow<'static, str>,
-    /// What it is for, to the model.
     pub description: Cow<'static, str>,
-    /// How clients show it.
     pub kind: ToolKind,
-    /// What it does to the world.
     pub effect: Effect,
-    /// That it reads is only what its server says.
+    /// Set if only the MCP server claims that the tool reads.
     pub claim: Option<Claim>,
-    /// What it needs of the shell.
     pub shell: ShellUse,
-    /// What it begins goes on after its turn.
+    /// True if the work continues after the turn.
     pub is_background: bool,
-    /// It asks the user to leave the mode: the session itself carries it out.
     pub is_exit: bool,
-    /// JSON Schema of the arguments.
     pub schema: Schema,
-    /// When a call is given up.
     pub timeout: Duration,
 }
 
@@ -121,7 +112,6 @@ impl ToolSpec {
         }
     }
 
-    /// What a decision about the tool as such rests on.
     pub fn facts(&self) -> CallFacts {
         let facts = CallFacts::of_tool(self.name.as_ref(), self.effect);
         CallFacts {
@@ -133,7 +123,6 @@ impl ToolSpec {
         }
     }
 
-    /// The tool as a model is told of it.
     pub fn to_offer(&self) -> ToolOffer {
         ToolOffer {
             name: self.name.to_string(),
@@ -143,7 +132,6 @@ impl ToolSpec {
     }
 }
 
-/// The schema of arguments, less what says nothing to a model.
 fn schema_of<Arguments: JsonSchema>() -> Box<RawValue> {
     let mut schema = schemars::schema_for!(Arguments);
     schema.remove("$schema");
@@ -151,88 +139,62 @@ fn schema_of<Arguments: JsonSchema>() -> Box<RawValue> {
     schema::written(&schema.to_value())
 }
 
-/// Why a call came to nothing. The text is for the model, which can mend its call.
+/// A failure for the model, worded so that it can correct its call.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// The arguments do not fit the tool's schema.
     #[error("The arguments do not fit {tool}: {reason}")]
-    Arguments {
-        /// The tool that was called.
-        tool: String,
-        /// What does not fit.
-        reason: String,
-    },
-    /// A path or a file.
+    Arguments { tool: String, reason: String },
     #[error(transparent)]
     File(#[from] FileError),
-    /// Anything else, in a sentence.
     #[error("{0}")]
     Failed(String),
 }
 
 impl ToolError {
-    /// Arguments that do not fit a tool's schema.
     pub fn arguments(tool: &str, reason: impl Into<String>) -> Self {
         Self::Arguments { tool: tool.to_owned(), reason: reason.into() }
     }
 }
 
-/// A place that a call is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
-    /// Absolute.
     pub path: PathBuf,
-    /// Counted from 1.
+    /// The line number, counted from 1.
     pub line: Option<u32>,
 }
 
-/// What a call came to.
 #[derive(Debug, Default)]
 pub struct ToolOutput {
-    /// What the model reads.
     pub text: String,
-    /// What the client shows; empty means the text.
+    /// Content for the client; empty if it is `text`.
     pub content: Vec<ToolContent>,
-    /// Files whose content the model has now seen, or made.
     pub seen: Vec<(PathBuf, ContentHash)>,
-    /// Questions that are shown in the chat: the turn ends, and the next prompt is the answer.
+    /// Questions for the chat. They end the turn; the next prompt is the answer.
     pub questions: Vec<ChatQuestion>,
-    /// The model's list of tasks, if the call changed it.
     pub plan: Option<Vec<PlanEntry>>,
-    /// What it has begun and goes on.
     pub job: Option<Job>,
 }
 
-/// What a call is handed when it runs.
 #[derive(Debug)]
 pub struct RunContext {
-    /// Leave to do it; stays with the effect until it is over.
     pub permit: Permit,
-    /// For each target, the content that the model last saw, if it did.
+    /// For each target, the content that the model last saw.
     pub known: Vec<Option<ContentHash>>,
-    /// The session's background jobs, in the order in which they were begun.
     pub jobs: Vec<Job>,
-    /// The agents that work in the background, in the order in which they were begun.
     pub agents: Vec<background::BackgroundAgent>,
-    /// Where it shows what it has come to so far; none where nobody looks.
     pub progress: Option<mpsc::Sender<ToolContent>>,
-    /// Where it tells what it has changed, however it ends and whoever still waits. Unbounded: it tells once.
+    /// Receives the changes, even if the caller stops waiting. Unbounded, because a call sends only once.
     pub changes: mpsc::UnboundedSender<Changes>,
-    /// Where it announces changes to files before it makes them, and reports them.
     pub journal: Journal,
-    /// By which what a command changes can be told; none: it is not.
+    /// Detects the changes of a command; `None` if they are not tracked.
     pub snapshot: Option<SnapshotHandle>,
-    /// The way to the client.
     pub client_io: ClientIo,
 }
 
-/// A tool.
 #[async_trait]
 pub trait Tool: Send + Sync {
-    /// What it is.
     fn spec(&self) -> &ToolSpec;
 
-    /// Reads the arguments and finds out what the call would touch.
     async fn prepare(
         &self,
         arguments: Value,
@@ -240,55 +202,47 @@ pub trait Tool: Send + Sync {
     ) -> Result<Box<dyn PreparedCall>, ToolError>;
 }
 
-/// A call whose arguments are understood.
 #[async_trait]
 pub trait PreparedCall: Send + std::fmt::Debug {
-    /// One line for people.
     fn title(&self) -> String;
 
-    /// What it would touch.
     fn targets(&self) -> &[Target];
 
-    /// What its arguments name, where nobody knows what it touches, or where it is decided on by its name.
+    /// Paths in the arguments, for rules. Used if the targets are unknown, or if the call is decided on by
+    /// its name.
     fn mentions(&self) -> Vec<PathBuf> {
         Vec::new()
     }
 
-    /// What it proposes, if it is the session that carries it out.
     fn proposal(&self) -> Option<&Proposal> {
         None
     }
 
-    /// What the session itself carries out for it, if that is all of it.
+    /// The session carries this out in place of `run`.
     fn session_action(&self) -> Option<&SessionAction> {
         None
     }
 
-    /// What it would run.
     fn commands(&self) -> Commands {
         Commands::None
     }
 
-    /// What it would fetch.
     fn address(&self) -> Option<Address> {
         None
     }
 
-    /// The line of the first target that it is about, if it is about one.
     fn line(&self) -> Option<u32> {
         None
     }
 
-    /// What the user is shown when asked for consent. Called only when the call may be asked for; it may read in the editor.
+    /// Content for a permission request. Called only if the call may need one.
     async fn preview(&mut self, _editor: &ClientIo) -> Result<Vec<ToolContent>, ToolError> {
         Ok(Vec::new())
     }
 
-    /// Does it.
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError>;
 }
 
-/// Reads arguments, naming what does not fit.
 fn arguments<A: DeserializeOwned>(tool: &str, arguments: Value) -> Result<A, ToolError> {
     let arguments = match arguments {
         Value::Null => Value::Object(serde_json::Map::new()),
@@ -298,32 +252,28 @@ fn arguments<A: DeserializeOwned>(tool: &str, arguments: Value) -> Result<A, Too
     serde_json::from_value(arguments).map_err(|error| ToolError::arguments(tool, error.to_string()))
 }
 
-/// Resolves a path off the main thread: a path may lie on a slow disk.
 async fn resolve(workspace: &Workspace, path: String) -> Result<Target, ToolError> {
     let workspace = workspace.clone();
     blocking(move || Ok(workspace.resolve(&path)?)).await
 }
 
-/// Resolves an entry itself, the last link not followed.
+/// Resolves a path without following its last link.
 async fn resolve_entry(workspace: &Workspace, path: String) -> Result<Target, ToolError> {
     let workspace = workspace.clone();
     blocking(move || Ok(workspace.resolve_entry(&path)?)).await
 }
 
-/// Tools, and what else a session waits for, at work off the main thread. For the whole process: a deterministic run waits until there are none.
+/// Work in progress off the main thread, process-wide. A deterministic run waits until it is zero.
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a tool is at work off the main thread.
 pub fn is_busy() -> bool {
     AT_WORK.load(Ordering::Acquire) > 0
 }
 
-/// Counts itself while it lives.
 #[derive(Debug)]
 pub struct AtWork;
 
 impl AtWork {
-    /// Counts work off the main thread, until it is dropped.
     pub fn begin() -> Self {
         AT_WORK.fetch_add(1, Ordering::AcqRel);
         Self
@@ -336,14 +286,14 @@ impl Drop for AtWork {
     }
 }
 
-/// Carries out an effect off the main thread. Its permit stays with the work until it is over, whether or not somebody
-/// still waits for it: that is what a mode change relies on.
+/// Runs an effect off the main thread. A mode change relies on the permit: it lives until the work is over,
+/// even if the caller stops waiting.
 async fn effect<T: Send + 'static>(
     permit: Permit,
     work: impl FnOnce(&CancellationToken) -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {
     blocking(move || {
-        // The whole permit, not only what the work uses of it.
+        // Moves the whole permit into the closure, not only the field in use.
         let permit = permit;
         let done = work(&permit.cancel);
         drop(permit);
@@ -352,11 +302,10 @@ async fn effect<T: Send + 'static>(
     .await
 }
 
-/// Does disk or CPU work off the main thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {
-    // Until the result is here, not only until it is made.
+    // Counts until the caller has the result, not only until the work is done.
     let _at_work = AtWork::begin();
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
@@ -371,7 +320,7 @@ async fn blocking<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    /// The waiting is given up, as when a call takes too long; the work goes on, and so does its permit.
+    /// The caller stops waiting, as after a timeout; the work goes on and keeps its permit.
     #[tokio::test]
     async fn a_permit_stays_with_the_work_until_the_work_is_over() {
         let mut gate = crate::gate::Gate::default();
@@ -385,7 +334,6 @@ mod tests {
         drop(go_on);
     }
 
-    /// Agents of one's own, so that there is somebody to hand over to.
     fn agents() -> crate::agents::AgentRegistry {
         let mut agents = crate::agents::AgentRegistry::default();
         let own: Vec<crate::agents::AgentDefinition> = serde_saphyr::from_str("[{id: own}]").unwrap();
@@ -393,7 +341,7 @@ mod tests {
         agents
     }
 
-    /// Every tool stands here with its effect: a new one without a decision fails (D28).
+    /// Lists every tool with its effect: a new tool without a decision fails here (D28).
     #[test]
     fn every_tool_has_an_effect_that_was_decided_on() {
         let tools = Toolset::built_in().with_agents(&agents()).with_skills(&skills::one());
@@ -435,7 +383,6 @@ mod tests {
         );
     }
 
-    /// The tools that descriptions of modes are computed from are those that change something.
     #[test]
     fn every_tool_that_changes_something_is_known_to_descriptions() {
         let tools = Toolset::built_in();

@@ -1,8 +1,7 @@
-//! `ask_user`: questions to the person at the client, with choices or in their own words.
+//! `ask_user`: asks the user questions, with choices or free text.
 //!
-//! It changes nothing and is leave for nothing: it works in every mode, and an answer is text for the model. Where the client
-//! has no forms, the questions are shown in the chat ([`super::chat_question`]) and the turn ends. Where nobody can be asked the
-//! model is told so, and goes on with its best guess.
+//! Works in every mode: the tool changes nothing, and an answer is never a permission. Without forms, the
+//! questions go to the chat ([`super::chat_question`]) and end the turn.
 
 use std::time::Duration;
 
@@ -20,13 +19,10 @@ use crate::client::ClientError;
 use crate::permission::{Effect, Target};
 use crate::workspace::Workspace;
 
-/// The tool's name.
 pub const NAME: &str = "ask_user";
 
-/// How long a person may take.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// Questions of one call, choices of one question, and characters of each.
 const MAX_QUESTIONS: usize = 5;
 const MAX_CHOICES: usize = 10;
 const MAX_QUESTION: usize = 2000;
@@ -49,7 +45,6 @@ struct Question {
     choices: Vec<String>,
 }
 
-/// The tool.
 pub struct AskUser(ToolSpec);
 
 impl AskUser {
@@ -85,7 +80,6 @@ fn too_many(questions: &[Question]) -> Option<String> {
         .then(|| format!("questions has {count} entries; 1 to {MAX_QUESTIONS} are asked"))
 }
 
-/// What is wrong with a question.
 fn unfit(question: &Question) -> Option<String> {
     let Question { question, choices } = question;
     let is_bad = |text: &str, most| text.trim().is_empty() || text.chars().count() > most;
@@ -147,7 +141,6 @@ impl PreparedCall for Call {
 }
 
 impl Call {
-    /// Asks without a form: in the chat, if somebody reads it.
     fn ask_in_chat(self, client_io: &ClientIo) -> ToolOutput {
         if !client_io.capabilities().answers {
             return ToolOutput { text: not_asked(&ClientError::NotOffered), ..ToolOutput::default() };
@@ -163,12 +156,10 @@ impl Call {
     }
 }
 
-/// The fields of the form.
 const CHOICE: &str = "choice";
 const WORDS: &str = "words";
 
 impl Question {
-    /// Asks it, and says in one sentence what came of it.
     async fn ask(&self, client_io: &ClientIo) -> String {
         let _turn = client_io.turn_to_ask().await;
         match client_io.elicit(&visible(&self.question), self.form()).await {
@@ -191,7 +182,7 @@ impl Question {
         ElicitationSchema::new().property(CHOICE, choice, false).property(WORDS, words, false)
     }
 
-    /// What a form says. Own words count more than a choice.
+    /// Reads the answer from a form. Free text takes precedence over a choice.
     fn read(&self, content: &std::collections::BTreeMap<String, ElicitationContentValue>) -> String {
         let field = |name: &str| match content.get(name) {
             Some(ElicitationContentValue::String(text)) => Some(text.trim()).filter(|text| !text.is_empty()),
@@ -211,7 +202,6 @@ impl Question {
     }
 }
 
-/// A question without an answer.
 fn describe_answer(what: &str) -> String {
     format!("{what}. Go on with your best guess, and say what you assumed.")
 }

@@ -1,5 +1,4 @@
-//! Agents that work in the background: how each stands, what it has said, and ending it. Who they are and what they do is the
-//! session's (`session/subagents`).
+//! The tools that list, view and stop background agents. The session (`session/subagents`) owns the agents.
 
 use std::time::Duration;
 
@@ -16,46 +15,35 @@ use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::workspace::Workspace;
 
-/// Seconds that a look may wait.
+/// Maximum seconds that `view_background_agent` may wait.
 const MAX_WAIT: u64 = 100;
 
-/// An agent at work. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct BackgroundAgent {
-    /// `agent_1` is the session's first.
     pub id: String,
-    /// Which agent.
     pub agent: String,
-    /// What it does, on one line.
+    /// The task, on one line.
     pub title: String,
-    /// How it stands.
     pub status: watch::Receiver<BackgroundStatus>,
-    /// Cancelled, it is ended.
+    /// Cancel to end the agent.
     pub stop: CancellationToken,
 }
 
-/// How an agent stands.
 #[derive(Debug, Clone, Default)]
 pub struct BackgroundStatus {
-    /// What it has said last.
     pub output: String,
-    /// What came of it, once it is over.
     pub end: Option<Finished>,
 }
 
-/// What came of an agent's work.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Finished {
-    /// For the model.
     pub text: String,
-    /// It did not do what it was to do.
     pub has_failed: bool,
-    /// Its list of tasks as it was last, for people; empty where it had none.
+    /// The last task list, for people.
     pub plan: String,
 }
 
 impl BackgroundAgent {
-    /// Whether it works no more.
     pub fn is_over(&self) -> bool {
         self.status.borrow().end.is_some()
     }
@@ -87,7 +75,6 @@ impl BackgroundAgent {
 #[serde(deny_unknown_fields)]
 struct NoArguments {}
 
-/// `list_background_agents`.
 pub(super) struct List(ToolSpec);
 
 impl List {
@@ -119,7 +106,6 @@ struct ViewArguments {
     wait: u64,
 }
 
-/// `view_background_agent`.
 pub(super) struct View(ToolSpec);
 
 impl View {
@@ -151,7 +137,6 @@ struct StopArguments {
     agent: String,
 }
 
-/// `stop_background_agent`.
 pub(super) struct Stop(ToolSpec);
 
 impl Stop {
@@ -173,7 +158,6 @@ impl Tool for Stop {
     }
 }
 
-/// A call about agents that there are.
 #[derive(Debug)]
 enum About {
     List,
@@ -202,7 +186,7 @@ impl PreparedCall for About {
             Self::List => agents.iter().map(BackgroundAgent::describe).collect::<Vec<_>>().join("\n"),
             Self::View(id, wait) => {
                 let agent = find(agents, &id)?;
-                // A time that is over is no error: how it stands is said all the same.
+                // A timeout is not an error.
                 let _ = tokio::time::timeout(wait, over(agent)).await;
                 agent.snapshot()
             }
@@ -217,10 +201,9 @@ impl PreparedCall for About {
     }
 }
 
-/// Waits until an agent is over.
 async fn over(agent: &BackgroundAgent) {
     let mut status = agent.status.clone();
-    // With nobody there to say so, it is over, too.
+    // An error means that the sender is gone, so the agent is over, too.
     let _ = status.wait_for(|status| status.end.is_some()).await;
 }
 

@@ -1,11 +1,11 @@
-//! What runs in the background of a session, jobs and agents: numbered from 1, and forgotten in the end. Pure.
+//! The numbering and removal of a session's background jobs and agents. Pure.
 
 use super::ToolError;
 
-/// How many that are over are kept, each with what it wrote or answered.
+/// Maximum finished entries to keep, each with its output.
 pub const KEPT: usize = 32;
 
-/// Forgets what is over, the oldest first, until no more than [`KEPT`] are left that are. Returns the ids.
+/// Removes the oldest finished entries until at most [`KEPT`] are left. Returns their ids.
 pub fn forget<T>(all: &mut Vec<T>, is_over: impl Fn(&T) -> bool, id: impl Fn(&T) -> String) -> Vec<String> {
     let mut surplus = all.iter().filter(|it| is_over(it)).count().saturating_sub(KEPT);
     let mut forgotten = Vec::new();
@@ -20,17 +20,15 @@ pub fn forget<T>(all: &mut Vec<T>, is_over: impl Fn(&T) -> bool, id: impl Fn(&T)
     forgotten
 }
 
-/// The number in an id such as `job_1`, by which the newest is told: the newest is never forgotten.
+/// Numbers are never reused, because the newest entry is never removed.
 fn number(id: &str) -> Option<u64> {
     id.rsplit_once('_')?.1.parse().ok()
 }
 
-/// The number of the next, given the ids that there are.
 pub(super) fn next_number<'a>(mut ids: impl DoubleEndedIterator<Item = &'a str>) -> u64 {
     ids.next_back().and_then(number).unwrap_or_default() + 1
 }
 
-/// Why there is nothing under an id: it is forgotten, or was never given.
 pub(super) fn missing<'a>(
     what: &str,
     id: &str,

@@ -1,5 +1,4 @@
-//! Text files as the tools see them: as the editor shows them where it shows something unsaved, else as they stand on the
-//! disk.
+//! Reads text files as the editor shows them if it has unsaved text, else from the disk.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,7 +13,6 @@ use super::{ToolError, blocking};
 use crate::permission::Target;
 use crate::workspace::ContentHash;
 
-/// What the editor showed of a call's files when the call began.
 #[derive(Debug, Default)]
 pub struct Buffers {
     shown: HashMap<PathBuf, Shown>,
@@ -22,11 +20,8 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Asks the editor for every target that is a text file. Not for one that is not there: editors go on showing what was
-    /// deleted. Cancelled, it knows nothing.
-    ///
-    /// # Errors
-    /// Looking at the disk failed unexpectedly.
+    /// Asks the editor for every target that is a text file, but not for missing files, which editors keep
+    /// showing after a deletion. Returns no texts if cancelled.
     pub async fn of(
         client_io: &ClientIo,
         targets: &[Target],
@@ -35,11 +30,7 @@ impl Buffers {
         Self::ask(client_io, targets, cancel, is_text).await
     }
 
-    /// The same for files that are to be changed: also for those that are not there, which the editor may show all the same and
-    /// never have saved.
-    ///
-    /// # Errors
-    /// As for [`Self::of`].
+    /// As [`Self::of`], for files to change. Includes missing files, which the editor may never have saved.
     pub async fn to_change(
         client_io: &ClientIo,
         targets: &[Target],
@@ -70,10 +61,6 @@ impl Buffers {
         }
     }
 
-    /// Reads a file that was resolved.
-    ///
-    /// # Errors
-    /// It is nowhere, or no text.
     pub fn read(&self, target: &Target) -> Result<TextFile, ToolError> {
         let saved = TextFile::read(target)?;
         let Some(Shown::Text(shown)) = self.shown.get(&target.path) else { return Ok(saved) };
@@ -91,10 +78,7 @@ impl Buffers {
         Ok(file)
     }
 
-    /// Reads a file that is to be changed.
-    ///
-    /// # Errors
-    /// As for [`Self::read`]; and whether the editor has unsaved changes is not known, which would be lost.
+    /// Returns an error if the editor may have unsaved text, which a write would lose.
     pub fn read_to_change(&self, target: &Target) -> Result<TextFile, ToolError> {
         if let Some(why) = self.unknown(target) {
             return Err(not_known(target, &why));
@@ -102,11 +86,8 @@ impl Buffers {
         self.read(target)
     }
 
-    /// Makes sure that the editor has no text under the name of a file that is to be made: it would be lost. What it still shows
-    /// of a file that was deleted does not count, and an error as an answer means that it has none.
-    ///
-    /// # Errors
-    /// The editor has such a text, or did not say whether it has.
+    /// Checks that the editor has no unsaved text under the name of a new file: a write would lose it. The
+    /// last saved text of a deleted file does not count.
     pub fn check_new(&self, target: &Target) -> Result<(), ToolError> {
         match self.shown.get(&target.path) {
             Some(Shown::Unknown(why)) => Err(not_known(target, &why.to_string())),
@@ -121,10 +102,6 @@ impl Buffers {
         }
     }
 
-    /// What there is of a file that may be new.
-    ///
-    /// # Errors
-    /// As for [`Self::read_to_change`] and [`Self::check_new`].
     pub fn content_hash(&self, target: &Target) -> Result<ContentHash, ToolError> {
         if is_new(target) {
             return self.check_new(target).map(|()| ContentHash::Absent);
@@ -132,7 +109,7 @@ impl Buffers {
         self.read_to_change(target).map(|file| file.content_hash)
     }
 
-    /// Why it is unknown whether the editor has unsaved text of a file; `None` if that is known.
+    /// The reason that the state of the editor is unknown; `None` if it is known.
     fn unknown(&self, target: &Target) -> Option<String> {
         match self.shown.get(&target.path) {
             Some(Shown::Refused(why)) => Some(format!("it answered with an error: {why}")),
@@ -141,7 +118,6 @@ impl Buffers {
         }
     }
 
-    /// What the model is told of a file that it reads, beside its text.
     pub fn note(&self, target: &Target) -> Option<String> {
         let why = self.unknown(target)?;
         let why = why.trim_end_matches('.');
@@ -150,7 +126,7 @@ impl Buffers {
         ))
     }
 
-    /// A content as the editor takes it: without the byte order mark, where the editor hides it.
+    /// Removes the byte order mark if the editor hides it.
     pub fn for_editor(&self, target: &Target, content: &str) -> String {
         match self.shown.get(&target.path) {
             Some(Shown::Text(shown)) if !shown.is_empty() && !shown.starts_with(BOM) => {

@@ -1,20 +1,16 @@
-//! Questions that are asked in the chat, where the client has no forms: a numbered list, and the next prompt is the answer. Pure.
+//! Questions in the chat, for clients without forms: a numbered list, answered by the next prompt. Pure.
 //!
-//! A client without forms could ask only by a permission request, whose options it labels and answers as permissions: some
-//! show three choices as three times "Accept", and some accept by themselves.
+//! Permission requests cannot replace forms: clients relabel their options, and some accept without the user.
 
 use super::content::visible;
 
-/// One question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatQuestion {
-    /// The question.
     pub question: String,
-    /// The choices; empty where the user answers in their own words.
+    /// Empty if the user answers in free text.
     pub choices: Vec<String>,
 }
 
-/// What the user reads: each question with its choices, numbered from 1.
 pub fn text(questions: &[ChatQuestion]) -> String {
     let mut text = String::new();
     for ChatQuestion { question, choices } in questions {
@@ -33,8 +29,7 @@ pub fn text(questions: &[ChatQuestion]) -> String {
     text
 }
 
-/// The answer in words, if a prompt consists of the numbers of choices, one for each question; else `None`: the prompt is the
-/// answer as it stands.
+/// The answer in words, if the prompt is one choice number per question.
 pub fn answer(questions: &[ChatQuestion], prompt: &str) -> Option<String> {
     let is_between = |c: char| c.is_whitespace() || [',', ';', '.', ')'].contains(&c);
     let numbers: Vec<&str> = prompt.split(is_between).filter(|number| !number.is_empty()).collect();

@@ -1,8 +1,7 @@
-//! The way from a tool to the client: an editor that shows files, and a person who can be asked. All the
-//! protocol's wording for it is here.
+//! Gives a tool access to the client: files in the editor, forms, and terminal display.
 //!
-//! Each thing is asked only of a client that said it can do it, and nothing here decides: a call that may not run does
-//! not get as far as this, and no answer is leave for anything.
+//! Sends only requests that the client offers. Makes no permission decision, and no answer grants a
+//! permission.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,78 +21,65 @@ use crate::acp::{
 };
 use crate::client::{self, Client, ClientCapabilities, ClientError, Open};
 
-/// How long a client may take to say what it shows of a file.
 const READ: Duration = Duration::from_secs(10);
 
-/// The way to the client of one session. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ClientIo {
     client: Client,
     session: SessionId,
-    /// The call for which it is used.
     call: ToolCallId,
     capabilities: ClientCapabilities,
-    /// One question to the user at a time.
+    /// Limits questions to the user to one at a time.
     asking: Arc<Semaphore>,
-    /// What was saved of the files that it was asked for.
     saved: Saved,
 }
 
-/// What the client shows of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shown {
-    /// This text, saved or not.
     Text(String),
-    /// It knows nothing of the file, or was not asked.
+    /// The file is unknown, or the client offers no reads.
     Nothing,
-    /// It answered with an error: many clients do where the disk has no such file. The reason.
+    /// The client answered with an error, as many do for files that are not on the disk.
     Refused(String),
-    /// It did not answer, or with something unreadable: whether it has unsaved text is unknown.
+    /// No readable answer: the client may have unsaved text.
     Unknown(ClientError),
 }
 
-/// What came of a request for information.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Elicited {
-    /// The user answered; with an address there is no content.
+    /// Empty for a URL.
     Accepted(BTreeMap<String, ElicitationContentValue>),
-    /// The user does not want to say.
     Declined,
-    /// The user closed it without a decision.
     Cancelled,
 }
 
 impl ClientIo {
-    /// The way to the client of a session. It is used for a call only; see [`Self::for_call`].
     pub fn new(client: Client, session: SessionId, capabilities: ClientCapabilities) -> Self {
         let asking = Arc::new(Semaphore::new(1));
         Self { client, session, call: ToolCallId::new(""), capabilities, asking, saved: Saved::default() }
     }
 
-    /// Where nobody is.
+    /// Creates access to a client that offers nothing.
     pub fn nobody() -> Self {
         let (client, _) = client::channel();
         Self::new(client, SessionId::new(""), ClientCapabilities::default())
     }
 
-    /// The same, for one call.
     #[must_use]
     pub fn for_call(&self, call: &ToolCallId) -> Self {
         Self { call: call.clone(), ..self.clone() }
     }
 
-    /// What the client can do.
     pub fn capabilities(&self) -> ClientCapabilities {
         self.capabilities
     }
 
-    /// What was saved of the session's files when they were last seen here.
     pub fn saved(&self) -> &Saved {
         &self.saved
     }
 
-    /// What the client shows of a file, whole (`fs/read_text_file`). Only the error "resource not found" (-32002) says
-    /// that the client does not know the file; what another error means depends on whether the disk has the file.
+    /// The client's text of a file (`fs/read_text_file`). Only the error "resource not found" (-32002) says
+    /// that the client does not know the file; other errors are ambiguous.
     pub async fn shown(&self, path: &Path) -> Shown {
         if !self.capabilities.reads {
             return Shown::Nothing;
@@ -110,11 +96,7 @@ impl ClientIo {
         }
     }
 
-    /// Has the client write a file (`fs/write_text_file`). Its path is resolved: absolute, without links. Dropping the
-    /// answer asks the client not to, which may be too late.
-    ///
-    /// # Errors
-    /// The client has not said that it writes files.
+    /// Dropping the answer of `fs/write_text_file` asks the client to cancel, which may be too late.
     pub fn write(
         &self,
         path: &Path,
@@ -126,12 +108,11 @@ impl ClientIo {
         Ok(self.client.ask(WriteTextFileRequest::new(self.session.clone(), path, content)))
     }
 
-    /// The terminal that the client shows of the call, and does not run.
     pub(super) fn terminal_id(&self) -> String {
         super::output_terminal::id(&self.session, &self.call)
     }
 
-    /// Shows that terminal in the call, or tells what happened in it: a key of the protocol's metadata, and its members.
+    /// Adds the display-only terminal to the call, or sends an event of it: a metadata key and its members.
     pub(super) async fn show_terminal(&self, what: Option<(&str, Value)>, cancel: &CancellationToken) {
         let id = self.terminal_id();
         let content: ToolCallContent = ToolCallContent::Terminal(Terminal::new(id.clone()));
@@ -149,15 +130,12 @@ impl ClientIo {
         self.client.update(self.session.clone(), update.into(), send_permit);
     }
 
-    /// Waits until no other call of the session has a question open to the user.
     pub async fn turn_to_ask(&self) -> OwnedSemaphorePermit {
         Arc::clone(&self.asking).acquire_owned().await.expect("the semaphore is never closed")
     }
 
-    /// Has the user fill in a form (`elicitation/create`, E1). The schema is flat. Dropping the future takes it back.
-    ///
-    /// # Errors
-    /// The client has no forms, refuses, or is gone.
+    /// Asks the user to fill in a flat form (`elicitation/create`, E1). Dropping the future withdraws the
+    /// question.
     pub async fn elicit(&self, message: &str, schema: ElicitationSchema) -> Result<Elicited, ClientError> {
         if !self.capabilities.forms {
             return Err(ClientError::NotOffered);
@@ -165,10 +143,7 @@ impl ClientIo {
         self.elicited(ElicitationFormMode::new(self.scope(), schema).into(), message).await
     }
 
-    /// Has the user visit an address (`elicitation/create`, E1). `id` is unique. Dropping the future takes it back.
-    ///
-    /// # Errors
-    /// The client opens no addresses, refuses, or is gone.
+    /// Asks the user to visit a URL (`elicitation/create`, E1). Dropping the future withdraws the question.
     pub async fn elicit_at(&self, message: &str, id: &str, url: &str) -> Result<Elicited, ClientError> {
         if !self.capabilities.urls {
             return Err(ClientError::NotOffered);
@@ -182,7 +157,7 @@ impl ClientIo {
             ElicitationAction::Accept(accept) => Ok(Elicited::Accepted(accept.content.unwrap_or_default())),
             ElicitationAction::Decline => Ok(Elicited::Declined),
             ElicitationAction::Cancel => Ok(Elicited::Cancelled),
-            // What a later version may add is not understood, and no answer.
+            // An action from a later protocol version does not count as an answer.
             _ => Err(ClientError::Malformed("its action is not known".into())),
         }
     }
@@ -205,7 +180,6 @@ mod tests {
         (ClientIo::new(client, SessionId::new("s"), capabilities).for_call(&ToolCallId::new("c")), end)
     }
 
-    /// Answers the next request, and returns it.
     async fn answer(end: &mut ClientEnd, result: Value) -> Value {
         let Some(Outgoing::Request { request, reply, .. }) = end.recv().await else { panic!("no request") };
         reply.send(Ok(result)).unwrap();

@@ -1,7 +1,7 @@
-//! What a call shows in the client, kept small: rendered where the tool works, never on the main thread. Pure.
+//! Builds the content that a call displays in the client. Pure; runs off the main thread.
 //!
-//! Outgoing lines stay below 60 KiB, because a common client reads no longer ones. A diff that is too large becomes its
-//! hunks as text, and text that is too long is cut with a note.
+//! Outgoing lines stay below 60 KiB, because a common client reads no longer ones. A large diff becomes hunks
+//! as text; long text is cut with a note.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -11,42 +11,34 @@ use similar::TextDiff;
 
 use crate::acp::ContentBlock;
 
-/// Bytes of all diffs of one call, both sides, once they are JSON.
+/// Maximum bytes of all diffs of one call, both sides, as JSON.
 pub const DIFF: usize = 40 * 1024;
 
-/// Bytes of all texts of one call once they are JSON.
+/// Maximum bytes of all texts of one call, as JSON.
 pub const TEXT: usize = 24 * 1024;
 
-/// How long hunks are looked for; after that they are coarser, not wrong.
+/// Timeout of a diff. Later hunks are coarser, not wrong.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Something to show in the client beside a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolContent {
-    /// Text.
     Text(String),
-    /// A file's content before and after.
     Diff {
-        /// Absolute.
         path: PathBuf,
         /// `None` for a new file.
         old: Option<String>,
-        /// The whole new content.
         new: String,
     },
-    /// Anything else that the protocol can show: a picture, a sound.
     Block(Box<ContentBlock>),
-    /// A terminal that the client shows and does not run. It means something only to the client that was told of it, and only now.
+    /// A display-only terminal. Valid only in the client that created it, while it lives.
     Terminal {
-        /// Its id.
         id: String,
-        /// What is shown where there is no such terminal.
         shown: Box<ToolContent>,
     },
 }
 
 impl ToolContent {
-    /// What is shown where there is no terminal.
+    /// The content without terminals.
     pub fn lasting(&self) -> &Self {
         match self {
             Self::Terminal { shown, .. } => shown.lasting(),
@@ -54,12 +46,11 @@ impl ToolContent {
         }
     }
 
-    /// Text, cut if it is too long.
     pub fn text(text: &str) -> Self {
         Self::Text(clip(text, TEXT).into_owned())
     }
 
-    /// Text of which the end matters as much as the start: if it is too long, what is in between is left out.
+    /// Text without its middle, if it is too long.
     pub fn middle(text: &str) -> Self {
         if fitting(text, TEXT) == text.len() {
             return Self::Text(text.to_owned());
@@ -73,7 +64,7 @@ impl ToolContent {
         Self::Text(format!("{head}\n[{missing} bytes in between are not shown]\n{}", &text[start..]))
     }
 
-    /// A change of one file out of `files` that a call changes: whole if its share allows it, else as hunks.
+    /// The change of one of `files` files in a call, as hunks if it exceeds its share.
     pub fn diff(path: &Path, old: Option<&str>, new: &str, files: usize) -> Self {
         let files = files.max(1);
         let before = old.unwrap_or_default();
@@ -93,7 +84,7 @@ impl ToolContent {
     }
 }
 
-/// Cuts text whose JSON would be longer than `budget` bytes, and says how much is missing.
+/// Cuts text whose JSON would exceed `budget` bytes.
 pub fn clip(text: &str, budget: usize) -> Cow<'_, str> {
     let end = fitting(text, budget);
     if end == text.len() {
@@ -102,7 +93,7 @@ pub fn clip(text: &str, budget: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}\n[{} more bytes are not shown]", &text[..end], text.len() - end))
 }
 
-/// How much of the text, in bytes, fits into `budget` bytes of JSON. At least one character, so that loops end.
+/// Bytes of text that fit into `budget` bytes of JSON. At least one character, so that loops end.
 pub fn fitting(text: &str, budget: usize) -> usize {
     if text.len() * 6 <= budget {
         return text.len();
@@ -129,8 +120,7 @@ fn encoded_char(c: char) -> usize {
     }
 }
 
-/// The text with what a person could not see made visible: control characters, and those that turn the direction of
-/// text or have no width.
+/// Escapes invisible characters and those that change the direction of text.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -139,7 +129,7 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// Whether a person could not see a character, or would see others in another order because of it.
+/// True if a character is invisible, or reorders the characters around it.
 pub fn is_unseen(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}'
@@ -168,7 +158,7 @@ mod tests {
 
     #[test]
     fn two_large_files_that_have_no_line_in_common_become_text() {
-        // The worst there is for a diff: without its patience this takes minutes. Nothing here measures that.
+        // The worst case of a diff; without the timeout it takes minutes.
         let lines = |of: &str| (0..200_000).map(|n| format!("{of} {n}\n")).collect::<Vec<_>>().concat();
         let content = ToolContent::diff(Path::new("/a"), Some(&lines("old")), &lines("new"), 1);
         assert!(matches!(content, ToolContent::Text(_)));

@@ -1,4 +1,4 @@
-//! `delete_file`: removes one file, or a link without what it points to.
+//! `delete_file`: removes one file or symbolic link.
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -19,7 +19,6 @@ struct Arguments {
     path: String,
 }
 
-/// The tool.
 pub struct DeleteFile(ToolSpec);
 
 impl DeleteFile {

@@ -1,4 +1,4 @@
-//! `directory_tree`: directories below one another, as an indented list; `.gitignore` is honoured.
+//! `directory_tree`: lists a directory tree, indented. Respects `.gitignore`.
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -13,10 +13,8 @@ use crate::gate::Permit;
 use crate::permission::{Effect, Target};
 use crate::workspace::{EntryKind, Workspace, open_dir};
 
-/// Entries in one answer.
 const MAX_ENTRIES: usize = 1000;
 
-/// Levels unless others are asked for.
 const DEPTH: usize = 3;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -30,7 +28,6 @@ struct Arguments {
     depth: Option<usize>,
 }
 
-/// The tool.
 pub struct DirectoryTree(ToolSpec);
 
 impl DirectoryTree {
@@ -71,7 +68,7 @@ struct Call {
 impl Call {
     fn tree(&self, permit: &Permit) -> Result<String, ToolError> {
         let target = &self.target;
-        // Says clearly what is wrong when it is no directory.
+        // Gives a clear error if the target is not a directory.
         open_dir(target)?;
         let globs = globs(&target.path, None).map_err(ToolError::Failed)?;
         let mut walk = ToolWalk::new(target, globs, Some(self.depth), &self.workspace, permit)?;

@@ -1,4 +1,4 @@
-//! `edit_file`: replaces text that occurs in a file exactly as given.
+//! `edit_file`: replaces an exact text in a file.
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -31,7 +31,6 @@ struct Arguments {
     replace_all: bool,
 }
 
-/// The tool.
 pub struct EditFile(ToolSpec);
 
 impl EditFile {
@@ -61,12 +60,11 @@ impl Tool for EditFile {
 
 #[derive(Debug, Clone)]
 struct Call {
-    /// The file, as people read it.
     name: String,
     targets: [Target; 1],
     edit: Arguments,
     workspace: Workspace,
-    /// What stood there when the user was asked, if the user was.
+    /// The content in the preview, if the user saw one.
     shown: Option<ContentHash>,
 }
 
@@ -109,12 +107,9 @@ impl PreparedCall for Call {
     }
 }
 
-/// What the edit would do.
 struct Plan {
     before: ContentHash,
-    /// What stood there.
     old: Vec<u8>,
-    /// The editor had changes that were not saved.
     unsaved: bool,
     bytes: Vec<u8>,
     count: usize,
@@ -136,7 +131,6 @@ impl Call {
     }
 }
 
-/// The new text and how often something was replaced, or what is wrong with the edit.
 fn replace(file: &TextFile, edit: &Arguments) -> Result<(String, usize), String> {
     if edit.old_text.is_empty() {
         return Err("old_text is empty. Use write_file for a new file.".into());
@@ -144,7 +138,7 @@ fn replace(file: &TextFile, edit: &Arguments) -> Result<(String, usize), String>
     if edit.old_text == edit.new_text {
         return Err("old_text and new_text are the same.".into());
     }
-    // Models write \n; a file that uses CRLF throughout goes on doing so.
+    // Models write LF; a file that uses CRLF throughout keeps CRLF.
     let (old, new) = (file.with_endings(&edit.old_text), file.with_endings(&edit.new_text));
     let count = file.text.matches(&old).count();
     let length = file.text.len() - count * old.len() + count * new.len();
@@ -164,7 +158,6 @@ fn replace(file: &TextFile, edit: &Arguments) -> Result<(String, usize), String>
     }
 }
 
-/// The lines of the first places.
 fn lines(text: &str, part: &str) -> String {
     let (mut line, mut from) = (1, 0);
     let shown = text.match_indices(part).take(10).map(|(at, _)| {

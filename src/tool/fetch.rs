@@ -1,7 +1,7 @@
-//! `fetch`: what is at an address of the network, as text.
+//! `fetch`: gets a web page or file as text.
 //!
-//! The decision is about the address that was asked for. Redirects are not followed: where one leads is told to the model,
-//! which can ask for that address, and then it is decided on by itself.
+//! A permission covers only the requested URL. Redirects are not followed: the model gets the new URL, and
+//! its fetch needs a new decision.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,15 +25,11 @@ use crate::workspace::Workspace;
 mod markdown;
 mod page;
 
-/// Characters of an address.
 const MAX_URL: usize = 8000;
 
-/// How far a call goes.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes that are read of an answer.
     pub bytes: usize,
-    /// How long all of it may take.
     pub time: Duration,
 }
 
@@ -53,7 +49,6 @@ struct Arguments {
     start: Option<usize>,
 }
 
-/// The tool.
 pub struct Fetch {
     spec: ToolSpec,
     client: Arc<FetchClient>,
@@ -61,7 +56,6 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// The tool, by these clients and as far as this.
     pub fn new(fetch_client: Arc<FetchClient>, limits: Limits) -> Self {
         let spec = ToolSpec::new::<Arguments>(
             "fetch",
@@ -94,7 +88,6 @@ impl Tool for Fetch {
     }
 }
 
-/// Reads an address; the error says what is wrong with it.
 fn read(text: &str) -> Result<Url, String> {
     if text.len() > MAX_URL {
         return Err(format!("url is longer than {MAX_URL} bytes"));
@@ -103,7 +96,7 @@ fn read(text: &str) -> Result<Url, String> {
     usable(url)
 }
 
-/// An address in the one form in which it is decided on and asked for; the error says why there is none.
+/// Normalizes a URL to the form that permission rules match.
 fn usable(mut url: Url) -> Result<Url, String> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("url begins with {}:, not with https:// or http://", url.scheme()));
@@ -111,7 +104,7 @@ fn usable(mut url: Url) -> Result<Url, String> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err("url has a name or password in it, which is never sent".into());
     }
-    // `docs.rs.` is `docs.rs`, and a rule about the one is about the other.
+    // `docs.rs.` is the same host as `docs.rs`, so a rule must cover both.
     let host = host_of(&url).ok_or("url names no server")?;
     url.set_host(Some(&host)).map_err(|error| format!("url names no server: {error}"))?;
     url.set_fragment(None);
@@ -126,10 +119,8 @@ struct Call {
     limits: Limits,
 }
 
-/// What came of asking.
 enum Got {
     Page(page::Raw),
-    /// The server says that it is elsewhere.
     Elsewhere(Url),
 }
 
@@ -171,12 +162,12 @@ impl PreparedCall for Call {
                 Err(ToolError::Failed(format!("{} took longer than {:?}.", self.url, self.limits.time)))
             }),
         };
-        // The connection is closed: nothing is done on the network any more.
+        // The connection is closed, so the network effect is over.
         drop(permit);
         match got? {
             Got::Page(raw) => tokio::select! {
                 biased;
-                // What reads the page comes to its end by itself, and touches nothing.
+                // The conversion ends in the background; it has no effect to stop.
                 () = cancel.cancelled() => Err(stopped()),
                 shown = blocking(move || page::show(&raw, start)) => shown,
             },
@@ -220,7 +211,7 @@ impl Call {
             let why = format!("{}: the server compressed it ({encoding}) without being asked to.", raw.url);
             return Err(ToolError::Failed(why));
         }
-        // What is no text is not waited for.
+        // Fails before the body of a binary file arrives.
         page::check_type(&raw)?;
         loop {
             let chunk = response.chunk().await;

@@ -1,5 +1,4 @@
-//! What models remember of a folder from one session to the next: what a memory is, who keeps it, and what the tools that
-//! read and write it share.
+//! Memories: notes about a folder that models keep across sessions. Defines the store's interface.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,58 +11,44 @@ use super::{Tool, ToolError};
 mod read;
 mod write;
 
-/// Characters of a memory.
 pub const MAX_TEXT: usize = 2_000;
 
-/// Characters of a category.
 pub const MAX_CATEGORY: usize = 60;
 
-/// Memories of one folder.
 pub const MAX_COUNT: usize = 200;
 
-/// Characters of all memories in one answer.
 const PAGE: usize = 30_000;
 
-/// What ends a line, to one reader or another.
+/// Every character that some reader treats as a line end.
 const LINE_ENDS: [char; 7] = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
 
-/// Something that is remembered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// `mem_1`; never given twice.
+    /// For example `mem_1`; never reused.
     pub id: String,
-    /// What is remembered.
     pub text: String,
-    /// What it is about, in a word or two.
     pub category: Option<String>,
-    /// When it was made, in UTC, for people and models.
     pub created: String,
-    /// When it was last changed.
     pub updated: String,
 }
 
-/// What is to be changed in a memory; what is not given stays.
+/// `None` keeps a field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Another text.
     pub text: Option<String>,
-    /// Another category; empty: none.
+    /// An empty text removes the category.
     pub category: Option<String>,
 }
 
-/// Why there is no such memory, or none more.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// Another session may have deleted it.
+    /// Another session may have deleted the memory.
     #[error("There is no memory {0}: get_memories lists those that there are.")]
     Unknown(String),
-    /// There are as many as there may be.
     #[error("There are {MAX_COUNT} memories of this folder, which is the most: delete or merge some first.")]
     Full,
-    /// It was begun and may not go on.
     #[error("The call was cancelled; nothing was changed.")]
     Cancelled,
-    /// They cannot be read or written.
     #[error("Memories cannot be used, and nothing was changed: {0}")]
     Store(String),
 }
@@ -74,14 +59,14 @@ impl From<MemoryError> for ToolError {
     }
 }
 
-/// Who keeps memories. A folder is that of a session: the first of its folders, without links. What changes one looks whether
-/// it is cancelled right before it does, and not later.
+/// `folder` is the session's first folder, without links. A change checks for cancellation right before its
+/// write, and not later.
 #[async_trait]
 pub trait Memories: Send + Sync {
-    /// All of a folder, the oldest first.
+    /// All memories of a folder, oldest first.
     async fn list(&self, folder: &Path) -> Result<Vec<Memory>, MemoryError>;
 
-    /// Makes one, and says how long it is kept if that is not for good.
+    /// Also returns the lifetime of the memory, if it is limited.
     async fn add(
         &self,
         folder: &Path,
@@ -90,7 +75,6 @@ pub trait Memories: Send + Sync {
         cancel: CancellationToken,
     ) -> Result<(Memory, Option<&'static str>), MemoryError>;
 
-    /// Changes one; returns it as it is now.
     async fn update(
         &self,
         folder: &Path,
@@ -99,12 +83,10 @@ pub trait Memories: Send + Sync {
         cancel: CancellationToken,
     ) -> Result<Memory, MemoryError>;
 
-    /// Deletes one for good; returns what it was.
     async fn delete(&self, folder: &Path, id: &str, cancel: CancellationToken)
     -> Result<Memory, MemoryError>;
 }
 
-/// Where there is no store.
 pub struct Nowhere;
 
 impl Nowhere {
@@ -144,7 +126,6 @@ impl Memories for Nowhere {
     }
 }
 
-/// The tools, by who keeps what they are about.
 pub fn tools(memories: &Arc<dyn Memories>) -> Vec<Arc<dyn Tool>> {
     let memories = || Arc::clone(memories);
     vec![
@@ -156,7 +137,7 @@ pub fn tools(memories: &Arc<dyn Memories>) -> Vec<Arc<dyn Tool>> {
     ]
 }
 
-/// A memory as a model reads it: whatever it says, only its first line begins at the margin.
+/// Only the first line begins at the margin, so a text cannot imitate other entries.
 fn line(retained_context: &Memory) -> String {
     let Memory { id, text, category, created, updated } = retained_context;
     let category = category.as_ref().map(|category| format!(" [{category}]")).unwrap_or_default();
@@ -166,7 +147,6 @@ fn line(retained_context: &Memory) -> String {
     format!("{id}{category} ({created}{changed}): {text}\n")
 }
 
-/// Memories as a model reads them, as many as fit; the first stands behind `after`.
 fn show(memories: &[Memory], after: Option<&str>, none: &str) -> Result<String, ToolError> {
     let first = match after {
         None => 0,

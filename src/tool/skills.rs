@@ -1,6 +1,6 @@
-//! The tools for skills: which there are, reading them, and having an agent work by one. A session has them only if it has skills.
+//! The tools that list, read and run skills.
 //!
-//! They are decided on by their names, wherever a skill lies: its own folder is all that is read.
+//! Permission decisions use the tool names, wherever a skill is located. Only the skill's own folder is read.
 
 use std::sync::Arc;
 
@@ -12,11 +12,9 @@ use crate::skill::Skills;
 mod list;
 mod read;
 
-/// The tools, and what they do.
 pub const TOOLS: [(&str, Effect); 3] =
     [(list::NAME, Effect::Read), (read::NAME, Effect::Read), (RUN, Effect::Delegate)];
 
-/// The tools for these skills; none where there are none.
 pub fn tools(skills: &Arc<Skills>) -> Vec<Arc<dyn Tool>> {
     if skills.is_empty() {
         return Vec::new();
@@ -28,7 +26,6 @@ pub fn tools(skills: &Arc<Skills>) -> Vec<Arc<dyn Tool>> {
     ]
 }
 
-/// A skill, so that there are tools.
 #[cfg(test)]
 pub(super) fn one() -> Arc<Skills> {
     let text = "---\nname: one\ndescription: One.\n---\nDo it.";

@@ -1,28 +1,24 @@
-//! HTML as Markdown: headings, lists, links with whole addresses, tables and code.
+//! Converts HTML to Markdown. Pure.
 //!
-//! Pure. The page is read as a stream of tags without a tree, so that time and memory are linear in the page however deep its
-//! elements are nested.
+//! Reads a stream of tags without a tree, so time and memory are linear in the page at any nesting depth.
 
 use html5gum::{DefaultEmitter, StartTag, Token, Tokenizer};
 use url::Url;
 
-/// Levels of lists and quotations that are indented; deeper levels are shown at this depth.
+/// Deeper levels are displayed at this depth.
 const MAX_DEPTH: usize = 12;
 
-/// Elements whose text is not part of the page.
 const HIDDEN: [&str; 7] = ["iframe", "noscript", "script", "style", "svg", "template", "title"];
 
-/// Elements with a blank line around them.
 const PARAGRAPHS: [&str; 16] = [
     "address", "article", "aside", "details", "dl", "fieldset", "figure", "footer", "form", "header", "hr",
     "main", "nav", "p", "section", "table",
 ];
 
-/// Elements that begin on a line of their own.
 const LINES: [&str; 10] =
     ["body", "br", "caption", "dd", "div", "dt", "figcaption", "legend", "option", "summary"];
 
-/// The Markdown of a page. Relative links are resolved against `base`.
+/// Resolves relative links against `base`.
 pub fn from_html(html: &str, base: &Url) -> String {
     let mut emitter = DefaultEmitter::default();
     emitter.naively_switch_states(true);
@@ -51,7 +47,6 @@ pub fn from_html(html: &str, base: &Url) -> String {
     page.finish()
 }
 
-/// White space to write before the next text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Gap {
     None,
@@ -60,24 +55,21 @@ enum Gap {
     Paragraph,
 }
 
-/// An open element that indents its lines, or numbers those of its items.
 #[derive(Debug)]
 enum Block {
     Quote,
-    /// The number of the next item, in a numbered list.
     List(Option<i64>),
-    /// The marker, and whether the line with it was written.
+    /// The marker; true once its line was written.
     Item(String, bool),
 }
 
-/// An open inline element. A sign is written with the first text after it, and again after the end of a paragraph.
+/// A sign is written before the element's first text, and again in each further paragraph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Sign {
     Bold,
     Italic,
     Struck,
     Code,
-    /// With the address.
     Link(String),
 }
 
@@ -113,7 +105,6 @@ impl Sign {
 #[derive(Debug)]
 struct Mark {
     sign: Sign,
-    /// Open elements with this sign.
     depth: usize,
     is_written: bool,
 }
@@ -123,19 +114,15 @@ struct Page<'a> {
     text: String,
     gap: Gap,
     blocks: Vec<Block>,
-    /// In the order in which they were opened, each sign once.
+    /// In opening order, each sign once.
     marks: Vec<Mark>,
-    /// The level of a heading whose text has not come yet.
     heading: Option<usize>,
-    /// The text of an open `pre`.
     code: Option<String>,
-    /// Open tables. Inner tables become text of the outer table's cells.
+    /// Open tables. An inner table becomes text of the outer cell.
     tables: usize,
-    /// Rows of the outer table that were written.
     rows: usize,
-    /// The cells of the open row.
     row: Option<Vec<String>>,
-    /// The hidden element that is open, and how often.
+    /// The open hidden element, with its nesting depth.
     hidden: Option<(&'static str, usize)>,
 }
 
@@ -211,7 +198,7 @@ impl Page<'_> {
             "li" => {
                 self.block(Gap::Line);
                 self.leave(|block| matches!(block, Block::List(_)), false);
-                // An item outside of a list ends the one before it.
+                // An item outside a list ends the previous item.
                 self.blocks.pop_if(|block| matches!(block, Block::Item(..)));
                 let number = match self.blocks.last_mut() {
                     Some(Block::List(Some(next))) => {
@@ -286,7 +273,6 @@ impl Page<'_> {
         }
     }
 
-    /// The gap around an element.
     fn gap_of(&self, name: &str) -> Gap {
         let gap = if PARAGRAPHS.contains(&name) || heading(name).is_some() {
             Gap::Paragraph
@@ -319,7 +305,6 @@ impl Page<'_> {
         }
     }
 
-    /// Writes text that belongs to one line, with the white space and the signs before it.
     fn word(&mut self, word: &str) {
         let gap = std::mem::replace(&mut self.gap, Gap::None);
         if let Some(row) = &mut self.row {
@@ -339,7 +324,6 @@ impl Page<'_> {
         self.text.push_str(word);
     }
 
-    /// Writes a gap, and what begins a line.
     fn fill(&mut self, gap: Gap) {
         match gap {
             _ if self.text.is_empty() => {}
@@ -355,7 +339,6 @@ impl Page<'_> {
         }
     }
 
-    /// The indentation of the next line.
     fn prefix(&mut self) -> String {
         let indents = self.blocks.iter_mut().filter(|block| !matches!(block, Block::List(_)));
         let mut prefix = String::new();
@@ -373,16 +356,15 @@ impl Page<'_> {
         prefix
     }
 
-    /// Ends the text before a block, or after one.
     fn block(&mut self, gap: Gap) {
         self.end_marks();
         let gap = if self.row.is_some() { gap.min(Gap::Space) } else { gap };
         self.gap = self.gap.max(gap);
     }
 
-    /// Closes blocks up to the innermost one that is meant, and that one too where `with_it`. Nothing, if there is none.
+    /// Closes blocks down to the innermost match, if any; closes the match if `with_it`.
     fn leave(&mut self, is_meant: impl Fn(&Block) -> bool, with_it: bool) {
-        // Each block is looked at once per element that may close it, so the search is bounded, too.
+        // A page can trigger this search at each tag, so its depth is limited.
         let found = self.blocks.iter().rev().take(4 * MAX_DEPTH).position(is_meant);
         if let Some(above) = found {
             self.blocks.truncate(self.blocks.len() - above - usize::from(with_it));
@@ -405,7 +387,7 @@ impl Page<'_> {
         }
     }
 
-    /// Writes the closing signs of all marks; they are opened again with the next text.
+    /// Closes all marks; the next text opens them again.
     fn end_marks(&mut self) {
         self.close_from(0);
     }
@@ -418,7 +400,6 @@ impl Page<'_> {
         }
     }
 
-    /// Writes the open row: as a line of a table, or as text if it has one cell.
     fn end_row(&mut self) {
         self.end_marks();
         let Some(cells) = self.row.take() else { return };
@@ -439,7 +420,6 @@ impl Page<'_> {
         }
     }
 
-    /// Writes the open `pre` between fences that do not occur in it.
     fn end_code(&mut self) {
         let Some(code) = self.code.take() else { return };
         let code = code.trim_matches('\n');
@@ -470,7 +450,6 @@ impl Page<'_> {
     }
 }
 
-/// The level of a heading.
 fn heading(name: &str) -> Option<usize> {
     match name.as_bytes() {
         [b'h', level @ b'1'..=b'6'] => Some(usize::from(level - b'0')),

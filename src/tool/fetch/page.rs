@@ -1,4 +1,4 @@
-//! What came from an address, as text for a model: which kind it is, in which characters it is written, and a part of it.
+//! Decodes a response to text for a model. Pure.
 
 use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 use url::Url;
@@ -6,37 +6,30 @@ use url::Url;
 use super::super::{ToolError, ToolOutput};
 use super::markdown;
 
-/// Characters in one answer.
 const PAGE: usize = 30_000;
 
-/// Characters that are shown of what comes with an error.
 const OF_ERROR: usize = 2_000;
 
-/// Bytes in which a page may say in which characters it is written.
+/// Bytes of an HTML page searched for its `charset`.
 const HEAD: usize = 1024;
 
-/// Types of which nothing is text, but for what says that it is XML.
+/// Media types without text, except for XML.
 const BINARY: [&str; 5] = ["image", "audio", "video", "font", "model"];
 
-/// The same, of the other types.
+/// Subtypes without text.
 const PACKED: [&str; 8] = ["pdf", "zip", "gzip", "x-gzip", "x-tar", "x-7z-compressed", "vnd.rar", "wasm"];
 
-/// What came.
 #[derive(Debug)]
 pub struct Raw {
-    /// Where from, after redirects.
     pub url: Url,
-    /// The status code.
     pub status: u16,
-    /// The same with its words.
     pub status_text: String,
-    /// As the server says it; may be empty.
+    /// The `Content-Type` header; may be empty.
     pub content_type: String,
-    /// How long the server says that it is.
+    /// The `Content-Length` header.
     pub length: Option<u64>,
-    /// What was read.
     pub bytes: Vec<u8>,
-    /// There is more, which was not read.
+    /// True if the response was longer than the limit.
     pub is_cut: bool,
 }
 
@@ -44,13 +37,12 @@ pub struct Raw {
 enum Kind {
     Html,
     Text,
-    /// The content has to be looked at.
+    /// Decided by the content.
     Unsaid,
     Binary,
 }
 
 impl Raw {
-    /// Without what follows it: `text/html`.
     fn media_type(&self) -> String {
         self.content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
@@ -84,7 +76,6 @@ impl Raw {
         ToolError::Failed(format!("{} is no text ({media}, {size}): only text is fetched.", self.url))
     }
 
-    /// The content as text; an error if it is none.
     fn decode(&self) -> Result<String, ToolError> {
         let said = charset(&self.content_type).or_else(|| {
             let head = String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(HEAD)]).into_owned();
@@ -93,7 +84,7 @@ impl Raw {
         let marked = Encoding::for_bom(&self.bytes).map(|(encoding, _)| encoding);
         let is_utf8 = match std::str::from_utf8(&self.bytes) {
             Ok(_) => true,
-            // What was cut may end within a character.
+            // A cut response may end within a character.
             Err(error) => self.is_cut && error.error_len().is_none(),
         };
         let encoding = marked.or(said).or(is_utf8.then_some(UTF_8));
@@ -109,7 +100,6 @@ impl Raw {
     }
 }
 
-/// What `charset=` says, in a header or in a page.
 fn charset(text: &str) -> Option<&'static Encoding> {
     let lower = text.to_ascii_lowercase();
     let (_, rest) = lower.split_once("charset=")?;
@@ -118,12 +108,11 @@ fn charset(text: &str) -> Option<&'static Encoding> {
     Encoding::for_label(&rest.as_bytes()[..end])
 }
 
-/// Fails for what the server says is no text.
 pub fn check_type(raw: &Raw) -> Result<(), ToolError> {
     if raw.kind() == Kind::Binary && !raw.is_error() { Err(raw.binary()) } else { Ok(()) }
 }
 
-/// The part of it that begins at a character, counted from 1.
+/// The part of the text from character `start` on, counted from 1.
 pub fn show(raw: &Raw, start: usize) -> Result<ToolOutput, ToolError> {
     if raw.is_error() {
         let message = raw.decode().unwrap_or_default();
@@ -143,7 +132,6 @@ pub fn show(raw: &Raw, start: usize) -> Result<ToolOutput, ToolError> {
     Ok(ToolOutput { text, ..ToolOutput::default() })
 }
 
-/// HTML as Markdown; anything else unchanged.
 fn convert(raw: &Raw, text: String) -> String {
     if raw.kind() == Kind::Html { markdown::from_html(&text, &raw.url) } else { text }
 }

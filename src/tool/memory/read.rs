@@ -1,4 +1,4 @@
-//! `get_memories` and `search_memories`.
+//! `get_memories` and `search_memories`: list and search the memories of a folder.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,10 +35,8 @@ struct SearchArguments {
     after: Option<String>,
 }
 
-/// Lists what is remembered.
 pub struct Get(ToolSpec, Arc<dyn Memories>);
 
-/// Finds what is remembered.
 pub struct Search(ToolSpec, Arc<dyn Memories>);
 
 impl Get {
@@ -99,12 +97,10 @@ impl Tool for Search {
     }
 }
 
-/// Which memories are meant.
 #[derive(Debug)]
 enum Query {
-    /// Of this category, in lower case; none: all.
+    /// In lower case; `None` for all.
     Category(Option<String>),
-    /// With all these words, in lower case.
     Words(Vec<String>),
 }
 

@@ -1,4 +1,5 @@
-//! `add_memory`, `update_memory` and `delete_memory`: what outlives the session, and is therefore a change like others.
+//! `add_memory`, `update_memory` and `delete_memory`. A memory outlives the session, so these calls count as
+//! changes.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -18,7 +19,6 @@ use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::workspace::{Changes, Workspace};
 
-/// Characters of a memory in a title.
 const IN_TITLE: usize = 60;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -51,13 +51,10 @@ struct DeleteArguments {
     id: String,
 }
 
-/// Makes a memory.
 pub struct Add(ToolSpec, Arc<dyn Memories>);
 
-/// Changes one.
 pub struct Update(ToolSpec, Arc<dyn Memories>);
 
-/// Deletes one.
 pub struct Delete(ToolSpec, Arc<dyn Memories>);
 
 impl Add {
@@ -147,7 +144,6 @@ impl Tool for Delete {
     }
 }
 
-/// Without space around it; an error if it is too long, or is no text to show in one line of a list.
 fn checked(tool: &str, name: &str, text: &str, most: usize) -> Result<String, ToolError> {
     let text = text.trim();
     let length = text.chars().count();
@@ -191,14 +187,13 @@ impl Call {
         Box::new(Self { memories, folder, operation: setting })
     }
 
-    /// What it was before.
     async fn before(&self, id: &str) -> Result<Memory, ToolError> {
         let all = self.memories.list(&self.folder).await?;
         let found = all.into_iter().find(|retained_context| retained_context.id == id);
         Ok(found.ok_or_else(|| MemoryError::Unknown(id.to_owned()))?)
     }
 
-    /// What is to be told to the model, and to whoever undoes the turn.
+    /// Returns a text for the model, and a note for an undo of the turn.
     async fn carry_out(self, cancel: CancellationToken) -> Result<(String, String), MemoryError> {
         let Self { memories, folder, operation: setting } = self;
         Ok(match setting {
@@ -284,7 +279,7 @@ impl PreparedCall for Call {
     }
 }
 
-/// What was begun is ended, and its permit given back then, whether or not somebody still waits.
+/// Runs to its end with its permit, even if the caller stops waiting.
 async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, MemoryError>> + Send + 'static,
 ) -> Result<T, ToolError> {

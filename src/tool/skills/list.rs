@@ -1,4 +1,4 @@
-//! `list_skills`: the names of a session's skills and what they are for.
+//! `list_skills`: lists the names and purposes of skills.
 
 use std::sync::Arc;
 
@@ -14,10 +14,8 @@ use crate::permission::{Effect, Target};
 use crate::skill::{Origin, Skill, Skills};
 use crate::workspace::Workspace;
 
-/// How it is called.
 pub const NAME: &str = "list_skills";
 
-/// Bytes of all skills in one answer.
 const PAGE: usize = 30_000;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -28,7 +26,6 @@ struct Arguments {
     after: Option<String>,
 }
 
-/// The tool.
 pub struct List(ToolSpec, Arc<Skills>);
 
 impl List {
@@ -76,7 +73,6 @@ impl PreparedCall for Call {
     }
 }
 
-/// The skills behind a name, as many as fit.
 fn show(skills: &Skills, after: Option<&str>) -> String {
     let is_behind = |skill: &&Skill| after.is_none_or(|after| skill.name.as_str() > after);
     let rest: Vec<&Skill> = skills.iter().filter(is_behind).collect();

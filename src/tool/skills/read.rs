@@ -1,7 +1,7 @@
-//! `read_skill`: a skill's instructions, or one of the files that go with them.
+//! `read_skill`: returns a skill's instructions or one of its files.
 //!
-//! The instructions are those that were read when the session began. Other files are read when they are asked for, and only below the
-//! skill's folder: the path is resolved, has to lie there, and is then opened without following a link.
+//! The instructions are those from the start of the session. Other files are read on demand, only below the
+//! skill's folder: the path is resolved, checked, and opened without following a link.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,6 @@ use crate::permission::{Effect, Target};
 use crate::skill::{FILE, Origin, Skill, Skills};
 use crate::workspace::Workspace;
 
-/// How it is called.
 pub const NAME: &str = "read_skill";
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -40,7 +39,6 @@ struct Arguments {
     limit: Option<u32>,
 }
 
-/// The tool.
 pub struct Read(ToolSpec, Arc<Skills>);
 
 impl Read {
@@ -77,13 +75,12 @@ impl Tool for Read {
                 (format!("Read skill {name}: {file}"), target.path.clone(), What::File(target))
             }
         };
-        // A rule can name the skill, or the file.
         let mentions = vec![PathBuf::from(name), path];
         Ok(Box::new(Call { title, mentions, what, line: line.unwrap_or(1).max(1), limit }))
     }
 }
 
-/// A file below a skill's folder, links followed. Where it would lead out, nothing outside is looked at.
+/// Follows links, but looks at no file outside the skill's folder.
 async fn below(skill: &Skill, file: &str, workspace: &Workspace) -> Result<Target, ToolError> {
     let out = || {
         ToolError::Failed(format!("{file} is not below the skill's folder, which is all that {NAME} reads."))
@@ -95,11 +92,10 @@ async fn below(skill: &Skill, file: &str, workspace: &Workspace) -> Result<Targe
     let requested = skill.folder.join(file);
     let Some(requested) = requested.to_str() else { return Err(out()) };
     let target = resolve(workspace, requested.to_owned()).await?;
-    // The folder is without links, as it was when the session began: one that has become a link does not count.
+    // The stored folder contains no links; if it has become a link, the check fails.
     if target.path.starts_with(&skill.folder) { Ok(target) } else { Err(out()) }
 }
 
-/// What is read.
 #[derive(Debug)]
 enum What {
     Instructions(Skill),
@@ -152,7 +148,6 @@ impl PreparedCall for Call {
     }
 }
 
-/// What a model is told before the instructions.
 fn opening(skill: &Skill) -> String {
     let whose = match skill.origin {
         Origin::User => "by the user",
