@@ -1,7 +1,6 @@
-//! The agent: what it can do, and the sessions it holds. No turn logic.
+//! The agent of one client: its capabilities and its sessions. Contains no turn logic.
 //!
-//! One agent serves one client. The registry is the only lock here, and what it guards is which sessions there are, never
-//! what is in them.
+//! The registry is the only lock here. It guards the set of sessions, never their contents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,77 +32,69 @@ mod open;
 mod registry;
 mod session_setup;
 
-/// Whom one can choose now. What cannot be read is a sentence for the user.
+/// Loads the selectable models. The error is a sentence for the user.
 pub type ModelCatalogLoader = Arc<dyn Fn() -> Result<Arc<ModelCatalog>, String> + Send + Sync>;
 
-/// Which modes and rules hold for sessions in a folder now.
+/// Loads the current modes and rules for a folder.
 pub type PolicyOf = Arc<dyn Fn(&Path) -> Policy + Send + Sync>;
 
-/// Modes, rules, commands and skills, as files say.
+/// Modes, rules, commands and skills from the configuration files.
 pub struct Policy {
-    /// The modes.
     pub modes: Arc<Modes>,
-    /// The rules.
     pub rules: Arc<Rules>,
-    /// The agents.
     pub agents: Arc<AgentRegistry>,
-    /// The servers that the user wrote, by name.
+    /// The user's servers, by name.
     pub servers: BTreeMap<String, ServerDefinition>,
-    /// The commands that users wrote.
     pub commands: Arc<[UserCommand]>,
-    /// The skills.
     pub skills: Arc<Skills>,
-    /// What the user is to be told of files that restrict nothing.
+    /// Messages to the user about faults in files that restrict nothing.
     pub notices: Vec<String>,
-    /// The mode of sessions for which none is asked, if a file says so.
+    /// Mode of sessions without a requested mode; `None` if no file sets it.
     pub default_mode: Option<String>,
-    /// Files that cannot be used, one sentence each.
+    /// Unusable files, one sentence each.
     pub problems: Vec<String>,
 }
 
 impl Policy {
-    /// What decides where no mode is stored or asked for. `command_line` is the value of `--mode`.
+    /// Defaults for [`Modes::default_mode`]. `command_line` is the value of `--mode`.
     fn defaults<'a>(&'a self, command_line: Option<&'a SessionModeId>) -> Defaults<'a> {
         Defaults { command_line: command_line.map(|mode| &*mode.0), configured: self.default_mode.as_deref() }
     }
 }
 
-/// What an agent has to ask for outside.
 pub struct Host {
-    /// Which modes and rules hold now.
     pub policy: PolicyOf,
-    /// Whom one can choose now.
     pub load_models: ModelCatalogLoader,
-    /// This binary, for clients that run it in a terminal.
+    /// Path of this program, for clients that run it in a terminal.
     pub binary: Option<PathBuf>,
-    /// Somebody else's agent, by its id, answers every session: its login, what it takes, and its sessions are its own.
+    /// Id of the external agent that runs every session, under `modegate wrap`. The agent then manages its
+    /// own login.
     pub wraps: Option<String>,
 }
 
-/// What the command line says of sessions for which nothing else is asked.
+/// Defaults of the command line for new sessions.
 #[derive(Debug, Clone, Default)]
 pub struct First {
-    /// Their mode.
     pub mode: Option<SessionModeId>,
-    /// Their agent.
     pub agent: Option<String>,
 }
 
-/// How long reading what a request needs of the file system may take.
+/// Timeout for reading files for a request.
 const READING: Duration = Duration::from_secs(10);
 
-/// How long sessions may take to stop when the agent is closed.
+/// Timeout for closing all sessions.
 const CLOSE: Duration = Duration::from_secs(3);
 
-/// Does what reads files off the runtime's thread: a file system that does not answer must not stop other sessions.
+/// Reads files on another thread, so that a file system that does not answer cannot block other sessions.
 ///
 /// # Errors
-/// It took too long.
+///
+/// Returns an error after [`READING`].
 async fn reading<T: Send + 'static>(
     what: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, AgentError> {
-    // A deterministic run waits for it.
+    // A deterministic run waits for this work.
     let _at_work = AtWork::begin();
     bounded_file::off_thread(READING, work).await.ok_or_else(|| {
         let seconds = READING.as_secs();
@@ -113,19 +104,17 @@ async fn reading<T: Send + 'static>(
     })
 }
 
-/// The agent of one client.
 pub struct Agent {
     context: SessionContext,
     host: Host,
     client: Client,
     first: First,
     registry: SharedRegistry,
-    /// The client takes updates about compactions.
+    /// True if the client accepts updates about compactions.
     compactions: AtomicBool,
 }
 
 impl Agent {
-    /// An agent without sessions.
     pub fn new(context: SessionContext, host: Host, client: Client, first: First) -> Self {
         Self {
             context,
@@ -137,7 +126,7 @@ impl Agent {
         }
     }
 
-    /// Whom new sessions can choose, with the key that their model needs.
+    /// Loads the models, and checks that the default model has its key.
     async fn model_catalog(&self) -> Result<Arc<ModelCatalog>, AgentError> {
         let load_models = Arc::clone(&self.host.load_models);
         let models =
@@ -148,12 +137,14 @@ impl Agent {
         }
     }
 
-    /// Finds a session that is active here.
+    /// # Errors
+    ///
+    /// Returns an error if the session is not active in this process.
     pub fn session(&self, id: &SessionId) -> Result<SessionHandle, AgentError> {
         self.registry().get(id).cloned().ok_or_else(|| AgentError::UnknownSession(id.clone()))
     }
 
-    /// Ends every session, within a bound, and waits until what happened is recorded.
+    /// Closes every session and waits for their events to be stored, for at most [`CLOSE`].
     pub async fn close(&self) {
         let handles = self.registry().clear();
         let all = join_all(handles.iter().map(SessionHandle::close));
@@ -162,12 +153,10 @@ impl Agent {
         }
     }
 
-    /// How many sessions are active.
     pub fn len(&self) -> usize {
         self.registry().ids().len()
     }
 
-    /// Whether no session is active.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

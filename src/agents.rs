@@ -1,7 +1,7 @@
-//! The agents that a session can be, or hand work to, as they are written. Pure.
+//! Agent definitions: the agents that a session can run or delegate to. Pure.
 //!
-//! An agent is a name, a prompt and a limit: what it is limited to holds in every mode, and the mode holds besides. It can do
-//! no more than a mode allows, and a read-only one changes nothing in any (D49).
+//! An agent has a name, a prompt and limits. The limits apply in every mode, in addition to the mode. An
+//! agent never exceeds its mode, and a read-only agent changes nothing in any mode (D49).
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,16 +17,16 @@ use external::ExternalAgentDefinition;
 pub mod external;
 mod yaml;
 
-/// The agent of a session for which none was asked.
+/// Agent of a session without a requested agent.
 pub const DEFAULT: &str = "general";
 
-/// Characters of an id.
+/// Maximum characters of an id.
 const MAX_ID: usize = 32;
 
-/// Bytes of a prompt.
+/// Maximum bytes of a prompt.
 const MAX_PROMPT: usize = 64 * 1024;
 
-/// The agents that are always there: id, name, description, prompt, whether it only reads.
+/// Built-in agents: id, name, description, prompt, read-only flag.
 const BUILT_IN: [(&str, &str, &str, &str, bool); 2] = [
     (DEFAULT, "General", "Does any task, with all the tools that the mode allows", "", false),
     (
@@ -69,53 +69,39 @@ pub struct AgentDefinition {
     pub external_agent: Option<ExternalAgentDefinition>,
 }
 
-/// One agent, complete.
 #[derive(Debug, Clone)]
 pub struct AgentSpec {
-    /// Unique, lower case.
+    /// Unique, in lower case.
     pub id: String,
-    /// Shown to people.
     pub name: String,
-    /// One sentence for people and models.
     pub description: String,
-    /// What it is told of itself.
     pub prompt: String,
-    /// Who answers, unless the mode says so.
     pub model: Option<String>,
-    /// How long the model thinks, unless the mode says so.
     pub thinking: Option<Effort>,
-    /// It changes nothing, in any mode.
     pub is_read_only: bool,
-    /// Somebody else's agent; none: it is Modegate itself.
+    /// `None` if Modegate itself runs the agent.
     pub external_agent: Option<Arc<ExternalAgentDefinition>>,
-    /// What it is held to besides the mode, as modes: ceilings among the others.
+    /// Limits beside the mode, expressed as additional ceilings.
     pub limits: Vec<Arc<Mode>>,
-    /// Whose it is.
     pub origin: Origin,
 }
 
-/// Whose an agent is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// It is always there.
     BuiltIn,
-    /// The user wrote it.
     User,
-    /// A project's file has it.
+    /// Defined in a project's file.
     Project,
 }
 
-/// The agents there are, in the order in which people see them.
+/// All agents in display order.
 #[derive(Debug, Clone)]
 pub struct AgentRegistry(Vec<Arc<AgentSpec>>);
 
-/// An id that names no agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown agent {asked:?}: the agents are {}", valid.join(", "))]
 pub struct UnknownAgent {
-    /// What was asked for.
     pub asked: String,
-    /// What could have been.
     pub valid: Vec<String>,
 }
 
@@ -123,7 +109,7 @@ impl Default for AgentRegistry {
     fn default() -> Self {
         static BUILT: LazyLock<AgentRegistry> = LazyLock::new(|| {
             let spec = |(id, name, description, prompt, is_read_only): (&str, &str, &str, &str, bool)| {
-                // What it is known for would not hold if it had others change something.
+                // A read-only agent must not delegate changes to others.
                 let deny = if is_read_only { vec!["delegate*".into()] } else { Vec::new() };
                 let deny = Globs::new(deny).expect("it is a glob");
                 Arc::new(AgentSpec {
@@ -146,20 +132,20 @@ impl Default for AgentRegistry {
 }
 
 impl AgentRegistry {
-    /// The agents in order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<AgentSpec>> {
         self.0.iter()
     }
 
-    /// Whether somebody has written one.
+    /// True if any agent is not built in.
     pub fn has_own(&self) -> bool {
         self.0.iter().any(|agent| agent.origin != Origin::BuiltIn)
     }
 
-    /// Finds an agent by its id, whatever the case.
+    /// Finds an agent by id, ignoring case.
     ///
     /// # Errors
-    /// There is none.
+    ///
+    /// Returns an error if no agent has this id.
     pub fn resolve(&self, id: &str) -> Result<&Arc<AgentSpec>, UnknownAgent> {
         self.0.iter().find(|agent| agent.id.eq_ignore_ascii_case(id)).ok_or_else(|| UnknownAgent {
             asked: id.to_owned(),
@@ -167,13 +153,13 @@ impl AgentRegistry {
         })
     }
 
-    /// The agent of a session for which none was asked.
+    /// The default agent.
     pub fn first(&self) -> Arc<AgentSpec> {
         Arc::clone(self.resolve(DEFAULT).unwrap_or(&self.0[0]))
     }
 
-    /// The agent of a session that was stored. One that is no longer there leaves one that only reads, with what the user is
-    /// to be told: what it was limited to is not known.
+    /// Returns the agent of a stored session. If it no longer exists, its limits are unknown, so a read-only
+    /// substitute and a message to the user are returned.
     pub fn stored(&self, id: Option<&str>) -> (Arc<AgentSpec>, Option<String>) {
         let Some(id) = id else { return (self.first(), None) };
         match self.resolve(id) {
@@ -196,7 +182,7 @@ impl AgentRegistry {
         }
     }
 
-    /// Somebody else's agent alone, under this id.
+    /// A registry with only this external agent, for `modegate wrap`.
     pub fn wrapping(id: &str, definition: ExternalAgentDefinition) -> Self {
         let agent = AgentSpec {
             id: id.into(),
@@ -209,7 +195,7 @@ impl AgentRegistry {
         Self(vec![Arc::new(agent)])
     }
 
-    /// The same agents, whose commands are filled in by `fill`.
+    /// Applies `fill` to the definitions of all external agents.
     #[must_use]
     pub fn filled(mut self, fill: impl Fn(ExternalAgentDefinition) -> ExternalAgentDefinition) -> Self {
         for agent in &mut self.0 {
@@ -221,10 +207,13 @@ impl AgentRegistry {
         self
     }
 
-    /// Takes the agents of one file. The user's own replaces a built-in one of its id; a project's has an id of its own.
+    /// Adds the agents of one file. The user's agents replace built-in ones with the same id; a project's
+    /// need ids of their own.
     ///
     /// # Errors
-    /// A definition does not hold together, or a project's says what only the user may say.
+    ///
+    /// Returns a fault if a definition is inconsistent, or a project's definition uses a key reserved for the
+    /// user.
     pub fn add(&mut self, definitions: &[AgentDefinition], origin: Origin) -> Result<(), Fault> {
         let mut seen: Vec<&str> = Vec::new();
         for definition in definitions {
@@ -254,7 +243,7 @@ impl AgentRegistry {
         if self.0.iter().any(|known| known.name.eq_ignore_ascii_case(spec.name.trim())) {
             return fault("the name of a project's agent may not be that of another agent".into());
         }
-        // Who answers, and where a key goes, is the user's to say.
+        // Security: the model decides where prompts and keys go, so only the user chooses it.
         if spec.model.is_some() {
             return fault("a project's agent may not name a `model`".into());
         }
@@ -319,7 +308,7 @@ fn has_lists(tools: &ToolGlobs) -> bool {
     tools.allow.is_some() || !tools.deny.patterns.is_empty()
 }
 
-/// What an agent is held to; nothing where it is held to nothing.
+/// Limits of an agent as a mode; empty if it has none.
 fn limits(id: &str, name: &str, tools: &ToolGlobs, is_read_only: bool) -> Vec<Arc<Mode>> {
     if !is_read_only && !has_lists(tools) {
         return Vec::new();
@@ -374,7 +363,7 @@ mod tests {
         assert_eq!(limit("EXPLORE").unwrap().access, Access::ReadOnly);
         let docs = limit("docs").unwrap();
         assert!(docs.tools.admit("write_file") && !docs.tools.admit("delete_file"));
-        // The record keeps it as a mode, and reads it again.
+        // The event log stores limits as a mode and reads them back.
         let again: crate::mode::definition::ModeDefinition = serde_saphyr::from_str(&docs.to_yaml()).unwrap();
         assert_eq!(again.complete(None).unwrap().to_yaml(), docs.to_yaml());
     }

@@ -1,4 +1,4 @@
-//! The command line: clap's types and one thin function per way of running.
+//! The command line: clap types, and one short function per way of running.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -158,30 +158,25 @@ To log in      run AGENT itself
 More           modegate wrap --help
 ";
 
-/// What stands at the input.
+/// Kind of standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputKind {
-    /// A person.
     Terminal,
-    /// A regular file.
     File,
     /// A pipe, a socket, or anything else.
     Other,
 }
 
-/// The process's streams, handed in so that nothing else names them.
+/// The process's standard streams, passed in so that no other code names them.
 pub struct Streams<I, O, E> {
-    /// Where requests come from.
     pub input: I,
-    /// What that is.
     pub input_kind: InputKind,
-    /// Where answers go.
     pub output: O,
-    /// Where progress and errors go.
+    /// Receives progress and errors.
     pub errors: E,
 }
 
-/// Runs what was asked for. `stop` ends it at once.
+/// Runs the command line. Cancelling `stop` ends the run immediately.
 pub async fn run<I, O, E>(
     mut cli: Cli,
     environment: Environment,
@@ -253,7 +248,7 @@ where
     };
     let mut input = BufReader::new(input);
     let piped = cli.prompt.is_none() && input_kind != InputKind::Terminal;
-    // Who says how the answer is to be printed has a prompt for us; with a mode alone it may be an editor.
+    // With `--output`, piped input is a prompt. With `--mode` alone it may come from an editor.
     let is_prompt = piped && (cli.output.is_some() || (mode_given && is_a_prompt(&mut input)?));
     let is_read = cli.prompt.as_deref() == Some("-") || is_prompt;
     if is_read {
@@ -301,7 +296,7 @@ where
     }
 }
 
-/// Puts the text that is piped behind a prompt, and says so.
+/// Appends piped text to the prompt, and reports that.
 async fn append_piped(
     prompt: &mut String,
     input: impl Read + Send + 'static,
@@ -324,7 +319,7 @@ async fn append_piped(
     Ok(())
 }
 
-/// Whether what comes at the input is no protocol line: its first character is no brace.
+/// True if the input is not a protocol message: its first character is not a brace.
 fn is_a_prompt(input: &mut impl BufRead) -> std::io::Result<bool> {
     let start = input.fill_buf()?.trim_ascii_start();
     Ok(start.first().is_some_and(|first| *first != b'{'))
@@ -359,11 +354,11 @@ where
     Ok(ExitCode::SUCCESS)
 }
 
-/// Which session a headless prompt is for.
+/// Session of a headless prompt.
 enum Which {
     New,
     Newest,
-    /// By its id, or a part of it.
+    /// A full or partial id.
     Stored(String),
 }
 

@@ -1,9 +1,9 @@
-//! The agent's view of whoever it talks to.
+//! The agent's side of its connection to the client.
 //!
-//! A [`Client`] is a channel end, not a trait: whoever holds the [`ClientEnd`] *is* the client (the connection in
-//! [`crate::rpc`], the command line in [`crate::headless`], a test). One channel carries updates, requests and answers,
-//! so that what was sent first arrives first. It never blocks its sender; what streams asks for [`Client::send_permit`] before
-//! it makes more, and everything else is bounded by the requests in flight.
+//! A [`Client`] is a channel end, not a trait: the owner of the [`ClientEnd`] *is* the client (the connection
+//! in [`crate::rpc`], the command line in [`crate::headless`], or a test). A single channel carries updates,
+//! requests and answers, so their order is kept. Sending never blocks. Streamed updates are limited by
+//! [`Client::send_permit`]; everything else is limited by the requests in flight.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -24,64 +24,60 @@ pub use request::{ClientRequest, Question};
 
 mod request;
 
-/// Streamed updates that may be on their way before the sender has to wait.
+/// Maximum streamed updates in flight.
 const SEND_PERMITS: usize = 256;
 
-/// Characters that are shown of a client's error.
+/// Maximum characters shown of a client's error.
 const MAX_MESSAGE: usize = 300;
 
-/// One message on its way out.
 #[derive(Debug)]
 pub enum Outgoing {
-    /// A `session/update`. The permit, if there is one, is room for the next streamed update.
+    /// A `session/update`. Dropping the permit admits another streamed update.
     Update(SessionNotification, Option<OwnedSemaphorePermit>),
-    /// A request to the client. Dropping the reply means that nobody will answer.
+    /// A request to the client. Dropping the reply means that no answer will come.
     Request {
-        /// Unique while the process lives; the id on the wire.
+        /// Unique in this process; also the id on the wire.
         id: u64,
-        /// What is asked.
         request: ClientRequest,
-        /// Where the answer goes.
         reply: oneshot::Sender<Result<Value, ClientError>>,
     },
-    /// The request with this id is no longer of interest; an answer to it is void.
+    /// Withdraws the request with this id; its answer is ignored.
     Withdraw(u64),
-    /// Whatever follows waits until this is sent or dropped: what the client is shown next has to be stored first.
+    /// Delays everything that follows until this is sent or dropped, so that events are stored before the
+    /// client sees them.
     Barrier(oneshot::Receiver<()>),
-    /// The answer to a call that the connection made of the agent.
+    /// The answer to a request that the client sent to the agent.
     Answer {
-        /// The connection's own number for the call.
+        /// The connection's number of the request.
         call: u64,
         /// A complete JSON-RPC response with that number as its id.
         json: Box<RawValue>,
     },
 }
 
-/// Why a request to the client has no usable answer. None of these is ever consent.
+/// Errors of a request to the client. None of them ever counts as consent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// The client has left, or nobody answers for it.
     #[error("nobody is there to answer")]
     Gone,
-    /// The client answered with this JSON-RPC error.
     #[error("the client answered with an error: {}", message_of(.0))]
     Refused(String),
-    /// The client answered that it does not know what it was asked about.
+    /// The client does not know the object of the request.
     #[error("the client answered with an error: {}", message_of(.0))]
     NotFound(String),
-    /// The answer does not have the shape that the protocol gives it.
+    /// The answer does not match the protocol's schema.
     #[error("the client's answer is malformed: {0}")]
     Malformed(String),
-    /// The client has not said that it can do this, so it was not asked.
+    /// The client did not announce the capability, so nothing was sent.
     #[error("the client cannot do this")]
     NotOffered,
-    /// The answer did not come in time, and the question was taken back.
+    /// The answer was late, and the request was withdrawn.
     #[error("the client did not answer within {} s", .0.as_secs_f64())]
     Late(Duration),
 }
 
 impl ClientError {
-    /// Why, for people: of an error of the client's the message, which is in JSON.
+    /// The error for people: for a JSON-RPC error, its message.
     pub fn reason(&self) -> String {
         match self {
             Self::Refused(text) | Self::NotFound(text) => message_of(text),
@@ -90,7 +86,7 @@ impl ClientError {
     }
 }
 
-/// The sentence in a JSON-RPC error: its message, with the details that some clients put into its data.
+/// The message of a JSON-RPC error, with the details that some clients put into `data`.
 fn message_of(error: &str) -> String {
     let Ok(error) = serde_json::from_str::<Value>(error) else { return error.to_owned() };
     let message = error["message"].as_str().unwrap_or("no message");
@@ -101,37 +97,34 @@ fn message_of(error: &str) -> String {
     line.chars().take(MAX_MESSAGE).collect()
 }
 
-/// What a client can do, each by itself, as its `initialize` said (F1, E1). Without one nobody is there: nothing.
+/// Capabilities from the client's `initialize`, each read separately (F1, E1). The default is a missing
+/// client, without any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a capability of its own")]
 pub struct ClientCapabilities {
-    /// Somebody is there who can be asked for permission, which every client is.
+    /// Answers permission requests, as every client does.
     pub answers: bool,
-    /// `fs/read_text_file`.
     pub reads: bool,
-    /// `fs/write_text_file`.
     pub writes: bool,
-    /// `terminal/*`.
     pub terminals: bool,
-    /// It shows the output of a call as a terminal that it does not run (`_meta.terminal_output`).
+    /// Displays the output of a tool call as a terminal that the client does not run
+    /// (`_meta.terminal_output`).
     pub shows_output: bool,
-    /// `elicitation/create` with a form.
     pub forms: bool,
-    /// `elicitation/create` with an address.
+    /// `elicitation/create` with a URL.
     pub urls: bool,
 }
 
-/// A request that has no answer yet. Dropping it takes it back.
+/// A request without an answer so far. Dropping it withdraws the request.
 #[derive(Debug)]
 pub struct Open<A> {
     id: u64,
     client: Client,
-    /// None once the answer is here, or nobody can give it any more.
+    /// `None` once the answer has arrived or cannot arrive any more.
     answer: Option<oneshot::Receiver<Result<Value, ClientError>>>,
     kind: PhantomData<fn() -> A>,
 }
 
-/// The sending end. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Client {
     outgoing: mpsc::UnboundedSender<Outgoing>,
@@ -139,12 +132,10 @@ pub struct Client {
     next_request: Arc<AtomicU64>,
 }
 
-/// The receiving end: whoever holds it is the client.
 pub type ClientEnd = mpsc::UnboundedReceiver<Outgoing>;
 
-/// Makes a client and the end that stands for it.
 pub fn channel() -> (Client, ClientEnd) {
-    // The channel itself has no bound: updates are bounded by `room`, the rest by the calls in flight.
+    // Unbounded: updates are limited by send permits, the rest by the requests in flight.
     let (outgoing, end) = mpsc::unbounded_channel();
     let client = Client {
         outgoing,
@@ -155,12 +146,13 @@ pub fn channel() -> (Client, ClientEnd) {
 }
 
 impl Client {
-    /// Waits until the client has room for one more streamed update.
+    /// Waits until another streamed update may be sent.
     pub async fn send_permit(&self) -> OwnedSemaphorePermit {
         Arc::clone(&self.send_permits).acquire_owned().await.expect("the semaphore is never closed")
     }
 
-    /// The same, unless that is cancelled: whoever ends has little left to say, and waits for no client that does not read.
+    /// As [`Self::send_permit`], but `None` once cancelled: an ending turn must not wait for a client that
+    /// does not read.
     pub async fn send_permit_unless(&self, cancel: &CancellationToken) -> Option<OwnedSemaphorePermit> {
         tokio::select! {
             biased;
@@ -169,12 +161,14 @@ impl Client {
         }
     }
 
-    /// Sends a `session/update`. With the client gone it goes nowhere; the connection's end stops the session.
+    /// Sends a `session/update`. If the client is gone, the update is dropped, and the end of the connection
+    /// stops the session.
     pub fn update(&self, session_id: SessionId, update: Update, send_permit: Option<OwnedSemaphorePermit>) {
         let _ = self.outgoing.send(Outgoing::Update(SessionNotification { session_id, update }, send_permit));
     }
 
-    /// Asks the user, through the client. Returns the request's id, for [`Self::withdraw`], and its answer.
+    /// Sends a permission request. Returns the request's id, for [`Self::withdraw`], and a future of its
+    /// answer.
     pub fn request_permission(
         &self,
         request: RequestPermissionRequest,
@@ -187,34 +181,36 @@ impl Client {
         (id, answer)
     }
 
-    /// Asks anything else of the client. Dropped without an answer, the question is taken back.
+    /// Sends any other request. Dropping the result without an answer withdraws it.
     pub fn ask<Q: Question>(&self, question: Q) -> Open<Q::Answer> {
         let (id, answer) = self.request(question.into());
         Open { id, client: self.clone(), answer: Some(answer), kind: PhantomData }
     }
 
-    /// Passes a request of somebody else's on, whose answer goes to `reply`. Returns its id, for [`Self::withdraw`].
+    /// Forwards a request of an external agent; its answer goes to `reply`. Returns the request's id, for
+    /// [`Self::withdraw`].
     pub fn forward(&self, request: ClientRequest, reply: oneshot::Sender<Result<Value, ClientError>>) -> u64 {
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
-        // With the client gone the reply is dropped here, and the answer is that nobody is there.
+        // If the client is gone, the reply is dropped here, which reads as [`ClientError::Gone`].
         let _ = self.outgoing.send(Outgoing::Request { id, request, reply });
         id
     }
 
-    /// Takes a request back: whatever the client still says to it is void, and its answer is [`ClientError::Gone`].
+    /// Withdraws a request: a later answer is ignored, and the caller gets [`ClientError::Gone`].
     pub fn withdraw(&self, id: u64) {
         let _ = self.outgoing.send(Outgoing::Withdraw(id));
     }
 
-    /// Holds back whatever is sent from now on until the returned end is used or dropped. The sender itself does not wait.
+    /// Delays everything sent from now on until the returned sender is used or dropped. The caller does not
+    /// wait.
     pub fn barrier(&self) -> oneshot::Sender<()> {
         let (done, after) = oneshot::channel();
-        // With the client gone nothing is held back.
+        // If the client is gone, nothing is delayed.
         let _ = self.outgoing.send(Outgoing::Barrier(after));
         done
     }
 
-    /// Passes the answer to one of the connection's calls down the same channel as the updates before it.
+    /// Sends the answer to a request of the client, in order with earlier updates.
     pub fn answer(&self, call: u64, json: Box<RawValue>) {
         let _ = self.outgoing.send(Outgoing::Answer { call, json });
     }
@@ -226,10 +222,11 @@ impl Client {
 }
 
 impl<A: DeserializeOwned> Open<A> {
-    /// Waits for the answer. May be given up and asked again; after an answer nobody is there.
+    /// Waits for the answer. Cancel safe. After an answer, returns [`ClientError::Gone`].
     ///
     /// # Errors
-    /// The client refuses, is gone, or says something else than what the protocol has for it.
+    ///
+    /// Returns an error if the client refuses, is gone, or sends a malformed answer.
     pub async fn answer(&mut self) -> Result<A, ClientError> {
         let Some(receiver) = &mut self.answer else { return Err(ClientError::Gone) };
         let answer = receiver.await;
@@ -238,10 +235,11 @@ impl<A: DeserializeOwned> Open<A> {
         serde_json::from_value(answer).map_err(|error| ClientError::Malformed(error.to_string()))
     }
 
-    /// Waits for the answer, and takes the question back when it does not come in time.
+    /// Waits for the answer, and withdraws the request after `deadline`.
     ///
     /// # Errors
-    /// As for [`Self::answer`], and that it is late.
+    ///
+    /// See [`Self::answer`]; also returns an error after `deadline`.
     pub async fn within(mut self, deadline: Duration) -> Result<A, ClientError> {
         tokio::time::timeout(deadline, self.answer()).await.unwrap_or(Err(ClientError::Late(deadline)))
     }

@@ -1,4 +1,4 @@
-//! Flags, environment and the user's files to one validated [`Config`].
+//! Combines flags, environment and the user's files into a validated [`Config`].
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -55,50 +55,42 @@ mod skill_files;
 mod user_commands;
 pub mod user_file;
 
-/// Read-side calls of one message that run at once.
+/// Maximum parallel read-side calls of one message.
 const PARALLEL: usize = 8;
 
-/// A question about the mode that is accepted faster is reported: nobody has read it.
+/// A faster acceptance of a mode switch is reported to the user, because no person can read the request in
+/// that time.
 const READING_TIME: Duration = Duration::from_millis(500);
 
-/// How long the first request of a session waits for servers that are starting, where somebody waits for its answer.
+/// Time that the first prompt of a session waits for starting MCP servers, in an editor.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The same where nobody does: without an editor there may be one turn only.
+/// As [`SERVER_TIMEOUT`], in a headless run, which may have one turn only.
 pub const HEADLESS_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a user may say on the command line, as it was said.
+/// Command-line options as given.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
-    /// The mode of new sessions.
     pub mode: Option<String>,
-    /// The agent of new sessions.
     pub agent: Option<String>,
-    /// What no session can do more than.
     pub max_mode: Option<String>,
-    /// The model cannot propose to leave a mode.
     pub no_exit: bool,
-    /// Who answers.
     pub model: Option<String>,
-    /// Where the record is kept: a path, or `memory`.
+    /// Path of the store, or `memory`.
     pub store: Option<String>,
-    /// Where a headless prompt works.
+    /// Working directory of a headless prompt.
     pub cwd: Option<PathBuf>,
-    /// Seconds that turns may go on after the end of the input.
+    /// Seconds that turns may continue after the end of the input.
     pub eof_grace: Option<f64>,
-    /// Give the same bytes every time.
     pub deterministic: bool,
-    /// Somebody else's agent that answers in the place of all, and its id.
+    /// Id and definition of the agent that `modegate wrap` runs for every session.
     pub wrapped: Option<(String, ExternalAgentDefinition)>,
 }
 
-/// What was asked for, checked and ready for use.
 pub struct Config {
-    /// What the command line says of new sessions.
     pub first: First,
-    /// Where a headless prompt works: the current directory.
+    /// Working directory of a headless prompt; default: the current directory.
     pub cwd: PathBuf,
-    /// How long turns may go on after the end of the input.
     pub eof_grace: Duration,
     deterministic: bool,
     exits: ExitSettings,
@@ -107,13 +99,13 @@ pub struct Config {
     environment: Environment,
     asked: Option<ModelId>,
     script: Option<Scripted>,
-    /// The model is in this process, and nothing of the user's settings is read.
+    /// True if the model runs in this process, so that the user's settings are not read.
     is_embedded: bool,
-    /// `default_mode` of the files, as they were when the process started, or `--max-mode` if that allows less.
+    /// `default_mode` of the files at startup, or `--max-mode` if that allows less.
     default_mode: Option<String>,
     remote: Remote,
     store: Location,
-    /// The store is in memory because there is no home directory, not because anybody asked for that.
+    /// True if the store is in memory only for lack of a home directory.
     is_homeless: bool,
     sync: Sync,
     shell: Shell,
@@ -121,24 +113,23 @@ pub struct Config {
     wrapped: Option<(String, ExternalAgentDefinition)>,
 }
 
-/// What a process is made of.
+/// Dependencies of a running process.
 pub struct Runtime {
-    /// What its sessions share.
     pub context: SessionContext,
-    /// What may change while it runs, and where it is.
+    /// Parts that may change while the process runs.
     pub host: Host,
-    /// What a deterministic run needs for its pacing.
+    /// Pacing of a deterministic run.
     pub determinism: Option<Determinism>,
 }
 
 impl Config {
-    /// Checks flags, environment and the user's files. Errors name what is valid.
+    /// Validates flags, environment and the user's files. Errors name the valid values.
     pub fn new(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
         let eof_grace = Duration::try_from_secs_f64(flags.eof_grace.unwrap_or(1.0)).context("--eof-grace")?;
         let named = flags.model.as_deref().or(environment.model.as_deref());
         let script = named.map(script).transpose()?.flatten();
         let requested = named.map(|name| ModelId::new(if script.is_some() { SCRIPTED } else { name }));
-        // A script needs nothing of this machine, and neither does the offline model where every run is to be the same.
+        // Neither a script nor a deterministic run with the offline model may depend on this machine's settings.
         let is_embedded =
             script.is_some() || (flags.deterministic && flags.model.as_deref() == Some(OFFLINE));
         let (file, remote) = match &requested {
@@ -158,7 +149,7 @@ impl Config {
         let cwd = working_folder(flags)?;
         let policies = Policies::new(&environment, file.tool_list, flags.deterministic);
         let loaded = policies.load(&std::fs::canonicalize(&cwd).unwrap_or_else(|_| cwd.clone()));
-        // One that is not there may be in a file that cannot be used.
+        // An unknown name may be defined in an unusable file.
         let named = |name: &str| match loaded.problems.first() {
             Some(diagnostic) => format!("{name}, while {diagnostic}"),
             None => name.to_owned(),
@@ -184,7 +175,7 @@ impl Config {
         let default_mode = default_mode.map(|mode| compare::tighter_of(modes, mode, &max_modes).id.clone());
         let deterministic = flags.deterministic;
         let reading_time = file.fast_answer_ms.map_or(READING_TIME, Duration::from_millis);
-        // A deterministic run answers when its input says so.
+        // A deterministic run answers as soon as its input says so.
         let reading_time = if deterministic { Duration::ZERO } else { reading_time };
         Ok(Self {
             exits: ExitSettings { is_off: flags.no_exit, reading_time },
@@ -209,14 +200,14 @@ impl Config {
         })
     }
 
-    /// Reports nothing that depends on how fast the client answers: a recording is to replay the same.
+    /// Disables reports about fast answers, because a recording must replay identically.
     #[must_use]
     pub fn without_timing(mut self) -> Self {
         self.exits.reading_time = Duration::ZERO;
         self
     }
 
-    /// What a recording keeps of the options, for a replay.
+    /// The options to store in a recording, for a replay.
     pub fn launch_options(&self) -> LaunchOptions {
         let model = match &self.script {
             Some(_) => SCRIPTED,
@@ -234,7 +225,7 @@ impl Config {
         }
     }
 
-    /// What the process is made of. Opens the record.
+    /// Opens the store and creates all dependencies.
     pub fn into_runtime(self) -> std::io::Result<Runtime> {
         let store = Store::open(self.store, self.sync)?;
         if self.is_homeless {
@@ -340,7 +331,6 @@ fn policy(
     }
 }
 
-/// The models in this process.
 fn in_process(script: Option<Scripted>, pauses: Option<Pauses>) -> HashMap<String, Arc<dyn Model>> {
     let mut models: HashMap<String, Arc<dyn Model>> = HashMap::new();
     models.insert(OFFLINE.into(), Arc::new(Offline));
@@ -359,7 +349,8 @@ fn embedded(model: ModelId) -> Remote {
     Remote { endpoints: HashMap::new(), catalog: Arc::new(models) }
 }
 
-/// This binary, and a folder for the working directories of replays: one per process, so that two do not meet.
+/// Path of this program, and a scratch folder for replays. The folder is per process, so that processes do
+/// not collide.
 pub fn replay_places() -> anyhow::Result<(PathBuf, PathBuf)> {
     let binary = std::env::current_exe().context("finding this binary")?;
     let scratch = std::env::temp_dir().join(format!("modegate-replay-{}", std::process::id()));
@@ -367,18 +358,19 @@ pub fn replay_places() -> anyhow::Result<(PathBuf, PathBuf)> {
     Ok((binary, std::fs::canonicalize(scratch)?))
 }
 
-/// The variables that a provider needs of the environment: the keys that were taken out of it.
+/// The provider keys that [`Environment::take`] removed, as variables for a child process.
 pub fn provider_variables(environment: &Environment) -> Vec<(String, OsString)> {
     environment.keys().map(|(name, key)| (name, key.expose_secret().into())).collect()
 }
 
-/// Where a headless prompt works.
 pub fn working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
     let here = std::env::current_dir().context("the current directory")?;
     Ok(flags.cwd.as_ref().map_or(here.clone(), |cwd| here.join(cwd)))
 }
 
-/// The file of the record.
+/// # Errors
+///
+/// Returns an error if the store is not in a file.
 pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
     match location(flags.store.as_deref(), environment)? {
         Location::File(path) => Ok(path),
@@ -389,40 +381,37 @@ pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<Pa
     }
 }
 
-/// Whether a record stands in a file.
-///
 /// # Errors
-/// That cannot be seen: a folder above the file cannot be entered, say.
+///
+/// Returns an error if the file's existence cannot be determined, for example without access to its folder.
 pub fn has_record(path: &Path) -> anyhow::Result<bool> {
     path.try_exists().with_context(|| format!("the store {} cannot be read", path.display()))
 }
 
-/// A length of time as people write it, in milliseconds; see [`crate::ids::duration_ms`].
+/// Parses a duration such as `30d` to milliseconds; see [`crate::ids::duration_ms`].
 pub fn duration_ms(text: &str) -> Option<i64> {
     crate::ids::duration_ms(text)
 }
 
-/// Milliseconds since 1970.
 pub fn now_ms() -> i64 {
     Source::real().now_ms()
 }
 
-/// A time of the record for people, in UTC.
 pub fn time_text(at_ms: i64) -> String {
     crate::ids::time_text(at_ms)
 }
 
-/// A new empty folder, for a trial.
+/// Creates an empty folder for a trial.
 pub fn scratch_folder(environment: &Environment) -> anyhow::Result<PathBuf> {
     let folder = environment.user.temporary.join(format!("modegate-doctor-{}", std::process::id()));
     std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
     Ok(std::fs::canonicalize(folder)?)
 }
 
-/// Bytes of a script for the model.
+/// Maximum bytes of a model script.
 const MAX_SCRIPT: u64 = 256 * 1024 * 1024;
 
-/// The script that a model's name asks for.
+/// Loads the script if the model's name is `scripted:FILE`.
 fn script(name: &str) -> anyhow::Result<Option<Scripted>> {
     let Some(file) = name.strip_prefix("scripted:") else { return Ok(None) };
     let text = bounded_file::read_own_text(Path::new(file), MAX_SCRIPT);
@@ -435,7 +424,7 @@ fn location(store: Option<&str>, environment: &Environment) -> anyhow::Result<Lo
         Some("memory") => Ok(Location::Memory),
         Some("") => bail!("--store: give a path, or memory"),
         Some(path) => Ok(Location::File(path.into())),
-        // `$XDG_DATA_HOME/modegate/modegate.db`; none where there is no home directory.
+        // `$XDG_DATA_HOME/modegate/modegate.db`, or memory without a home directory.
         None => Ok(environment
             .data_folder
             .as_ref()
@@ -447,7 +436,7 @@ fn location(store: Option<&str>, environment: &Environment) -> anyhow::Result<Lo
 mod tests {
     use super::*;
 
-    /// Nobody asked for a store in memory where there only is no home, so the user is told.
+    /// Without a home directory, the user learns why the store is in memory.
     #[tokio::test]
     async fn a_store_in_memory_that_nobody_asked_for_has_a_reason() {
         for (store, expected) in

@@ -1,7 +1,8 @@
-//! Other people's agents, spoken to as their client: ACP over the input and output of a supervised process.
+//! ACP client for external agents, over the standard input and output of a supervised process.
 //!
-//! A [`ExternalAgent`] is a handle on one that runs and has one session. What it says goes to a [`Client`], in the order in which it
-//! said it; it decides nothing about what it is told or asked. With the last handle it is ended in its own way.
+//! An [`ExternalAgent`] is a handle on a running agent with one session. Its messages go to a [`Client`] in
+//! the order of arrival. This module makes no permission decisions. Dropping the last handle shuts the agent
+//! down.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -38,37 +39,32 @@ mod requests;
 mod start;
 mod state;
 
-/// How long a harness may take to change a mode or an option.
+/// Timeout for changing a mode or an option.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long it may take to end a turn that was cancelled.
+/// Grace period for a cancelled turn.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How long the last of what a process wrote, and how it ended, may take to arrive.
+/// Grace period for the last output and the exit status of an ended process.
 const EXIT_GRACE: Duration = Duration::from_secs(2);
 
-/// What starting one needs.
 #[derive(Debug, Clone)]
 pub struct StartRequest {
-    /// Its name, for the log.
+    /// For log messages only.
     pub name: String,
-    /// How it is written.
     pub definition: ExternalAgentDefinition,
-    /// The kernel holds it to its state folders.
+    /// True if the process is sandboxed and can write only to its state folders.
     pub sandboxed: bool,
-    /// Where it works.
     pub cwd: PathBuf,
-    /// The other folders of its session.
     pub directories: Vec<PathBuf>,
-    /// The MCP servers that it is to use.
+    /// MCP servers offered to the agent.
     pub servers: Vec<McpServer>,
-    /// What it is told that its client can do; nothing else is passed on.
+    /// Capabilities announced to the agent. Requests beyond them are refused.
     pub capabilities: ClientCapabilities,
-    /// Its own session that it is to load; none: it begins a new one.
+    /// Session to load; `None` to create a new one.
     pub load: Option<String>,
 }
 
-/// One that runs. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ExternalAgent(Arc<Inner>);
 
@@ -80,7 +76,6 @@ struct Inner {
     prompt_capabilities: PromptCapabilities,
 }
 
-/// The way to the task that speaks to it.
 #[derive(Debug, Clone)]
 struct Peer {
     commands: mpsc::UnboundedSender<Command>,
@@ -90,11 +85,15 @@ struct Peer {
 }
 
 impl ExternalAgent {
-    /// Starts one, and has it begin, or load, its session. Everything that it sends then goes to `client` as said of `session`;
-    /// what it tells of before, while it loads and until it is prompted, is dropped. Once `unwanted` is over it is ended, however far it has come.
+    /// Starts an agent and creates or loads its session.
+    ///
+    /// All its messages are sent to `client` under the id `session`. Replayed history is dropped until the
+    /// first prompt. The agent is ended as soon as `unwanted` completes.
     ///
     /// # Errors
-    /// It cannot be started or held, does not speak the protocol, refuses, takes longer than 30 s, or is not wanted any more.
+    ///
+    /// Returns an error if the agent cannot be started or sandboxed, breaks the protocol, refuses, takes
+    /// longer than 30 s, or is unwanted.
     pub async fn start(
         order: StartRequest,
         shell: &Shell,
@@ -105,27 +104,26 @@ impl ExternalAgent {
         start::start(order, shell, (session, client), unwanted).await
     }
 
-    /// Whether it can take up its sessions of old.
+    /// True if the agent can load earlier sessions.
     pub fn can_load(&self) -> bool {
         self.0.can_load
     }
 
-    /// Its own id of its session.
     pub fn session_id(&self) -> &str {
         &self.0.session_id.0
     }
 
-    /// Its modes, as it said last; those of one that has an option for its mode, too.
+    /// Last announced modes, including those that the agent offers as a config option.
     pub fn modes(&self) -> Option<SessionModeState> {
         self.0.peer.state.borrow().all_modes()
     }
 
-    /// Its options, as it said last.
+    /// Last announced config options.
     pub fn options(&self) -> Vec<SessionConfigOption> {
         self.0.peer.state.borrow().options.clone()
     }
 
-    /// What it has not, with what it has instead, where that is a mode of this id; none: it has it.
+    /// Names the modes that exist if the agent has no mode `id`; `None` if it has.
     pub fn missing_mode(&self, id: &str) -> Option<String> {
         let modes = self.modes().map(|modes| modes.available_modes).unwrap_or_default();
         let ids: Vec<&str> = modes.iter().map(|mode| &*mode.id.0).collect();
@@ -133,10 +131,11 @@ impl ExternalAgent {
         (!ids.contains(&id)).then(|| format!("mode {id:?} of its own: its modes are {valid}"))
     }
 
-    /// Changes its mode, by the option for it where it has no other way.
+    /// Changes the mode, by config option if the agent offers modes that way.
     ///
     /// # Errors
-    /// It has no such mode, refuses, is over, or takes longer than 10 s.
+    ///
+    /// Returns an error if the mode is unknown or refused, the agent has ended, or 10 s have passed.
     pub async fn set_mode(&self, id: &str) -> Result<(), ExternalAgentError> {
         if let Some(missing) = self.missing_mode(id) {
             return Err(ExternalAgentError::Unknown(missing));
@@ -150,16 +149,17 @@ impl ExternalAgent {
         }
         let mode = SessionModeId::new(id.to_owned());
         let request = SetSessionModeRequest::new(self.0.session_id.clone(), mode.clone());
-        // Some answer with null.
+        // Some agents answer with null.
         let _: Option<serde::de::IgnoredAny> =
             self.0.peer.call_with_timeout("session/set_mode", &request, OnSuccess::ModeSet(mode)).await?;
         Ok(())
     }
 
-    /// Changes one of its options. Returns all of them.
+    /// Changes a config option, and returns all options.
     ///
     /// # Errors
-    /// As for [`Self::set_mode`].
+    ///
+    /// See [`Self::set_mode`].
     pub async fn set_option(
         &self,
         id: &SessionConfigId,
@@ -174,11 +174,13 @@ impl ExternalAgent {
         Ok(answer.config_options)
     }
 
-    /// Has it answer a prompt. Returns when it says that it is done, after all that it said before has gone to the client; once
-    /// cancelled, within 2 s, after which the process is ended (see [`Self::over`]).
+    /// Sends a prompt, and returns after the turn has ended and its updates have gone to the client. A
+    /// cancelled turn returns within 2 s; if the agent does not answer by then, its process is ended (see
+    /// [`Self::over`]).
     ///
     /// # Errors
-    /// It takes not all of the content, answers with an error, or is over.
+    ///
+    /// Returns an error if the agent does not support the content, answers with an error, or has ended.
     pub async fn prompt(
         &self,
         content: Vec<ContentBlock>,
@@ -197,30 +199,31 @@ impl ExternalAgent {
             () = cancel.cancelled() => {}
         }
         self.0.peer.send(Command::Cancel);
-        // Whatever it answers now: some say that it was an error.
+        // The content of the answer is ignored: some agents answer a cancelled turn with an error.
         if tokio::time::timeout(GRACE, answer).await.is_err() {
             self.end().await;
         }
         Ok(StopReason::Cancelled)
     }
 
-    /// Ends it at once, with all that it has started. Whether nothing of it is left, for certain.
+    /// Kills the agent and all its processes. Returns true if all are confirmed gone.
     pub async fn end(&self) -> bool {
         self.0.peer.program.end().await
     }
 
-    /// Lets it end in its own way: its input ends, then it is asked, then it is ended. Whether nothing of it is left, for certain.
+    /// Shuts down gracefully: closes the input, terminates, then kills. Returns true if all processes are
+    /// confirmed gone.
     pub async fn shut_down(&self) -> bool {
         self.0.peer.send(Command::CloseInput);
         self.0.peer.program.shut_down().await.confirmed
     }
 
-    /// Whether its process is gone.
+    /// True if the process has ended.
     pub fn is_over(&self) -> bool {
         self.0.peer.program.status().over.is_some()
     }
 
-    /// Waits until its process is gone. Returns why, as a sentence without its end.
+    /// Waits for the process to end. Returns the reason as a sentence without a full stop.
     pub async fn over(&self) -> String {
         self.0.peer.program.over().await;
         self.0.peer.end_reason()
@@ -228,12 +231,12 @@ impl ExternalAgent {
 }
 
 impl Peer {
-    /// Tells the task something. Where it is over there is nothing to be told.
+    /// Sends a command; does nothing if the connection has ended.
     fn send(&self, command: Command) {
         let _ = self.commands.send(command);
     }
 
-    /// Asks something, and waits for the answer.
+    /// Sends a request and waits for the answer.
     async fn call<A: DeserializeOwned>(
         &self,
         method: &'static str,
@@ -247,7 +250,8 @@ impl Peer {
         self.send(Command::Call { method, params, reply });
         match answer.await {
             Ok(Ok(result)) => serde_json::from_str(result.get()).map_err(|error| {
-                // What it sent is not in the words of the library, but for the name of what is missing.
+                // The error text of the library may quote a field name from the agent, so secrets are
+                // removed.
                 ExternalAgentError::Malformed(
                     self.secrets.take_out(&format!("its answer to {method}: {error}")),
                 )
@@ -257,7 +261,7 @@ impl Peer {
         }
     }
 
-    /// The same, within 10 s.
+    /// [`Self::call`] with [`TIMEOUT`].
     async fn call_with_timeout<A: DeserializeOwned>(
         &self,
         method: &'static str,
@@ -268,18 +272,17 @@ impl Peer {
         answer.unwrap_or(Err(ExternalAgentError::TimedOut(method, TIMEOUT)))
     }
 
-    /// Why there is no answer any more.
     async fn disconnect_error(&self) -> ExternalAgentError {
-        // It may be about to be over.
+        // The process may be about to end.
         let _ = tokio::time::timeout(EXIT_GRACE, self.program.over()).await;
         ExternalAgentError::Ended(self.end_reason())
     }
 
-    /// Why it is over: what it did wrong, or how it ended, with its last words.
+    /// The fault or the exit status, with the end of the error output.
     fn end_reason(&self) -> String {
         let fault = self.state.borrow().fault;
         let over = self.program.status().over.map(|over| over.how);
-        // That it closed its output is what every end looks like.
+        // A closed output accompanies every exit, so the exit status is more useful.
         let why = match (fault.filter(|fault| *fault != connection::CLOSED), over) {
             (Some(fault), _) => format!("{fault}, and was ended"),
             (None, Some(over)) => over,

@@ -1,8 +1,8 @@
-//! Modes: what a session may do, and how it asks. Pure after loading.
+//! Modes: ceilings on a session's tool calls, and its permission settings. Pure after loading.
 //!
-//! A mode is YAML, and the three built-in modes are files in the format that a user writes ([`definition`]);
-//! [`crate::policy`] puts those of the user and of a project on top. A mode is a ceiling: the rules that read it are in
-//! [`crate::permission`], and nothing can allow what a mode denies.
+//! The three built-in modes are YAML files in the user's format ([`definition`]); [`crate::policy`] adds the
+//! modes of the user and of a project. [`crate::permission`] enforces the ceilings: nothing can allow a call
+//! that a mode denies.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -18,14 +18,14 @@ pub mod definition;
 pub mod stored;
 pub mod yaml;
 
-/// The built-in modes, most trusted last.
+/// The built-in modes, in display order.
 const BUILT_IN: [&str; 3] =
     [include_str!("mode/ask.yaml"), include_str!("mode/plan.yaml"), include_str!("mode/code.yaml")];
 
-/// Ids that are accepted wherever a mode id is, and what they stand for.
+/// Aliases accepted wherever a mode id is.
 const ALIASES: [(&str, &str); 2] = [("architect", "plan"), ("build", "code")];
 
-/// The mode of a session for which none was asked.
+/// Mode of a session without a requested mode.
 pub const DEFAULT: &str = "ask";
 
 /// What the calls of a mode may touch at most.
@@ -110,57 +110,45 @@ pub enum ReminderPosition {
     BeforePrompt,
 }
 
-/// One mode, complete.
 #[derive(Debug, Clone)]
 pub struct Mode {
-    /// Unique, lower case.
+    /// Unique, in lower case.
     pub id: String,
-    /// Shown to people.
     pub name: String,
-    /// One sentence for people.
     pub description: String,
-    /// Goes into the reminder while the mode is on.
+    /// Text in the reminder while the mode is active.
     pub prompt: String,
-    /// What agents are told instead that work for another.
+    /// Replaces `prompt` for sub-agents.
     pub subagent_prompt: Option<String>,
-    /// The ceiling on effects.
     pub access: Access,
-    /// Whether allowed changes are asked for.
     pub permission: Consent,
-    /// The ceiling on commands.
     pub shell: ShellUse,
-    /// The ceiling on fetching.
     pub network: Network,
-    /// Which tools, by name.
     pub tools: ToolGlobs,
-    /// Where files may be written, relative to the session's roots; absent means anywhere inside them.
+    /// Globs relative to the session's roots; `None` permits writing anywhere inside them.
     pub write_paths: Option<Globs>,
-    /// Which tools a request shows; absent means what the user has set for all modes.
+    /// `None` for the user's default.
     pub tool_list: Option<ToolList>,
-    /// Who answers while the mode is on; absent means whom the user has chosen.
+    /// `None` for the user's choice.
     pub model: Option<String>,
-    /// How long the model thinks while the mode is on; absent means as long as the user has chosen.
+    /// `None` for the user's choice.
     pub thinking: Option<Effort>,
-    /// Model requests in one turn.
+    /// Maximum model requests in one turn.
     pub max_steps: u32,
-    /// What the exit tool proposes; without it there is no exit tool.
     pub exits_to: Option<String>,
-    /// Whether a switch in the model's own text is read.
     pub in_band_switch: InBand,
-    /// Where the reminder stands.
     pub reminder_position: ReminderPosition,
-    /// The mode under which this one is evaluated: it can do no more than that one. So it is with a project's modes.
+    /// Mode under which this one is evaluated and which it cannot exceed. Set for a project's modes.
     pub under: Option<String>,
 }
 
 impl Mode {
-    /// The id as the protocol carries it.
     pub fn mode_id(&self) -> SessionModeId {
         SessionModeId::new(self.id.as_str())
     }
 
-    /// What agents are told that work for another. A prompt may speak of presenting a plan and leaving the mode, where there is
-    /// an exit, and is then none for them.
+    /// The prompt for sub-agents. In a mode with an exit, `prompt` may refer to presenting a plan and leaving
+    /// the mode, which a sub-agent cannot do; it then gets none.
     pub fn prompt_for_subagents(&self) -> &str {
         match &self.subagent_prompt {
             Some(prompt) => prompt,
@@ -183,22 +171,24 @@ pub struct ToolGlobs {
 }
 
 impl ToolGlobs {
-    /// Whether a tool of this name is there at all.
+    /// True if the lists permit a tool of this name.
     pub fn admit(&self, tool: &str) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.matches(tool)) && !self.deny.matches(tool)
     }
 }
 
-/// A list of globs. `*` does not cross a `/`, `**` does.
+/// A list of globs. `*` does not match `/`; `**` does.
 #[derive(Debug, Clone, Default)]
 pub struct Globs {
-    /// As they were written, for messages.
+    /// Patterns as written, for messages.
     pub patterns: Vec<String>,
     set: GlobSet,
 }
 
 impl Globs {
-    /// Compiles a list of patterns; the error names the pattern that is no glob.
+    /// # Errors
+    ///
+    /// Returns an error if a pattern is not a valid glob.
     pub fn new(patterns: Vec<String>) -> Result<Self, globset::Error> {
         let mut set = GlobSetBuilder::new();
         for pattern in &patterns {
@@ -207,7 +197,6 @@ impl Globs {
         Ok(Self { set: set.build()?, patterns })
     }
 
-    /// Whether any of the patterns matches.
     pub fn matches(&self, text: impl AsRef<std::path::Path>) -> bool {
         self.set.is_match(text)
     }
@@ -229,28 +218,25 @@ impl<'de> Deserialize<'de> for Globs {
     }
 }
 
-/// The modes there are, in the order in which people see them.
+/// All modes in display order.
 #[derive(Debug, Clone)]
 pub struct Modes(Vec<Arc<Mode>>);
 
-/// The id that is meant: lower case, and what an alias stands for.
+/// The id in lower case, with an alias replaced by its mode.
 pub fn canonical(id: &str) -> String {
     let id = id.to_ascii_lowercase();
     ALIASES.iter().find(|(alias, _)| *alias == id).map_or(id, |(_, mode)| (*mode).to_owned())
 }
 
-/// An id that names no mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown mode {asked:?}: the modes are {}", valid.join(", "))]
 pub struct UnknownMode {
-    /// What was asked for.
     pub asked: String,
-    /// What could have been.
     pub valid: Vec<String>,
 }
 
 impl Modes {
-    /// The three built-in modes, read once a process.
+    /// The three built-in modes, parsed once per process.
     pub fn built_in() -> Self {
         static BUILT: LazyLock<Modes> = LazyLock::new(Modes::read_built_in);
         BUILT.clone()
@@ -265,7 +251,7 @@ impl Modes {
         Self(BUILT_IN.map(mode).into())
     }
 
-    /// Takes a mode in the place of the one with its id, or adds it behind the others.
+    /// Replaces the mode with the same id, or appends it.
     pub fn put(&mut self, mode: Mode) {
         match self.0.iter_mut().find(|known| known.id == mode.id) {
             Some(known) => *known = Arc::new(mode),
@@ -273,7 +259,7 @@ impl Modes {
         }
     }
 
-    /// A mode and those under which it is evaluated, its own first.
+    /// The mode itself, followed by the modes under which it is evaluated.
     pub fn ceilings(&self, id: &str) -> Result<Vec<Arc<Mode>>, UnknownMode> {
         let mut modes = vec![Arc::clone(self.find(id)?)];
         while let Some(under) = modes.last().and_then(|mode| mode.under.as_deref()) {
@@ -283,35 +269,32 @@ impl Modes {
         Ok(modes)
     }
 
-    /// The mode that can do least: what is taken where the one that was meant is not known. A read-only one.
+    /// Fallback for an unknown mode: `plan` if it is read-only, else the first read-only mode.
     pub fn most_restrictive(&self) -> &Mode {
         let is_safe = |mode: &&Mode| mode.access == Access::ReadOnly;
         self.resolve("plan").ok().filter(is_safe).or_else(|| self.iter().find(is_safe)).unwrap_or(&self.0[0])
     }
 
-    /// Which tools requests show in modes that do not say so themselves.
+    /// Sets the tool list of modes that define none.
     pub fn set_default_tool_list(&mut self, list: ToolList) {
         for mode in self.iter_mut() {
             mode.tool_list = mode.tool_list.or(Some(list));
         }
     }
 
-    /// Keeps those that are wanted.
     pub fn retain(&mut self, is_wanted: impl Fn(&Mode) -> bool) {
         self.0.retain(|mode| is_wanted(mode));
     }
 
-    /// The modes in order, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Mode> {
         self.0.iter_mut().map(Arc::make_mut)
     }
 
-    /// The modes in order.
     pub fn iter(&self) -> impl Iterator<Item = &Mode> {
         self.0.iter().map(AsRef::as_ref)
     }
 
-    /// Finds a mode by its id or an alias, whatever the case (D5, G2, A4).
+    /// Finds a mode by id or alias, ignoring case (D5, G2, A4).
     pub fn resolve(&self, id: &str) -> Result<&Mode, UnknownMode> {
         self.find(id).map(AsRef::as_ref)
     }

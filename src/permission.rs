@@ -1,7 +1,8 @@
-//! The one decision: may this call be made, must it be asked for, or is it denied? Pure.
+//! Decides whether a tool call is allowed, denied, or needs a permission request. Pure.
 //!
-//! The request's tool list and the dispatcher both ask [`decide`], so a tool that is offered can be called and a tool
-//! that is not cannot. Verdicts are the strictest over a *list* of ceilings, which are evaluated and never merged.
+//! The tool list of a request and the dispatcher both call [`decide`], so exactly the listed tools can be
+//! called. The verdict is the strictest over a *list* of ceilings, which are evaluated separately and never
+//! merged.
 
 mod address;
 mod address_pattern;
@@ -18,116 +19,103 @@ pub use self::grants::{CommandScope, Grants, Scope};
 use self::rules::Rules;
 use crate::mode::{Access, Consent, Mode, Network, ShellUse};
 
-/// What a call does to the world, declared by every tool.
+/// Effect of a tool on the world outside the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Reads, and changes nothing.
     Read,
-    /// Changes nothing but the session itself.
+    /// Changes only the session's own state.
     Session,
-    /// Starts a child that stands under the same ceilings.
+    /// Starts a sub-agent under the same ceilings.
     Delegate,
-    /// Fetches from the network.
     Network,
-    /// Changes files whose paths are known beforehand.
+    /// Changes files whose paths are known before the call.
     Edit,
-    /// Runs something.
     Execute,
     /// Changes state that outlives the session.
     State,
-    /// Nobody has said what it does: treated as a change.
+    /// Not declared by any trusted source: treated as a change.
     Unknown,
 }
 
 impl Effect {
-    /// Whether calls with this effect may run beside each other: they change nothing.
+    /// True if calls with this effect may run in parallel.
     pub fn is_read_side(self) -> bool {
         matches!(self, Self::Read | Self::Session)
     }
 
-    /// Whether it changes something, so that the consent axis applies.
+    /// True if the mode's `permission` setting applies.
     pub fn is_change(self) -> bool {
         matches!(self, Self::Edit | Self::Execute | Self::State | Self::Unknown)
     }
 }
 
-/// A path that a call is about to touch, after symbolic links were followed.
+/// A path that a call touches, after following symbolic links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Absolute, without symbolic links.
     pub path: PathBuf,
-    /// The part below the session's root; `None` outside the roots.
+    /// Path relative to the session's root; `None` outside the roots.
     pub inside: Option<PathBuf>,
 }
 
-/// What a call runs, as far as a command line says it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Commands {
-    /// No command line.
     #[default]
     None,
-    /// A command line.
     Line {
-        /// As it was written.
         line: String,
-        /// The commands that were found in it.
         texts: Vec<String>,
-        /// The same by their plain words: without quotes, assignments and the program's folder.
+        /// The commands normalised: without quotes, assignments and the program's folder.
         plain: Vec<String>,
-        /// Every word of it is known for what it is.
+        /// True if the parser understood every word of the line.
         is_understood: bool,
-        /// What an answer for it may cover: any of these is enough, and the first is offered. Empty: no answer but for this
-        /// one call.
+        /// Scopes that an "allow always" may cover: any of them suffices, and the first is offered. If empty,
+        /// only the single call can be allowed.
         always: Vec<CommandScope>,
-        /// The same for each command in it, where there are several: a "reject always" for one is one for the line.
+        /// Scopes of the single commands if the line has several. A "reject always" for any of them rejects
+        /// the line.
         parts: Vec<CommandScope>,
-        /// What an old record says of it: all of these had to be covered.
+        /// Command prefixes from records of an earlier version, all of which needed a grant.
         before: Option<Vec<String>>,
     },
 }
 
-/// A server's word that a tool only reads.
+/// An MCP server's claim that a tool only reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// The server, by its part of its tools' names.
+    /// Server name as in the prefix of its tools' names.
     pub server: String,
-    /// How often the server has begun to say so of a tool of which it had not: consent from before covers nothing after.
+    /// Number of times the server started to claim this for another tool. Consent given before a flip does
+    /// not cover it.
     pub flips: u64,
 }
 
-/// The facts of a call that a decision rests on.
 #[derive(Debug, Clone)]
 pub struct CallFacts {
-    /// The tool's name.
     pub tool: String,
-    /// What it does.
     pub effect: Effect,
-    /// What it needs of the shell.
     pub shell: ShellUse,
-    /// It goes on after its turn.
     pub is_background: bool,
-    /// It asks the user to leave the mode.
+    /// True for the tool that asks the user to leave the mode.
     pub is_exit: bool,
-    /// What it touches; empty when that is not known beforehand, or when the question is about the tool as such.
+    /// Empty if unknown before the call, or if the decision is about the tool as such.
     pub targets: Vec<Target>,
-    /// What it runs; nothing when the question is about the tool as such.
     pub commands: Commands,
-    /// What it fetches; none when it fetches nothing, or when the question is about the tool as such.
+    /// `None` if nothing is fetched, or if the decision is about the tool as such.
     pub address: Option<Address>,
-    /// That it reads is only what its server says; `None` where somebody vouches for the effect.
+    /// Set if only the server claims that the call reads; `None` if the effect is trusted.
     pub claim: Option<Claim>,
-    /// What the arguments of a server's tool name, as far as that can be told, and what a skill is read from: rules that deny
-    /// or ask look at it.
+    /// Paths that seem to appear in the arguments of an MCP tool, and the source of a skill. Only `deny` and
+    /// `ask` rules use them.
     pub mentions: Vec<PathBuf>,
 }
 
 impl CallFacts {
-    /// Whether it is a call of a server's tool, by the name.
+    /// True for tools of MCP servers, recognised by their prefix.
     pub fn is_servers(&self) -> bool {
         self.tool.starts_with("mcp__")
     }
 
-    /// The facts of a tool as such: what is known of a call before its arguments are.
+    /// Facts of a tool before its arguments are known.
     pub fn of_tool(tool: impl Into<String>, effect: Effect) -> Self {
         Self {
             tool: tool.into(),
@@ -144,34 +132,32 @@ impl CallFacts {
     }
 }
 
-/// The answer.
+/// Result of [`decide`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Go ahead.
+    /// The call runs without a permission request.
     Allow,
-    /// Go ahead if the user says so; the scopes are what "always" would cover, each not yet granted. None: there is no
-    /// "always".
+    /// A permission request is needed. The scopes are those an "always" answer would grant; if empty, no
+    /// "always" option is offered.
     Ask(Vec<Scope>),
-    /// Not in this session as it stands.
+    /// The call is refused under the current ceilings.
     Deny(Denial),
 }
 
-/// Why a call is denied: which rule, and what to tell the model. Never says how to get round it.
+/// Rule and message of a refusal. The message never suggests a way around the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// The rule's name, for the record.
+    /// Rule name for the audit log.
     pub rule: &'static str,
     /// One or two sentences for the model.
     pub message: String,
 }
 
-/// What a decision is made under: modes, which are evaluated one by one and never merged, the first of which is the
-/// session's own, and the rules that the user wrote.
+/// Limits for a decision: modes, evaluated one by one and never merged, and the user's rules.
 #[derive(Debug, Clone)]
 pub struct Ceilings {
-    /// The session's own mode, those under which it is evaluated, those of its ancestors, and what else holds.
+    /// The session's own mode first, then the modes above it, those of its ancestors and further limits.
     pub modes: Vec<Arc<Mode>>,
-    /// The sets of rules that hold.
     pub rules: Vec<Arc<Rules>>,
 }
 
@@ -184,7 +170,7 @@ impl Ceilings {
         self.rules.iter().find_map(|rules| rules.asking(call))
     }
 
-    /// Every set of rules has to allow it.
+    /// Returns a rule only if every set of rules allows the call.
     fn allowing(&self, call: &CallFacts) -> Option<&rules::Rule> {
         let first = self.rules.first()?.allowing(call)?;
         self.rules.iter().all(|rules| rules.allowing(call).is_some()).then_some(first)
@@ -193,23 +179,22 @@ impl Ceilings {
 
 /// Decides a call.
 ///
-/// The rules, in order; the first that denies ends it, and nothing later can lift a denial:
-/// 1. a `deny` rule of the user's or the project's is about it;
-/// 2. a ceiling's tool list does not admit the tool;
-/// 3. a ceiling's access does not admit the effect (the table in `docs/modes.md`);
-/// 4. a ceiling's `shell` does not admit what the call needs of it; a mode with `write_paths` admits no full shell, and
-///    nothing of which nobody knows what it does;
-/// 5. a ceiling's `network` denies fetching;
-/// 6. a write outside the session's roots, or outside a ceiling's `write_paths`;
-/// 7. the exit tool, in a mode without an exit;
-/// 8. the user said "reject always" to this in this mode;
-/// 9. what remains is allowed, but asked for: what an `ask` rule is about, reads outside the roots, fetching under
-///    `network: ask`, every change where a ceiling's `permission` is `ask`, and what only its server says to read where a
-///    ceiling would deny or ask for it if it did not;
-/// 10. unless the user said "allow always" to exactly this, in this mode (of a command line, to
-///     exactly this or to its program with what may vary; of an address, to its server; of a claim, to what that server
-///     says), or an `allow` rule is about all of it and no `ask` rule about
-///     any of it.
+/// The steps, in order. The first denial is final; no later step can lift it:
+/// 1. a `deny` rule of the user or the project matches the call;
+/// 2. the tool list of a ceiling does not contain the tool;
+/// 3. the access of a ceiling does not permit the effect (table in `docs/modes.md`);
+/// 4. the `shell` of a ceiling permits less than the call needs; a mode with `write_paths` permits neither a
+///    full shell nor an unknown effect;
+/// 5. the `network` of a ceiling denies fetching;
+/// 6. the call writes outside the session's roots, or outside a ceiling's `write_paths`;
+/// 7. the call is the exit tool, and the mode has no exit;
+/// 8. the user answered "reject always" for this scope in this mode;
+/// 9. a permission request is needed if an `ask` rule matches, a path is outside the roots, a ceiling has
+///    `network: ask` and the call fetches, a ceiling has `permission: ask` and the call is a change, or only
+///    an MCP server claims that the call reads and a ceiling would deny or ask for it otherwise;
+/// 10. step 9 is skipped if the user answered "allow always" for this scope in this mode (for a command: the
+///     line or its program; for an address: the origin; for a claim: the server), or if an `allow` rule
+///     matches all of the call and no `ask` rule matches any of it.
 pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict {
     let Some(own) = ceilings.modes.first() else {
         return Verdict::Deny(Denial {
@@ -233,14 +218,15 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
     let mut scopes: Vec<Scope> =
         outside.map(|target| Scope::Below(call.tool.clone(), target.path.clone())).collect();
     let outside = !scopes.is_empty();
-    // What covers a command line, of which one is enough, and whether nothing can.
+    // Scopes that cover a command line, of which one suffices. None exist if the line cannot be shown in
+    // full.
     let mut covering: Vec<Scope> = Vec::new();
     let (mut is_opaque, mut is_shown_in_part) = (false, false);
     let is_asked_by_rule = ceilings.asking(call).is_some();
     match &call.commands {
         Commands::None if !outside => scopes.push(match (&call.address, &call.claim) {
             (Some(address), _) => Scope::Origin(call.tool.clone(), address.origin()),
-            // What a rule has asked for is asked for by itself.
+            // An `ask` rule needs an answer for the tool; consent to the server's claim does not cover it.
             (None, Some(claim)) if !is_asked_by_rule => Scope::Claims(claim.server.clone(), claim.flips),
             (None, _) => Scope::Tool(call.tool.clone()),
         }),
@@ -254,7 +240,7 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
             is_shown_in_part = covering.is_empty();
         }
     }
-    // An answer for a tool as one that may change something covers it where its server says that it reads.
+    // A grant for the tool as a changing one also covers it as a claimed reader.
     let as_such = call.claim.is_some().then(|| Scope::Tool(call.tool.clone()));
     let mut asked = scopes.iter().chain(&covering).chain(&as_such);
     let rejected = asked.find(|scope| grants.is_rejected(&own.id, scope)).cloned();
@@ -263,7 +249,7 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
             format!("The user has rejected {scope} for the rest of this session in {} mode.", own.id);
         return Verdict::Deny(Denial { rule: "rejected_always", message });
     }
-    // Where a rule denies some commands, a line that is not understood whole may be one of them.
+    // A line that is not fully understood may contain a command that a rule denies.
     let in_doubt = is_opaque && ceilings.rules.iter().any(|rules| rules.denies_some(&call.tool));
     let by_rule = in_doubt || is_asked_by_rule;
     let must_ask = by_rule || outside || ceilings.modes.iter().any(|mode| must_ask(mode, call));
@@ -279,12 +265,12 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
     if !covering.iter().any(|scope| grants.is_allowed(&own.id, scope)) {
         scopes.extend(covering.into_iter().next());
     }
-    // A grant for one place or command says nothing of another: each has to have its own.
+    // Every path and command needs a grant of its own.
     scopes.retain(|scope| !grants.is_allowed(&own.id, scope));
     if scopes.is_empty() { Verdict::Allow } else { Verdict::Ask(scopes) }
 }
 
-/// The "reject always" that is about a command in a line.
+/// Returns the "reject always" that covers a single command of the line.
 fn rejected_part(grants: &Grants, mode: &str, call: &CallFacts) -> Option<Scope> {
     let Commands::Line { plain, parts, .. } = &call.commands else { return None };
     let scopes = parts.iter().map(|part| Scope::Run(call.tool.clone(), part.clone()));
@@ -292,8 +278,8 @@ fn rejected_part(grants: &Grants, mode: &str, call: &CallFacts) -> Option<Scope>
     now.or_else(|| plain.iter().find_map(|words| grants.rejects_words(mode, &call.tool, words)).cloned())
 }
 
-/// Decides on the files below a folder that an admitted call reads: searching a folder must not show what rules keep from
-/// being read by name.
+/// Decides on each file below a folder that an allowed call reads, so that a search does not reveal files
+/// that rules deny by name.
 #[derive(Debug, Clone)]
 pub struct FilesBelow {
     ceilings: Ceilings,
@@ -302,13 +288,12 @@ pub struct FilesBelow {
 }
 
 impl FilesBelow {
-    /// For a call that may run.
     pub fn new(ceilings: Ceilings, grants: Grants, call: CallFacts) -> Self {
         Self { ceilings, grants, call }
     }
 
-    /// Whether the call may read a file, or name it. What a rule has asked for is left out unless the user was asked for
-    /// the call itself by that rule: in the middle of a call nobody is asked.
+    /// True if the call may read or list the file. A file that needs a permission request is skipped, unless
+    /// the same `ask` rule already matched the call itself: no request is sent during a call.
     pub fn admits(&self, file: &Target) -> bool {
         let call = CallFacts { targets: vec![file.clone()], ..self.call.clone() };
         match decide(&self.ceilings, &self.grants, &call) {
@@ -319,7 +304,7 @@ impl FilesBelow {
     }
 }
 
-/// Why a call is decided as it is, in one sentence: for people who ask `modegate modes explain`.
+/// Explains a decision in one sentence, for `modegate modes explain`.
 pub fn explain(ceilings: &Ceilings, call: &CallFacts) -> String {
     let mode = ceilings.modes.first().map_or("no mode", |mode| mode.id.as_str());
     match decide(ceilings, &Grants::default(), call) {
@@ -348,13 +333,13 @@ pub fn explain(ceilings: &Ceilings, call: &CallFacts) -> String {
     }
 }
 
-/// Whether a tool is there at all: what [`decide`] does not deny before its arguments are known.
+/// True if [`decide`] does not deny the tool before its arguments are known.
 pub fn is_available(ceilings: &Ceilings, grants: &Grants, tool: &CallFacts) -> bool {
     !matches!(decide(ceilings, grants, tool), Verdict::Deny(_))
 }
 
-/// Whether a mode admits a change by what it does and where, whatever it is called and whether or not it is asked for: what
-/// holds for a user who changes files through the session.
+/// True if the mode permits the change by its effect and paths, ignoring tool lists and consent. Applies to
+/// files that the user changes through the session.
 pub fn may_change(mode: &Mode, call: &CallFacts) -> bool {
     denied_by_nature(mode, call).is_none()
 }
@@ -363,7 +348,7 @@ fn must_ask(mode: &Mode, call: &CallFacts) -> bool {
     match call.effect {
         Effect::Network => mode.network == Network::Ask,
         effect if call.claim.is_none() => effect.is_change() && mode.permission == Consent::Ask,
-        // Where a tool that may change something runs without asking, the server's word is not needed.
+        // A claim needs no consent where a tool of unknown effect would run without asking.
         _ => {
             mode.permission == Consent::Ask
                 || !admits(mode.access, Effect::Unknown)
@@ -384,7 +369,7 @@ fn denied_by(mode: &Mode, call: &CallFacts) -> Option<Denial> {
     denied_by_nature(mode, call)
 }
 
-/// What a mode denies whatever the tool is called.
+/// The part of [`denied_by`] that does not depend on the tool's name.
 fn denied_by_nature(mode: &Mode, call: &CallFacts) -> Option<Denial> {
     let deny = |rule, message: String| Some(Denial { rule, message });
     let (tool, id) = (&call.tool, &mode.id);

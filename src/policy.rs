@@ -1,7 +1,6 @@
-//! The modes and rules that there are, in layers: the built-in ones, the user's on top, and a project's, which only narrow.
-//! Pure.
+//! Layers of modes and rules: built-in, then the user's, then a project's, which may only narrow. Pure.
 //!
-//! A layer is taken whole or not at all. What is wrong with one is said with its file, line and column.
+//! A layer with a fault is rejected as a whole, with the file, line and column of the fault.
 
 use std::collections::BTreeMap;
 
@@ -34,46 +33,39 @@ pub struct ModeFile {
     pub default_mode: Option<Spanned<String>>,
 }
 
-/// Whose file it is.
+/// Owner of a mode file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// The user's, or one that the user trusts.
+    /// The user, or a project file that the user trusts.
     User,
-    /// That of a project: whoever wrote the repository.
+    /// The project: its author is not trusted.
     Project,
 }
 
-/// A file that cannot be used, as one line; `shown` has the place in the file.
+/// A rejected file as a one-line error; `shown` adds the source lines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {text}")]
 pub struct Diagnostic {
-    /// `FILE:LINE:COLUMN`.
     pub place: String,
-    /// The line, from 1; 0 where it is the whole file.
+    /// Line number from 1, or 0 if the fault concerns the whole file.
     pub line: usize,
-    /// One sentence.
     pub text: String,
-    /// The lines around the place, with a mark below it; may be empty.
+    /// Source lines around the fault with a marker; may be empty.
     pub shown: String,
 }
 
-/// All layers, on top of each other.
+/// All layers combined.
 #[derive(Debug, Clone)]
 pub struct Layers {
-    /// The modes.
     pub modes: Modes,
-    /// The rules.
     pub rules: Rules,
-    /// The agents.
     pub agents: AgentRegistry,
-    /// MCP servers, by name.
     pub servers: BTreeMap<String, ServerDefinition>,
-    /// The mode of sessions for which none was asked, if a file says so.
+    /// Mode of sessions without a requested mode; `None` if no file sets it.
     pub default_mode: Option<String>,
 }
 
 impl Default for Layers {
-    /// The built-in modes, and no rules.
     fn default() -> Self {
         Self {
             modes: Modes::built_in(),
@@ -86,7 +78,7 @@ impl Default for Layers {
 }
 
 impl Layers {
-    /// Puts a file on top. Nothing of a file with a fault is taken.
+    /// Adds a file as the top layer. A file with a fault changes nothing.
     pub fn add(&mut self, name: &str, text: &str, owner: Owner) -> Result<(), Diagnostic> {
         if text.trim().is_empty() {
             return Ok(());
@@ -127,7 +119,7 @@ impl Layers {
     }
 }
 
-/// Reads the servers of one file. They are programs and addresses: only the user can name them.
+/// Checks the servers of one file. Servers are programs and addresses, so a project may not define any.
 fn servers(
     definition: BTreeMap<String, Spanned<ServerDefinition>>,
     owner: Owner,
@@ -146,7 +138,7 @@ fn servers(
     Ok(servers)
 }
 
-/// Adds the modes of one file; they may extend each other, in any order.
+/// Adds the modes of one file. They may extend each other in any order.
 fn add_modes(modes: &mut Modes, definitions: &[ModeDefinition], owner: Owner) -> Result<(), Fault> {
     let mut seen: Vec<&str> = Vec::new();
     for definition in definitions {
@@ -164,7 +156,7 @@ fn add_modes(modes: &mut Modes, definitions: &[ModeDefinition], owner: Owner) ->
     while !open.is_empty() {
         let waits = |definition: &ModeDefinition| {
             let base = definition.extends.as_ref().map(|base| canonical(&base.value));
-            // One that extends its own id means the one of the layer below.
+            // A mode that extends its own id extends the mode of the layer below.
             base.is_some_and(|base| {
                 base != definition.id.value && open.iter().any(|other| other.id.value == base)
             })
@@ -214,16 +206,17 @@ fn put(modes: &mut Modes, definition: &ModeDefinition, owner: Owner) -> Result<(
     Ok(())
 }
 
-/// A text that begins with a capital letter.
+/// Capitalises the first letter.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Holds a project's mode to the one that it extends, in what is no ceiling, too; and says whose it is.
+/// Limits a project's mode to its base in settings that are not ceilings, and marks its description as the
+/// project's.
 fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefinition) -> Result<(), Fault> {
     let fault = |text: &str| Err(Fault::at(&definition.id, text));
-    // Who answers, and where a key goes, is the user's to say.
+    // Security: the model decides where prompts and keys go, so only the user chooses it.
     if definition.model.is_some() {
         return fault("a project's mode may not name a `model`");
     }
@@ -235,7 +228,7 @@ fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefiniti
         return fault("the name and the description of a project's mode are one line of text");
     }
     mode.under = Some(base.id.clone());
-    // Whatever the mode says of its access, it is held to that of its base.
+    // The base limits the access, so the prompt of the base fits.
     if mode.prompt.trim().is_empty() {
         mode.prompt.clone_from(&base.prompt);
     }
@@ -259,13 +252,13 @@ fn unreadable(name: &str, error: &serde_saphyr::Error) -> Diagnostic {
         error.location().map(|place| format!(":{}:{}", place.line(), place.column())).unwrap_or_default();
     let text = error.without_snippet().to_string();
     let text = text.split(" at line ").next().unwrap_or(&text).to_owned();
-    // The first lines of what is shown say the same once more.
+    // The first two rendered lines repeat the message.
     let shown: Vec<String> = error.render().lines().skip(2).map(str::to_owned).collect();
     let line = error.location().map_or(0, |place| line_number(place.line()));
     Diagnostic { place: format!("{name}{place}"), line, text: with_nearest(&text), shown: shown.join("\n") }
 }
 
-/// An unknown word with the valid one that is most like it.
+/// Adds the most similar valid word to an "unknown" message.
 fn with_nearest(text: &str) -> String {
     let Some((unknown, valid)) = text.split_once(", expected one of ") else { return text.to_owned() };
     let Some(unknown) = unknown.split('`').nth(1) else { return text.to_owned() };
@@ -317,15 +310,15 @@ mod tests {
         assert_eq!((deep.prompt.as_str(), deep.exits_to.as_deref()), ("", plan.exits_to.as_deref()));
         assert_eq!(deep.write_paths.as_ref().unwrap().patterns, ["docs/**"]);
         assert_eq!(layers.modes.ceilings("deep").unwrap().len(), 1);
-        // What is printed can be read again and comes to the same.
+        // The printed form reads back as the same mode.
         let again: ModeDefinition = serde_saphyr::from_str(&deep.to_yaml()).unwrap();
         assert_eq!(again.complete(None).unwrap().to_yaml(), deep.to_yaml());
-        // One that is narrowed in the same file is meant by its alias, too.
+        // An alias resolves to the redefined mode of the same file.
         let text = "modes: [{id: a, extends: architect}, {id: plan, extends: plan, network: deny}]";
         let mut other = Layers::default();
         add(&mut other, text, Owner::User).unwrap();
         assert_eq!(other.modes.resolve("a").unwrap().network, crate::mode::Network::Deny);
-        // The user's own replaces a built-in one (G4).
+        // The user's mode replaces a built-in one (G4).
         add(&mut layers, "modes: [{id: code, extends: code, permission: ask}]", Owner::User).unwrap();
         assert_eq!(layers.modes.resolve("code").unwrap().permission, crate::mode::Consent::Ask);
         assert_eq!(
@@ -334,7 +327,7 @@ mod tests {
         );
     }
 
-    /// The words of `plan` are those of a mode that changes nothing; other words are inherited whatever the access.
+    /// Only a mode that changes nothing inherits the prompt of `plan`; other prompts are always inherited.
     #[test]
     fn the_words_of_plan_are_inherited_only_where_nothing_is_changed() {
         let plan = Modes::built_in().resolve("plan").unwrap().prompt.clone();
@@ -354,7 +347,7 @@ mod tests {
             ),
             ("{id: m, extends: ask, access: read_only}", Owner::User, ""),
             ("{id: plan, extends: plan, access: edit}, {id: m, extends: plan}", Owner::User, ""),
-            // A project's mode can do no more than `plan`, whatever it says.
+            // A project's mode never exceeds `plan`, whatever access it requests.
             ("{id: m, extends: plan, access: full}", Owner::Project, plan),
             ("{id: m, extends: plan, access: full, prompt: Go.}", Owner::Project, "Go."),
         ] {
@@ -364,7 +357,7 @@ mod tests {
         }
     }
 
-    /// A description says what the mode allows: its own, an inherited one that still fits, or one that is computed.
+    /// A description is the mode's own, an inherited one that still fits, or a computed one.
     #[test]
     fn a_description_says_nothing_that_the_mode_refuses() {
         for (text, expected) in [
@@ -466,7 +459,7 @@ mod tests {
             let message = fault(text, Owner::Project);
             assert!(message.contains(expected), "{text}: {message}");
         }
-        // What is no ceiling is held, too.
+        // Settings that are not ceilings are limited as well.
         let mut layers = Layers::default();
         let base = "modes: [{id: base, access: read_only, max_steps: 2, in_band_switch: off}]";
         add(&mut layers, base, Owner::User).unwrap();
@@ -476,12 +469,12 @@ mod tests {
         let mine = layers.modes.resolve("mine").unwrap();
         assert_eq!((mine.max_steps, mine.in_band_switch, mine.exits_to.as_deref()), (2, InBand::Off, None));
         assert!(mine.description.starts_with("This project's, under base: "));
-        // Nothing of a file with a fault is taken.
+        // A file with a fault changes nothing.
         let mut layers = Layers::default();
         add(&mut layers, "modes: [{id: fine, extends: plan}]\npermissions: {allow: [shell]}", Owner::Project)
             .unwrap_err();
         assert!(layers.modes.resolve("fine").is_err());
-        // The same file, trusted, is the user's.
+        // The same file is accepted as the user's.
         add(&mut Layers::default(), "permissions: {allow: [shell]}\ndefault_mode: code", Owner::User)
             .unwrap();
     }

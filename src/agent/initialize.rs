@@ -1,4 +1,4 @@
-//! `initialize` and `authenticate`: what the agent can do, and how its user can help it to a key.
+//! `initialize` and `authenticate`: capabilities and authentication methods.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -16,21 +16,21 @@ use crate::acp::{
 use crate::client::ClientCapabilities;
 use crate::error::AgentError;
 
-/// The way to authenticate that every client can show: keys come from the environment or from the user's files.
+/// Authentication method for every client: keys in the environment or in the user's files.
 const ENVIRONMENT: &str = "environment";
 
-/// The way in which a client runs `modegate setup` in a terminal.
+/// Authentication method for clients that run `modegate setup` in a terminal.
 const SETUP: &str = "setup";
 
-/// Under this key some clients say, in their capabilities, that they run a terminal for an agent's own method, and look
-/// for the command.
+/// Key in client capabilities: the client runs an agent's own method in a terminal, with the command given in
+/// `_meta`.
 const TERMINAL_META: &str = "terminal-auth";
 
-/// Under this key clients say, in their capabilities, that they show the output of calls as terminals that they do not run.
+/// Key in client capabilities: the client displays the output of tool calls as terminals.
 const OUTPUT_META: &str = "terminal_output";
 
 impl Agent {
-    /// Answers `initialize`: version 1, whatever version was asked for (I1).
+    /// Answers `initialize` with version 1, whatever version the client requests (I1).
     pub fn initialize(&self, request: &InitializeRequest) -> InitializeResponse {
         if request.protocol_version != ProtocolVersion::V1 {
             tracing::info!(asked = ?request.protocol_version, "the client asked for another protocol version");
@@ -40,8 +40,8 @@ impl Agent {
         self.compactions.store(takes_compactions, Ordering::Relaxed);
         self.registry().capabilities = client_capabilities(&request.client_capabilities);
         let wraps = self.host.wraps.is_some();
-        // A prompt may have pictures if the model that new sessions have sees them. What a wrapped agent takes is known once it
-        // is started: the rest it is not sent, and the user is told.
+        // Images are allowed if the default model supports them. The capabilities of a wrapped agent are
+        // unknown before it starts; unsupported content is rejected later with a message.
         let models = &self.context.models;
         let images = wraps || models.facts(models.default_model()).images;
         let prompts = PromptCapabilities::new().image(images).audio(wraps).embedded_context(true);
@@ -60,7 +60,7 @@ impl Agent {
             .auth_methods(methods)
     }
 
-    /// Answers `authenticate`: succeeds once the model of new sessions has the key that it needs.
+    /// Answers `authenticate`; succeeds if the default model has its key.
     pub async fn authenticate(
         &self,
         request: &AuthenticateRequest,
@@ -75,7 +75,7 @@ impl Agent {
     }
 }
 
-/// What the client can do, each by itself (F1, E1).
+/// Reads each client capability separately (F1, E1).
 fn client_capabilities(client: &AcpClientCapabilities) -> ClientCapabilities {
     let elicitation = client.elicitation.as_ref();
     ClientCapabilities {
@@ -89,12 +89,12 @@ fn client_capabilities(client: &AcpClientCapabilities) -> ClientCapabilities {
     }
 }
 
-/// Whether a client says this in the metadata of its capabilities.
+/// True if the `_meta` of the client's capabilities sets `key` to true.
 fn has_meta(client: &AcpClientCapabilities, key: &str) -> bool {
     client.meta.as_ref().and_then(|meta| meta.get(key)) == Some(&Value::Bool(true))
 }
 
-/// What can be done with sessions besides prompting them. Each of these rows of the table works (I9).
+/// Session methods beyond prompting. All of them are implemented (I9).
 fn sessions() -> SessionCapabilities {
     SessionCapabilities::new()
         .list(SessionListCapabilities::new())
@@ -105,7 +105,6 @@ fn sessions() -> SessionCapabilities {
         .additional_directories(SessionAdditionalDirectoriesCapabilities::new())
 }
 
-/// How a client can help its user to a key.
 fn auth_methods(request: &InitializeRequest, binary: Option<&Path>) -> Vec<AuthMethod> {
     let what = "Set a provider's key in the agent's environment, or run `modegate setup` in a terminal; the embedded model needs none";
     let mut environment = AuthMethodAgent::new(ENVIRONMENT, "Environment").description(what.to_owned());

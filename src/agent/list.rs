@@ -1,4 +1,4 @@
-//! What can be done with sessions that are kept, besides opening them: listing, closing, deleting.
+//! Lists, closes and deletes stored sessions.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,20 +18,21 @@ use crate::mode::Modes;
 use crate::session::{Closed, head_meta};
 use crate::store::sessions::{Listing, OpenError, StoredSession};
 
-/// Sessions on one page of a list.
+/// Sessions per page.
 const PAGE: usize = 50;
 
-/// Under this key of a list's `_meta` stands why sessions of before are not in it.
+/// Key in the `_meta` of a list: reason for missing earlier sessions.
 const NOTICE_META: &str = "modegate/notice";
 
-/// Under this key of a listed session's `_meta` stands its mode (D10).
+/// Key in the `_meta` of a listed session: its mode (D10).
 const MODE_META: &str = "modegate/mode";
 
 impl Agent {
-    /// A page of the sessions there are, the newest first (`session/list`, S9).
+    /// Returns a page of sessions, the most recent first (`session/list`, S9).
     ///
     /// # Errors
-    /// The cursor is none that was given out, or `cwd` is not absolute.
+    ///
+    /// Returns an error if the cursor is invalid, or `cwd` is not absolute.
     pub async fn list_sessions(
         &self,
         request: &ListSessionsRequest,
@@ -41,17 +42,17 @@ impl Agent {
             return Err(AgentError::invalid_params(message, json!({ "cwd": "an absolute path" })));
         }
         let after = request.cursor.as_deref().map(read_cursor).transpose()?;
-        // Sessions are kept under the real path of their folder.
+        // The store contains the canonical path of each folder.
         let cwd = request.cwd.as_ref().map(|cwd| std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone()));
         let active = self.registry().ids();
-        // One more than is shown says whether there are more.
+        // One extra row shows if there are more pages.
         let agent = self.host.wraps.clone();
         let listing = Listing { cwd, agent, after, limit: PAGE + 1, active };
         let mut sessions = self.context.store.sessions(listing).await.map_err(|_| AgentError::Unreadable)?;
         let more = sessions.len() > PAGE;
         sessions.truncate(PAGE);
         let next = sessions.last().filter(|_| more).map(cursor);
-        // An empty list is not to look as if there never was anything.
+        // Explains an empty list if the store had to be replaced.
         let told = |reason: &str| Meta::from_iter([(NOTICE_META.to_owned(), json!(reason))]);
         let modes = self.modes_of(&sessions).await;
         let infos = sessions.iter().zip(&modes).map(|(session, mode)| info(session, mode.as_deref()));
@@ -59,8 +60,9 @@ impl Agent {
         Ok(response.meta(self.context.store.substituted().map(told)))
     }
 
-    /// The modes that listed sessions open in (D10). Files are read only for modes that are not built in, once a folder, and
-    /// not on the runtime thread; where they cannot be read in time, those modes are left out.
+    /// Returns the modes in which the listed sessions would open (D10). Only modes that are not built in need
+    /// the configuration files, which are read once per folder and off the runtime's thread. After a timeout
+    /// those modes are left out.
     async fn modes_of(&self, sessions: &[StoredSession]) -> Vec<Option<String>> {
         let built_in = |session: &StoredSession| {
             let mode = session.mode.as_deref()?;
@@ -92,10 +94,11 @@ impl Agent {
         modes
     }
 
-    /// Ends a session that is active; it stays on the record (`session/close`, S8).
+    /// Closes an active session; it stays in the store (`session/close`, S8).
     ///
     /// # Errors
-    /// It is not active here.
+    ///
+    /// Returns an error if the session is not active in this process.
     pub async fn close_session(
         &self,
         request: &CloseSessionRequest,
@@ -110,10 +113,13 @@ impl Agent {
         Ok(CloseSessionResponse::new().meta(head_meta(&head)))
     }
 
-    /// Ends a session if it is active, and takes it off the record (`session/delete`, S11). One that is not there is gone.
+    /// Closes the session if active, and deletes it from the store (`session/delete`, S11). Deleting an
+    /// unknown session succeeds.
     ///
     /// # Errors
-    /// Another process has it open, it worked for another, or the record cannot be written.
+    ///
+    /// Returns an error if another process has the session open, the session is a sub-agent's, or the store
+    /// cannot be written.
     pub async fn delete_session(
         &self,
         request: &DeleteSessionRequest,
@@ -149,7 +155,7 @@ fn info(session: &StoredSession, mode: Option<&str>) -> SessionInfo {
         .meta(mode)
 }
 
-/// Where a list goes on. What it says is for nobody else to read.
+/// Position after `session`. Clients treat cursors as opaque.
 fn cursor(session: &StoredSession) -> String {
     format!("{}/{}", session.updated_at, session.id)
 }

@@ -1,6 +1,7 @@
-//! Sessions that begin: new ones, those that are taken up again, and copies.
+//! Starts sessions: new, loaded, resumed and forked ones.
 //!
-//! A session is opened by one request at a time, and by one process at a time: two would write over each other.
+//! Only one request and one process may open a session at a time, because two would overwrite each other's
+//! events.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,13 +36,13 @@ use crate::store::Row;
 use crate::store::sessions::{OpenError, StoredSession};
 use crate::workspace::Workspace;
 
-/// The key in `session/new`'s `_meta` that chooses the first mode.
+/// Key in the `_meta` of `session/new` for the initial mode.
 const MODE_META: &str = "modegate/mode";
 
-/// The key in `session/new`'s `_meta` that chooses the agent.
+/// Key in the `_meta` of `session/new` for the agent.
 const AGENT_META: &str = "modegate/agent";
 
-/// What a request says of the folders and servers of a session.
+/// Folders and servers of a request.
 struct OpenOptions<'a> {
     cwd: &'a Path,
     directories: &'a [PathBuf],
@@ -49,14 +50,16 @@ struct OpenOptions<'a> {
 }
 
 impl Agent {
-    /// Begins a session (`session/new`).
+    /// Creates a session (`session/new`).
     ///
     /// # Errors
-    /// A folder is not absolute or does not exist, or the mode in `_meta` is unknown: no session is made.
+    ///
+    /// Returns an error, and creates no session, if a folder is not absolute or does not exist, or the mode
+    /// or agent in `_meta` is unknown.
     pub async fn new_session(&self, request: &NewSessionRequest) -> Result<NewSessionResponse, AgentError> {
         let NewSessionRequest { cwd, additional_directories: directories, mcp_servers: servers, .. } =
             request;
-        // What does not fit is said before what is missing.
+        // Report invalid parameters before a missing key.
         let workspace = workspace(cwd, directories).await?;
         let mut setup = self.prepare(workspace, servers, self.model_catalog().await?).await?;
         let agent = self.first_agent(&mut setup, request.meta.as_ref())?;
@@ -73,11 +76,13 @@ impl Agent {
         Ok(NewSessionResponse::new(id).modes(modes).config_options(options))
     }
 
-    /// Takes a session up again and shows the client all that happened in it (`session/load`, S5). One that is active here is
-    /// shown as it is.
+    /// Loads a session and replays its history to the client (`session/load`, S5). A session that is active
+    /// here is replayed as it is.
     ///
     /// # Errors
-    /// There is none of this id, another process has it open, or a folder is not absolute or does not exist.
+    ///
+    /// Returns an error if the session is unknown or open in another process, or a folder is not absolute or
+    /// does not exist.
     pub async fn load_session(
         &self,
         request: &LoadSessionRequest,
@@ -89,10 +94,11 @@ impl Agent {
         Ok(LoadSessionResponse::new().modes(modes).config_options(options).meta(head_meta(&head)))
     }
 
-    /// Takes a session up again without showing what happened (`session/resume`, S7).
+    /// Loads a session without replaying its history (`session/resume`, S7).
     ///
     /// # Errors
-    /// As for [`Self::load_session`].
+    ///
+    /// See [`Self::load_session`].
     pub async fn resume_session(
         &self,
         request: &ResumeSessionRequest,
@@ -104,10 +110,11 @@ impl Agent {
         Ok(ResumeSessionResponse::new().modes(modes).config_options(options).meta(head_meta(&head)))
     }
 
-    /// Begins a session as the copy of another, which goes on as it was (`session/fork`, S15).
+    /// Creates a session as a copy of another, which continues unchanged (`session/fork`, S15).
     ///
     /// # Errors
-    /// There is none of this id, or a folder is not absolute or does not exist.
+    ///
+    /// Returns an error if the session is unknown, or a folder is not absolute or does not exist.
     pub async fn fork_session(
         &self,
         request: &ForkSessionRequest,
@@ -115,13 +122,14 @@ impl Agent {
         let ForkSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
         let workspace = workspace(cwd, additional_directories).await?;
         let mut setup = self.prepare(workspace, mcp_servers, self.model_catalog().await?).await?;
-        // What happened so far is on the record before it is copied.
+        // Taking a snapshot also stores all events of the session so far.
         let has_unrecorded_modes = match self.session(session_id) {
             Ok(active) => active.snapshot().await?.has_unrecorded_modes,
             Err(_) => !self.registry().unrecorded_modes(session_id).is_empty(),
         };
         if has_unrecorded_modes {
-            // The copy would be what the record says, which is more than what holds.
+            // Security: the stored mode allows more than the unrecorded one, so a copy would widen the
+            // session.
             return Err(AgentError::Unrecorded);
         }
         let (id, at) = (self.context.source.session_id(), self.context.source.now_ms());
@@ -142,10 +150,11 @@ impl Agent {
         Ok(ForkSessionResponse::new(id).modes(modes).config_options(options).meta(head_meta(&head)))
     }
 
-    /// Takes up a session that is kept, for the command line: in its own folders, and whether or not a model could answer.
+    /// Opens a stored session for the command line, in its own folders and without checking for a model key.
     ///
     /// # Errors
-    /// There is none of this id, another process has it open, or its folders are gone.
+    ///
+    /// Returns an error if the session is unknown or open in another process, or its folders are gone.
     pub async fn open_stored(&self, id: &SessionId) -> Result<SessionHandle, AgentError> {
         let stored = self.context.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
         let transit = Transit::begin(&self.registry, id)?;
@@ -159,7 +168,7 @@ impl Agent {
         Ok(handle)
     }
 
-    /// Finds or opens a session. Nobody else opens or closes it until the guard is dropped.
+    /// Finds or opens a session. Until the guard is dropped, no other request can open or close it.
     async fn find_or_open(
         &self,
         id: &SessionId,
@@ -181,7 +190,7 @@ impl Agent {
         Ok((self.start_stored(stored, setup)?, transit))
     }
 
-    /// Starts a session that this process has opened.
+    /// Starts a session that this process has already opened in the store.
     fn start_stored(
         &self,
         stored: StoredSession,
@@ -192,15 +201,17 @@ impl Agent {
         Ok(self.start(stored.id.clone(), mode, agent, Origin::Stored(Box::new(stored)), setup))
     }
 
-    /// Gives back a session that was opened and is not started: others may try.
+    /// Releases an opened session that was not started, so that others can open it.
     fn release(&self, id: &SessionId) {
         self.context.store.post(Row::Release { session: id.clone() });
     }
 
-    /// The agent and the mode of a session that is kept.
+    /// Returns the agent and the mode of a stored session.
     ///
     /// # Errors
-    /// It is another agent's than the only one here, or its mode is not possible for its agent.
+    ///
+    /// Returns an error if a wrapped agent runs here and the session has a different one, or if the agent
+    /// does not support the mode.
     fn stored_agent_and_mode(
         &self,
         setup: &mut SessionSetup,
@@ -256,10 +267,11 @@ impl Agent {
         handle
     }
 
-    /// What holds for a session in these folders now.
+    /// Loads the current configuration for a session in these folders.
     ///
     /// # Errors
-    /// The folders could not be read in time.
+    ///
+    /// Returns an error if the folders cannot be read in time.
     async fn prepare(
         &self,
         workspace: Workspace,
@@ -292,7 +304,7 @@ impl Agent {
         let fallback_ceiling = if policy.problems.is_empty() { None } else { most_restrictive() };
         let limits: Vec<Arc<Mode>> =
             self.context.max_modes.iter().chain(&fallback_ceiling).cloned().collect();
-        // No plan is presented where no other mode would allow more.
+        // Without a mode that allows more, the exit tool is useless.
         let has_exit = limits.is_empty() || compare::has_exit(&policy.modes, &limits);
         let tools = if has_exit { tools } else { tools.without_exit() };
         let context = SessionContext {
@@ -305,7 +317,7 @@ impl Agent {
             fallback_ceiling,
             models,
             compactions: self.compactions.load(Ordering::Relaxed),
-            // A terminal is filled at the client's pace, which no replay can repeat.
+            // A client's terminal fills at its own pace, which a replay cannot reproduce.
             capabilities: ClientCapabilities {
                 terminals: capabilities.terminals && self.context.live,
                 ..capabilities
@@ -324,10 +336,11 @@ impl Agent {
         })
     }
 
-    /// Which agent a new session is.
+    /// Returns the agent of a new session.
     ///
     /// # Errors
-    /// The one in `_meta` is unknown.
+    ///
+    /// Returns an error if the agent in `_meta` is unknown.
     fn first_agent(
         &self,
         setup: &mut SessionSetup,
@@ -335,7 +348,7 @@ impl Agent {
     ) -> Result<Arc<AgentSpec>, AgentError> {
         let agents = Arc::clone(&setup.context.agents);
         let Some(requested) = meta.and_then(|meta| meta.get(AGENT_META)) else {
-            // It was there when it was asked for.
+            // The command line's agent was checked at startup.
             return Ok(setup.agent(self.first.agent.as_deref()));
         };
         let valid =
@@ -350,10 +363,11 @@ impl Agent {
         }
     }
 
-    /// Which mode a new session begins in, of those that are possible for its agent.
+    /// Returns the initial mode of a new session.
     ///
     /// # Errors
-    /// The one in `_meta` is unknown, or the one that it would be is not possible.
+    ///
+    /// Returns an error if the mode in `_meta` is unknown, or the agent does not support the mode.
     fn first_mode(
         &self,
         setup: &mut SessionSetup,
@@ -393,12 +407,13 @@ impl Agent {
     }
 }
 
-/// What sessions are held to where something about modes cannot be known: the built-in plan, whatever the user's own is.
+/// Ceiling for sessions whose mode configuration is unusable: the built-in `plan`, even if the user redefined
+/// it.
 pub(super) fn most_restrictive() -> Option<Arc<Mode>> {
     Modes::built_in().resolve("plan").ok().cloned().map(Arc::new)
 }
 
-/// What the user is told while a file of modes cannot be used.
+/// The message to the user about unusable mode files.
 fn policy_notice(policy: &Policy) -> Option<String> {
     if policy.problems.is_empty() {
         return None;
@@ -435,7 +450,7 @@ async fn workspace(cwd: &Path, directories: &[PathBuf]) -> Result<Workspace, Age
     }
 }
 
-/// What the user is told of servers where every run has to give the same bytes.
+/// The message to the user about MCP servers in a deterministic run.
 fn not_started(entries: &[Entry]) -> String {
     let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
     format!("MCP servers are not started in a deterministic run: {}.\n\n", names.join(", "))

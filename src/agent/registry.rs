@@ -1,5 +1,4 @@
-//! Which sessions are active, and which are just being opened or closed. The only lock of the agent, never held across an
-//! await.
+//! The set of active sessions, and of those in transit. The agent's only lock, never kept across an await.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,46 +8,42 @@ use crate::client::ClientCapabilities;
 use crate::error::AgentError;
 use crate::session::SessionHandle;
 
-/// The sessions of an agent.
 #[derive(Default)]
 pub(super) struct Registry {
     active: HashMap<SessionId, SessionHandle>,
-    /// Those that a request is opening or closing.
+    /// Sessions that a request is opening or closing.
     moving: HashSet<SessionId>,
-    /// Tighter modes of sessions that were closed, which could not be recorded.
+    /// Stricter modes of closed sessions, which could not be stored.
     unrecorded_modes: HashMap<SessionId, Vec<SessionModeId>>,
-    /// What the client can do, as its last `initialize` said.
+    /// Capabilities from the last `initialize`.
     pub(super) capabilities: ClientCapabilities,
 }
 
-/// The registry as its agent and those who move a session share it.
 pub(super) type SharedRegistry = Arc<Mutex<Registry>>;
 
-/// A panic elsewhere does not make the list of sessions wrong.
+/// Ignores poisoning: a panic elsewhere cannot corrupt the set.
 pub(super) fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
     registry.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Leave to open or close one session, until it is dropped.
+/// Exclusive right to open or close one session, until dropped.
 pub(super) struct Transit {
     registry: SharedRegistry,
     id: SessionId,
-    /// The session was not active before.
+    /// True if the session was not active before.
     is_new: bool,
 }
 
 impl Registry {
-    /// A session is active from now on.
     pub fn add(&mut self, id: SessionId, handle: SessionHandle) {
         self.active.insert(id, handle);
     }
 
-    /// A session is no longer active.
     pub fn remove(&mut self, id: &SessionId) -> Option<SessionHandle> {
         self.active.remove(id)
     }
 
-    /// What a session that was closed is held to when it is opened again.
+    /// Remembers the modes that limit a closed session once it is reopened. An empty list removes the entry.
     pub fn keep_unrecorded_modes(&mut self, id: SessionId, unrecorded_modes: Vec<SessionModeId>) {
         if unrecorded_modes.is_empty() {
             self.unrecorded_modes.remove(&id);
@@ -57,32 +52,28 @@ impl Registry {
         }
     }
 
-    /// What a session was held to when it was closed here.
+    /// The modes that limit the session, beside its stored mode.
     pub fn unrecorded_modes(&self, id: &SessionId) -> Vec<SessionModeId> {
         self.unrecorded_modes.get(id).cloned().unwrap_or_default()
     }
 
-    /// None is active any more.
     pub fn clear(&mut self) -> Vec<SessionHandle> {
         self.active.drain().map(|(_, handle)| handle).collect()
     }
 
-    /// A session that is active.
     pub fn get(&self, id: &SessionId) -> Option<&SessionHandle> {
         self.active.get(id)
     }
 
-    /// Those that are active.
     pub fn ids(&self) -> Vec<SessionId> {
         self.active.keys().cloned().collect()
     }
 }
 
 impl Transit {
-    /// Takes note that a session is being opened or closed.
-    ///
     /// # Errors
-    /// Another request is at it.
+    ///
+    /// Returns an error if another request is opening or closing the session.
     pub fn begin(registry: &SharedRegistry, id: &SessionId) -> Result<Self, AgentError> {
         let mut locked = lock(registry);
         if !locked.moving.insert(id.clone()) {
@@ -93,7 +84,7 @@ impl Transit {
         Ok(Self { registry: Arc::clone(registry), id: id.clone(), is_new })
     }
 
-    /// Passes an outcome on; a session that could not be taken up is not active.
+    /// Returns the outcome, and removes the session if it died or could not be loaded.
     pub fn unless_lost<T>(self, outcome: Result<T, AgentError>) -> Result<T, AgentError> {
         let is_lost = match &outcome {
             Err(AgentError::SessionDied) => true,

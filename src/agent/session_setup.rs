@@ -1,4 +1,4 @@
-//! What a session is made of before there is one: what holds in its folders, and the agent and the mode that it begins with.
+//! Prepares a session: the configuration of its folders, its agent and its initial mode.
 
 use std::sync::Arc;
 
@@ -16,31 +16,31 @@ use crate::store::sessions::StoredSession;
 use crate::tool::mcp::ServerEvent;
 use crate::workspace::Workspace;
 
-/// What a session is made of, but for its id and its mode.
+/// Parts of a session, except its id and mode.
 pub(super) struct SessionSetup {
     pub workspace: Workspace,
     pub servers: mpsc::UnboundedReceiver<ServerEvent>,
     pub context: SessionContext,
     pub policy: Policy,
     pub pending_user_notices: Vec<String>,
-    /// What is to be said of Modegate's own model and commands: nothing where somebody else's agent answers.
+    /// Messages about Modegate's own model and commands; dropped for external agents.
     pub own_notices: Vec<String>,
-    /// The client's servers, as it named them.
+    /// The client's servers as sent.
     pub client_servers: Vec<McpServer>,
 }
 
 impl SessionSetup {
-    /// The agent of this id; one that is not there any more only reads, and the user is told.
+    /// Returns the agent, or a read-only substitute and a message to the user if it no longer exists.
     pub fn agent(&mut self, id: Option<&str>) -> Arc<AgentSpec> {
         let (agent, doubt) = self.context.agents.stored(id);
         self.pending_user_notices.extend(doubt);
         agent
     }
 
-    /// The mode of a session for which none is stored or asked for. `command_line` is the value of `--mode`; without it, a
-    /// session opens in the mode of `--max-mode` if that allows less than the default.
+    /// Returns the mode of a session without a stored or requested mode. `command_line` is the value of
+    /// `--mode`; without it, the mode of `--max-mode` applies if it allows less than the default.
     ///
-    /// A default that no longer exists is replaced by the most restrictive mode, which then also is a ceiling.
+    /// An unknown default is replaced by the most restrictive mode, which then also becomes a ceiling.
     pub fn default_mode(&mut self, command_line: Option<&SessionModeId>) -> SessionModeId {
         let mode = self.effective_mode(None, command_line);
         let SessionContext { modes, max_modes, fallback_ceiling, .. } = &self.context;
@@ -52,7 +52,7 @@ impl SessionSetup {
         }
     }
 
-    /// The mode that a session opens in. `stored` is what the store has for it.
+    /// Returns the mode in which a session opens. `stored` is its id and stored mode.
     fn effective_mode(
         &mut self,
         stored: Option<(&SessionId, &str)>,
@@ -62,7 +62,7 @@ impl SessionSetup {
         let effective = modes.effective(stored.map(|(_, mode)| mode), self.policy.defaults(command_line));
         match &effective.unknown {
             None => {}
-            // The session itself tells the user.
+            // The session informs the user.
             Some(Unknown::Stored(unknown)) => {
                 let session = stored.map(|(id, _)| id.to_string()).unwrap_or_default();
                 tracing::warn!(session, "the stored mode does not exist any more: {unknown}");
@@ -78,17 +78,18 @@ impl SessionSetup {
         effective.mode.mode_id()
     }
 
-    /// The agent and the mode of a stored session. `command_line` is the value of `--mode`.
+    /// Returns the agent and the mode of a stored session. `command_line` is the value of `--mode`.
     ///
     /// # Errors
-    /// The mode is not possible for the agent.
+    ///
+    /// Returns an error if the agent does not support the mode.
     pub fn stored_agent_and_mode(
         &mut self,
         stored: &StoredSession,
         command_line: Option<&SessionModeId>,
     ) -> Result<(Arc<AgentSpec>, SessionModeId), AgentError> {
         let agent = self.agent(stored.agent.as_deref());
-        // Of all modes: the tightest that is possible for the agent may be looser than what was on.
+        // Resolve among all modes first: the strictest mode of the agent may allow more than the stored mode.
         let mode = self.effective_mode(stored.mode.as_deref().map(|mode| (&stored.id, mode)), command_line);
         self.context.limit_to_agent(&agent);
         let SessionContext { modes, unsupported_modes: unsupported, .. } = &self.context;

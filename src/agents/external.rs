@@ -1,4 +1,4 @@
-//! Somebody else's agent as a user writes it: how it is started, what it may write, which of its modes are which. Pure.
+//! Definition of an external agent: command, sandbox and the meaning of its modes. Pure.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::acp::{SessionModeId, SessionModeState};
 
-/// Ids that agents give a mode in which nothing is changed, the likeliest first.
+/// Common ids of read-only modes, in order of preference.
 const READ_ONLY: &[&str] = &["plan", "read-only", "readonly", "read_only", "architect", "ask"];
 
 /// An agent that speaks ACP over its input and output. Unknown keys are errors.
@@ -33,11 +33,11 @@ pub struct ExternalAgentDefinition {
     /// Which of its own modes are which.
     #[serde(default)]
     pub modes: ExternalAgentModes,
-    /// It gets Modegate's whole environment: the user has started it.
+    /// True under `modegate wrap`: the user started the agent, so it inherits Modegate's whole environment.
     #[serde(skip)]
     #[schemars(skip)]
     pub inherits: bool,
-    /// A variable that its values name and that is not there: it cannot be started.
+    /// An undefined variable that a value refers to. The agent then cannot be started.
     #[serde(skip)]
     #[schemars(skip)]
     pub missing: Option<String>,
@@ -68,7 +68,7 @@ pub struct ExternalAgentModes {
 }
 
 impl ExternalAgentDefinition {
-    /// What is wrong with it, in one sentence.
+    /// Returns the fault of an invalid definition as a sentence.
     pub fn fault(&self) -> Option<&'static str> {
         let state = self.sandbox.iter().flat_map(|sandbox| &sandbox.state_dirs);
         let is_empty = |id: &Option<String>| id.as_ref().is_some_and(|id| id.trim().is_empty());
@@ -87,7 +87,7 @@ impl ExternalAgentDefinition {
 }
 
 impl ExternalAgentModes {
-    /// Its mode in which nothing is changed, if it has one.
+    /// Returns the agent's read-only mode, if it offers one.
     pub fn read_only_of(&self, offered: &SessionModeState) -> Option<SessionModeId> {
         let has = |id: &str| offered.available_modes.iter().find(|mode| &*mode.id.0 == id);
         let found = match &self.read_only {

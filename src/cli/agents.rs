@@ -1,4 +1,4 @@
-//! `modegate agents`: the agents of a folder, what each is, and what is wrong with them.
+//! `modegate agents`: lists, shows and checks the agents of a folder.
 
 use std::io::Write;
 use std::path::Path;
@@ -33,7 +33,6 @@ pub(super) enum Action {
     Check,
 }
 
-/// Answers.
 pub(super) fn run(
     action: Action,
     flags: &Flags,
@@ -90,7 +89,7 @@ fn check(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tools that an agent has in a mode, as comments: those that are there, and those that are asked for.
+/// The tools of an agent in a mode, as YAML comments, grouped by allowed and asked.
 fn in_mode(
     agent: &AgentSpec,
     mode: &str,
@@ -110,7 +109,7 @@ fn in_mode(
     }
     let mut modes = layers.modes.ceilings(&mode)?;
     if !loaded.problems.is_empty() {
-        // As sessions are held while a file cannot be used.
+        // Sessions have the same limit while a file is unusable.
         modes.extend(layers.modes.ceilings("plan")?);
     }
     modes.extend(agent.limits.iter().cloned());

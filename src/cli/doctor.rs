@@ -1,4 +1,4 @@
-//! `modegate doctor`: one line for each thing that has to work, and what to do where one does not.
+//! `modegate doctor`: prints one line per check, with advice for each failure.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use crate::config::Flags;
 use crate::config::doctor_checks::{self, State};
 use crate::config::environment::Environment;
 
-/// Looks, and says what it sees. The exit code is 1 if something is wrong.
+/// Runs all checks. Exits with 1 if one fails.
 pub(super) async fn run(
     flags: &Flags,
     environment: &Environment,

@@ -1,4 +1,4 @@
-//! `modegate memories`: what models remember of folders, for the person at the command line.
+//! `modegate memories`: lists and deletes the memories of models.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -31,13 +31,12 @@ pub(super) enum Action {
     },
 }
 
-/// What a model wrote is shown, not obeyed by the terminal.
+/// Security: removes control characters, because the terminal would obey them.
 fn visible(text: &str) -> String {
     let text: String = text.chars().filter(|c| !c.is_control() || *c == '\n').collect();
     text.replace('\n', "\n    ")
 }
 
-/// Does it.
 pub(super) async fn run(
     action: Action,
     flags: &Flags,

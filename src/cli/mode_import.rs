@@ -14,10 +14,10 @@ use crate::mode::{Access, Modes};
 use crate::policy::{Layers, Owner};
 use crate::store::mode_table::{self, ModeRow};
 
-/// The mode that imported rows extend: it asks before every change.
+/// Base of imported modes; asks before every change.
 const BASE: &str = "ask";
 
-/// Prints the modes of the database at `path` as a modes file: all of them, or those named in `wanted`.
+/// Prints the database at `path` as a modes file: all modes, or those in `requested`.
 pub(super) fn import(path: &Path, requested: &[String], mut output: impl Write) -> anyhow::Result<ExitCode> {
     let shown = || path.display().to_string();
     let mut rows = mode_table::read(path).map_err(|error| anyhow!("{}: {error}", shown()))?;
@@ -40,7 +40,8 @@ fn is_named(row: &ModeRow, name: &str) -> bool {
 /// The rows as the text of a modes file.
 ///
 /// # Errors
-/// The first row that makes no valid mode.
+///
+/// Returns the fault of the first row that makes no valid mode.
 fn modes_file(rows: &[ModeRow]) -> anyhow::Result<String> {
     let mut text = String::from("# Written by `modegate modes import`.\nmodes:\n");
     for row in rows {
@@ -48,7 +49,7 @@ fn modes_file(rows: &[ModeRow]) -> anyhow::Result<String> {
             let indent = if number == 0 { "  - " } else { "    " };
             text.extend([indent, line, "\n"]);
         }
-        // The rows so far, so that the first invalid row is the one that is named.
+        // Check after each row, so that the error names the first invalid one.
         let checked = Layers::default().add("modes.yaml", &text, Owner::User);
         checked.map_err(|diagnostic| anyhow!("row {:?}: {}", row.name, diagnostic.text))?;
         if text.len() as u64 > MAX_FILE {
@@ -58,7 +59,7 @@ fn modes_file(rows: &[ModeRow]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The YAML of one mode. A row does not state what the mode may change, so the mode asks before every change; a row named
+/// The YAML of one mode. Rows do not state the access, so the mode asks before every change. A row named
 /// after a built-in mode with less access extends that mode.
 fn mode_of(row: &ModeRow) -> String {
     let id = row.name.trim().to_ascii_lowercase();

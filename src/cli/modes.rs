@@ -1,4 +1,4 @@
-//! `modegate modes`: the modes there are, what they come to, and why a call is decided as it is.
+//! `modegate modes`: lists, checks and imports modes, and explains decisions.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -70,7 +70,6 @@ pub(super) enum Action {
     },
 }
 
-/// Answers.
 pub(super) async fn run(
     action: Action,
     flags: &Flags,
@@ -115,7 +114,7 @@ pub(super) async fn run(
             }
             let built_in = Modes::built_in();
             if !loaded.problems.is_empty() {
-                // As sessions are held while a file cannot be used.
+                // Sessions have the same limit while a file is unusable.
                 all.extend(built_in.ceilings("plan")?);
             }
             let ceilings = Ceilings { modes: all, rules: vec![Arc::new(rules.clone())] };
@@ -151,7 +150,7 @@ fn check_file(
         Err(error) => bail!("{} {error}", file.display()),
     };
     let owner = if project { Owner::Project } else { Owner::User };
-    // A file of the user's is checked by itself.
+    // A user's file is checked alone.
     if !project {
         own = Layers::default();
     }
@@ -199,12 +198,12 @@ fn check(loaded: &Loaded, mut output: impl Write) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first line of a text that others wrote, without what a terminal would obey.
+/// The first line of untrusted text, without control characters.
 fn one_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).collect()
 }
 
-/// The tools of a session in these folders, but for those of servers.
+/// The tools of a session in this workspace, except those of MCP servers.
 pub(super) fn tools(
     environment: &Environment,
     workspace: &Workspace,
@@ -216,7 +215,7 @@ pub(super) fn tools(
     Ok(tools.with_skills(&Arc::new(skills)).with_agents(agents))
 }
 
-/// What a call rests on: prepared as in a session, and not run.
+/// The facts of a call, prepared as in a session but not run.
 async fn facts(
     environment: &Environment,
     cwd: &std::path::Path,
@@ -225,7 +224,7 @@ async fn facts(
     arguments: Option<&str>,
 ) -> anyhow::Result<CallFacts> {
     if tool.starts_with("mcp__") {
-        // Nobody asks its server here: it is taken for one that is not believed to read.
+        // The server is not started here, so the tool counts as one that may change something.
         return Ok(CallFacts::of_tool(tool, Effect::Unknown));
     }
     let workspace = Workspace::new(cwd, &[])?;
@@ -239,7 +238,7 @@ async fn facts(
     let required = found.spec().schema.to_value()["required"].as_array().cloned().unwrap_or_default();
     let arguments = match serde_json::from_str::<Value>(arguments) {
         Ok(object @ Value::Object(_)) => object,
-        // What else the tool needs makes no difference to who may call it.
+        // Further required arguments stay empty; they do not affect the decision.
         _ => required
             .iter()
             .filter_map(Value::as_str)
@@ -294,7 +293,6 @@ fn show_log(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Trusts a project's file as it is now.
 pub(super) fn trust(
     file: Option<PathBuf>,
     flags: &Flags,

@@ -1,4 +1,4 @@
-//! `modegate permissions`: the rules that hold, and a file of rules for those that are not written by hand.
+//! `modegate permissions`: lists rules, and edits a separate file of rules.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -41,7 +41,6 @@ pub(super) enum Action {
     },
 }
 
-/// Answers.
 pub(super) fn run(
     setting: Action,
     flags: &Flags,
@@ -106,7 +105,7 @@ pub(super) fn run(
             rules.push(rule.clone());
             changed = true;
         } else if kind != Some(*name) && there && (kind.is_none() || *name != "deny") {
-            // A rule is of one kind; only `revoke` takes back a denial.
+            // A rule has one kind; only `revoke` removes a denial.
             rules.retain(|known| *known != rule);
             changed = true;
         }

@@ -1,7 +1,7 @@
-//! Text that is piped to a run with `-p`: read to its end, unless nothing comes.
+//! Reads text piped to a run with `-p`, unless none arrives.
 //!
-//! A program that starts Modegate may leave stdin open without ever writing to it, so the wait for the first byte has a limit.
-//! Reading happens off the runtime's thread: a stop ends the wait at once.
+//! A parent process may leave stdin open without ever writing to it, so the wait for the first byte has a
+//! timeout. Reading runs off the runtime's thread, so that a stop ends the wait immediately.
 
 use std::io::{self, ErrorKind, Read};
 use std::time::Duration;
@@ -9,33 +9,29 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// How long the first byte of a pipe may take.
+/// Timeout for the first byte.
 pub(super) const WAIT: Duration = Duration::from_secs(3);
 
-/// Bytes that are read at once.
+/// Maximum bytes per read.
 const CHUNK: usize = 64 * 1024;
 
-/// What came.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piped {
-    /// A text, complete.
+    /// The complete input.
     Text(String),
-    /// The end of the input, and no text before it.
+    /// The input ended without text, or the run was stopped.
     Nothing,
-    /// Nothing in time: stdin is still open.
+    /// The timeout passed, and stdin is still open.
     Late,
 }
 
-/// Reads the input to its end, if its first byte comes in time. What is not UTF-8 is replaced.
-///
-/// # Errors
-/// The input cannot be read.
+/// Reads the input to its end if the first byte arrives within `wait`. Replaces invalid UTF-8.
 pub(super) async fn read(
     mut input: impl Read + Send + 'static,
     wait: Duration,
     stop: &CancellationToken,
 ) -> io::Result<Piped> {
-    // One chunk waits while the next one is read.
+    // A chunk waits while the next is read.
     let (chunks, mut received) = mpsc::channel::<io::Result<Vec<u8>>>(1);
     tokio::task::spawn_blocking(move || {
         let mut chunk = vec![0; CHUNK];

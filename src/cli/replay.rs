@@ -1,4 +1,4 @@
-//! `modegate replay`: which options it takes, and what its exit codes say.
+//! `modegate replay`: options and exit codes.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub(super) struct Arguments {
     model: Option<String>,
 }
 
-/// An option that was given and means nothing to a replay.
+/// Returns an option that has no meaning for a replay.
 fn useless_option(cli: &Cli) -> Option<&'static str> {
     [
         ("--prompt", cli.prompt.is_some()),
@@ -47,7 +47,7 @@ fn useless_option(cli: &Cli) -> Option<&'static str> {
     .find_map(|(option, is_given)| is_given.then_some(option))
 }
 
-/// Replays. Exit codes: 0 the same, 1 diverged or failed, 2 a useless option, 3 nothing was expected and so nothing checked.
+/// Replays. Exit codes: 0 identical, 1 diverged or failed, 2 invalid option, 3 nothing to compare.
 pub(super) fn run(
     cli: Cli,
     arguments: Arguments,
@@ -70,7 +70,7 @@ pub(super) fn run(
         ..LaunchOptions::default()
     };
     let (binary, scratch) = config::replay_places()?;
-    // What goes wrong in a transcript is what it is about: the log says it only where the user asks for it.
+    // Errors within a transcript are part of it, so they are logged only on request.
     let log = environment.log_level.is_none().then(|| ("MODEGATE_LOG".to_owned(), "error".into()));
     let mut variables: Vec<_> = log.into_iter().collect();
     if let Some(model) = &mut options.model {
@@ -78,7 +78,7 @@ pub(super) fn run(
             let file = std::fs::canonicalize(file).with_context(|| format!("--model {model}"))?;
             *model = format!("scripted:{}", file.display());
         } else if model != "offline" {
-            // A provider that was named gets its key, as it would without a replay.
+            // A named provider gets its key, as outside a replay.
             variables.extend(config::provider_variables(environment));
         }
     }

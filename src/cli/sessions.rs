@@ -1,4 +1,4 @@
-//! `modegate sessions`: what is kept of sessions, for the person at the command line.
+//! `modegate sessions`: lists, shows, exports, deletes and edits stored sessions.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -22,13 +22,13 @@ use crate::store::{Location, Store};
 
 mod print;
 
-/// Sessions that are listed if not said otherwise.
+/// Default limit of the list.
 const LISTED: usize = 20;
 
-/// Events that are read at once.
+/// Events per read from the store.
 const PAGE: usize = 256;
 
-/// Characters of an id that stand for it.
+/// Minimum characters of a partial id.
 const MIN_PART: usize = 6;
 
 /// What is to be done with sessions. An id may be given by its beginning or its end, if that is enough.
@@ -103,7 +103,6 @@ pub(super) enum Format {
     Jsonl,
 }
 
-/// Does it.
 pub(super) async fn run(
     action: Action,
     flags: &Flags,
@@ -180,7 +179,7 @@ pub(super) async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The session that is continued in this folder: the newest, of this agent if only one answers.
+/// The most recent session in this folder, of `agent` if given.
 pub(super) async fn newest(store: &Store, cwd: PathBuf, agent: Option<String>) -> anyhow::Result<SessionId> {
     let cwd = std::fs::canonicalize(&cwd).unwrap_or(cwd);
     let listing = Listing { cwd: Some(cwd), agent, limit: LISTED, ..Listing::default() };
@@ -198,7 +197,7 @@ pub(super) async fn newest(store: &Store, cwd: PathBuf, agent: Option<String>) -
     newest.map(|session| session.id).context("there is no session to continue in this folder")
 }
 
-/// The one session that an id, or a part of one, stands for.
+/// The session with this full or partial id.
 pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSession> {
     if part.len() < MIN_PART {
         bail!("{part:?} is too short: give at least {MIN_PART} characters of the id");
@@ -214,7 +213,11 @@ pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSess
     }
 }
 
-/// The file of the record, which is there.
+/// Path of the store.
+///
+/// # Errors
+///
+/// Returns an error if the store does not exist.
 fn existing(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
     let path = config::store_file(flags, environment)?;
     if !config::has_record(&path)? {
@@ -223,13 +226,13 @@ fn existing(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf>
     Ok(path)
 }
 
-/// Opens a record to change what is in it.
+/// Opens the store for changes.
 pub(super) fn open(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
     let path = existing(flags, environment)?;
     Store::open_now(&Location::File(path.clone())).with_context(|| path.display().to_string())
 }
 
-/// Opens a record to look at it: one that cannot be written, too.
+/// Opens the store for reading, even if it is not writable.
 pub(super) fn open_to_read(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
     let path = existing(flags, environment)?;
     Store::open_now(&Location::File(path.clone()))
@@ -306,7 +309,8 @@ async fn set_mode(
     Ok(())
 }
 
-/// A session that is opened to be changed: by the session itself, so that the same holds as in a conversation.
+/// An opened session for a change. The session itself makes the change, so that the same checks apply as in
+/// an editor.
 struct OpenedSession {
     id: SessionId,
     session: SessionHandle,
@@ -315,11 +319,11 @@ struct OpenedSession {
 
 impl OpenedSession {
     async fn open(part: &str, flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
-        // A record that is not there is not made.
+        // Fail instead of creating a store.
         existing(flags, &environment)?;
         let Runtime { context, host, .. } = Config::new(flags, environment)?.into_runtime()?;
         let id = find(&context.store, part).await?.id;
-        // Nobody is there to be told.
+        // No client receives the updates.
         let (client, _end) = client::channel();
         let agent = Agent::new(context, host, client, First::default());
         let session = agent.open_stored(&id).await?;

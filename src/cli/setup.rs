@@ -1,6 +1,7 @@
-//! `modegate setup`: asks for a provider and its key, and stores them. Asks nothing that the flags have said.
+//! `modegate setup`: asks for a provider and its key, and stores them. Values given as flags are not asked
+//! for.
 //!
-//! On a terminal the key is not shown while it is typed; from a pipe it is the first line.
+//! A terminal does not echo the key; from a pipe, the key is the first line.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::ExitCode;
@@ -31,7 +32,6 @@ pub(super) struct Arguments {
     key_command: Option<String>,
 }
 
-/// Asks, and writes the answers down.
 pub(super) fn run<I: Read, O: Write, E: Write>(
     arguments: Arguments,
     environment: &Environment,
@@ -89,7 +89,7 @@ fn find(id: &str) -> anyhow::Result<Provider> {
     })
 }
 
-/// A person at a terminal, or what a program wrote for us.
+/// A terminal, or piped input.
 struct Dialog<I, E> {
     input: BufReader<I>,
     errors: E,
@@ -112,7 +112,7 @@ impl<I: Read, E: Write> Dialog<I, E> {
         }
     }
 
-    /// An answer of one line; none where the person leaves it as it is, or where there is no person.
+    /// Returns one line of input; `None` for an empty line, or without a terminal.
     fn ask(&mut self, what: &str, default: &str) -> anyhow::Result<Option<String>> {
         if !self.is_person {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! `modegate skills`: the skills of a folder, and what is wrong with them.
+//! `modegate skills`: lists, shows and checks the skills of a folder.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -26,7 +26,6 @@ pub(super) enum Action {
     Check,
 }
 
-/// Answers.
 pub(super) fn run(
     action: Action,
     flags: &Flags,

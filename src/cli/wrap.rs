@@ -1,4 +1,4 @@
-//! `modegate wrap -- COMMAND…`: any ACP agent as an editor starts it, under modes that hold.
+//! `modegate wrap -- COMMAND…`: runs any ACP agent in an editor, under Modegate's modes.
 
 use std::path::{Path, PathBuf};
 
@@ -9,14 +9,14 @@ use crate::config::Flags;
 use crate::config::environment::Environment;
 use crate::model::catalog::OFFLINE;
 
-/// A folder of state: the variable that says where it is, where it is without, and what lies there of the agent's.
+/// A state folder: its variable, its default, and the agent's folder in it.
 type Folder = (&'static str, &'static str, Option<&'static str>);
 
-/// The mode of its own that an agent is in while it is held, and what it is told to begin in it.
+/// Mode id of an agent for use in the sandbox, and the arguments to start in it.
 type ReadOnlyMode = (&'static str, &'static [&'static str]);
 
-/// Agents whose folders of state are known, by a part of their command: the folders; and where the mode of their own that fits the
-/// hold is not one that is found by its id, that mode, and what they are told to begin in it.
+/// Agents with known state folders, by a part of their command. The third element is set if the mode that
+/// fits the sandbox cannot be found by its id.
 const KNOWN: [(&str, &[Folder], Option<ReadOnlyMode>); 3] = [
     ("gemini", &[("GEMINI_CLI_HOME", "~", Some(".gemini"))], None),
     (
@@ -28,19 +28,20 @@ const KNOWN: [(&str, &[Folder], Option<ReadOnlyMode>); 3] = [
         ],
         None,
     ),
-    // Its own sandbox for commands cannot be made inside of the hold; in this mode it makes none. It begins in it: were the mode
-    // set, it would note that the user trusts the folder, and that would outlast the hold.
+    // Codex cannot create its own command sandbox within Modegate's; in this mode it creates none. Arguments
+    // select the mode: setting it over ACP would make codex remember the folder as trusted beyond the
+    // sandboxed run.
     ("codex", &[("CODEX_HOME", "~/.codex", None)], Some(("full-access", &FULL_ACCESS))),
 ];
 
-/// What puts codex into its mode `full-access` for as long as it runs.
+/// Starts codex in its `full-access` mode, for this run only.
 const FULL_ACCESS: [&str; 4] =
     ["-c", "sandbox_mode=\"danger-full-access\"", "-c", "approval_policy=\"never\""];
 
-/// Programs that run others, which they are told.
+/// Programs that run other programs.
 const RUNNERS: [&str; 9] = ["node", "npx", "npm", "bun", "bunx", "deno", "pnpm", "yarn", "uvx"];
 
-/// How they are told to.
+/// Subcommands of [`RUNNERS`] that run a program.
 const RUN: [&str; 4] = ["dlx", "exec", "run", "x"];
 
 /// What is said of the agent.
@@ -68,10 +69,11 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// Puts the agent among the flags, and says what of them does not go with it.
+    /// Adds the agent to the flags.
     ///
     /// # Errors
-    /// A mode is named twice, or somebody else who is to answer.
+    ///
+    /// Returns an error if a mode is given twice, or another agent or model is selected.
     pub fn put(
         mut self,
         flags: &mut Flags,
@@ -94,12 +96,13 @@ impl Arguments {
             }
         }
         flags.wrapped = Some(self.agent(environment, variable));
-        // It has a model of its own.
+        // The agent has its own model.
         flags.model = Some(OFFLINE.to_owned());
         Ok(())
     }
 
-    /// The agent, with an id by which the record has it. It gets these keys, and `variable` says what else it will see.
+    /// The agent and its id for the event log. The agent receives the provider keys; `variable` looks up
+    /// other variables.
     fn agent(
         self,
         environment: &Environment,
@@ -115,7 +118,7 @@ impl Arguments {
             }
             _ => state_dir,
         };
-        // A mode that the user names is set.
+        // A mode given by the user overrides the known one.
         let known_mode = known.and_then(|(.., known_mode)| *known_mode).filter(|_| read_only_mode.is_none());
         let args = known_mode
             .map_or_else(Vec::new, |(_, arguments)| arguments.iter().map(|&word| word.to_owned()).collect());
@@ -124,7 +127,7 @@ impl Arguments {
         let definition = ExternalAgentDefinition {
             command: program,
             args: words.collect(),
-            // What was taken out of the environment is the user's to give to whom they start.
+            // The user started this agent, so it gets the keys that were removed from the environment.
             env: environment.keys().collect(),
             sandbox: Some(ExternalAgentSandbox { state_dirs, args }),
             modes: ExternalAgentModes { read_only, full: full_mode },
@@ -135,7 +138,7 @@ impl Arguments {
     }
 }
 
-/// A folder, as an option names it.
+/// Parses the value of `--state-dir`.
 fn folder(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_absolute() || path.starts_with("~") {
@@ -145,15 +148,15 @@ fn folder(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Where a folder is.
+/// Resolves a state folder.
 fn place((name, usual, below): &Folder, variable: impl Fn(&str) -> Option<String>) -> PathBuf {
     let set = variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = set.unwrap_or_else(|| PathBuf::from(usual));
     below.map_or(base.clone(), |below| base.join(below))
 }
 
-/// The word of a command that says which agent it is: the program, or what a runner of programs is to run. What an agent is told
-/// says nothing: it may name a model.
+/// The word of a command that identifies the agent: the program, or the program that a runner runs. Other
+/// arguments do not count, because they may name a model.
 fn agent_of(command: &[String]) -> Option<&str> {
     let (program, arguments) = command.split_first()?;
     let program = Path::new(program).file_name()?.to_str()?;
@@ -165,12 +168,12 @@ fn agent_of(command: &[String]) -> Option<&str> {
     }
 }
 
-/// Whether a word of a command is a program, or a path to a part of one, that begins with a name.
+/// True if a component of the path in `word` starts with `name`.
 fn names(word: &str, name: &str) -> bool {
     Path::new(word).components().any(|part| part.as_os_str().to_string_lossy().starts_with(name))
 }
 
-/// The program's name as an id.
+/// Derives an id from the program's name.
 fn id_of(program: &str) -> String {
     let stem = Path::new(program).file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
     let id: String = stem

@@ -1,4 +1,4 @@
-//! What the agent asks of a client: one row a method, with the shape of its answer.
+//! Requests to the client, one variant per method, with the type of the answer.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,32 +11,23 @@ use crate::acp::{
     WaitForTerminalExitResponse, WriteTextFileRequest, WriteTextFileResponse,
 };
 
-/// A request to the client. On the wire it is its parameters; see [`Self::method`].
+/// A request to the client. Serialises as its parameters; see [`Self::method`].
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum ClientRequest {
-    /// `session/request_permission`.
     RequestPermission(Box<RequestPermissionRequest>),
-    /// `fs/read_text_file`.
     ReadTextFile(ReadTextFileRequest),
-    /// `fs/write_text_file`.
     WriteTextFile(WriteTextFileRequest),
-    /// `terminal/create`.
     CreateTerminal(Box<CreateTerminalRequest>),
-    /// `terminal/output`.
     TerminalOutput(TerminalOutputRequest),
-    /// `terminal/wait_for_exit`.
     WaitForTerminalExit(WaitForTerminalExitRequest),
-    /// `terminal/kill`.
     KillTerminal(KillTerminalRequest),
-    /// `terminal/release`.
     ReleaseTerminal(ReleaseTerminalRequest),
-    /// `elicitation/create`.
     CreateElicitation(Box<CreateElicitationRequest>),
 }
 
 impl ClientRequest {
-    /// The same request about another session.
+    /// Replaces the session id.
     #[must_use]
     pub fn of_session(mut self, session: &SessionId) -> Self {
         let session = session.clone();
@@ -49,13 +40,12 @@ impl ClientRequest {
             Self::WaitForTerminalExit(request) => request.session_id = session,
             Self::KillTerminal(request) => request.session_id = session,
             Self::ReleaseTerminal(request) => request.session_id = session,
-            // Nobody who works for another asks the person but for permission.
+            // Sub-agents send no elicitations, so this variant is never relayed.
             Self::CreateElicitation(_) => {}
         }
         self
     }
 
-    /// The method by which it goes.
     pub fn method(&self) -> &'static str {
         match self {
             Self::RequestPermission(_) => "session/request_permission",
@@ -71,9 +61,8 @@ impl ClientRequest {
     }
 }
 
-/// The parameters of a request, which know the shape of its answer.
+/// Parameters of a request, with the type of its answer.
 pub trait Question: Into<ClientRequest> {
-    /// What a client answers.
     type Answer: DeserializeOwned;
 }
 
@@ -98,7 +87,7 @@ impl From<ReadTextFileRequest> for ClientRequest {
 }
 
 impl Question for WriteTextFileRequest {
-    // Older clients answer with null, as the protocol's page once had it.
+    // Older clients answer with null, as an earlier version of the ACP page specified.
     type Answer = Option<WriteTextFileResponse>;
 }
 

@@ -1,4 +1,5 @@
-//! What agents need that is not here: tools, models, programs, variables, folders. Nothing is started, and nothing is made.
+//! Finds tools, models, programs, variables and folders that agents need and that are missing. Starts and
+//! creates nothing.
 
 use std::path::Path;
 
@@ -10,8 +11,8 @@ use crate::agents::{AgentRegistry, AgentSpec};
 use crate::process::state_folders;
 use crate::tool::unknown_tool;
 
-/// What is wrong with agents for sessions in a folder, besides what is wrong with their files: one sentence each, which begins
-/// with the agent's id.
+/// Returns the problems of agents in a folder, beside faults in their files. Each is a sentence starting with
+/// the agent's id.
 pub fn problems(agents: &AgentRegistry, environment: &Environment, cwd: &Path) -> Vec<String> {
     agents.iter().flat_map(|agent| check_agent(agent, environment, cwd)).collect()
 }
@@ -33,7 +34,6 @@ fn check_agent(agent: &AgentSpec, environment: &Environment, cwd: &Path) -> Vec<
     problems.iter().map(|problem| format!("{}: {problem}", agent.id)).collect()
 }
 
-/// Why a model cannot be had.
 fn check_model(model: &str, environment: &Environment) -> Option<String> {
     match providers::load(environment, None) {
         Ok((_, remote)) => remote.catalog.resolve(model).err().map(|error| format!("its model: {error}")),
@@ -49,7 +49,7 @@ fn check_external_agent(
     let mut problems = Vec::new();
     let command = Path::new(&external_agent.command);
     let path = &environment.user.path;
-    // One with a `/` is looked for from the session's folder on, as when it is started.
+    // A command with a `/` is relative to the session's folder, as when it is started.
     let is_there = if external_agent.command.contains('/') {
         is_program(&cwd.join(command))
     } else {
@@ -68,7 +68,6 @@ fn check_external_agent(
     problems
 }
 
-/// Whether a file can be run.
 fn is_program(path: &Path) -> bool {
     let Ok(metadata) = path.metadata() else { return false };
     #[cfg(unix)]

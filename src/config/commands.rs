@@ -1,4 +1,4 @@
-//! Environment and settings to the shell that commands are run with.
+//! Creates the shell for commands from the environment and the settings.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +10,15 @@ use crate::process::Processes;
 use crate::process::shell::Shell;
 use crate::sandbox;
 
-/// What starts processes here.
 pub fn processes(environment: &Environment) -> Processes {
     Processes::new(Processes::own_binary(), environment.user.temporary.clone())
 }
 
-/// The shell. `bash` where there is one, because that is what models write for.
+/// Returns the shell: `bash` if installed, because models write for it, else `/bin/sh`.
 ///
 /// # Errors
-/// A path of the settings is neither absolute nor in the home folder.
+///
+/// Returns an error if a path in the settings is neither absolute nor starts with `~/`.
 pub fn shell(environment: &Environment, settings: &ShellSettings) -> anyhow::Result<Shell> {
     let mut user = environment.user.clone();
     let home = user.home.clone();
@@ -32,7 +32,7 @@ pub fn shell(environment: &Environment, settings: &ShellSettings) -> anyhow::Res
     Ok(Shell::new(processes(environment), program, user, seen, settings.sandbox, sandbox::support()))
 }
 
-/// A path of the settings: `~/` is the home folder.
+/// Resolves a path of the settings; `~/` is the home folder.
 pub fn absolute(path: &Path, home: Option<&Path>) -> anyhow::Result<PathBuf> {
     match (path.strip_prefix("~"), home) {
         (Ok(below), Some(home)) => Ok(home.join(below)),

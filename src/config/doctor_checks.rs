@@ -1,4 +1,4 @@
-//! What `modegate doctor` looks at: what the environment, the files and the kernel come to. Nothing is changed.
+//! Checks for `modegate doctor`: settings, keys, store, kernel and commands. Changes nothing permanently.
 
 use std::path::Path;
 
@@ -12,27 +12,23 @@ use crate::process::trial;
 use crate::sandbox;
 use crate::store::{Location, Store};
 
-/// One line: what was looked at, and what came of it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was looked at.
     pub what: &'static str,
-    /// What came of it.
     pub state: State,
 }
 
-/// What came of it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum State {
-    /// It works; this is what there is.
+    /// Works, with details.
     Fine(String),
-    /// It is not there, and need not be.
+    /// Absent, and not required.
     Absent(String),
-    /// It does not work: why, and what to do.
+    /// Broken: the reason, and advice.
     Wrong(String, &'static str),
 }
 
-/// Looks at everything. A command is tried in a folder of its own, which is gone afterwards.
+/// Runs all checks. A trial command runs in a scratch folder, which is removed afterwards.
 pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |what, state| findings.push(Finding { what, state });
@@ -99,7 +95,7 @@ fn settings(environment: &Environment, error: Option<&anyhow::Error>) -> State {
     State::Fine(there.join(", "))
 }
 
-/// By name: a key is never shown.
+/// Lists keys by variable name. Security: never shows a key.
 fn keys(environment: &Environment) -> State {
     let all = PROVIDERS.iter().flat_map(|provider| provider.key_variables);
     let mut names: Vec<&str> = all.filter(|name| environment.key(&[name]).is_some()).copied().collect();
@@ -151,7 +147,7 @@ fn store(flags: &Flags, environment: &Environment) -> State {
             "set HOME or XDG_DATA_HOME, or name a file with --store",
         ),
         Ok(Location::Memory | Location::Reading(_)) => State::Absent("in memory only".into()),
-        // One that cannot be seen is not one that is not there.
+        // An inaccessible store is not an absent one.
         Ok(Location::File(path)) if matches!(path.try_exists(), Ok(false)) => match can_be_made(&path) {
             Ok(()) => State::Absent(format!("{}: made with the first session", path.display())),
             Err(error) => {
@@ -172,7 +168,7 @@ fn store(flags: &Flags, environment: &Environment) -> State {
     }
 }
 
-/// Tries to make a file in the nearest folder that is there, and takes it away again.
+/// Creates and removes a file in the nearest existing folder.
 fn can_be_made(path: &Path) -> std::io::Result<()> {
     let folder = path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
     let probe = folder.join(format!(".modegate-doctor-{}", std::process::id()));
@@ -191,7 +187,7 @@ async fn read_only(shell: &Shell, environment: &Environment, flags: &Flags) -> S
         }
     };
     let tried = trial::try_read_only(shell, &scratch).await;
-    // It has a file of ours, and what the trial wrote.
+    // The folder contains Modegate's test file, and any file that the trial wrote.
     if let Err(error) = std::fs::remove_dir_all(&scratch) {
         return State::Wrong(format!("{}: {error}", scratch.display()), "remove it");
     }

@@ -1,5 +1,7 @@
-//! What the process's environment says, read once at the start. The only place that names variables of providers' keys
-//! out loud to the system, and the only one that takes them away.
+//! Reads the process environment once at startup.
+//!
+//! Security: only this module reads the variables with provider keys, and only it removes variables from the
+//! environment.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -11,8 +13,8 @@ use secrecy::SecretString;
 use crate::model::catalog::PROVIDERS;
 use crate::process::sandbox_paths::{TOOLCHAINS, User};
 
-/// The variables that a read-only command sees, if they are set: no keys, no sockets of agents. Those of
-/// [`TOOLCHAINS`] and [`LOCALE`] come with them.
+/// Variables visible to read-only commands, beside [`TOOLCHAINS`] and [`LOCALE`]. Security: no keys, no agent
+/// sockets.
 const FOR_READING: &[&str] = &[
     "PATH",
     "HOME",
@@ -38,44 +40,43 @@ const FOR_READING: &[&str] = &[
     "XDG_DATA_HOME",
 ];
 
-/// The categories of a locale, by their names: anything else that begins like them is not one.
+/// Locale categories by exact name; other `LC_` variables stay hidden.
 #[rustfmt::skip]
 const LOCALE: &[&str] = &[
     "LC_ALL", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "LC_COLLATE", "LC_MONETARY", "LC_MESSAGES", "LC_PAPER", "LC_NAME",
     "LC_ADDRESS", "LC_TELEPHONE", "LC_MEASUREMENT", "LC_IDENTIFICATION",
 ];
 
-/// The environment, without what Modegate does not read.
+/// The variables that Modegate reads.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
-    /// Who answers (`MODEGATE_MODEL`).
+    /// `MODEGATE_MODEL`.
     pub model: Option<String>,
-    /// The level of the log (`MODEGATE_LOG`).
+    /// `MODEGATE_LOG`.
     pub log_level: Option<String>,
-    /// Where the user's settings are; none where there is no home.
+    /// Folder of the user's settings; `None` without a home directory.
     pub config_folder: Option<PathBuf>,
-    /// Where the record is; none where there is no home.
+    /// Folder of the store; `None` without a home directory.
     pub data_folder: Option<PathBuf>,
-    /// The value of `HOME`, which is ignored because it is no absolute path.
+    /// A value of `HOME` that is ignored because it is not an absolute path.
     pub relative_home: Option<OsString>,
-    /// Whose machine this is.
     pub user: User,
-    /// All that read-only commands see of the environment.
+    /// Variables visible to read-only commands.
     pub for_reading: Vec<(OsString, OsString)>,
     keys: HashMap<&'static str, SecretString>,
     urls: HashMap<&'static str, String>,
 }
 
 impl Environment {
-    /// Reads the environment and takes the keys out of it, so that no child process gets them.
+    /// Reads the environment, and removes the provider keys so that no child process inherits them.
     ///
-    /// To be called before there is a second thread.
+    /// Must run before a second thread exists.
     #[allow(unsafe_code)]
     pub fn take() -> Self {
         let read = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
         let relative_home = std::env::var_os("HOME").filter(|home| !Path::new(home).is_absolute());
         if relative_home.is_some() {
-            // Nobody takes it for a folder below the working directory: as if it were not set.
+            // Unsets a relative HOME, so that no code resolves it against the working directory.
             // SAFETY: this runs first in `main`, while the process has one thread.
             unsafe { std::env::remove_var("HOME") };
         }
@@ -108,7 +109,6 @@ impl Environment {
         }
     }
 
-    /// An environment of these keys and addresses.
     #[cfg(test)]
     pub fn of(keys: &[(&'static str, &str)], urls: &[(&'static str, &str)]) -> Self {
         Self {
@@ -118,28 +118,27 @@ impl Environment {
         }
     }
 
-    /// A provider's key: that of the first of its variables that has one.
+    /// A provider's key, from the first of its variables that is set.
     pub fn key(&self, variables: &[&'static str]) -> Option<&SecretString> {
         variables.iter().find_map(|name| self.keys.get(name))
     }
 
-    /// All keys, by their variables.
     pub fn keys(&self) -> impl Iterator<Item = (String, SecretString)> {
         self.keys.iter().map(|(name, key)| ((*name).to_owned(), key.clone()))
     }
 
-    /// The address in a variable.
     pub fn url(&self, variable: &str) -> Option<&str> {
         self.urls.get(variable).map(String::as_str)
     }
 }
 
-/// A variable of the environment as it is now, if it is text: what users refer to in their files.
+/// Current value of a variable that the user's files refer to; `None` if unset or not UTF-8.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Whether this process was started to supervise a command: its only argument says so, which no option or command does.
+/// True if this process supervises a command, which its first argument shows. No option or command has that
+/// name.
 #[cfg(target_os = "linux")]
 pub fn is_supervisor() -> bool {
     std::env::args_os().nth(1).is_some_and(|argument| argument == crate::process::supervisor::ARGUMENT)

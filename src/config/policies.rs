@@ -1,7 +1,7 @@
-//! The files of modes and rules: the user's, those that `modegate permissions` writes, and a project's.
+//! Loads modes and rules from the user's files, from `modegate permissions`, and from a project.
 //!
-//! They are read when a session begins, and when a client asks for it; nothing is read in a turn. A file that cannot be
-//! used restricts: sessions are then held to the most restrictive mode until it is mended.
+//! Files are read when a session is created, loaded, resumed or forked, never during a turn. An unusable file
+//! restricts: sessions are limited to the most restrictive mode until it is fixed.
 
 use std::path::{Path, PathBuf};
 
@@ -17,52 +17,49 @@ use crate::policy::{Diagnostic, Layers, Owner};
 use crate::session::user_command::UserCommand;
 use crate::skill::Skills;
 
-/// What the user writes.
+/// Written by the user.
 pub const MODES: &str = "modes.yaml";
 
-/// What `modegate permissions` writes.
+/// Written by `modegate permissions`.
 pub const PERMISSIONS: &str = "permissions.yaml";
 
-/// The hashes of the project files that the user trusts, one a line.
+/// Hashes of the project files that the user trusts, one per line.
 const TRUSTED: &str = "trusted";
 
-/// A project's file, below one of its folders.
+/// A project's modes file, relative to one of its folders.
 pub const PROJECT: &str = ".modegate/modes.yaml";
 
-/// Bytes of one file.
+/// Maximum bytes of one file.
 pub const MAX_FILE: u64 = 256 * 1024;
 
-/// Bytes of the list of trusted files.
+/// Maximum bytes of the list of trusted files.
 const MAX_TRUSTED: u64 = 4 * 1024 * 1024;
 
-/// Where files of modes and rules are.
+/// Locations of mode and rule files.
 #[derive(Debug, Clone)]
 pub struct Policies {
     folder: Option<PathBuf>,
-    /// Where other agents have the user's skills, too.
+    /// Contains skills of other agents.
     home: Option<PathBuf>,
     tool_list: Option<ToolList>,
-    /// Nothing of this machine is read.
+    /// True if no files are read, for deterministic runs.
     is_fixed: bool,
 }
 
-/// What the files come to.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// The modes and rules of the files that can be used.
+    /// Layers from all usable files.
     pub layers: Layers,
-    /// What cannot be used.
+    /// Faults of unusable files.
     pub problems: Vec<Diagnostic>,
 }
 
 impl Policies {
-    /// Those of the environment's user.
     pub fn new(environment: &Environment, tool_list: Option<ToolList>, is_fixed: bool) -> Self {
         let (folder, home) = (environment.config_folder.clone(), environment.user.home.clone());
         Self { folder, home, tool_list, is_fixed }
     }
 
-    /// Reads the files for a session in a folder.
     pub fn load(&self, cwd: &Path) -> Loaded {
         let mut loaded = Loaded { layers: Layers::default(), problems: Vec::new() };
         if !self.is_fixed {
@@ -83,7 +80,7 @@ impl Policies {
         loaded
     }
 
-    /// The commands that users wrote, for a session in a folder; and what cannot be used.
+    /// Returns the user-defined commands for a session in a folder, and the faults of unusable ones.
     pub fn commands(&self, cwd: &Path) -> (Vec<UserCommand>, Vec<String>) {
         if self.is_fixed {
             (Vec::new(), Vec::new())
@@ -92,7 +89,7 @@ impl Policies {
         }
     }
 
-    /// The skills for a session in a folder; and what cannot be used.
+    /// Returns the skills for a session in a folder, and the faults of unusable ones.
     pub fn skills(&self, cwd: &Path) -> (Skills, Vec<String>) {
         if self.is_fixed {
             (Skills::default(), Vec::new())
@@ -101,20 +98,18 @@ impl Policies {
         }
     }
 
-    /// What the user is to be told of a project's files that are not used and restrict nothing.
+    /// The message to the user about unused project files that restrict nothing.
     pub fn project_notice(&self, cwd: &Path) -> Option<String> {
         let problems = if self.is_fixed { Vec::new() } else { project::problems(cwd) };
         (!problems.is_empty()).then(|| format!("Files that are not used:\n{}", problems.join("\n")))
     }
 
-    /// Whether the user trusts a file of this content.
     fn is_trusted(&self, text: &str) -> bool {
         let trusted = self.folder.as_ref().and_then(|folder| read_trusted(folder).ok());
         let hash = ids::hash(text);
         trusted.is_some_and(|trusted| trusted.lines().any(|line| line.split(' ').next() == Some(&hash)))
     }
 
-    /// The user's own files alone.
     pub fn own(&self) -> Layers {
         let mut loaded = Loaded { layers: Layers::default(), problems: Vec::new() };
         for path in [MODES, PERMISSIONS].iter().filter_map(|name| Some(self.folder.as_ref()?.join(name))) {
@@ -123,7 +118,7 @@ impl Policies {
         loaded.layers
     }
 
-    /// Trusts a file as it is now: by its content, wherever it lies.
+    /// Trusts a file by its current content, independent of its path. Returns the hash.
     pub fn trust(&self, path: &Path) -> anyhow::Result<String> {
         let text = match bounded_file::read_text(path, MAX_FILE) {
             Ok(text) => text,
@@ -135,7 +130,7 @@ impl Policies {
         let mut trusted = match read_trusted(folder) {
             Ok(trusted) => trusted,
             Err(error) if error.is_missing() => String::new(),
-            // What it holds must not be lost.
+            // Fail rather than overwrite the existing entries.
             Err(error) => bail!("{} {error}", folder.join(TRUSTED).display()),
         };
         if !trusted.lines().any(|line| line.starts_with(&hash)) {
@@ -145,19 +140,17 @@ impl Policies {
         Ok(hash)
     }
 
-    /// The file that `modegate permissions` writes.
     pub fn permissions_file(&self) -> anyhow::Result<PathBuf> {
         Ok(self.folder.as_ref().context("there is no home directory for your rules")?.join(PERMISSIONS))
     }
 }
 
 impl Loaded {
-    /// Adds a file of the user's own.
     fn add_own(&mut self, path: &Path) {
         self.add(path, bounded_file::read_own_text(path, MAX_FILE), Owner::User, |_| true);
     }
 
-    /// Adds a file; one of a project counts as the user's own if its content is trusted.
+    /// Adds a file. A project's file counts as the user's own if its content is trusted.
     fn add(
         &mut self,
         path: &Path,
@@ -183,7 +176,7 @@ impl Loaded {
     }
 }
 
-/// A project's files, the outermost first: those of the folders from the repository's root down to the working directory.
+/// A project's mode files, from the repository's root down to the working directory.
 pub fn project_files(cwd: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = project::folders(cwd).iter().map(|folder| folder.join(PROJECT)).collect();
     files.retain(|path| path.symlink_metadata().is_ok());
@@ -191,7 +184,6 @@ pub fn project_files(cwd: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The list of the project files that the user trusts.
 fn read_trusted(folder: &Path) -> Result<String, ReadError> {
     bounded_file::read_own_text(&folder.join(TRUSTED), MAX_TRUSTED)
 }

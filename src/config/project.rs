@@ -1,22 +1,22 @@
-//! Which folders belong to the project that a session works in, and which of its files cannot be used.
+//! Finds the folders of the project around a session, and its unusable files.
 
 use std::path::{Path, PathBuf};
 
 use crate::git_folder::{self, Git};
 use crate::session::system_prompt::{FILE, read_file};
 
-/// The outermost folder of a project: the repository's root, or the working directory where there is no repository.
+/// The repository's root, or the working directory outside a repository.
 pub fn root(cwd: &Path) -> &Path {
     git_folder::root(cwd).unwrap_or(cwd)
 }
 
-/// The folders of a project, the innermost first: from the working directory up to the repository's root.
+/// The folders from the working directory up to the repository's root.
 pub fn folders(cwd: &Path) -> Vec<PathBuf> {
     let root = root(cwd);
     cwd.ancestors().take_while(|folder| folder.starts_with(root)).map(Path::to_owned).collect()
 }
 
-/// What of a project's git folder and its files for agents is not used, one sentence each.
+/// Unusable parts of the project's git folder and agent files, one sentence each.
 pub fn problems(cwd: &Path) -> Vec<String> {
     let root = root(cwd);
     let mut problems = Git::of(cwd).problems;

@@ -1,4 +1,4 @@
-//! Environment, settings and flags to the providers that can be asked and the model that is meant.
+//! Determines the usable providers and the selected model from environment, settings and flags.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,17 +22,17 @@ use crate::model::wire::gemini::Gemini;
 use crate::model::wire::ollama::Ollama;
 use crate::model::wire::responses::Responses;
 
-/// What the providers are found from, and what they were found to be.
+/// The inputs of provider detection, and its last result.
 pub struct Providers {
     environment: Environment,
-    /// The model of the command line: it counts more than anything that is read again.
+    /// The command line's model, which overrides everything that is read again.
     asked: Option<ModelId>,
     router: Arc<Router>,
     last: Mutex<([Option<SystemTime>; 2], Arc<ModelCatalog>)>,
 }
 
 impl Providers {
-    /// The providers as they were found, to be looked for again when the user's files change.
+    /// Takes the result of the first detection, which is repeated when the user's files change.
     pub fn new(
         environment: Environment,
         requested: Option<ModelId>,
@@ -43,7 +43,7 @@ impl Providers {
         Self { environment, asked: requested, router, last: Mutex::new((stamps, models)) }
     }
 
-    /// Whom one can choose now. Files that have not been written since are not read.
+    /// Returns the selectable models. Reads the files only if they were modified.
     pub fn catalog(&self) -> Result<Arc<ModelCatalog>, String> {
         let folder = self.environment.config_folder.as_deref();
         let stamps = user_file::modified_times(folder);
@@ -59,7 +59,7 @@ impl Providers {
     }
 }
 
-/// Finds out who can be asked. `asked` is the model that the command line names.
+/// Determines the usable providers. `requested` is the model of the command line.
 pub fn find(
     environment: &Environment,
     file: &UserFile,
@@ -89,7 +89,7 @@ pub fn find(
     let effort = file.reasoning_effort.unwrap_or_default();
     let model = match named {
         None => models.default_model().clone(),
-        // A key that is missing is said when a session begins: an editor shows that, and offers to set it up.
+        // A missing key is reported at the start of a session, where an editor can offer to set it up.
         Some(name) if provider_of(name).is_some() => ModelId::new(name),
         Some(name) if provider(name).is_some() => {
             let described = file.providers.get(name).and_then(|settings| settings.models.first());
@@ -105,7 +105,7 @@ pub fn find(
     Ok(Remote { endpoints, catalog: Arc::new(models) })
 }
 
-/// A provider's address and key. None where its key is for another address.
+/// A provider's endpoint. The key is `None` if it belongs to another address.
 fn endpoint(provider: Provider, environment: &Environment, settings: Option<&ProviderSettings>) -> Endpoint {
     let from_file = settings.and_then(|settings| settings.base_url.as_deref());
     let from_environment = environment.url(provider.url_variable);
@@ -113,7 +113,7 @@ fn endpoint(provider: Provider, environment: &Environment, settings: Option<&Pro
     let base_url = match (provider.id, url) {
         ("ollama", Some(host)) => ollama_url(host),
         (_, Some(url)) => {
-            // Some people write the version, which belongs to the path here.
+            // Some users include the version, which belongs to the request path here.
             let url = url.trim_end_matches('/');
             let version = match provider.id {
                 "anthropic" => "/v1",
@@ -124,7 +124,7 @@ fn endpoint(provider: Provider, environment: &Environment, settings: Option<&Pro
         }
         (_, None) => provider.base_url.to_owned(),
     };
-    // An address that is none is said when it is used: it must not keep other providers from answering.
+    // An invalid URL is reported when used, so that other providers stay usable.
     let rest = base_url.split_once("://").map_or(base_url.as_str(), |(_, rest)| rest);
     let host = rest.split('/').next().unwrap_or(rest).rsplit('@').next().unwrap_or(rest).to_owned();
     let key = key(provider, environment, settings, from_environment.is_some());
@@ -147,8 +147,8 @@ fn endpoint(provider: Provider, environment: &Environment, settings: Option<&Pro
     }
 }
 
-/// A key goes to the address that it was given for and to no other: one from the environment goes with the address from
-/// the environment, or with the provider's own; one from a file goes with the file's.
+/// Security: a key is sent only to the address it was given for. A key from the environment goes with an
+/// address from the environment or the provider's own, a key from a file only with the address of that file.
 fn key(
     provider: Provider,
     environment: &Environment,
@@ -156,7 +156,7 @@ fn key(
     url_from_environment: bool,
 ) -> Option<Key> {
     let has_file_url = settings.is_some_and(|settings| settings.base_url.is_some());
-    // The one key for two formats: with an address for one of them, it is that server's.
+    // Two formats share one key. With an address for one of them, the key belongs to that server.
     let other = match provider.id {
         "openai-responses" => Some("OPENAI_BASE_URL"),
         "openai" => Some("OPENAI_RESPONSES_BASE_URL"),
@@ -181,7 +181,7 @@ fn key(
     from_environment.filter(|_| !is_elsewhere).or(from_file)
 }
 
-/// What `OLLAMA_HOST` may be: a host, a port, both, or an address.
+/// Parses `OLLAMA_HOST`: a host, a port, both, or a URL.
 fn ollama_url(host: &str) -> String {
     let host = host.trim().trim_end_matches('/');
     if host == "ollama.com" {
@@ -204,7 +204,7 @@ fn ollama_url(host: &str) -> String {
         (None, false, _) => ":11434".into(),
         (None, true, _) => String::new(),
     };
-    // What a server listens on is not what one connects to.
+    // A listening address is not an address to connect to.
     let name = match name.as_str() {
         "" | "0.0.0.0" => "127.0.0.1",
         "[::]" => "[::1]",
@@ -213,12 +213,12 @@ fn ollama_url(host: &str) -> String {
     format!("{scheme}://{name}{port}{path}")
 }
 
-/// The folder of the user's own file for agents.
+/// Path of the user's own agent instructions.
 pub fn agents_file(environment: &Environment) -> Option<PathBuf> {
     Some(environment.config_folder.as_ref()?.join("AGENTS.md"))
 }
 
-/// Reads the settings and finds the providers.
+/// Reads the settings and determines the providers.
 pub fn load(environment: &Environment, requested: Option<&ModelId>) -> anyhow::Result<(UserFile, Remote)> {
     let file = user_file::read(environment.config_folder.as_deref()).context("the settings")?;
     let remote = find(environment, &file, requested)?;

@@ -1,4 +1,4 @@
-//! Values of the user's servers and agents that stand in Modegate's own environment: `${NAME}`.
+//! Expands `${NAME}` in definitions of MCP servers and external agents from the environment.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use super::environment;
 use crate::agents::external::ExternalAgentDefinition;
 use crate::server::ServerDefinition;
 
-/// The servers with what `${NAME}` stands for; those of which something is not there say so. A variable of a provider's key is
-/// none: those are taken out of the environment.
+/// Expands the servers' values. A server that refers to an unset variable gets it as `missing`. Keys of
+/// providers count as unset, because they were removed from the environment.
 pub fn filled(
     mut servers: BTreeMap<String, ServerDefinition>,
     variable: impl Fn(&str) -> Option<String>,
@@ -20,7 +20,7 @@ pub fn filled(
     servers
 }
 
-/// Somebody else's agent with what `${NAME}` stands for; one of which something is not there says so.
+/// Expands an agent's values; an unset variable becomes `missing`.
 pub fn filled_external_agent(
     mut external_agent: ExternalAgentDefinition,
     variable: impl Fn(&str) -> Option<String>,
@@ -29,12 +29,12 @@ pub fn filled_external_agent(
     external_agent
 }
 
-/// Somebody else's agent with what the environment says now.
+/// As [`filled_external_agent`], from the current environment.
 pub fn filled_external_agent_now(external_agent: ExternalAgentDefinition) -> ExternalAgentDefinition {
     filled_external_agent(external_agent, environment::variable)
 }
 
-/// Fills in values. Returns the name of a variable that is not there.
+/// Expands values in place. Returns the name of an unset variable.
 fn fill<'a>(
     values: impl Iterator<Item = &'a mut SecretString>,
     variable: &impl Fn(&str) -> Option<String>,
@@ -50,12 +50,16 @@ fn fill<'a>(
     missing
 }
 
-/// The servers with what the environment says now.
+/// As [`filled`], from the current environment.
 pub fn filled_now(servers: BTreeMap<String, ServerDefinition>) -> BTreeMap<String, ServerDefinition> {
     filled(servers, environment::variable)
 }
 
-/// None: there is nothing to fill in. The error is the name of a variable that is not there.
+/// Expands a text; `None` if it contains no variable.
+///
+/// # Errors
+///
+/// Returns the name of an unset variable.
 fn fill_in(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Option<SecretString>, String> {
     let mut filled = String::new();
     let mut rest = text;

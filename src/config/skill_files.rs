@@ -1,7 +1,7 @@
-//! The skills for a session: folders with a `SKILL.md`, of the user's and of a project.
+//! Loads the skills for a session: folders with a `SKILL.md`, of the user and of a project.
 //!
-//! They are read when a session begins, and when a client asks for it. A link is followed as far as a project reaches and no
-//! further, and never out of a skill's own folder: a repository must not show what is not in it.
+//! Security: a project's links are followed only within the project, and no link leads out of a skill's own
+//! folder, so that a repository cannot expose other files.
 
 use std::path::Path;
 
@@ -9,26 +9,25 @@ use super::project;
 use crate::bounded_file;
 use crate::skill::{FILE, Origin, Skill, Skills};
 
-/// The user's folder of skills, beside the files of modes.
+/// The user's folder of skills, beside the mode files.
 const OWN: &str = "skills";
 
-/// Folders in the user's home, where other agents have theirs, too.
+/// Folders in the user's home that other agents share.
 const IN_HOME: [&str; 2] = [".agents/skills", ".claude/skills"];
 
-/// Folders in a project.
 const IN_PROJECT: [&str; 3] = [".modegate/skills", ".agents/skills", ".claude/skills"];
 
-/// Skills of a session. What comes behind them is not read.
+/// Maximum skills of a session; further ones are not read.
 const MAX_SKILLS: usize = 200;
 
-/// Bytes of one `SKILL.md`.
+/// Maximum bytes of one `SKILL.md`.
 const MAX_FILE: u64 = 64 * 1024;
 
-/// The skills for a session in a folder, and what cannot be used, one sentence each.
+/// Returns the skills for a session in a folder, and the faults of unusable ones, one sentence each.
 ///
-/// Of several that have one name, the user's own count before a project's: models choose skills by themselves, so a repository
-/// that was cloned must not put its words in the place of the user's. Among the user's the order is that of the folders above; in
-/// a project the folder nearest to the working directory counts most.
+/// For equal names, the user's skill precedes a project's. Security: models choose skills on their own, so a
+/// cloned repository must not replace the user's instructions. The user's folders count in the order above;
+/// in a project, the folder nearest to the working directory counts first.
 pub fn load(own: Option<&Path>, home: Option<&Path>, cwd: &Path) -> (Skills, Vec<String>) {
     let mut found = Found::default();
     let of_user = own.map(|own| own.join(OWN)).into_iter();
@@ -46,17 +45,17 @@ pub fn load(own: Option<&Path>, home: Option<&Path>, cwd: &Path) -> (Skills, Vec
     (Skills::new(found.skills), found.problems)
 }
 
-/// What was found so far.
 #[derive(Default)]
 struct Found {
     skills: Vec<Skill>,
     problems: Vec<String>,
-    /// How many are too many.
+    /// Number of skills beyond [`MAX_SKILLS`].
     left_out: usize,
 }
 
 impl Found {
-    /// Adds the skills of a folder; `project` is what a project's must not lead out of.
+    /// Adds the skills of a folder. For a project's folder, `project` is the root that links must stay
+    /// within.
     fn look_in(&mut self, folder: &Path, project: Option<&Path>) {
         let entries = match names(folder, project) {
             Ok(entries) => entries,
@@ -65,7 +64,7 @@ impl Found {
         for name in entries {
             let place = folder.join(&name);
             if place.join(FILE).symlink_metadata().is_err() {
-                // Other folders may be there.
+                // A folder without the file is not a skill.
                 continue;
             }
             if self.skills.len() == MAX_SKILLS {
@@ -79,7 +78,7 @@ impl Found {
         }
     }
 
-    /// Adds a skill unless one of its name is there. That a project's is left out for the user's is said.
+    /// Adds a skill unless the name is taken. Reports a project's skill that differs from the user's.
     fn add(&mut self, skill: Skill, place: &Path) {
         let Some(known) = self.skills.iter().find(|known| known.name == skill.name) else {
             return self.skills.push(skill);
@@ -95,7 +94,7 @@ impl Found {
     }
 }
 
-/// The names of what is in a folder, sorted; none where there is no such folder.
+/// Sorted names of a folder's entries; empty if the folder does not exist.
 fn names(folder: &Path, project: Option<&Path>) -> Result<Vec<String>, String> {
     if folder.symlink_metadata().is_err() {
         return Ok(Vec::new());
@@ -105,7 +104,7 @@ fn names(folder: &Path, project: Option<&Path>) -> Result<Vec<String>, String> {
         return Err("it leads out of the project".into());
     }
     let entries = std::fs::read_dir(real).map_err(|error| error.to_string())?;
-    // What is no text cannot be the name of a skill.
+    // A skill's name must be valid UTF-8.
     let mut names: Vec<String> =
         entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
@@ -118,7 +117,8 @@ fn read(place: &Path, name: &str, project: Option<&Path>) -> Result<Skill, Strin
     if project.is_some_and(|root| !folder.starts_with(root)) {
         return Err("its folder leads out of the project".into());
     }
-    // What is around it is no skill: all of a skill's folder is read without a question.
+    // Security: the whole folder of a skill is readable without a permission request, so a folder above the
+    // list of skills is rejected.
     if place
         .parent()
         .is_some_and(|around| std::fs::canonicalize(around).is_ok_and(|it| it.starts_with(&folder)))
@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// A home and a project with an inner folder, without links.
+    /// A home, and a project with an inner folder, as canonical paths.
     struct Place {
         _dir: tempfile::TempDir,
         home: PathBuf,
@@ -194,7 +194,7 @@ mod tests {
                 write(&folder, name, &folder.strip_prefix(home.parent().unwrap()).unwrap().to_string_lossy());
             }
         }
-        // Not skills, and no reason to complain.
+        // Entries that are not skills are ignored silently.
         std::fs::create_dir_all(home.join(".agents/skills/.git")).unwrap();
         std::fs::write(home.join(".agents/skills/README.md"), "x").unwrap();
         let (skills, problems) = place.load();

@@ -1,4 +1,4 @@
-//! The files of commands that users write: the user's own, and a project's.
+//! Loads the user-defined commands: the user's own, and a project's.
 
 use std::path::{Path, PathBuf};
 
@@ -6,20 +6,21 @@ use super::project;
 use crate::bounded_file;
 use crate::session::user_command::UserCommand;
 
-/// The folder of commands, beside the files of modes.
+/// The user's folder of commands, beside the mode files.
 const FOLDER: &str = "commands";
 
-/// The same in a project.
+/// A project's folder of commands.
 const PROJECT: &str = ".modegate/commands";
 
-/// Commands of one folder.
+/// Maximum commands of one folder.
 const MAX_FILES: usize = 200;
 
-/// Bytes of one file.
+/// Maximum bytes of one file.
 const MAX_FILE: u64 = 64 * 1024;
 
-/// The commands for a session in a folder, by name, and what cannot be used, one sentence each. The inner counts more: a project's
-/// folder nearest to the working directory, then those around it, then the user's own.
+/// Returns the commands for a session in a folder, sorted by name, and the faults of unusable ones, one
+/// sentence each. For equal names, the project's folder nearest to the working directory comes first, and the
+/// user's own comes last.
 pub fn load(own: Option<&Path>, cwd: &Path) -> (Vec<UserCommand>, Vec<String>) {
     let root = project::root(cwd);
     let in_project = project::folders(cwd).into_iter().map(|it| (it.join(PROJECT), Some(root)));
@@ -47,11 +48,12 @@ pub fn load(own: Option<&Path>, cwd: &Path) -> (Vec<UserCommand>, Vec<String>) {
     (commands, problems)
 }
 
-/// The Markdown files of a folder, by name. A project's folder that is a link is not followed: it could lead anywhere.
+/// The Markdown files of a folder, sorted. Security: a project's folder that is a symbolic link is not
+/// followed.
 fn files(folder: &Path, is_project: bool) -> Vec<PathBuf> {
     let metadata = if is_project { folder.symlink_metadata() } else { folder.metadata() };
     let is_folder = metadata.is_ok_and(|metadata| metadata.is_dir());
-    // One that cannot be read has no commands; what is in it is nothing that restricts.
+    // An unreadable folder counts as empty, because commands restrict nothing.
     let Some(entries) = is_folder.then(|| std::fs::read_dir(folder).ok()).flatten() else {
         return Vec::new();
     };

@@ -1,5 +1,6 @@
-//! The user's settings: `config.yaml`, which the user writes, and `setup.yaml` in the same form, which `modegate setup`
-//! writes. What the first says counts more. A file with a key in it must be readable by its owner alone.
+//! The user's settings: `config.yaml`, and `setup.yaml` as written by `modegate setup`, in the same format.
+//!
+//! `config.yaml` takes precedence. A file that contains a key must be readable by its owner only.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,71 +19,64 @@ use crate::model::provider_error::redact;
 use crate::process::shell::Sandbox;
 use crate::store::Sync;
 
-/// What the user writes.
+/// Written by the user.
 pub const CONFIG: &str = "config.yaml";
 
-/// What `modegate setup` writes.
+/// Written by `modegate setup`.
 pub const SETUP: &str = "setup.yaml";
 
-/// Bytes of one file.
+/// Maximum bytes of one file.
 const MAX_FILE: u64 = 1024 * 1024;
 
 /// The settings of one file. Unknown keys are errors.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserFile {
-    /// Who answers: `provider/name`.
+    /// `provider/name`; applies unless a flag, a mode or the session selects a model.
     pub model: Option<String>,
-    /// How long the model is to think.
     pub reasoning_effort: Option<Effort>,
-    /// Which tools requests show, in modes that do not say so themselves.
+    /// Default for modes without a `tool_list`.
     pub tool_list: Option<ToolList>,
-    /// How commands are run.
     #[serde(default)]
     pub shell: Option<ShellSettings>,
-    /// What `fetch` reaches.
     #[serde(default)]
     pub fetch: Option<FetchSettings>,
-    /// How sessions are recorded.
     #[serde(default)]
     pub store: Option<StoreSettings>,
-    /// Milliseconds within which no person accepts a plan: a client that does is reported. Zero reports none.
+    /// Milliseconds. A faster acceptance of a mode switch is reported to the user; zero disables the report.
     pub fast_answer_ms: Option<u64>,
-    /// By provider.
+    /// Keyed by provider id.
     #[serde(default)]
     pub providers: BTreeMap<String, ProviderSettings>,
 }
 
-/// What the user says of the record.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreSettings {
-    /// What a commit outlives: `normal` the end of the process, `full` the loss of power, too.
+    /// Durability of a commit: `normal` survives the end of the process, `full` also a power loss.
     #[serde(default)]
     pub sync: Sync,
 }
 
-/// What the user says of fetching.
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FetchSettings {
-    /// Servers on networks that are not public, and which are reached all the same: `HOST`, `HOST:PORT`, `HOST:*`.
+    /// Servers on private networks that may be reached: `HOST`, `HOST:PORT`, `HOST:*`.
     #[serde(default)]
     pub allow_private: Vec<String>,
-    /// The proxy by which public servers are reached.
+    /// The proxy for public servers.
     #[serde(default)]
     pub proxy: Option<String>,
 }
 
 impl std::fmt::Debug for FetchSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // A proxy's address may have a password in it.
+        // Security: the URL of a proxy may contain a password.
         f.debug_struct("FetchSettings").field("allow_private", &self.allow_private).finish_non_exhaustive()
     }
 }
 
 impl FetchSettings {
-    /// As the clients take it.
     pub fn to_fetch_client(&self) -> anyhow::Result<FetchClient> {
         let hosts = self.allow_private.iter().map(|text| AllowedHost::parse(text)).collect::<Result<_, _>>();
         let hosts = hosts.map_err(anyhow::Error::msg).context("fetch: allow_private")?;
@@ -96,35 +90,31 @@ impl FetchSettings {
     }
 }
 
-/// What the user says of commands. A path may begin with `~/`.
+/// Settings for commands. A path may begin with `~/`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShellSettings {
-    /// Whether the kernel holds what commands write.
+    /// Limits file access of commands by a kernel sandbox.
     #[serde(default)]
     pub sandbox: Sandbox,
     /// Obsolete: accepted, without effect. Commands never run in the client's terminals.
     pub terminal: Option<ObsoleteTerminal>,
-    /// What read-only commands may read besides.
     #[serde(default)]
     pub read: Vec<PathBuf>,
-    /// What other commands may write besides.
     #[serde(default)]
     pub write: Vec<PathBuf>,
 }
 
-/// The values of the obsolete key `shell.terminal`.
+/// Values of the obsolete key `shell.terminal`.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObsoleteTerminal {
-    /// `own`.
     Own,
-    /// `client`.
     Client,
 }
 
 impl ShellSettings {
-    /// The sentence about a key that is accepted without effect; `None` if there is none.
+    /// The warning about an obsolete key; `None` if there is none.
     pub fn obsolete(&self) -> Option<&'static str> {
         self.terminal.map(|_| {
             "shell.terminal in config.yaml is obsolete and has no effect, because commands no longer run in the client's \
@@ -133,45 +123,35 @@ impl ShellSettings {
     }
 }
 
-/// What the user says of a provider.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderSettings {
-    /// Its key.
     pub api_key: Option<SecretString>,
-    /// A shell command that prints its key.
+    /// Shell command that prints the key.
     pub key_command: Option<String>,
-    /// Its address, where it is not its own.
     pub base_url: Option<String>,
-    /// Its models, the default first.
+    /// The default model comes first.
     #[serde(default)]
     pub models: Vec<ModelSettings>,
 }
 
-/// A model: its name, or more.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "a model is its name, or {name, context, images}")]
 pub enum ModelSettings {
-    /// Its name at the provider.
     Name(String),
-    /// With what is known of it.
     Full(FullModel),
 }
 
-/// What the user says of a model.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FullModel {
-    /// Its name at the provider.
     pub name: String,
-    /// Tokens that fit into its context.
+    /// Context size in tokens.
     pub context: Option<u64>,
-    /// It sees pictures.
     pub images: Option<bool>,
 }
 
 impl ModelSettings {
-    /// As the catalogue takes it.
     pub fn describe(&self) -> Described {
         match self {
             Self::Name(name) => Described { name: name.clone(), context: None, images: None },
@@ -182,13 +162,12 @@ impl ModelSettings {
     }
 }
 
-/// When the files were last written: reading them again is only needed when this differs.
+/// Modification times of both files, to detect changes.
 pub fn modified_times(folder: Option<&Path>) -> [Option<SystemTime>; 2] {
     let content_hash = |name| std::fs::metadata(folder?.join(name)).ok()?.modified().ok();
     [content_hash(CONFIG), content_hash(SETUP)]
 }
 
-/// Reads both files; a file that is not there says nothing.
 pub fn read(folder: Option<&Path>) -> anyhow::Result<UserFile> {
     let Some(folder) = folder else { return Ok(UserFile::default()) };
     let own = read_one(&folder.join(CONFIG))?;
@@ -201,7 +180,7 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
     for (id, settings) in own.providers {
         let known = providers.remove(&id).unwrap_or_default();
         let has_key = settings.api_key.is_some() || settings.key_command.is_some();
-        // A key and an address are one thing: a key that was given for one address is not sent to another.
+        // Security: a key belongs to its address, so a key given for one address is not sent to another.
         let is_same_place = settings.base_url.is_none() || settings.base_url == known.base_url;
         let (api_key, key_command, base_url) = match (has_key, is_same_place) {
             (true, _) => (settings.api_key, settings.key_command, settings.base_url),
@@ -232,7 +211,7 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
     if text.trim().is_empty() {
         return Ok(UserFile::default());
     }
-    // The message of the parser shows the line, and a line may be a key.
+    // Security: the parser's snippet shows a line, which may contain a key.
     let options = serde_saphyr::options! { with_snippet: false };
     let file: UserFile = serde_saphyr::from_str_with_options(&text, options)
         .map_err(|error| anyhow::anyhow!("{}: {}", path.display(), redact(&error.to_string(), None)))?;
@@ -259,7 +238,7 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
     Ok(file)
 }
 
-/// Ollama's address may be a host alone.
+/// The address of Ollama may be a host without a scheme.
 fn check_url(provider: &str, url: Option<&str>) -> anyhow::Result<()> {
     match url {
         Some(url) if provider != "ollama" && !url.starts_with("http://") && !url.starts_with("https://") => {
@@ -285,26 +264,24 @@ fn check_private(path: &Path) -> anyhow::Result<()> {
 
 #[cfg(not(unix))]
 fn check_private(_: &Path) -> anyhow::Result<()> {
-    // The file has the rights of the user's folder.
+    // The file inherits the permissions of the user's folder.
     Ok(())
 }
 
-/// What `modegate setup` found out.
+/// Result of the dialog of `modegate setup`.
 #[derive(Debug)]
 pub struct Setup {
-    /// The provider's id.
     pub provider: &'static str,
-    /// Its key.
     pub key: Option<SecretString>,
-    /// Or a command that prints it.
+    /// Shell command that prints the key.
     pub key_command: Option<String>,
-    /// Its address, where it is not its own.
     pub base_url: Option<String>,
-    /// Who answers: `provider/name`.
+    /// `provider/name` of the default model.
     pub model: String,
 }
 
-/// Writes `setup.yaml`, readable by its owner alone, keeping what it says of other providers. Returns its path.
+/// Writes `setup.yaml`, readable by its owner only, and keeps the settings of other providers. Returns its
+/// path.
 pub fn write(folder: &Path, setup: &Setup) -> anyhow::Result<PathBuf> {
     let path = folder.join(SETUP);
     check_url(setup.provider, setup.base_url.as_deref())?;
@@ -350,7 +327,7 @@ fn to_yaml(file: &UserFile) -> anyhow::Result<String> {
     ))
 }
 
-/// Writes a file beside its place and moves it there, so that nobody sees half of it.
+/// Writes a file atomically, readable by its owner only.
 pub fn create_private(folder: &Path, path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write;
     std::fs::create_dir_all(folder)?;
@@ -367,7 +344,7 @@ pub fn create_private(folder: &Path, path: &Path, text: &str) -> std::io::Result
         .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
     let moved = written.and_then(|()| std::fs::rename(&draft, path));
     if moved.is_err() {
-        // The draft may hold a key.
+        // Security: the draft may contain a key.
         let _ = std::fs::remove_file(&draft);
     }
     moved

@@ -1,51 +1,40 @@
-//! What the task that speaks to a harness is told, and what answers mean to it.
+//! Commands to the connection task of an external agent, and the effects of successful answers.
 
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use crate::acp::{SessionId, SessionModeId};
 
-/// What a harness answered: its result, or its error object.
+/// The result, or the error object.
 pub type Answer = Result<Box<RawValue>, Box<RawValue>>;
 
-/// What the task is told.
 #[derive(Debug)]
 pub enum Command {
-    /// Ask the harness something.
     Call {
-        /// The method.
         method: &'static str,
-        /// Its parameters.
         params: Box<RawValue>,
-        /// What the answer is for.
         reply: Reply,
     },
-    /// The turn is to end: says so, and answers the questions about permission that are open (C1).
+    /// Sends `session/cancel`, and answers all open permission requests as cancelled (C1).
     Cancel,
-    /// Nothing more is said to it: its input ends.
     CloseInput,
 }
 
-/// Who waits for an answer, and what holds once it is there. A reply that is dropped means that there will be none.
+/// Receiver of an answer. A dropped reply means that no answer will come.
 #[derive(Debug)]
 pub struct Reply {
-    /// Where the answer goes.
     pub to: oneshot::Sender<Answer>,
-    /// What a good one means.
     pub on_success: OnSuccess,
 }
 
-/// What a good answer means, from then on.
+/// State change that a successful answer causes.
 #[derive(Debug)]
 pub enum OnSuccess {
-    /// Nothing but what it says.
     Ignore,
-    /// The turn is over. Once it is asked, what it says is new.
+    /// A prompt. Sending it also ends the replay of history.
     TurnEnded,
-    /// The session has begun: a new one, or this one of old, of which nothing is passed on before.
+    /// A created session, or the loaded one with this id.
     SessionStarted(Option<SessionId>),
-    /// The mode is this one.
     ModeSet(SessionModeId),
-    /// The options are those that it lists.
     OptionsSet,
 }

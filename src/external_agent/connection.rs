@@ -1,7 +1,7 @@
-//! The task that speaks to a harness: one owner of what is in flight in both directions.
+//! The connection task of an external agent: the only owner of requests in flight in both directions.
 //!
-//! It reads one line at a time, and none while the client has no room for the last update; so what a harness says keeps its
-//! order, and one that floods waits for its client.
+//! It reads one line at a time, and pauses while the client has no send permit for the last update. Messages
+//! therefore keep their order, and an agent that floods is slowed to the client's pace.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -28,66 +28,61 @@ use crate::client::{Client, ClientCapabilities, ClientError, ClientRequest};
 use crate::process::ChildStdio;
 use crate::process::program::Program;
 
-/// Lines to a harness that it may leave unread.
+/// Maximum lines that the agent may leave unread.
 const MAX_UNREAD: usize = 1024;
 
-/// Requests of a harness's that may be open at once.
+/// Maximum concurrent requests from the agent.
 const MAX_OPEN_REQUESTS: usize = 256;
 
-/// Updates that are kept until it is known which session they are about.
+/// Maximum updates kept until the session's id is known.
 const MAX_EARLY_UPDATES: usize = 256;
 
-/// Lines of no use that are logged.
+/// Maximum ignored lines that are logged.
 const MAX_LOGGED: usize = 100;
 
-/// Bytes that are written at once.
+/// Minimum bytes per write if more lines are queued.
 const WRITTEN: usize = 64 * 1024;
 
-/// What the end of every process looks like from here.
+/// Fault of every normal exit.
 pub const CLOSED: &str = "it closed its output";
 
-/// What is known of a session's begin.
 enum Phase {
-    /// Its id is not known. Updates that came all the same.
+    /// The session's id is unknown; contains updates that came early.
     Starting(Vec<(SessionId, SessionUpdate)>),
-    /// What is said to have happened is what the client knows already.
+    /// The session is loading, and the client already knows replayed updates.
     Loading,
-    /// It is there.
     Open(SessionId),
 }
 
-/// A request of a harness's that the client has.
 struct OpenRequest {
-    /// The client's number for it.
+    /// Id on the client's side.
     client_request: u64,
     is_permission: bool,
 }
 
-/// The future of an answer of the client's: the id of the harness's request, the client's number for it, and what was said.
+/// Pending answer of the client: the agent's request id, the client's request id, and the answer.
 type Answering = Pin<Box<dyn Future<Output = (String, u64, Result<Value, ClientError>)> + Send>>;
 
-/// Everything that the task has, but for the lines that it reads.
 pub struct Connection {
     name: String,
     client: Client,
-    /// Our session's id.
+    /// Modegate's own session id.
     session_id: SessionId,
-    /// What it was told that the client can do.
     capabilities: ClientCapabilities,
     state: watch::Sender<AgentState>,
-    /// Lines on their way; none: its input has ended.
+    /// `None` once the agent's input is closed.
     output: Option<mpsc::Sender<Vec<u8>>>,
     phase: Phase,
-    /// It may still tell what happened before: it loads its session, or has, and was not prompted since. Some go on with it
-    /// after they have answered.
+    /// True while the agent may still replay history: from `session/load` until the next prompt. Some agents
+    /// continue the replay after answering `session/load`.
     may_replay: bool,
-    /// Our requests without an answer.
+    /// Requests to the agent.
     pending: HashMap<u64, Reply>,
     next_call: u64,
-    /// Its requests without an answer, by their ids as it wrote them.
+    /// Requests from the agent, by their ids as raw JSON.
     requests: HashMap<String, OpenRequest>,
     answers: FuturesUnordered<Answering>,
-    /// An update for which the client has no room yet.
+    /// An update that waits for a send permit.
     waiting: Option<SessionUpdate>,
     ignored_lines: usize,
 }
@@ -102,14 +97,14 @@ struct Message<'a, P> {
 }
 
 impl Connection {
-    /// Begins to speak to a harness. The watch says what it has said of itself.
+    /// Starts the connection. The watch contains the agent's last announced state.
     pub fn start(
         name: String,
         stdio: ChildStdio,
         program: Program,
         (client, session_id, capabilities): (Client, SessionId, ClientCapabilities),
     ) -> (mpsc::UnboundedSender<Command>, watch::Receiver<AgentState>) {
-        // Commands have no bound of their own: each comes of a call that waits for its answer.
+        // Unbounded: each call has a caller that waits for its answer.
         let (commands, command_queue) = mpsc::unbounded_channel();
         let (state, known) = watch::channel(AgentState::default());
         let (output, queue) = mpsc::channel(MAX_UNREAD);
@@ -145,7 +140,7 @@ impl Connection {
                 biased;
                 command = command_queue.recv() => match command {
                     Some(command) => self.run_command(command),
-                    // Nobody has it any more.
+                    // The last handle was dropped.
                     None => break None,
                 },
                 Some((id, client_request, answer)) = self.answers.next() => self.forward_answer(&id, client_request, answer),
@@ -169,14 +164,14 @@ impl Connection {
             self.state.send_modify(|state| state.fault = Some(fault));
         }
         self.withdraw_requests();
-        // Its input ends with this, and whoever waits for an answer hears that there is none.
+        // Closes the agent's input, and drops all replies, so that waiting callers get an error.
         drop(self);
         if fault.is_some() {
             program.shut_down().await;
         }
     }
 
-    /// Why it cannot be spoken to any more, if so; and the same of the others.
+    /// Returns the fault that ends the connection, if any; the methods below do the same.
     fn run_command(&mut self, command: Command) -> Option<&'static str> {
         match command {
             Command::Call { method, params, reply } => {
@@ -189,7 +184,7 @@ impl Connection {
                     OnSuccess::TurnEnded => self.may_replay = false,
                     _ => {}
                 }
-                // Without an input, the reply is dropped: there is no answer.
+                // Without an input, dropping the reply reports that no answer will come.
                 self.output.as_ref()?;
                 self.pending.insert(id, reply);
                 self.send(requests::line(&Message { jsonrpc: "2.0", id: Some(id), method, params }))
@@ -240,7 +235,7 @@ impl Connection {
                 early.push((SessionId::new(session), update))
             }
             Phase::Starting(_) => self.note("it says too much before its session is there", b""),
-            // Its options, and its commands, may be others than before.
+            // A loaded session may announce changed options and commands.
             Phase::Loading => self.forward_unless_replayed(update),
             Phase::Open(agent_session) if &*agent_session.0 == session => {
                 self.forward_unless_replayed(update)
@@ -249,7 +244,7 @@ impl Connection {
         }
     }
 
-    /// Passes it on, unless it is of what happened before and the client knows it already.
+    /// Forwards the update unless it replays history that the client already knows.
     fn forward_unless_replayed(&mut self, update: SessionUpdate) {
         self.update_state(&update);
         let happened = matches!(
@@ -277,20 +272,20 @@ impl Connection {
                 OnSuccess::SessionStarted(old) => self.open(old, result.get()),
                 OnSuccess::ModeSet(mode) => self.state.send_modify(|state| state.set_mode(&mode)),
                 OnSuccess::OptionsSet => {
-                    // Whoever asked says that it is none.
+                    // The caller reports a malformed answer.
                     if let Ok(all) = serde_json::from_str::<SetSessionConfigOptionResponse>(result.get()) {
                         self.state.send_modify(|state| state.options = all.config_options);
                     }
                 }
             }
         }
-        // Whoever asked may have given up.
+        // The caller may have stopped waiting.
         let _ = to.send(outcome.map(RawValue::to_owned).map_err(RawValue::to_owned));
     }
 
-    /// The session is there; what was said of it before is passed on, which is bounded, whether there is room or not.
+    /// Opens the session and forwards the early updates, of which there are few, without a send permit.
     fn open(&mut self, old: Option<SessionId>, answer: &str) {
-        // An answer that is none is for whoever asked to say.
+        // The caller reports a malformed answer.
         let (agent_session, modes, options) = match old {
             Some(agent_session) => {
                 let started: Option<LoadSessionResponse> = serde_json::from_str(answer).unwrap_or_default();
@@ -343,7 +338,8 @@ impl Connection {
         None
     }
 
-    /// The client has answered, unless nobody wants to know any more: another question may have the id by now.
+    /// Forwards the client's answer unless the request was withdrawn; another request may reuse the id by
+    /// now.
     fn forward_answer(
         &mut self,
         id: &str,
@@ -364,7 +360,7 @@ impl Connection {
         match self.output.as_ref()?.try_send(line) {
             Ok(()) => None,
             Err(mpsc::error::TrySendError::Full(_)) => Some("it does not read what it is sent"),
-            // It is about to be over, and its output says when.
+            // The process is about to end, and its output will report that.
             Err(mpsc::error::TrySendError::Closed(_)) => {
                 self.output = None;
                 None
@@ -386,7 +382,7 @@ impl Connection {
     }
 }
 
-/// Writes lines as they come, several at once if there are several.
+/// Writes queued lines, several at a time if possible.
 async fn write(mut to: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Vec<u8>>) {
     while let Some(mut lines) = queue.recv().await {
         while lines.len() < WRITTEN
@@ -394,7 +390,7 @@ async fn write(mut to: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Vec<u8
         {
             lines.extend(line);
         }
-        // Nobody reads it any more: that it is over is learnt from its output.
+        // The reader of the output detects the end of the process.
         if to.write_all(&lines).await.is_err() || to.flush().await.is_err() {
             return;
         }

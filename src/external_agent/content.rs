@@ -1,13 +1,13 @@
-//! What a prompt holds, as a harness takes it. Pure.
+//! Converts prompt content to the types that an external agent supports. Pure.
 
 use super::ExternalAgentError;
 use crate::acp::{ContentBlock, EmbeddedResourceResource, PromptCapabilities, TextContent};
 
-/// A prompt, of which a harness is sent only what it has said that it takes (P2). The text of a file that it does not take as
-/// such it gets as text.
+/// Converts a prompt to the announced prompt capabilities (P2). Embedded text files become text if necessary.
 ///
 /// # Errors
-/// It takes no pictures, no sound or no such file, and there are some.
+///
+/// Returns an error if the content has images, audio or binary files that the agent does not support.
 pub fn supported_content(
     content: Vec<ContentBlock>,
     takes: &PromptCapabilities,

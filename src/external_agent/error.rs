@@ -1,4 +1,4 @@
-//! What goes wrong with a harness, as sentences for people. Pure.
+//! Errors of external agents, as sentences for people. Pure.
 
 use std::time::Duration;
 
@@ -8,55 +8,44 @@ use serde_json::value::RawValue;
 
 use crate::process::secrets::Secrets;
 
-/// Characters of what a harness says that are shown.
+/// Maximum characters shown of an agent's message.
 const SHOWN: usize = 400;
 
-/// The protocol's code of an error that a login would mend.
+/// ACP error code that asks the user to log in.
 const AUTH_REQUIRED: i64 = -32000;
 
-/// Why a harness did not do what it was to do. Each is a sentence without its end, to be put behind its name.
+/// Errors of an external agent. Each is a sentence without a full stop, to follow the agent's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExternalAgentError {
-    /// It cannot be started, or is not to be.
     #[error("it was not started: {0}")]
     NotStarted(String),
-    /// It does not speak the protocol.
+    /// The agent violates the protocol.
     #[error("it does not speak ACP as it should: {0}")]
     Malformed(String),
-    /// Its user has to log in.
     #[error("it wants its user to log in first; run it in a terminal to do so ({0})")]
     AuthRequired(String),
-    /// It answered with an error.
     #[error("it answered with an error: {message}")]
     Refused {
-        /// The protocol's code.
+        /// JSON-RPC error code.
         code: i64,
-        /// What it said.
         message: String,
     },
-    /// It cannot take up a session of old.
     #[error("it cannot load its sessions")]
     CannotLoad,
-    /// The prompt has something in it that it does not take.
     #[error("it takes no {0}")]
     UnsupportedContent(&'static str),
-    /// It has no such mode or option.
     #[error("it has no {0}")]
     Unknown(String),
-    /// It did not answer in time.
     #[error("it did not answer {0} within {1:?}")]
     TimedOut(&'static str, Duration),
-    /// It is over.
     #[error("{0}")]
     Ended(String),
 }
 
-/// Why one has not begun.
 #[derive(Debug)]
 pub struct StartError {
-    /// What was the matter.
     pub error: ExternalAgentError,
-    /// Nothing of it is left, for certain.
+    /// True if all processes are confirmed gone.
     pub is_gone: bool,
 }
 
@@ -77,12 +66,12 @@ struct ErrorObject {
 }
 
 impl ExternalAgentError {
-    /// An error object as it was sent.
+    /// Converts a JSON-RPC error object, with secrets removed.
     pub fn from_error_object(error: &RawValue, secrets: &Secrets) -> Self {
         let Ok(ErrorObject { code, message, data }) = serde_json::from_str(error.get()) else {
             return Self::Malformed("its error is none of the protocol's".into());
         };
-        // Many say there what was really the matter.
+        // Many agents put the actual cause into `data`.
         let details = ["details", "message", "error", "reason"].iter().find_map(|name| data[*name].as_str());
         let message = match details.or(data.as_str()).filter(|details| !message.contains(*details)) {
             Some(details) => format!("{message}: {details}"),
@@ -93,7 +82,7 @@ impl ExternalAgentError {
     }
 }
 
-/// Its words, on one line and not too many.
+/// Shortens a message to one line of at most [`SHOWN`] characters.
 fn shown(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     words.chars().filter(|it| !it.is_control()).take(SHOWN).collect()

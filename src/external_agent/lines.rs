@@ -1,39 +1,35 @@
-//! What a harness writes, cut into lines.
+//! Splits the output of an external agent into lines.
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Bytes of the longest line: what the protocol's own libraries take.
+/// Maximum bytes of a line, as in the ACP libraries.
 pub const LONGEST: usize = 32 * 1024 * 1024;
 
-/// Bytes that are asked for at once.
+/// Bytes reserved for each read.
 const CHUNK: usize = 64 * 1024;
 
-/// The lines of a stream.
 pub struct Lines<R> {
     from: R,
     buffer: Vec<u8>,
-    /// Where the next line begins.
+    /// Start of the next line.
     start: usize,
-    /// No line ends between the start and here.
+    /// No line ends between `start` and here.
     searched: usize,
 }
 
-/// Why there are no more lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The stream has ended. What was no whole line is lost.
+    /// The stream has ended. A partial last line is lost.
     Closed,
-    /// A line is longer than [`LONGEST`].
     TooLong,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    /// The lines of what is read from there.
     pub fn new(from: R) -> Self {
         Self { from, buffer: Vec::new(), start: 0, searched: 0 }
     }
 
-    /// The next line, without its end. May be given up and asked again.
+    /// Returns the next line without its line feed. Cancel safe.
     pub async fn next(&mut self) -> Result<&[u8], End> {
         loop {
             if let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
@@ -48,14 +44,14 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             if self.searched > LONGEST {
                 return Err(End::TooLong);
             }
-            // What one long line needed is not kept for short ones.
+            // Frees the memory that a single long line needed.
             if self.buffer.is_empty() && self.buffer.capacity() > 4 * CHUNK {
                 self.buffer = Vec::new();
             }
             self.buffer.reserve(CHUNK);
             match self.from.read_buf(&mut self.buffer).await {
                 Ok(1..) => {}
-                // A pipe that cannot be read has nobody at its other end.
+                // A read error on a pipe means that the process has ended.
                 Ok(0) | Err(_) => return Err(End::Closed),
             }
         }

@@ -1,4 +1,4 @@
-//! One line of a harness: an update, another notification, a request, an answer to ours, or nothing of use. Pure.
+//! Parses one line from an external agent. Pure.
 
 use std::borrow::Cow;
 
@@ -7,35 +7,27 @@ use serde_json::value::RawValue;
 
 use crate::acp::SessionUpdate;
 
-/// What a line turned out to be.
 #[derive(Debug)]
 pub enum PeerMessage<'a> {
-    /// Something happened in a session.
     Update {
-        /// Which session, as the harness names it.
+        /// The agent's own session id.
         session: Cow<'a, str>,
-        /// What happened.
         update: Box<SessionUpdate>,
     },
-    /// It takes a request of its own back: the id, as it wrote it.
+    /// Cancels a request of the agent; contains its raw id.
     Cancelled(&'a RawValue),
-    /// It asks something.
     Request {
-        /// The id, as it wrote it.
+        /// Raw id.
         id: &'a RawValue,
-        /// The method's name.
         method: Cow<'a, str>,
-        /// The parameters, unparsed.
         params: &'a str,
     },
-    /// It answers a request of ours.
     Response {
-        /// Our number of the request.
+        /// Modegate's request id.
         id: u64,
-        /// The result, or the error object.
         outcome: Result<&'a RawValue, &'a RawValue>,
     },
-    /// Nothing that there is anything to be done about, and what is wrong with it.
+    /// An unusable line, with the reason for the log.
     Invalid(&'static str),
 }
 
@@ -68,12 +60,12 @@ struct Cancel<'a> {
     request_id: &'a RawValue,
 }
 
-/// Keeps `null` apart from a member that is not there.
+/// Distinguishes `null` from a missing member.
 fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// Reads a line. Never fails.
+/// Parses a line; never fails.
 pub fn read(line: &[u8]) -> PeerMessage<'_> {
     let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(line) else {
         let is_blank = line.iter().all(u8::is_ascii_whitespace);
@@ -88,7 +80,7 @@ pub fn read(line: &[u8]) -> PeerMessage<'_> {
         (Some(_), Some(_)) => PeerMessage::Invalid("a request has an id that is neither a number nor a text"),
         (Some(method), None) => notification(&method, params),
         (None, Some(id)) => {
-            // Some write a null error beside a result.
+            // Some agents send a null error beside a result.
             let error = error.filter(|error| result.is_none() || error.get() != "null");
             let outcome = error.map(Err).or(result.map(Ok));
             match (id.get().parse(), outcome) {

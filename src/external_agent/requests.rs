@@ -1,4 +1,4 @@
-//! What a harness asks of its client, as what Modegate asks of its own; and how answers go back. Pure.
+//! Translates requests of an external agent into requests to Modegate's client, and answers back. Pure.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,32 +12,29 @@ use crate::acp::{
 };
 use crate::client::{ClientCapabilities, ClientError, ClientRequest};
 
-/// An error as it goes to a harness.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal {
-    /// The protocol's code.
     pub code: i64,
-    /// Why, for people.
     pub message: String,
 }
 
 impl Refusal {
-    /// A refusal with one of the protocol's codes.
     pub fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 }
 
-/// The codes of the protocol's page on errors.
+/// JSON-RPC error codes from the ACP page on errors.
 pub const INVALID_REQUEST: i64 = -32600;
 const NO_METHOD: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 const INTERNAL: i64 = -32603;
 const NOT_FOUND: i64 = -32002;
-/// The request was taken back.
+/// The request was cancelled.
 pub const CANCELLED: i64 = -32800;
 
-/// A request about the first of two sessions, which is the harness's own, as one about the second. What the client has not said that it can do is not known (F1, E1).
+/// Translates a request about the agent's session (first id) into one about Modegate's (second id). Methods
+/// beyond the client's announced capabilities are refused as unknown (F1, E1).
 pub fn request(
     method: &str,
     params: &str,
@@ -87,7 +84,7 @@ pub fn request(
     }
 }
 
-/// `session` is the place in which such a request says its session.
+/// Parses a request and replaces its session id, which `session` locates.
 fn about<R: DeserializeOwned + Into<ClientRequest>>(
     params: &str,
     sessions: (&SessionId, &SessionId),
@@ -110,7 +107,7 @@ fn moved(session: &mut SessionId, (agent_session, ours): (&SessionId, &SessionId
     Ok(())
 }
 
-/// A message to a harness that answers its request `id`.
+/// The JSON-RPC response to request `id`, as a line.
 pub fn answer(id: &RawValue, outcome: Result<Value, Refusal>) -> Vec<u8> {
     #[derive(Serialize)]
     struct Answer<'a> {
@@ -128,14 +125,13 @@ pub fn answer(id: &RawValue, outcome: Result<Value, Refusal>) -> Vec<u8> {
     line(&Answer { jsonrpc: "2.0", id, result, error })
 }
 
-/// A message as a line.
 pub fn line(message: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(message).expect("the protocol's types are JSON");
     line.push(b'\n');
     line
 }
 
-/// What the client said, as the harness is told. Nobody being there is no consent (R3).
+/// Converts the client's answer. An absent client never counts as consent (R3).
 pub fn outcome(answer: Result<Value, ClientError>) -> Result<Value, Refusal> {
     answer.map_err(|error| {
         let code = if matches!(error, ClientError::NotFound(_)) { NOT_FOUND } else { INTERNAL };
@@ -143,7 +139,7 @@ pub fn outcome(answer: Result<Value, ClientError>) -> Result<Value, Refusal> {
     })
 }
 
-/// The answer to a question about permission that nobody answers any more (C1).
+/// Answer to a permission request of a cancelled turn (C1).
 pub fn cancelled() -> Value {
     json!({ "outcome": { "outcome": "cancelled" } })
 }

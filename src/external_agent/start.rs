@@ -1,4 +1,5 @@
-//! Starting a harness: its process, held or not; what both sides can do; its session, new or of old.
+//! Starts an external agent: its process (sandboxed if required), `initialize`, then `session/new` or
+//! `session/load`.
 
 use std::future::Future;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::process::secrets::Secrets;
 use crate::process::shell::{CommandSandbox, Shell};
 use crate::process::{Command, Errors, Process};
 
-/// How long all of it may take.
+/// Deadline for the whole start.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// See [`ExternalAgent::start`].
@@ -30,7 +31,7 @@ pub async fn start(
 ) -> Result<ExternalAgent, StartError> {
     let not_started = |text| StartError { error: ExternalAgentError::NotStarted(text), is_gone: true };
     let mut process = process(&request, shell).await.map_err(not_started)?;
-    // It was started to be spoken to.
+    // Never `None`, because the process is started with pipes.
     let stdio = process.take_stdio().ok_or_else(|| not_started("it cannot be spoken to".into()))?;
     let secrets = Secrets::new(request.definition.env.values());
     let program = Program::start(&request.name, process, secrets.clone());
@@ -82,7 +83,8 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
         program: definition.command.clone(),
         arguments,
         cwd: request.cwd.clone(),
-        // The usual, and nothing else of Modegate's own, where keys are.
+        // Security: without `inherits`, the agent gets only the usual variables, because Modegate's own may
+        // contain keys.
         environment: (!definition.inherits).then(|| shell.environment().to_vec()),
         settings: &[],
         confinement: command_sandbox.confinement().clone(),
@@ -94,7 +96,7 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
     shell.processes().start(command).await.map_err(|error| error.to_string())
 }
 
-/// Its session's id, and what it can do.
+/// Initializes the agent and its session. Returns the session's id and the agent's capabilities.
 async fn begin(
     peer: &Peer,
     start_request: &StartRequest,
@@ -126,13 +128,13 @@ async fn begin(
     let request = LoadSessionRequest::new(id.clone(), start_request.cwd.clone())
         .mcp_servers(servers)
         .additional_directories(directories);
-    // Older ones answer with null.
+    // Older agents answer with null.
     let _: Option<LoadSessionResponse> =
         peer.call("session/load", &request, OnSuccess::SessionStarted(Some(id.clone()))).await?;
     Ok((id, agent_capabilities))
 }
 
-/// What it is told that the client can do (F1, E1).
+/// Capabilities in the ACP form (F1, E1).
 fn capabilities(capabilities: ClientCapabilities) -> AcpClientCapabilities {
     let files =
         FileSystemCapabilities::new().read_text_file(capabilities.reads).write_text_file(capabilities.writes);
@@ -147,12 +149,12 @@ fn capabilities(capabilities: ClientCapabilities) -> AcpClientCapabilities {
     if capabilities.forms || capabilities.urls { all.elicitation(questions) } else { all }
 }
 
-/// The servers that it can reach (S3).
+/// The servers whose transport the agent supports (S3).
 fn supported_servers(servers: &[McpServer], capabilities: &AgentCapabilities, name: &str) -> Vec<McpServer> {
     let reaches = |server: &&McpServer| match server {
         McpServer::Http(_) => capabilities.mcp_capabilities.http,
         McpServer::Sse(_) => capabilities.mcp_capabilities.sse,
-        // Every agent starts programs; the schema may grow.
+        // Every agent supports stdio; the schema may grow.
         _ => true,
     };
     let taken: Vec<_> = servers.iter().filter(reaches).cloned().collect();

@@ -1,4 +1,4 @@
-//! What a harness has said of itself: its modes and options, as they are now. Pure.
+//! Modes and options of an external agent, as last announced. Pure.
 
 use crate::acp::{
     SessionConfigId, SessionConfigKind, SessionConfigOption, SessionConfigOptionCategory,
@@ -6,19 +6,17 @@ use crate::acp::{
     SessionUpdate,
 };
 
-/// What it said last.
 #[derive(Debug, Clone, Default)]
 pub struct AgentState {
-    /// Its modes, if it has named any as such.
+    /// `None` if the agent has announced no modes of the `SessionModeState` kind.
     pub modes: Option<SessionModeState>,
-    /// Its options.
     pub options: Vec<SessionConfigOption>,
-    /// Why nobody listens to it any more.
+    /// Reason for a closed connection.
     pub fault: Option<&'static str>,
 }
 
 impl AgentState {
-    /// Its session has begun, with these. What it does not name, it has said while it loaded, or has not.
+    /// Applies the answer that starts a session. Absent values leave those announced during loading.
     pub fn session_started(
         &mut self,
         modes: Option<SessionModeState>,
@@ -30,25 +28,24 @@ impl AgentState {
         }
     }
 
-    /// Takes note of an update. Says whether there was anything to note.
+    /// Applies an update. Returns true if the state may have changed.
     pub fn apply(&mut self, update: &SessionUpdate) -> bool {
         match update {
             SessionUpdate::CurrentModeUpdate(update) => self.set_mode(&update.current_mode_id),
             SessionUpdate::ConfigOptionUpdate(update) => self.options.clone_from(&update.config_options),
-            // Of nothing else is kept how it stands.
+            // Other updates do not change the state.
             _ => return false,
         }
         true
     }
 
-    /// Its mode is another now.
     pub fn set_mode(&mut self, mode: &SessionModeId) {
         if let Some(modes) = &mut self.modes {
             modes.current_mode_id = mode.clone();
         }
     }
 
-    /// Its modes: those that it has named as such, or the values of an option that is about its mode.
+    /// The announced modes, or the values of a config option for the mode.
     pub fn all_modes(&self) -> Option<SessionModeState> {
         if let Some(modes) = &self.modes {
             return Some(modes.clone());
@@ -70,7 +67,7 @@ impl AgentState {
         Some(SessionModeState::new(select.current_value.0.to_string(), modes))
     }
 
-    /// The option by which its mode is set, where it has not named modes as such.
+    /// The config option for the mode, if the agent has announced no modes.
     pub fn option_of_mode(&self) -> Option<SessionConfigId> {
         if self.modes.is_some() { None } else { self.mode_option().map(|option| option.id.clone()) }
     }

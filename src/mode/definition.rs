@@ -1,4 +1,4 @@
-//! A mode as it is written, and what it comes to on top of the one that it extends. Pure.
+//! Parses mode definitions and completes each with the mode that it extends. Pure.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -10,10 +10,10 @@ use super::{
 };
 use crate::model::Effort;
 
-/// Characters of an id.
+/// Maximum characters of an id.
 const MAX_ID: usize = 40;
 
-/// Model requests in one turn, where a mode does not say.
+/// Default for the maximum of model requests in one turn.
 const MAX_STEPS: u32 = 50;
 
 /// A mode as a user writes it. What is absent is that of the mode that it extends.
@@ -65,19 +65,17 @@ pub struct ModeDefinition {
     pub reminder_position: Option<ReminderPosition>,
 }
 
-/// What is wrong with a definition: in which line and column, and what.
+/// Position and description of a fault in a definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// From 1.
+    /// Counted from 1.
     pub line: u64,
-    /// From 1.
+    /// Counted from 1.
     pub column: u64,
-    /// One sentence.
     pub text: String,
 }
 
 impl Fault {
-    /// A fault of a value.
     pub fn at<T>(value: &Spanned<T>, text: impl Into<String>) -> Self {
         let place = value.referenced;
         Self { line: place.line(), column: place.column(), text: text.into() }
@@ -85,7 +83,7 @@ impl Fault {
 }
 
 impl ModeDefinition {
-    /// The mode, on top of the one that it extends.
+    /// Completes the definition with the values of `base`.
     pub fn complete(&self, base: Option<&Mode>) -> Result<Mode, Fault> {
         let id = self.id.value.clone();
         self.check_id()?;
@@ -99,7 +97,7 @@ impl ModeDefinition {
         let own = |value: &Option<String>, of_base: fn(&Mode) -> &String| {
             value.clone().or_else(|| base.map(|base| of_base(base).clone()))
         };
-        // A blank one says nothing: the standard text holds (D39).
+        // A blank text counts as absent (D39).
         let message = |value: &Option<String>| value.clone().filter(|text| !text.trim().is_empty());
         let own_prompt = message(&self.prompt);
         let mode = Mode {
@@ -110,7 +108,7 @@ impl ModeDefinition {
                     own_prompt.is_some() || access == Access::ReadOnly || !is_about_reading(prompt)
                 })
                 .unwrap_or_default(),
-            // What was written for another prompt, or for another access, does not fit.
+            // An inherited sub-agent prompt fits only an unchanged prompt and access.
             subagent_prompt: message(&self.subagent_prompt).or_else(|| {
                 let base = base.filter(|_| own_prompt.is_none() && self.access.is_none());
                 base.and_then(|base| base.subagent_prompt.clone())
@@ -142,8 +140,8 @@ impl ModeDefinition {
         Ok(mode)
     }
 
-    /// Whether there is a description that fits: its own, or that of a base of which nothing is changed that descriptions are
-    /// about.
+    /// True if a description fits: the mode's own, or that of a base if the mode changes nothing that
+    /// descriptions mention.
     pub fn has_description(&self, base: Option<&Mode>) -> bool {
         let is_blank = |text: &str| text.trim().is_empty();
         let is_other = self.access.is_some()
@@ -191,7 +189,9 @@ impl ModeDefinition {
     }
 }
 
-/// Whether an id is one, of at most so many characters.
+/// # Errors
+///
+/// Returns a fault if the text is not an id, or has more than `most` characters.
 pub fn check_id(message: &Spanned<String>, most: usize) -> Result<(), Fault> {
     let id = &message.value;
     let is_plain =
@@ -205,18 +205,18 @@ pub fn check_id(message: &Spanned<String>, most: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether a prompt is that of a built-in mode that changes nothing. It says so, and would be wrong in any other mode.
+/// True for the prompt of a built-in read-only mode. Such a prompt would be wrong in a mode that can change
+/// something.
 fn is_about_reading(prompt: &str) -> bool {
     let modes = Modes::built_in();
     modes.iter().any(|mode| mode.access == Access::ReadOnly && mode.prompt == prompt)
 }
 
-/// What is left of a shell that is inherited: where not everything may be changed, its commands only read.
+/// Limits an inherited shell to read-only commands in a mode that may not change everything.
 fn inherited(shell: ShellUse, is_whole: bool) -> ShellUse {
     if is_whole { shell } else { shell.min(ShellUse::ReadOnly) }
 }
 
-/// The word that is most like another.
 pub fn nearest<'a>(unknown: &str, words: &[&'a str]) -> &'a str {
     let like = |word: &str| strsim::jaro(unknown, word);
     words.iter().copied().max_by(|a, b| like(a).total_cmp(&like(b))).unwrap_or_default()

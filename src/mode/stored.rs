@@ -1,45 +1,42 @@
-//! The mode that a session opens in, from what is stored for it and what is configured. Pure.
+//! Chooses the mode in which a session opens, from its stored mode and the configuration. Pure.
 
 use super::{DEFAULT, Mode, Modes, UnknownMode};
 
-/// What decides where no mode is stored or asked for: the first of these that is given, else the built-in default.
+/// Default modes in order of precedence, before the built-in default.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Defaults<'a> {
     /// `--mode` on the command line.
     pub command_line: Option<&'a str>,
-    /// `default_mode` in the files of modes.
+    /// `default_mode` in the mode files.
     pub configured: Option<&'a str>,
 }
 
-/// The mode that a session opens in.
 #[derive(Debug)]
 pub struct Effective<'a> {
-    /// The mode.
     pub mode: &'a Mode,
-    /// Set if the mode that was meant does not exist: `mode` is then the most restrictive one.
+    /// Set if the requested mode does not exist; `mode` is then the most restrictive one.
     pub unknown: Option<Unknown>,
 }
 
-/// A mode that was meant and does not exist.
+/// A missing mode, by its origin.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// The stored mode of the session.
     Stored(UnknownMode),
-    /// The default mode.
     Default(UnknownMode),
 }
 
 impl Modes {
-    /// The mode of a session for which none is stored or asked for.
+    /// Returns the mode of a session without a stored or requested mode.
     ///
     /// # Errors
-    /// The default does not exist.
+    ///
+    /// Returns an error if the default mode does not exist.
     pub fn default_mode(&self, defaults: Defaults<'_>) -> Result<&Mode, UnknownMode> {
         self.resolve(defaults.command_line.or(defaults.configured).unwrap_or(DEFAULT))
     }
 
-    /// The mode that a stored session opens in (D3). A null or blank mode reads as the default, an alias as its mode, and a
-    /// mode that does not exist as the most restrictive one.
+    /// Returns the mode of a stored session (D3). A null or blank mode reads as the default, an alias as its
+    /// mode, and an unknown mode as the most restrictive one.
     pub fn effective(&self, stored: Option<&str>, defaults: Defaults<'_>) -> Effective<'_> {
         let found = match stored.filter(|id| !id.trim().is_empty()) {
             Some(id) => self.resolve(id).map_err(Unknown::Stored),
@@ -56,12 +53,12 @@ impl Modes {
 mod tests {
     use super::*;
 
-    /// Every stored value with every configured default and every `--mode`.
+    /// Combines every stored value with every configured default and every `--mode`.
     #[test]
     fn a_stored_mode_that_is_not_there_restricts_and_none_is_the_default() {
         let modes = Modes::built_in();
         let defaults = [None, Some("ask"), Some("plan"), Some("build"), Some("gone")];
-        // The stored text; the mode that it names, if it names any.
+        // Stored text, and the mode that it resolves to.
         let stored = [
             (None, None),
             (Some(""), None),

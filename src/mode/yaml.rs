@@ -1,11 +1,11 @@
-//! A mode in the format in which modes are written, complete: what `modes show` prints and what the record keeps. Pure.
+//! Writes a complete mode as YAML, for `modes show` and the event log. Pure.
 
 use std::fmt::Write;
 
 use super::{Access, Consent, InBand, Mode, Network, ReminderPosition, ShellUse, ToolList};
 
 impl Mode {
-    /// Every key that has a value, whether it was written or inherited. The same mode gives the same text.
+    /// Every key that has a value, own or inherited. The output is deterministic.
     pub fn to_yaml(&self) -> String {
         let mut text = String::new();
         let mut put = |key: &str, value: &str| {
@@ -60,17 +60,17 @@ impl Mode {
     }
 }
 
-/// The key `prompt` with its value, as people write it; nothing for a blank one.
+/// The key `prompt` as a YAML block; empty for a blank text.
 pub fn prompt(words: &str) -> String {
     block("prompt", words)
 }
 
-/// A key with a text of several lines; nothing for a blank one.
+/// A multi-line text as a YAML block; empty for a blank text.
 fn block(key: &str, words: &str) -> String {
     if words.trim().is_empty() {
         return String::new();
     }
-    // A block's indentation is that of its first line, and it has no escapes.
+    // The first line sets a block's indentation, and blocks have no escapes.
     if words.starts_with(char::is_whitespace) || words.contains(|c| c != '\n' && c != '\t' && is_escaped(c)) {
         return format!("{key}: {}\n", quoted(words));
     }
@@ -78,24 +78,23 @@ fn block(key: &str, words: &str) -> String {
     format!("{key}: |\n{}", lines.collect::<String>())
 }
 
-/// An id, in quotes where YAML has a meaning of its own for it.
+/// An id, quoted if YAML would read it as another type.
 fn id(id: &str) -> String {
     let words = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
     let is_word = words.iter().any(|word| id.eq_ignore_ascii_case(word));
     if is_word { quoted(id) } else { id.to_owned() }
 }
 
-/// A text on one line.
 pub fn quoted(text: &str) -> String {
     escaped(&serde_json::Value::from(text).to_string())
 }
 
-/// A list on one line.
 pub fn list(patterns: &[String]) -> String {
     escaped(&serde_json::Value::from(patterns).to_string())
 }
 
-/// JSON is YAML but for some characters that YAML wants to have escaped, all of which stand in strings.
+/// JSON is valid YAML except for some characters that YAML requires to be escaped. They occur only inside
+/// strings.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
@@ -108,7 +107,7 @@ fn escaped(json: &str) -> String {
     text
 }
 
-/// Whether YAML does not have a character as it is, or takes it for the end of a line.
+/// True for characters that YAML forbids unescaped or reads as a line end.
 fn is_escaped(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }

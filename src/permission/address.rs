@@ -1,26 +1,24 @@
-//! The address that a call fetches, taken apart for rules and answers. Pure.
+//! The address that a call fetches, split into the parts that rules and grants compare. Pure.
 
 use percent_encoding::percent_decode_str;
 
-/// An address on the network, in the form in which it is asked for.
+/// A network address in the normal form of the `url` crate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Whole, for people.
     pub url: String,
-    /// `https` or `http`.
     pub scheme: String,
-    /// The server's name or number in lower case, without a dot at its end.
+    /// Host name or number in lower case, without a trailing dot.
     pub host: String,
-    /// The port, where it is not the scheme's own.
+    /// `None` for the scheme's default port.
     pub port: Option<u16>,
-    /// From the first `/` on, with the query.
+    /// Starts at the first `/` and includes the query.
     pub path: String,
-    /// The same as [`plain`] has it: another spelling of a path is the same path to most servers.
+    /// `path` after [`plain`], because most servers treat other spellings as the same path.
     pub plain_path: String,
 }
 
-/// A path as servers may take it, whatever its spelling: without percent signs, parameters behind a `;` and empty parts,
-/// and with its `..` carried out. What stands behind a `?` has its percent signs taken out only.
+/// Normalises a path the way servers may: decodes percent signs, drops `;` parameters and empty parts,
+/// resolves `..`. The query is only percent-decoded.
 pub fn plain(path: &str) -> String {
     let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
     let path = decode(path).replace('\\', "/");
@@ -42,11 +40,11 @@ pub fn plain(path: &str) -> String {
     format!("/{}{end}{query}", parts.join("/"))
 }
 
-/// Takes percent signs out until there are none: some servers do it twice.
+/// Decodes percent signs until none are left, because some servers decode twice.
 pub(super) fn decode(text: &str) -> String {
     let mut text = text.to_owned();
     loop {
-        // Each time it becomes shorter.
+        // Terminates because each pass shortens the text.
         match percent_decode_str(&text).decode_utf8_lossy() {
             decoded if decoded.len() < text.len() => text = decoded.into_owned(),
             _ => return text,
@@ -55,7 +53,7 @@ pub(super) fn decode(text: &str) -> String {
 }
 
 impl Address {
-    /// The server with its port, where that is not the scheme's own: `docs.rs`, `localhost:8080`.
+    /// Host, with the port unless it is the scheme's default: `docs.rs`, `localhost:8080`.
     pub fn authority(&self) -> String {
         match self.port {
             Some(port) => format!("{}:{port}", self.host),
@@ -63,12 +61,12 @@ impl Address {
         }
     }
 
-    /// The port, whether or not it is the scheme's own.
+    /// Port, including the scheme's default.
     pub fn real_port(&self) -> u16 {
         self.port.unwrap_or(if self.scheme == "https" { 443 } else { 80 })
     }
 
-    /// Scheme, server and port: what an answer for good covers.
+    /// Scheme, host and port: the scope of an "always" answer.
     pub fn origin(&self) -> String {
         format!("{}://{}", self.scheme, self.authority())
     }

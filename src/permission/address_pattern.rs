@@ -1,7 +1,7 @@
-//! What a rule says of addresses: `SCHEME://SERVER:PORT/PATH`, of which only the server is required. Pure.
+//! Address patterns in rules: `SCHEME://SERVER:PORT/PATH`, of which only the server is required. Pure.
 //!
-//! An address comes in one form, so a rule is brought into the same when it is read: letters in lower case, names in ASCII,
-//! numbers as they are usually written, no dot at the end. What has no such form is no rule, for it would never hold.
+//! Addresses have a normal form, so patterns are normalised when read: lower case, ASCII names, canonical
+//! numbers, no trailing dot. A pattern without such a form is rejected, because it could never match.
 
 use globset::{GlobBuilder, GlobMatcher};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -10,20 +10,18 @@ use url::Url;
 use super::Address;
 use super::address::decode;
 
-/// What stands for more than itself.
 const WILD: [char; 4] = ['*', '?', '[', '{'];
 
-/// What is not sent as it is, besides letters beyond ASCII.
+/// Characters that are percent-encoded on the wire, besides non-ASCII ones.
 const UNSENT: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
 
-/// What a rule says of addresses.
 #[derive(Debug, Clone)]
 pub struct AddressPattern {
     scheme: GlobMatcher,
     server: Server,
-    /// None: whatever the port to deny, and the scheme's own to allow.
+    /// `None` matches every port for deny and ask, and only the scheme's default port for allow.
     port: Option<GlobMatcher>,
-    /// None: whatever the path.
+    /// `None` matches every path.
     path: Option<PathPattern>,
 }
 
@@ -35,14 +33,16 @@ enum Server {
 
 #[derive(Debug, Clone)]
 struct PathPattern {
-    /// Of paths as they are sent.
+    /// Matches the path as sent.
     sent: GlobMatcher,
-    /// Of plain paths.
+    /// Matches the path after [`super::plain`].
     plain: GlobMatcher,
 }
 
 impl AddressPattern {
-    /// Reads it. The error says what is wrong.
+    /// # Errors
+    ///
+    /// Returns the reason if the pattern cannot match any address.
     pub fn parse(pattern: &str) -> Result<Self, String> {
         let (scheme, rest) = pattern.split_once("://").unwrap_or(("*", pattern));
         let (authority, path) = rest.find('/').map_or((rest, None), |at| (&rest[..at], Some(&rest[at..])));
@@ -55,8 +55,8 @@ impl AddressPattern {
         Ok(Self { scheme, server: server(name)?, port, path: path.map(path_pattern).transpose()? })
     }
 
-    /// To allow, a rule has to name a port that is not the scheme's own, and be about the path both as it is sent and as
-    /// servers may take it.
+    /// True if the pattern matches the address. With `strictly` (for allow rules), a non-default port must be
+    /// in the pattern, and both the sent and the plain path must match.
     pub fn covers(&self, address: &Address, strictly: bool) -> bool {
         let is_server = match &self.server {
             Server::This(name) => *name == address.host,
@@ -82,7 +82,7 @@ fn glob(pattern: &str) -> Result<GlobMatcher, String> {
     glob.map(|glob| glob.compile_matcher()).map_err(|error| error.to_string())
 }
 
-/// The server and the port. Colons in brackets are a number's own.
+/// Splits host and port. Colons within brackets belong to an IPv6 address.
 fn split(authority: &str) -> (&str, Option<&str>) {
     match authority.rsplit_once(':') {
         Some((name, port)) if !port.contains(']') => (name, Some(port)),
@@ -123,7 +123,7 @@ fn port_pattern(port: &str) -> Result<GlobMatcher, String> {
 
 fn path_pattern(path: &str) -> Result<PathPattern, String> {
     let sent = utf8_percent_encode(path, UNSENT).to_string();
-    // A sign that means something here does so only as it was written.
+    // A decoded character may be invalid as a glob; then the pattern is used as written.
     let plain = glob(&decode(path)).or_else(|_| glob(path))?;
     Ok(PathPattern { sent: glob(&sent)?, plain })
 }

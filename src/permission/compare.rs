@@ -1,4 +1,4 @@
-//! What modes come to together, and whether some allow more than others. Pure.
+//! Describes combinations of modes, and compares how much two combinations allow. Pure.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{CallFacts, Effect, denied_by, denied_by_nature, must_ask};
 use crate::mode::{Access, Consent, Mode, Modes, ShellUse};
 
-/// Modegate's own tools that change something. A test holds the list against the tools there are.
+/// Modegate's own changing tools. A test compares this list with the registered tools.
 pub const CHANGING: [(&str, Effect, ShellUse); 10] = [
     ("write_file", Effect::Edit, ShellUse::Off),
     ("edit_file", Effect::Edit, ShellUse::Off),
@@ -20,7 +20,8 @@ pub const CHANGING: [(&str, Effect, ShellUse); 10] = [
     ("delete_memory", Effect::State, ShellUse::Off),
 ];
 
-/// What modes come to together, in a few words for a person who is to choose. It names nothing that they refuse.
+/// Describes briefly what the modes together allow, for a mode picker. Effects that any of them denies are
+/// left out.
 pub fn nature_of(modes: &[impl Borrow<Mode>]) -> String {
     let modes: Vec<&Mode> = modes.iter().map(Borrow::borrow).collect();
     let is_there = |tool: &CallFacts| modes.iter().all(|mode| denied_by(mode, tool).is_none());
@@ -60,7 +61,7 @@ pub fn nature_of(modes: &[impl Borrow<Mode>]) -> String {
     format!("{} {how}", parts.join(" and "))
 }
 
-/// Whether tools of MCP servers that may change something can be called under all of these modes.
+/// True if changing tools of MCP servers can be called under all these modes.
 fn may_have_servers_tools(modes: &[&Mode]) -> bool {
     let may_match = |pattern: &String| {
         let plain = pattern.split(['*', '?', '[', '{']).next().unwrap_or_default();
@@ -73,12 +74,11 @@ fn may_have_servers_tools(modes: &[&Mode]) -> bool {
     modes.iter().all(admits)
 }
 
-/// Whether modes together allow no change at all.
 pub fn changes_nothing(modes: &[impl Borrow<Mode>]) -> bool {
     modes.iter().any(|mode| mode.borrow().access == Access::ReadOnly)
 }
 
-/// The tools that a mode has, and those that it takes away.
+/// Patterns of a mode's `tools.allow` and `tools.deny`.
 type Tools<'a> = (Option<&'a [String]>, &'a [String]);
 
 fn tools(mode: &Mode) -> Tools<'_> {
@@ -89,8 +89,8 @@ fn paths(mode: &Mode) -> Option<&[String]> {
     mode.write_paths.as_ref().map(|globs| globs.patterns.as_slice())
 }
 
-/// Whether something is possible, or need not be asked for, under the first list of modes that is not so under the second.
-/// Lists of tools and paths are not compared by what they match: each that held has to hold still.
+/// True if `new` allows something, or skips a permission request, that `old` does not. Lists of tools and
+/// paths are compared as text, not by matches: any list of `old` that is missing in `new` counts as more.
 pub fn allows_more(new: &[impl Borrow<Mode>], old: &[impl Borrow<Mode>]) -> bool {
     let new: Vec<&Mode> = new.iter().map(Borrow::borrow).collect();
     let old: Vec<&Mode> = old.iter().map(Borrow::borrow).collect();
@@ -111,7 +111,8 @@ pub fn allows_more(new: &[impl Borrow<Mode>], old: &[impl Borrow<Mode>]) -> bool
     lost_tools || (edits && lost_paths) || probes.iter().any(looser)
 }
 
-/// The mode in which a session opens for which none was asked: the default, or the mode of a limit that allows strictly less.
+/// The initial mode of a session without a requested mode: `default`, or the first mode of `limit` if `limit`
+/// allows strictly less.
 pub fn tighter_of<'a>(modes: &'a Modes, default: &'a Mode, limit: &[Arc<Mode>]) -> &'a Mode {
     let of_default = modes.ceilings(&default.id).unwrap_or_default();
     let is_tighter = allows_more(&of_default, limit) && !allows_more(limit, &of_default);
@@ -119,7 +120,7 @@ pub fn tighter_of<'a>(modes: &'a Modes, default: &'a Mode, limit: &[Arc<Mode>]) 
     named.unwrap_or(default)
 }
 
-/// Whether a mode leads to one that allows more, where `limits` hold as well.
+/// True if, under `limits`, some mode allows more than a mode with `exits_to`.
 pub fn has_exit(modes: &Modes, limits: &[Arc<Mode>]) -> bool {
     let under_limits = |mode: &Mode| {
         let mut all = modes.ceilings(&mode.id).unwrap_or_default();
@@ -130,7 +131,7 @@ pub fn has_exit(modes: &Modes, limits: &[Arc<Mode>]) -> bool {
     with_exit.map(under_limits).any(|from| modes.iter().any(|to| allows_more(&under_limits(to), &from)))
 }
 
-/// 0: allowed, 1: asked for, 2: denied; whatever the tool is called.
+/// 0 if allowed, 1 if asked, 2 if denied, ignoring tool lists.
 fn strictness(modes: &[&Mode], call: &CallFacts) -> u8 {
     if modes.iter().any(|mode| denied_by_nature(mode, call).is_some()) {
         2

@@ -1,42 +1,36 @@
-//! Remembered answers: what the user said once and for all, in one mode of one session. Pure.
+//! Remembered "always" answers, each for one mode of one session. Pure.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-/// What a remembered answer covers of command lines. What it is shown as is what it is.
+/// Command lines that a remembered answer covers. A scope is compared by its displayed text, so an answer
+/// covers what the user saw.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CommandScope {
-    /// Exactly this line.
     Line {
-        /// The line.
         text: String,
-        /// Where it runs, if that is not the session's own folder.
+        /// `None` for the session's own folder.
         folder: Option<String>,
     },
-    /// A program, with what may vary.
     Program {
-        /// What is covered, for people.
         shown: String,
-        /// Where it runs, if that is not the session's own folder and makes a difference.
+        /// `None` for the session's own folder, or if the folder makes no difference.
         folder: Option<String>,
     },
 }
 
-/// Characters of a line that is shown in an option.
+/// Maximum characters of a command line in an option's label.
 const MAX_LABEL: usize = 80;
 
 impl CommandScope {
-    /// Exactly this line, in the session's own folder.
     pub fn line(text: String) -> Self {
         Self::Line { text, folder: None }
     }
 
-    /// A program, in the session's own folder.
     pub fn program(shown: String) -> Self {
         Self::Program { shown, folder: None }
     }
 
-    /// The same in a folder.
     #[must_use]
     pub fn within(mut self, named: Option<&str>) -> Self {
         let (Self::Line { folder, .. } | Self::Program { folder, .. }) = &mut self;
@@ -44,7 +38,7 @@ impl CommandScope {
         self
     }
 
-    /// What it covers, beside the whole line.
+    /// Label for an option beside the full command line.
     fn label(&self) -> String {
         match self {
             Self::Line { text, .. } if text.chars().count() > MAX_LABEL || text.contains(['\n', '`']) => {
@@ -71,21 +65,20 @@ impl std::fmt::Display for CommandScope {
     }
 }
 
-/// What a remembered answer covers, always within one mode of one session.
+/// Calls that a remembered answer covers, within one mode of one session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Every call of a tool inside the roots.
     Tool(String),
     /// Calls of a tool that read below a path outside the roots.
     Below(String, PathBuf),
-    /// Calls of a tool that run this.
     Run(String, CommandScope),
-    /// What answers to command lines covered before [`CommandScope`] was there: only old records have it.
+    /// Command prefix in records from before [`CommandScope`] existed.
     Command(String, String),
-    /// Calls of a tool that fetch from this server: scheme, name and port.
+    /// Calls of a tool that fetch from this origin (scheme, host, port).
     Origin(String, String),
-    /// Calls of every tool of which this MCP server says that it only reads, until it begins to say so of another one: the
-    /// number is how often it has.
+    /// All tools that this MCP server claims only read. The number is the server's flip count at the time of
+    /// the answer, so a later claim needs a new answer.
     Claims(String, u64),
 }
 
@@ -103,7 +96,6 @@ impl std::fmt::Display for Scope {
 }
 
 impl Scope {
-    /// What it covers, for an option beside which the whole call is shown.
     pub fn label(&self) -> String {
         match self {
             Self::Run(_, command) => command.label(),
@@ -112,7 +104,7 @@ impl Scope {
     }
 }
 
-/// Remembered answers. A grant is inert in every mode but the one it was given in.
+/// Remembered answers. A grant has no effect in any other mode.
 #[derive(Debug, Clone, Default)]
 pub struct Grants {
     allowed: HashSet<(String, Scope)>,
@@ -120,23 +112,22 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// Remembers "allow always" in a mode.
     pub fn allow(&mut self, mode: &str, scope: Scope) {
         self.allowed.insert((mode.to_owned(), scope));
     }
 
-    /// Remembers "reject always" in a mode.
     pub fn reject(&mut self, mode: &str, scope: Scope) {
         self.rejected.insert((mode.to_owned(), scope));
     }
 
-    /// Whether what is remembered lets more pass in one mode than in another: a yes of the first, or a no of the second.
+    /// True if the answers may allow more in `mode` than in `over`: a grant in `mode`, or a rejection in
+    /// `over`.
     pub fn favour(&self, mode: &str, over: &str) -> bool {
         self.allowed.iter().any(|(given_in, _)| given_in == mode)
             || self.rejected.iter().any(|(given_in, _)| given_in == over)
     }
 
-    /// What is remembered: in which mode, which way, and of what. In no order.
+    /// All answers in arbitrary order, as mode, `allow` or `reject`, and scope.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &'static str, &Scope)> {
         let allowed = self.allowed.iter().map(|(mode, scope)| (mode.as_str(), "allow", scope));
         allowed.chain(self.rejected.iter().map(|(mode, scope)| (mode.as_str(), "reject", scope)))
@@ -150,11 +141,11 @@ impl Grants {
         Self::holds(&self.rejected, mode, scope)
     }
 
-    /// Whether an old "reject always" is about a command, by its first words.
+    /// Returns the "reject always" of an earlier version that covers a command by its first words.
     pub(super) fn rejects_words(&self, mode: &str, tool: &str, words: &str) -> Option<&Scope> {
         let is_about = |scope: &Scope| match scope {
             Scope::Command(of, rejected) if of == tool => {
-                // It may name a folder behind the words.
+                // Earlier versions append the folder to the words.
                 let rejected = rejected.split(" (in ").next().unwrap_or_default();
                 words.strip_prefix(rejected).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
             }

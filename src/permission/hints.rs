@@ -1,28 +1,26 @@
-//! What the hints of a server's tool are worth: the decision part. Pure.
+//! Decides how much the annotations of an MCP tool count. Pure.
 //!
-//! A missing hint means that the tool changes things; a destructive one beats a read-only one (docker-agent PR 3140, and
-//! MCP's own defaults). A hint is a claim: it counts at once where the user trusts the server's hints or the sandbox makes
-//! it true, and otherwise after the user was asked. What the user says of a tool beats any hint, both ways. The decision is
-//! made anew from the hints of the moment before each call.
+//! A missing hint means that the tool changes things, and a destructive hint overrides a read-only one
+//! (docker-agent PR 3140, and MCP's defaults). A hint is a claim: it counts if the user trusts the server's
+//! hints or the sandbox enforces it, otherwise only after the user consents. The user's setting for a tool
+//! overrides hints in both directions. The decision uses the current hints at every call.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Effect;
 
-/// What a tool does, as far as anybody can say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Belief {
-    /// It reads: the user says so, trusts the server's hints, or the sandbox makes it so.
+    /// The user, trusted hints, or the sandbox guarantee that the tool only reads.
     Reads,
-    /// Its server says that it reads, and nobody vouches for that.
+    /// Only the server claims that the tool reads.
     SaysItReads,
-    /// It may change something.
+    /// The tool may change something.
     MayChange,
 }
 
 impl Belief {
-    /// The effect by which it is decided on.
     pub fn effect(self) -> Effect {
         match self {
             Self::Reads | Self::SaysItReads => Effect::Read,
@@ -31,7 +29,7 @@ impl Belief {
     }
 }
 
-/// What a server says of a tool (`annotations` in MCP).
+/// Annotations of a tool, as sent by its MCP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hints {
     /// `readOnlyHint`.
@@ -60,18 +58,17 @@ pub enum Override {
     Changes,
 }
 
-/// What the user says of a server, and of one of its tools.
+/// The user's settings for a server and one of its tools.
 #[derive(Debug, Clone, Copy)]
 pub struct Word<'a> {
-    /// Whether the server's hints are believed; `None` if the user has not said.
+    /// `None` if the user has not configured `trust_hints`.
     pub trust: Option<&'a Trust>,
-    /// What the tool does, whatever its server says.
+    /// The user's setting for the tool, which overrides hints.
     pub said: Option<Override>,
-    /// True if the user has the server sandboxed so that it can write nothing.
+    /// True if the server is sandboxed without write access.
     pub only_reads: bool,
 }
 
-/// What is believed of a tool.
 pub fn belief(tool: &str, hints: Hints, word: &Word<'_>) -> Belief {
     match word.said {
         Some(Override::ReadOnly) => return Belief::Reads,

@@ -1,11 +1,10 @@
-//! Rules that a user writes besides modes: what is denied, asked for and allowed, by tool and by what a call is about.
-//! Pure.
+//! The user's rules beside modes: deny, ask and allow, by tool and by the content of a call. Pure.
 //!
-//! A rule is `TOOL` or `TOOL(PATTERN)`. The tool is a glob over names. The pattern is a glob over paths for calls about
-//! files (as they lie below the session's folder, or absolute), and over the words of each command for command lines,
-//! where a `*` at the end, behind a space, also stands for nothing. A rule that keeps `read_file` from a file keeps every tool
-//! of Modegate's own from reading it. Of an address the server is compared by itself, so
-//! that no `*` in it reaches into the path (`address_pattern`): `https://docs.rs/*`, or `*.corp` for all that is fetched from there.
+//! A rule is `TOOL` or `TOOL(PATTERN)`. `TOOL` is a glob over tool names. `PATTERN` is a glob over paths
+//! (relative to the session's folder, or absolute), and over the words of each command in a command line,
+//! where a trailing ` *` also matches nothing. A rule that keeps `read_file` from a file keeps every own tool
+//! from reading it. In an address, the server is matched separately, so that a `*` in it cannot reach into
+//! the path (see `address_pattern`): `https://docs.rs/*`, or `*.corp` for all addresses of those hosts.
 
 use globset::{GlobBuilder, GlobMatcher};
 use schemars::JsonSchema;
@@ -16,11 +15,11 @@ use super::address_pattern::AddressPattern;
 use super::{CallFacts, Commands};
 use crate::mode::definition::Fault;
 
-/// Tools that do what `read_file` does, for many files: a rule that keeps `read_file` back keeps them back, too.
+/// Tools that read many files: `deny` and `ask` rules for `read_file` also apply to them.
 const READERS: [&str; 2] = ["read_multiple_files", "search_files"];
 
-/// Tools that show or move parts of what a file holds, or list names: a rule that keeps `read_file` from some files keeps
-/// them from those files.
+/// Tools that reveal or move file contents, or list names: `deny` and `ask` rules for `read_file` with a
+/// pattern also apply to them.
 const READERS_OF_FILES: [&str; 7] =
     ["edit_file", "apply_patch", "move_file", "read_skill", "find_files", "list_directory", "directory_tree"];
 
@@ -39,7 +38,7 @@ pub struct RuleTexts {
     pub allow: Vec<Spanned<String>>,
 }
 
-/// Rules, ready for use. Deny counts before ask, and ask before allow.
+/// Compiled rules. Deny precedes ask, and ask precedes allow.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     deny: Vec<Rule>,
@@ -47,10 +46,8 @@ pub struct Rules {
     allow: Vec<Rule>,
 }
 
-/// One rule.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// As it was written.
     pub text: String,
     tool: GlobMatcher,
     pattern: Option<Pattern>,
@@ -60,14 +57,14 @@ pub struct Rule {
 struct Pattern {
     path: GlobMatcher,
     words: GlobMatcher,
-    /// The pattern without a ` *` at its end.
+    /// The pattern without its trailing ` *`.
     bare: Option<String>,
-    /// None: it cannot be about an address.
+    /// `None` if the pattern cannot match an address.
     address: Option<AddressPattern>,
 }
 
 impl RuleTexts {
-    /// Reads the rules. Only a user's may allow.
+    /// Compiles the rules. Only the user's files may allow.
     pub fn compile(&self, may_allow: bool) -> Result<Rules, Fault> {
         if let (false, Some(rule)) = (may_allow, self.allow.first()) {
             return Err(Fault::at(
@@ -85,7 +82,9 @@ fn compile(text: &Spanned<String>) -> Result<Rule, Fault> {
 }
 
 impl Rule {
-    /// Reads `TOOL` or `TOOL(PATTERN)`. The error says what is wrong.
+    /// # Errors
+    ///
+    /// Returns the reason if the text is not a valid rule.
     pub fn parse(text: &str) -> Result<Self, String> {
         let invalid =
             |reason: &str| format!("{text:?} is no rule: {reason}; a rule is TOOL or TOOL(PATTERN)");
@@ -104,7 +103,8 @@ impl Rule {
             glob.map(|glob| glob.compile_matcher()).map_err(|error| invalid(&error.to_string()))
         };
         let tool_glob = glob(tool, false)?;
-        // A rule about files or commands is about no address; one about fetching that could never be about any is a mistake.
+        // Patterns for files or commands match no address. A `fetch` pattern that cannot match any address is
+        // an error.
         let is_address = |pattern: &str| {
             let is_written = ["http://", "https://"].iter().any(|scheme| pattern.starts_with(scheme));
             tool == "fetch" || is_written && tool_glob.is_match("fetch")
@@ -128,8 +128,6 @@ impl Rule {
         Ok(Self { text: text.to_owned(), tool: tool_glob, pattern })
     }
 
-    /// Whether the rule is for a tool. Unless it allows, what is said of `shell` holds for commands in the background, and what
-    /// is said of `read_file` for other tools that read.
     fn is_for(&self, tool: &str, allows: bool) -> bool {
         if allows || self.tool.is_match(tool) {
             return self.tool.is_match(tool);
@@ -140,7 +138,7 @@ impl Rule {
             || (self.tool.is_match("read_file") && reads())
     }
 
-    /// Whether the rule is about the call: about anything in it, or, if `whole`, about all of it.
+    /// True if the rule matches any part of the call, or, if `whole`, all of it.
     fn is_about(&self, call: &CallFacts, whole: bool) -> bool {
         if !self.is_for(&call.tool, whole) {
             return false;
@@ -155,7 +153,7 @@ impl Rule {
         if let Commands::Line { line, texts, plain, is_understood, .. } = &call.commands {
             about.extend(texts.iter().map(|text| pattern.covers(text)));
             if whole {
-                // What is not understood whole is not allowed by its parts.
+                // A line that is not fully understood cannot be allowed by its parts.
                 about.push(*is_understood);
             } else {
                 about.push(pattern.covers(line));
@@ -163,7 +161,7 @@ impl Rule {
             }
         }
         if !whole {
-            // A mention is no proof: it can keep a call away, and never lets one through.
+            // A mention is no proof: it may deny or ask, and never allows.
             about.extend(call.mentions.iter().map(|path| is_path(path)));
         }
         if let Some(address) = &call.address {
@@ -181,53 +179,50 @@ impl Pattern {
 }
 
 impl Rules {
-    /// Adds further rules: each counts.
     pub fn extend(&mut self, others: Self) {
         self.deny.extend(others.deny);
         self.ask.extend(others.ask);
         self.allow.extend(others.allow);
     }
 
-    /// The rule that denies a call, if one does.
     pub fn denying(&self, call: &CallFacts) -> Option<&Rule> {
         self.deny.iter().find(|rule| rule.is_about(call, false))
     }
 
-    /// Whether a rule denies some calls of a tool, by what they are about.
+    /// True if a deny rule with a pattern applies to the tool.
     pub fn denies_some(&self, tool: &str) -> bool {
         self.deny.iter().any(|rule| rule.pattern.is_some() && rule.is_for(tool, false))
     }
 
-    /// Whether a rule denies some calls of a tool, or has some asked for, by what they are about.
+    /// True if a deny or ask rule with a pattern applies to the tool.
     pub fn singles_out(&self, tool: &str) -> bool {
         let rules = self.deny.iter().chain(&self.ask);
         rules.into_iter().any(|rule| rule.pattern.is_some() && rule.is_for(tool, false))
     }
 
-    /// The rule that has a call asked for, if one does.
     pub fn asking(&self, call: &CallFacts) -> Option<&Rule> {
         self.ask.iter().find(|rule| rule.is_about(call, false))
     }
 
-    /// Whether a rule has a call asked for that has not had another one asked for already.
+    /// True if an `ask` rule matches `call` but not `asked`, a call that the user has already been asked
+    /// about.
     pub fn asks_besides(&self, call: &CallFacts, asked: &CallFacts) -> bool {
         self.ask.iter().any(|rule| rule.is_about(call, false) && !rule.is_about(asked, false))
     }
 
-    /// The rule that allows all of a call, if one does.
     pub fn allowing(&self, call: &CallFacts) -> Option<&Rule> {
         self.allow.iter().find(|rule| rule.is_about(call, true))
     }
 
-    /// The rules in the form in which they are written, in one line.
+    /// The rules as one line of YAML.
     pub fn to_yaml(&self) -> String {
         let texts = |rules: &[Rule]| rules.iter().map(|rule| rule.text.clone()).collect::<Vec<_>>();
         let all = serde_json::json!({ "deny": texts(&self.deny), "ask": texts(&self.ask), "allow": texts(&self.allow) });
-        // JSON is YAML.
+        // JSON is valid YAML.
         format!("permissions: {all}\n")
     }
 
-    /// The rules as they are written, each with its kind.
+    /// The rules as written, each with `deny`, `ask` or `allow`.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let all = [("deny", &self.deny), ("ask", &self.ask), ("allow", &self.allow)];
         all.into_iter().flat_map(|(kind, rules)| rules.iter().map(move |rule| (kind, rule.text.as_str())))

@@ -1,4 +1,4 @@
-//! The decision table, the scope of grants, and what no combination of ceilings and grants can do.
+//! The decision table, the scope of grants, and properties of all combinations of ceilings and grants.
 
 use proptest::prelude::*;
 
@@ -197,7 +197,7 @@ proptest! {
     }
 }
 
-/// Of a tool that its server says to read: asked for where it would be denied or asked for otherwise, and never denied.
+/// A claimed reader is asked for where an unknown effect would be denied or asked, and is never denied.
 #[test]
 fn a_claim_is_asked_for_where_a_change_would_not_simply_run() {
     let of = |server: &str, flips| CallFacts {
@@ -220,7 +220,7 @@ fn a_claim_is_asked_for_where_a_change_would_not_simply_run() {
         let runs = verdict(mode, &none, &doubted) == "allow";
         assert_eq!(verdict(mode, &none, &of("s", 0)), if runs { "allow" } else { "ask" }, "{mode:?}");
         assert_eq!(verdict(mode, &none, &believed), "allow", "{mode:?}");
-        // Another ceiling counts, too.
+        // A second ceiling counts as well.
         let plan = built_in.resolve("plan").unwrap();
         assert!(matches!(decide(&[mode, plan], &none, &of("s", 0)), Verdict::Ask(_)), "{mode:?}");
         if runs {
@@ -341,13 +341,13 @@ fn a_rule_about_a_server_is_not_about_what_stands_in_a_path() {
     check("*.rs", &of("evil.example", "/x.rs"), false, false);
     check("https://*.rs/*", &of("evil.example", "/x.rs/y"), false, false);
     check("*", &of("evil.example", "/"), true, true);
-    // Another port is another server to allow, and the same to deny.
+    // Another port is a different server for allow, and the same server for deny.
     let other_port = fetch("http", "localhost", Some(8080), "/", "/");
     check("localhost", &other_port, true, false);
     check("localhost:8080", &other_port, true, true);
-    // Another spelling of a path is the same path to deny.
+    // Another spelling of a path is the same path for deny.
     check("h/secret*", &fetch("https", "h", None, "/%73ecret", "/secret"), true, false);
-    // What is about files is not about addresses, and the other way round.
+    // File patterns match no addresses, and address patterns match no files.
     for pattern in ["/etc/**", "{src/a,src/b}"] {
         let all = rules(&format!("deny: ['*({pattern})']"));
         assert!(all.denying(&of("etc", "/x")).is_none() && all.denying(&of("src", "/a")).is_none());
@@ -450,9 +450,9 @@ fn one_answer_that_covers_a_line_is_enough_and_the_first_is_offered() {
         grants.reject("ask", run(scope.clone()));
         assert_eq!(verdict(&ask, &grants, &call), "rejected_always");
     }
-    // Nothing can be remembered of what cannot be shown.
+    // A call that cannot be shown in full has no "always" option.
     assert_eq!(decide(&[&ask], &Grants::default(), &of(Vec::new())), Verdict::Ask(Vec::new()));
-    // What an earlier version remembered allows nothing.
+    // Grants of an earlier version allow nothing.
     let mut grants = Grants::default();
     grants.allow("ask", Scope::Command("shell".into(), "ls".into()));
     grants.allow("ask", Scope::Command("shell".into(), "ls a".into()));
@@ -473,7 +473,7 @@ fn an_answer_for_each_part_is_none_for_a_line_and_a_rejected_part_rejects_it() {
     grants.reject("ask", run("make b"));
     assert_eq!(verdict(&ask, &grants, &both), "rejected_always");
     assert_eq!(verdict(&ask, &grants, &line("shell", &["make a"], true)), "allow", "the control");
-    // What an earlier version was told to reject is rejected still.
+    // Rejections of an earlier version still apply.
     for (old, words, expected) in [
         ("git push", "git push x", "rejected_always"),
         ("git push (in sub)", "git push", "rejected_always"),
@@ -514,7 +514,7 @@ fn a_rule_that_keeps_read_file_from_a_path_keeps_every_reader_from_it() {
         assert_eq!(verdict("read_*(secret/**)", &named(tool, &["secret/a"]))[..2], [true, true], "{tool}");
         assert_eq!(verdict("read_file(secret/**)", &named(tool, &["open/a"])), [false; 3], "{tool}");
         assert_eq!(verdict("write_file(secret/**)", &named(tool, &["secret/a"])), [false; 3], "{tool}");
-        // Without a path the rule is about the tool, and about those that do the same.
+        // Without a pattern, the rule also applies to tools with the same effect.
         let does_the_same = ["read_multiple_files", "search_files"].contains(&tool);
         assert_eq!(verdict("read_file", &named(tool, &[])), [does_the_same, does_the_same, false], "{tool}");
     }
@@ -538,7 +538,7 @@ fn files_below_a_search_are_decided_on_one_by_one() {
     assert_eq!(below("deny: ['read_file(src/a)']", "."), [false, true, true]);
     assert_eq!(below("deny: ['search_files(src/**)', '*(c)']", "."), [false; 3]);
     assert_eq!(below("ask: ['read_file(src/a)']", "."), [false, true, true]);
-    // The user was asked by that rule for the search itself.
+    // The same rule already asked about the search itself.
     assert_eq!(below("ask: [search_files]", "."), [true; 3]);
     assert_eq!(below("ask: ['read_file(src/**)']", "src/a"), [true, true, true]);
     assert_eq!(below("ask: [search_files, 'read_file(src/a)']", "."), [false, true, true]);

@@ -1,4 +1,4 @@
-//! Sessions and what happened in them as text: a line, a page, or JSON.
+//! Prints sessions and their events as lines, Markdown or JSON.
 
 use std::io::{self, Write};
 
@@ -13,10 +13,10 @@ use crate::store::events::StoredEvent;
 use crate::store::sessions::StoredSession;
 use crate::tool::ToolContent;
 
-/// Characters of a line in a brief view.
+/// Maximum characters per line of the brief view.
 const LINE: usize = 160;
 
-/// A session in one line.
+/// Prints a session as one line.
 pub(super) fn line(session: &StoredSession, with_folder: bool, output: &mut impl Write) -> io::Result<()> {
     let StoredSession { id, cwd, mode, title, updated_at, .. } = session;
     let mode = mode.as_deref().unwrap_or("-");
@@ -30,7 +30,6 @@ pub(super) fn line(session: &StoredSession, with_folder: bool, output: &mut impl
     writeln!(output)
 }
 
-/// A session as JSON.
 pub(super) fn summary(session: &StoredSession) -> Value {
     json!({
         "id": session.id,
@@ -48,7 +47,7 @@ pub(super) fn summary(session: &StoredSession) -> Value {
     })
 }
 
-/// What is known of a session as such.
+/// Prints the facts of a session, without its events.
 pub(super) fn head(session: &StoredSession, output: &mut impl Write) -> io::Result<()> {
     writeln!(output, "session  {}", session.id)?;
     writeln!(output, "title    {}", line_of(session.title.as_deref().unwrap_or("-")))?;
@@ -70,7 +69,7 @@ pub(super) fn head(session: &StoredSession, output: &mut impl Write) -> io::Resu
     writeln!(output)
 }
 
-/// An event in a line, if it is one that people look for.
+/// Prints an event as one line, if it belongs into the brief view.
 pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
     let (who, text) = match &stored.event {
         SessionEvent::UserMessage { content, typed, .. } => {
@@ -94,7 +93,7 @@ pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result
         SessionEvent::Compaction { stage: Compaction::Done { .. }, .. } => {
             ("modegate", "The older part was summarised.".into())
         }
-        // The rest is in an export.
+        // An export contains the other events.
         _ => return Ok(()),
     };
     let text = text.trim();
@@ -104,7 +103,7 @@ pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result
     writeln!(output, "{who:8} {}{more}", &first[..end])
 }
 
-/// What came of a switch in the model's own text, with the whole of its reason.
+/// Prints the outcome of a switch block in the model's text, with its full reason.
 fn switch_lines(switch: &SwitchOutcome, output: &mut impl Write) -> io::Result<()> {
     writeln!(output, "{:8} {}", "switch", switch_title(switch))?;
     for line in page(&switch.analysis).lines() {
@@ -119,7 +118,7 @@ fn switch_title(switch: &SwitchOutcome) -> String {
     format!("{from} -> {to} ({})", outcome.replace('_', " "))
 }
 
-/// The beginning of a page.
+/// Prints the start of a Markdown page.
 pub(super) fn title(session: &StoredSession, output: &mut impl Write) -> io::Result<()> {
     writeln!(output, "# {}\n", session.title.as_deref().unwrap_or("A session"))?;
     writeln!(
@@ -132,7 +131,7 @@ pub(super) fn title(session: &StoredSession, output: &mut impl Write) -> io::Res
     )
 }
 
-/// An event as a part of a page.
+/// Prints an event as Markdown.
 pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
     match &stored.event {
         SessionEvent::UserMessage { content, typed, .. } => {
@@ -202,7 +201,7 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
         SessionEvent::Stop { reason } => {
             writeln!(output, "*Ended: {}*\n", json!(reason).as_str().unwrap_or_default())
         }
-        // Calls whose rest comes later, what a provider keeps, numbers and names.
+        // Started calls, opaque provider state, usage and titles are left out.
         SessionEvent::ToolCallStarted { .. }
         | SessionEvent::ProviderState { .. }
         | SessionEvent::Usage(_)
@@ -211,7 +210,7 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
     }
 }
 
-/// An event as a line of JSON, as the record has it.
+/// Prints an event as a line of JSON, as stored.
 pub(super) fn json_line(stored: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
     let (kind, body) = crate::store::events::body_of(&stored.event);
     writeln!(
@@ -221,7 +220,7 @@ pub(super) fn json_line(stored: &StoredEvent, output: &mut impl Write) -> io::Re
     )
 }
 
-/// What was put back.
+/// Prints the restored files.
 pub(super) fn undone(undone: &Undone, output: &mut impl Write) -> io::Result<()> {
     writeln!(output, "Put back, as before turn {}:", undone.turn)?;
     for file in &undone.files {
@@ -243,7 +242,7 @@ fn plain(content: &[ContentBlock]) -> String {
         ContentBlock::ResourceLink(link) => format!("[{}]({})", link.name, link.uri),
         ContentBlock::Image(_) => "(a picture)".into(),
         ContentBlock::Resource(_) => "(a file)".into(),
-        // The protocol may grow.
+        // The schema may grow.
         _ => "(something else)".into(),
     };
     content.iter().map(text).collect::<Vec<_>>().join("\n")
@@ -258,23 +257,23 @@ fn diff(path: &std::path::Path, old: Option<&str>, new: &str) -> String {
         .to_string()
 }
 
-/// Text of several lines without what a terminal would obey.
+/// Several lines of text without control characters.
 fn page(text: &str) -> String {
     printable(text.trim_end())
 }
 
-/// What a block is, where it cannot be printed.
+/// Placeholder for a block that cannot be printed.
 fn kind_of(block: &crate::acp::ContentBlock) -> String {
     let kind = json!(block)["type"].as_str().unwrap_or("block").to_owned();
     format!("[{kind}, which is not shown here]")
 }
 
-/// Text in one line, without what a terminal would obey.
+/// One line of text without control characters.
 fn line_of(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
 }
 
-/// What another agent showed, on one line; nothing where that says nothing by itself.
+/// One line about a relayed update; empty if it says nothing without its context.
 fn relayed(update: &SessionUpdate) -> String {
     match update {
         SessionUpdate::ToolCall(call) => call.title.clone(),

@@ -87,7 +87,7 @@ fn what_fetch_reaches_besides_is_the_users_to_say_and_is_checked() {
     assert!(error.contains("allow_private") && error.contains("HOST:PORT"), "{error}");
     assert!(fetch_client("fetch: {proxy: 'p:1'}").unwrap_err().contains("does not start with http"));
     assert!(serde_saphyr::from_str::<UserFile>("fetch: {allow: [x]}").is_err(), "an unknown key");
-    // A project's file is one of modes and rules, and has no such key.
+    // A project's file has no such key.
     let project = crate::policy::Layers::default().add(
         "p",
         "fetch: {allow_private: [x]}",
