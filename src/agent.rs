@@ -1,4 +1,4 @@
-//! The agent of one client: its capabilities and its sessions. Contains no turn logic.
+//! The agent of one client: its capabilities and sessions. Contains no turn logic.
 //!
 //! The registry is the only lock here. It guards the set of sessions, never their contents.
 
@@ -32,31 +32,26 @@ mod open;
 mod registry;
 mod session_setup;
 
-/// Loads the selectable models. The error is a sentence for the user.
+/// The error is a sentence for the user.
 pub type ModelCatalogLoader = Arc<dyn Fn() -> Result<Arc<ModelCatalog>, String> + Send + Sync>;
 
-/// Loads the current modes and rules for a folder.
 pub type PolicyOf = Arc<dyn Fn(&Path) -> Policy + Send + Sync>;
 
-/// Modes, rules, commands and skills from the configuration files.
 pub struct Policy {
     pub modes: Arc<Modes>,
     pub rules: Arc<Rules>,
     pub agents: Arc<AgentRegistry>,
-    /// The user's servers, by name.
     pub servers: BTreeMap<String, ServerDefinition>,
     pub commands: Arc<[UserCommand]>,
     pub skills: Arc<Skills>,
-    /// Messages to the user about faults in files that restrict nothing.
+    /// For the user: faults in files that restrict nothing.
     pub notices: Vec<String>,
-    /// Mode of sessions without a requested mode; `None` if no file sets it.
     pub default_mode: Option<String>,
     /// Unusable files, one sentence each.
     pub problems: Vec<String>,
 }
 
 impl Policy {
-    /// Defaults for [`Modes::default_mode`]. `command_line` is the value of `--mode`.
     fn defaults<'a>(&'a self, command_line: Option<&'a SessionModeId>) -> Defaults<'a> {
         Defaults { command_line: command_line.map(|mode| &*mode.0), configured: self.default_mode.as_deref() }
     }
@@ -65,31 +60,23 @@ impl Policy {
 pub struct Host {
     pub policy: PolicyOf,
     pub load_models: ModelCatalogLoader,
-    /// Path of this program, for clients that run it in a terminal.
+    /// This program, for clients that run it in a terminal.
     pub binary: Option<PathBuf>,
-    /// Id of the external agent that runs every session, under `modegate wrap`. The agent then manages its
-    /// own login.
+    /// Id of the only agent under `modegate wrap`, which manages its own login.
     pub wraps: Option<String>,
 }
 
-/// Defaults of the command line for new sessions.
 #[derive(Debug, Clone, Default)]
 pub struct First {
     pub mode: Option<SessionModeId>,
     pub agent: Option<String>,
 }
 
-/// Timeout for reading files for a request.
 const READING: Duration = Duration::from_secs(10);
 
-/// Timeout for closing all sessions.
 const CLOSE: Duration = Duration::from_secs(3);
 
-/// Reads files on another thread, so that a file system that does not answer cannot block other sessions.
-///
-/// # Errors
-///
-/// Returns an error after [`READING`].
+/// Reads on another thread: a file system that does not answer must not block other sessions.
 async fn reading<T: Send + 'static>(
     what: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -110,7 +97,6 @@ pub struct Agent {
     client: Client,
     first: First,
     registry: SharedRegistry,
-    /// True if the client accepts updates about compactions.
     compactions: AtomicBool,
 }
 
@@ -126,7 +112,6 @@ impl Agent {
         }
     }
 
-    /// Loads the models, and checks that the default model has its key.
     async fn model_catalog(&self) -> Result<Arc<ModelCatalog>, AgentError> {
         let load_models = Arc::clone(&self.host.load_models);
         let models =
@@ -137,14 +122,11 @@ impl Agent {
         }
     }
 
-    /// # Errors
-    ///
-    /// Returns an error if the session is not active in this process.
     pub fn session(&self, id: &SessionId) -> Result<SessionHandle, AgentError> {
         self.registry().get(id).cloned().ok_or_else(|| AgentError::UnknownSession(id.clone()))
     }
 
-    /// Closes every session and waits for their events to be stored, for at most [`CLOSE`].
+    /// Closes all sessions and waits until their events are stored, for at most [`CLOSE`].
     pub async fn close(&self) {
         let handles = self.registry().clear();
         let all = join_all(handles.iter().map(SessionHandle::close));

@@ -1,7 +1,6 @@
-//! Agent definitions: the agents that a session can run or delegate to. Pure.
+//! Agents that a session can run or delegate to. Pure.
 //!
-//! An agent has a name, a prompt and limits. The limits apply in every mode, in addition to the mode. An
-//! agent never exceeds its mode, and a read-only agent changes nothing in any mode (D49).
+//! An agent's limits apply in addition to the mode. A read-only agent changes nothing in any mode (D49).
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,13 +16,10 @@ use external::ExternalAgentDefinition;
 pub mod external;
 mod yaml;
 
-/// Agent of a session without a requested agent.
 pub const DEFAULT: &str = "general";
 
-/// Maximum characters of an id.
 const MAX_ID: usize = 32;
 
-/// Maximum bytes of a prompt.
 const MAX_PROMPT: usize = 64 * 1024;
 
 /// Built-in agents: id, name, description, prompt, read-only flag.
@@ -71,7 +67,6 @@ pub struct AgentDefinition {
 
 #[derive(Debug, Clone)]
 pub struct AgentSpec {
-    /// Unique, in lower case.
     pub id: String,
     pub name: String,
     pub description: String,
@@ -81,7 +76,7 @@ pub struct AgentSpec {
     pub is_read_only: bool,
     /// `None` if Modegate itself runs the agent.
     pub external_agent: Option<Arc<ExternalAgentDefinition>>,
-    /// Limits beside the mode, expressed as additional ceilings.
+    /// Additional ceilings of the agent, expressed as modes.
     pub limits: Vec<Arc<Mode>>,
     pub origin: Origin,
 }
@@ -90,11 +85,9 @@ pub struct AgentSpec {
 pub enum Origin {
     BuiltIn,
     User,
-    /// Defined in a project's file.
     Project,
 }
 
-/// All agents in display order.
 #[derive(Debug, Clone)]
 pub struct AgentRegistry(Vec<Arc<AgentSpec>>);
 
@@ -109,7 +102,7 @@ impl Default for AgentRegistry {
     fn default() -> Self {
         static BUILT: LazyLock<AgentRegistry> = LazyLock::new(|| {
             let spec = |(id, name, description, prompt, is_read_only): (&str, &str, &str, &str, bool)| {
-                // A read-only agent must not delegate changes to others.
+                // A read-only agent must not delegate changes.
                 let deny = if is_read_only { vec!["delegate*".into()] } else { Vec::new() };
                 let deny = Globs::new(deny).expect("it is a glob");
                 Arc::new(AgentSpec {
@@ -136,16 +129,10 @@ impl AgentRegistry {
         self.0.iter()
     }
 
-    /// True if any agent is not built in.
     pub fn has_own(&self) -> bool {
         self.0.iter().any(|agent| agent.origin != Origin::BuiltIn)
     }
 
-    /// Finds an agent by id, ignoring case.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if no agent has this id.
     pub fn resolve(&self, id: &str) -> Result<&Arc<AgentSpec>, UnknownAgent> {
         self.0.iter().find(|agent| agent.id.eq_ignore_ascii_case(id)).ok_or_else(|| UnknownAgent {
             asked: id.to_owned(),
@@ -153,13 +140,12 @@ impl AgentRegistry {
         })
     }
 
-    /// The default agent.
     pub fn first(&self) -> Arc<AgentSpec> {
         Arc::clone(self.resolve(DEFAULT).unwrap_or(&self.0[0]))
     }
 
-    /// Returns the agent of a stored session. If it no longer exists, its limits are unknown, so a read-only
-    /// substitute and a message to the user are returned.
+    /// Substitutes a read-only agent, with a message to the user, for one that no longer exists: its limits
+    /// are unknown.
     pub fn stored(&self, id: Option<&str>) -> (Arc<AgentSpec>, Option<String>) {
         let Some(id) = id else { return (self.first(), None) };
         match self.resolve(id) {
@@ -182,7 +168,7 @@ impl AgentRegistry {
         }
     }
 
-    /// A registry with only this external agent, for `modegate wrap`.
+    /// The only agent under `modegate wrap`.
     pub fn wrapping(id: &str, definition: ExternalAgentDefinition) -> Self {
         let agent = AgentSpec {
             id: id.into(),
@@ -195,7 +181,6 @@ impl AgentRegistry {
         Self(vec![Arc::new(agent)])
     }
 
-    /// Applies `fill` to the definitions of all external agents.
     #[must_use]
     pub fn filled(mut self, fill: impl Fn(ExternalAgentDefinition) -> ExternalAgentDefinition) -> Self {
         for agent in &mut self.0 {
@@ -207,13 +192,8 @@ impl AgentRegistry {
         self
     }
 
-    /// Adds the agents of one file. The user's agents replace built-in ones with the same id; a project's
-    /// need ids of their own.
-    ///
-    /// # Errors
-    ///
-    /// Returns a fault if a definition is inconsistent, or a project's definition uses a key reserved for the
-    /// user.
+    /// Adds the agents of one file. The user's replace built-in ones with the same id; a project's need ids
+    /// of their own.
     pub fn add(&mut self, definitions: &[AgentDefinition], origin: Origin) -> Result<(), Fault> {
         let mut seen: Vec<&str> = Vec::new();
         for definition in definitions {
@@ -308,7 +288,7 @@ fn has_lists(tools: &ToolGlobs) -> bool {
     tools.allow.is_some() || !tools.deny.patterns.is_empty()
 }
 
-/// Limits of an agent as a mode; empty if it has none.
+/// Limits as a mode; empty if there are none.
 fn limits(id: &str, name: &str, tools: &ToolGlobs, is_read_only: bool) -> Vec<Arc<Mode>> {
     if !is_read_only && !has_lists(tools) {
         return Vec::new();

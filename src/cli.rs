@@ -158,25 +158,22 @@ To log in      run AGENT itself
 More           modegate wrap --help
 ";
 
-/// Kind of standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputKind {
     Terminal,
     File,
-    /// A pipe, a socket, or anything else.
     Other,
 }
 
-/// The process's standard streams, passed in so that no other code names them.
+/// Passed in so that no other code names the process's streams.
 pub struct Streams<I, O, E> {
     pub input: I,
     pub input_kind: InputKind,
     pub output: O,
-    /// Receives progress and errors.
     pub errors: E,
 }
 
-/// Runs the command line. Cancelling `stop` ends the run immediately.
+/// Cancelling `stop` ends the run immediately.
 pub async fn run<I, O, E>(
     mut cli: Cli,
     environment: Environment,
@@ -248,7 +245,7 @@ where
     };
     let mut input = BufReader::new(input);
     let piped = cli.prompt.is_none() && input_kind != InputKind::Terminal;
-    // With `--output`, piped input is a prompt. With `--mode` alone it may come from an editor.
+    // With `--output`, piped input is a prompt; with `--mode` alone, it may come from an editor.
     let is_prompt = piped && (cli.output.is_some() || (mode_given && is_a_prompt(&mut input)?));
     let is_read = cli.prompt.as_deref() == Some("-") || is_prompt;
     if is_read {
@@ -296,7 +293,6 @@ where
     }
 }
 
-/// Appends piped text to the prompt, and reports that.
 async fn append_piped(
     prompt: &mut String,
     input: impl Read + Send + 'static,
@@ -319,7 +315,7 @@ async fn append_piped(
     Ok(())
 }
 
-/// True if the input is not a protocol message: its first character is not a brace.
+/// True if the first character is not a brace, as in protocol messages.
 fn is_a_prompt(input: &mut impl BufRead) -> std::io::Result<bool> {
     let start = input.fill_buf()?.trim_ascii_start();
     Ok(start.first().is_some_and(|first| *first != b'{'))
@@ -354,11 +350,9 @@ where
     Ok(ExitCode::SUCCESS)
 }
 
-/// Session of a headless prompt.
 enum Which {
     New,
     Newest,
-    /// A full or partial id.
     Stored(String),
 }
 

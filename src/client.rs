@@ -1,9 +1,9 @@
 //! The agent's side of its connection to the client.
 //!
-//! A [`Client`] is a channel end, not a trait: the owner of the [`ClientEnd`] *is* the client (the connection
-//! in [`crate::rpc`], the command line in [`crate::headless`], or a test). A single channel carries updates,
-//! requests and answers, so their order is kept. Sending never blocks. Streamed updates are limited by
-//! [`Client::send_permit`]; everything else is limited by the requests in flight.
+//! A [`Client`] is a channel end, not a trait: the owner of the [`ClientEnd`] *is* the client
+//! ([`crate::rpc`], [`crate::headless`], or a test). A single channel carries updates, requests and answers,
+//! so their order is kept. Sending never blocks: updates need a [`Client::send_permit`], and requests in
+//! flight limit everything else.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -24,38 +24,34 @@ pub use request::{ClientRequest, Question};
 
 mod request;
 
-/// Maximum streamed updates in flight.
 const SEND_PERMITS: usize = 256;
 
-/// Maximum characters shown of a client's error.
 const MAX_MESSAGE: usize = 300;
 
 #[derive(Debug)]
 pub enum Outgoing {
-    /// A `session/update`. Dropping the permit admits another streamed update.
+    /// Dropping the permit admits another streamed update.
     Update(SessionNotification, Option<OwnedSemaphorePermit>),
-    /// A request to the client. Dropping the reply means that no answer will come.
+    /// Dropping the reply means that no answer will come.
     Request {
         /// Unique in this process; also the id on the wire.
         id: u64,
         request: ClientRequest,
         reply: oneshot::Sender<Result<Value, ClientError>>,
     },
-    /// Withdraws the request with this id; its answer is ignored.
+    /// Answers to this request are ignored from now on.
     Withdraw(u64),
-    /// Delays everything that follows until this is sent or dropped, so that events are stored before the
-    /// client sees them.
+    /// Delays everything that follows until sent or dropped, so that events are stored before the client sees
+    /// them.
     Barrier(oneshot::Receiver<()>),
-    /// The answer to a request that the client sent to the agent.
     Answer {
-        /// The connection's number of the request.
         call: u64,
-        /// A complete JSON-RPC response with that number as its id.
+        /// A complete JSON-RPC response.
         json: Box<RawValue>,
     },
 }
 
-/// Errors of a request to the client. None of them ever counts as consent.
+/// None of these errors ever counts as consent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     #[error("nobody is there to answer")]
@@ -65,19 +61,18 @@ pub enum ClientError {
     /// The client does not know the object of the request.
     #[error("the client answered with an error: {}", message_of(.0))]
     NotFound(String),
-    /// The answer does not match the protocol's schema.
+    /// The answer does not match the schema.
     #[error("the client's answer is malformed: {0}")]
     Malformed(String),
     /// The client did not announce the capability, so nothing was sent.
     #[error("the client cannot do this")]
     NotOffered,
-    /// The answer was late, and the request was withdrawn.
+    /// The request was withdrawn.
     #[error("the client did not answer within {} s", .0.as_secs_f64())]
     Late(Duration),
 }
 
 impl ClientError {
-    /// The error for people: for a JSON-RPC error, its message.
     pub fn reason(&self) -> String {
         match self {
             Self::Refused(text) | Self::NotFound(text) => message_of(text),
@@ -86,7 +81,7 @@ impl ClientError {
     }
 }
 
-/// The message of a JSON-RPC error, with the details that some clients put into `data`.
+/// Returns the message, with the details that some clients put into `data`.
 fn message_of(error: &str) -> String {
     let Ok(error) = serde_json::from_str::<Value>(error) else { return error.to_owned() };
     let message = error["message"].as_str().unwrap_or("no message");
@@ -97,25 +92,22 @@ fn message_of(error: &str) -> String {
     line.chars().take(MAX_MESSAGE).collect()
 }
 
-/// Capabilities from the client's `initialize`, each read separately (F1, E1). The default is a missing
-/// client, without any.
+/// Capabilities from `initialize`, each read separately (F1, E1). The default is an absent client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a capability of its own")]
 pub struct ClientCapabilities {
-    /// Answers permission requests, as every client does.
+    /// True for every client.
     pub answers: bool,
     pub reads: bool,
     pub writes: bool,
     pub terminals: bool,
-    /// Displays the output of a tool call as a terminal that the client does not run
-    /// (`_meta.terminal_output`).
+    /// The client displays output as a terminal that it does not run (`_meta.terminal_output`).
     pub shows_output: bool,
     pub forms: bool,
-    /// `elicitation/create` with a URL.
     pub urls: bool,
 }
 
-/// A request without an answer so far. Dropping it withdraws the request.
+/// A request without an answer. Dropping it withdraws the request.
 #[derive(Debug)]
 pub struct Open<A> {
     id: u64,
@@ -146,13 +138,11 @@ pub fn channel() -> (Client, ClientEnd) {
 }
 
 impl Client {
-    /// Waits until another streamed update may be sent.
     pub async fn send_permit(&self) -> OwnedSemaphorePermit {
         Arc::clone(&self.send_permits).acquire_owned().await.expect("the semaphore is never closed")
     }
 
-    /// As [`Self::send_permit`], but `None` once cancelled: an ending turn must not wait for a client that
-    /// does not read.
+    /// `None` once cancelled: an ending turn must not wait for a client that does not read.
     pub async fn send_permit_unless(&self, cancel: &CancellationToken) -> Option<OwnedSemaphorePermit> {
         tokio::select! {
             biased;
@@ -161,14 +151,12 @@ impl Client {
         }
     }
 
-    /// Sends a `session/update`. If the client is gone, the update is dropped, and the end of the connection
-    /// stops the session.
+    /// Drops the update if the client is gone; the end of the connection stops the session.
     pub fn update(&self, session_id: SessionId, update: Update, send_permit: Option<OwnedSemaphorePermit>) {
         let _ = self.outgoing.send(Outgoing::Update(SessionNotification { session_id, update }, send_permit));
     }
 
-    /// Sends a permission request. Returns the request's id, for [`Self::withdraw`], and a future of its
-    /// answer.
+    /// Returns the request's id, for [`Self::withdraw`], and its answer.
     pub fn request_permission(
         &self,
         request: RequestPermissionRequest,
@@ -181,36 +169,33 @@ impl Client {
         (id, answer)
     }
 
-    /// Sends any other request. Dropping the result without an answer withdraws it.
+    /// Dropping the result without an answer withdraws the request.
     pub fn ask<Q: Question>(&self, question: Q) -> Open<Q::Answer> {
         let (id, answer) = self.request(question.into());
         Open { id, client: self.clone(), answer: Some(answer), kind: PhantomData }
     }
 
-    /// Forwards a request of an external agent; its answer goes to `reply`. Returns the request's id, for
-    /// [`Self::withdraw`].
+    /// Sends the answer to `reply`. Returns the request's id, for [`Self::withdraw`].
     pub fn forward(&self, request: ClientRequest, reply: oneshot::Sender<Result<Value, ClientError>>) -> u64 {
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
-        // If the client is gone, the reply is dropped here, which reads as [`ClientError::Gone`].
+        // If the client is gone, dropping the reply reads as [`ClientError::Gone`].
         let _ = self.outgoing.send(Outgoing::Request { id, request, reply });
         id
     }
 
-    /// Withdraws a request: a later answer is ignored, and the caller gets [`ClientError::Gone`].
+    /// Ignores any later answer; the caller gets [`ClientError::Gone`].
     pub fn withdraw(&self, id: u64) {
         let _ = self.outgoing.send(Outgoing::Withdraw(id));
     }
 
-    /// Delays everything sent from now on until the returned sender is used or dropped. The caller does not
-    /// wait.
+    /// Delays all later messages until the returned sender is used or dropped, without blocking the caller.
     pub fn barrier(&self) -> oneshot::Sender<()> {
         let (done, after) = oneshot::channel();
-        // If the client is gone, nothing is delayed.
         let _ = self.outgoing.send(Outgoing::Barrier(after));
         done
     }
 
-    /// Sends the answer to a request of the client, in order with earlier updates.
+    /// Keeps the order with earlier updates.
     pub fn answer(&self, call: u64, json: Box<RawValue>) {
         let _ = self.outgoing.send(Outgoing::Answer { call, json });
     }
@@ -222,11 +207,7 @@ impl Client {
 }
 
 impl<A: DeserializeOwned> Open<A> {
-    /// Waits for the answer. Cancel safe. After an answer, returns [`ClientError::Gone`].
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the client refuses, is gone, or sends a malformed answer.
+    /// Waits for the answer. Cancel safe. Returns [`ClientError::Gone`] after an answer.
     pub async fn answer(&mut self) -> Result<A, ClientError> {
         let Some(receiver) = &mut self.answer else { return Err(ClientError::Gone) };
         let answer = receiver.await;
@@ -236,10 +217,6 @@ impl<A: DeserializeOwned> Open<A> {
     }
 
     /// Waits for the answer, and withdraws the request after `deadline`.
-    ///
-    /// # Errors
-    ///
-    /// See [`Self::answer`]; also returns an error after `deadline`.
     pub async fn within(mut self, deadline: Duration) -> Result<A, ClientError> {
         tokio::time::timeout(deadline, self.answer()).await.unwrap_or(Err(ClientError::Late(deadline)))
     }

@@ -55,20 +55,17 @@ mod skill_files;
 mod user_commands;
 pub mod user_file;
 
-/// Maximum parallel read-side calls of one message.
 const PARALLEL: usize = 8;
 
-/// A faster acceptance of a mode switch is reported to the user, because no person can read the request in
-/// that time.
+/// A faster acceptance of a mode switch is reported, because no person can read the request in that time.
 const READING_TIME: Duration = Duration::from_millis(500);
 
-/// Time that the first prompt of a session waits for starting MCP servers, in an editor.
+/// Time that a session's first model request waits for starting MCP servers.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// As [`SERVER_TIMEOUT`], in a headless run, which may have one turn only.
+/// Longer than in an editor, because a headless run may have one turn only.
 pub const HEADLESS_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Command-line options as given.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
     pub mode: Option<String>,
@@ -76,20 +73,17 @@ pub struct Flags {
     pub max_mode: Option<String>,
     pub no_exit: bool,
     pub model: Option<String>,
-    /// Path of the store, or `memory`.
+    /// A path, or `memory`.
     pub store: Option<String>,
-    /// Working directory of a headless prompt.
     pub cwd: Option<PathBuf>,
     /// Seconds that turns may continue after the end of the input.
     pub eof_grace: Option<f64>,
     pub deterministic: bool,
-    /// Id and definition of the agent that `modegate wrap` runs for every session.
     pub wrapped: Option<(String, ExternalAgentDefinition)>,
 }
 
 pub struct Config {
     pub first: First,
-    /// Working directory of a headless prompt; default: the current directory.
     pub cwd: PathBuf,
     pub eof_grace: Duration,
     deterministic: bool,
@@ -99,13 +93,13 @@ pub struct Config {
     environment: Environment,
     asked: Option<ModelId>,
     script: Option<Scripted>,
-    /// True if the model runs in this process, so that the user's settings are not read.
+    /// The model runs in this process, so that the user's settings are not read.
     is_embedded: bool,
     /// `default_mode` of the files at startup, or `--max-mode` if that allows less.
     default_mode: Option<String>,
     remote: Remote,
     store: Location,
-    /// True if the store is in memory only for lack of a home directory.
+    /// The store is in memory only for lack of a home directory.
     is_homeless: bool,
     sync: Sync,
     shell: Shell,
@@ -113,23 +107,20 @@ pub struct Config {
     wrapped: Option<(String, ExternalAgentDefinition)>,
 }
 
-/// Dependencies of a running process.
 pub struct Runtime {
     pub context: SessionContext,
-    /// Parts that may change while the process runs.
     pub host: Host,
-    /// Pacing of a deterministic run.
     pub determinism: Option<Determinism>,
 }
 
 impl Config {
-    /// Validates flags, environment and the user's files. Errors name the valid values.
+    /// Errors name the valid values.
     pub fn new(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
         let eof_grace = Duration::try_from_secs_f64(flags.eof_grace.unwrap_or(1.0)).context("--eof-grace")?;
         let named = flags.model.as_deref().or(environment.model.as_deref());
         let script = named.map(script).transpose()?.flatten();
         let requested = named.map(|name| ModelId::new(if script.is_some() { SCRIPTED } else { name }));
-        // Neither a script nor a deterministic run with the offline model may depend on this machine's settings.
+        // Neither scripts nor deterministic offline runs may depend on this machine's settings.
         let is_embedded =
             script.is_some() || (flags.deterministic && flags.model.as_deref() == Some(OFFLINE));
         let (file, remote) = match &requested {
@@ -207,7 +198,7 @@ impl Config {
         self
     }
 
-    /// The options to store in a recording, for a replay.
+    /// The options for a recording.
     pub fn launch_options(&self) -> LaunchOptions {
         let model = match &self.script {
             Some(_) => SCRIPTED,
@@ -225,7 +216,6 @@ impl Config {
         }
     }
 
-    /// Opens the store and creates all dependencies.
     pub fn into_runtime(self) -> std::io::Result<Runtime> {
         let store = Store::open(self.store, self.sync)?;
         if self.is_homeless {
@@ -349,8 +339,7 @@ fn embedded(model: ModelId) -> Remote {
     Remote { endpoints: HashMap::new(), catalog: Arc::new(models) }
 }
 
-/// Path of this program, and a scratch folder for replays. The folder is per process, so that processes do
-/// not collide.
+/// Returns this program, and a scratch folder for replays, one per process to avoid collisions.
 pub fn replay_places() -> anyhow::Result<(PathBuf, PathBuf)> {
     let binary = std::env::current_exe().context("finding this binary")?;
     let scratch = std::env::temp_dir().join(format!("modegate-replay-{}", std::process::id()));
@@ -383,12 +372,11 @@ pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<Pa
 
 /// # Errors
 ///
-/// Returns an error if the file's existence cannot be determined, for example without access to its folder.
+/// Returns an error if access to the folder is denied.
 pub fn has_record(path: &Path) -> anyhow::Result<bool> {
     path.try_exists().with_context(|| format!("the store {} cannot be read", path.display()))
 }
 
-/// Parses a duration such as `30d` to milliseconds; see [`crate::ids::duration_ms`].
 pub fn duration_ms(text: &str) -> Option<i64> {
     crate::ids::duration_ms(text)
 }
@@ -401,17 +389,14 @@ pub fn time_text(at_ms: i64) -> String {
     crate::ids::time_text(at_ms)
 }
 
-/// Creates an empty folder for a trial.
 pub fn scratch_folder(environment: &Environment) -> anyhow::Result<PathBuf> {
     let folder = environment.user.temporary.join(format!("modegate-doctor-{}", std::process::id()));
     std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
     Ok(std::fs::canonicalize(folder)?)
 }
 
-/// Maximum bytes of a model script.
 const MAX_SCRIPT: u64 = 256 * 1024 * 1024;
 
-/// Loads the script if the model's name is `scripted:FILE`.
 fn script(name: &str) -> anyhow::Result<Option<Scripted>> {
     let Some(file) = name.strip_prefix("scripted:") else { return Ok(None) };
     let text = bounded_file::read_own_text(Path::new(file), MAX_SCRIPT);
@@ -424,7 +409,7 @@ fn location(store: Option<&str>, environment: &Environment) -> anyhow::Result<Lo
         Some("memory") => Ok(Location::Memory),
         Some("") => bail!("--store: give a path, or memory"),
         Some(path) => Ok(Location::File(path.into())),
-        // `$XDG_DATA_HOME/modegate/modegate.db`, or memory without a home directory.
+        // Without a home directory, the store is in memory.
         None => Ok(environment
             .data_folder
             .as_ref()

@@ -1,8 +1,7 @@
-//! ACP client for external agents, over the standard input and output of a supervised process.
+//! ACP client for external agents, over the pipes of a supervised process.
 //!
-//! An [`ExternalAgent`] is a handle on a running agent with one session. Its messages go to a [`Client`] in
-//! the order of arrival. This module makes no permission decisions. Dropping the last handle shuts the agent
-//! down.
+//! Messages of an agent go to a [`Client`] in the order of arrival. This module makes no permission
+//! decisions. Dropping the last [`ExternalAgent`] shuts the agent down.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -39,29 +38,25 @@ mod requests;
 mod start;
 mod state;
 
-/// Timeout for changing a mode or an option.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Grace period for a cancelled turn.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Grace period for the last output and the exit status of an ended process.
 const EXIT_GRACE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone)]
 pub struct StartRequest {
-    /// For log messages only.
     pub name: String,
     pub definition: ExternalAgentDefinition,
-    /// True if the process is sandboxed and can write only to its state folders.
+    /// True if the process can write only to its state folders.
     pub sandboxed: bool,
     pub cwd: PathBuf,
     pub directories: Vec<PathBuf>,
-    /// MCP servers offered to the agent.
     pub servers: Vec<McpServer>,
-    /// Capabilities announced to the agent. Requests beyond them are refused.
+    /// Announced to the agent; requests beyond them are refused.
     pub capabilities: ClientCapabilities,
-    /// Session to load; `None` to create a new one.
+    /// `None` creates a new session.
     pub load: Option<String>,
 }
 
@@ -88,12 +83,7 @@ impl ExternalAgent {
     /// Starts an agent and creates or loads its session.
     ///
     /// All its messages are sent to `client` under the id `session`. Replayed history is dropped until the
-    /// first prompt. The agent is ended as soon as `unwanted` completes.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the agent cannot be started or sandboxed, breaks the protocol, refuses, takes
-    /// longer than 30 s, or is unwanted.
+    /// first prompt. The agent is ended as soon as `unwanted` completes, or after 30 s without a session.
     pub async fn start(
         order: StartRequest,
         shell: &Shell,
@@ -104,7 +94,6 @@ impl ExternalAgent {
         start::start(order, shell, (session, client), unwanted).await
     }
 
-    /// True if the agent can load earlier sessions.
     pub fn can_load(&self) -> bool {
         self.0.can_load
     }
@@ -113,17 +102,16 @@ impl ExternalAgent {
         &self.0.session_id.0
     }
 
-    /// Last announced modes, including those that the agent offers as a config option.
+    /// Includes modes that the agent offers as a config option.
     pub fn modes(&self) -> Option<SessionModeState> {
         self.0.peer.state.borrow().all_modes()
     }
 
-    /// Last announced config options.
     pub fn options(&self) -> Vec<SessionConfigOption> {
         self.0.peer.state.borrow().options.clone()
     }
 
-    /// Names the modes that exist if the agent has no mode `id`; `None` if it has.
+    /// Describes the existing modes if `id` is not one of them.
     pub fn missing_mode(&self, id: &str) -> Option<String> {
         let modes = self.modes().map(|modes| modes.available_modes).unwrap_or_default();
         let ids: Vec<&str> = modes.iter().map(|mode| &*mode.id.0).collect();
@@ -131,11 +119,7 @@ impl ExternalAgent {
         (!ids.contains(&id)).then(|| format!("mode {id:?} of its own: its modes are {valid}"))
     }
 
-    /// Changes the mode, by config option if the agent offers modes that way.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the mode is unknown or refused, the agent has ended, or 10 s have passed.
+    /// Changes the mode, by config option if necessary, within 10 s.
     pub async fn set_mode(&self, id: &str) -> Result<(), ExternalAgentError> {
         if let Some(missing) = self.missing_mode(id) {
             return Err(ExternalAgentError::Unknown(missing));
@@ -155,11 +139,6 @@ impl ExternalAgent {
         Ok(())
     }
 
-    /// Changes a config option, and returns all options.
-    ///
-    /// # Errors
-    ///
-    /// See [`Self::set_mode`].
     pub async fn set_option(
         &self,
         id: &SessionConfigId,
@@ -174,13 +153,8 @@ impl ExternalAgent {
         Ok(answer.config_options)
     }
 
-    /// Sends a prompt, and returns after the turn has ended and its updates have gone to the client. A
-    /// cancelled turn returns within 2 s; if the agent does not answer by then, its process is ended (see
-    /// [`Self::over`]).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the agent does not support the content, answers with an error, or has ended.
+    /// Sends a prompt, and returns after all updates of the turn have gone to the client. A cancelled turn
+    /// returns within 2 s; if the agent has not answered by then, its process is ended.
     pub async fn prompt(
         &self,
         content: Vec<ContentBlock>,
@@ -199,31 +173,29 @@ impl ExternalAgent {
             () = cancel.cancelled() => {}
         }
         self.0.peer.send(Command::Cancel);
-        // The content of the answer is ignored: some agents answer a cancelled turn with an error.
+        // Some agents answer a cancelled turn with an error.
         if tokio::time::timeout(GRACE, answer).await.is_err() {
             self.end().await;
         }
         Ok(StopReason::Cancelled)
     }
 
-    /// Kills the agent and all its processes. Returns true if all are confirmed gone.
+    /// Kills all processes. Returns true if all are confirmed gone.
     pub async fn end(&self) -> bool {
         self.0.peer.program.end().await
     }
 
-    /// Shuts down gracefully: closes the input, terminates, then kills. Returns true if all processes are
-    /// confirmed gone.
+    /// Shuts down gracefully. Returns true if all processes are confirmed gone.
     pub async fn shut_down(&self) -> bool {
         self.0.peer.send(Command::CloseInput);
         self.0.peer.program.shut_down().await.confirmed
     }
 
-    /// True if the process has ended.
     pub fn is_over(&self) -> bool {
         self.0.peer.program.status().over.is_some()
     }
 
-    /// Waits for the process to end. Returns the reason as a sentence without a full stop.
+    /// Waits for the end. Returns the reason as a sentence without a full stop.
     pub async fn over(&self) -> String {
         self.0.peer.program.over().await;
         self.0.peer.end_reason()
@@ -231,12 +203,10 @@ impl ExternalAgent {
 }
 
 impl Peer {
-    /// Sends a command; does nothing if the connection has ended.
     fn send(&self, command: Command) {
         let _ = self.commands.send(command);
     }
 
-    /// Sends a request and waits for the answer.
     async fn call<A: DeserializeOwned>(
         &self,
         method: &'static str,
@@ -250,8 +220,7 @@ impl Peer {
         self.send(Command::Call { method, params, reply });
         match answer.await {
             Ok(Ok(result)) => serde_json::from_str(result.get()).map_err(|error| {
-                // The error text of the library may quote a field name from the agent, so secrets are
-                // removed.
+                // The error may quote the answer, so secrets are removed.
                 ExternalAgentError::Malformed(
                     self.secrets.take_out(&format!("its answer to {method}: {error}")),
                 )
@@ -261,7 +230,6 @@ impl Peer {
         }
     }
 
-    /// [`Self::call`] with [`TIMEOUT`].
     async fn call_with_timeout<A: DeserializeOwned>(
         &self,
         method: &'static str,
@@ -273,16 +241,15 @@ impl Peer {
     }
 
     async fn disconnect_error(&self) -> ExternalAgentError {
-        // The process may be about to end.
         let _ = tokio::time::timeout(EXIT_GRACE, self.program.over()).await;
         ExternalAgentError::Ended(self.end_reason())
     }
 
-    /// The fault or the exit status, with the end of the error output.
+    /// Returns the fault or exit status, with the last error output.
     fn end_reason(&self) -> String {
         let fault = self.state.borrow().fault;
         let over = self.program.status().over.map(|over| over.how);
-        // A closed output accompanies every exit, so the exit status is more useful.
+        // Every exit closes the output, so the exit status says more.
         let why = match (fault.filter(|fault| *fault != connection::CLOSED), over) {
             (Some(fault), _) => format!("{fault}, and was ended"),
             (None, Some(over)) => over,

@@ -1,8 +1,7 @@
-//! Modes: ceilings on a session's tool calls, and its permission settings. Pure after loading.
+//! Modes: ceilings on tool calls, and permission settings. Pure after loading.
 //!
-//! The three built-in modes are YAML files in the user's format ([`definition`]); [`crate::policy`] adds the
-//! modes of the user and of a project. [`crate::permission`] enforces the ceilings: nothing can allow a call
-//! that a mode denies.
+//! The built-in modes are YAML files in the user's format ([`definition`]); [`crate::policy`] adds the user's
+//! and a project's. [`crate::permission`] enforces them: nothing can allow a call that a mode denies.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -18,14 +17,11 @@ pub mod definition;
 pub mod stored;
 pub mod yaml;
 
-/// The built-in modes, in display order.
 const BUILT_IN: [&str; 3] =
     [include_str!("mode/ask.yaml"), include_str!("mode/plan.yaml"), include_str!("mode/code.yaml")];
 
-/// Aliases accepted wherever a mode id is.
 const ALIASES: [(&str, &str); 2] = [("architect", "plan"), ("build", "code")];
 
-/// Mode of a session without a requested mode.
 pub const DEFAULT: &str = "ask";
 
 /// What the calls of a mode may touch at most.
@@ -112,33 +108,26 @@ pub enum ReminderPosition {
 
 #[derive(Debug, Clone)]
 pub struct Mode {
-    /// Unique, in lower case.
     pub id: String,
     pub name: String,
     pub description: String,
-    /// Text in the reminder while the mode is active.
     pub prompt: String,
-    /// Replaces `prompt` for sub-agents.
     pub subagent_prompt: Option<String>,
     pub access: Access,
     pub permission: Consent,
     pub shell: ShellUse,
     pub network: Network,
     pub tools: ToolGlobs,
-    /// Globs relative to the session's roots; `None` permits writing anywhere inside them.
+    /// Relative to the session's roots; `None` permits writing anywhere inside them.
     pub write_paths: Option<Globs>,
-    /// `None` for the user's default.
     pub tool_list: Option<ToolList>,
-    /// `None` for the user's choice.
     pub model: Option<String>,
-    /// `None` for the user's choice.
     pub thinking: Option<Effort>,
-    /// Maximum model requests in one turn.
     pub max_steps: u32,
     pub exits_to: Option<String>,
     pub in_band_switch: InBand,
     pub reminder_position: ReminderPosition,
-    /// Mode under which this one is evaluated and which it cannot exceed. Set for a project's modes.
+    /// Mode that this one cannot exceed. Set for a project's modes.
     pub under: Option<String>,
 }
 
@@ -147,8 +136,8 @@ impl Mode {
         SessionModeId::new(self.id.as_str())
     }
 
-    /// The prompt for sub-agents. In a mode with an exit, `prompt` may refer to presenting a plan and leaving
-    /// the mode, which a sub-agent cannot do; it then gets none.
+    /// Empty by default in a mode with an exit, whose prompt may speak of presenting a plan, which sub-agents
+    /// cannot do.
     pub fn prompt_for_subagents(&self) -> &str {
         match &self.subagent_prompt {
             Some(prompt) => prompt,
@@ -171,24 +160,19 @@ pub struct ToolGlobs {
 }
 
 impl ToolGlobs {
-    /// True if the lists permit a tool of this name.
     pub fn admit(&self, tool: &str) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.matches(tool)) && !self.deny.matches(tool)
     }
 }
 
-/// A list of globs. `*` does not match `/`; `**` does.
+/// In a glob, `*` does not match `/`; `**` does.
 #[derive(Debug, Clone, Default)]
 pub struct Globs {
-    /// Patterns as written, for messages.
     pub patterns: Vec<String>,
     set: GlobSet,
 }
 
 impl Globs {
-    /// # Errors
-    ///
-    /// Returns an error if a pattern is not a valid glob.
     pub fn new(patterns: Vec<String>) -> Result<Self, globset::Error> {
         let mut set = GlobSetBuilder::new();
         for pattern in &patterns {
@@ -218,11 +202,10 @@ impl<'de> Deserialize<'de> for Globs {
     }
 }
 
-/// All modes in display order.
 #[derive(Debug, Clone)]
 pub struct Modes(Vec<Arc<Mode>>);
 
-/// The id in lower case, with an alias replaced by its mode.
+/// Lower-cases the id and resolves an alias.
 pub fn canonical(id: &str) -> String {
     let id = id.to_ascii_lowercase();
     ALIASES.iter().find(|(alias, _)| *alias == id).map_or(id, |(_, mode)| (*mode).to_owned())
@@ -236,7 +219,6 @@ pub struct UnknownMode {
 }
 
 impl Modes {
-    /// The three built-in modes, parsed once per process.
     pub fn built_in() -> Self {
         static BUILT: LazyLock<Modes> = LazyLock::new(Modes::read_built_in);
         BUILT.clone()
@@ -251,7 +233,6 @@ impl Modes {
         Self(BUILT_IN.map(mode).into())
     }
 
-    /// Replaces the mode with the same id, or appends it.
     pub fn put(&mut self, mode: Mode) {
         match self.0.iter_mut().find(|known| known.id == mode.id) {
             Some(known) => *known = Arc::new(mode),
@@ -259,7 +240,7 @@ impl Modes {
         }
     }
 
-    /// The mode itself, followed by the modes under which it is evaluated.
+    /// Returns the mode, followed by those that it cannot exceed.
     pub fn ceilings(&self, id: &str) -> Result<Vec<Arc<Mode>>, UnknownMode> {
         let mut modes = vec![Arc::clone(self.find(id)?)];
         while let Some(under) = modes.last().and_then(|mode| mode.under.as_deref()) {
@@ -269,13 +250,12 @@ impl Modes {
         Ok(modes)
     }
 
-    /// Fallback for an unknown mode: `plan` if it is read-only, else the first read-only mode.
+    /// Returns `plan` if it is read-only, else the first read-only mode: the fallback for an unknown mode.
     pub fn most_restrictive(&self) -> &Mode {
         let is_safe = |mode: &&Mode| mode.access == Access::ReadOnly;
         self.resolve("plan").ok().filter(is_safe).or_else(|| self.iter().find(is_safe)).unwrap_or(&self.0[0])
     }
 
-    /// Sets the tool list of modes that define none.
     pub fn set_default_tool_list(&mut self, list: ToolList) {
         for mode in self.iter_mut() {
             mode.tool_list = mode.tool_list.or(Some(list));

@@ -1,8 +1,7 @@
-//! Decides whether a tool call is allowed, denied, or needs a permission request. Pure.
+//! Decides whether a tool call is allowed, denied or asked for. Pure.
 //!
-//! The tool list of a request and the dispatcher both call [`decide`], so exactly the listed tools can be
-//! called. The verdict is the strictest over a *list* of ceilings, which are evaluated separately and never
-//! merged.
+//! The model's tool list and the dispatcher both call [`decide`], so exactly the listed tools can be called.
+//! Ceilings are evaluated one by one and never merged; the strictest verdict counts.
 
 mod address;
 mod address_pattern;
@@ -19,26 +18,21 @@ pub use self::grants::{CommandScope, Grants, Scope};
 use self::rules::Rules;
 use crate::mode::{Access, Consent, Mode, Network, ShellUse};
 
-/// Effect of a tool on the world outside the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
     Read,
-    /// Changes only the session's own state.
     Session,
-    /// Starts a sub-agent under the same ceilings.
     Delegate,
     Network,
     /// Changes files whose paths are known before the call.
     Edit,
     Execute,
-    /// Changes state that outlives the session.
     State,
-    /// Not declared by any trusted source: treated as a change.
+    /// No trusted source declares the effect: treated as a change.
     Unknown,
 }
 
 impl Effect {
-    /// True if calls with this effect may run in parallel.
     pub fn is_read_side(self) -> bool {
         matches!(self, Self::Read | Self::Session)
     }
@@ -49,11 +43,10 @@ impl Effect {
     }
 }
 
-/// A path that a call touches, after following symbolic links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub path: PathBuf,
-    /// Path relative to the session's root; `None` outside the roots.
+    /// Relative to the session's root; `None` outside the roots.
     pub inside: Option<PathBuf>,
 }
 
@@ -64,17 +57,14 @@ pub enum Commands {
     Line {
         line: String,
         texts: Vec<String>,
-        /// The commands normalised: without quotes, assignments and the program's folder.
+        /// Normalised: without quotes, assignments and the program's folder.
         plain: Vec<String>,
-        /// True if the parser understood every word of the line.
         is_understood: bool,
-        /// Scopes that an "allow always" may cover: any of them suffices, and the first is offered. If empty,
-        /// only the single call can be allowed.
+        /// Scopes offered for "always"; any of them suffices. If empty, only this call can be allowed.
         always: Vec<CommandScope>,
-        /// Scopes of the single commands if the line has several. A "reject always" for any of them rejects
-        /// the line.
+        /// One scope per command if the line has several. A "reject always" for any rejects the line.
         parts: Vec<CommandScope>,
-        /// Command prefixes from records of an earlier version, all of which needed a grant.
+        /// Prefixes in records of an earlier version, all of which needed a grant.
         before: Option<Vec<String>>,
     },
 }
@@ -82,10 +72,8 @@ pub enum Commands {
 /// An MCP server's claim that a tool only reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Server name as in the prefix of its tools' names.
     pub server: String,
-    /// Number of times the server started to claim this for another tool. Consent given before a flip does
-    /// not cover it.
+    /// Counts how often the server newly claimed this of a tool. Earlier consent does not cover later claims.
     pub flips: u64,
 }
 
@@ -97,25 +85,23 @@ pub struct CallFacts {
     pub is_background: bool,
     /// True for the tool that asks the user to leave the mode.
     pub is_exit: bool,
-    /// Empty if unknown before the call, or if the decision is about the tool as such.
+    /// Empty if unknown before the call, or for a decision about the tool as such.
     pub targets: Vec<Target>,
     pub commands: Commands,
-    /// `None` if nothing is fetched, or if the decision is about the tool as such.
+    /// `None` also for a decision about the tool as such.
     pub address: Option<Address>,
-    /// Set if only the server claims that the call reads; `None` if the effect is trusted.
+    /// `None` if the effect is trusted.
     pub claim: Option<Claim>,
-    /// Paths that seem to appear in the arguments of an MCP tool, and the source of a skill. Only `deny` and
-    /// `ask` rules use them.
+    /// Paths found in the arguments of an MCP tool, and a skill's source. Only `deny` and `ask` rules use
+    /// them.
     pub mentions: Vec<PathBuf>,
 }
 
 impl CallFacts {
-    /// True for tools of MCP servers, recognised by their prefix.
     pub fn is_servers(&self) -> bool {
         self.tool.starts_with("mcp__")
     }
 
-    /// Facts of a tool before its arguments are known.
     pub fn of_tool(tool: impl Into<String>, effect: Effect) -> Self {
         Self {
             tool: tool.into(),
@@ -132,31 +118,26 @@ impl CallFacts {
     }
 }
 
-/// Result of [`decide`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The call runs without a permission request.
     Allow,
-    /// A permission request is needed. The scopes are those an "always" answer would grant; if empty, no
-    /// "always" option is offered.
+    /// The scopes are those an "always" answer would grant; empty if there is no such option.
     Ask(Vec<Scope>),
-    /// The call is refused under the current ceilings.
     Deny(Denial),
 }
 
-/// Rule and message of a refusal. The message never suggests a way around the rule.
+/// The message never suggests a way around the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// Rule name for the audit log.
+    /// Name for the audit log.
     pub rule: &'static str,
-    /// One or two sentences for the model.
     pub message: String,
 }
 
-/// Limits for a decision: modes, evaluated one by one and never merged, and the user's rules.
+/// Modes, evaluated one by one and never merged, and the user's rules.
 #[derive(Debug, Clone)]
 pub struct Ceilings {
-    /// The session's own mode first, then the modes above it, those of its ancestors and further limits.
+    /// The session's own mode first, then its bases, its ancestors' modes and further limits.
     pub modes: Vec<Arc<Mode>>,
     pub rules: Vec<Arc<Rules>>,
 }
@@ -170,7 +151,6 @@ impl Ceilings {
         self.rules.iter().find_map(|rules| rules.asking(call))
     }
 
-    /// Returns a rule only if every set of rules allows the call.
     fn allowing(&self, call: &CallFacts) -> Option<&rules::Rule> {
         let first = self.rules.first()?.allowing(call)?;
         self.rules.iter().all(|rules| rules.allowing(call).is_some()).then_some(first)
@@ -218,15 +198,14 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
     let mut scopes: Vec<Scope> =
         outside.map(|target| Scope::Below(call.tool.clone(), target.path.clone())).collect();
     let outside = !scopes.is_empty();
-    // Scopes that cover a command line, of which one suffices. None exist if the line cannot be shown in
-    // full.
+    // Any one of these scopes covers the command line. None exist if the line cannot be displayed in full.
     let mut covering: Vec<Scope> = Vec::new();
     let (mut is_opaque, mut is_shown_in_part) = (false, false);
     let is_asked_by_rule = ceilings.asking(call).is_some();
     match &call.commands {
         Commands::None if !outside => scopes.push(match (&call.address, &call.claim) {
             (Some(address), _) => Scope::Origin(call.tool.clone(), address.origin()),
-            // An `ask` rule needs an answer for the tool; consent to the server's claim does not cover it.
+            // An `ask` rule needs an answer for the tool; consent to the claim is not enough.
             (None, Some(claim)) if !is_asked_by_rule => Scope::Claims(claim.server.clone(), claim.flips),
             (None, _) => Scope::Tool(call.tool.clone()),
         }),
@@ -240,7 +219,6 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
             is_shown_in_part = covering.is_empty();
         }
     }
-    // A grant for the tool as a changing one also covers it as a claimed reader.
     let as_such = call.claim.is_some().then(|| Scope::Tool(call.tool.clone()));
     let mut asked = scopes.iter().chain(&covering).chain(&as_such);
     let rejected = asked.find(|scope| grants.is_rejected(&own.id, scope)).cloned();
@@ -270,7 +248,6 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
     if scopes.is_empty() { Verdict::Allow } else { Verdict::Ask(scopes) }
 }
 
-/// Returns the "reject always" that covers a single command of the line.
 fn rejected_part(grants: &Grants, mode: &str, call: &CallFacts) -> Option<Scope> {
     let Commands::Line { plain, parts, .. } = &call.commands else { return None };
     let scopes = parts.iter().map(|part| Scope::Run(call.tool.clone(), part.clone()));
@@ -278,8 +255,8 @@ fn rejected_part(grants: &Grants, mode: &str, call: &CallFacts) -> Option<Scope>
     now.or_else(|| plain.iter().find_map(|words| grants.rejects_words(mode, &call.tool, words)).cloned())
 }
 
-/// Decides on each file below a folder that an allowed call reads, so that a search does not reveal files
-/// that rules deny by name.
+/// Filters the files below a folder that an allowed call reads, so that a search reveals no file that rules
+/// deny by name.
 #[derive(Debug, Clone)]
 pub struct FilesBelow {
     ceilings: Ceilings,
@@ -292,8 +269,8 @@ impl FilesBelow {
         Self { ceilings, grants, call }
     }
 
-    /// True if the call may read or list the file. A file that needs a permission request is skipped, unless
-    /// the same `ask` rule already matched the call itself: no request is sent during a call.
+    /// Skips files that need a permission request, unless the same `ask` rule already matched the call
+    /// itself: no request is sent during a call.
     pub fn admits(&self, file: &Target) -> bool {
         let call = CallFacts { targets: vec![file.clone()], ..self.call.clone() };
         match decide(&self.ceilings, &self.grants, &call) {
@@ -304,7 +281,6 @@ impl FilesBelow {
     }
 }
 
-/// Explains a decision in one sentence, for `modegate modes explain`.
 pub fn explain(ceilings: &Ceilings, call: &CallFacts) -> String {
     let mode = ceilings.modes.first().map_or("no mode", |mode| mode.id.as_str());
     match decide(ceilings, &Grants::default(), call) {
@@ -338,8 +314,7 @@ pub fn is_available(ceilings: &Ceilings, grants: &Grants, tool: &CallFacts) -> b
     !matches!(decide(ceilings, grants, tool), Verdict::Deny(_))
 }
 
-/// True if the mode permits the change by its effect and paths, ignoring tool lists and consent. Applies to
-/// files that the user changes through the session.
+/// True if the mode permits the change, ignoring tool lists and consent. Applies to undo by the user.
 pub fn may_change(mode: &Mode, call: &CallFacts) -> bool {
     denied_by_nature(mode, call).is_none()
 }
@@ -369,7 +344,6 @@ fn denied_by(mode: &Mode, call: &CallFacts) -> Option<Denial> {
     denied_by_nature(mode, call)
 }
 
-/// The part of [`denied_by`] that does not depend on the tool's name.
 fn denied_by_nature(mode: &Mode, call: &CallFacts) -> Option<Denial> {
     let deny = |rule, message: String| Some(Denial { rule, message });
     let (tool, id) = (&call.tool, &mode.id);

@@ -1,6 +1,6 @@
 //! Layers of modes and rules: built-in, then the user's, then a project's, which may only narrow. Pure.
 //!
-//! A layer with a fault is rejected as a whole, with the file, line and column of the fault.
+//! A file with a fault adds nothing; the fault has its line and column.
 
 use std::collections::BTreeMap;
 
@@ -33,35 +33,31 @@ pub struct ModeFile {
     pub default_mode: Option<Spanned<String>>,
 }
 
-/// Owner of a mode file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// The user, or a project file that the user trusts.
+    /// The user, or a project whose file the user trusts.
     User,
     /// The project: its author is not trusted.
     Project,
 }
 
-/// A rejected file as a one-line error; `shown` adds the source lines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {text}")]
 pub struct Diagnostic {
     pub place: String,
-    /// Line number from 1, or 0 if the fault concerns the whole file.
+    /// Counted from 1; 0 for the whole file.
     pub line: usize,
     pub text: String,
-    /// Source lines around the fault with a marker; may be empty.
+    /// Source lines with a marker; may be empty.
     pub shown: String,
 }
 
-/// All layers combined.
 #[derive(Debug, Clone)]
 pub struct Layers {
     pub modes: Modes,
     pub rules: Rules,
     pub agents: AgentRegistry,
     pub servers: BTreeMap<String, ServerDefinition>,
-    /// Mode of sessions without a requested mode; `None` if no file sets it.
     pub default_mode: Option<String>,
 }
 
@@ -78,7 +74,7 @@ impl Default for Layers {
 }
 
 impl Layers {
-    /// Adds a file as the top layer. A file with a fault changes nothing.
+    /// Adds a file as the top layer, or nothing if it has a fault.
     pub fn add(&mut self, name: &str, text: &str, owner: Owner) -> Result<(), Diagnostic> {
         if text.trim().is_empty() {
             return Ok(());
@@ -119,7 +115,7 @@ impl Layers {
     }
 }
 
-/// Checks the servers of one file. Servers are programs and addresses, so a project may not define any.
+/// Security: servers are programs and addresses, so a project may not define any.
 fn servers(
     definition: BTreeMap<String, Spanned<ServerDefinition>>,
     owner: Owner,
@@ -138,7 +134,6 @@ fn servers(
     Ok(servers)
 }
 
-/// Adds the modes of one file. They may extend each other in any order.
 fn add_modes(modes: &mut Modes, definitions: &[ModeDefinition], owner: Owner) -> Result<(), Fault> {
     let mut seen: Vec<&str> = Vec::new();
     for definition in definitions {
@@ -206,14 +201,12 @@ fn put(modes: &mut Modes, definition: &ModeDefinition, owner: Owner) -> Result<(
     Ok(())
 }
 
-/// Capitalises the first letter.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Limits a project's mode to its base in settings that are not ceilings, and marks its description as the
-/// project's.
+/// Limits a project's mode to its base in settings beyond ceilings.
 fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefinition) -> Result<(), Fault> {
     let fault = |text: &str| Err(Fault::at(&definition.id, text));
     // Security: the model decides where prompts and keys go, so only the user chooses it.
@@ -258,7 +251,6 @@ fn unreadable(name: &str, error: &serde_saphyr::Error) -> Diagnostic {
     Diagnostic { place: format!("{name}{place}"), line, text: with_nearest(&text), shown: shown.join("\n") }
 }
 
-/// Adds the most similar valid word to an "unknown" message.
 fn with_nearest(text: &str) -> String {
     let Some((unknown, valid)) = text.split_once(", expected one of ") else { return text.to_owned() };
     let Some(unknown) = unknown.split('`').nth(1) else { return text.to_owned() };
@@ -313,7 +305,6 @@ mod tests {
         // The printed form reads back as the same mode.
         let again: ModeDefinition = serde_saphyr::from_str(&deep.to_yaml()).unwrap();
         assert_eq!(again.complete(None).unwrap().to_yaml(), deep.to_yaml());
-        // An alias resolves to the redefined mode of the same file.
         let text = "modes: [{id: a, extends: architect}, {id: plan, extends: plan, network: deny}]";
         let mut other = Layers::default();
         add(&mut other, text, Owner::User).unwrap();
@@ -474,7 +465,6 @@ mod tests {
         add(&mut layers, "modes: [{id: fine, extends: plan}]\npermissions: {allow: [shell]}", Owner::Project)
             .unwrap_err();
         assert!(layers.modes.resolve("fine").is_err());
-        // The same file is accepted as the user's.
         add(&mut Layers::default(), "permissions: {allow: [shell]}\ndefault_mode: code", Owner::User)
             .unwrap();
     }

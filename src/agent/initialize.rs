@@ -1,4 +1,4 @@
-//! `initialize` and `authenticate`: capabilities and authentication methods.
+//! `initialize` and `authenticate`.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -16,17 +16,16 @@ use crate::acp::{
 use crate::client::ClientCapabilities;
 use crate::error::AgentError;
 
-/// Authentication method for every client: keys in the environment or in the user's files.
+/// Keys come from the environment or from the user's files.
 const ENVIRONMENT: &str = "environment";
 
-/// Authentication method for clients that run `modegate setup` in a terminal.
+/// The client runs `modegate setup` in a terminal.
 const SETUP: &str = "setup";
 
-/// Key in client capabilities: the client runs an agent's own method in a terminal, with the command given in
-/// `_meta`.
+/// Capability of clients that run the command given in `_meta` in a terminal.
 const TERMINAL_META: &str = "terminal-auth";
 
-/// Key in client capabilities: the client displays the output of tool calls as terminals.
+/// Capability of clients that display output as terminals.
 const OUTPUT_META: &str = "terminal_output";
 
 impl Agent {
@@ -40,8 +39,8 @@ impl Agent {
         self.compactions.store(takes_compactions, Ordering::Relaxed);
         self.registry().capabilities = client_capabilities(&request.client_capabilities);
         let wraps = self.host.wraps.is_some();
-        // Images are allowed if the default model supports them. The capabilities of a wrapped agent are
-        // unknown before it starts; unsupported content is rejected later with a message.
+        // A wrapped agent's capabilities are unknown here; unsupported content is rejected later with a
+        // message.
         let models = &self.context.models;
         let images = wraps || models.facts(models.default_model()).images;
         let prompts = PromptCapabilities::new().image(images).audio(wraps).embedded_context(true);
@@ -60,7 +59,7 @@ impl Agent {
             .auth_methods(methods)
     }
 
-    /// Answers `authenticate`; succeeds if the default model has its key.
+    /// Succeeds if the default model has its key.
     pub async fn authenticate(
         &self,
         request: &AuthenticateRequest,
@@ -89,7 +88,6 @@ fn client_capabilities(client: &AcpClientCapabilities) -> ClientCapabilities {
     }
 }
 
-/// True if the `_meta` of the client's capabilities sets `key` to true.
 fn has_meta(client: &AcpClientCapabilities, key: &str) -> bool {
     client.meta.as_ref().and_then(|meta| meta.get(key)) == Some(&Value::Bool(true))
 }

@@ -18,10 +18,9 @@ use crate::mode::Modes;
 use crate::session::{Closed, head_meta};
 use crate::store::sessions::{Listing, OpenError, StoredSession};
 
-/// Sessions per page.
 const PAGE: usize = 50;
 
-/// Key in the `_meta` of a list: reason for missing earlier sessions.
+/// Reason for missing earlier sessions.
 const NOTICE_META: &str = "modegate/notice";
 
 /// Key in the `_meta` of a listed session: its mode (D10).
@@ -29,10 +28,6 @@ const MODE_META: &str = "modegate/mode";
 
 impl Agent {
     /// Returns a page of sessions, the most recent first (`session/list`, S9).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the cursor is invalid, or `cwd` is not absolute.
     pub async fn list_sessions(
         &self,
         request: &ListSessionsRequest,
@@ -42,7 +37,7 @@ impl Agent {
             return Err(AgentError::invalid_params(message, json!({ "cwd": "an absolute path" })));
         }
         let after = request.cursor.as_deref().map(read_cursor).transpose()?;
-        // The store contains the canonical path of each folder.
+        // The store contains canonical paths.
         let cwd = request.cwd.as_ref().map(|cwd| std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone()));
         let active = self.registry().ids();
         // One extra row shows if there are more pages.
@@ -52,7 +47,7 @@ impl Agent {
         let more = sessions.len() > PAGE;
         sessions.truncate(PAGE);
         let next = sessions.last().filter(|_| more).map(cursor);
-        // Explains an empty list if the store had to be replaced.
+        // Explains an empty list while the store is a substitute.
         let told = |reason: &str| Meta::from_iter([(NOTICE_META.to_owned(), json!(reason))]);
         let modes = self.modes_of(&sessions).await;
         let infos = sessions.iter().zip(&modes).map(|(session, mode)| info(session, mode.as_deref()));
@@ -60,9 +55,8 @@ impl Agent {
         Ok(response.meta(self.context.store.substituted().map(told)))
     }
 
-    /// Returns the modes in which the listed sessions would open (D10). Only modes that are not built in need
-    /// the configuration files, which are read once per folder and off the runtime's thread. After a timeout
-    /// those modes are left out.
+    /// Returns the modes in which the sessions would open (D10). Only modes that are not built in need files,
+    /// which are read once per folder, off the runtime's thread. After a timeout their modes are left out.
     async fn modes_of(&self, sessions: &[StoredSession]) -> Vec<Option<String>> {
         let built_in = |session: &StoredSession| {
             let mode = session.mode.as_deref()?;
@@ -95,10 +89,6 @@ impl Agent {
     }
 
     /// Closes an active session; it stays in the store (`session/close`, S8).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the session is not active in this process.
     pub async fn close_session(
         &self,
         request: &CloseSessionRequest,
@@ -113,13 +103,12 @@ impl Agent {
         Ok(CloseSessionResponse::new().meta(head_meta(&head)))
     }
 
-    /// Closes the session if active, and deletes it from the store (`session/delete`, S11). Deleting an
-    /// unknown session succeeds.
+    /// Closes and deletes a session (`session/delete`, S11). Deleting an unknown session succeeds.
     ///
     /// # Errors
     ///
-    /// Returns an error if another process has the session open, the session is a sub-agent's, or the store
-    /// cannot be written.
+    /// Returns an error if another process has the session open, it is a sub-agent's, or the store cannot be
+    /// written.
     pub async fn delete_session(
         &self,
         request: &DeleteSessionRequest,
@@ -155,7 +144,7 @@ fn info(session: &StoredSession, mode: Option<&str>) -> SessionInfo {
         .meta(mode)
 }
 
-/// Position after `session`. Clients treat cursors as opaque.
+/// Opaque to clients.
 fn cursor(session: &StoredSession) -> String {
     format!("{}/{}", session.updated_at, session.id)
 }

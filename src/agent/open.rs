@@ -1,4 +1,4 @@
-//! Starts sessions: new, loaded, resumed and forked ones.
+//! Creates, loads, resumes and forks sessions.
 //!
 //! Only one request and one process may open a session at a time, because two would overwrite each other's
 //! events.
@@ -36,13 +36,10 @@ use crate::store::Row;
 use crate::store::sessions::{OpenError, StoredSession};
 use crate::workspace::Workspace;
 
-/// Key in the `_meta` of `session/new` for the initial mode.
 const MODE_META: &str = "modegate/mode";
 
-/// Key in the `_meta` of `session/new` for the agent.
 const AGENT_META: &str = "modegate/agent";
 
-/// Folders and servers of a request.
 struct OpenOptions<'a> {
     cwd: &'a Path,
     directories: &'a [PathBuf],
@@ -50,12 +47,7 @@ struct OpenOptions<'a> {
 }
 
 impl Agent {
-    /// Creates a session (`session/new`).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error, and creates no session, if a folder is not absolute or does not exist, or the mode
-    /// or agent in `_meta` is unknown.
+    /// Creates a session (`session/new`). Creates nothing on an error.
     pub async fn new_session(&self, request: &NewSessionRequest) -> Result<NewSessionResponse, AgentError> {
         let NewSessionRequest { cwd, additional_directories: directories, mcp_servers: servers, .. } =
             request;
@@ -76,13 +68,12 @@ impl Agent {
         Ok(NewSessionResponse::new(id).modes(modes).config_options(options))
     }
 
-    /// Loads a session and replays its history to the client (`session/load`, S5). A session that is active
-    /// here is replayed as it is.
+    /// Loads a session and replays its history to the client (`session/load`, S5).
     ///
     /// # Errors
     ///
-    /// Returns an error if the session is unknown or open in another process, or a folder is not absolute or
-    /// does not exist.
+    /// Returns an error if the session is unknown, open in another process or active in other folders, or a
+    /// folder is unusable.
     pub async fn load_session(
         &self,
         request: &LoadSessionRequest,
@@ -95,10 +86,6 @@ impl Agent {
     }
 
     /// Loads a session without replaying its history (`session/resume`, S7).
-    ///
-    /// # Errors
-    ///
-    /// See [`Self::load_session`].
     pub async fn resume_session(
         &self,
         request: &ResumeSessionRequest,
@@ -110,11 +97,7 @@ impl Agent {
         Ok(ResumeSessionResponse::new().modes(modes).config_options(options).meta(head_meta(&head)))
     }
 
-    /// Creates a session as a copy of another, which continues unchanged (`session/fork`, S15).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the session is unknown, or a folder is not absolute or does not exist.
+    /// Copies a session, which itself continues unchanged (`session/fork`, S15).
     pub async fn fork_session(
         &self,
         request: &ForkSessionRequest,
@@ -122,14 +105,13 @@ impl Agent {
         let ForkSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
         let workspace = workspace(cwd, additional_directories).await?;
         let mut setup = self.prepare(workspace, mcp_servers, self.model_catalog().await?).await?;
-        // Taking a snapshot also stores all events of the session so far.
+        // A snapshot also stores all events so far.
         let has_unrecorded_modes = match self.session(session_id) {
             Ok(active) => active.snapshot().await?.has_unrecorded_modes,
             Err(_) => !self.registry().unrecorded_modes(session_id).is_empty(),
         };
         if has_unrecorded_modes {
-            // Security: the stored mode allows more than the unrecorded one, so a copy would widen the
-            // session.
+            // Security: the stored mode allows more than the unrecorded one.
             return Err(AgentError::Unrecorded);
         }
         let (id, at) = (self.context.source.session_id(), self.context.source.now_ms());
@@ -150,11 +132,7 @@ impl Agent {
         Ok(ForkSessionResponse::new(id).modes(modes).config_options(options).meta(head_meta(&head)))
     }
 
-    /// Opens a stored session for the command line, in its own folders and without checking for a model key.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the session is unknown or open in another process, or its folders are gone.
+    /// Opens a stored session for the command line, in its own folders and without checking for a key.
     pub async fn open_stored(&self, id: &SessionId) -> Result<SessionHandle, AgentError> {
         let stored = self.context.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
         let transit = Transit::begin(&self.registry, id)?;
@@ -168,7 +146,7 @@ impl Agent {
         Ok(handle)
     }
 
-    /// Finds or opens a session. Until the guard is dropped, no other request can open or close it.
+    /// Until the guard is dropped, no other request can open or close the session.
     async fn find_or_open(
         &self,
         id: &SessionId,
@@ -190,7 +168,6 @@ impl Agent {
         Ok((self.start_stored(stored, setup)?, transit))
     }
 
-    /// Starts a session that this process has already opened in the store.
     fn start_stored(
         &self,
         stored: StoredSession,
@@ -201,17 +178,13 @@ impl Agent {
         Ok(self.start(stored.id.clone(), mode, agent, Origin::Stored(Box::new(stored)), setup))
     }
 
-    /// Releases an opened session that was not started, so that others can open it.
     fn release(&self, id: &SessionId) {
         self.context.store.post(Row::Release { session: id.clone() });
     }
 
-    /// Returns the agent and the mode of a stored session.
-    ///
     /// # Errors
     ///
-    /// Returns an error if a wrapped agent runs here and the session has a different one, or if the agent
-    /// does not support the mode.
+    /// Returns an error if only another agent runs here, or the agent does not support the mode.
     fn stored_agent_and_mode(
         &self,
         setup: &mut SessionSetup,
@@ -268,10 +241,6 @@ impl Agent {
     }
 
     /// Loads the current configuration for a session in these folders.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the folders cannot be read in time.
     async fn prepare(
         &self,
         workspace: Workspace,
@@ -304,7 +273,7 @@ impl Agent {
         let fallback_ceiling = if policy.problems.is_empty() { None } else { most_restrictive() };
         let limits: Vec<Arc<Mode>> =
             self.context.max_modes.iter().chain(&fallback_ceiling).cloned().collect();
-        // Without a mode that allows more, the exit tool is useless.
+        // The exit tool needs a mode that allows more.
         let has_exit = limits.is_empty() || compare::has_exit(&policy.modes, &limits);
         let tools = if has_exit { tools } else { tools.without_exit() };
         let context = SessionContext {
@@ -317,7 +286,7 @@ impl Agent {
             fallback_ceiling,
             models,
             compactions: self.compactions.load(Ordering::Relaxed),
-            // A client's terminal fills at its own pace, which a replay cannot reproduce.
+            // A client's terminal fills at its own pace, which no replay can reproduce.
             capabilities: ClientCapabilities {
                 terminals: capabilities.terminals && self.context.live,
                 ..capabilities
@@ -336,11 +305,6 @@ impl Agent {
         })
     }
 
-    /// Returns the agent of a new session.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the agent in `_meta` is unknown.
     fn first_agent(
         &self,
         setup: &mut SessionSetup,
@@ -363,11 +327,6 @@ impl Agent {
         }
     }
 
-    /// Returns the initial mode of a new session.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the mode in `_meta` is unknown, or the agent does not support the mode.
     fn first_mode(
         &self,
         setup: &mut SessionSetup,
@@ -407,13 +366,11 @@ impl Agent {
     }
 }
 
-/// Ceiling for sessions whose mode configuration is unusable: the built-in `plan`, even if the user redefined
-/// it.
+/// The built-in `plan`, even if the user redefined it: ceiling of sessions with unusable configuration.
 pub(super) fn most_restrictive() -> Option<Arc<Mode>> {
     Modes::built_in().resolve("plan").ok().cloned().map(Arc::new)
 }
 
-/// The message to the user about unusable mode files.
 fn policy_notice(policy: &Policy) -> Option<String> {
     if policy.problems.is_empty() {
         return None;
@@ -450,7 +407,6 @@ async fn workspace(cwd: &Path, directories: &[PathBuf]) -> Result<Workspace, Age
     }
 }
 
-/// The message to the user about MCP servers in a deterministic run.
 fn not_started(entries: &[Entry]) -> String {
     let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
     format!("MCP servers are not started in a deterministic run: {}.\n\n", names.join(", "))

@@ -1,4 +1,4 @@
-//! The set of active sessions, and of those in transit. The agent's only lock, never kept across an await.
+//! The set of active sessions. The agent's only lock, never kept across an await.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,9 +13,8 @@ pub(super) struct Registry {
     active: HashMap<SessionId, SessionHandle>,
     /// Sessions that a request is opening or closing.
     moving: HashSet<SessionId>,
-    /// Stricter modes of closed sessions, which could not be stored.
+    /// Stricter modes that could not be stored, by closed session.
     unrecorded_modes: HashMap<SessionId, Vec<SessionModeId>>,
-    /// Capabilities from the last `initialize`.
     pub(super) capabilities: ClientCapabilities,
 }
 
@@ -43,7 +42,7 @@ impl Registry {
         self.active.remove(id)
     }
 
-    /// Remembers the modes that limit a closed session once it is reopened. An empty list removes the entry.
+    /// Remembers the modes that limit a closed session when reopened. An empty list removes the entry.
     pub fn keep_unrecorded_modes(&mut self, id: SessionId, unrecorded_modes: Vec<SessionModeId>) {
         if unrecorded_modes.is_empty() {
             self.unrecorded_modes.remove(&id);
@@ -52,7 +51,6 @@ impl Registry {
         }
     }
 
-    /// The modes that limit the session, beside its stored mode.
     pub fn unrecorded_modes(&self, id: &SessionId) -> Vec<SessionModeId> {
         self.unrecorded_modes.get(id).cloned().unwrap_or_default()
     }
@@ -71,9 +69,6 @@ impl Registry {
 }
 
 impl Transit {
-    /// # Errors
-    ///
-    /// Returns an error if another request is opening or closing the session.
     pub fn begin(registry: &SharedRegistry, id: &SessionId) -> Result<Self, AgentError> {
         let mut locked = lock(registry);
         if !locked.moving.insert(id.clone()) {
@@ -84,7 +79,7 @@ impl Transit {
         Ok(Self { registry: Arc::clone(registry), id: id.clone(), is_new })
     }
 
-    /// Returns the outcome, and removes the session if it died or could not be loaded.
+    /// Removes the session if it died or could not be loaded.
     pub fn unless_lost<T>(self, outcome: Result<T, AgentError>) -> Result<T, AgentError> {
         let is_lost = match &outcome {
             Err(AgentError::SessionDied) => true,

@@ -1,4 +1,4 @@
-//! Prepares a session: the configuration of its folders, its agent and its initial mode.
+//! Prepares a session: its configuration, agent and initial mode.
 
 use std::sync::Arc;
 
@@ -16,31 +16,29 @@ use crate::store::sessions::StoredSession;
 use crate::tool::mcp::ServerEvent;
 use crate::workspace::Workspace;
 
-/// Parts of a session, except its id and mode.
 pub(super) struct SessionSetup {
     pub workspace: Workspace,
     pub servers: mpsc::UnboundedReceiver<ServerEvent>,
     pub context: SessionContext,
     pub policy: Policy,
     pub pending_user_notices: Vec<String>,
-    /// Messages about Modegate's own model and commands; dropped for external agents.
+    /// About Modegate's own model and commands; dropped for external agents.
     pub own_notices: Vec<String>,
-    /// The client's servers as sent.
     pub client_servers: Vec<McpServer>,
 }
 
 impl SessionSetup {
-    /// Returns the agent, or a read-only substitute and a message to the user if it no longer exists.
+    /// Returns a read-only substitute, with a message to the user, if the agent no longer exists.
     pub fn agent(&mut self, id: Option<&str>) -> Arc<AgentSpec> {
         let (agent, doubt) = self.context.agents.stored(id);
         self.pending_user_notices.extend(doubt);
         agent
     }
 
-    /// Returns the mode of a session without a stored or requested mode. `command_line` is the value of
-    /// `--mode`; without it, the mode of `--max-mode` applies if it allows less than the default.
+    /// Returns the mode of a session without a stored or requested mode: `--mode` (`command_line`), else the
+    /// configured default or the mode of `--max-mode`, whichever allows less.
     ///
-    /// An unknown default is replaced by the most restrictive mode, which then also becomes a ceiling.
+    /// The most restrictive mode replaces an unknown default, and also becomes a ceiling.
     pub fn default_mode(&mut self, command_line: Option<&SessionModeId>) -> SessionModeId {
         let mode = self.effective_mode(None, command_line);
         let SessionContext { modes, max_modes, fallback_ceiling, .. } = &self.context;
@@ -62,12 +60,10 @@ impl SessionSetup {
         let effective = modes.effective(stored.map(|(_, mode)| mode), self.policy.defaults(command_line));
         match &effective.unknown {
             None => {}
-            // The session informs the user.
             Some(Unknown::Stored(unknown)) => {
                 let session = stored.map(|(id, _)| id.to_string()).unwrap_or_default();
                 tracing::warn!(session, "the stored mode does not exist any more: {unknown}");
             }
-            // The mode existed when the process started.
             Some(Unknown::Default(unknown)) => {
                 tracing::warn!("the default mode does not exist any more: {unknown}");
                 let text = format!("{unknown}. This session begins in {} mode.\n\n", effective.mode.id);
@@ -78,8 +74,6 @@ impl SessionSetup {
         effective.mode.mode_id()
     }
 
-    /// Returns the agent and the mode of a stored session. `command_line` is the value of `--mode`.
-    ///
     /// # Errors
     ///
     /// Returns an error if the agent does not support the mode.
@@ -89,7 +83,7 @@ impl SessionSetup {
         command_line: Option<&SessionModeId>,
     ) -> Result<(Arc<AgentSpec>, SessionModeId), AgentError> {
         let agent = self.agent(stored.agent.as_deref());
-        // Resolve among all modes first: the strictest mode of the agent may allow more than the stored mode.
+        // Among all modes first: the strictest mode of the agent may allow more than the stored mode.
         let mode = self.effective_mode(stored.mode.as_deref().map(|mode| (&stored.id, mode)), command_line);
         self.context.limit_to_agent(&agent);
         let SessionContext { modes, unsupported_modes: unsupported, .. } = &self.context;

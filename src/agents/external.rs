@@ -1,4 +1,4 @@
-//! Definition of an external agent: command, sandbox and the meaning of its modes. Pure.
+//! Definitions of external agents. Pure.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub struct ExternalAgentDefinition {
     #[serde(skip)]
     #[schemars(skip)]
     pub inherits: bool,
-    /// An undefined variable that a value refers to. The agent then cannot be started.
+    /// An undefined variable in a value, which prevents the start.
     #[serde(skip)]
     #[schemars(skip)]
     pub missing: Option<String>,
@@ -68,7 +68,6 @@ pub struct ExternalAgentModes {
 }
 
 impl ExternalAgentDefinition {
-    /// Returns the fault of an invalid definition as a sentence.
     pub fn fault(&self) -> Option<&'static str> {
         let state = self.sandbox.iter().flat_map(|sandbox| &sandbox.state_dirs);
         let is_empty = |id: &Option<String>| id.as_ref().is_some_and(|id| id.trim().is_empty());
@@ -87,7 +86,6 @@ impl ExternalAgentDefinition {
 }
 
 impl ExternalAgentModes {
-    /// Returns the agent's read-only mode, if it offers one.
     pub fn read_only_of(&self, offered: &SessionModeState) -> Option<SessionModeId> {
         let has = |id: &str| offered.available_modes.iter().find(|mode| &*mode.id.0 == id);
         let found = match &self.read_only {

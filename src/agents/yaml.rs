@@ -1,4 +1,4 @@
-//! Writes an agent as YAML. Values of an external agent's environment are left out. Pure.
+//! Writes an agent as YAML, without the values of an external agent's environment. Pure.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::external::ExternalAgentDefinition;
 use crate::mode::yaml::{list, prompt, quoted};
 
 impl AgentSpec {
-    /// Every key that has a value. The output is deterministic.
+    /// Writes every key that has a value. The output is deterministic.
     pub fn to_yaml(&self) -> String {
         let mut text = String::new();
         let mut put = |line: String| writeln!(text, "{line}").expect("writing to a string cannot fail");
@@ -17,7 +17,6 @@ impl AgentSpec {
         if self.is_read_only {
             put("readonly: true".into());
         }
-        // The limits contain the lists of tools.
         for tools in self.limits.iter().map(|limit| &limit.tools) {
             let allow = tools.allow.as_ref().map(|allow| format!("allow: {}", list(&allow.patterns)));
             let deny = Some(&tools.deny.patterns).filter(|patterns| !patterns.is_empty());

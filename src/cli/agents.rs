@@ -1,4 +1,4 @@
-//! `modegate agents`: lists, shows and checks the agents of a folder.
+//! Implements `modegate agents`.
 
 use std::io::Write;
 use std::path::Path;
@@ -89,7 +89,7 @@ fn check(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tools of an agent in a mode, as YAML comments, grouped by allowed and asked.
+/// Returns YAML comments with allowed and asked tools.
 fn in_mode(
     agent: &AgentSpec,
     mode: &str,

@@ -1,4 +1,4 @@
-//! `modegate audit`: verifies a session's hash chain, and that each recorded call was allowed.
+//! Implements `modegate audit`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ pub(super) struct Arguments {
     head: Option<String>,
 }
 
-/// Audits a session. Exits with 1 if there are findings.
+/// Exits with 1 if there are findings.
 pub(super) async fn run(
     arguments: Arguments,
     flags: &Flags,
@@ -83,7 +83,7 @@ fn describe(session: &StoredSession, report: &Report, output: &mut impl Write) -
     Ok(())
 }
 
-/// Parses a complete hash. A partial or mistyped one is rejected, because it would look like tampering.
+/// Rejects a partial or mistyped hash, which would look like tampering.
 fn whole_hash(text: &str) -> Result<String, String> {
     let is_one = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_one.then(|| text.to_ascii_lowercase()).ok_or_else(|| "a hash has 64 hexadecimal digits".to_owned())

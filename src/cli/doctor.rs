@@ -1,4 +1,4 @@
-//! `modegate doctor`: prints one line per check, with advice for each failure.
+//! Implements `modegate doctor`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use crate::config::Flags;
 use crate::config::doctor_checks::{self, State};
 use crate::config::environment::Environment;
 
-/// Runs all checks. Exits with 1 if one fails.
+/// Exits with 1 if a check fails.
 pub(super) async fn run(
     flags: &Flags,
     environment: &Environment,

@@ -1,4 +1,4 @@
-//! `modegate memories`: lists and deletes the memories of models.
+//! Implements `modegate memories`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ pub(super) enum Action {
     },
 }
 
-/// Security: removes control characters, because the terminal would obey them.
+/// Security: the terminal would obey control characters.
 fn visible(text: &str) -> String {
     let text: String = text.chars().filter(|c| !c.is_control() || *c == '\n').collect();
     text.replace('\n', "\n    ")

@@ -1,6 +1,6 @@
-//! `modegate modes import`: prints another tool's database of modes as a modes file (G46).
+//! Implements `modegate modes import`: prints another tool's database of modes as a modes file (G46).
 //!
-//! The text has passed the check of a user's own modes file. Sessions never read a database of modes.
+//! The text passes the check of a user's own modes file. Sessions never read such a database.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,10 +14,8 @@ use crate::mode::{Access, Modes};
 use crate::policy::{Layers, Owner};
 use crate::store::mode_table::{self, ModeRow};
 
-/// Base of imported modes; asks before every change.
 const BASE: &str = "ask";
 
-/// Prints the database at `path` as a modes file: all modes, or those in `requested`.
 pub(super) fn import(path: &Path, requested: &[String], mut output: impl Write) -> anyhow::Result<ExitCode> {
     let shown = || path.display().to_string();
     let mut rows = mode_table::read(path).map_err(|error| anyhow!("{}: {error}", shown()))?;
@@ -37,11 +35,6 @@ fn is_named(row: &ModeRow, name: &str) -> bool {
     row.name.trim().eq_ignore_ascii_case(name.trim())
 }
 
-/// The rows as the text of a modes file.
-///
-/// # Errors
-///
-/// Returns the fault of the first row that makes no valid mode.
 fn modes_file(rows: &[ModeRow]) -> anyhow::Result<String> {
     let mut text = String::from("# Written by `modegate modes import`.\nmodes:\n");
     for row in rows {
@@ -49,7 +42,7 @@ fn modes_file(rows: &[ModeRow]) -> anyhow::Result<String> {
             let indent = if number == 0 { "  - " } else { "    " };
             text.extend([indent, line, "\n"]);
         }
-        // Check after each row, so that the error names the first invalid one.
+        // Checked after each row, so that the error names the first invalid one.
         let checked = Layers::default().add("modes.yaml", &text, Owner::User);
         checked.map_err(|diagnostic| anyhow!("row {:?}: {}", row.name, diagnostic.text))?;
         if text.len() as u64 > MAX_FILE {
@@ -59,8 +52,8 @@ fn modes_file(rows: &[ModeRow]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The YAML of one mode. Rows do not state the access, so the mode asks before every change. A row named
-/// after a built-in mode with less access extends that mode.
+/// Rows do not state the access, so the mode asks before every change. A row named after a built-in mode with
+/// less access extends that mode.
 fn mode_of(row: &ModeRow) -> String {
     let id = row.name.trim().to_ascii_lowercase();
     let built_in = Modes::built_in();

@@ -1,4 +1,4 @@
-//! `modegate modes`: lists, checks and imports modes, and explains decisions.
+//! Implements `modegate modes` and `modegate trust`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -198,12 +198,11 @@ fn check(loaded: &Loaded, mut output: impl Write) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first line of untrusted text, without control characters.
+/// Drops control characters from untrusted text.
 fn one_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).collect()
 }
 
-/// The tools of a session in this workspace, except those of MCP servers.
 pub(super) fn tools(
     environment: &Environment,
     workspace: &Workspace,
@@ -215,7 +214,7 @@ pub(super) fn tools(
     Ok(tools.with_skills(&Arc::new(skills)).with_agents(agents))
 }
 
-/// The facts of a call, prepared as in a session but not run.
+/// Prepares the call as in a session, but does not run it.
 async fn facts(
     environment: &Environment,
     cwd: &std::path::Path,
@@ -224,7 +223,7 @@ async fn facts(
     arguments: Option<&str>,
 ) -> anyhow::Result<CallFacts> {
     if tool.starts_with("mcp__") {
-        // The server is not started here, so the tool counts as one that may change something.
+        // The server is not started, so its tool may change something.
         return Ok(CallFacts::of_tool(tool, Effect::Unknown));
     }
     let workspace = Workspace::new(cwd, &[])?;
@@ -238,7 +237,7 @@ async fn facts(
     let required = found.spec().schema.to_value()["required"].as_array().cloned().unwrap_or_default();
     let arguments = match serde_json::from_str::<Value>(arguments) {
         Ok(object @ Value::Object(_)) => object,
-        // Further required arguments stay empty; they do not affect the decision.
+        // Further arguments do not affect the decision.
         _ => required
             .iter()
             .filter_map(Value::as_str)

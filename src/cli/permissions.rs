@@ -1,4 +1,4 @@
-//! `modegate permissions`: lists rules, and edits a separate file of rules.
+//! Implements `modegate permissions`, which edits a separate file of rules.
 
 use std::io::Write;
 use std::process::ExitCode;

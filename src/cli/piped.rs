@@ -1,7 +1,7 @@
-//! Reads text piped to a run with `-p`, unless none arrives.
+//! Reads text piped to a run with `-p`.
 //!
-//! A parent process may leave stdin open without ever writing to it, so the wait for the first byte has a
-//! timeout. Reading runs off the runtime's thread, so that a stop ends the wait immediately.
+//! A parent process may leave stdin open without writing to it, so the first byte has a timeout. Reading runs
+//! on another thread, so that a stop ends the wait immediately.
 
 use std::io::{self, ErrorKind, Read};
 use std::time::Duration;
@@ -12,26 +12,23 @@ use tokio_util::sync::CancellationToken;
 /// Timeout for the first byte.
 pub(super) const WAIT: Duration = Duration::from_secs(3);
 
-/// Maximum bytes per read.
 const CHUNK: usize = 64 * 1024;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piped {
-    /// The complete input.
     Text(String),
-    /// The input ended without text, or the run was stopped.
+    /// No text before the end, or the run was stopped.
     Nothing,
-    /// The timeout passed, and stdin is still open.
+    /// The timeout passed with stdin still open.
     Late,
 }
 
-/// Reads the input to its end if the first byte arrives within `wait`. Replaces invalid UTF-8.
+/// Replaces invalid UTF-8. `wait` limits the time to the first byte.
 pub(super) async fn read(
     mut input: impl Read + Send + 'static,
     wait: Duration,
     stop: &CancellationToken,
 ) -> io::Result<Piped> {
-    // A chunk waits while the next is read.
     let (chunks, mut received) = mpsc::channel::<io::Result<Vec<u8>>>(1);
     tokio::task::spawn_blocking(move || {
         let mut chunk = vec![0; CHUNK];

@@ -1,4 +1,4 @@
-//! `modegate replay`: options and exit codes.
+//! Implements `modegate replay`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -29,7 +29,6 @@ pub(super) struct Arguments {
     model: Option<String>,
 }
 
-/// Returns an option that has no meaning for a replay.
 fn useless_option(cli: &Cli) -> Option<&'static str> {
     [
         ("--prompt", cli.prompt.is_some()),
@@ -47,7 +46,7 @@ fn useless_option(cli: &Cli) -> Option<&'static str> {
     .find_map(|(option, is_given)| is_given.then_some(option))
 }
 
-/// Replays. Exit codes: 0 identical, 1 diverged or failed, 2 invalid option, 3 nothing to compare.
+/// Exit codes: 0 identical, 1 diverged or failed, 2 invalid option, 3 nothing to compare.
 pub(super) fn run(
     cli: Cli,
     arguments: Arguments,

@@ -1,4 +1,4 @@
-//! `modegate sessions`: lists, shows, exports, deletes and edits stored sessions.
+//! Implements `modegate sessions`.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -22,10 +22,8 @@ use crate::store::{Location, Store};
 
 mod print;
 
-/// Default limit of the list.
 const LISTED: usize = 20;
 
-/// Events per read from the store.
 const PAGE: usize = 256;
 
 /// Minimum characters of a partial id.
@@ -197,7 +195,6 @@ pub(super) async fn newest(store: &Store, cwd: PathBuf, agent: Option<String>) -
     newest.map(|session| session.id).context("there is no session to continue in this folder")
 }
 
-/// The session with this full or partial id.
 pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSession> {
     if part.len() < MIN_PART {
         bail!("{part:?} is too short: give at least {MIN_PART} characters of the id");
@@ -213,8 +210,6 @@ pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSess
     }
 }
 
-/// Path of the store.
-///
 /// # Errors
 ///
 /// Returns an error if the store does not exist.
@@ -226,13 +221,12 @@ fn existing(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf>
     Ok(path)
 }
 
-/// Opens the store for changes.
 pub(super) fn open(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
     let path = existing(flags, environment)?;
     Store::open_now(&Location::File(path.clone())).with_context(|| path.display().to_string())
 }
 
-/// Opens the store for reading, even if it is not writable.
+/// Opens a store that cannot be written, too.
 pub(super) fn open_to_read(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
     let path = existing(flags, environment)?;
     Store::open_now(&Location::File(path.clone()))
@@ -309,8 +303,7 @@ async fn set_mode(
     Ok(())
 }
 
-/// An opened session for a change. The session itself makes the change, so that the same checks apply as in
-/// an editor.
+/// The session itself makes the change, so that the same checks apply as in an editor.
 struct OpenedSession {
     id: SessionId,
     session: SessionHandle,
@@ -323,7 +316,7 @@ impl OpenedSession {
         existing(flags, &environment)?;
         let Runtime { context, host, .. } = Config::new(flags, environment)?.into_runtime()?;
         let id = find(&context.store, part).await?.id;
-        // No client receives the updates.
+        // No client receives updates.
         let (client, _end) = client::channel();
         let agent = Agent::new(context, host, client, First::default());
         let session = agent.open_stored(&id).await?;

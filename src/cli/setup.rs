@@ -1,5 +1,4 @@
-//! `modegate setup`: asks for a provider and its key, and stores them. Values given as flags are not asked
-//! for.
+//! Implements `modegate setup`. Asks only for values that no flag gives.
 //!
 //! A terminal does not echo the key; from a pipe, the key is the first line.
 
@@ -89,7 +88,6 @@ fn find(id: &str) -> anyhow::Result<Provider> {
     })
 }
 
-/// A terminal, or piped input.
 struct Dialog<I, E> {
     input: BufReader<I>,
     errors: E,
@@ -112,7 +110,7 @@ impl<I: Read, E: Write> Dialog<I, E> {
         }
     }
 
-    /// Returns one line of input; `None` for an empty line, or without a terminal.
+    /// `None` for an empty line, or without a terminal.
     fn ask(&mut self, what: &str, default: &str) -> anyhow::Result<Option<String>> {
         if !self.is_person {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! `modegate skills`: lists, shows and checks the skills of a folder.
+//! Implements `modegate skills`.
 
 use std::io::Write;
 use std::process::ExitCode;

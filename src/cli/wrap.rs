@@ -1,4 +1,4 @@
-//! `modegate wrap -- COMMAND…`: runs any ACP agent in an editor, under Modegate's modes.
+//! Implements `modegate wrap -- COMMAND…`, which runs an external agent under Modegate's modes.
 
 use std::path::{Path, PathBuf};
 
@@ -9,14 +9,14 @@ use crate::config::Flags;
 use crate::config::environment::Environment;
 use crate::model::catalog::OFFLINE;
 
-/// A state folder: its variable, its default, and the agent's folder in it.
+/// Variable, default, and the agent's part of a state folder.
 type Folder = (&'static str, &'static str, Option<&'static str>);
 
-/// Mode id of an agent for use in the sandbox, and the arguments to start in it.
+/// Mode id for use in the sandbox, and the arguments to start in it.
 type ReadOnlyMode = (&'static str, &'static [&'static str]);
 
-/// Agents with known state folders, by a part of their command. The third element is set if the mode that
-/// fits the sandbox cannot be found by its id.
+/// Known agents, by a part of their command. The mode is set if the one that fits the sandbox cannot be found
+/// by its id.
 const KNOWN: [(&str, &[Folder], Option<ReadOnlyMode>); 3] = [
     ("gemini", &[("GEMINI_CLI_HOME", "~", Some(".gemini"))], None),
     (
@@ -28,20 +28,16 @@ const KNOWN: [(&str, &[Folder], Option<ReadOnlyMode>); 3] = [
         ],
         None,
     ),
-    // Codex cannot create its own command sandbox within Modegate's; in this mode it creates none. Arguments
-    // select the mode: setting it over ACP would make codex remember the folder as trusted beyond the
-    // sandboxed run.
+    // Codex cannot create its own sandbox within Modegate's; in this mode it creates none. Arguments select
+    // the mode, because setting it over ACP would make codex trust the folder from then on.
     ("codex", &[("CODEX_HOME", "~/.codex", None)], Some(("full-access", &FULL_ACCESS))),
 ];
 
-/// Starts codex in its `full-access` mode, for this run only.
 const FULL_ACCESS: [&str; 4] =
     ["-c", "sandbox_mode=\"danger-full-access\"", "-c", "approval_policy=\"never\""];
 
-/// Programs that run other programs.
 const RUNNERS: [&str; 9] = ["node", "npx", "npm", "bun", "bunx", "deno", "pnpm", "yarn", "uvx"];
 
-/// Subcommands of [`RUNNERS`] that run a program.
 const RUN: [&str; 4] = ["dlx", "exec", "run", "x"];
 
 /// What is said of the agent.
@@ -69,8 +65,6 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// Adds the agent to the flags.
-    ///
     /// # Errors
     ///
     /// Returns an error if a mode is given twice, or another agent or model is selected.
@@ -96,13 +90,11 @@ impl Arguments {
             }
         }
         flags.wrapped = Some(self.agent(environment, variable));
-        // The agent has its own model.
         flags.model = Some(OFFLINE.to_owned());
         Ok(())
     }
 
-    /// The agent and its id for the event log. The agent receives the provider keys; `variable` looks up
-    /// other variables.
+    /// Returns the agent with an id for the event log. `variable` looks up the environment.
     fn agent(
         self,
         environment: &Environment,
@@ -127,7 +119,7 @@ impl Arguments {
         let definition = ExternalAgentDefinition {
             command: program,
             args: words.collect(),
-            // The user started this agent, so it gets the keys that were removed from the environment.
+            // The user started this agent, so it gets the removed keys.
             env: environment.keys().collect(),
             sandbox: Some(ExternalAgentSandbox { state_dirs, args }),
             modes: ExternalAgentModes { read_only, full: full_mode },
@@ -138,7 +130,6 @@ impl Arguments {
     }
 }
 
-/// Parses the value of `--state-dir`.
 fn folder(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_absolute() || path.starts_with("~") {
@@ -148,15 +139,14 @@ fn folder(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Resolves a state folder.
 fn place((name, usual, below): &Folder, variable: impl Fn(&str) -> Option<String>) -> PathBuf {
     let set = variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = set.unwrap_or_else(|| PathBuf::from(usual));
     below.map_or(base.clone(), |below| base.join(below))
 }
 
-/// The word of a command that identifies the agent: the program, or the program that a runner runs. Other
-/// arguments do not count, because they may name a model.
+/// The word that identifies the agent: the program, or the argument of a runner. Other arguments may name a
+/// model.
 fn agent_of(command: &[String]) -> Option<&str> {
     let (program, arguments) = command.split_first()?;
     let program = Path::new(program).file_name()?.to_str()?;
@@ -168,12 +158,11 @@ fn agent_of(command: &[String]) -> Option<&str> {
     }
 }
 
-/// True if a component of the path in `word` starts with `name`.
+/// True if a path component of `word` starts with `name`.
 fn names(word: &str, name: &str) -> bool {
     Path::new(word).components().any(|part| part.as_os_str().to_string_lossy().starts_with(name))
 }
 
-/// Derives an id from the program's name.
 fn id_of(program: &str) -> String {
     let stem = Path::new(program).file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
     let id: String = stem

@@ -1,4 +1,4 @@
-//! Requests to the client, one variant per method, with the type of the answer.
+//! Requests to the client, one variant per method.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,7 +11,7 @@ use crate::acp::{
     WaitForTerminalExitResponse, WriteTextFileRequest, WriteTextFileResponse,
 };
 
-/// A request to the client. Serialises as its parameters; see [`Self::method`].
+/// Serialises as the parameters only; see [`Self::method`].
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum ClientRequest {
@@ -27,7 +27,6 @@ pub enum ClientRequest {
 }
 
 impl ClientRequest {
-    /// Replaces the session id.
     #[must_use]
     pub fn of_session(mut self, session: &SessionId) -> Self {
         let session = session.clone();
@@ -40,7 +39,7 @@ impl ClientRequest {
             Self::WaitForTerminalExit(request) => request.session_id = session,
             Self::KillTerminal(request) => request.session_id = session,
             Self::ReleaseTerminal(request) => request.session_id = session,
-            // Sub-agents send no elicitations, so this variant is never relayed.
+            // Sub-agents send no elicitations.
             Self::CreateElicitation(_) => {}
         }
         self
@@ -87,7 +86,7 @@ impl From<ReadTextFileRequest> for ClientRequest {
 }
 
 impl Question for WriteTextFileRequest {
-    // Older clients answer with null, as an earlier version of the ACP page specified.
+    // Older clients answer with null, as an earlier ACP page specified.
     type Answer = Option<WriteTextFileResponse>;
 }
 

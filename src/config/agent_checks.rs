@@ -1,5 +1,4 @@
-//! Finds tools, models, programs, variables and folders that agents need and that are missing. Starts and
-//! creates nothing.
+//! Finds missing tools, models, programs, variables and folders of agents. Starts and creates nothing.
 
 use std::path::Path;
 
@@ -11,8 +10,7 @@ use crate::agents::{AgentRegistry, AgentSpec};
 use crate::process::state_folders;
 use crate::tool::unknown_tool;
 
-/// Returns the problems of agents in a folder, beside faults in their files. Each is a sentence starting with
-/// the agent's id.
+/// Each problem is a sentence that starts with the agent's id.
 pub fn problems(agents: &AgentRegistry, environment: &Environment, cwd: &Path) -> Vec<String> {
     agents.iter().flat_map(|agent| check_agent(agent, environment, cwd)).collect()
 }
@@ -49,7 +47,7 @@ fn check_external_agent(
     let mut problems = Vec::new();
     let command = Path::new(&external_agent.command);
     let path = &environment.user.path;
-    // A command with a `/` is relative to the session's folder, as when it is started.
+    // A path is relative to the session's folder, as when the command is started.
     let is_there = if external_agent.command.contains('/') {
         is_program(&cwd.join(command))
     } else {

@@ -1,4 +1,4 @@
-//! Creates the shell for commands from the environment and the settings.
+//! Creates the shell for commands.
 
 use std::path::{Path, PathBuf};
 
@@ -14,11 +14,7 @@ pub fn processes(environment: &Environment) -> Processes {
     Processes::new(Processes::own_binary(), environment.user.temporary.clone())
 }
 
-/// Returns the shell: `bash` if installed, because models write for it, else `/bin/sh`.
-///
-/// # Errors
-///
-/// Returns an error if a path in the settings is neither absolute nor starts with `~/`.
+/// Prefers `bash`, because models write for it.
 pub fn shell(environment: &Environment, settings: &ShellSettings) -> anyhow::Result<Shell> {
     let mut user = environment.user.clone();
     let home = user.home.clone();
@@ -32,7 +28,6 @@ pub fn shell(environment: &Environment, settings: &ShellSettings) -> anyhow::Res
     Ok(Shell::new(processes(environment), program, user, seen, settings.sandbox, sandbox::support()))
 }
 
-/// Resolves a path of the settings; `~/` is the home folder.
 pub fn absolute(path: &Path, home: Option<&Path>) -> anyhow::Result<PathBuf> {
     match (path.strip_prefix("~"), home) {
         (Ok(below), Some(home)) => Ok(home.join(below)),

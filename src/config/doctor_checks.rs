@@ -1,4 +1,4 @@
-//! Checks for `modegate doctor`: settings, keys, store, kernel and commands. Changes nothing permanently.
+//! Checks for `modegate doctor`. Changes nothing permanently.
 
 use std::path::Path;
 
@@ -20,15 +20,13 @@ pub struct Finding {
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum State {
-    /// Works, with details.
     Fine(String),
     /// Absent, and not required.
     Absent(String),
-    /// Broken: the reason, and advice.
+    /// Reason and advice.
     Wrong(String, &'static str),
 }
 
-/// Runs all checks. A trial command runs in a scratch folder, which is removed afterwards.
 pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |what, state| findings.push(Finding { what, state });
@@ -95,7 +93,7 @@ fn settings(environment: &Environment, error: Option<&anyhow::Error>) -> State {
     State::Fine(there.join(", "))
 }
 
-/// Lists keys by variable name. Security: never shows a key.
+/// Security: lists the variables, never the keys.
 fn keys(environment: &Environment) -> State {
     let all = PROVIDERS.iter().flat_map(|provider| provider.key_variables);
     let mut names: Vec<&str> = all.filter(|name| environment.key(&[name]).is_some()).copied().collect();
@@ -168,7 +166,6 @@ fn store(flags: &Flags, environment: &Environment) -> State {
     }
 }
 
-/// Creates and removes a file in the nearest existing folder.
 fn can_be_made(path: &Path) -> std::io::Result<()> {
     let folder = path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
     let probe = folder.join(format!(".modegate-doctor-{}", std::process::id()));
@@ -187,7 +184,6 @@ async fn read_only(shell: &Shell, environment: &Environment, flags: &Flags) -> S
         }
     };
     let tried = trial::try_read_only(shell, &scratch).await;
-    // The folder contains Modegate's test file, and any file that the trial wrote.
     if let Err(error) = std::fs::remove_dir_all(&scratch) {
         return State::Wrong(format!("{}: {error}", scratch.display()), "remove it");
     }

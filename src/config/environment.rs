@@ -13,7 +13,7 @@ use secrecy::SecretString;
 use crate::model::catalog::PROVIDERS;
 use crate::process::sandbox_paths::{TOOLCHAINS, User};
 
-/// Variables visible to read-only commands, beside [`TOOLCHAINS`] and [`LOCALE`]. Security: no keys, no agent
+/// Variables for read-only commands, beside [`TOOLCHAINS`] and [`LOCALE`]. Security: no keys, no agent
 /// sockets.
 const FOR_READING: &[&str] = &[
     "PATH",
@@ -40,43 +40,38 @@ const FOR_READING: &[&str] = &[
     "XDG_DATA_HOME",
 ];
 
-/// Locale categories by exact name; other `LC_` variables stay hidden.
+/// Exact names; other `LC_` variables stay hidden.
 #[rustfmt::skip]
 const LOCALE: &[&str] = &[
     "LC_ALL", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "LC_COLLATE", "LC_MONETARY", "LC_MESSAGES", "LC_PAPER", "LC_NAME",
     "LC_ADDRESS", "LC_TELEPHONE", "LC_MEASUREMENT", "LC_IDENTIFICATION",
 ];
 
-/// The variables that Modegate reads.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
-    /// `MODEGATE_MODEL`.
     pub model: Option<String>,
-    /// `MODEGATE_LOG`.
     pub log_level: Option<String>,
     /// Folder of the user's settings; `None` without a home directory.
     pub config_folder: Option<PathBuf>,
     /// Folder of the store; `None` without a home directory.
     pub data_folder: Option<PathBuf>,
-    /// A value of `HOME` that is ignored because it is not an absolute path.
+    /// Ignored, because it is not an absolute path.
     pub relative_home: Option<OsString>,
     pub user: User,
-    /// Variables visible to read-only commands.
     pub for_reading: Vec<(OsString, OsString)>,
     keys: HashMap<&'static str, SecretString>,
     urls: HashMap<&'static str, String>,
 }
 
 impl Environment {
-    /// Reads the environment, and removes the provider keys so that no child process inherits them.
-    ///
-    /// Must run before a second thread exists.
+    /// Removes the provider keys, so that no child process inherits them. Must run before a second thread
+    /// exists.
     #[allow(unsafe_code)]
     pub fn take() -> Self {
         let read = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
         let relative_home = std::env::var_os("HOME").filter(|home| !Path::new(home).is_absolute());
         if relative_home.is_some() {
-            // Unsets a relative HOME, so that no code resolves it against the working directory.
+            // A relative HOME would resolve against the working directory.
             // SAFETY: this runs first in `main`, while the process has one thread.
             unsafe { std::env::remove_var("HOME") };
         }
@@ -118,7 +113,6 @@ impl Environment {
         }
     }
 
-    /// A provider's key, from the first of its variables that is set.
     pub fn key(&self, variables: &[&'static str]) -> Option<&SecretString> {
         variables.iter().find_map(|name| self.keys.get(name))
     }
@@ -132,13 +126,12 @@ impl Environment {
     }
 }
 
-/// Current value of a variable that the user's files refer to; `None` if unset or not UTF-8.
+/// `None` if unset or not UTF-8.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// True if this process supervises a command, which its first argument shows. No option or command has that
-/// name.
+/// True if the first argument says so, which is no option or command.
 #[cfg(target_os = "linux")]
 pub fn is_supervisor() -> bool {
     std::env::args_os().nth(1).is_some_and(|argument| argument == crate::process::supervisor::ARGUMENT)

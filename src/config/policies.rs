@@ -1,7 +1,7 @@
-//! Loads modes and rules from the user's files, from `modegate permissions`, and from a project.
+//! Loads modes and rules of the user and of a project.
 //!
-//! Files are read when a session is created, loaded, resumed or forked, never during a turn. An unusable file
-//! restricts: sessions are limited to the most restrictive mode until it is fixed.
+//! Files are read when a session starts, never during a turn. An unusable file restricts sessions to the most
+//! restrictive mode until it is fixed.
 
 use std::path::{Path, PathBuf};
 
@@ -26,16 +26,13 @@ pub const PERMISSIONS: &str = "permissions.yaml";
 /// Hashes of the project files that the user trusts, one per line.
 const TRUSTED: &str = "trusted";
 
-/// A project's modes file, relative to one of its folders.
+/// Relative to a folder of the project.
 pub const PROJECT: &str = ".modegate/modes.yaml";
 
-/// Maximum bytes of one file.
 pub const MAX_FILE: u64 = 256 * 1024;
 
-/// Maximum bytes of the list of trusted files.
 const MAX_TRUSTED: u64 = 4 * 1024 * 1024;
 
-/// Locations of mode and rule files.
 #[derive(Debug, Clone)]
 pub struct Policies {
     folder: Option<PathBuf>,
@@ -48,9 +45,7 @@ pub struct Policies {
 
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// Layers from all usable files.
     pub layers: Layers,
-    /// Faults of unusable files.
     pub problems: Vec<Diagnostic>,
 }
 
@@ -80,7 +75,6 @@ impl Policies {
         loaded
     }
 
-    /// Returns the user-defined commands for a session in a folder, and the faults of unusable ones.
     pub fn commands(&self, cwd: &Path) -> (Vec<UserCommand>, Vec<String>) {
         if self.is_fixed {
             (Vec::new(), Vec::new())
@@ -89,7 +83,6 @@ impl Policies {
         }
     }
 
-    /// Returns the skills for a session in a folder, and the faults of unusable ones.
     pub fn skills(&self, cwd: &Path) -> (Skills, Vec<String>) {
         if self.is_fixed {
             (Skills::default(), Vec::new())
@@ -98,7 +91,7 @@ impl Policies {
         }
     }
 
-    /// The message to the user about unused project files that restrict nothing.
+    /// Returns a message about unused project files that restrict nothing.
     pub fn project_notice(&self, cwd: &Path) -> Option<String> {
         let problems = if self.is_fixed { Vec::new() } else { project::problems(cwd) };
         (!problems.is_empty()).then(|| format!("Files that are not used:\n{}", problems.join("\n")))
@@ -118,7 +111,7 @@ impl Policies {
         loaded.layers
     }
 
-    /// Trusts a file by its current content, independent of its path. Returns the hash.
+    /// Trusts a file by its current content, not its path. Returns the hash.
     pub fn trust(&self, path: &Path) -> anyhow::Result<String> {
         let text = match bounded_file::read_text(path, MAX_FILE) {
             Ok(text) => text,
@@ -150,7 +143,7 @@ impl Loaded {
         self.add(path, bounded_file::read_own_text(path, MAX_FILE), Owner::User, |_| true);
     }
 
-    /// Adds a file. A project's file counts as the user's own if its content is trusted.
+    /// Treats a project's file as the user's own if its content is trusted.
     fn add(
         &mut self,
         path: &Path,
@@ -176,7 +169,7 @@ impl Loaded {
     }
 }
 
-/// A project's mode files, from the repository's root down to the working directory.
+/// Returns the files from the repository's root down to the working directory.
 pub fn project_files(cwd: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = project::folders(cwd).iter().map(|folder| folder.join(PROJECT)).collect();
     files.retain(|path| path.symlink_metadata().is_ok());

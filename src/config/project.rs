@@ -1,4 +1,4 @@
-//! Finds the folders of the project around a session, and its unusable files.
+//! The folders of the project around a session.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +10,13 @@ pub fn root(cwd: &Path) -> &Path {
     git_folder::root(cwd).unwrap_or(cwd)
 }
 
-/// The folders from the working directory up to the repository's root.
+/// From the working directory up to the repository's root.
 pub fn folders(cwd: &Path) -> Vec<PathBuf> {
     let root = root(cwd);
     cwd.ancestors().take_while(|folder| folder.starts_with(root)).map(Path::to_owned).collect()
 }
 
-/// Unusable parts of the project's git folder and agent files, one sentence each.
+/// Unusable git folders and agent files, one sentence each.
 pub fn problems(cwd: &Path) -> Vec<String> {
     let root = root(cwd);
     let mut problems = Git::of(cwd).problems;

@@ -1,4 +1,4 @@
-//! Determines the usable providers and the selected model from environment, settings and flags.
+//! Determines the usable providers and the selected model.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,17 +22,16 @@ use crate::model::wire::gemini::Gemini;
 use crate::model::wire::ollama::Ollama;
 use crate::model::wire::responses::Responses;
 
-/// The inputs of provider detection, and its last result.
 pub struct Providers {
     environment: Environment,
-    /// The command line's model, which overrides everything that is read again.
+    /// The command line's model, which overrides files that are read again.
     asked: Option<ModelId>,
     router: Arc<Router>,
     last: Mutex<([Option<SystemTime>; 2], Arc<ModelCatalog>)>,
 }
 
 impl Providers {
-    /// Takes the result of the first detection, which is repeated when the user's files change.
+    /// The models and router come from the first detection.
     pub fn new(
         environment: Environment,
         requested: Option<ModelId>,
@@ -43,7 +42,7 @@ impl Providers {
         Self { environment, asked: requested, router, last: Mutex::new((stamps, models)) }
     }
 
-    /// Returns the selectable models. Reads the files only if they were modified.
+    /// Reads the files only if they were modified.
     pub fn catalog(&self) -> Result<Arc<ModelCatalog>, String> {
         let folder = self.environment.config_folder.as_deref();
         let stamps = user_file::modified_times(folder);
@@ -59,7 +58,7 @@ impl Providers {
     }
 }
 
-/// Determines the usable providers. `requested` is the model of the command line.
+/// The command line's model is `requested`.
 pub fn find(
     environment: &Environment,
     file: &UserFile,
@@ -89,7 +88,7 @@ pub fn find(
     let effort = file.reasoning_effort.unwrap_or_default();
     let model = match named {
         None => models.default_model().clone(),
-        // A missing key is reported at the start of a session, where an editor can offer to set it up.
+        // A missing key is reported at the start of a session, where an editor can offer setup.
         Some(name) if provider_of(name).is_some() => ModelId::new(name),
         Some(name) if provider(name).is_some() => {
             let described = file.providers.get(name).and_then(|settings| settings.models.first());
@@ -105,7 +104,7 @@ pub fn find(
     Ok(Remote { endpoints, catalog: Arc::new(models) })
 }
 
-/// A provider's endpoint. The key is `None` if it belongs to another address.
+/// The key is `None` if it belongs to another address.
 fn endpoint(provider: Provider, environment: &Environment, settings: Option<&ProviderSettings>) -> Endpoint {
     let from_file = settings.and_then(|settings| settings.base_url.as_deref());
     let from_environment = environment.url(provider.url_variable);
@@ -113,7 +112,7 @@ fn endpoint(provider: Provider, environment: &Environment, settings: Option<&Pro
     let base_url = match (provider.id, url) {
         ("ollama", Some(host)) => ollama_url(host),
         (_, Some(url)) => {
-            // Some users include the version, which belongs to the request path here.
+            // Some users include the version.
             let url = url.trim_end_matches('/');
             let version = match provider.id {
                 "anthropic" => "/v1",
@@ -147,8 +146,8 @@ fn endpoint(provider: Provider, environment: &Environment, settings: Option<&Pro
     }
 }
 
-/// Security: a key is sent only to the address it was given for. A key from the environment goes with an
-/// address from the environment or the provider's own, a key from a file only with the address of that file.
+/// Security: a key is sent only to the address it was given for. A key from the environment goes with the
+/// environment's address or the provider's own, a key from a file with the address of that file.
 fn key(
     provider: Provider,
     environment: &Environment,
@@ -156,7 +155,7 @@ fn key(
     url_from_environment: bool,
 ) -> Option<Key> {
     let has_file_url = settings.is_some_and(|settings| settings.base_url.is_some());
-    // Two formats share one key. With an address for one of them, the key belongs to that server.
+    // Two formats share one key: with an address for one of them, the key belongs to that server.
     let other = match provider.id {
         "openai-responses" => Some("OPENAI_BASE_URL"),
         "openai" => Some("OPENAI_RESPONSES_BASE_URL"),
@@ -181,7 +180,7 @@ fn key(
     from_environment.filter(|_| !is_elsewhere).or(from_file)
 }
 
-/// Parses `OLLAMA_HOST`: a host, a port, both, or a URL.
+/// Accepts a host, a port, both, or a URL.
 fn ollama_url(host: &str) -> String {
     let host = host.trim().trim_end_matches('/');
     if host == "ollama.com" {
@@ -204,7 +203,7 @@ fn ollama_url(host: &str) -> String {
         (None, false, _) => ":11434".into(),
         (None, true, _) => String::new(),
     };
-    // A listening address is not an address to connect to.
+    // Replaces a listening address by one to connect to.
     let name = match name.as_str() {
         "" | "0.0.0.0" => "127.0.0.1",
         "[::]" => "[::1]",
@@ -213,12 +212,10 @@ fn ollama_url(host: &str) -> String {
     format!("{scheme}://{name}{port}{path}")
 }
 
-/// Path of the user's own agent instructions.
 pub fn agents_file(environment: &Environment) -> Option<PathBuf> {
     Some(environment.config_folder.as_ref()?.join("AGENTS.md"))
 }
 
-/// Reads the settings and determines the providers.
 pub fn load(environment: &Environment, requested: Option<&ModelId>) -> anyhow::Result<(UserFile, Remote)> {
     let file = user_file::read(environment.config_folder.as_deref()).context("the settings")?;
     let remote = find(environment, &file, requested)?;

@@ -1,4 +1,4 @@
-//! Expands `${NAME}` in definitions of MCP servers and external agents from the environment.
+//! Expands `${NAME}` in definitions of MCP servers and external agents.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use super::environment;
 use crate::agents::external::ExternalAgentDefinition;
 use crate::server::ServerDefinition;
 
-/// Expands the servers' values. A server that refers to an unset variable gets it as `missing`. Keys of
-/// providers count as unset, because they were removed from the environment.
+/// Sets `missing` for an unset variable. Provider keys count as unset, because they were removed from the
+/// environment.
 pub fn filled(
     mut servers: BTreeMap<String, ServerDefinition>,
     variable: impl Fn(&str) -> Option<String>,
@@ -20,7 +20,6 @@ pub fn filled(
     servers
 }
 
-/// Expands an agent's values; an unset variable becomes `missing`.
 pub fn filled_external_agent(
     mut external_agent: ExternalAgentDefinition,
     variable: impl Fn(&str) -> Option<String>,
@@ -29,12 +28,11 @@ pub fn filled_external_agent(
     external_agent
 }
 
-/// As [`filled_external_agent`], from the current environment.
 pub fn filled_external_agent_now(external_agent: ExternalAgentDefinition) -> ExternalAgentDefinition {
     filled_external_agent(external_agent, environment::variable)
 }
 
-/// Expands values in place. Returns the name of an unset variable.
+/// Returns the name of an unset variable.
 fn fill<'a>(
     values: impl Iterator<Item = &'a mut SecretString>,
     variable: &impl Fn(&str) -> Option<String>,
@@ -50,16 +48,11 @@ fn fill<'a>(
     missing
 }
 
-/// As [`filled`], from the current environment.
 pub fn filled_now(servers: BTreeMap<String, ServerDefinition>) -> BTreeMap<String, ServerDefinition> {
     filled(servers, environment::variable)
 }
 
-/// Expands a text; `None` if it contains no variable.
-///
-/// # Errors
-///
-/// Returns the name of an unset variable.
+/// `None` without variables; the error is the name of an unset variable.
 fn fill_in(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Option<SecretString>, String> {
     let mut filled = String::new();
     let mut rest = text;

@@ -1,7 +1,7 @@
-//! Loads the skills for a session: folders with a `SKILL.md`, of the user and of a project.
+//! Loads the skills of the user and of a project: folders with a `SKILL.md`.
 //!
-//! Security: a project's links are followed only within the project, and no link leads out of a skill's own
-//! folder, so that a repository cannot expose other files.
+//! Security: a project's links stay within the project, and a skill's links within its folder, so that a
+//! repository cannot expose other files.
 
 use std::path::Path;
 
@@ -9,25 +9,19 @@ use super::project;
 use crate::bounded_file;
 use crate::skill::{FILE, Origin, Skill, Skills};
 
-/// The user's folder of skills, beside the mode files.
 const OWN: &str = "skills";
 
-/// Folders in the user's home that other agents share.
+/// Shared with other agents.
 const IN_HOME: [&str; 2] = [".agents/skills", ".claude/skills"];
 
 const IN_PROJECT: [&str; 3] = [".modegate/skills", ".agents/skills", ".claude/skills"];
 
-/// Maximum skills of a session; further ones are not read.
 const MAX_SKILLS: usize = 200;
 
-/// Maximum bytes of one `SKILL.md`.
 const MAX_FILE: u64 = 64 * 1024;
 
-/// Returns the skills for a session in a folder, and the faults of unusable ones, one sentence each.
-///
 /// For equal names, the user's skill precedes a project's. Security: models choose skills on their own, so a
-/// cloned repository must not replace the user's instructions. The user's folders count in the order above;
-/// in a project, the folder nearest to the working directory counts first.
+/// cloned repository must not replace the user's instructions. The nearest folder of a project counts first.
 pub fn load(own: Option<&Path>, home: Option<&Path>, cwd: &Path) -> (Skills, Vec<String>) {
     let mut found = Found::default();
     let of_user = own.map(|own| own.join(OWN)).into_iter();
@@ -49,13 +43,11 @@ pub fn load(own: Option<&Path>, home: Option<&Path>, cwd: &Path) -> (Skills, Vec
 struct Found {
     skills: Vec<Skill>,
     problems: Vec<String>,
-    /// Number of skills beyond [`MAX_SKILLS`].
     left_out: usize,
 }
 
 impl Found {
-    /// Adds the skills of a folder. For a project's folder, `project` is the root that links must stay
-    /// within.
+    /// Links in a project's folder must stay within `project`.
     fn look_in(&mut self, folder: &Path, project: Option<&Path>) {
         let entries = match names(folder, project) {
             Ok(entries) => entries,
@@ -64,7 +56,6 @@ impl Found {
         for name in entries {
             let place = folder.join(&name);
             if place.join(FILE).symlink_metadata().is_err() {
-                // A folder without the file is not a skill.
                 continue;
             }
             if self.skills.len() == MAX_SKILLS {
@@ -78,7 +69,7 @@ impl Found {
         }
     }
 
-    /// Adds a skill unless the name is taken. Reports a project's skill that differs from the user's.
+    /// Reports a project's skill that differs from the user's of the same name.
     fn add(&mut self, skill: Skill, place: &Path) {
         let Some(known) = self.skills.iter().find(|known| known.name == skill.name) else {
             return self.skills.push(skill);
@@ -94,7 +85,6 @@ impl Found {
     }
 }
 
-/// Sorted names of a folder's entries; empty if the folder does not exist.
 fn names(folder: &Path, project: Option<&Path>) -> Result<Vec<String>, String> {
     if folder.symlink_metadata().is_err() {
         return Ok(Vec::new());
@@ -104,7 +94,6 @@ fn names(folder: &Path, project: Option<&Path>) -> Result<Vec<String>, String> {
         return Err("it leads out of the project".into());
     }
     let entries = std::fs::read_dir(real).map_err(|error| error.to_string())?;
-    // A skill's name must be valid UTF-8.
     let mut names: Vec<String> =
         entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
@@ -117,8 +106,8 @@ fn read(place: &Path, name: &str, project: Option<&Path>) -> Result<Skill, Strin
     if project.is_some_and(|root| !folder.starts_with(root)) {
         return Err("its folder leads out of the project".into());
     }
-    // Security: the whole folder of a skill is readable without a permission request, so a folder above the
-    // list of skills is rejected.
+    // Security: a skill's whole folder is readable without a permission request, so it must not contain the
+    // list itself.
     if place
         .parent()
         .is_some_and(|around| std::fs::canonicalize(around).is_ok_and(|it| it.starts_with(&folder)))
@@ -140,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// A home, and a project with an inner folder, as canonical paths.
+    /// Both paths are canonical.
     struct Place {
         _dir: tempfile::TempDir,
         home: PathBuf,

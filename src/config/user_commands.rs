@@ -1,4 +1,4 @@
-//! Loads the user-defined commands: the user's own, and a project's.
+//! Loads the user-defined commands of the user and of a project.
 
 use std::path::{Path, PathBuf};
 
@@ -6,21 +6,15 @@ use super::project;
 use crate::bounded_file;
 use crate::session::user_command::UserCommand;
 
-/// The user's folder of commands, beside the mode files.
 const FOLDER: &str = "commands";
 
-/// A project's folder of commands.
 const PROJECT: &str = ".modegate/commands";
 
-/// Maximum commands of one folder.
 const MAX_FILES: usize = 200;
 
-/// Maximum bytes of one file.
 const MAX_FILE: u64 = 64 * 1024;
 
-/// Returns the commands for a session in a folder, sorted by name, and the faults of unusable ones, one
-/// sentence each. For equal names, the project's folder nearest to the working directory comes first, and the
-/// user's own comes last.
+/// Sorted by name. For equal names, the nearest project folder counts first, and the user's own last.
 pub fn load(own: Option<&Path>, cwd: &Path) -> (Vec<UserCommand>, Vec<String>) {
     let root = project::root(cwd);
     let in_project = project::folders(cwd).into_iter().map(|it| (it.join(PROJECT), Some(root)));
@@ -48,8 +42,7 @@ pub fn load(own: Option<&Path>, cwd: &Path) -> (Vec<UserCommand>, Vec<String>) {
     (commands, problems)
 }
 
-/// The Markdown files of a folder, sorted. Security: a project's folder that is a symbolic link is not
-/// followed.
+/// Security: a project's folder that is a symbolic link is not followed.
 fn files(folder: &Path, is_project: bool) -> Vec<PathBuf> {
     let metadata = if is_project { folder.symlink_metadata() } else { folder.metadata() };
     let is_folder = metadata.is_ok_and(|metadata| metadata.is_dir());

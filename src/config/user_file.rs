@@ -1,6 +1,6 @@
-//! The user's settings: `config.yaml`, and `setup.yaml` as written by `modegate setup`, in the same format.
+//! The user's settings: `config.yaml`, which takes precedence, and `setup.yaml`, written by `modegate setup`.
 //!
-//! `config.yaml` takes precedence. A file that contains a key must be readable by its owner only.
+//! A file that contains a key must be readable by its owner only.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,23 +19,19 @@ use crate::model::provider_error::redact;
 use crate::process::shell::Sandbox;
 use crate::store::Sync;
 
-/// Written by the user.
 pub const CONFIG: &str = "config.yaml";
 
-/// Written by `modegate setup`.
 pub const SETUP: &str = "setup.yaml";
 
-/// Maximum bytes of one file.
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// The settings of one file. Unknown keys are errors.
+/// Unknown keys are errors.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserFile {
-    /// `provider/name`; applies unless a flag, a mode or the session selects a model.
+    /// Form: `provider/name`.
     pub model: Option<String>,
     pub reasoning_effort: Option<Effort>,
-    /// Default for modes without a `tool_list`.
     pub tool_list: Option<ToolList>,
     #[serde(default)]
     pub shell: Option<ShellSettings>,
@@ -43,9 +39,8 @@ pub struct UserFile {
     pub fetch: Option<FetchSettings>,
     #[serde(default)]
     pub store: Option<StoreSettings>,
-    /// Milliseconds. A faster acceptance of a mode switch is reported to the user; zero disables the report.
+    /// Milliseconds; a faster acceptance of a mode switch is reported. Zero disables the report.
     pub fast_answer_ms: Option<u64>,
-    /// Keyed by provider id.
     #[serde(default)]
     pub providers: BTreeMap<String, ProviderSettings>,
 }
@@ -53,7 +48,7 @@ pub struct UserFile {
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreSettings {
-    /// Durability of a commit: `normal` survives the end of the process, `full` also a power loss.
+    /// A commit survives the end of the process with `normal`, and a power loss with `full`.
     #[serde(default)]
     pub sync: Sync,
 }
@@ -61,10 +56,9 @@ pub struct StoreSettings {
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FetchSettings {
-    /// Servers on private networks that may be reached: `HOST`, `HOST:PORT`, `HOST:*`.
+    /// Reachable private servers: `HOST`, `HOST:PORT`, `HOST:*`.
     #[serde(default)]
     pub allow_private: Vec<String>,
-    /// The proxy for public servers.
     #[serde(default)]
     pub proxy: Option<String>,
 }
@@ -90,14 +84,12 @@ impl FetchSettings {
     }
 }
 
-/// Settings for commands. A path may begin with `~/`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShellSettings {
-    /// Limits file access of commands by a kernel sandbox.
     #[serde(default)]
     pub sandbox: Sandbox,
-    /// Obsolete: accepted, without effect. Commands never run in the client's terminals.
+    /// Obsolete: accepted without effect.
     pub terminal: Option<ObsoleteTerminal>,
     #[serde(default)]
     pub read: Vec<PathBuf>,
@@ -105,7 +97,6 @@ pub struct ShellSettings {
     pub write: Vec<PathBuf>,
 }
 
-/// Values of the obsolete key `shell.terminal`.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObsoleteTerminal {
@@ -114,7 +105,6 @@ pub enum ObsoleteTerminal {
 }
 
 impl ShellSettings {
-    /// The warning about an obsolete key; `None` if there is none.
     pub fn obsolete(&self) -> Option<&'static str> {
         self.terminal.map(|_| {
             "shell.terminal in config.yaml is obsolete and has no effect, because commands no longer run in the client's \
@@ -127,10 +117,8 @@ impl ShellSettings {
 #[serde(deny_unknown_fields)]
 pub struct ProviderSettings {
     pub api_key: Option<SecretString>,
-    /// Shell command that prints the key.
     pub key_command: Option<String>,
     pub base_url: Option<String>,
-    /// The default model comes first.
     #[serde(default)]
     pub models: Vec<ModelSettings>,
 }
@@ -146,7 +134,6 @@ pub enum ModelSettings {
 #[serde(deny_unknown_fields)]
 pub struct FullModel {
     pub name: String,
-    /// Context size in tokens.
     pub context: Option<u64>,
     pub images: Option<bool>,
 }
@@ -162,7 +149,6 @@ impl ModelSettings {
     }
 }
 
-/// Modification times of both files, to detect changes.
 pub fn modified_times(folder: Option<&Path>) -> [Option<SystemTime>; 2] {
     let content_hash = |name| std::fs::metadata(folder?.join(name)).ok()?.modified().ok();
     [content_hash(CONFIG), content_hash(SETUP)]
@@ -180,7 +166,7 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
     for (id, settings) in own.providers {
         let known = providers.remove(&id).unwrap_or_default();
         let has_key = settings.api_key.is_some() || settings.key_command.is_some();
-        // Security: a key belongs to its address, so a key given for one address is not sent to another.
+        // Security: a key given for one address is not sent to another.
         let is_same_place = settings.base_url.is_none() || settings.base_url == known.base_url;
         let (api_key, key_command, base_url) = match (has_key, is_same_place) {
             (true, _) => (settings.api_key, settings.key_command, settings.base_url),
@@ -211,7 +197,7 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
     if text.trim().is_empty() {
         return Ok(UserFile::default());
     }
-    // Security: the parser's snippet shows a line, which may contain a key.
+    // Security: the parser's snippet may contain a key.
     let options = serde_saphyr::options! { with_snippet: false };
     let file: UserFile = serde_saphyr::from_str_with_options(&text, options)
         .map_err(|error| anyhow::anyhow!("{}: {}", path.display(), redact(&error.to_string(), None)))?;
@@ -238,7 +224,7 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
     Ok(file)
 }
 
-/// The address of Ollama may be a host without a scheme.
+/// Ollama's address may be a host without a scheme.
 fn check_url(provider: &str, url: Option<&str>) -> anyhow::Result<()> {
     match url {
         Some(url) if provider != "ollama" && !url.starts_with("http://") && !url.starts_with("https://") => {
@@ -264,24 +250,20 @@ fn check_private(path: &Path) -> anyhow::Result<()> {
 
 #[cfg(not(unix))]
 fn check_private(_: &Path) -> anyhow::Result<()> {
-    // The file inherits the permissions of the user's folder.
+    // The user's folder restricts access.
     Ok(())
 }
 
-/// Result of the dialog of `modegate setup`.
 #[derive(Debug)]
 pub struct Setup {
     pub provider: &'static str,
     pub key: Option<SecretString>,
-    /// Shell command that prints the key.
     pub key_command: Option<String>,
     pub base_url: Option<String>,
-    /// `provider/name` of the default model.
     pub model: String,
 }
 
-/// Writes `setup.yaml`, readable by its owner only, and keeps the settings of other providers. Returns its
-/// path.
+/// Keeps the settings of other providers. Returns the path.
 pub fn write(folder: &Path, setup: &Setup) -> anyhow::Result<PathBuf> {
     let path = folder.join(SETUP);
     check_url(setup.provider, setup.base_url.as_deref())?;
@@ -327,7 +309,7 @@ fn to_yaml(file: &UserFile) -> anyhow::Result<String> {
     ))
 }
 
-/// Writes a file atomically, readable by its owner only.
+/// Writes atomically, readable by the owner only.
 pub fn create_private(folder: &Path, path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write;
     std::fs::create_dir_all(folder)?;

@@ -1,7 +1,7 @@
-//! The connection task of an external agent: the only owner of requests in flight in both directions.
+//! The connection to an external agent, which owns all requests in flight.
 //!
-//! It reads one line at a time, and pauses while the client has no send permit for the last update. Messages
-//! therefore keep their order, and an agent that floods is slowed to the client's pace.
+//! It stops reading while the client has no send permit for the last update, so messages keep their order and
+//! an agent cannot flood the client.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -37,52 +37,43 @@ const MAX_OPEN_REQUESTS: usize = 256;
 /// Maximum updates kept until the session's id is known.
 const MAX_EARLY_UPDATES: usize = 256;
 
-/// Maximum ignored lines that are logged.
 const MAX_LOGGED: usize = 100;
 
-/// Minimum bytes per write if more lines are queued.
 const WRITTEN: usize = 64 * 1024;
 
 /// Fault of every normal exit.
 pub const CLOSED: &str = "it closed its output";
 
 enum Phase {
-    /// The session's id is unknown; contains updates that came early.
+    /// Contains early updates.
     Starting(Vec<(SessionId, SessionUpdate)>),
-    /// The session is loading, and the client already knows replayed updates.
+    /// Replayed updates are known to the client.
     Loading,
     Open(SessionId),
 }
 
 struct OpenRequest {
-    /// Id on the client's side.
     client_request: u64,
     is_permission: bool,
 }
 
-/// Pending answer of the client: the agent's request id, the client's request id, and the answer.
+/// Contains the agent's request id, the client's request id, and the answer.
 type Answering = Pin<Box<dyn Future<Output = (String, u64, Result<Value, ClientError>)> + Send>>;
 
 pub struct Connection {
     name: String,
     client: Client,
-    /// Modegate's own session id.
     session_id: SessionId,
     capabilities: ClientCapabilities,
     state: watch::Sender<AgentState>,
-    /// `None` once the agent's input is closed.
     output: Option<mpsc::Sender<Vec<u8>>>,
     phase: Phase,
-    /// True while the agent may still replay history: from `session/load` until the next prompt. Some agents
-    /// continue the replay after answering `session/load`.
+    /// True from `session/load` until the next prompt, because some agents replay history after answering.
     may_replay: bool,
-    /// Requests to the agent.
     pending: HashMap<u64, Reply>,
     next_call: u64,
-    /// Requests from the agent, by their ids as raw JSON.
     requests: HashMap<String, OpenRequest>,
     answers: FuturesUnordered<Answering>,
-    /// An update that waits for a send permit.
     waiting: Option<SessionUpdate>,
     ignored_lines: usize,
 }
@@ -97,7 +88,6 @@ struct Message<'a, P> {
 }
 
 impl Connection {
-    /// Starts the connection. The watch contains the agent's last announced state.
     pub fn start(
         name: String,
         stdio: ChildStdio,
@@ -140,7 +130,6 @@ impl Connection {
                 biased;
                 command = command_queue.recv() => match command {
                     Some(command) => self.run_command(command),
-                    // The last handle was dropped.
                     None => break None,
                 },
                 Some((id, client_request, answer)) = self.answers.next() => self.forward_answer(&id, client_request, answer),
@@ -164,14 +153,14 @@ impl Connection {
             self.state.send_modify(|state| state.fault = Some(fault));
         }
         self.withdraw_requests();
-        // Closes the agent's input, and drops all replies, so that waiting callers get an error.
+        // Ends the agent's input, and fails all waiting calls.
         drop(self);
         if fault.is_some() {
             program.shut_down().await;
         }
     }
 
-    /// Returns the fault that ends the connection, if any; the methods below do the same.
+    /// Returns the fault that ends the connection, as do the methods below.
     fn run_command(&mut self, command: Command) -> Option<&'static str> {
         match command {
             Command::Call { method, params, reply } => {
@@ -184,7 +173,7 @@ impl Connection {
                     OnSuccess::TurnEnded => self.may_replay = false,
                     _ => {}
                 }
-                // Without an input, dropping the reply reports that no answer will come.
+                // Dropping the reply reports that no answer will come.
                 self.output.as_ref()?;
                 self.pending.insert(id, reply);
                 self.send(requests::line(&Message { jsonrpc: "2.0", id: Some(id), method, params }))
@@ -244,7 +233,6 @@ impl Connection {
         }
     }
 
-    /// Forwards the update unless it replays history that the client already knows.
     fn forward_unless_replayed(&mut self, update: SessionUpdate) {
         self.update_state(&update);
         let happened = matches!(
@@ -272,20 +260,17 @@ impl Connection {
                 OnSuccess::SessionStarted(old) => self.open(old, result.get()),
                 OnSuccess::ModeSet(mode) => self.state.send_modify(|state| state.set_mode(&mode)),
                 OnSuccess::OptionsSet => {
-                    // The caller reports a malformed answer.
                     if let Ok(all) = serde_json::from_str::<SetSessionConfigOptionResponse>(result.get()) {
                         self.state.send_modify(|state| state.options = all.config_options);
                     }
                 }
             }
         }
-        // The caller may have stopped waiting.
         let _ = to.send(outcome.map(RawValue::to_owned).map_err(RawValue::to_owned));
     }
 
-    /// Opens the session and forwards the early updates, of which there are few, without a send permit.
+    /// Forwards the early updates, which are few, without a send permit.
     fn open(&mut self, old: Option<SessionId>, answer: &str) {
-        // The caller reports a malformed answer.
         let (agent_session, modes, options) = match old {
             Some(agent_session) => {
                 let started: Option<LoadSessionResponse> = serde_json::from_str(answer).unwrap_or_default();
@@ -338,8 +323,7 @@ impl Connection {
         None
     }
 
-    /// Forwards the client's answer unless the request was withdrawn; another request may reuse the id by
-    /// now.
+    /// Ignores the answer to a withdrawn request, whose id may be in use again.
     fn forward_answer(
         &mut self,
         id: &str,
@@ -360,7 +344,7 @@ impl Connection {
         match self.output.as_ref()?.try_send(line) {
             Ok(()) => None,
             Err(mpsc::error::TrySendError::Full(_)) => Some("it does not read what it is sent"),
-            // The process is about to end, and its output will report that.
+            // The output will report the end of the process.
             Err(mpsc::error::TrySendError::Closed(_)) => {
                 self.output = None;
                 None
@@ -382,7 +366,6 @@ impl Connection {
     }
 }
 
-/// Writes queued lines, several at a time if possible.
 async fn write(mut to: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Vec<u8>>) {
     while let Some(mut lines) = queue.recv().await {
         while lines.len() < WRITTEN
@@ -390,7 +373,6 @@ async fn write(mut to: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Vec<u8
         {
             lines.extend(line);
         }
-        // The reader of the output detects the end of the process.
         if to.write_all(&lines).await.is_err() || to.flush().await.is_err() {
             return;
         }

@@ -3,11 +3,11 @@
 use super::ExternalAgentError;
 use crate::acp::{ContentBlock, EmbeddedResourceResource, PromptCapabilities, TextContent};
 
-/// Converts a prompt to the announced prompt capabilities (P2). Embedded text files become text if necessary.
+/// Converts a prompt to the agent's prompt capabilities (P2). Embedded text files become text if necessary.
 ///
 /// # Errors
 ///
-/// Returns an error if the content has images, audio or binary files that the agent does not support.
+/// Returns an error if the agent does not support images, audio or binary files in the content.
 pub fn supported_content(
     content: Vec<ContentBlock>,
     takes: &PromptCapabilities,

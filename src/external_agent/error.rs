@@ -1,4 +1,4 @@
-//! Errors of external agents, as sentences for people. Pure.
+//! Errors of external agents. Pure.
 
 use std::time::Duration;
 
@@ -8,28 +8,21 @@ use serde_json::value::RawValue;
 
 use crate::process::secrets::Secrets;
 
-/// Maximum characters shown of an agent's message.
 const SHOWN: usize = 400;
 
-/// ACP error code that asks the user to log in.
 const AUTH_REQUIRED: i64 = -32000;
 
-/// Errors of an external agent. Each is a sentence without a full stop, to follow the agent's name.
+/// Each message is a sentence without a full stop, to follow the agent's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExternalAgentError {
     #[error("it was not started: {0}")]
     NotStarted(String),
-    /// The agent violates the protocol.
     #[error("it does not speak ACP as it should: {0}")]
     Malformed(String),
     #[error("it wants its user to log in first; run it in a terminal to do so ({0})")]
     AuthRequired(String),
     #[error("it answered with an error: {message}")]
-    Refused {
-        /// JSON-RPC error code.
-        code: i64,
-        message: String,
-    },
+    Refused { code: i64, message: String },
     #[error("it cannot load its sessions")]
     CannotLoad,
     #[error("it takes no {0}")]
@@ -66,7 +59,6 @@ struct ErrorObject {
 }
 
 impl ExternalAgentError {
-    /// Converts a JSON-RPC error object, with secrets removed.
     pub fn from_error_object(error: &RawValue, secrets: &Secrets) -> Self {
         let Ok(ErrorObject { code, message, data }) = serde_json::from_str(error.get()) else {
             return Self::Malformed("its error is none of the protocol's".into());
@@ -82,7 +74,6 @@ impl ExternalAgentError {
     }
 }
 
-/// Shortens a message to one line of at most [`SHOWN`] characters.
 fn shown(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     words.chars().filter(|it| !it.is_control()).take(SHOWN).collect()

@@ -2,16 +2,14 @@
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Maximum bytes of a line, as in the ACP libraries.
+/// In bytes, as in the ACP libraries.
 pub const LONGEST: usize = 32 * 1024 * 1024;
 
-/// Bytes reserved for each read.
 const CHUNK: usize = 64 * 1024;
 
 pub struct Lines<R> {
     from: R,
     buffer: Vec<u8>,
-    /// Start of the next line.
     start: usize,
     /// No line ends between `start` and here.
     searched: usize,
@@ -19,7 +17,7 @@ pub struct Lines<R> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The stream has ended. A partial last line is lost.
+    /// A partial last line is lost.
     Closed,
     TooLong,
 }
@@ -44,7 +42,6 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             if self.searched > LONGEST {
                 return Err(End::TooLong);
             }
-            // Frees the memory that a single long line needed.
             if self.buffer.is_empty() && self.buffer.capacity() > 4 * CHUNK {
                 self.buffer = Vec::new();
             }

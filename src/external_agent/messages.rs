@@ -10,24 +10,20 @@ use crate::acp::SessionUpdate;
 #[derive(Debug)]
 pub enum PeerMessage<'a> {
     Update {
-        /// The agent's own session id.
         session: Cow<'a, str>,
         update: Box<SessionUpdate>,
     },
-    /// Cancels a request of the agent; contains its raw id.
+    /// Contains the raw id of a request.
     Cancelled(&'a RawValue),
     Request {
-        /// Raw id.
         id: &'a RawValue,
         method: Cow<'a, str>,
         params: &'a str,
     },
     Response {
-        /// Modegate's request id.
         id: u64,
         outcome: Result<&'a RawValue, &'a RawValue>,
     },
-    /// An unusable line, with the reason for the log.
     Invalid(&'static str),
 }
 
@@ -65,7 +61,6 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// Parses a line; never fails.
 pub fn read(line: &[u8]) -> PeerMessage<'_> {
     let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(line) else {
         let is_blank = line.iter().all(u8::is_ascii_whitespace);

@@ -1,4 +1,4 @@
-//! Translates requests of an external agent into requests to Modegate's client, and answers back. Pure.
+//! Translates an external agent's requests for Modegate's client, and the answers back. Pure.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,11 +30,10 @@ const NO_METHOD: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 const INTERNAL: i64 = -32603;
 const NOT_FOUND: i64 = -32002;
-/// The request was cancelled.
 pub const CANCELLED: i64 = -32800;
 
-/// Translates a request about the agent's session (first id) into one about Modegate's (second id). Methods
-/// beyond the client's announced capabilities are refused as unknown (F1, E1).
+/// Replaces the agent's session id (first) by Modegate's (second). Requests beyond the announced capabilities
+/// are unknown methods (F1, E1).
 pub fn request(
     method: &str,
     params: &str,
@@ -84,7 +83,6 @@ pub fn request(
     }
 }
 
-/// Parses a request and replaces its session id, which `session` locates.
 fn about<R: DeserializeOwned + Into<ClientRequest>>(
     params: &str,
     sessions: (&SessionId, &SessionId),
@@ -107,7 +105,6 @@ fn moved(session: &mut SessionId, (agent_session, ours): (&SessionId, &SessionId
     Ok(())
 }
 
-/// The JSON-RPC response to request `id`, as a line.
 pub fn answer(id: &RawValue, outcome: Result<Value, Refusal>) -> Vec<u8> {
     #[derive(Serialize)]
     struct Answer<'a> {
@@ -131,7 +128,7 @@ pub fn line(message: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// Converts the client's answer. An absent client never counts as consent (R3).
+/// An absent client never counts as consent (R3).
 pub fn outcome(answer: Result<Value, ClientError>) -> Result<Value, Refusal> {
     answer.map_err(|error| {
         let code = if matches!(error, ClientError::NotFound(_)) { NOT_FOUND } else { INTERNAL };
@@ -139,7 +136,7 @@ pub fn outcome(answer: Result<Value, ClientError>) -> Result<Value, Refusal> {
     })
 }
 
-/// Answer to a permission request of a cancelled turn (C1).
+/// The answer to permission requests of a cancelled turn (C1).
 pub fn cancelled() -> Value {
     json!({ "outcome": { "outcome": "cancelled" } })
 }

@@ -1,5 +1,4 @@
-//! Starts an external agent: its process (sandboxed if required), `initialize`, then `session/new` or
-//! `session/load`.
+//! Starts an external agent: its process, `initialize`, then `session/new` or `session/load`.
 
 use std::future::Future;
 use std::time::Duration;
@@ -19,10 +18,8 @@ use crate::process::secrets::Secrets;
 use crate::process::shell::{CommandSandbox, Shell};
 use crate::process::{Command, Errors, Process};
 
-/// Deadline for the whole start.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// See [`ExternalAgent::start`].
 pub async fn start(
     request: StartRequest,
     shell: &Shell,
@@ -31,7 +28,6 @@ pub async fn start(
 ) -> Result<ExternalAgent, StartError> {
     let not_started = |text| StartError { error: ExternalAgentError::NotStarted(text), is_gone: true };
     let mut process = process(&request, shell).await.map_err(not_started)?;
-    // Never `None`, because the process is started with pipes.
     let stdio = process.take_stdio().ok_or_else(|| not_started("it cannot be spoken to".into()))?;
     let secrets = Secrets::new(request.definition.env.values());
     let program = Program::start(&request.name, process, secrets.clone());
@@ -83,8 +79,7 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
         program: definition.command.clone(),
         arguments,
         cwd: request.cwd.clone(),
-        // Security: without `inherits`, the agent gets only the usual variables, because Modegate's own may
-        // contain keys.
+        // Security: Modegate's own environment may contain keys.
         environment: (!definition.inherits).then(|| shell.environment().to_vec()),
         settings: &[],
         confinement: command_sandbox.confinement().clone(),
@@ -96,7 +91,6 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
     shell.processes().start(command).await.map_err(|error| error.to_string())
 }
 
-/// Initializes the agent and its session. Returns the session's id and the agent's capabilities.
 async fn begin(
     peer: &Peer,
     start_request: &StartRequest,
@@ -134,7 +128,7 @@ async fn begin(
     Ok((id, agent_capabilities))
 }
 
-/// Capabilities in the ACP form (F1, E1).
+/// Announces only the given capabilities (F1, E1).
 fn capabilities(capabilities: ClientCapabilities) -> AcpClientCapabilities {
     let files =
         FileSystemCapabilities::new().read_text_file(capabilities.reads).write_text_file(capabilities.writes);
@@ -149,7 +143,7 @@ fn capabilities(capabilities: ClientCapabilities) -> AcpClientCapabilities {
     if capabilities.forms || capabilities.urls { all.elicitation(questions) } else { all }
 }
 
-/// The servers whose transport the agent supports (S3).
+/// Drops servers whose transport the agent does not support (S3).
 fn supported_servers(servers: &[McpServer], capabilities: &AgentCapabilities, name: &str) -> Vec<McpServer> {
     let reaches = |server: &&McpServer| match server {
         McpServer::Http(_) => capabilities.mcp_capabilities.http,

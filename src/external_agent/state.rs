@@ -1,4 +1,4 @@
-//! Modes and options of an external agent, as last announced. Pure.
+//! Modes and options that an external agent last announced. Pure.
 
 use crate::acp::{
     SessionConfigId, SessionConfigKind, SessionConfigOption, SessionConfigOptionCategory,
@@ -8,15 +8,13 @@ use crate::acp::{
 
 #[derive(Debug, Clone, Default)]
 pub struct AgentState {
-    /// `None` if the agent has announced no modes of the `SessionModeState` kind.
     pub modes: Option<SessionModeState>,
     pub options: Vec<SessionConfigOption>,
-    /// Reason for a closed connection.
     pub fault: Option<&'static str>,
 }
 
 impl AgentState {
-    /// Applies the answer that starts a session. Absent values leave those announced during loading.
+    /// Values that the answer lacks stay as announced during loading.
     pub fn session_started(
         &mut self,
         modes: Option<SessionModeState>,
@@ -28,12 +26,11 @@ impl AgentState {
         }
     }
 
-    /// Applies an update. Returns true if the state may have changed.
+    /// Returns true if the update may have changed the state.
     pub fn apply(&mut self, update: &SessionUpdate) -> bool {
         match update {
             SessionUpdate::CurrentModeUpdate(update) => self.set_mode(&update.current_mode_id),
             SessionUpdate::ConfigOptionUpdate(update) => self.options.clone_from(&update.config_options),
-            // Other updates do not change the state.
             _ => return false,
         }
         true
@@ -45,7 +42,7 @@ impl AgentState {
         }
     }
 
-    /// The announced modes, or the values of a config option for the mode.
+    /// The announced modes, or the values of the config option for them.
     pub fn all_modes(&self) -> Option<SessionModeState> {
         if let Some(modes) = &self.modes {
             return Some(modes.clone());
@@ -67,7 +64,7 @@ impl AgentState {
         Some(SessionModeState::new(select.current_value.0.to_string(), modes))
     }
 
-    /// The config option for the mode, if the agent has announced no modes.
+    /// `None` if the agent announces modes directly.
     pub fn option_of_mode(&self) -> Option<SessionConfigId> {
         if self.modes.is_some() { None } else { self.mode_option().map(|option| option.id.clone()) }
     }

@@ -1,4 +1,4 @@
-//! Parses mode definitions and completes each with the mode that it extends. Pure.
+//! Parses modes and completes them from the modes that they extend. Pure.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -10,10 +10,8 @@ use super::{
 };
 use crate::model::Effort;
 
-/// Maximum characters of an id.
 const MAX_ID: usize = 40;
 
-/// Default for the maximum of model requests in one turn.
 const MAX_STEPS: u32 = 50;
 
 /// A mode as a user writes it. What is absent is that of the mode that it extends.
@@ -65,12 +63,9 @@ pub struct ModeDefinition {
     pub reminder_position: Option<ReminderPosition>,
 }
 
-/// Position and description of a fault in a definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Counted from 1.
     pub line: u64,
-    /// Counted from 1.
     pub column: u64,
     pub text: String,
 }
@@ -83,7 +78,6 @@ impl Fault {
 }
 
 impl ModeDefinition {
-    /// Completes the definition with the values of `base`.
     pub fn complete(&self, base: Option<&Mode>) -> Result<Mode, Fault> {
         let id = self.id.value.clone();
         self.check_id()?;
@@ -140,8 +134,7 @@ impl ModeDefinition {
         Ok(mode)
     }
 
-    /// True if a description fits: the mode's own, or that of a base if the mode changes nothing that
-    /// descriptions mention.
+    /// True if the mode has a description, or inherits one without changes that descriptions mention.
     pub fn has_description(&self, base: Option<&Mode>) -> bool {
         let is_blank = |text: &str| text.trim().is_empty();
         let is_other = self.access.is_some()
@@ -189,9 +182,6 @@ impl ModeDefinition {
     }
 }
 
-/// # Errors
-///
-/// Returns a fault if the text is not an id, or has more than `most` characters.
 pub fn check_id(message: &Spanned<String>, most: usize) -> Result<(), Fault> {
     let id = &message.value;
     let is_plain =
@@ -205,14 +195,14 @@ pub fn check_id(message: &Spanned<String>, most: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-/// True for the prompt of a built-in read-only mode. Such a prompt would be wrong in a mode that can change
+/// True for the prompt of a built-in read-only mode, which would be wrong in a mode that can change
 /// something.
 fn is_about_reading(prompt: &str) -> bool {
     let modes = Modes::built_in();
     modes.iter().any(|mode| mode.access == Access::ReadOnly && mode.prompt == prompt)
 }
 
-/// Limits an inherited shell to read-only commands in a mode that may not change everything.
+/// Limits an inherited shell to read-only commands unless the mode may change everything.
 fn inherited(shell: ShellUse, is_whole: bool) -> ShellUse {
     if is_whole { shell } else { shell.min(ShellUse::ReadOnly) }
 }

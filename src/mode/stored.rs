@@ -1,24 +1,21 @@
-//! Chooses the mode in which a session opens, from its stored mode and the configuration. Pure.
+//! Chooses the mode in which a session opens. Pure.
 
 use super::{DEFAULT, Mode, Modes, UnknownMode};
 
 /// Default modes in order of precedence, before the built-in default.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Defaults<'a> {
-    /// `--mode` on the command line.
     pub command_line: Option<&'a str>,
-    /// `default_mode` in the mode files.
     pub configured: Option<&'a str>,
 }
 
 #[derive(Debug)]
 pub struct Effective<'a> {
     pub mode: &'a Mode,
-    /// Set if the requested mode does not exist; `mode` is then the most restrictive one.
+    /// Set if the requested mode does not exist. Then `mode` is the most restrictive one.
     pub unknown: Option<Unknown>,
 }
 
-/// A missing mode, by its origin.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unknown {
     Stored(UnknownMode),
@@ -27,10 +24,6 @@ pub enum Unknown {
 
 impl Modes {
     /// Returns the mode of a session without a stored or requested mode.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the default mode does not exist.
     pub fn default_mode(&self, defaults: Defaults<'_>) -> Result<&Mode, UnknownMode> {
         self.resolve(defaults.command_line.or(defaults.configured).unwrap_or(DEFAULT))
     }
@@ -58,7 +51,6 @@ mod tests {
     fn a_stored_mode_that_is_not_there_restricts_and_none_is_the_default() {
         let modes = Modes::built_in();
         let defaults = [None, Some("ask"), Some("plan"), Some("build"), Some("gone")];
-        // Stored text, and the mode that it resolves to.
         let stored = [
             (None, None),
             (Some(""), None),

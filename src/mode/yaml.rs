@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{Access, Consent, InBand, Mode, Network, ReminderPosition, ShellUse, ToolList};
 
 impl Mode {
-    /// Every key that has a value, own or inherited. The output is deterministic.
+    /// Writes every key that has a value, own or inherited. The output is deterministic.
     pub fn to_yaml(&self) -> String {
         let mut text = String::new();
         let mut put = |key: &str, value: &str| {
@@ -60,12 +60,10 @@ impl Mode {
     }
 }
 
-/// The key `prompt` as a YAML block; empty for a blank text.
 pub fn prompt(words: &str) -> String {
     block("prompt", words)
 }
 
-/// A multi-line text as a YAML block; empty for a blank text.
 fn block(key: &str, words: &str) -> String {
     if words.trim().is_empty() {
         return String::new();
@@ -78,7 +76,6 @@ fn block(key: &str, words: &str) -> String {
     format!("{key}: |\n{}", lines.collect::<String>())
 }
 
-/// An id, quoted if YAML would read it as another type.
 fn id(id: &str) -> String {
     let words = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
     let is_word = words.iter().any(|word| id.eq_ignore_ascii_case(word));
@@ -93,8 +90,7 @@ pub fn list(patterns: &[String]) -> String {
     escaped(&serde_json::Value::from(patterns).to_string())
 }
 
-/// JSON is valid YAML except for some characters that YAML requires to be escaped. They occur only inside
-/// strings.
+/// JSON is valid YAML except for some characters, which occur only inside strings.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
@@ -107,7 +103,7 @@ fn escaped(json: &str) -> String {
     text
 }
 
-/// True for characters that YAML forbids unescaped or reads as a line end.
+/// True for characters that YAML rejects unescaped or reads as a line end.
 fn is_escaped(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }

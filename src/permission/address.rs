@@ -1,15 +1,14 @@
-//! The address that a call fetches, split into the parts that rules and grants compare. Pure.
+//! The address that a call fetches, as rules and grants compare it. Pure.
 
 use percent_encoding::percent_decode_str;
 
-/// A network address in the normal form of the `url` crate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub url: String,
     pub scheme: String,
     /// Host name or number in lower case, without a trailing dot.
     pub host: String,
-    /// `None` for the scheme's default port.
+    /// `None` for the default port.
     pub port: Option<u16>,
     /// Starts at the first `/` and includes the query.
     pub path: String,
@@ -17,8 +16,8 @@ pub struct Address {
     pub plain_path: String,
 }
 
-/// Normalises a path the way servers may: decodes percent signs, drops `;` parameters and empty parts,
-/// resolves `..`. The query is only percent-decoded.
+/// Normalises a path as servers may: percent signs, `;` parameters, empty parts and `..`. The query is only
+/// decoded.
 pub fn plain(path: &str) -> String {
     let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
     let path = decode(path).replace('\\', "/");
@@ -44,7 +43,6 @@ pub fn plain(path: &str) -> String {
 pub(super) fn decode(text: &str) -> String {
     let mut text = text.to_owned();
     loop {
-        // Terminates because each pass shortens the text.
         match percent_decode_str(&text).decode_utf8_lossy() {
             decoded if decoded.len() < text.len() => text = decoded.into_owned(),
             _ => return text,
@@ -61,7 +59,6 @@ impl Address {
         }
     }
 
-    /// Port, including the scheme's default.
     pub fn real_port(&self) -> u16 {
         self.port.unwrap_or(if self.scheme == "https" { 443 } else { 80 })
     }

@@ -1,7 +1,7 @@
 //! Address patterns in rules: `SCHEME://SERVER:PORT/PATH`, of which only the server is required. Pure.
 //!
-//! Addresses have a normal form, so patterns are normalised when read: lower case, ASCII names, canonical
-//! numbers, no trailing dot. A pattern without such a form is rejected, because it could never match.
+//! Patterns are normalised like addresses: lower case, ASCII names, canonical numbers, no trailing dot. A
+//! pattern that cannot be normalised would never match, so it is an error.
 
 use globset::{GlobBuilder, GlobMatcher};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -12,7 +12,6 @@ use super::address::decode;
 
 const WILD: [char; 4] = ['*', '?', '[', '{'];
 
-/// Characters that are percent-encoded on the wire, besides non-ASCII ones.
 const UNSENT: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
 
 #[derive(Debug, Clone)]
@@ -21,7 +20,6 @@ pub struct AddressPattern {
     server: Server,
     /// `None` matches every port for deny and ask, and only the scheme's default port for allow.
     port: Option<GlobMatcher>,
-    /// `None` matches every path.
     path: Option<PathPattern>,
 }
 
@@ -33,16 +31,11 @@ enum Server {
 
 #[derive(Debug, Clone)]
 struct PathPattern {
-    /// Matches the path as sent.
     sent: GlobMatcher,
-    /// Matches the path after [`super::plain`].
     plain: GlobMatcher,
 }
 
 impl AddressPattern {
-    /// # Errors
-    ///
-    /// Returns the reason if the pattern cannot match any address.
     pub fn parse(pattern: &str) -> Result<Self, String> {
         let (scheme, rest) = pattern.split_once("://").unwrap_or(("*", pattern));
         let (authority, path) = rest.find('/').map_or((rest, None), |at| (&rest[..at], Some(&rest[at..])));
@@ -55,8 +48,8 @@ impl AddressPattern {
         Ok(Self { scheme, server: server(name)?, port, path: path.map(path_pattern).transpose()? })
     }
 
-    /// True if the pattern matches the address. With `strictly` (for allow rules), a non-default port must be
-    /// in the pattern, and both the sent and the plain path must match.
+    /// With `strictly` (for allow rules), the pattern must name a non-default port, and match both the sent
+    /// and the plain path.
     pub fn covers(&self, address: &Address, strictly: bool) -> bool {
         let is_server = match &self.server {
             Server::This(name) => *name == address.host,
@@ -82,7 +75,7 @@ fn glob(pattern: &str) -> Result<GlobMatcher, String> {
     glob.map(|glob| glob.compile_matcher()).map_err(|error| error.to_string())
 }
 
-/// Splits host and port. Colons within brackets belong to an IPv6 address.
+/// Colons within brackets belong to an IPv6 address.
 fn split(authority: &str) -> (&str, Option<&str>) {
     match authority.rsplit_once(':') {
         Some((name, port)) if !port.contains(']') => (name, Some(port)),

@@ -1,4 +1,4 @@
-//! Describes combinations of modes, and compares how much two combinations allow. Pure.
+//! Describes what modes allow together, and compares it. Pure.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{CallFacts, Effect, denied_by, denied_by_nature, must_ask};
 use crate::mode::{Access, Consent, Mode, Modes, ShellUse};
 
-/// Modegate's own changing tools. A test compares this list with the registered tools.
+/// Modegate's own changing tools. A test compares them with the registered tools.
 pub const CHANGING: [(&str, Effect, ShellUse); 10] = [
     ("write_file", Effect::Edit, ShellUse::Off),
     ("edit_file", Effect::Edit, ShellUse::Off),
@@ -20,8 +20,6 @@ pub const CHANGING: [(&str, Effect, ShellUse); 10] = [
     ("delete_memory", Effect::State, ShellUse::Off),
 ];
 
-/// Describes briefly what the modes together allow, for a mode picker. Effects that any of them denies are
-/// left out.
 pub fn nature_of(modes: &[impl Borrow<Mode>]) -> String {
     let modes: Vec<&Mode> = modes.iter().map(Borrow::borrow).collect();
     let is_there = |tool: &CallFacts| modes.iter().all(|mode| denied_by(mode, tool).is_none());
@@ -61,7 +59,6 @@ pub fn nature_of(modes: &[impl Borrow<Mode>]) -> String {
     format!("{} {how}", parts.join(" and "))
 }
 
-/// True if changing tools of MCP servers can be called under all these modes.
 fn may_have_servers_tools(modes: &[&Mode]) -> bool {
     let may_match = |pattern: &String| {
         let plain = pattern.split(['*', '?', '[', '{']).next().unwrap_or_default();
@@ -78,7 +75,6 @@ pub fn changes_nothing(modes: &[impl Borrow<Mode>]) -> bool {
     modes.iter().any(|mode| mode.borrow().access == Access::ReadOnly)
 }
 
-/// Patterns of a mode's `tools.allow` and `tools.deny`.
 type Tools<'a> = (Option<&'a [String]>, &'a [String]);
 
 fn tools(mode: &Mode) -> Tools<'_> {
@@ -90,7 +86,7 @@ fn paths(mode: &Mode) -> Option<&[String]> {
 }
 
 /// True if `new` allows something, or skips a permission request, that `old` does not. Lists of tools and
-/// paths are compared as text, not by matches: any list of `old` that is missing in `new` counts as more.
+/// paths are compared as text: a list of `old` that `new` lacks counts as more.
 pub fn allows_more(new: &[impl Borrow<Mode>], old: &[impl Borrow<Mode>]) -> bool {
     let new: Vec<&Mode> = new.iter().map(Borrow::borrow).collect();
     let old: Vec<&Mode> = old.iter().map(Borrow::borrow).collect();
@@ -111,8 +107,7 @@ pub fn allows_more(new: &[impl Borrow<Mode>], old: &[impl Borrow<Mode>]) -> bool
     lost_tools || (edits && lost_paths) || probes.iter().any(looser)
 }
 
-/// The initial mode of a session without a requested mode: `default`, or the first mode of `limit` if `limit`
-/// allows strictly less.
+/// Returns `default`, or the first mode of `limit` if `limit` allows strictly less.
 pub fn tighter_of<'a>(modes: &'a Modes, default: &'a Mode, limit: &[Arc<Mode>]) -> &'a Mode {
     let of_default = modes.ceilings(&default.id).unwrap_or_default();
     let is_tighter = allows_more(&of_default, limit) && !allows_more(limit, &of_default);

@@ -3,23 +3,21 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-/// Command lines that a remembered answer covers. A scope is compared by its displayed text, so an answer
-/// covers what the user saw.
+/// Command lines that an answer covers. Scopes are compared by their displayed text, so an answer covers what
+/// the user saw.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CommandScope {
     Line {
         text: String,
-        /// `None` for the session's own folder.
         folder: Option<String>,
     },
     Program {
         shown: String,
-        /// `None` for the session's own folder, or if the folder makes no difference.
+        /// `None` also if the folder makes no difference.
         folder: Option<String>,
     },
 }
 
-/// Maximum characters of a command line in an option's label.
 const MAX_LABEL: usize = 80;
 
 impl CommandScope {
@@ -38,7 +36,6 @@ impl CommandScope {
         self
     }
 
-    /// Label for an option beside the full command line.
     fn label(&self) -> String {
         match self {
             Self::Line { text, .. } if text.chars().count() > MAX_LABEL || text.contains(['\n', '`']) => {
@@ -65,20 +62,16 @@ impl std::fmt::Display for CommandScope {
     }
 }
 
-/// Calls that a remembered answer covers, within one mode of one session.
+/// Calls that an answer covers, within one mode of one session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// Every call of a tool inside the roots.
     Tool(String),
-    /// Calls of a tool that read below a path outside the roots.
     Below(String, PathBuf),
     Run(String, CommandScope),
-    /// Command prefix in records from before [`CommandScope`] existed.
+    /// Prefix in records from before [`CommandScope`] existed.
     Command(String, String),
-    /// Calls of a tool that fetch from this origin (scheme, host, port).
     Origin(String, String),
-    /// All tools that this MCP server claims only read. The number is the server's flip count at the time of
-    /// the answer, so a later claim needs a new answer.
+    /// All tools that this MCP server claims only read, up to this value of [`super::Claim::flips`].
     Claims(String, u64),
 }
 
@@ -104,7 +97,7 @@ impl Scope {
     }
 }
 
-/// Remembered answers. A grant has no effect in any other mode.
+/// A grant has no effect in any other mode.
 #[derive(Debug, Clone, Default)]
 pub struct Grants {
     allowed: HashSet<(String, Scope)>,
@@ -120,14 +113,13 @@ impl Grants {
         self.rejected.insert((mode.to_owned(), scope));
     }
 
-    /// True if the answers may allow more in `mode` than in `over`: a grant in `mode`, or a rejection in
-    /// `over`.
+    /// True if the answers may allow more in `mode` than in `over`.
     pub fn favour(&self, mode: &str, over: &str) -> bool {
         self.allowed.iter().any(|(given_in, _)| given_in == mode)
             || self.rejected.iter().any(|(given_in, _)| given_in == over)
     }
 
-    /// All answers in arbitrary order, as mode, `allow` or `reject`, and scope.
+    /// Mode, `allow` or `reject`, and scope of each answer, in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &'static str, &Scope)> {
         let allowed = self.allowed.iter().map(|(mode, scope)| (mode.as_str(), "allow", scope));
         allowed.chain(self.rejected.iter().map(|(mode, scope)| (mode.as_str(), "reject", scope)))
@@ -141,7 +133,6 @@ impl Grants {
         Self::holds(&self.rejected, mode, scope)
     }
 
-    /// Returns the "reject always" of an earlier version that covers a command by its first words.
     pub(super) fn rejects_words(&self, mode: &str, tool: &str, words: &str) -> Option<&Scope> {
         let is_about = |scope: &Scope| match scope {
             Scope::Command(of, rejected) if of == tool => {

@@ -1,9 +1,8 @@
 //! Decides how much the annotations of an MCP tool count. Pure.
 //!
 //! A missing hint means that the tool changes things, and a destructive hint overrides a read-only one
-//! (docker-agent PR 3140, and MCP's defaults). A hint is a claim: it counts if the user trusts the server's
-//! hints or the sandbox enforces it, otherwise only after the user consents. The user's setting for a tool
-//! overrides hints in both directions. The decision uses the current hints at every call.
+//! (docker-agent PR 3140, and MCP's defaults). A hint is only a claim unless the user trusts it or the
+//! sandbox enforces it; otherwise the user must consent. The user's own setting overrides hints.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,11 +11,8 @@ use super::Effect;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Belief {
-    /// The user, trusted hints, or the sandbox guarantee that the tool only reads.
     Reads,
-    /// Only the server claims that the tool reads.
     SaysItReads,
-    /// The tool may change something.
     MayChange,
 }
 
@@ -29,12 +25,9 @@ impl Belief {
     }
 }
 
-/// Annotations of a tool, as sent by its MCP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hints {
-    /// `readOnlyHint`.
     pub read_only: Option<bool>,
-    /// `destructiveHint`.
     pub destructive: Option<bool>,
 }
 
@@ -58,12 +51,10 @@ pub enum Override {
     Changes,
 }
 
-/// The user's settings for a server and one of its tools.
 #[derive(Debug, Clone, Copy)]
 pub struct Word<'a> {
     /// `None` if the user has not configured `trust_hints`.
     pub trust: Option<&'a Trust>,
-    /// The user's setting for the tool, which overrides hints.
     pub said: Option<Override>,
     /// True if the server is sandboxed without write access.
     pub only_reads: bool,

@@ -1,10 +1,9 @@
-//! The user's rules beside modes: deny, ask and allow, by tool and by the content of a call. Pure.
+//! The user's rules: deny, ask and allow, by tool and by content of a call. Pure.
 //!
-//! A rule is `TOOL` or `TOOL(PATTERN)`. `TOOL` is a glob over tool names. `PATTERN` is a glob over paths
-//! (relative to the session's folder, or absolute), and over the words of each command in a command line,
-//! where a trailing ` *` also matches nothing. A rule that keeps `read_file` from a file keeps every own tool
-//! from reading it. In an address, the server is matched separately, so that a `*` in it cannot reach into
-//! the path (see `address_pattern`): `https://docs.rs/*`, or `*.corp` for all addresses of those hosts.
+//! A rule is `TOOL` or `TOOL(PATTERN)`, both globs. `PATTERN` matches paths (relative to the session's
+//! folder, or absolute), the words of each command (a trailing ` *` also matches nothing), or addresses. In
+//! an address, a `*` in the server does not reach into the path. A rule that keeps `read_file` from a file
+//! keeps every own tool from reading it.
 
 use globset::{GlobBuilder, GlobMatcher};
 use schemars::JsonSchema;
@@ -15,11 +14,11 @@ use super::address_pattern::AddressPattern;
 use super::{CallFacts, Commands};
 use crate::mode::definition::Fault;
 
-/// Tools that read many files: `deny` and `ask` rules for `read_file` also apply to them.
+/// Rules to deny or ask for `read_file` also apply to these tools.
 const READERS: [&str; 2] = ["read_multiple_files", "search_files"];
 
-/// Tools that reveal or move file contents, or list names: `deny` and `ask` rules for `read_file` with a
-/// pattern also apply to them.
+/// With a pattern, rules to deny or ask for `read_file` also apply to these tools, which reveal contents or
+/// names.
 const READERS_OF_FILES: [&str; 7] =
     ["edit_file", "apply_patch", "move_file", "read_skill", "find_files", "list_directory", "directory_tree"];
 
@@ -38,7 +37,7 @@ pub struct RuleTexts {
     pub allow: Vec<Spanned<String>>,
 }
 
-/// Compiled rules. Deny precedes ask, and ask precedes allow.
+/// Deny precedes ask, and ask precedes allow.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     deny: Vec<Rule>,
@@ -57,14 +56,12 @@ pub struct Rule {
 struct Pattern {
     path: GlobMatcher,
     words: GlobMatcher,
-    /// The pattern without its trailing ` *`.
     bare: Option<String>,
-    /// `None` if the pattern cannot match an address.
     address: Option<AddressPattern>,
 }
 
 impl RuleTexts {
-    /// Compiles the rules. Only the user's files may allow.
+    /// Only the user's files may allow.
     pub fn compile(&self, may_allow: bool) -> Result<Rules, Fault> {
         if let (false, Some(rule)) = (may_allow, self.allow.first()) {
             return Err(Fault::at(
@@ -82,9 +79,6 @@ fn compile(text: &Spanned<String>) -> Result<Rule, Fault> {
 }
 
 impl Rule {
-    /// # Errors
-    ///
-    /// Returns the reason if the text is not a valid rule.
     pub fn parse(text: &str) -> Result<Self, String> {
         let invalid =
             |reason: &str| format!("{text:?} is no rule: {reason}; a rule is TOOL or TOOL(PATTERN)");
@@ -138,7 +132,7 @@ impl Rule {
             || (self.tool.is_match("read_file") && reads())
     }
 
-    /// True if the rule matches any part of the call, or, if `whole`, all of it.
+    /// True if the rule matches any part of the call, or all of it if `whole`.
     fn is_about(&self, call: &CallFacts, whole: bool) -> bool {
         if !self.is_for(&call.tool, whole) {
             return false;
@@ -161,7 +155,7 @@ impl Rule {
             }
         }
         if !whole {
-            // A mention is no proof: it may deny or ask, and never allows.
+            // A mention is no proof, so it never allows.
             about.extend(call.mentions.iter().map(|path| is_path(path)));
         }
         if let Some(address) = &call.address {
@@ -189,12 +183,10 @@ impl Rules {
         self.deny.iter().find(|rule| rule.is_about(call, false))
     }
 
-    /// True if a deny rule with a pattern applies to the tool.
     pub fn denies_some(&self, tool: &str) -> bool {
         self.deny.iter().any(|rule| rule.pattern.is_some() && rule.is_for(tool, false))
     }
 
-    /// True if a deny or ask rule with a pattern applies to the tool.
     pub fn singles_out(&self, tool: &str) -> bool {
         let rules = self.deny.iter().chain(&self.ask);
         rules.into_iter().any(|rule| rule.pattern.is_some() && rule.is_for(tool, false))
@@ -204,8 +196,7 @@ impl Rules {
         self.ask.iter().find(|rule| rule.is_about(call, false))
     }
 
-    /// True if an `ask` rule matches `call` but not `asked`, a call that the user has already been asked
-    /// about.
+    /// True if an `ask` rule matches `call` but not the earlier `asked`.
     pub fn asks_besides(&self, call: &CallFacts, asked: &CallFacts) -> bool {
         self.ask.iter().any(|rule| rule.is_about(call, false) && !rule.is_about(asked, false))
     }
@@ -214,7 +205,6 @@ impl Rules {
         self.allow.iter().find(|rule| rule.is_about(call, true))
     }
 
-    /// The rules as one line of YAML.
     pub fn to_yaml(&self) -> String {
         let texts = |rules: &[Rule]| rules.iter().map(|rule| rule.text.clone()).collect::<Vec<_>>();
         let all = serde_json::json!({ "deny": texts(&self.deny), "ask": texts(&self.ask), "allow": texts(&self.allow) });
@@ -222,7 +212,6 @@ impl Rules {
         format!("permissions: {all}\n")
     }
 
-    /// The rules as written, each with `deny`, `ask` or `allow`.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let all = [("deny", &self.deny), ("ask", &self.ask), ("allow", &self.allow)];
         all.into_iter().flat_map(|(kind, rules)| rules.iter().map(move |rule| (kind, rule.text.as_str())))

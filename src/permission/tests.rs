@@ -1,4 +1,4 @@
-//! The decision table, the scope of grants, and properties of all combinations of ceilings and grants.
+//! Tests of the decision table, the scope of grants, and properties of all ceilings and grants.
 
 use proptest::prelude::*;
 
@@ -26,7 +26,6 @@ fn rules(yaml: &str) -> Rules {
     serde_saphyr::from_str::<rules::RuleTexts>(yaml).unwrap().compile(true).unwrap()
 }
 
-/// Decides without rules.
 fn decide(modes: &[&Mode], grants: &Grants, call: &CallFacts) -> Verdict {
     let modes = modes.iter().map(|mode| Arc::new((*mode).clone())).collect();
     super::decide(&Ceilings { modes, rules: vec![Arc::default()] }, grants, call)

@@ -13,10 +13,8 @@ use crate::store::events::StoredEvent;
 use crate::store::sessions::StoredSession;
 use crate::tool::ToolContent;
 
-/// Maximum characters per line of the brief view.
 const LINE: usize = 160;
 
-/// Prints a session as one line.
 pub(super) fn line(session: &StoredSession, with_folder: bool, output: &mut impl Write) -> io::Result<()> {
     let StoredSession { id, cwd, mode, title, updated_at, .. } = session;
     let mode = mode.as_deref().unwrap_or("-");
@@ -47,7 +45,6 @@ pub(super) fn summary(session: &StoredSession) -> Value {
     })
 }
 
-/// Prints the facts of a session, without its events.
 pub(super) fn head(session: &StoredSession, output: &mut impl Write) -> io::Result<()> {
     writeln!(output, "session  {}", session.id)?;
     writeln!(output, "title    {}", line_of(session.title.as_deref().unwrap_or("-")))?;
@@ -69,7 +66,6 @@ pub(super) fn head(session: &StoredSession, output: &mut impl Write) -> io::Resu
     writeln!(output)
 }
 
-/// Prints an event as one line, if it belongs into the brief view.
 pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
     let (who, text) = match &stored.event {
         SessionEvent::UserMessage { content, typed, .. } => {
@@ -93,7 +89,6 @@ pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result
         SessionEvent::Compaction { stage: Compaction::Done { .. }, .. } => {
             ("modegate", "The older part was summarised.".into())
         }
-        // An export contains the other events.
         _ => return Ok(()),
     };
     let text = text.trim();
@@ -103,7 +98,6 @@ pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result
     writeln!(output, "{who:8} {}{more}", &first[..end])
 }
 
-/// Prints the outcome of a switch block in the model's text, with its full reason.
 fn switch_lines(switch: &SwitchOutcome, output: &mut impl Write) -> io::Result<()> {
     writeln!(output, "{:8} {}", "switch", switch_title(switch))?;
     for line in page(&switch.analysis).lines() {
@@ -118,7 +112,6 @@ fn switch_title(switch: &SwitchOutcome) -> String {
     format!("{from} -> {to} ({})", outcome.replace('_', " "))
 }
 
-/// Prints the start of a Markdown page.
 pub(super) fn title(session: &StoredSession, output: &mut impl Write) -> io::Result<()> {
     writeln!(output, "# {}\n", session.title.as_deref().unwrap_or("A session"))?;
     writeln!(
@@ -131,7 +124,6 @@ pub(super) fn title(session: &StoredSession, output: &mut impl Write) -> io::Res
     )
 }
 
-/// Prints an event as Markdown.
 pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
     match &stored.event {
         SessionEvent::UserMessage { content, typed, .. } => {
@@ -201,7 +193,7 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
         SessionEvent::Stop { reason } => {
             writeln!(output, "*Ended: {}*\n", json!(reason).as_str().unwrap_or_default())
         }
-        // Started calls, opaque provider state, usage and titles are left out.
+        // Unfinished calls, provider state and metadata are left out.
         SessionEvent::ToolCallStarted { .. }
         | SessionEvent::ProviderState { .. }
         | SessionEvent::Usage(_)
@@ -210,7 +202,7 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
     }
 }
 
-/// Prints an event as a line of JSON, as stored.
+/// Prints the event as stored.
 pub(super) fn json_line(stored: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
     let (kind, body) = crate::store::events::body_of(&stored.event);
     writeln!(
@@ -220,7 +212,6 @@ pub(super) fn json_line(stored: &StoredEvent, output: &mut impl Write) -> io::Re
     )
 }
 
-/// Prints the restored files.
 pub(super) fn undone(undone: &Undone, output: &mut impl Write) -> io::Result<()> {
     writeln!(output, "Put back, as before turn {}:", undone.turn)?;
     for file in &undone.files {
@@ -257,23 +248,21 @@ fn diff(path: &std::path::Path, old: Option<&str>, new: &str) -> String {
         .to_string()
 }
 
-/// Several lines of text without control characters.
+/// Removes control characters but keeps line breaks.
 fn page(text: &str) -> String {
     printable(text.trim_end())
 }
 
-/// Placeholder for a block that cannot be printed.
 fn kind_of(block: &crate::acp::ContentBlock) -> String {
     let kind = json!(block)["type"].as_str().unwrap_or("block").to_owned();
     format!("[{kind}, which is not shown here]")
 }
 
-/// One line of text without control characters.
 fn line_of(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
 }
 
-/// One line about a relayed update; empty if it says nothing without its context.
+/// Empty if the update says nothing without its context.
 fn relayed(update: &SessionUpdate) -> String {
     match update {
         SessionUpdate::ToolCall(call) => call.title.clone(),
