@@ -47,7 +47,6 @@ pub struct Policy {
     /// For the user: faults in files that restrict nothing.
     pub notices: Vec<String>,
     pub default_mode: Option<String>,
-    /// Unusable files, one sentence each.
     pub problems: Vec<String>,
 }
 
@@ -60,7 +59,6 @@ impl Policy {
 pub struct Host {
     pub policy: PolicyOf,
     pub load_models: ModelCatalogLoader,
-    /// This program, for clients that run it in a terminal.
     pub binary: Option<PathBuf>,
     /// Id of the only agent under `modegate wrap`, which manages its own login.
     pub wraps: Option<String>,
@@ -126,7 +124,7 @@ impl Agent {
         self.registry().get(id).cloned().ok_or_else(|| AgentError::UnknownSession(id.clone()))
     }
 
-    /// Closes all sessions and waits until their events are stored, for at most [`CLOSE`].
+    /// Closes all sessions and waits until their events are stored, for at most 3 s.
     pub async fn close(&self) {
         let handles = self.registry().clear();
         let all = join_all(handles.iter().map(SessionHandle::close));

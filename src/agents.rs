@@ -22,7 +22,6 @@ const MAX_ID: usize = 32;
 
 const MAX_PROMPT: usize = 64 * 1024;
 
-/// Built-in agents: id, name, description, prompt, read-only flag.
 const BUILT_IN: [(&str, &str, &str, &str, bool); 2] = [
     (DEFAULT, "General", "Does any task, with all the tools that the mode allows", "", false),
     (
@@ -74,7 +73,6 @@ pub struct AgentSpec {
     pub model: Option<String>,
     pub thinking: Option<Effort>,
     pub is_read_only: bool,
-    /// `None` if Modegate itself runs the agent.
     pub external_agent: Option<Arc<ExternalAgentDefinition>>,
     /// Additional ceilings of the agent, expressed as modes.
     pub limits: Vec<Arc<Mode>>,
@@ -168,7 +166,6 @@ impl AgentRegistry {
         }
     }
 
-    /// The only agent under `modegate wrap`.
     pub fn wrapping(id: &str, definition: ExternalAgentDefinition) -> Self {
         let agent = AgentSpec {
             id: id.into(),
@@ -288,7 +285,6 @@ fn has_lists(tools: &ToolGlobs) -> bool {
     tools.allow.is_some() || !tools.deny.patterns.is_empty()
 }
 
-/// Limits as a mode; empty if there are none.
 fn limits(id: &str, name: &str, tools: &ToolGlobs, is_read_only: bool) -> Vec<Arc<Mode>> {
     if !is_read_only && !has_lists(tools) {
         return Vec::new();

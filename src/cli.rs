@@ -165,7 +165,6 @@ pub enum InputKind {
     Other,
 }
 
-/// Passed in so that no other code names the process's streams.
 pub struct Streams<I, O, E> {
     pub input: I,
     pub input_kind: InputKind,

@@ -1,9 +1,8 @@
 //! The agent's side of its connection to the client.
 //!
-//! A [`Client`] is a channel end, not a trait: the owner of the [`ClientEnd`] *is* the client
-//! ([`crate::rpc`], [`crate::headless`], or a test). A single channel carries updates, requests and answers,
-//! so their order is kept. Sending never blocks: updates need a [`Client::send_permit`], and requests in
-//! flight limit everything else.
+//! A [`Client`] is a channel end, not a trait: the owner of the [`ClientEnd`] *is* the client. A single
+//! channel carries updates, requests and answers, so their order is kept. Sending never blocks: streamed
+//! updates need a [`Client::send_permit`], and requests in flight limit everything else.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -34,7 +33,6 @@ pub enum Outgoing {
     Update(SessionNotification, Option<OwnedSemaphorePermit>),
     /// Dropping the reply means that no answer will come.
     Request {
-        /// Unique in this process; also the id on the wire.
         id: u64,
         request: ClientRequest,
         reply: oneshot::Sender<Result<Value, ClientError>>,
@@ -46,7 +44,6 @@ pub enum Outgoing {
     Barrier(oneshot::Receiver<()>),
     Answer {
         call: u64,
-        /// A complete JSON-RPC response.
         json: Box<RawValue>,
     },
 }
@@ -61,7 +58,6 @@ pub enum ClientError {
     /// The client does not know the object of the request.
     #[error("the client answered with an error: {}", message_of(.0))]
     NotFound(String),
-    /// The answer does not match the schema.
     #[error("the client's answer is malformed: {0}")]
     Malformed(String),
     /// The client did not announce the capability, so nothing was sent.
@@ -81,7 +77,6 @@ impl ClientError {
     }
 }
 
-/// Returns the message, with the details that some clients put into `data`.
 fn message_of(error: &str) -> String {
     let Ok(error) = serde_json::from_str::<Value>(error) else { return error.to_owned() };
     let message = error["message"].as_str().unwrap_or("no message");
@@ -96,7 +91,6 @@ fn message_of(error: &str) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a capability of its own")]
 pub struct ClientCapabilities {
-    /// True for every client.
     pub answers: bool,
     pub reads: bool,
     pub writes: bool,
@@ -112,7 +106,6 @@ pub struct ClientCapabilities {
 pub struct Open<A> {
     id: u64,
     client: Client,
-    /// `None` once the answer has arrived or cannot arrive any more.
     answer: Option<oneshot::Receiver<Result<Value, ClientError>>>,
     kind: PhantomData<fn() -> A>,
 }
@@ -156,7 +149,6 @@ impl Client {
         let _ = self.outgoing.send(Outgoing::Update(SessionNotification { session_id, update }, send_permit));
     }
 
-    /// Returns the request's id, for [`Self::withdraw`], and its answer.
     pub fn request_permission(
         &self,
         request: RequestPermissionRequest,
@@ -175,7 +167,6 @@ impl Client {
         Open { id, client: self.clone(), answer: Some(answer), kind: PhantomData }
     }
 
-    /// Sends the answer to `reply`. Returns the request's id, for [`Self::withdraw`].
     pub fn forward(&self, request: ClientRequest, reply: oneshot::Sender<Result<Value, ClientError>>) -> u64 {
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
         // If the client is gone, dropping the reply reads as [`ClientError::Gone`].
@@ -195,7 +186,6 @@ impl Client {
         done
     }
 
-    /// Keeps the order with earlier updates.
     pub fn answer(&self, call: u64, json: Box<RawValue>) {
         let _ = self.outgoing.send(Outgoing::Answer { call, json });
     }
@@ -216,7 +206,6 @@ impl<A: DeserializeOwned> Open<A> {
         serde_json::from_value(answer).map_err(|error| ClientError::Malformed(error.to_string()))
     }
 
-    /// Waits for the answer, and withdraws the request after `deadline`.
     pub async fn within(mut self, deadline: Duration) -> Result<A, ClientError> {
         tokio::time::timeout(deadline, self.answer()).await.unwrap_or(Err(ClientError::Late(deadline)))
     }

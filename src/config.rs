@@ -73,7 +73,6 @@ pub struct Flags {
     pub max_mode: Option<String>,
     pub no_exit: bool,
     pub model: Option<String>,
-    /// A path, or `memory`.
     pub store: Option<String>,
     pub cwd: Option<PathBuf>,
     /// Seconds that turns may continue after the end of the input.
@@ -114,7 +113,6 @@ pub struct Runtime {
 }
 
 impl Config {
-    /// Errors name the valid values.
     pub fn new(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
         let eof_grace = Duration::try_from_secs_f64(flags.eof_grace.unwrap_or(1.0)).context("--eof-grace")?;
         let named = flags.model.as_deref().or(environment.model.as_deref());
@@ -198,7 +196,6 @@ impl Config {
         self
     }
 
-    /// The options for a recording.
     pub fn launch_options(&self) -> LaunchOptions {
         let model = match &self.script {
             Some(_) => SCRIPTED,
@@ -357,9 +354,6 @@ pub fn working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
     Ok(flags.cwd.as_ref().map_or(here.clone(), |cwd| here.join(cwd)))
 }
 
-/// # Errors
-///
-/// Returns an error if the store is not in a file.
 pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
     match location(flags.store.as_deref(), environment)? {
         Location::File(path) => Ok(path),
@@ -370,9 +364,6 @@ pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<Pa
     }
 }
 
-/// # Errors
-///
-/// Returns an error if access to the folder is denied.
 pub fn has_record(path: &Path) -> anyhow::Result<bool> {
     path.try_exists().with_context(|| format!("the store {} cannot be read", path.display()))
 }
@@ -409,7 +400,6 @@ fn location(store: Option<&str>, environment: &Environment) -> anyhow::Result<Lo
         Some("memory") => Ok(Location::Memory),
         Some("") => bail!("--store: give a path, or memory"),
         Some(path) => Ok(Location::File(path.into())),
-        // Without a home directory, the store is in memory.
         None => Ok(environment
             .data_folder
             .as_ref()

@@ -40,7 +40,6 @@ mod state;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Grace period for a cancelled turn.
 const GRACE: Duration = Duration::from_secs(2);
 
 const EXIT_GRACE: Duration = Duration::from_secs(2);
@@ -56,7 +55,6 @@ pub struct StartRequest {
     pub servers: Vec<McpServer>,
     /// Announced to the agent; requests beyond them are refused.
     pub capabilities: ClientCapabilities,
-    /// `None` creates a new session.
     pub load: Option<String>,
 }
 
@@ -102,7 +100,6 @@ impl ExternalAgent {
         &self.0.session_id.0
     }
 
-    /// Includes modes that the agent offers as a config option.
     pub fn modes(&self) -> Option<SessionModeState> {
         self.0.peer.state.borrow().all_modes()
     }
@@ -111,7 +108,6 @@ impl ExternalAgent {
         self.0.peer.state.borrow().options.clone()
     }
 
-    /// Describes the existing modes if `id` is not one of them.
     pub fn missing_mode(&self, id: &str) -> Option<String> {
         let modes = self.modes().map(|modes| modes.available_modes).unwrap_or_default();
         let ids: Vec<&str> = modes.iter().map(|mode| &*mode.id.0).collect();
@@ -195,7 +191,6 @@ impl ExternalAgent {
         self.0.peer.program.status().over.is_some()
     }
 
-    /// Waits for the end. Returns the reason as a sentence without a full stop.
     pub async fn over(&self) -> String {
         self.0.peer.program.over().await;
         self.0.peer.end_reason()
@@ -245,7 +240,6 @@ impl Peer {
         ExternalAgentError::Ended(self.end_reason())
     }
 
-    /// Returns the fault or exit status, with the last error output.
     fn end_reason(&self) -> String {
         let fault = self.state.borrow().fault;
         let over = self.program.status().over.map(|over| over.how);

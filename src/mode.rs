@@ -205,7 +205,6 @@ impl<'de> Deserialize<'de> for Globs {
 #[derive(Debug, Clone)]
 pub struct Modes(Vec<Arc<Mode>>);
 
-/// Lower-cases the id and resolves an alias.
 pub fn canonical(id: &str) -> String {
     let id = id.to_ascii_lowercase();
     ALIASES.iter().find(|(alias, _)| *alias == id).map_or(id, |(_, mode)| (*mode).to_owned())

@@ -24,7 +24,6 @@ pub enum Effect {
     Session,
     Delegate,
     Network,
-    /// Changes files whose paths are known before the call.
     Edit,
     Execute,
     State,
@@ -37,7 +36,6 @@ impl Effect {
         matches!(self, Self::Read | Self::Session)
     }
 
-    /// True if the mode's `permission` setting applies.
     pub fn is_change(self) -> bool {
         matches!(self, Self::Edit | Self::Execute | Self::State | Self::Unknown)
     }
@@ -46,7 +44,6 @@ impl Effect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub path: PathBuf,
-    /// Relative to the session's root; `None` outside the roots.
     pub inside: Option<PathBuf>,
 }
 
@@ -83,12 +80,10 @@ pub struct CallFacts {
     pub effect: Effect,
     pub shell: ShellUse,
     pub is_background: bool,
-    /// True for the tool that asks the user to leave the mode.
     pub is_exit: bool,
     /// Empty if unknown before the call, or for a decision about the tool as such.
     pub targets: Vec<Target>,
     pub commands: Commands,
-    /// `None` also for a decision about the tool as such.
     pub address: Option<Address>,
     /// `None` if the effect is trusted.
     pub claim: Option<Claim>,
@@ -126,15 +121,13 @@ pub enum Verdict {
     Deny(Denial),
 }
 
-/// The message never suggests a way around the rule.
+/// Security: the message never suggests a way around the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// Name for the audit log.
     pub rule: &'static str,
     pub message: String,
 }
 
-/// Modes, evaluated one by one and never merged, and the user's rules.
 #[derive(Debug, Clone)]
 pub struct Ceilings {
     /// The session's own mode first, then its bases, its ancestors' modes and further limits.
@@ -159,22 +152,21 @@ impl Ceilings {
 
 /// Decides a call.
 ///
-/// The steps, in order. The first denial is final; no later step can lift it:
-/// 1. a `deny` rule of the user or the project matches the call;
-/// 2. the tool list of a ceiling does not contain the tool;
+/// The first denial is final; no later step lifts it:
+/// 1. a `deny` rule of the user or the project matches;
+/// 2. the tool list of a ceiling lacks the tool;
 /// 3. the access of a ceiling does not permit the effect (table in `docs/modes.md`);
-/// 4. the `shell` of a ceiling permits less than the call needs; a mode with `write_paths` permits neither a
-///    full shell nor an unknown effect;
+/// 4. the `shell` of a ceiling is less than the call needs; `write_paths` permits neither a full shell nor an
+///    unknown effect;
 /// 5. the `network` of a ceiling denies fetching;
 /// 6. the call writes outside the session's roots, or outside a ceiling's `write_paths`;
 /// 7. the call is the exit tool, and the mode has no exit;
 /// 8. the user answered "reject always" for this scope in this mode;
-/// 9. a permission request is needed if an `ask` rule matches, a path is outside the roots, a ceiling has
-///    `network: ask` and the call fetches, a ceiling has `permission: ask` and the call is a change, or only
-///    an MCP server claims that the call reads and a ceiling would deny or ask for it otherwise;
-/// 10. step 9 is skipped if the user answered "allow always" for this scope in this mode (for a command: the
-///     line or its program; for an address: the origin; for a claim: the server), or if an `allow` rule
-///     matches all of the call and no `ask` rule matches any of it.
+/// 9. a permission request is needed if an `ask` rule matches, a path is outside the roots, the call fetches
+///    under `network: ask` or changes something under `permission: ask`, or only an MCP server claims that it
+///    reads and a ceiling would deny or ask for it otherwise;
+/// 10. step 9 is skipped if the user answered "allow always" for this scope in this mode, or if an `allow`
+///     rule matches all of the call and no `ask` rule any of it.
 pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict {
     let Some(own) = ceilings.modes.first() else {
         return Verdict::Deny(Denial {
@@ -219,6 +211,7 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
             is_shown_in_part = covering.is_empty();
         }
     }
+    // A grant for the tool as a changing one also covers its claimed reads.
     let as_such = call.claim.is_some().then(|| Scope::Tool(call.tool.clone()));
     let mut asked = scopes.iter().chain(&covering).chain(&as_such);
     let rejected = asked.find(|scope| grants.is_rejected(&own.id, scope)).cloned();
@@ -309,7 +302,6 @@ pub fn explain(ceilings: &Ceilings, call: &CallFacts) -> String {
     }
 }
 
-/// True if [`decide`] does not deny the tool before its arguments are known.
 pub fn is_available(ceilings: &Ceilings, grants: &Grants, tool: &CallFacts) -> bool {
     !matches!(decide(ceilings, grants, tool), Verdict::Deny(_))
 }

@@ -37,7 +37,6 @@ pub struct ModeFile {
 pub enum Owner {
     /// The user, or a project whose file the user trusts.
     User,
-    /// The project: its author is not trusted.
     Project,
 }
 
@@ -48,7 +47,6 @@ pub struct Diagnostic {
     /// Counted from 1; 0 for the whole file.
     pub line: usize,
     pub text: String,
-    /// Source lines with a marker; may be empty.
     pub shown: String,
 }
 
@@ -245,7 +243,6 @@ fn unreadable(name: &str, error: &serde_saphyr::Error) -> Diagnostic {
         error.location().map(|place| format!(":{}:{}", place.line(), place.column())).unwrap_or_default();
     let text = error.without_snippet().to_string();
     let text = text.split(" at line ").next().unwrap_or(&text).to_owned();
-    // The first two rendered lines repeat the message.
     let shown: Vec<String> = error.render().lines().skip(2).map(str::to_owned).collect();
     let line = error.location().map_or(0, |place| line_number(place.line()));
     Diagnostic { place: format!("{name}{place}"), line, text: with_nearest(&text), shown: shown.join("\n") }

@@ -19,7 +19,6 @@ use crate::error::AgentError;
 /// Keys come from the environment or from the user's files.
 const ENVIRONMENT: &str = "environment";
 
-/// The client runs `modegate setup` in a terminal.
 const SETUP: &str = "setup";
 
 /// Capability of clients that run the command given in `_meta` in a terminal.
@@ -59,7 +58,6 @@ impl Agent {
             .auth_methods(methods)
     }
 
-    /// Succeeds if the default model has its key.
     pub async fn authenticate(
         &self,
         request: &AuthenticateRequest,

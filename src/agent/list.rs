@@ -20,7 +20,6 @@ use crate::store::sessions::{Listing, OpenError, StoredSession};
 
 const PAGE: usize = 50;
 
-/// Reason for missing earlier sessions.
 const NOTICE_META: &str = "modegate/notice";
 
 /// Key in the `_meta` of a listed session: its mode (D10).
@@ -37,10 +36,8 @@ impl Agent {
             return Err(AgentError::invalid_params(message, json!({ "cwd": "an absolute path" })));
         }
         let after = request.cursor.as_deref().map(read_cursor).transpose()?;
-        // The store contains canonical paths.
         let cwd = request.cwd.as_ref().map(|cwd| std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone()));
         let active = self.registry().ids();
-        // One extra row shows if there are more pages.
         let agent = self.host.wraps.clone();
         let listing = Listing { cwd, agent, after, limit: PAGE + 1, active };
         let mut sessions = self.context.store.sessions(listing).await.map_err(|_| AgentError::Unreadable)?;
@@ -144,7 +141,6 @@ fn info(session: &StoredSession, mode: Option<&str>) -> SessionInfo {
         .meta(mode)
 }
 
-/// Opaque to clients.
 fn cursor(session: &StoredSession) -> String {
     format!("{}/{}", session.updated_at, session.id)
 }

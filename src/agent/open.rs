@@ -240,7 +240,6 @@ impl Agent {
         handle
     }
 
-    /// Loads the current configuration for a session in these folders.
     async fn prepare(
         &self,
         workspace: Workspace,
@@ -312,7 +311,6 @@ impl Agent {
     ) -> Result<Arc<AgentSpec>, AgentError> {
         let agents = Arc::clone(&setup.context.agents);
         let Some(requested) = meta.and_then(|meta| meta.get(AGENT_META)) else {
-            // The command line's agent was checked at startup.
             return Ok(setup.agent(self.first.agent.as_deref()));
         };
         let valid =

@@ -11,7 +11,6 @@ use crate::session::SessionHandle;
 #[derive(Default)]
 pub(super) struct Registry {
     active: HashMap<SessionId, SessionHandle>,
-    /// Sessions that a request is opening or closing.
     moving: HashSet<SessionId>,
     /// Stricter modes that could not be stored, by closed session.
     unrecorded_modes: HashMap<SessionId, Vec<SessionModeId>>,
@@ -29,7 +28,6 @@ pub(super) fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
 pub(super) struct Transit {
     registry: SharedRegistry,
     id: SessionId,
-    /// True if the session was not active before.
     is_new: bool,
 }
 

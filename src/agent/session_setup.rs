@@ -50,7 +50,6 @@ impl SessionSetup {
         }
     }
 
-    /// Returns the mode in which a session opens. `stored` is its id and stored mode.
     fn effective_mode(
         &mut self,
         stored: Option<(&SessionId, &str)>,
@@ -74,9 +73,6 @@ impl SessionSetup {
         effective.mode.mode_id()
     }
 
-    /// # Errors
-    ///
-    /// Returns an error if the agent does not support the mode.
     pub fn stored_agent_and_mode(
         &mut self,
         stored: &StoredSession,

@@ -37,7 +37,6 @@ pub struct ExternalAgentDefinition {
     #[serde(skip)]
     #[schemars(skip)]
     pub inherits: bool,
-    /// An undefined variable in a value, which prevents the start.
     #[serde(skip)]
     #[schemars(skip)]
     pub missing: Option<String>,

@@ -89,7 +89,6 @@ fn check(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns YAML comments with allowed and asked tools.
 fn in_mode(
     agent: &AgentSpec,
     mode: &str,

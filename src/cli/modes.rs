@@ -150,7 +150,6 @@ fn check_file(
         Err(error) => bail!("{} {error}", file.display()),
     };
     let owner = if project { Owner::Project } else { Owner::User };
-    // A user's file is checked alone.
     if !project {
         own = Layers::default();
     }
@@ -237,7 +236,6 @@ async fn facts(
     let required = found.spec().schema.to_value()["required"].as_array().cloned().unwrap_or_default();
     let arguments = match serde_json::from_str::<Value>(arguments) {
         Ok(object @ Value::Object(_)) => object,
-        // Further arguments do not affect the decision.
         _ => required
             .iter()
             .filter_map(Value::as_str)

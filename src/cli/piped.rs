@@ -9,7 +9,6 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Timeout for the first byte.
 pub(super) const WAIT: Duration = Duration::from_secs(3);
 
 const CHUNK: usize = 64 * 1024;
@@ -17,9 +16,7 @@ const CHUNK: usize = 64 * 1024;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piped {
     Text(String),
-    /// No text before the end, or the run was stopped.
     Nothing,
-    /// The timeout passed with stdin still open.
     Late,
 }
 

@@ -77,7 +77,6 @@ pub(super) fn run(
             let file = std::fs::canonicalize(file).with_context(|| format!("--model {model}"))?;
             *model = format!("scripted:{}", file.display());
         } else if model != "offline" {
-            // A named provider gets its key, as outside a replay.
             variables.extend(config::provider_variables(environment));
         }
     }

@@ -26,7 +26,6 @@ const LISTED: usize = 20;
 
 const PAGE: usize = 256;
 
-/// Minimum characters of a partial id.
 const MIN_PART: usize = 6;
 
 /// What is to be done with sessions. An id may be given by its beginning or its end, if that is enough.
@@ -177,7 +176,6 @@ pub(super) async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The most recent session in this folder, of `agent` if given.
 pub(super) async fn newest(store: &Store, cwd: PathBuf, agent: Option<String>) -> anyhow::Result<SessionId> {
     let cwd = std::fs::canonicalize(&cwd).unwrap_or(cwd);
     let listing = Listing { cwd: Some(cwd), agent, limit: LISTED, ..Listing::default() };
@@ -210,9 +208,6 @@ pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSess
     }
 }
 
-/// # Errors
-///
-/// Returns an error if the store does not exist.
 fn existing(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
     let path = config::store_file(flags, environment)?;
     if !config::has_record(&path)? {
@@ -226,7 +221,6 @@ pub(super) fn open(flags: &Flags, environment: &Environment) -> anyhow::Result<S
     Store::open_now(&Location::File(path.clone())).with_context(|| path.display().to_string())
 }
 
-/// Opens a store that cannot be written, too.
 pub(super) fn open_to_read(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
     let path = existing(flags, environment)?;
     Store::open_now(&Location::File(path.clone()))
@@ -316,7 +310,6 @@ impl OpenedSession {
         existing(flags, &environment)?;
         let Runtime { context, host, .. } = Config::new(flags, environment)?.into_runtime()?;
         let id = find(&context.store, part).await?.id;
-        // No client receives updates.
         let (client, _end) = client::channel();
         let agent = Agent::new(context, host, client, First::default());
         let session = agent.open_stored(&id).await?;

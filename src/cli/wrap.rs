@@ -65,9 +65,6 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// # Errors
-    ///
-    /// Returns an error if a mode is given twice, or another agent or model is selected.
     pub fn put(
         mut self,
         flags: &mut Flags,
@@ -94,7 +91,6 @@ impl Arguments {
         Ok(())
     }
 
-    /// Returns the agent with an id for the event log. `variable` looks up the environment.
     fn agent(
         self,
         environment: &Environment,
@@ -110,7 +106,6 @@ impl Arguments {
             }
             _ => state_dir,
         };
-        // A mode given by the user overrides the known one.
         let known_mode = known.and_then(|(.., known_mode)| *known_mode).filter(|_| read_only_mode.is_none());
         let args = known_mode
             .map_or_else(Vec::new, |(_, arguments)| arguments.iter().map(|&word| word.to_owned()).collect());
@@ -158,7 +153,6 @@ fn agent_of(command: &[String]) -> Option<&str> {
     }
 }
 
-/// True if a path component of `word` starts with `name`.
 fn names(word: &str, name: &str) -> bool {
     Path::new(word).components().any(|part| part.as_os_str().to_string_lossy().starts_with(name))
 }

@@ -60,7 +60,6 @@ impl ClientRequest {
     }
 }
 
-/// Parameters of a request, with the type of its answer.
 pub trait Question: Into<ClientRequest> {
     type Answer: DeserializeOwned;
 }

@@ -21,9 +21,7 @@ pub struct Finding {
 #[derive(Debug, PartialEq, Eq)]
 pub enum State {
     Fine(String),
-    /// Absent, and not required.
     Absent(String),
-    /// Reason and advice.
     Wrong(String, &'static str),
 }
 

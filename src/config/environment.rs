@@ -51,9 +51,7 @@ const LOCALE: &[&str] = &[
 pub struct Environment {
     pub model: Option<String>,
     pub log_level: Option<String>,
-    /// Folder of the user's settings; `None` without a home directory.
     pub config_folder: Option<PathBuf>,
-    /// Folder of the store; `None` without a home directory.
     pub data_folder: Option<PathBuf>,
     /// Ignored, because it is not an absolute path.
     pub relative_home: Option<OsString>,
@@ -131,7 +129,7 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// True if the first argument says so, which is no option or command.
+/// True if the first argument is the supervisor's, which is no option or command of the command line.
 #[cfg(target_os = "linux")]
 pub fn is_supervisor() -> bool {
     std::env::args_os().nth(1).is_some_and(|argument| argument == crate::process::supervisor::ARGUMENT)

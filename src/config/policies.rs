@@ -17,7 +17,6 @@ use crate::policy::{Diagnostic, Layers, Owner};
 use crate::session::user_command::UserCommand;
 use crate::skill::Skills;
 
-/// Written by the user.
 pub const MODES: &str = "modes.yaml";
 
 /// Written by `modegate permissions`.
@@ -36,7 +35,6 @@ const MAX_TRUSTED: u64 = 4 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct Policies {
     folder: Option<PathBuf>,
-    /// Contains skills of other agents.
     home: Option<PathBuf>,
     tool_list: Option<ToolList>,
     /// True if no files are read, for deterministic runs.
@@ -91,7 +89,6 @@ impl Policies {
         }
     }
 
-    /// Returns a message about unused project files that restrict nothing.
     pub fn project_notice(&self, cwd: &Path) -> Option<String> {
         let problems = if self.is_fixed { Vec::new() } else { project::problems(cwd) };
         (!problems.is_empty()).then(|| format!("Files that are not used:\n{}", problems.join("\n")))

@@ -31,7 +31,6 @@ pub struct Providers {
 }
 
 impl Providers {
-    /// The models and router come from the first detection.
     pub fn new(
         environment: Environment,
         requested: Option<ModelId>,
@@ -42,7 +41,6 @@ impl Providers {
         Self { environment, asked: requested, router, last: Mutex::new((stamps, models)) }
     }
 
-    /// Reads the files only if they were modified.
     pub fn catalog(&self) -> Result<Arc<ModelCatalog>, String> {
         let folder = self.environment.config_folder.as_deref();
         let stamps = user_file::modified_times(folder);
@@ -58,7 +56,6 @@ impl Providers {
     }
 }
 
-/// The command line's model is `requested`.
 pub fn find(
     environment: &Environment,
     file: &UserFile,
@@ -180,7 +177,6 @@ fn key(
     from_environment.filter(|_| !is_elsewhere).or(from_file)
 }
 
-/// Accepts a host, a port, both, or a URL.
 fn ollama_url(host: &str) -> String {
     let host = host.trim().trim_end_matches('/');
     if host == "ollama.com" {

@@ -32,7 +32,6 @@ pub fn filled_external_agent_now(external_agent: ExternalAgentDefinition) -> Ext
     filled_external_agent(external_agent, environment::variable)
 }
 
-/// Returns the name of an unset variable.
 fn fill<'a>(
     values: impl Iterator<Item = &'a mut SecretString>,
     variable: &impl Fn(&str) -> Option<String>,

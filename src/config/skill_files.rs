@@ -69,7 +69,6 @@ impl Found {
         }
     }
 
-    /// Reports a project's skill that differs from the user's of the same name.
     fn add(&mut self, skill: Skill, place: &Path) {
         let Some(known) = self.skills.iter().find(|known| known.name == skill.name) else {
             return self.skills.push(skill);

@@ -25,7 +25,6 @@ pub const SETUP: &str = "setup.yaml";
 
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// Unknown keys are errors.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserFile {
@@ -263,7 +262,6 @@ pub struct Setup {
     pub model: String,
 }
 
-/// Keeps the settings of other providers. Returns the path.
 pub fn write(folder: &Path, setup: &Setup) -> anyhow::Result<PathBuf> {
     let path = folder.join(SETUP);
     check_url(setup.provider, setup.base_url.as_deref())?;

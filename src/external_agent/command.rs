@@ -29,7 +29,6 @@ pub struct Reply {
 #[derive(Debug)]
 pub enum OnSuccess {
     Ignore,
-    /// A prompt. Sending it also ends the replay of history.
     TurnEnded,
     /// The id is `None` for a created session.
     SessionStarted(Option<SessionId>),

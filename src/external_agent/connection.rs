@@ -41,13 +41,10 @@ const MAX_LOGGED: usize = 100;
 
 const WRITTEN: usize = 64 * 1024;
 
-/// Fault of every normal exit.
 pub const CLOSED: &str = "it closed its output";
 
 enum Phase {
-    /// Contains early updates.
     Starting(Vec<(SessionId, SessionUpdate)>),
-    /// Replayed updates are known to the client.
     Loading,
     Open(SessionId),
 }
@@ -57,7 +54,6 @@ struct OpenRequest {
     is_permission: bool,
 }
 
-/// Contains the agent's request id, the client's request id, and the answer.
 type Answering = Pin<Box<dyn Future<Output = (String, u64, Result<Value, ClientError>)> + Send>>;
 
 pub struct Connection {
@@ -173,7 +169,6 @@ impl Connection {
                     OnSuccess::TurnEnded => self.may_replay = false,
                     _ => {}
                 }
-                // Dropping the reply reports that no answer will come.
                 self.output.as_ref()?;
                 self.pending.insert(id, reply);
                 self.send(requests::line(&Message { jsonrpc: "2.0", id: Some(id), method, params }))
@@ -344,7 +339,6 @@ impl Connection {
         match self.output.as_ref()?.try_send(line) {
             Ok(()) => None,
             Err(mpsc::error::TrySendError::Full(_)) => Some("it does not read what it is sent"),
-            // The output will report the end of the process.
             Err(mpsc::error::TrySendError::Closed(_)) => {
                 self.output = None;
                 None

@@ -9,21 +9,10 @@ use crate::acp::SessionUpdate;
 
 #[derive(Debug)]
 pub enum PeerMessage<'a> {
-    Update {
-        session: Cow<'a, str>,
-        update: Box<SessionUpdate>,
-    },
-    /// Contains the raw id of a request.
+    Update { session: Cow<'a, str>, update: Box<SessionUpdate> },
     Cancelled(&'a RawValue),
-    Request {
-        id: &'a RawValue,
-        method: Cow<'a, str>,
-        params: &'a str,
-    },
-    Response {
-        id: u64,
-        outcome: Result<&'a RawValue, &'a RawValue>,
-    },
+    Request { id: &'a RawValue, method: Cow<'a, str>, params: &'a str },
+    Response { id: u64, outcome: Result<&'a RawValue, &'a RawValue> },
     Invalid(&'static str),
 }
 

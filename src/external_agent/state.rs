@@ -26,7 +26,6 @@ impl AgentState {
         }
     }
 
-    /// Returns true if the update may have changed the state.
     pub fn apply(&mut self, update: &SessionUpdate) -> bool {
         match update {
             SessionUpdate::CurrentModeUpdate(update) => self.set_mode(&update.current_mode_id),
@@ -64,7 +63,6 @@ impl AgentState {
         Some(SessionModeState::new(select.current_value.0.to_string(), modes))
     }
 
-    /// `None` if the agent announces modes directly.
     pub fn option_of_mode(&self) -> Option<SessionConfigId> {
         if self.modes.is_some() { None } else { self.mode_option().map(|option| option.id.clone()) }
     }

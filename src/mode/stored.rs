@@ -2,7 +2,6 @@
 
 use super::{DEFAULT, Mode, Modes, UnknownMode};
 
-/// Default modes in order of precedence, before the built-in default.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Defaults<'a> {
     pub command_line: Option<&'a str>,
@@ -23,7 +22,6 @@ pub enum Unknown {
 }
 
 impl Modes {
-    /// Returns the mode of a session without a stored or requested mode.
     pub fn default_mode(&self, defaults: Defaults<'_>) -> Result<&Mode, UnknownMode> {
         self.resolve(defaults.command_line.or(defaults.configured).unwrap_or(DEFAULT))
     }

@@ -6,11 +6,9 @@ use percent_encoding::percent_decode_str;
 pub struct Address {
     pub url: String,
     pub scheme: String,
-    /// Host name or number in lower case, without a trailing dot.
     pub host: String,
     /// `None` for the default port.
     pub port: Option<u16>,
-    /// Starts at the first `/` and includes the query.
     pub path: String,
     /// `path` after [`plain`], because most servers treat other spellings as the same path.
     pub plain_path: String,
@@ -51,7 +49,6 @@ pub(super) fn decode(text: &str) -> String {
 }
 
 impl Address {
-    /// Host, with the port unless it is the scheme's default: `docs.rs`, `localhost:8080`.
     pub fn authority(&self) -> String {
         match self.port {
             Some(port) => format!("{}:{port}", self.host),

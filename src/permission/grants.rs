@@ -119,7 +119,6 @@ impl Grants {
             || self.rejected.iter().any(|(given_in, _)| given_in == over)
     }
 
-    /// Mode, `allow` or `reject`, and scope of each answer, in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &'static str, &Scope)> {
         let allowed = self.allowed.iter().map(|(mode, scope)| (mode.as_str(), "allow", scope));
         allowed.chain(self.rejected.iter().map(|(mode, scope)| (mode.as_str(), "reject", scope)))

@@ -208,7 +208,6 @@ impl Rules {
     pub fn to_yaml(&self) -> String {
         let texts = |rules: &[Rule]| rules.iter().map(|rule| rule.text.clone()).collect::<Vec<_>>();
         let all = serde_json::json!({ "deny": texts(&self.deny), "ask": texts(&self.ask), "allow": texts(&self.allow) });
-        // JSON is valid YAML.
         format!("permissions: {all}\n")
     }
 

@@ -202,7 +202,6 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
     }
 }
 
-/// Prints the event as stored.
 pub(super) fn json_line(stored: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
     let (kind, body) = crate::store::events::body_of(&stored.event);
     writeln!(
