@@ -1,87 +1,78 @@
-//! A switch of the mode that the model writes into its own text: a fenced `yaml` block with `mode_switch`. Pure.
+//! Parser for mode switches in the model's text: a fenced `yaml` block with the key `mode_switch`. Pure.
 //!
-//! The text comes in pieces that are cut anywhere. What cannot be the start of such a block is passed on at once; a block is
-//! held back until it is known to be one, and then left out of what the client sees. Only whole fences at the start of a
-//! line count: nothing in a quote, in another fence or indented as code does (G27-G34, G51-G55).
+//! Text arrives in arbitrary pieces. A block that may be a switch is buffered, and a switch is removed from
+//! the client's text; all other text passes through. Fences inside quotes, other fences or indented code do
+//! not count (G27-G34, G51-G55).
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
-/// Bytes of a block. What is longer is no switch.
+/// Maximum bytes of a switch block.
 const MAX_BLOCK: usize = 16 * 1024;
 
-/// Characters of the model's reason in a notice. The record has all of it.
+/// Maximum characters of the reason in a notice.
 const MAX_REASON: usize = 160;
 
-/// Bytes of a line of which nothing was passed on because it may open a fence. A longer line is decided by its start.
+/// Maximum bytes of a buffered line. The start of a longer line decides its kind.
 const MAX_LINE: usize = 256;
 
-/// What every block begins with.
 const KEY: &str = "mode_switch:";
 
-/// What a model wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Switch {
-    /// Why.
     pub analysis: String,
-    /// Which mode; none: it stays, and says why.
+    /// `None` if the model wants to stay in its mode.
     pub new_mode: Option<String>,
 }
 
-/// What was found in a reply.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Found {
-    /// No block.
     #[default]
     Nothing,
-    /// One block.
     One(Switch),
-    /// A block that is none, for this reason: it is not applied.
+    /// A malformed block, with the reason.
     Bad(String),
-    /// More than one: none is applied.
+    /// More than one block, so no switch applies.
     Many,
 }
 
-/// Reads a reply piece by piece, in time that is linear in its length. Keeps little more than a block and a piece.
+/// Incremental scanner, linear in the length of the reply.
 #[derive(Debug, Default)]
 pub struct Reader {
     place: Place,
-    /// The line that is not whole yet, while its end may make a difference.
+    /// The incomplete last line, while its end may matter.
     line: String,
-    /// The line's start has said all there is to say: the rest is passed on as it comes.
+    /// Kind of the current line, once its start has decided that.
     rest: Option<Rest>,
-    /// A block that is held back.
     held: String,
-    /// Whether the block has the key in its first line that is not empty. `None` while there is no such line.
+    /// `None` before the first non-empty line.
     has_key: Option<bool>,
     found: Found,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Between fences.
+    /// Text outside of fences.
     #[default]
     Text,
-    /// In a fence that is passed on.
+    /// A fence that passes through.
     Fence { mark: u8, length: usize },
-    /// In a block that may be a switch.
+    /// A block that may be a switch.
     Block { mark: u8, length: usize },
 }
 
-/// The rest of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
-    /// The line is none of a fence.
+    /// The line opens no fence.
     Plain,
-    /// The line opens a fence, unless a mark of the fence follows that must not.
+    /// The line opens a fence, unless a later backtick invalidates it.
     Opens { mark: u8, length: usize },
 }
 
 impl Reader {
-    /// Takes a piece, and returns what of the text can be passed on now.
+    /// Returns the text that can be forwarded now.
     pub fn push<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
-        // In the middle of a line that is none of a fence: most pieces are there.
         if self.rest == Some(Rest::Plain) && !piece.contains('\n') {
             return Cow::Borrowed(piece);
         }
@@ -92,12 +83,11 @@ impl Reader {
         Cow::Owned(out)
     }
 
-    /// The reply has ended, or something else than text came. Returns what was held back and is no block.
+    /// Ends a run of text. Returns buffered text that is not a switch.
     pub fn flush(&mut self) -> String {
         let mut out = String::new();
         self.rest = None;
         if !self.line.is_empty() {
-            // A closing fence may be the last line.
             match self.place {
                 Place::Text => out.push_str(&std::mem::take(&mut self.line)),
                 Place::Fence { .. } => self.line.clear(),
@@ -114,12 +104,10 @@ impl Reader {
         out
     }
 
-    /// What was found so far; nothing afterwards.
     pub fn take(&mut self) -> Found {
         std::mem::take(&mut self.found)
     }
 
-    /// Takes a part of a line; the last one ends with the line feed.
     fn part(&mut self, part: &str, out: &mut String) {
         let is_whole = part.ends_with('\n');
         if let Some(rest) = self.rest {
@@ -150,7 +138,7 @@ impl Reader {
         }
     }
 
-    /// Forgets a line that was passed on, if it is whole, or too long to close a fence.
+    /// Drops a line that is complete, or too long to close a fence.
     fn end_passed(&mut self, is_whole: bool) {
         if is_whole || self.line.len() > MAX_LINE {
             self.line.clear();
@@ -192,14 +180,13 @@ impl Reader {
     }
 
     fn part_of_block(&mut self, part: &str, out: &mut String) {
-        // While the line is blank it is as long as its last part, as far as the key goes.
+        // Scanning a blank line again for each part would be quadratic.
         if self.has_key.is_none() && !(part.trim().is_empty() && self.line.len() > KEY.len()) {
             self.has_key = begins_with_key(&self.line);
         }
         // A shorter line may still close the block.
         let is_too_long = self.is_too_long() && self.line.len() > MAX_LINE;
         if self.is_none(is_too_long, out) {
-            // What was said of the line is passed on; it may still close the fence.
             out.push_str(&self.line);
             self.end_passed(false);
         }
@@ -219,7 +206,7 @@ impl Reader {
         (if is_none { out } else { &mut self.held }).push_str(&line);
     }
 
-    /// Whether the block is known to be none: it is passed on, and so is the rest of its fence.
+    /// Returns true if the block is no switch, and forwards it.
     fn is_none(&mut self, is_too_long: bool, out: &mut String) -> bool {
         if self.has_key != Some(false) && !is_too_long {
             return false;
@@ -238,7 +225,6 @@ impl Reader {
         self.held.len() + self.line.len() > MAX_BLOCK
     }
 
-    /// A block is whole.
     fn block(&mut self, closing: &str, out: &mut String) {
         let buffered = std::mem::take(&mut self.held);
         let content = buffered.split_once('\n').map_or("", |(_, content)| content);
@@ -260,7 +246,7 @@ impl Reader {
     }
 }
 
-/// Whether a line begins with the key. `None` if that cannot be said yet, or if nothing is in the line.
+/// `None` if the line is blank or too short to decide.
 fn begins_with_key(line: &str) -> Option<bool> {
     if line.trim().is_empty() || (line.len() < KEY.len() && !line.ends_with('\n') && KEY.starts_with(line)) {
         return None;
@@ -268,7 +254,6 @@ fn begins_with_key(line: &str) -> Option<bool> {
     Some(line.starts_with(KEY))
 }
 
-/// The payload, strictly.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Payload {
@@ -296,7 +281,7 @@ fn read(content: &str) -> Result<Switch, String> {
     Ok(Switch { analysis, new_mode })
 }
 
-/// The mark and the length of the fence that a line opens, and whether it is one of YAML.
+/// Mark and length of the fence that a line opens; true for YAML.
 fn opening(line: &str) -> Option<(u8, usize, bool)> {
     let (mark, length, rest) = fence(line)?;
     if length < 3 || (mark == b'`' && rest.contains('`')) {
@@ -306,7 +291,6 @@ fn opening(line: &str) -> Option<(u8, usize, bool)> {
     Some((mark, length, word.eq_ignore_ascii_case("yaml") || word.eq_ignore_ascii_case("yml")))
 }
 
-/// Whether a line that is not whole may come to open a fence.
 fn may_open(part: &str) -> bool {
     let indent = part.bytes().take_while(|byte| *byte == b' ').count();
     if indent > 3 {
@@ -320,7 +304,7 @@ fn may_open(part: &str) -> bool {
     }
 }
 
-/// What a line of more than [`MAX_LINE`] bytes is, by its start: never one that opens YAML.
+/// Classifies a line longer than [`MAX_LINE`], which never opens a YAML block.
 fn long_line(line: &str) -> Rest {
     let end = (0..=MAX_LINE).rev().find(|at| line.is_char_boundary(*at)).unwrap_or_default();
     let (start, tail) = line.split_at(end);
@@ -335,7 +319,7 @@ fn is_closing(line: &str, mark: u8, length: usize) -> bool {
         && fence(line).is_some_and(|(own, run, rest)| own == mark && run >= length && rest.trim().is_empty())
 }
 
-/// The run of marks at the start of a line, indented by three blanks at most, and what follows it.
+/// Run of fence marks after at most three spaces, and the text behind it.
 fn fence(line: &str) -> Option<(u8, usize, &str)> {
     let line = line.trim_end_matches(['\n', '\r']);
     let indent = line.bytes().take_while(|byte| *byte == b' ').count();
@@ -345,7 +329,7 @@ fn fence(line: &str) -> Option<(u8, usize, &str)> {
     (indent <= 3).then(|| (mark, length, &rest[length..]))
 }
 
-/// What the user reads of a switch in the model's own text (G37): the modes, and the first line of the reason.
+/// Notice with the first line of the reason (G37).
 pub(super) fn notice(from: &str, to: &str, analysis: &str) -> String {
     let reason = analysis.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let reason: String = reason.chars().filter(|c| !c.is_control()).collect();

@@ -1,5 +1,4 @@
-//! A server that wants to ask the user something: decided on like a call, and put to the user as the server's question. It is
-//! a question of the call that is running at that server.
+//! Elicitations of MCP servers: authorised like calls, as part of the call that runs on that server.
 
 use super::actor::Actor;
 use super::turn_message::Authorization;
@@ -7,21 +6,20 @@ use crate::gate::Active;
 use crate::permission::{CallFacts, Effect};
 use crate::tool::mcp::Question;
 
-/// Questions that all servers together may ask in one turn.
+/// Limit per turn for all servers together.
 const MAX_QUESTIONS: u32 = 20;
 
 impl Actor {
-    /// Decides whether a server may ask, and if so asks.
     pub(super) async fn question(&mut self, question: Question) {
         let Question { part, message, form, mut reply } = question;
-        // The server may be gone by the time it is answered; so below.
+        // The server may be gone, here and below.
         let active = match self.asking_call(&part) {
             Ok(active) => active,
             Err(why) => return drop(reply.send(Err(why.to_owned()))),
         };
         let facts = CallFacts::of_tool(format!("mcp_elicitation__{part}"), Effect::Session);
         match self.authorize(active.call.clone(), Some(facts), false).await {
-            // A rule that has it asked for is met by asking.
+            // Asking the user satisfies a rule to ask.
             Authorization::Granted { .. } | Authorization::Ask => {}
             Authorization::Denied { message, .. } | Authorization::Rejected { message, .. } => {
                 return drop(reply.send(Err(message)));
@@ -33,7 +31,7 @@ impl Actor {
             let answer = tokio::select! {
                 biased;
                 () = active.over() => Err("the call is over".to_owned()),
-                // The server does not want it any more.
+                // The server withdrew the question.
                 () = reply.closed() => return,
                 answer = Question::put(&client_io, &message, form) => answer.map_err(|error| error.to_string()),
             };
@@ -41,7 +39,7 @@ impl Actor {
         });
     }
 
-    /// The running call that a server's question belongs to. Counts the questions of the turn.
+    /// Returns an error if no call of the server is running or the limit is reached.
     fn asking_call(&mut self, part: &str) -> Result<Active, &'static str> {
         let prefix = format!("mcp__{part}__");
         let active = self.gate.active(|facts| facts.tool.starts_with(&prefix));

@@ -1,4 +1,4 @@
-//! The next request to the model: the history, and the tools and the reminder of the mode that is on now.
+//! Builds the next model request: history, tools and reminder under the current ceilings.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,27 +16,22 @@ use crate::permission::{self, CallFacts};
 use crate::store::Row;
 use crate::tool::{Tool, ToolSpec};
 
-/// The tools of a request.
 #[derive(Default)]
 pub(super) struct Offers {
-    /// Those that the model is told of. The same list is kept while it stays the same.
+    /// Reused as long as the tools stay the same.
     shown: Arc<[ToolOffer]>,
-    /// The tools themselves.
     of: Vec<Arc<dyn Tool>>,
-    /// The names of those that can be called.
     available: Arc<[String]>,
 }
 
 impl Offers {
-    /// The tools of the last request.
     pub(super) fn shown(&self) -> Arc<[ToolOffer]> {
         Arc::clone(&self.shown)
     }
 }
 
 impl Actor {
-    /// What the model is asked next: the tools and the reminder of the mode that is on now. `None` when the turn has
-    /// made as many requests as the mode allows: nothing is then noted as asked or told.
+    /// Returns `None`, without side effects, once the turn has used all requests that the mode allows.
     pub(super) fn next_request(&mut self, requests: u32) -> Option<Next> {
         let modes = Arc::clone(&self.context.modes);
         let mode = modes.resolve(&self.session.mode.0).ok();
@@ -63,7 +58,7 @@ impl Actor {
         }
         let known: Vec<&str> = modes.iter().map(|mode| mode.id.as_str()).collect();
         let is_subagent = self.session.ancestry.parent.is_some();
-        // What is said is what holds now: a mode above may be tighter than the one that this session began in.
+        // An ancestor's mode may be tighter than the session's own.
         let above = mode.and_then(|own| self.session.ancestry.tighter_than(own));
         let reminder = above.as_deref().or(mode).and_then(|mode| {
             reminder::compose(&reminder::Facts {
@@ -96,7 +91,7 @@ impl Actor {
         Some(Next::Ask { request, reads_switches })
     }
 
-    /// Logs that a request has a reminder, and when the requests have none any more (G20, G48).
+    /// Logs the insertion and removal of reminders (G20, G48).
     fn log_reminder(&mut self, is_inserted: bool) {
         let (session, mode) = (&self.session.id, &self.session.mode);
         if is_inserted {
@@ -107,7 +102,6 @@ impl Actor {
         self.session.is_reminded = is_inserted;
     }
 
-    /// Makes the system prompt, once in the life of a session.
     pub(super) async fn freeze_system_prompt(&mut self) {
         if self.session.system.is_some() {
             return;
@@ -122,7 +116,7 @@ impl Actor {
         self.session.system = Some(text);
     }
 
-    /// The tools that the session's ceilings do not deny, and those that are shown: the same, or all.
+    /// Offers tools that the ceilings do not deny, or all tools if the mode masks them.
     fn offer_tools(&mut self, mode: Option<&Mode>) {
         let (ceilings, grants) = (self.ceilings(), &self.session.grants);
         let all = self.context.tools.all();
@@ -146,7 +140,7 @@ impl Actor {
     }
 }
 
-/// A tool as the model is told of it. What a server says of its own, and a project of its agents, is text of somebody else's.
+/// Neutralises the untrusted texts of MCP servers and project agents.
 fn offer(spec: &ToolSpec) -> ToolOffer {
     let mut offer = spec.to_offer();
     if let Cow::Owned(safe) = neutralise(&offer.description) {
@@ -158,7 +152,6 @@ fn offer(spec: &ToolSpec) -> ToolOffer {
     offer
 }
 
-/// A schema in whose texts nothing looks like a reminder's tag.
 fn harmless(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(neutralise(&text).into_owned()),

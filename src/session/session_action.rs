@@ -1,6 +1,6 @@
-//! A call that the session itself carries out: another agent works, here or in the background, or takes over.
+//! Runs session actions: sub-agents in the foreground or background, and handoffs.
 //!
-//! The call's permit stays with the other session until nothing of it goes on: a mode that denies delegating ends it.
+//! A sub-agent keeps the call's permit until it has ended, so a mode that denies delegation ends it.
 
 use super::spawn::Spawned;
 use super::turn::{After, Turn, TurnError};
@@ -11,7 +11,6 @@ use crate::tool::background::Finished;
 use crate::tool::{SessionAction, ToolContent, ToolOutput};
 
 impl Turn {
-    /// Has an errand done, and reports what came of it.
     pub(super) async fn run_session_action(
         &self,
         id: ToolCallId,
@@ -61,7 +60,7 @@ impl Turn {
                 });
                 Finished { text, ..Finished::default() }
             }
-            // Where every run has to give the same bytes, nothing goes on beside anything else.
+            // Deterministic runs have no background work.
             Spawned::Background(subagent, background, status) => {
                 let finished = subagent.work(permit.cancel.clone(), |_| None).await;
                 status.send_modify(|status| status.end = Some(finished.clone()));

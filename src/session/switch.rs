@@ -1,7 +1,7 @@
-//! Switches that the model wants: by the exit tool, or by a block in its own text. It never switches by itself to a mode
-//! that allows more: the user is asked, and anything but a clear yes leaves the mode as it is.
+//! Mode switches that the model requests, with the exit tool or a `mode_switch` block in its text.
 //!
-//! Rejections are counted: the third in a turn ends it. What came of a switch is told to the client and to the model.
+//! A switch to a mode that allows more asks the user. Anything but consent to an offered option leaves the
+//! mode unchanged. The third rejection ends the turn.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -28,21 +28,19 @@ use crate::permission::compare;
 use crate::store::{ModeSource, Why};
 use crate::tool::Proposal;
 
-/// Rejected proposals after which a turn ends.
 const MAX_REJECTIONS: u32 = 3;
 
 pub(super) const REJECT: &str = "reject";
 pub(super) const REJECT_WITH_FEEDBACK: &str = "reject_with_feedback";
 
-/// Where a client may put what the user wants changed, in the answer's `_meta`.
+/// `_meta` key of an answer for the user's requested changes.
 pub(super) const FEEDBACK_META: &str = "modegate/feedback";
 
 const REJECTED_AGAIN: &str =
     "\nStopped: leaving the mode was rejected three times. Say what should change.\n";
 
-/// A question about the mode that has no answer yet.
 pub(super) struct OpenSwitch {
-    /// The mode that was on when it was asked: in another one the answer says nothing.
+    /// Once the mode has changed, the answer is void.
     from: SessionModeId,
     targets: Vec<SessionModeId>,
     request: SwitchRequest,
@@ -50,46 +48,38 @@ pub(super) struct OpenSwitch {
 }
 
 pub(super) enum SwitchRequest {
-    /// By the exit tool.
     Exit { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
-    /// By a block in the model's text.
     InBand { switch: Switch, reply: oneshot::Sender<Option<&'static str>> },
 }
 
-/// What a client answered.
 pub(super) enum Chosen {
-    /// This mode; the user may have added something.
     Mode(SessionModeId, Option<String>),
-    /// No; the user wants something changed, and may have said what.
+    /// `None` if the client did not collect the feedback yet.
     Feedback(Option<String>),
-    /// No, for this reason.
     No(String),
 }
 
 impl Actor {
-    /// Takes up what the model wrote into its text. The reply comes when it is settled.
     pub(super) async fn in_band(&mut self, found: Found, reply: oneshot::Sender<Option<&'static str>>) {
         let is_cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
         match self.settle(found).await {
-            // Of a turn that ends nothing is asked any more: nobody would close the question.
+            // Nothing would close a request of a cancelled turn.
             Some((target, switch)) if is_cancelled => {
                 self.note_switch(&target.0, &switch.analysis, "cancelled").await;
                 let _ = reply.send(None);
             }
             Some((target, switch)) => self.ask_in_band(target, switch, reply),
-            // The turn may have been cancelled meanwhile; so elsewhere.
             None => {
                 let _ = reply.send(None);
             }
         }
     }
 
-    /// Does what can be done without asking. Returns what has to be asked for.
+    /// Applies a switch that needs no consent. Returns a switch that does.
     async fn settle(&mut self, found: Found) -> Option<(SessionModeId, Switch)> {
         let mode = self.session.mode.clone();
         let reads = self.context.modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
         if !reads && found != Found::Nothing {
-            // The mode has changed since the model was asked.
             self.note_switch_for_model(
                 "The mode_switch block was not applied: this mode does not read them.".into(),
             );
@@ -147,11 +137,11 @@ impl Actor {
         None
     }
 
-    /// Whether a mode allows something that is not allowed now.
+    /// True if a mode allows something that the session does not allow now.
     pub(super) fn would_widen(&self, target: &SessionModeId) -> bool {
         let (modes, mode) = (&self.context.modes, &self.session.mode);
         let ceilings = |id: &SessionModeId| modes.ceilings(&id.0).unwrap_or_default();
-        // A tighter mode that could not be recorded holds, too; and what is remembered may weigh differently there.
+        // Unrecorded tighter modes are in force too, and grants may be wider in the target mode.
         let now: Vec<Arc<Mode>> =
             std::iter::once(mode).chain(&self.session.unrecorded_modes).flat_map(&ceilings).collect();
         compare::allows_more(&ceilings(target), &now) || self.session.grants.favour(&target.0, &mode.0)
@@ -200,8 +190,7 @@ impl Actor {
         self.switches.insert(id, OpenSwitch { from, targets, request, at: Instant::now() });
     }
 
-    /// An option for each target: `verb` code mode. In our words, not in those of whoever wrote the mode; what a mode comes to
-    /// is said where its id does not say it.
+    /// Names are never the mode author's text; a mode that is not built in is described by its ceilings.
     pub(super) fn options_to(&self, verb: &str, targets: &[SessionModeId]) -> Vec<PermissionOption> {
         let option = |target: &SessionModeId| {
             let modes = self.context.modes.ceilings(&target.0).ok()?;
@@ -210,7 +199,7 @@ impl Actor {
             if Modes::built_in().resolve(&mode.id).is_err() {
                 name = format!("{name}: {}", compare::nature_of(&modes));
             }
-            // "Always" is how clients show that nothing will be asked; nothing is remembered.
+            // Clients present "always" as "no further questions". No grant is stored.
             let kind = if is_unasked(&modes) {
                 PermissionOptionKind::AllowAlways
             } else {
@@ -221,7 +210,6 @@ impl Actor {
         targets.iter().filter_map(option).collect()
     }
 
-    /// Takes the answer to a question about the mode. Says whether it was one.
     pub(super) async fn switch_answered(&mut self, number: u64, answer: &Answer) -> bool {
         let Some(open) = self.switches.remove(&number) else { return false };
         let OpenSwitch { from, targets, request, at } = open;
@@ -246,7 +234,7 @@ impl Actor {
         true
     }
 
-    /// Tells the user if the mode was left faster than a person can read the question.
+    /// Notifies the user if the answer came faster than a person can read the request.
     async fn report_fast(&mut self, from: &SessionModeId, taken: Duration, number: u64) {
         let has_changed = self.session.mode != *from && !compare::changes_nothing(&self.ceilings().modes);
         if !has_changed || taken >= self.context.exits.reading_time {
@@ -273,7 +261,6 @@ impl Actor {
         switch: Switch,
         chosen: Chosen,
     ) {
-        // The one mode that was asked for, by its id.
         let requested = targets.first().map(ToString::to_string).unwrap_or_default();
         let outcome = match chosen {
             Chosen::Mode(mode, _) => {
@@ -299,7 +286,6 @@ impl Actor {
         self.note_switched(from, &requested, &switch.analysis, outcome).await;
     }
 
-    /// Takes the open questions about the mode back: the mode has changed, or the turn is over.
     pub(super) fn close_switches(&mut self) -> Vec<ToolCallId> {
         let mut closed = Vec::new();
         for (number, open) in std::mem::take(&mut self.switches) {
@@ -323,7 +309,6 @@ impl Actor {
         self.note_switched(&from, to, analysis, outcome).await;
     }
 
-    /// Tells client and record what came of a block.
     async fn note_switched(&mut self, from: &SessionModeId, to: &str, analysis: &str, outcome: &'static str) {
         let from = from.clone();
         tracing::debug!(session = %self.session.id, %from, to, outcome, "the model wrote a mode_switch block");
@@ -332,20 +317,19 @@ impl Actor {
         let switch = SwitchOutcome { from, to, analysis, outcome: outcome.into() };
         self.record(SessionEvent::Switch { switch }, None).await;
         if let Some(text) = notice {
-            // A message of the model has one block at most, and each request has one message.
+            // Unique: each request has one reply, with at most one applied block.
             let Session { turns, requests, .. } = self.session;
             let message_id = MessageId::new(format!("msg_{turns}_s{requests}"));
             self.record(SessionEvent::Notice { message_id, text }, None).await;
         }
     }
 
-    /// Something that the model is to know, in its next requests.
+    /// Each request repeats the note until the turn that sends it ends.
     fn note_switch_for_model(&mut self, text: String) {
         self.session.pending_switch_notes.push((text, false));
     }
 }
 
-/// Whether nothing is asked where things are changed.
 fn is_unasked(modes: &[Arc<Mode>]) -> bool {
     modes.iter().all(|mode| mode.permission == Consent::Auto && mode.access != Access::ReadOnly)
 }
@@ -371,7 +355,7 @@ fn chosen(answer: &Answer, targets: &[SessionModeId]) -> Chosen {
                 }
             },
         },
-        // Cancelled, and whatever later versions of the protocol may add: none of it is consent.
+        // No other outcome is consent, including future ones.
         _ => Chosen::No("The question to the user was cancelled.".into()),
     }
 }

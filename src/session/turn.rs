@@ -1,7 +1,7 @@
-//! A prompt's turn: ask the model, run the tools it calls, repeat, until there is a reason to stop.
+//! The loop of one prompt turn: asks the model, runs the tool calls of its reply, and repeats.
 //!
-//! A turn has no session state. It asks the actor what to send and whether a call may run, and reports what happens;
-//! it never decides. It ends soon after its token is cancelled, and only when nothing that it started still runs.
+//! A turn has no session state and decides nothing: its actor does. It ends soon after its token is
+//! cancelled, but not before its foreground calls have returned.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,84 +22,70 @@ use crate::model::{Failure, Model, ModelError, ModelEvent, ModelId, ModelStop, P
 use crate::tool::{ClientIo, Location, PreparedCall, SnapshotHandle, ToolError, ToolSpec, Toolset};
 use crate::workspace::{Changes, IntentLog, Workspace};
 
-/// What a turn is made of.
 pub(super) struct Turn {
     pub(super) number: u64,
-    /// It summarises, and nothing else.
     pub(super) compacts: bool,
-    /// Somebody else's agent that answers, by its id; none: a model does.
+    /// `None` if the model answers.
     pub(super) external_agent: Option<String>,
-    /// What goes to it.
+    /// Prompt for the external agent; empty for a model.
     pub(super) prompt: Vec<ContentBlock>,
     pub(super) model: Arc<dyn Model>,
     pub(super) tools: Toolset,
     pub(super) workspace: Workspace,
-    /// Read-side calls that run at once.
+    /// Maximum number of concurrent read-side calls.
     pub(super) parallel: usize,
-    /// What runs is shown while it runs.
+    /// False in deterministic runs, which send no progress.
     pub(super) live: bool,
-    /// How long the first request waits for servers that are starting.
+    /// Maximum wait for MCP servers at the start of the turn.
     pub(super) server_timeout: Duration,
     pub(super) cancel: CancellationToken,
-    /// Where room is asked for before there is more to send.
     pub(super) client: Client,
-    /// By which tools reach the client.
     pub(super) client_io: ClientIo,
     pub(super) actor: mpsc::Sender<TurnMessage>,
-    /// Where what calls change is told.
     pub(super) changes: mpsc::UnboundedSender<Change>,
-    /// Where what its calls are about to change is recorded.
     pub(super) intents: Arc<dyn IntentLog>,
-    /// The copies of the session's own files, if there are any. `None` for a session that works for another.
+    /// `None` in a sub-agent session, or if no snapshot exists yet.
     pub(super) shadow: Option<SnapshotHandle>,
 }
 
-/// Why a turn has no stop reason.
 #[derive(Debug)]
 pub(super) enum TurnError {
-    /// The model could not answer.
     Model(ModelError),
-    /// The session or the turn is gone.
+    /// The session or the turn's task is gone.
     Died,
 }
 
-/// A call that was announced.
 pub(super) struct Announced {
     pub(super) id: ToolCallId,
-    /// What the tool is and what the call would do; none if there is no such tool.
+    /// `None` if there is no such tool.
     pub(super) tool: Option<(ToolSpec, Prepared)>,
 }
 
 type Prepared = Result<Box<dyn PreparedCall>, ToolError>;
 
-/// What the model said in one reply.
 struct Step {
     calls: Vec<Announced>,
     stop: ModelStop,
-    /// A switch of the mode in its text.
     found: Found,
 }
 
-/// Whether the turn goes on after a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum After {
     GoOn,
-    /// It ends, and this is said.
+    /// Ends the turn with this notice.
     Stop(Cow<'static, str>),
 }
 
-/// Said when the same call was denied again and again.
 pub(super) const REFUSED_AGAIN: &str =
     "\nStopped: the same call was refused again and again. Change the mode, or ask for something else.\n";
 
-/// Runs a turn to its end.
 pub(super) async fn run(mut turn: Turn) -> Result<StopReason, TurnError> {
     if turn.external_agent.is_some() {
         let prompt = std::mem::take(&mut turn.prompt);
         return turn.prompt_external_agent(prompt).await;
     }
     if let Some(snapshot) = &turn.shadow {
-        // What jobs changed between the turns is not this one's.
+        // Skips changes that background jobs made between turns.
         turn.keep_changes(snapshot.begin_turn(&turn.cancel).await);
     }
     let late = tokio::select! {
@@ -180,7 +166,7 @@ async fn take_steps(turn: &Turn) -> Result<StopReason, TurnError> {
     }
 }
 
-/// Ids of messages: one per run of text or thought, unique in the session.
+/// Message ids, unique in the session: each run of text or thought has its own.
 struct MessageIds {
     turn: u64,
     next: u64,
@@ -201,7 +187,6 @@ enum ChunkKind {
 }
 
 impl Turn {
-    /// Passes a reply on as it comes, and announces the calls in it.
     async fn listen(
         &self,
         mut reply: Reply,
@@ -211,7 +196,7 @@ impl Turn {
         calls: &mut u64,
     ) -> Result<Step, TurnError> {
         let mut announced = Vec::new();
-        // Calls whose arguments are on their way, by the model's ids.
+        // Calls whose arguments are still streaming, by the model's ids.
         let mut started: Vec<(String, ToolCallId)> = Vec::new();
         let mut chunk_kind = ChunkKind::Other;
         let mut message_id = messages.next();
@@ -275,7 +260,7 @@ impl Turn {
         Err(TurnError::Model(ModelError::new("the model's reply ended early")))
     }
 
-    /// Shows what was held back of a message's text and is no switch.
+    /// Forwards buffered text that is not a mode switch.
     async fn pass_rest(&self, reader: Option<&mut Reader>, message_id: &MessageId) -> Result<(), TurnError> {
         let rest = reader.map(Reader::flush).unwrap_or_default();
         if rest.is_empty() {
@@ -285,7 +270,6 @@ impl Turn {
         self.post_event(SessionEvent::AgentText { message_id, text, shown: Some(rest) }).await
     }
 
-    /// Tells the client of a call, or, if it knows of it, the rest.
     async fn announce(
         &self,
         known: Option<ToolCallId>,
@@ -325,7 +309,7 @@ impl Turn {
         Ok(Announced { id, tool })
     }
 
-    /// Runs the calls of one reply: neighbouring read-side calls together, the others one by one in their order.
+    /// Runs consecutive read-side calls concurrently, all others one by one.
     async fn run_calls(&self, calls: Vec<Announced>) -> Result<After, TurnError> {
         let mut calls = calls.into_iter().peekable();
         while let Some(call) = calls.next() {
@@ -352,13 +336,12 @@ impl Turn {
         Ok(After::GoOn)
     }
 
-    /// Reports an event once the client has room for what comes of it.
     pub(super) async fn post_event(&self, event: SessionEvent) -> Result<(), TurnError> {
         let send_permit = self.send_permit().await;
         self.post(TurnMessage::Event(event, send_permit)).await
     }
 
-    /// Waits for room. A turn that ends has little left to say, and must not wait for a client that does not read.
+    /// Returns `None` if the turn is cancelled: its end must not wait for a client that does not read.
     pub(super) async fn send_permit(&self) -> Option<OwnedSemaphorePermit> {
         self.client.send_permit_unless(&self.cancel).await
     }
@@ -367,10 +350,9 @@ impl Turn {
         self.actor.send(message).await.map_err(|_| TurnError::Died)
     }
 
-    /// Records what was found to have changed in this turn.
     fn keep_changes(&self, changes: Changes) {
         if !changes.is_empty() {
-            // The session may be over.
+            // The session may have ended.
             let _ = self.changes.send((self.number, changes));
         }
     }

@@ -1,4 +1,4 @@
-//! A turn's life in its session: how it begins, what its messages change, and how it ends.
+//! Starts a session's turns, handles their messages and ends them.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, ModelError};
 use crate::tool::chat_question;
 
-/// Messages from a turn that wait for the loop. Small, so that a client that does not read slows the turn down.
+/// Capacity of a turn's channel to the actor. Small, so that a slow client slows the turn down.
 const FROM_TURN: usize = 64;
 
 impl Actor {
@@ -48,7 +48,7 @@ impl Actor {
             self.record(SessionEvent::Notice { message_id, text }, None).await;
         }
         if external_agent.is_none() {
-            // It has its own.
+            // External agents have servers of their own.
             self.context.tools.servers().start();
         }
         let (to_actor, messages) = mpsc::channel(FROM_TURN);
@@ -75,7 +75,7 @@ impl Actor {
         self.turn = Some(RunningTurn { messages, cancel, task, reply });
     }
 
-    /// A prompt, in words if it answers questions in the chat by numbers.
+    /// Replaces numbers that answer questions in the chat by the answers' text.
     fn in_words(&mut self, mut prompt: Prompt) -> Prompt {
         let questions = std::mem::take(&mut self.session.questions);
         let [ContentBlock::Text(text)] = prompt.content.as_slice() else { return prompt };
@@ -109,7 +109,7 @@ impl Actor {
                 self.record(SessionEvent::ToolCallUpdate(update), send_permit).await;
             }
             TurnMessage::NextRequest { made, reply } => {
-                // The turn may have been cancelled while it asked.
+                // The turn may be cancelled by now.
                 let _ = reply.send(self.next_request(made));
             }
             TurnMessage::Compact { reply } => {
@@ -129,7 +129,7 @@ impl Actor {
             TurnMessage::ExternalAgent { reply } => self.ready_external_agent(Some(reply)).await,
             TurnMessage::SessionAction { call, action, cancel, reply } => {
                 let spawned = if cancel.is_cancelled() {
-                    // A mode change or a cancel came after the leave.
+                    // The mode changed, or the call was cancelled, after the permit.
                     Spawned::Refused("It was called off before it began.".into())
                 } else {
                     self.start_session_action(call, action).await
@@ -152,7 +152,7 @@ impl Actor {
         });
         let cancelled = turn.cancel.is_cancelled();
         if cancelled {
-            // What the turn began and was to go on after it ends with it; what earlier turns began goes on.
+            // Ends background work of this turn, but not of earlier turns.
             let (turn, mut gate) = (self.session.turns, std::mem::take(&mut self.gate));
             self.while_taking_reports(gate.end_turn(turn, DEADLINE)).await;
             self.put_back(gate);

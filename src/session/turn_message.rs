@@ -1,4 +1,4 @@
-//! What a turn and its actor say to each other. Plain data.
+//! Messages from a turn to its actor, with their replies. Plain data.
 
 use std::path::PathBuf;
 
@@ -20,13 +20,12 @@ use crate::tool::chat_question::ChatQuestion;
 use crate::tool::{Job, Proposal, SessionAction, SnapshotHandle, ToolContent};
 use crate::workspace::ContentHash;
 
-/// What a turn tells or asks the actor.
 pub(super) enum TurnMessage {
-    /// Something happened.
+    /// An event to record and to show.
     Event(SessionEvent, Option<OwnedSemaphorePermit>),
-    /// A call that runs shows this.
+    /// Current content of a running call.
     Progress { id: ToolCallId, content: ToolContent, send_permit: Option<OwnedSemaphorePermit> },
-    /// A call is over; these files have been seen by the model, this job goes on, and these questions wait for the user.
+    /// The end of a call. `seen` contains the files that the model now knows.
     Finished {
         update: ToolCallUpdateEvent,
         seen: Vec<(PathBuf, ContentHash)>,
@@ -34,37 +33,36 @@ pub(super) enum TurnMessage {
         questions: Vec<ChatQuestion>,
         send_permit: Option<OwnedSemaphorePermit>,
     },
-    /// What is the model to be asked, after this many requests? Nothing: they were as many as may be.
+    /// Asks for the next step; `None` once `made` has reached the mode's limit.
     NextRequest { made: u32, reply: oneshot::Sender<Option<Next>> },
-    /// The last request was too long: what is the model to be asked to make room? Nothing: there is none to be made.
+    /// Asks for a summary; `None` if there is nothing to summarise.
     Compact { reply: oneshot::Sender<Option<Summary>> },
-    /// What a summary came to.
+    /// The outcome of a summary request.
     Summarised(Summarised, Option<OwnedSemaphorePermit>),
-    /// May this call run? No facts: there is no such tool. Its arguments may not fit: then it does not run, whatever the
-    /// answer.
+    /// Asks for a permit. `facts` is `None` for an unknown tool. If the arguments do not fit, the call never
+    /// runs.
     Authorize {
         call: ToolCallId,
         facts: Option<CallFacts>,
         fits: bool,
         reply: oneshot::Sender<Authorization>,
     },
-    /// The copies of the session's files, by which the changes of background jobs are found.
+    /// Asks for the snapshot of the session's files.
     Shadow { reply: oneshot::Sender<Option<SnapshotHandle>> },
-    /// The model wants another mode, by a block in its text. The reply comes when that is settled, and may end the
-    /// turn.
+    /// Replies once the switch is settled, with a text if the turn must end.
     InBand { found: Found, reply: oneshot::Sender<Option<&'static str>> },
-    /// The model presents its plan and wants to leave the mode.
+    /// The model's proposal to leave the mode.
     Propose { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
-    /// Is the agent ready that answers here?
+    /// Waits until the external agent is ready.
     ExternalAgent { reply: oneshot::Sender<Result<Ready, ExternalAgentError>> },
-    /// Set about what the session itself carries out for a call, unless it is called off.
+    /// Starts an action that the session carries out.
     SessionAction {
         call: ToolCallId,
         action: SessionAction,
         cancel: CancellationToken,
         reply: oneshot::Sender<Spawned>,
     },
-    /// Ask the user whether this call may run.
+    /// Asks the user whether a call may run.
     Ask {
         call: ToolCallId,
         facts: CallFacts,
@@ -73,18 +71,16 @@ pub(super) enum TurnMessage {
     },
 }
 
-/// What a turn does next.
 pub(super) enum Next {
-    /// Ask the model; whether a switch in its own text is read.
+    /// `reads_switches` is true if the reply may contain mode switches.
     Ask { request: ModelRequest, reads_switches: bool },
-    /// Make room first, and then see.
+    /// Summarise, then ask for the next step.
     Summarise(Summary),
 }
 
-/// Whether a call may run.
 #[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
 pub(super) enum Authorization {
-    /// Run it; the content of its targets as the model last saw it, and the jobs there are.
+    /// `known` contains the content of the targets that the model last saw.
     Granted {
         permit: Permit,
         known: Vec<Option<ContentHash>>,
@@ -92,20 +88,18 @@ pub(super) enum Authorization {
         agents: Vec<BackgroundAgent>,
         snapshot: Option<SnapshotHandle>,
     },
-    /// The user has to be asked.
+    /// The user must decide first.
     Ask,
-    /// The user said no, or could not be asked. The text is for the model; too often in a row ends the turn.
+    /// Rejected by the user, or the user was unreachable.
     Rejected { message: String, too_often: bool },
-    /// The mode denies it. The text is for the model; too often in a row ends the turn.
+    /// Denied by the mode. As in `Rejected`, `too_often` ends the turn.
     Denied { rule: &'static str, message: String, too_often: bool },
     /// The turn is being cancelled.
     Cancelled,
 }
 
-/// What came of a proposal to leave the mode; the texts are for the model.
+/// Texts are for the model.
 pub(super) enum Proposed {
-    /// The mode has changed.
     Switched(String),
-    /// It has not. The turn may have to end, so that the user can speak.
     Stayed { message: String, ends_turn: Option<&'static str> },
 }

@@ -1,11 +1,11 @@
-//! Blocks in every shape, cut at every byte, and compared with a whole `CommonMark` parser.
+//! Blocks of every shape, split at every byte, and compared with a `CommonMark` parser.
 
 use proptest::prelude::*;
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 
 use super::*;
 
-/// What is passed on, and what is found.
+/// The forwarded text and the switches found.
 fn whole(text: &str) -> (String, Found) {
     let mut reader = Reader::default();
     let out = reader.push(text).into_owned() + &reader.flush();
@@ -120,14 +120,14 @@ fn ordinary_text_is_passed_on_as_it_comes() {
     ] {
         assert_eq!(reader.push(piece), piece);
     }
-    // Of YAML that is none of ours, no more than its first line is held back.
+    // Only the first line of other YAML is buffered.
     assert_eq!(reader.push("\n```yaml\n"), "\n");
     assert_eq!(reader.push("a"), "```yaml\na");
     assert_eq!(reader.push(": 1"), ": 1");
 }
 
 proptest! {
-    /// What counts as a fenced YAML block is what a CommonMark parser says, as long as nothing else is in the text.
+    /// Fenced YAML blocks are those of a CommonMark parser.
     #[test]
     fn fences_are_those_of_commonmark(lines in proptest::collection::vec(
         prop_oneof![
@@ -142,7 +142,7 @@ proptest! {
             match event {
                 Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) => {
                     let word = info.split_whitespace().next().unwrap_or_default().to_lowercase();
-                    // One that is not closed reaches to the end; its last line is no fence.
+                    // An unclosed block reaches to the end, without a fence on its last line.
                     let last = text[range].trim_end().lines().last().unwrap_or_default().trim().to_owned();
                     let closed = last.len() >= 3 && last.chars().all(|c| c == '`' || c == '~');
                     block = (["yaml", "yml"].contains(&word.as_str()) && closed).then(String::new);
@@ -161,13 +161,13 @@ proptest! {
         match (reader.take(), expected) {
             (Found::One(_), count) => prop_assert_eq!(count, 1, "{}", text),
             (Found::Nothing, count) => prop_assert_eq!(count, 0, "{}", text),
-            // One that is whole and one that is not, or two.
+            // A complete and an incomplete block, or two complete ones.
             (Found::Many | Found::Bad(_), _) => {}
         }
     }
 }
 
-/// Pieces of text that are long, or have fences, keys and blanks in them.
+/// Long pieces, fences, keys and blanks.
 fn any_piece() -> impl Strategy<Value = String> {
     let long = (
         prop_oneof![Just("`"), Just("~"), Just(" "), Just("x"), Just("\t"), Just("\n"), Just("x\n")],
@@ -196,8 +196,7 @@ fn any_piece() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// However long a line, a fence or a block is: no more than a block is held back, nothing is lost that is no switch, and the
-    /// pieces make no difference.
+    /// The buffer never exceeds a block, no other text is lost, and the split into pieces does not matter.
     #[test]
     fn what_is_held_back_is_bounded(pieces in proptest::collection::vec(any_piece(), 0..24), step in 1..5000_usize) {
         let text = pieces.concat();
@@ -210,7 +209,7 @@ proptest! {
             given += piece.len();
             out += &reader.push(piece);
             rest = more;
-            // Whole switches are left out, and there is at most one that counts for less than its bytes.
+            // Complete switches are removed, and only one incomplete block is buffered.
             prop_assert!(reader.line.len() + reader.held.len() <= MAX_BLOCK + MAX_LINE + piece.len());
             if reader.found == Found::Nothing {
                 prop_assert!(given - out.len() <= MAX_BLOCK + MAX_LINE + piece.len());
