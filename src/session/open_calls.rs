@@ -1,7 +1,7 @@
-//! Calls of somebody else's that were shown: which of them have no end yet. Pure.
+//! Tracks forwarded calls that have not ended. Pure.
 //!
-//! Whoever makes such a call ends it; where that did not come about, because the process or the session ended first, it is
-//! ended by whoever has shown it, so that nothing is shown to be at work for ever.
+//! If the maker of a call ends before its call, the forwarding side ends the call, so that none seems to run
+//! forever.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,35 +9,27 @@ use std::sync::Arc;
 use super::encoder::text_content;
 use crate::acp::{SessionUpdate, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields};
 
-/// The calls that are open.
 #[derive(Debug, Default)]
 pub(super) struct OpenCalls(BTreeMap<Arc<str>, OpenCall>);
 
-/// What the client was shown of a call.
 #[derive(Debug, Default)]
 struct OpenCall {
     tool: Option<String>,
     title: String,
 }
 
-/// A call that is ended from above.
 #[derive(Debug)]
 pub(super) struct CutOff {
-    /// What is shown of its end.
     pub update: SessionUpdate,
-    /// The tool.
     pub tool: Option<String>,
-    /// Its title.
     pub title: String,
 }
 
-/// Whether it is the end of a call.
 pub(super) fn is_end(status: ToolCallStatus) -> bool {
     matches!(status, ToolCallStatus::Completed | ToolCallStatus::Failed)
 }
 
 impl OpenCalls {
-    /// Takes up what was shown.
     pub fn apply(&mut self, update: &SessionUpdate) {
         match update {
             SessionUpdate::ToolCall(call) if !is_end(call.status) => {
@@ -49,7 +41,7 @@ impl OpenCalls {
             }
             SessionUpdate::ToolCallUpdate(update) => {
                 if update.fields.status.is_some() {
-                    // It may go on after its end, and then has another one.
+                    // A call may resume after its end, and then ends again.
                     self.0.entry(Arc::clone(&update.tool_call_id.0)).or_default();
                 }
                 if let (Some(shown), Some(title)) =
@@ -58,17 +50,15 @@ impl OpenCalls {
                     shown.title.clone_from(title);
                 }
             }
-            // Only calls have an end.
             _ => {}
         }
     }
 
-    /// Whether none is open.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Ends all that are open, the innermost first. `text` says why, in the place of what they have shown; without one, that stays.
+    /// Ends all open calls, innermost first. `text` replaces their content; `None` leaves it.
     pub fn end(&mut self, text: Option<&str>) -> Vec<CutOff> {
         let open = std::mem::take(&mut self.0);
         let ended = open.into_iter().rev().map(|(id, OpenCall { tool, title })| {

@@ -1,7 +1,7 @@
-//! A session of old: taking up what is kept of it, and showing it to a client again.
+//! Restores a stored session, and replays it to a client.
 //!
-//! The state comes from the same events as it did when they happened. What the end of a process cut off is closed here, and
-//! the closing is recorded, so that every later reading gives the same.
+//! The state is rebuilt from the stored events. Calls that the end of the process cut off are closed here.
+//! The closing events are recorded, so every later load gives the same result.
 
 use std::collections::VecDeque;
 
@@ -28,26 +28,19 @@ use crate::store::entry::Entry;
 use crate::store::sessions::StoredSession;
 use crate::store::{ModeSource, Row, StoreError};
 
-/// Events that are read at once.
+/// Number of events per query.
 const PAGE: usize = 256;
 
-/// What is said of calls that were under way.
 const CUT_OFF: &str =
     "Interrupted: the agent was stopped while this call was under way. It may have had effects.";
 
-/// What the user is told where answers were dropped that an earlier version remembered.
 const OUTDATED_GRANTS: &str = "Your \"Always allow\" answers for commands in this session were given to an earlier version, where they \
                                covered more than they showed. They no longer count, so you are asked again.\n\n";
 
-/// What the model is told of the time in between.
 const MEANWHILE: &str = "This session goes on after it was closed. Files may have changed since, and commands and agents \
                          that were at work in the background have ended.";
 
 impl Actor {
-    /// Begins: as new, or from what is kept.
-    ///
-    /// # Errors
-    /// What is kept cannot be read.
     pub(super) async fn begin(&mut self, origin: Origin) -> Result<(), StoreError> {
         match origin {
             Origin::New => self.record_start(),
@@ -57,7 +50,7 @@ impl Actor {
                 self.restore(*stored, ModeSource::Load).await?;
             }
             Origin::Copy(stored) => {
-                // The chain of the copy begins here, with its mode.
+                // The hash chain of the copy starts here.
                 self.session.turns = stored.turns;
                 self.post_mode_change(None, self.session.mode.clone(), ModeSource::Fork);
                 self.restore(*stored, ModeSource::Fork).await?;
@@ -70,7 +63,7 @@ impl Actor {
         let id = self.session.id.clone();
         self.session.turns = stored.turns;
         self.restore_model_selection(stored.chosen.as_ref());
-        // A yes was given for the folders that the session had.
+        // Consent is valid only for the folders that the session had.
         let is_elsewhere = self.is_elsewhere(&stored);
         let mut is_outdated = false;
         for grant in self.context.store.grants(&id).await? {
@@ -79,7 +72,7 @@ impl Actor {
             } else if matches!(grant.scope, Scope::Command(..)) {
                 is_outdated = true;
             } else if matches!(grant.scope, Scope::Claims(..)) {
-                // The servers start anew: what they claim then is not what the user was shown.
+                // Servers restart, and may claim more than the user accepted.
             } else if !is_elsewhere {
                 self.session.grants.allow(&grant.mode, grant.scope);
             }
@@ -88,9 +81,9 @@ impl Actor {
             self.context.store.post(Row::OutdatedGrants { session: id.clone() });
             self.session.pending_user_notices.push(OUTDATED_GRANTS.into());
         }
-        // The mode that the model knows of.
+        // Mode of the model's last request, if it has changed since.
         let (mut known, mut said) = (None, false);
-        // The mode of the last change that is an event, and what the user undid since the model spoke last.
+        // Mode after the last recorded change, and files undone since the last reply.
         let (mut shown, mut undone) = (None, Vec::new());
         while self.session.saved < stored.events {
             let page = self.context.store.events(&id, self.session.saved, PAGE).await?;
@@ -104,9 +97,8 @@ impl Actor {
                         shown = Some(to.clone());
                     }
                     SessionEvent::Undone { files, .. } => undone.extend(files.clone()),
-                    // The model has been told. Records of earlier versions have no notes.
+                    // The note informed the model. Older event logs have no notes.
                     SessionEvent::SystemNote { .. } => undone.clear(),
-                    // It has been asked since.
                     SessionEvent::AgentText { .. } | SessionEvent::ToolCall(_) => {
                         (known, said) = (None, true);
                         undone.clear();
@@ -120,7 +112,7 @@ impl Actor {
             RetainedContext::stored(stored.external_session.clone(), self.session.turns > 0);
         let left = stored.external_mode.clone().map(SessionModeId::new);
         self.external_agent.resume(self.session.saved, retained_context, left);
-        // What is told from now on has other names than what was.
+        // Gives new notices other ids than stored ones.
         self.session.server_notices = self.session.saved;
         self.close_what_was_cut_off();
         self.record_folders(&stored);
@@ -130,14 +122,14 @@ impl Actor {
         let before = self.context.store.mode_before(&stored.id).await?.map(SessionModeId::new);
         let is_other = |(from, on): &(SessionModeId, SessionModeId)| canonical(&from.0) != canonical(&on.0);
         if let Some((from, on)) = shown.or(before).zip(stored_mode).filter(is_other) {
-            // It was acknowledged, and the process ended before it was an event.
+            // The change was acknowledged, but its event was not stored.
             known.get_or_insert_with(|| from.clone());
             self.session.previous = Some(from.clone());
             self.session.apply_new(SessionEvent::ModeChange { from, to: on, unconfirmed: Vec::new() });
         }
         let from = stored.mode.map(SessionModeId::new);
         if from.as_ref() != Some(&to) && source != ModeSource::Fork {
-            // No mode was stored, or an alias, or one that does not exist any more: the mode that holds is recorded.
+            // The stored mode is missing, an alias or removed.
             self.post_mode_change(from.clone(), to.clone(), source);
         }
         if let Some(from) = from.filter(|from| canonical(&from.0) != *to.0) {
@@ -155,7 +147,7 @@ impl Actor {
             self.session.apply_new(SessionEvent::Notice { message_id, text });
         }
         if !undone.is_empty() {
-            // Before any other note: a later one says that the model knows.
+            // Must come first: on the next load, any later note marks the undo as known.
             self.note_for_model(checkpoint::undone_note(&undone));
         }
         if source == ModeSource::Load {
@@ -166,14 +158,14 @@ impl Actor {
             self.session.note_transition(Transition { from, to, before, unconfirmed: 0 }, None);
         }
         if said {
-            // Not before a turn: a session that is opened and closed again has told its model nothing.
+            // Delivered with the next turn: opening and closing a session must not change it.
             self.note_later(MEANWHILE.to_owned());
         }
         self.save().await;
         Ok(())
     }
 
-    /// A session that is older than chains: what there was before is said in the first entry.
+    /// Starts the hash chain of a session from before hash chains existed.
     async fn begin_chain(&mut self, stored: &StoredSession) -> Result<(), StoreError> {
         if self.session.head.length > 0 {
             return Ok(());
@@ -184,7 +176,6 @@ impl Actor {
         Ok(())
     }
 
-    /// The user's choice of who answers, if it can still be had.
     fn restore_model_selection(&mut self, chosen: Option<&(String, String)>) {
         let Some((model, effort)) = chosen else { return };
         match self.context.models.resolve(model) {
@@ -200,7 +191,6 @@ impl Actor {
         self.context.model.prepare(&self.session.active.model);
     }
 
-    /// Closes the calls and the compaction that were under way when the process ended.
     fn close_what_was_cut_off(&mut self) {
         if let Some(id) = self.session.compacting.take() {
             self.session.apply_new(SessionEvent::Compaction { id, stage: Compaction::Cancelled });
@@ -220,7 +210,7 @@ impl Actor {
         }
     }
 
-    /// The folders that it has from now on. What a request begins with names the first, and is made anew for another.
+    /// A stored system prompt names the working directory, and is dropped if that differs.
     fn record_folders(&mut self, stored: &StoredSession) {
         let (cwd, directories) = self.folders();
         if cwd == stored.cwd {
@@ -234,16 +224,16 @@ impl Actor {
         }
     }
 
-    /// Whether it has a folder now that it had not when answers were given.
+    /// True if the session has a folder that it did not have before.
     fn is_elsewhere(&self, stored: &StoredSession) -> bool {
         let (cwd, directories) = self.folders();
         cwd != stored.cwd || !directories.iter().all(|folder| stored.directories.contains(folder))
     }
 
-    /// Begins to show the client all that happened, in order; what else is asked meanwhile is heard between two events.
+    /// Queues a replay. The actor handles other messages between its events.
     pub(super) async fn begin_replay(&mut self, reply: oneshot::Sender<Result<SessionSnapshot, AgentError>>) {
         self.save().await;
-        // It sees them with all the rest.
+        // The replay includes these events.
         self.interruptions.clear();
         let mode = self.session.first_mode.clone().unwrap_or_else(|| self.session.mode.clone());
         let selection = options::entering(
@@ -262,7 +252,6 @@ impl Actor {
         });
     }
 
-    /// Shows the next event, for which there is room, or answers.
     pub(super) async fn replay_next(&mut self, send_permit: OwnedSemaphorePermit) {
         let Some(mut showing) = self.replays.pop_front() else { return };
         if showing.page.is_empty() && showing.from < showing.end {
@@ -272,7 +261,7 @@ impl Actor {
                     showing.from = page.last().map_or(showing.end, |last| last.seq + 1);
                     showing.page.extend(page.into_iter().map(|stored_event| stored_event.event));
                 }
-                // The client may have gone; so below.
+                // The client may be gone, here and below.
                 Err(_) => return drop(showing.reply.send(Err(AgentError::Unreadable))),
             }
         }
@@ -310,7 +299,6 @@ impl Actor {
         );
     }
 
-    /// What a client is told of the session as it is now.
     pub(super) fn snapshot(&self) -> SessionSnapshot {
         let model = Some(&self.session.active.model).filter(|_| self.session.agent.external_agent.is_none());
         SessionSnapshot {
@@ -325,26 +313,22 @@ impl Actor {
     }
 }
 
-/// What is being shown to a client again.
 pub(super) struct Replay {
-    /// Events that were read and not shown yet.
     page: VecDeque<SessionEvent>,
-    /// Where to read on.
     from: u64,
-    /// What happened later, the client sees as it happens.
+    /// Exclusive; the client gets later events live.
     end: u64,
     then: Replayed,
     reply: oneshot::Sender<Result<SessionSnapshot, AgentError>>,
 }
 
-/// What a client saw at some time.
 struct Replayed {
     mode: SessionModeId,
     choice: ModelSelection,
 }
 
-/// Waits for the client's room for the next event that is shown again. Pends while there is none.
-/// `place` is its place in the queue, which others that wait for room do not take.
+/// Pending while there is no replay. `place` keeps the position in the permit queue when this future is
+/// dropped.
 pub(super) async fn replay_permit(
     showings: &VecDeque<Replay>,
     place: &mut Option<BoxFuture<'static, OwnedSemaphorePermit>>,

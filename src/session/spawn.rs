@@ -1,5 +1,4 @@
-//! An errand, set about: another session is begun for a call, or it is said why not. What becomes of it is
-//! [`super::subagent`]'s, and what it shows [`super::subagents`]'s.
+//! Starts a session action: a sub-agent or a handoff. [`super::subagent`] then runs the sub-agent.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,20 +24,15 @@ use crate::tool::SessionAction;
 use crate::tool::background::{BackgroundAgent, BackgroundStatus, Finished};
 use crate::tool::session_action;
 
-/// What came of an errand so far.
+/// Texts are for the model.
 pub(super) enum Spawned {
-    /// It cannot be done; for the model.
     Refused(String),
-    /// It is done; for the model.
     Done(String),
-    /// Somebody works on it.
     Subagent(Box<Subagent>),
-    /// Somebody works on it in the background; for the model.
     Background(Box<Subagent>, BackgroundAgent, watch::Sender<BackgroundStatus>),
 }
 
 impl Actor {
-    /// Sets about an errand.
     pub(super) async fn start_session_action(&mut self, call: ToolCallId, action: SessionAction) -> Spawned {
         let (agent, task, is_background) = match action {
             SessionAction::Handoff { agent } => {
@@ -87,20 +81,21 @@ impl Actor {
         Spawned::Background(subagent, background, status_sender)
     }
 
-    /// Says which agent a call is about: rules are about agents by their ids.
+    /// Replaces an agent's name by its id, because rules match ids.
     pub(super) fn name_agent(&self, facts: &mut CallFacts) {
         if facts.effect != Effect::Delegate || facts.tool == session_action::RUN {
             return;
         }
         let named = facts.mentions.first().and_then(|name| name.to_str());
         let agent = named.map_or(Ok(&self.session.agent), |name| self.context.agents.resolve(name));
-        // One that there is not is not begun either.
+        // An unknown agent never starts.
         if let Ok(agent) = agent {
             facts.mentions = vec![PathBuf::from(&agent.id)];
         }
     }
 
-    /// Whether an agent whose tools are its own can work under what holds here. Before anything is begun (D47, D48).
+    /// Returns an error if the agent cannot be sandboxed under the current ceilings. Runs before anything
+    /// starts (D47, D48).
     fn check_external_agent(&self, agent: &AgentSpec) -> Result<(), String> {
         let Some(external_agent) = &agent.external_agent else { return Ok(()) };
         let mut ceilings = self.call_ceilings();
@@ -115,7 +110,6 @@ impl Actor {
         }
     }
 
-    /// Begins a session that works on a task for a call.
     async fn spawn_subagent(
         &mut self,
         call: ToolCallId,
@@ -170,7 +164,7 @@ impl Actor {
             ..self.context.clone()
         };
         let (client, end) = client::channel();
-        // Its servers are those of this session, which hears of them.
+        // A sub-agent shares this session's servers, which report here.
         let (_, servers) = mpsc::unbounded_channel();
         let idle_timeout = self.context.idle_timeout;
         let handle = SessionHandle::start(init, servers, context, client);
@@ -190,7 +184,7 @@ impl Actor {
             status,
         };
         let relay = tokio::spawn(relay.run(end));
-        // A model wrote it, or a file: what looks like a reminder in it is none.
+        // A model or a file wrote the task, which may contain a forged reminder.
         let task = vec![ContentBlock::from(neutralise(&task).into_owned())];
         Ok(Subagent {
             call,
@@ -207,7 +201,6 @@ impl Actor {
     }
 }
 
-/// A task with the instructions that it is to be done by.
 fn skill_task(skill: &Skill, task: &str) -> String {
     let Skill { name, body, folder, .. } = skill;
     format!(
@@ -219,11 +212,10 @@ fn skill_task(skill: &Skill, task: &str) -> String {
 }
 
 impl Spawned {
-    /// What is noted when one in the background has finished.
     pub(super) fn note(background: &BackgroundAgent, finished: &Finished) -> String {
         let BackgroundAgent { id, agent, title, .. } = background;
         let how = if finished.has_failed { "failed" } else { "has finished" };
-        // A model wrote the task, and what is noted stands in a reminder.
+        // A model wrote the title, and the note stands between Modegate's own tags.
         let title = neutralise(title);
         format!("The background agent {id} ({agent}) {how}: {title}. view_background_agent has its answer.")
     }

@@ -1,5 +1,4 @@
-//! Another session at work for a call of this one: from its prompt to its answer. What it shows meanwhile is passed on by its
-//! [`super::relay`]; what came of it is said as it is, and what failed is never said to have been done.
+//! Runs a sub-agent from its prompt to its answer. A failed run is never reported as done.
 
 use std::time::Duration;
 
@@ -13,35 +12,25 @@ use super::subagent_relay::{Heartbeat, Report, SubagentOutput};
 use crate::acp::{ContentBlock, StopReason, ToolCallId};
 use crate::tool::background::Finished;
 
-/// How long one may take to end that is to: as long as its turn and what it began may take.
+/// Time for a turn and its calls to end.
 const CLOSE: Duration = Duration::from_secs(3 * DEADLINE.as_secs());
 
-/// A session that is about to work.
 pub(super) struct Subagent {
-    /// The call that it works for.
     pub call: ToolCallId,
-    /// Which agent.
     pub agent: String,
-    /// The session.
     pub handle: SessionHandle,
-    /// What it is told.
     pub task: Vec<ContentBlock>,
-    /// Who passes on what it shows.
     pub relay: JoinHandle<SubagentOutput>,
-    /// Cancelled, its relay waits for nobody.
+    /// Once cancelled, the relay needs no send permits.
     pub relay_cancel: CancellationToken,
-    /// Its signs of life.
     pub heartbeat: watch::Receiver<Heartbeat>,
-    /// How long it may be without any.
     pub idle_timeout: Duration,
-    /// Where its end is told.
     pub to: mpsc::UnboundedSender<Report>,
-    /// Its place among those at work.
     pub slot: OwnedSemaphorePermit,
 }
 
 impl Subagent {
-    /// Lets it work until it has answered, or is to end; then nothing of it goes on. A `note` is made of its end.
+    /// Runs until the sub-agent answers, is cancelled or stays idle, then closes its session.
     pub async fn work(
         self,
         cancel: CancellationToken,
@@ -92,7 +81,6 @@ impl Subagent {
             Some(Ok(_)) => failed(&output, "ended for a reason that is not known"),
             Some(Err(error)) => {
                 let text = error.to_string();
-                // Who failed is said before it.
                 let why = text.strip_prefix(&format!("the agent {agent}: ")).unwrap_or(&text);
                 failed(&output, &format!("failed: {why}"))
             }
@@ -109,20 +97,19 @@ impl Subagent {
             finished.text = format!("The agent {agent} {}", finished.text);
         }
         let note = note(&finished);
-        // The session above may be over.
+        // The parent session may have ended.
         let _ = to.send(Report::Ended { call, note, unfinished });
         finished
     }
 }
 
-/// What is said of one that did not do what it was to do.
 fn failed(output: &SubagentOutput, how: &str) -> Finished {
     let last = output.text.trim();
     let text = if last.is_empty() { format!("{how}.") } else { format!("{how}. It said last:\n{last}") };
     Finished { text, has_failed: true, plan: output.plan.clone() }
 }
 
-/// Ends when there was no sign of life for so long, but for a person who is asked.
+/// Completes after `idle_timeout` without activity, except while [`Heartbeat::waits`].
 async fn idle(heartbeat: &mut watch::Receiver<Heartbeat>, idle_timeout: Duration) {
     loop {
         let Heartbeat { at, waits } = *heartbeat.borrow_and_update();
@@ -136,7 +123,7 @@ async fn idle(heartbeat: &mut watch::Receiver<Heartbeat>, idle_timeout: Duration
             }
         };
         if changed.is_err() {
-            // Its relay is over, and so will be its turn.
+            // The turn ends soon, too.
             return std::future::pending().await;
         }
     }

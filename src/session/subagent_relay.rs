@@ -1,7 +1,7 @@
-//! What a session shows that works for a call of another: passed on to the one above, under that call.
+//! Relays a sub-agent session to its parent: forwards updates and requests under the parent's call.
 //!
-//! Its calls keep their ids behind that of the call above, so they are unique and the same in every replay; its plan and its
-//! words stand in the call above; what it asks of the client is asked there. Nothing is decided here.
+//! Forwarded call ids start with the parent's call id, so they are unique and the same in every replay. This
+//! module decides nothing.
 
 use std::fmt::Write;
 
@@ -27,66 +27,59 @@ use crate::gate::Gate;
 use crate::tool::ToolContent;
 use crate::tool::background::BackgroundStatus;
 
-/// Names, in the `_meta` of a tool call, the call for which another agent makes it.
+/// `_meta` key of a sub-agent's tool call: the parent's call id.
 pub const PARENT_META: &str = "modegate/parent";
 
-/// What is said of a call that its session did not end itself.
 pub(super) const ENDED: &str = "The session has ended, and this call with it. It may have had effects.";
 
-/// Bytes of an answer.
+/// Maximum bytes of an answer.
 const ANSWER: usize = 48 * 1024;
 
-/// Bytes of new text before it is shown.
+/// Minimum bytes of new text between progress updates.
 const STEP: usize = 400;
 
-/// Bytes of text that are shown while it works.
+/// Maximum bytes of text in a progress update.
 const SHOWN: usize = 4 * 1024;
 
-/// Where an answer of the client's goes.
 pub(super) type Answer = oneshot::Sender<Result<Value, ClientError>>;
 
-/// What is passed on.
+/// Messages to a session's actor from relays, background jobs and external agents.
 pub(super) enum Report {
-    /// The client is shown this; what does not last is not kept.
+    /// An update for the client; transient updates are not recorded.
     Update { update: Box<SessionUpdate>, is_recorded: bool, send_permit: Option<OwnedSemaphorePermit> },
-    /// The call above shows this now.
+    /// Current content of the parent's call.
     Progress { call: ToolCallId, content: ToolContent, send_permit: Option<OwnedSemaphorePermit> },
-    /// The client is asked this.
+    /// A request to the client.
     Request { call: ToolCallId, number: u64, request: ClientRequest, reply: Answer },
-    /// It need not answer any more.
+    /// Withdraws an earlier client request.
     Withdraw { call: ToolCallId, number: u64 },
-    /// Somebody else's agent shows or asks this.
+    /// A message of an external agent.
     ExternalAgent { report: ExternalAgentReport, send_permit: Option<OwnedSemaphorePermit> },
-    /// What became of such a start.
+    /// The start or end of an external agent.
     ExternalAgentRun { start: u64, event: RunEvent },
-    /// A background job is over.
+    /// The end of a background job.
     JobEnded { id: String },
-    /// Nothing more comes for this call; if it was in the background, this is said of it. What could not be ended is `left`;
-    /// nothing: the session itself has not ended.
+    /// The last message for a call. `unfinished` is `None` if the session itself has not ended.
     Ended { call: ToolCallId, note: Option<String>, unfinished: Option<Gate> },
 }
 
-/// The last sign of life.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Heartbeat {
     pub at: Instant,
-    /// It waits for the client, or for a call that has a bound of its own.
+    /// True while the sub-agent waits for the client, or for a call with a timeout.
     pub waits: bool,
 }
 
-/// What was said.
 #[derive(Debug, Default, Clone)]
 pub(super) struct SubagentOutput {
     id: Option<MessageId>,
-    /// The last message.
+    /// Text of the last message.
     pub text: String,
-    /// It was stopped, and why.
     pub stopped: Option<&'static str>,
     pub plan: String,
 }
 
 impl SubagentOutput {
-    /// What a person is shown of it so far.
     pub fn so_far(&self) -> String {
         let mut start = self.text.len().saturating_sub(SHOWN);
         while !self.text.is_char_boundary(start) {
@@ -99,7 +92,7 @@ impl SubagentOutput {
     fn append(&mut self, chunk: &ContentChunk) {
         let ContentBlock::Text(text) = &chunk.content else { return };
         if chunk.meta.as_ref().is_some_and(|meta| meta.contains_key(NOTICE_META)) {
-            // Whatever is told after it.
+            // Later notices do not clear the reason.
             self.stopped = match text.text.as_str() {
                 REFUSED_AGAIN => Some("was stopped, because the same call was refused again and again"),
                 STOPPED => Some("was stopped, because a mode was set that denies what it did"),
@@ -132,30 +125,22 @@ impl SubagentOutput {
 
 type Answered = (Answer, Result<Value, ClientError>);
 
-/// The client of the session that works.
 pub(super) struct SubagentRelay {
-    /// The call above.
     pub call: ToolCallId,
-    /// Which agent works.
     pub agent: String,
-    /// Where everything goes.
     pub to: mpsc::UnboundedSender<Report>,
-    /// Whose room it takes.
     pub client: Client,
-    /// Cancelled, nothing waits for room.
+    /// Once cancelled, sending needs no permits.
     pub cancel: CancellationToken,
-    /// What it does is shown while it does.
+    /// True if progress is sent to the client.
     pub note_heartbeat: bool,
-    /// Where signs of life are noted.
     pub heartbeat: watch::Sender<Heartbeat>,
-    /// Its calls end by themselves: they are not somebody else's.
+    /// False for external agents, whose calls may have no timeouts.
     pub is_bounded: bool,
-    /// Where what it has said so far can be seen.
     pub status: watch::Sender<BackgroundStatus>,
 }
 
 impl SubagentRelay {
-    /// Passes everything on until there is nothing any more. Says what was said.
     pub async fn run(self, mut end: ClientEnd) -> SubagentOutput {
         let mut output = SubagentOutput::default();
         let (mut shown, mut open) = (0, OpenCalls::default());
@@ -164,7 +149,7 @@ impl SubagentRelay {
             let message = tokio::select! {
                 biased;
                 Some((reply, answer)) = answers.next() => {
-                    // Whoever asked may have stopped waiting.
+                    // The requester may no longer wait.
                     let _ = reply.send(answer);
                     self.note_heartbeat(!answers.is_empty(), &open);
                     continue;
@@ -187,7 +172,7 @@ impl SubagentRelay {
                     self.pass(Report::Request { call, number: id, request, reply: answered })
                 }
                 Outgoing::Withdraw(number) => self.pass(Report::Withdraw { call: self.call.clone(), number }),
-                // Nobody calls it by a connection; and the session above stores what it passes on before it shows it.
+                // A sub-agent has no connection, and the parent stores updates first.
                 Outgoing::Answer { .. } | Outgoing::Barrier(_) => continue,
             };
             self.note_heartbeat(!answers.is_empty(), &open);
@@ -196,7 +181,7 @@ impl SubagentRelay {
             }
         }
         for ended in open.end(Some(ENDED)) {
-            // The session above may be over.
+            // The parent session may have ended.
             self.pass(Report::Update {
                 update: Box::new(ended.update),
                 is_recorded: true,
@@ -206,13 +191,12 @@ impl SubagentRelay {
         output
     }
 
-    /// Notes a sign of life.
     fn note_heartbeat(&self, is_asked: bool, open: &OpenCalls) {
         let waits = is_asked || (self.is_bounded && !open.is_empty());
         self.heartbeat.send_replace(Heartbeat { at: Instant::now(), waits });
     }
 
-    /// Whether somebody is there to take it.
+    /// Returns false if the parent is gone.
     fn pass(&self, report: Report) -> bool {
         self.to.send(report).is_ok()
     }
@@ -228,7 +212,7 @@ impl SubagentRelay {
         shown: &mut usize,
         open: &mut OpenCalls,
     ) -> bool {
-        // Modes and options are those of the session above.
+        // Modes and options are those of the parent.
         let Update::Schema(update) = update else { return true };
         let (update, is_recorded) = match *update {
             SessionUpdate::AgentMessageChunk(chunk) => {
@@ -254,7 +238,7 @@ impl SubagentRelay {
                 let lasts = update.fields.status.is_some() || update.fields.title.is_some();
                 (SessionUpdate::ToolCallUpdate(update), lasts)
             }
-            // What it thinks, and how full its context is, is its own.
+            // Thoughts and context usage are not forwarded.
             _ => return true,
         };
         open.apply(&update);
@@ -262,7 +246,6 @@ impl SubagentRelay {
         self.pass(Report::Update { update: Box::new(update), is_recorded, send_permit })
     }
 
-    /// Shows what it has said so far, once there is enough that is new.
     async fn report_progress(&self, output: &SubagentOutput, shown: &mut usize, step: usize) -> bool {
         if !self.note_heartbeat || output.text.len() < *shown + step {
             return true;
@@ -277,7 +260,7 @@ impl SubagentRelay {
 
     fn under(&self, meta: Option<Meta>) -> Meta {
         let mut meta = meta.unwrap_or_default();
-        // One further down is named as those below name it.
+        // A nested sub-agent's parent id gets the same prefix as its own id.
         let parent = match meta.get(PARENT_META).and_then(Value::as_str) {
             Some(parent) => below(&self.call, &ToolCallId::new(parent)),
             None => self.call.clone(),
@@ -287,18 +270,15 @@ impl SubagentRelay {
     }
 }
 
-/// The id of a call that is made for another.
 pub(super) fn below(call: &ToolCallId, id: &ToolCallId) -> ToolCallId {
     ToolCallId::new(format!("{call}/{id}"))
 }
 
-/// A title that says who does it.
 fn titled(agent: &str, title: &str) -> String {
     format!("{agent}: {title}")
 }
 
 impl ClientRequest {
-    /// The request as the session above makes it, under one of its calls.
     fn below(mut self, call: &ToolCallId, agent: &str) -> Self {
         if let Self::RequestPermission(request) = &mut self {
             let shown = &mut request.tool_call;

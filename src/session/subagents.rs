@@ -1,8 +1,7 @@
-//! The sessions that work for calls of this one: hearing of them, and holding them to what holds here. They are begun in
-//! [`super::started`].
+//! The sub-agents of a session: handles their reports, and makes them follow its mode changes.
 //!
-//! A child is a session like any other: the same actor and the same turns. What differs is who its client is (a
-//! [`super::subagent_relay`]), and that it decides under the ceilings of everybody above it, too ([`super::ancestry`]).
+//! A sub-agent is an ordinary session with two differences: its client is a [`super::subagent_relay`], and
+//! the ceilings of all its ancestors limit it ([`super::ancestry`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -27,23 +26,19 @@ use crate::tool::background::{BackgroundAgent, BackgroundStatus};
 use crate::tool::background_list::forget;
 use crate::tool::{Job, JobSnapshot};
 
-/// How long a session may be without a sign of life, unless a person is asked or one of its calls runs.
+/// Maximum time without activity, except while a person decides or a call runs.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The sessions at work for this one.
 pub(super) struct Subagents {
     at_work: HashMap<ToolCallId, SessionHandle>,
-    /// What they ask of the client, by their call and their number.
+    /// Client request ids, by the parent's call and the sub-agent's number.
     open_requests: HashMap<(ToolCallId, u64), u64>,
-    /// What they report. No bound: each update has taken the client's room, and nothing is to wait for a session that ends.
+    /// Unbounded: updates take send permits, and no report may wait for a session that is ending.
     pub reports: (mpsc::UnboundedSender<Report>, mpsc::UnboundedReceiver<Report>),
-    /// What came of somebody else's agent while something was being ended: it may want the gate, and waits.
+    /// External agents' reports that arrived while the gate was ending calls. They may need the gate.
     deferred: VecDeque<Report>,
-    /// Those in the background, in order; also the last that are over.
     pub background: Vec<BackgroundAgent>,
-    /// How many were begun there.
     started: u64,
-    /// The session is about to end, and what works in the background with it.
     pub is_closing: bool,
 }
 
@@ -62,7 +57,7 @@ impl Default for Subagents {
 }
 
 impl Subagents {
-    /// The next report. May be given up and asked for again.
+    /// Cancel-safe: a dropped call loses no report.
     pub async fn next(&mut self) -> Option<Report> {
         match self.deferred.pop_front() {
             Some(report) => Some(report),
@@ -70,12 +65,10 @@ impl Subagents {
         }
     }
 
-    /// One begins to work for a call.
     pub fn add(&mut self, call: ToolCallId, handle: SessionHandle) {
         self.at_work.insert(call, handle);
     }
 
-    /// One begins to work in the background, under the next id.
     pub fn add_background(
         &mut self,
         agent: &str,
@@ -90,20 +83,19 @@ impl Subagents {
         (background, forgotten)
     }
 
-    /// Forgets those in the background that were over first, but for so many: each has its whole answer. Returns their ids.
+    /// Forgets the oldest finished sub-agents, because each keeps its whole answer.
     fn forget(&mut self) -> Vec<String> {
         forget(&mut self.background, BackgroundAgent::is_over, |agent| agent.id.clone())
     }
 }
 
 impl Actor {
-    /// Keeps a background job. Forgets those that were over first, which the model is told.
     pub(super) fn add_job(&mut self, job: Job) {
         if self.context.live {
             let (ending, id, to) = (job.ending(), job.id.clone(), self.subagents.reports.0.clone());
             tokio::spawn(async move {
                 ending.await;
-                // The session may be over.
+                // The session may have ended.
                 let _ = to.send(Report::JobEnded { id });
             });
         }
@@ -113,7 +105,6 @@ impl Actor {
         self.note_forgotten("jobs", &forgotten);
     }
 
-    /// Tells the model what it can look at no more.
     pub(super) fn note_forgotten(&mut self, what: &str, ids: &[String]) {
         if !ids.is_empty() {
             let ids = ids.join(", ");
@@ -123,7 +114,6 @@ impl Actor {
         }
     }
 
-    /// A background job is over: if it came to its own end, the model does not know of it.
     async fn job_over(&mut self, id: &str) {
         let Some(job) = self.session.jobs.iter().find(|job| job.id == id).cloned() else { return };
         let Some(JobSnapshot { written, end: Some(end), .. }) = job.snapshot().await else { return };
@@ -136,7 +126,7 @@ impl Actor {
         }
     }
 
-    /// Waits for what is to end, and takes meanwhile what sessions below report: what they end may need the client.
+    /// Handles reports during `work`: the calls that `work` ends may need the client.
     pub(super) async fn while_taking_reports<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
@@ -150,13 +140,12 @@ impl Actor {
         }
     }
 
-    /// Puts the gate back that ended something, beside what was left below meanwhile.
+    /// Restores the gate, and keeps calls that sub-agents left unfinished since it was taken.
     pub(super) fn put_back(&mut self, gate: Gate) {
         let meanwhile = std::mem::replace(&mut self.gate, gate);
         self.gate.take_over(meanwhile, ToolCallId::clone);
     }
 
-    /// Takes the last reports of sessions below, and ends what they have not ended: this one is about to end.
     pub(super) async fn take_last_reports(&mut self) {
         while let Some(report) = self.subagents.next().now_or_never().flatten() {
             self.report(report).await;
@@ -166,7 +155,6 @@ impl Actor {
         }
     }
 
-    /// Takes what a session below reports, or somebody else's agent that answers here.
     pub(super) async fn report(&mut self, report: Report) {
         match self.report_below(report).await {
             Some(Report::ExternalAgent { report, send_permit }) => {
@@ -175,12 +163,10 @@ impl Actor {
             Some(Report::ExternalAgentRun { start, event: stored_session }) => {
                 self.external_agent_event(start, stored_session).await
             }
-            // It is taken.
             Some(_) | None => {}
         }
     }
 
-    /// Takes what a session below reports; what somebody else reports comes back.
     async fn report_below(&mut self, report: Report) -> Option<Report> {
         match report {
             Report::Update { update, is_recorded: true, send_permit } => {
@@ -190,7 +176,7 @@ impl Actor {
                 self.client.update(self.session.id.clone(), Update::Schema(update), send_permit);
             }
             Report::Progress { call, content, send_permit } => {
-                // One in the background shows what it says where it is looked for.
+                // A background sub-agent has no open call.
                 if self.session.open_calls.contains_key(&call) {
                     self.client.update(
                         self.session.id.clone(),
@@ -215,11 +201,10 @@ impl Actor {
                     self.subagents.at_work.remove(&call);
                     self.gate.take_over(unfinished, |id| below(&call, id));
                 }
-                // Nobody waits for their answers any more.
                 for (_, id) in self.subagents.open_requests.extract_if(|(of, _), _| *of == call) {
                     self.client.withdraw(id);
                 }
-                // That it was ended with its session is said when the session goes on.
+                // A note on the session's next start reports this.
                 if let Some(note) = note.filter(|_| !self.subagents.is_closing) {
                     if self.turn.is_none() {
                         self.session.pending_user_notices.push(format!("{note}\n\n"));
@@ -231,8 +216,7 @@ impl Actor {
         None
     }
 
-    /// Has every session below end what is denied from now on. Says which questions were closed, what ended, and what could not
-    /// be confirmed to have.
+    /// Makes every sub-agent end the calls that are now denied. Also returns the closed requests.
     pub(super) fn tighten_subagents(&self) -> impl Future<Output = (Vec<ToolCallId>, Ended)> + use<> {
         let requests: Vec<_> = self
             .subagents
@@ -240,7 +224,7 @@ impl Actor {
             .iter()
             .map(|(call, handle)| {
                 let (reply, answer) = oneshot::channel();
-                // One that is over drops the question; so does one that is being closed.
+                // A session that is over or closing drops the reply channel.
                 drop(handle.post(SessionCommand::Tighten(reply)));
                 (call.clone(), answer)
             })
@@ -256,7 +240,7 @@ impl Actor {
                         all.confirmed.extend(under(ended.confirmed));
                         all.unconfirmed.extend(under(ended.unconfirmed));
                     }
-                    // Of one that is over and was not heard out yet, nobody knows here whether all of it has ended.
+                    // Nothing confirms that all calls of this sub-agent have ended.
                     Ok(Err(_)) | Err(_) => all.unconfirmed.push(call),
                 }
             }
