@@ -1,4 +1,4 @@
-//! Who answers in a session: what the user chose, and what a mode wants while it is on. What a prompt may hold depends on it.
+//! The session's model: the user's choice, and the choice of the current mode.
 
 use serde_json::json;
 
@@ -17,17 +17,17 @@ use crate::model::catalog::NoModel;
 use crate::store::Row;
 
 impl Actor {
-    /// Sets who answers, or how long it thinks, and tells the client. It holds from the next request on.
+    /// Applies from the next request on.
     ///
     /// # Errors
-    /// There is no such model, its provider has no key, or the model has no such effort: nothing has changed.
+    /// Returns an error, and changes nothing, if the model or effort is unknown or there is no key.
     pub(super) async fn select_model(
         &mut self,
         setting: ModelSetting,
     ) -> Result<Vec<SessionConfigOption>, AgentError> {
         let mut active = self.session.active.clone();
         let models = &self.context.models;
-        // Only what is wished for becomes the user's choice: the rest may be the mode's.
+        // Only the given setting becomes the user's choice; the other may be the mode's.
         match setting {
             ModelSetting::Model(model) => {
                 active.model = models.resolve(&model).map_err(|error| no_model(&error, models, &active))?;
@@ -54,14 +54,12 @@ impl Actor {
         Ok(self.options())
     }
 
-    /// Lets the model of the mode that is on now answer, or else the one that the user chose.
     pub(super) fn mode_selection(&self) -> ModelSelection {
         let SessionContext { modes, models, .. } = &self.context;
         let Session { mode, agent, chosen, .. } = &self.session;
         options::entering(modes, models, mode, agent, chosen)
     }
 
-    /// The config options as they are now.
     pub(super) fn options(&self) -> Vec<SessionConfigOption> {
         let SessionContext { modes, models, agents, .. } = &self.context;
         let Session { mode, agent, active, .. } = &self.session;
@@ -87,10 +85,9 @@ impl Actor {
         self.record(SessionEvent::ModelChange { model, effort }, None).await;
     }
 
-    /// Whether a prompt holds only what was advertised and what the model takes.
     pub(super) fn check_prompt(&self, content: &[ContentBlock]) -> Result<(), AgentError> {
         if self.session.agent.external_agent.is_some() {
-            // What it takes is for it to say.
+            // An external agent checks its prompts.
             return Ok(());
         }
         let mut valid = vec!["text", "resource_link", "resource"];
@@ -112,7 +109,7 @@ impl Actor {
                     let message = format!("the model {} takes no pictures", self.session.active.model);
                     return Err(AgentError::invalid_params(message, valid));
                 }
-                // Audio, and what the schema may grow.
+                // Audio, and later additions to the schema.
                 _ => {
                     let message = "the prompt has content that was not advertised";
                     return Err(AgentError::invalid_params(message, valid));
@@ -123,7 +120,7 @@ impl Actor {
     }
 }
 
-/// A picture that a provider refuses would stay in the conversation and be refused each time.
+/// A rejected image would stay in the history and fail each later request.
 fn check_picture(image: &ImageContent) -> Result<(), AgentError> {
     if !PICTURES.contains(&image.mime_type.as_str()) {
         let message = format!("pictures of type {:?} are not taken", image.mime_type);
@@ -151,7 +148,6 @@ fn no_model(
     }
 }
 
-/// Says which efforts there are.
 pub(super) fn unknown_effort(requested: &str, valid: &[Effort]) -> AgentError {
     let valid: Vec<_> = valid.iter().map(|effort| effort.as_str()).collect();
     AgentError::invalid_params(

@@ -1,24 +1,21 @@
-//! Text in which nothing looks like a tag of Modegate's own. Pure.
+//! Neutralises text that looks like one of Modegate's own tags. Pure.
 //!
-//! A model knows a reminder by its tag. Prompts, files, tool output, and what a project writes into its modes stand beside
-//! it in a request and must neither open nor close one. Two ways lead there: [`neutralise`] for text that keeps its place,
-//! and [`NeutralisedText`] for what is put between the tags.
+//! Models recognise a reminder by its tag. Prompts, files, tool output and project modes share the request,
+//! and must not open or close a tag. [`neutralise`] is for text that stays in place, [`NeutralisedText`] for
+//! text between tags.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// The tags, by their letters alone: reminders, and notes of what happened.
 const NAMES: [&str; 2] = ["systemreminder", "systemnote"];
 
-/// What the bracket of a harmless tag is written as. It is no bracket itself, so neutral text stays as it is.
+/// Contains no bracket, so neutralising twice changes nothing.
 const NEUTRAL: &str = "&lt;";
 
-/// Text that neither opens nor closes a tag of Modegate's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeutralisedText(String);
 
 impl NeutralisedText {
-    /// Makes any text inert.
     pub fn new(text: impl Into<String>) -> Self {
         let text = text.into();
         match neutralise(&text) {
@@ -27,12 +24,11 @@ impl NeutralisedText {
         }
     }
 
-    /// The text between an opening and a closing reminder's tag: the only place that writes these.
+    /// Together with `into_note`, the only code that writes Modegate's tags.
     pub fn into_reminder(self) -> String {
         format!("<system-reminder>\n{}\n</system-reminder>", self.0.trim_end())
     }
 
-    /// The same of a note.
     pub fn into_note(self) -> String {
         format!("<system-note>\n{}\n</system-note>", self.0.trim_end())
     }
@@ -44,8 +40,8 @@ impl fmt::Display for NeutralisedText {
     }
 }
 
-/// Makes what looks like a tag of Modegate's harmless, by replacing its bracket: in any case, with any spaces, signs and
-/// invisible characters in it, with look-alikes for brackets and letters, and with the bracket as a character reference.
+/// Replaces the bracket of everything that looks like a tag: in any case, with punctuation or invisible
+/// characters inside, with look-alike brackets or letters, or with a character reference as the bracket.
 pub fn neutralise(text: &str) -> Cow<'_, str> {
     let mut safe = String::new();
     let (mut copied, mut at) = (0, 0);
@@ -64,12 +60,10 @@ pub fn neutralise(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Where the next bracket begins and ends.
 fn next_bracket(text: &str, from: usize) -> Option<(usize, usize)> {
     let bytes = text.as_bytes();
     let mut at = from;
     loop {
-        // The first bytes of all brackets: most text has none of them, or few.
         at += bytes[at..]
             .iter()
             .position(|byte| matches!(byte, b'<' | b'&' | 0xc2 | 0xcb | 0xe1..=0xe3 | 0xef))?;
@@ -81,7 +75,6 @@ fn next_bracket(text: &str, from: usize) -> Option<(usize, usize)> {
         if let Some(end) = end {
             return Some((at, end));
         }
-        // To the next character: the byte found is the first of one.
         at += 1;
         while !text.is_char_boundary(at) {
             at += 1;
@@ -117,7 +110,7 @@ fn is_bracket(c: char) -> bool {
     )
 }
 
-/// The length of `&#60;`, `&#x3c;` or `&LT;` at the start, with any zeros and with or without its end. `&lt;` is neutral.
+/// Length of `&#60;`, `&#x3c;` or `&LT;` at the start, with any zeros and an optional semicolon.
 fn reference_to_bracket(bytes: &[u8]) -> Option<usize> {
     let rest = |prefix: &str| {
         let start = bytes.get(..prefix.len())?;
@@ -135,7 +128,7 @@ fn reference_to_bracket(bytes: &[u8]) -> Option<usize> {
     Some(end + usize::from(bytes.get(end) == Some(&b';')))
 }
 
-/// Whether what follows a bracket is the name of a tag. It looks no further than the next bracket.
+/// Stops at the next bracket, so that [`neutralise`] is linear.
 fn names_a_tag(rest: &str) -> bool {
     let mut open = NAMES;
     for c in rest.chars() {
@@ -156,8 +149,8 @@ fn names_a_tag(rest: &str) -> bool {
     false
 }
 
-/// The Latin letter that a character is or looks like; `None` for signs, spaces and what cannot be seen. A character that
-/// looks like none of the letters in [`NAMES`] stands for itself.
+/// The Latin letter that a character resembles; `None` for punctuation, spaces and invisible characters.
+/// Other characters map to themselves.
 fn letter(c: char) -> Option<char> {
     let number = u32::from(c);
     let of = |first: u32| char::from_u32(u32::from('a') + (number - first) % 26);
@@ -175,7 +168,7 @@ fn letter(c: char) -> Option<char> {
     like.or_else(|| (c.is_alphanumeric() && !is_mark(c)).then_some(c))
 }
 
-/// Marks that stand on the letter before them, and letters that are not seen.
+/// True for combining marks and invisible letters.
 fn is_mark(c: char) -> bool {
     matches!(
         c,
@@ -184,7 +177,7 @@ fn is_mark(c: char) -> bool {
     )
 }
 
-/// Characters that look like the letters of the tags: of other scripts, with accents, and of other styles.
+/// Letters of other scripts, with accents or in other styles.
 const LOOK_ALIKES: [(char, &str); 10] = [
     ('d', "ďđḋḍḏԁժᏧᗪᴅⅾⅮⅆ"),
     ('e', "èéêëēĕėęěẹẻẽеёєҽЕЁЄΕεℯℰ℮ᴇⅇЭ"),

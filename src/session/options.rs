@@ -1,7 +1,7 @@
-//! What a client sees of the modes and the models: the mode list of ACP's session modes, and the config options. Pure.
+//! Session modes and config options as clients see them. Pure.
 //!
-//! Modes are always sent both ways and always in step. The options' ids are exactly `mode`, `model` and
-//! `reasoning_effort`, because clients look for them, and the list is never empty, because a client then hides the modes.
+//! Modes are always sent in both forms. Clients look for the ids `mode`, `model` and `reasoning_effort`, and
+//! hide the modes if the list of options is empty.
 
 use std::sync::Arc;
 
@@ -14,22 +14,17 @@ use crate::mode::{Mode, Modes};
 use crate::model::catalog::ModelCatalog;
 use crate::model::{Effort, ModelId};
 
-/// The id of the config option that holds the mode.
 pub const MODE_OPTION: &str = "mode";
 
-/// The id of the config option that holds the model.
 pub const MODEL_OPTION: &str = "model";
 
-/// The id of the config option that holds which agent goes on.
 pub const AGENT_OPTION: &str = "agent";
 
-/// The ids of all of them.
 pub const ALL: [&str; 4] = [MODE_OPTION, MODEL_OPTION, EFFORT_OPTION, AGENT_OPTION];
 
-/// The id of the config option that holds how long the model is to think.
 pub const EFFORT_OPTION: &str = "reasoning_effort";
 
-/// The ids of an option's values; none: it is no choice.
+/// `None` if the option is not a select.
 pub fn values(option: &SessionConfigOption) -> Option<Vec<&str>> {
     let SessionConfigKind::Select(select) = &option.kind else { return None };
     let options: Vec<_> = match &select.options {
@@ -37,29 +32,24 @@ pub fn values(option: &SessionConfigOption) -> Option<Vec<&str>> {
         SessionConfigSelectOptions::Grouped(groups) => {
             groups.iter().flat_map(|group| &group.options).collect()
         }
-        // The schema may grow.
         _ => return None,
     };
     Some(options.into_iter().map(|option| &*option.value.0).collect())
 }
 
-/// Who answers, and how long it is to think.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelSelection {
-    /// Who answers.
     pub model: ModelId,
-    /// How long it is to think.
     pub effort: Effort,
 }
 
 impl ModelSelection {
-    /// That of a session for which nothing else was asked.
     pub fn of(models: &ModelCatalog) -> Self {
         Self { model: models.default_model().clone(), effort: models.default_effort() }
     }
 }
 
-/// Who answers in a mode: its own model and thinking, or the agent's, where they are named and can be had.
+/// The mode's own selection, else the agent's, else the user's choice. Skips unavailable models.
 pub fn entering(
     modes: &Modes,
     models: &ModelCatalog,
@@ -82,7 +72,6 @@ pub fn entering(
     selection
 }
 
-/// The `modes` of a session.
 pub fn mode_state(modes: &Modes, current: &SessionModeId) -> SessionModeState {
     let mode = |mode: &Mode| {
         SessionMode::new(mode.mode_id(), mode.name.as_str()).description(mode.description.clone())
@@ -90,7 +79,6 @@ pub fn mode_state(modes: &Modes, current: &SessionModeId) -> SessionModeState {
     SessionModeState::new(current.clone(), modes.iter().map(mode).collect())
 }
 
-/// The `configOptions` of a session, complete. A model that does not think has no option for it.
 pub fn config_options(
     modes: &Modes,
     mode: &SessionModeId,
@@ -112,7 +100,7 @@ pub fn config_options(
     options
 }
 
-/// Where somebody has written agents, or the session's is none that everybody has.
+/// `None` if there is no other agent, or if no user-defined agent exists and the default is active.
 fn agent_option(agents: &AgentRegistry, current: &AgentSpec) -> Option<SessionConfigOption> {
     if !agents.has_own() && current.id == agents::DEFAULT {
         return None;
@@ -121,7 +109,7 @@ fn agent_option(agents: &AgentRegistry, current: &AgentSpec) -> Option<SessionCo
         SessionConfigSelectOption::new(agent.id.clone(), agent.name.as_str())
             .description(agent.description.clone())
     };
-    // One whose tools are its own answers a whole session, and no other goes on in its place.
+    // An external agent answers a whole session, so it cannot replace another agent.
     let is_supported = |agent: &&Arc<AgentSpec>| {
         agent.id == current.id || (agent.external_agent.is_none() && current.external_agent.is_none())
     };
@@ -166,7 +154,6 @@ fn effort_option(models: &ModelCatalog, selection: &ModelSelection) -> Option<Se
     Some(option)
 }
 
-/// The efforts that can be asked of a model: none of one that does not think.
 pub fn efforts(models: &ModelCatalog, model: &ModelId) -> Vec<Effort> {
     let own = models.facts(model).efforts;
     if own.is_empty() { Vec::new() } else { [&[Effort::Default], own].concat() }

@@ -1,4 +1,4 @@
-//! The options of a question about a call, and what an answer says. Only an offered option that allows is consent.
+//! Options of a permission request, and its answers. Only an offered option that allows is consent.
 
 use super::authorize::Answer;
 use super::switch::FEEDBACK_META;
@@ -18,23 +18,20 @@ const REJECT_WITH_FEEDBACK: &str = "reject_with_feedback";
 
 const REJECTED: &str = "The user rejected this call.";
 
-/// The field of the form for the reason.
 const REASON: &str = "reason";
 
-/// What a user answered.
+/// Texts are for the model.
 pub(super) enum PermissionAnswer {
     Once,
     Always,
     Never,
-    /// Not given; the text is for the model.
     No(String),
-    /// Nobody could be asked; the text is for the model.
+    /// The client could not ask the user.
     Unasked(String),
-    /// Not given, and the user wants to say why.
+    /// Rejected; a form must ask for the reason.
     Why,
 }
 
-/// What is offered. A reason can be given where the client has forms.
 pub(super) fn options(scopes: &[Scope], mode: &str, has_forms: bool) -> Vec<PermissionOption> {
     let what = scopes.iter().map(Scope::label).collect::<Vec<_>>().join(", ");
     let always = |verb: &str| format!("Always {verb} {what} (this session, {mode} mode)");
@@ -54,7 +51,6 @@ pub(super) fn options(scopes: &[Scope], mode: &str, has_forms: bool) -> Vec<Perm
     options
 }
 
-/// What an answer says.
 pub(super) fn read_answer(answer: Answer) -> PermissionAnswer {
     let no = |why: &str| PermissionAnswer::No(why.to_owned());
     let response = match answer {
@@ -76,12 +72,11 @@ pub(super) fn read_answer(answer: Answer) -> PermissionAnswer {
             }
             _ => no("The client chose an option that was not offered, which is no consent."),
         },
-        // Cancelled, and whatever later versions of the protocol may add: none of it is consent.
+        // No other outcome is consent, including future ones.
         _ => no("The question to the user was cancelled."),
     }
 }
 
-/// Asks why a call is rejected. Returns what the model is told, with a reason or without.
 pub(super) async fn reason(client_io: &ClientIo, title: &str) -> String {
     let _turn = client_io.turn_to_ask().await;
     let field = StringPropertySchema::new().title("Why, or what to do instead".to_owned());

@@ -1,9 +1,8 @@
-//! The splicer: puts at most one reminder into a request, as the last block of its last user-side message. Pure.
+//! Composes a request's reminder, and splices it in. Pure.
 //!
-//! A reminder is made anew for every request and stored nowhere. Taking it away again leaves the request a prefix of
-//! the next one, so providers' prompt caches keep what came before. It says what is refused, what is asked and what is
-//! there under all ceilings ([`claims`]); it claims nothing that is not enforced (D31-D38), and no text that it is made of
-//! can end it ([`NeutralisedText`]).
+//! A reminder is never stored. Each request without its reminder is a prefix of the next, so providers'
+//! prompt caches work. A reminder claims only enforced limits ([`claims`], D31-D38), and no text in it can
+//! close its tag ([`NeutralisedText`]).
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -17,50 +16,37 @@ use claims::{Claim, Levels};
 
 pub mod claims;
 
-/// A mode change that the model has not been told of yet, or only in the turn in which it happened.
+/// A mode change that is new to the model, or happened in the current turn.
 #[derive(Debug, Clone)]
 pub struct Transition {
-    /// The mode that the model last knew of.
+    /// Mode that the model last knew.
     pub from: SessionModeId,
-    /// The mode now.
     pub to: SessionModeId,
-    /// What held in the mode that the model last knew of; without a mode where that is not known any more.
+    /// Ceilings in `from`; without modes if unknown.
     pub before: Ceilings,
-    /// How many calls could not be confirmed to have ended.
     pub unconfirmed: usize,
 }
 
-/// Who reads a reminder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
-    /// An agent that speaks with the user.
     Agent,
-    /// One that works for another: it presents no plan, asks nobody, and switches nothing.
+    /// A sub-agent presents no plan, asks no questions and switches no modes.
     Subagent,
 }
 
-/// What a reminder is made of. None of its texts need be harmless: what is made of them is.
+/// Inputs, which need not be neutralised: the composed text is.
 pub struct Facts<'a> {
-    /// The mode whose name and prompt stand in the reminder.
     pub mode: &'a Mode,
-    /// Who reads it.
     pub reader: Reader,
-    /// A switch that the model is to know.
     pub transition: Option<&'a Transition>,
-    /// Sentences that the model is to know once.
     pub notes: &'a [&'a str],
-    /// All that holds.
     pub ceilings: &'a Ceilings,
-    /// What the user has answered for good.
     pub grants: &'a Grants,
-    /// The session's tools, also those that are refused.
     pub tools: &'a [CallFacts],
-    /// The ids of the modes there are.
     pub modes: &'a [&'a str],
 }
 
-/// The reminder for a request, if there is to be one: in every request while a ceiling refuses something or the mode has
-/// words of its own, and after a switch.
+/// Returns `None` if no mode denies anything or has text for the model, and there is no switch or note.
 pub fn compose(facts: &Facts<'_>) -> Option<String> {
     let Facts { mode, transition, notes, ceilings, tools, .. } = *facts;
     let prompt = match facts.reader {
@@ -107,13 +93,13 @@ pub fn compose(facts: &Facts<'_>) -> Option<String> {
 const UNCONFIRMED: &str =
     "Calls that were under way could not be confirmed to have ended; what they do may still happen.";
 
-/// Whether a ceiling, other than a rule of the user's, refuses a tool or says where files may be changed.
+/// True if a mode, not only a user's rule, denies a tool or limits paths.
 fn is_restricted(ceilings: &Ceilings, tools: &[CallFacts]) -> bool {
     let modes = Ceilings { modes: ceilings.modes.clone(), rules: Vec::new() };
     Levels::of(&modes, &Grants::default(), tools).restricts()
 }
 
-/// The sentences that no author of a mode can drop: that it is on, and what is refused.
+/// The sentences that a mode's author cannot remove.
 fn guardrail(facts: &Facts<'_>, now: &Levels<'_>) -> String {
     let Facts { mode, ceilings, grants, tools, .. } = *facts;
     let own = Ceilings { modes: own_ceilings(mode, ceilings), rules: ceilings.rules.clone() };
@@ -128,7 +114,7 @@ fn guardrail(facts: &Facts<'_>, now: &Levels<'_>) -> String {
     text
 }
 
-/// The ceilings that are the mode's own: the mode, and those under which it is evaluated.
+/// The mode and its chain of `under` modes.
 fn own_ceilings(mode: &Mode, ceilings: &Ceilings) -> Vec<Arc<Mode>> {
     let find = |id: &str| ceilings.modes.iter().find(|known| known.id == id).cloned();
     let mut own: Vec<Arc<Mode>> = find(&mode.id).into_iter().collect();
@@ -148,7 +134,7 @@ fn available(facts: &Facts<'_>) -> String {
     )
 }
 
-/// How to write a switch of the mode (G17).
+/// Instructions for `mode_switch` blocks (G17).
 fn instructions(mode: &Mode, modes: &[&str]) -> String {
     format!(
         "The mode is {}. If another would serve the user better, end your message with one fenced block:\n\
@@ -160,7 +146,7 @@ fn instructions(mode: &Mode, modes: &[&str]) -> String {
     )
 }
 
-/// Puts the reminder into the messages of a request, which end with a user-side one: at its end, or before the last prompt.
+/// Inserts the reminder after the last block, or before the last prompt.
 pub fn splice(
     mut messages: Vec<Arc<Message>>,
     reminder: Option<String>,

@@ -1,5 +1,4 @@
-//! What a session makes of its servers: what they report, what the model and the user are told, and calls decided by what
-//! holds of their tools now.
+//! A session's view of its MCP servers: their events, and the current facts of their tools.
 
 use super::actor::Actor;
 use crate::acp::MessageId;
@@ -12,25 +11,24 @@ use crate::store::entry::{self, Entry};
 use crate::tool::Toolset;
 use crate::tool::mcp::{Phase, ServerEvent, ServerStatus, plain};
 
-/// Characters of why a server is over.
+/// Maximum characters of the reason why a server failed.
 const MAX_WHY: usize = 500;
 
-/// Names in one sentence.
+/// Maximum tool names per sentence.
 const MAX_NAMES: usize = 8;
 
-/// What the model, or the user, is told of servers before a turn.
+/// Maximum notices queued between turns.
 const MAX_REPORTED: usize = 20;
 
 impl Actor {
-    /// The facts of a call as they are now: what a server says of its tool may have changed since they were first read. Of a
-    /// tool that is gone, the worst is taken. An agent is named by its id, whatever the model calls it.
+    /// Updates the facts of a call, because a server may have changed its tool's hints. A missing tool gets
+    /// the worst effect.
     pub(super) fn now(&self, facts: &CallFacts) -> CallFacts {
         let mut facts = now(&self.context.tools, facts);
         self.name_agent(&mut facts);
         facts
     }
 
-    /// Takes note of what a server reports.
     pub(super) async fn server_event(&mut self, event: ServerEvent) {
         let text = match event {
             ServerEvent::Changed(changed) => {
@@ -44,7 +42,7 @@ impl Actor {
                 text
             }
             ServerEvent::ClaimsMore(server) => {
-                // What is remembered here counts by itself what was claimed; what is kept is not to come back.
+                // Grants in memory include the count of changed claims; stored grants must not come back.
                 let session = self.session.id.clone();
                 return self.context.store.post(Row::ClaimsChanged { session, server });
             }
@@ -67,14 +65,12 @@ impl Actor {
         self.record(SessionEvent::Notice { message_id, text }, None).await;
     }
 
-    /// What the model is to know of servers that are not there yet.
     pub(super) fn servers_starting(&self) -> Option<String> {
         let late = self.context.tools.servers().starting();
         let text = "These MCP servers are still starting; their tools come with a later request:";
         (!late.is_empty()).then(|| format!("{text} {}.", late.join(", ")))
     }
 
-    /// What `/mcp` answers.
     pub(super) fn describe_servers(&self) -> String {
         let all = self.context.tools.servers().status();
         if all.is_empty() {
@@ -84,7 +80,6 @@ impl Actor {
     }
 }
 
-/// The facts of a call as they are now.
 pub(super) fn now(tools: &Toolset, facts: &CallFacts) -> CallFacts {
     if !facts.is_servers() {
         return facts.clone();
@@ -95,7 +90,6 @@ pub(super) fn now(tools: &Toolset, facts: &CallFacts) -> CallFacts {
     CallFacts { effect, claim, ..facts.clone() }
 }
 
-/// What servers say of their tools now.
 fn changes(changed: &[(String, Effect, Effect)]) -> String {
     let mut text = String::new();
     for (to, does) in [(Effect::Unknown, "may change things"), (Effect::Read, "only read")] {

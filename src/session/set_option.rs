@@ -1,4 +1,4 @@
-//! Setting a config option: who answers, how long it thinks, which agent goes on; and those of somebody else's agent.
+//! Sets config options: model, effort, agent, and those of an external agent.
 
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -13,11 +13,9 @@ use crate::error::AgentError;
 use crate::external_agent::ExternalAgentError;
 use crate::model::Effort;
 
-/// Where the options go as they are then.
 type Reply = oneshot::Sender<Result<Vec<SessionConfigOption>, AgentError>>;
 
 impl Actor {
-    /// Sets an option other than the mode.
     pub(super) async fn set_option(
         &mut self,
         option: &SessionConfigId,
@@ -45,11 +43,10 @@ impl Actor {
                 Err(AgentError::invalid_params(message, json!({ "validOptions": options::ALL })))
             }
         };
-        // The client may have gone; what was set is set all the same.
+        // The client may be gone; the option stays set.
         let _ = reply.send(outcome);
     }
 
-    /// Sets an option of somebody else's agent. The answer comes when it has answered.
     fn set_external_agent_option(
         &self,
         option: SessionConfigId,
@@ -61,7 +58,6 @@ impl Actor {
         if requested.is_none() {
             let ids: Vec<&str> = known.iter().map(|known| &*known.id.0).collect();
             let message = format!("unknown config option {:?}", &*option.0);
-            // The client may have gone; so below.
             return drop(
                 reply.send(Err(AgentError::invalid_params(message, json!({ "validOptions": ids })))),
             );

@@ -1,4 +1,4 @@
-//! Obeying slash commands, also while a turn runs: a mode change does not wait for the model.
+//! Runs slash commands, also during a turn: a mode change does not wait for the model.
 
 use std::path::PathBuf;
 
@@ -17,16 +17,15 @@ use crate::permission::compare;
 use crate::store::ModeSource;
 
 impl Actor {
-    /// Tells the client of the commands, once it knows the session.
     pub(super) async fn announce_commands(&mut self, answered: BoxFuture<'static, ()>) {
         answered.await;
         self.send_commands();
         self.report_interruptions();
-        // What it can do is shown as soon as it says so.
+        // Starts an external agent, so that its commands and options appear before the first prompt.
         self.ready_external_agent(None).await;
     }
 
-    /// Tells the client of the commands there are now, those of somebody else's agent last.
+    /// Lists an external agent's commands last. They never replace Modegate's.
     pub(super) fn send_commands(&self) {
         let mut commands = command::available(&self.context.modes, &self.context.commands);
         if self.session.agent.external_agent.is_some() {
@@ -40,7 +39,6 @@ impl Actor {
         self.client.update(self.session.id.clone(), update.into(), None);
     }
 
-    /// Whether a prompt is a slash command with nothing for the model behind it.
     pub(super) fn is_local_command(&self, prompt: &Prompt) -> bool {
         self.commands_in(prompt).command.is_some_and(|placed| {
             if self.is_external_agent_command(&placed.command) {
@@ -59,7 +57,6 @@ impl Actor {
         })
     }
 
-    /// Obeys a slash command, also while a turn runs. Returns the prompt that is left for the model, if one is.
     pub(super) async fn run_command(&mut self, mut prompt: Prompt) -> Option<Prompt> {
         let Found { command: found_command, ignored } = self.commands_in(&prompt);
         let Some(placed) = found_command.filter(|placed| !self.is_external_agent_command(&placed.command))
@@ -123,7 +120,7 @@ impl Actor {
         None
     }
 
-    /// The commands in a prompt. What an agent is told to do for another has none: a model wrote it, and users command.
+    /// Ignores commands in a sub-agent's prompt: a model wrote it, and only users give commands.
     fn commands_in(&self, prompt: &Prompt) -> Found {
         if self.session.ancestry.parent.is_some() {
             return Found::default();
@@ -146,14 +143,13 @@ impl Actor {
         )
     }
 
-    /// Whether a command is for somebody else's agent that answers here: what it is about is the agent's.
+    /// True if the command is left to this session's external agent.
     fn is_external_agent_command(&self, command: &Command) -> bool {
         let is_its_own =
             matches!(command, Command::Compact | Command::Servers | Command::Misused("compact" | "mcp"));
         self.session.agent.external_agent.is_some() && is_its_own
     }
 
-    /// What the user is told of mode commands that were not obeyed where they stand; `obeyed` is the one that was.
     fn not_obeyed(&self, ignored: &[String], command: Option<&str>) -> Vec<String> {
         let told = |mode: &String| match command {
             Some(command) => {
@@ -207,7 +203,6 @@ impl Actor {
         text + &self.say_limits()
     }
 
-    /// The modes that limit the session whatever it is set to, each with the reason.
     fn say_limits(&self) -> String {
         let unrecorded = self
             .session
@@ -223,7 +218,6 @@ impl Actor {
     }
 }
 
-/// What is left of a prompt for the model, and what the user typed.
 fn model_prompt(mut prompt: Prompt, placed: &Placed) -> Prompt {
     let typed = std::mem::take(&mut prompt.content);
     prompt.content = command::without_command(&typed, placed);

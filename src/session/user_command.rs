@@ -1,26 +1,19 @@
-//! Commands that users write: a Markdown file each, whose text is the prompt when `/NAME` is typed. Pure.
+//! User-defined slash commands: Markdown files whose text becomes the prompt. Pure.
 //!
-//! A project's commands come from whoever wrote the project; like any prompt they are sent only when the user asks for them,
-//! and what comes of them is decided by the mode that is on.
+//! A project's commands are untrusted. They run only when the user types them, under the current mode.
 
 use serde::Deserialize;
 
 use crate::front_matter;
 
-/// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserCommand {
-    /// Typed behind the slash.
     pub name: String,
-    /// One line for people.
     pub description: String,
-    /// What stands behind it, for people.
     pub hint: Option<String>,
-    /// The prompt, with places for what is typed behind the command.
     body: String,
 }
 
-/// What may stand at the top of the file, between two lines of `---`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Header {
@@ -29,7 +22,6 @@ struct Header {
 }
 
 impl UserCommand {
-    /// Reads a file. The error is one sentence.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
         if name.is_empty() || !name.chars().all(is_plain) {
@@ -58,8 +50,8 @@ impl UserCommand {
         })
     }
 
-    /// The prompt: `$ARGUMENTS` is all that was typed behind the command, `$1` to `$9` its words, where quotes keep words
-    /// together. Without any such place, what was typed stands at the end.
+    /// Replaces `$ARGUMENTS` by all arguments and `$1` to `$9` by single ones. Quotes group words. Without
+    /// placeholders, the arguments follow the text.
     pub fn prompt(&self, typed: &str) -> String {
         let words = words(typed);
         let mut text = String::with_capacity(self.body.len() + typed.len());
@@ -89,7 +81,6 @@ impl UserCommand {
     }
 }
 
-/// Words; quotes, single or double, keep some together.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

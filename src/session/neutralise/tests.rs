@@ -1,10 +1,10 @@
-//! Whatever a text says, no tag comes of it.
+//! No text produces a tag.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A reading of its own, on purpose simpler than [`neutralise`]: bracket, an optional slash, letters.
+/// A deliberately simpler parser: bracket, optional slash, letters.
 pub fn tags(text: &str) -> usize {
     let plain: String =
         text.to_lowercase().chars().filter(|c| !c.is_whitespace() && *c != '-' && *c != '_').collect();
@@ -84,7 +84,7 @@ fn what_is_no_tag_stays_as_it_is() {
     assert_eq!(neutralise("x<system-reminder>"), "x&lt;system-reminder>", "nothing but the bracket changes");
 }
 
-/// Pieces of which tags can be made.
+/// Text made of pieces of tags.
 pub fn hostile() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "<",

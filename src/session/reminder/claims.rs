@@ -1,72 +1,57 @@
-//! What a reminder may claim: computed from all ceilings with `decide()`, the old ones and the new ones. Pure.
+//! Claims of a reminder, computed with `decide()` from the ceilings before and after a switch. Pure.
 //!
-//! A claim keeps the tools that it is about, so that a test can hold each one against `decide()`.
+//! A claim keeps its tools, so that tests can check it against `decide()`.
 
 use std::fmt::{self, Write};
 
 use crate::mode::{Mode, ShellUse};
 use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict};
 
-/// What is decided of a tool as such, before its arguments are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// It runs.
     Free,
-    /// The user is asked before it runs.
     Asked,
-    /// It is refused.
     Denied,
 }
 
-/// What is decided of each tool of a session. The exit is none of them: that a mode has no exit restricts nothing.
+/// Level of each tool except the exit tool, because a mode without an exit restricts nothing.
 pub struct Levels<'a> {
     tools: Vec<(&'a CallFacts, Level)>,
-    /// The lists that files have to match to be changed, one a ceiling.
+    /// Path patterns, with a list per ceiling; a writable path matches every list.
     write_paths: Vec<&'a [String]>,
 }
 
-/// Tools as a sentence names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
     text: String,
-    /// The tools.
     pub tools: Vec<String>,
 }
 
-/// One thing that a reminder says. Its text is its `Display`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// Nothing that was refused in this mode, which was left, is refused now.
+    /// No call that this previous mode denied is denied now.
     Lifted(String),
-    /// These were refused and are no more.
     NoLongerRefused(Named),
-    /// Every tool that changes something is refused, and not every one was.
+    /// All changing tools are denied, some of them newly.
     NothingFromNowOn,
-    /// These are refused and were not.
     RefusedFromNowOn(Named),
-    /// The user was asked before these, which now run.
     NoLongerAsked(Named),
-    /// What is refused was refused before.
     SameAsBefore,
-    /// Every tool that changes something is refused.
     NothingChanges,
-    /// That these read is only what their MCP servers say.
+    /// Read-only only according to their MCP servers.
     SaidToRead(Named),
-    /// Files may be changed where they match each of the lists.
+    /// Path patterns, as in [`Levels`].
     FilesOnly(Vec<Vec<String>>),
-    /// Files may be changed, and every other tool that changes something is refused.
     NothingElseChanges,
-    /// These are refused.
     Refused(Named),
-    /// The user is asked before these.
     Asked(Named),
-    /// These run without asking, whatever they are called with, in the session's folders.
+    /// Allowed within the session's folders, whatever the arguments.
     NotAsked(Named),
 }
 
 type IsOfKind = fn(&CallFacts) -> bool;
 
-/// Kinds of tools that have a name of their own, said where all of a kind are meant.
+/// Names for claims that cover a kind of tools.
 const KINDS: [(IsOfKind, &str); 4] = [
     (|tool| tool.effect == Effect::Edit, "changing files"),
     (|tool| tool.effect == Effect::State, "changing memories"),
@@ -77,11 +62,10 @@ const KINDS: [(IsOfKind, &str); 4] = [
     ),
 ];
 
-/// Tools that are named one by one.
+/// Maximum number of tools named one by one.
 const MAX_NAMES: usize = 8;
 
 impl<'a> Levels<'a> {
-    /// Decides on each tool.
     pub fn of(ceilings: &'a Ceilings, grants: &Grants, tools: &'a [CallFacts]) -> Self {
         let level = |tool: &CallFacts| match permission::decide(ceilings, grants, tool) {
             Verdict::Allow => Level::Free,
@@ -95,18 +79,15 @@ impl<'a> Levels<'a> {
         Self { tools, write_paths }
     }
 
-    /// Whether a tool is refused, or files may not be changed everywhere in the session's folders.
     pub fn restricts(&self) -> bool {
         self.tools.iter().any(|(_, level)| *level == Level::Denied) || !self.write_paths.is_empty()
     }
 
-    /// Whether something is refused by these ceilings that is not by those.
     pub fn refuses_more_than(&self, those: &Self) -> bool {
         self.write_paths.iter().any(|list| !those.write_paths.contains(list))
             || self.with(those).any(|(_, here, there)| here == Level::Denied && there != Level::Denied)
     }
 
-    /// The tools that `is_meant`, in order.
     fn named(&self, is_meant: impl Fn(&CallFacts, Level) -> bool) -> Option<Named> {
         self.name(|at| is_meant(self.tools[at].0, self.tools[at].1))
     }
@@ -124,7 +105,7 @@ impl<'a> Levels<'a> {
             match whole.iter().find(|(is_kind, _)| is_kind(tool)) {
                 Some((_, kind)) if words.contains(kind) => {}
                 Some((_, kind)) => words.push(kind),
-                // What modes are about is named, and of the others a few.
+                // Always name built-in tools that change something.
                 None if words.len() < MAX_NAMES || (tool.effect.is_change() && !tool.is_servers()) => {
                     words.push(&tool.tool);
                 }
@@ -141,20 +122,18 @@ impl<'a> Levels<'a> {
         (!tools.is_empty()).then_some(Named { text, tools })
     }
 
-    /// Each tool with what is decided of it now, and what was.
     fn with<'b>(&'b self, before: &'b Self) -> impl Iterator<Item = (&'b CallFacts, Level, Level)> {
         let pairs = self.tools.iter().zip(&before.tools);
         pairs.map(|((tool, now), (_, then))| (*tool, *now, *then))
     }
 
-    /// What a switch has changed; `from` is the mode that was left, of which `before` is.
     pub fn since(&self, before: &Self, from: &str) -> Vec<Claim> {
         let levels: Vec<(&CallFacts, Level, Level)> = self.with(before).collect();
         let name = |is_meant: fn(Level, Level) -> bool| self.name(|at| is_meant(levels[at].1, levels[at].2));
         let any = |is_meant: fn(&CallFacts, Level, Level) -> bool| {
             levels.iter().any(|(tool, now, then)| is_meant(tool, *now, *then))
         };
-        // Where files could be changed in places only, a tool for files that is refused now was refused in the others.
+        // With path limits before, a denied file tool was already denied outside those paths.
         let had_places = !before.write_paths.is_empty();
         let stays = any(|_, now, then| now == Level::Denied && then == Level::Denied)
             || (had_places && any(|tool, now, _| now == Level::Denied && tool.effect == Effect::Edit));
@@ -182,7 +161,6 @@ impl<'a> Levels<'a> {
         claims
     }
 
-    /// What is refused, and where files may be changed.
     pub fn refusals(&self) -> Vec<Claim> {
         if self.changes_nothing() {
             let said = self.named(|tool, level| level != Level::Denied && tool.claim.is_some());
@@ -204,7 +182,7 @@ impl<'a> Levels<'a> {
         if only_edits {
             claims.push(Claim::NothingElseChanges);
         }
-        // Of what only looks, the list of what is there says enough.
+        // For other read-only tools, the list of available tools suffices.
         let refused = self.named(|tool, level| {
             let is_said = only_edits && tool.effect.is_change();
             level == Level::Denied && !is_said && (tool.effect.is_change() || tool.effect == Effect::Network)
@@ -213,12 +191,12 @@ impl<'a> Levels<'a> {
         claims
     }
 
-    /// What the user is asked before.
     pub fn asked(&self) -> Option<Claim> {
         self.named(|_, level| level == Level::Asked).map(Claim::Asked)
     }
 
-    /// What there is to look with that is not asked for, where changes are. A rule about some calls of a tool leaves it out.
+    /// Returns read-only tools that never ask, if changing tools ask. Omits tools of which rules single out
+    /// some calls.
     pub fn not_asked(&self, ceilings: &Ceilings) -> Option<Claim> {
         if !self.tools.iter().any(|(tool, level)| *level == Level::Asked && tool.effect.is_change()) {
             return None;
@@ -228,12 +206,10 @@ impl<'a> Levels<'a> {
             .map(Claim::NotAsked)
     }
 
-    /// Whether a tool is not there for the model.
     pub fn misses_a_tool(&self) -> bool {
         self.tools.iter().any(|(_, level)| *level == Level::Denied)
     }
 
-    /// Whether every tool that changes something is refused.
     fn changes_nothing(&self) -> bool {
         let mut changing = self.tools.iter().filter(|(tool, _)| tool.effect.is_change());
         changing.all(|(_, level)| *level == Level::Denied)

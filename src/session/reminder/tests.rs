@@ -1,4 +1,4 @@
-//! What a reminder says in every mode, after every switch and under further ceilings; and the prefix rule as a property.
+//! Reminders in every mode, after every switch and under further ceilings; and the prefix rule as a property.
 
 use std::path::Path;
 
@@ -40,13 +40,12 @@ fn ceilings(modes: &Modes, id: &str) -> Ceilings {
     Ceilings { modes: modes.ceilings(id).unwrap(), rules: Vec::new() }
 }
 
-/// A switch of a session without further ceilings.
+/// A switch without further ceilings.
 fn switch(modes: &Modes, from: &str, to: &str) -> Transition {
     let (before, id) = (ceilings(modes, from), SessionModeId::new);
     Transition { from: id(from), to: id(to), before, unconfirmed: 0 }
 }
 
-/// The reminder in a mode.
 fn composed(modes: &Modes, id: &str, transition: Option<&Transition>, notes: &[&str]) -> Option<String> {
     let (ceilings, tools) = (ceilings(modes, id), tools());
     let known: Vec<&str> = modes.iter().map(|mode| mode.id.as_str()).collect();
@@ -67,7 +66,7 @@ fn reminder(id: &str, from: Option<&str>) -> Option<String> {
     composed(&modes, id, from.map(|from| switch(&modes, from, id)).as_ref(), &[])
 }
 
-/// The built-in modes, and others.
+/// The built-in modes and others.
 fn with(text: &str) -> Modes {
     let mut layers = Layers::default();
     layers.add("modes.yaml", text, Owner::User).unwrap();
@@ -129,7 +128,7 @@ fn an_author_cannot_drop_the_guardrail() {
     );
 }
 
-/// A blank prompt is none, so that of the mode below holds (D39).
+/// A blank prompt counts as missing, so the parent mode's prompt applies (D39).
 #[test]
 fn a_blank_prompt_means_the_standard_text() {
     let modes = with(
@@ -140,7 +139,7 @@ fn a_blank_prompt_means_the_standard_text() {
     assert!(own.contains("\nPlan well.\n") && !own.contains("You are planning"), "{own}");
 }
 
-/// Modes of every kind. Their words are short, so that the fixture can be read.
+/// Modes of every kind, with short prompts so that the fixture stays readable.
 fn many() -> Modes {
     let mut modes = with(
         "modes:
@@ -158,7 +157,7 @@ fn many() -> Modes {
     modes
 }
 
-/// What may hold besides a session's own mode.
+/// Ceilings that may apply in addition to a session's mode.
 fn further(modes: &Modes) -> Vec<(&'static str, Ceilings)> {
     let of = |id: &str| modes.ceilings(id).unwrap();
     let agent = with(
@@ -181,7 +180,7 @@ fn together(modes: &Modes, id: &str, further: &Ceilings) -> Ceilings {
     Ceilings { modes, rules: further.rules.clone() }
 }
 
-/// Every mode, every switch between two, under every further ceiling: the whole text, in `fixtures/reminders.txt`.
+/// Compares the full texts with `fixtures/reminders.txt`.
 #[test]
 fn every_reminder_is_as_it_is_written_down() {
     let (modes, tools) = (many(), tools());
@@ -227,7 +226,7 @@ fn every_reminder_is_as_it_is_written_down() {
                     unconfirmed: 0,
                 };
                 let lines = inner(compose(at, Some(&transition)));
-                // What stands there without the switch stands there with it; the line of what is asked may be longer.
+                // A switch only adds lines, or extends the line about asking.
                 let stays = |line: &String| lines.iter().any(|other| other.starts_with(line.as_str()));
                 assert!(status.iter().all(stays), "{from} to {id}: {lines:?}");
                 let new: Vec<&str> =
@@ -257,7 +256,7 @@ fn every_reminder_is_as_it_is_written_down() {
     assert_eq!(text, expected);
 }
 
-/// The calls by which a tool's claims are tried: as such, and where they write.
+/// Calls that test a claim: without a path, and with several paths.
 fn calls(tool: &CallFacts) -> Vec<CallFacts> {
     let at = |path: &str| {
         let target = Target { path: Path::new("/w").join(path), inside: Some(path.into()) };
@@ -268,7 +267,7 @@ fn calls(tool: &CallFacts) -> Vec<CallFacts> {
     std::iter::once(tool.clone()).chain(places.into_iter().filter(|_| has_places).map(at)).collect()
 }
 
-/// What `decide()` says: 0 runs, 1 is asked for, 2 is refused.
+/// Decision as a number: 0 allow, 1 ask, 2 deny.
 fn level(ceilings: &Ceilings, call: &CallFacts) -> u8 {
     match decide(ceilings, &Grants::default(), call) {
         Verdict::Allow => 0,
@@ -277,7 +276,7 @@ fn level(ceilings: &Ceilings, call: &CallFacts) -> u8 {
     }
 }
 
-/// A switch, and what holds before it and after it.
+/// A switch, with the ceilings before and after.
 struct Case<'a> {
     name: &'a str,
     from: &'a str,
@@ -301,12 +300,11 @@ impl Case<'_> {
         tools.map(|tool| tool.tool.clone()).collect()
     }
 
-    /// Every call of the tools for which something is so.
     fn calls(&self, is_so: impl Fn(&CallFacts) -> bool) -> Vec<CallFacts> {
         self.tools.iter().filter(|tool| !tool.is_exit && is_so(tool)).flat_map(calls).collect()
     }
 
-    /// Whether a claim is what `decide()` says; and the tools of which it says that they are refused or asked for.
+    /// True if a claim agrees with `decide()`; also the tools that the claim covers as denied or asked.
     fn tells(&self, claim: &Claim) -> (bool, Vec<String>) {
         let changes = |tool: &CallFacts| tool.effect.is_change();
         let others = |tool: &CallFacts| changes(tool) && tool.effect != Effect::Edit;
@@ -378,7 +376,7 @@ impl Case<'_> {
             (self.is(tool) == 2 && is_said) || self.is(tool) == 1
         };
         for tool in self.names(is_due) {
-            // That fetching is refused is seen from the list of tools where nothing changes.
+            // If nothing changes, the list of available tools shows that `fetch` is denied.
             let is_told = texts.contains(&tool) || tool == "fetch";
             assert!(is_told, "{name}, {from} to {to}: nothing is said of {tool}: {claims:?}");
         }
@@ -388,7 +386,7 @@ impl Case<'_> {
     }
 }
 
-/// Each claim against `decide()`, read by itself; and nothing that is refused or asked for is left out.
+/// Checks each claim alone against `decide()`, and that no denied or asked tool is omitted.
 #[test]
 fn every_claim_is_what_decide_says() {
     let (modes, tools, grants) = (many(), tools(), Grants::default());
@@ -410,7 +408,7 @@ fn every_claim_is_what_decide_says() {
     assert_eq!(seen.len(), 13, "every kind of claim has come up");
 }
 
-/// There is a standing reminder wherever a mode among the ceilings refuses something, whichever it is.
+/// A reminder is present wherever any mode among the ceilings denies something.
 #[test]
 fn what_a_ceiling_refuses_is_said_in_every_request() {
     let (modes, tools) = (many(), tools());
@@ -437,7 +435,7 @@ fn what_a_ceiling_refuses_is_said_in_every_request() {
 }
 
 proptest! {
-    /// Whatever stands in any field, a reminder begins and ends once.
+    /// Hostile text in any field leaves exactly one opening and one closing tag.
     #[test]
     fn nothing_that_a_reminder_is_made_of_ends_it(
         texts in prop::collection::vec(prop_oneof![hostile(), any::<String>()], 10),
@@ -450,7 +448,7 @@ proptest! {
         mode.in_band_switch = InBand::Instruct;
         if is_edit {
             mode.access = crate::mode::Access::Edit;
-            // Only what is a glob can be written there.
+            // `write_paths` only takes valid globs.
             mode.write_paths = crate::mode::Globs::new(vec![texts[3].clone(), texts[4].clone()]).ok();
         }
         let mut tools = tools();
@@ -480,7 +478,6 @@ proptest! {
     }
 }
 
-/// One thing that may happen between two requests.
 #[derive(Debug, Clone)]
 enum Step {
     Reply { text: String, calls: usize, thought: bool },
@@ -538,7 +535,7 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
                 })
             }));
             if *calls == 0 {
-                // A reply without calls ends its turn: only a prompt brings the next request.
+                // A reply without calls ends its turn, so only a prompt leads to the next request.
                 let message_id = MessageId::new(format!("p{number}"));
                 events.push(SessionEvent::UserMessage {
                     message_id,
@@ -551,7 +548,7 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
     }
 }
 
-/// A request as the sequence of its blocks, without its reminder; the reminders are counted on the way.
+/// The blocks of a request without its reminders, and the number of reminders.
 fn stable_blocks(messages: &[Arc<Message>]) -> (Vec<(Role, Block)>, usize) {
     let blocks: Vec<_> = messages
         .iter()
