@@ -1,7 +1,7 @@
-//! The loop of a session: one owner, one mailbox, kept live while a turn is under way.
+//! The loop of a session: one owner of its state, served while a turn runs.
 //!
-//! A turn is a task of its own without session state. It asks and reports through a channel; only this loop changes the
-//! session, so whatever a turn wants to do is decided by the mode that is on when it asks.
+//! A turn is a separate task without session state. Only this loop changes the session, so each request of a
+//! turn is decided under the current mode.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -36,63 +36,44 @@ use crate::tool::mcp::ServerEvent;
 use crate::tool::{ClientIo, SnapshotHandle};
 use crate::workspace::Changes;
 
-/// Prompts that may wait behind the running one.
 const MAX_WAITING: usize = 8;
 
 pub(super) struct Actor {
     pub(super) session: Session,
     pub(super) context: SessionContext,
     pub(super) client: Client,
-    /// By which tools reach the client.
     pub(super) client_io: ClientIo,
-    /// What is running, by permit.
     pub(super) gate: Gate,
-    /// Questions to the user that are open, by the id of the request to the client.
+    /// Open permission requests, by request id.
     pub(super) questions: HashMap<u64, OpenQuestion>,
-    /// Their answers on the way.
     pub(super) answers: FuturesUnordered<BoxFuture<'static, (u64, Answer)>>,
-    /// Denials of one call in a row.
     pub(super) denials: DenialCount,
-    /// Questions about the mode that are open, by the id of the request to the client.
+    /// Open questions about a mode switch, by request id.
     pub(super) switches: HashMap<u64, OpenSwitch>,
-    /// Such questions that the model's own text has led to.
     pub(super) switch_requests: u64,
-    /// Switches that were rejected in this turn.
     pub(super) switch_rejections: u32,
-    /// The turn that runs, if one does.
     pub(super) turn: Option<RunningTurn>,
     queue: VecDeque<Prompt>,
-    /// Ends when the answer to the last prompt is on its way: what comes next waits for it.
+    /// Completes once the last answer is on its way; the next prompt waits for it.
     pub(super) awaiting_ack: Option<oneshot::Receiver<()>>,
-    /// The tools of the last request.
     pub(super) offers: Offers,
-    /// Something was handed to the store, and nobody has waited for it.
     pub(super) is_posted: bool,
-    /// The user has been told that the record fails.
     pub(super) event_log_failed: bool,
-    /// What calls have changed, by their turns. No bound: a call tells once or twice.
+    /// Changes by calls, with their turns. Unbounded: a call sends one or two.
     pub(super) changes: (mpsc::UnboundedSender<Change>, mpsc::UnboundedReceiver<Change>),
-    /// Copies of the session's files, once a command ran.
     pub(super) snapshot: Option<SnapshotHandle>,
-    /// What is to be said of operations that were interrupted, unless the client sees it with all the rest.
+    /// Notices about interrupted operations, unless a replay shows them anyway.
     pub(super) interruptions: Vec<SessionEvent>,
-    /// What is being shown to the client again.
     pub(super) replays: VecDeque<Replay>,
-    /// Its place in the queue for the client's room.
     place: Option<BoxFuture<'static, OwnedSemaphorePermit>>,
-    /// The last turn in which servers asked the user something, and how often.
+    /// Last turn in which servers asked the user, and their number of questions.
     pub(super) server_questions: (u64, u32),
-    /// The sessions that work for this one.
     pub(super) subagents: Subagents,
-    /// Somebody else's agent, where it answers here.
     pub(super) external_agent: ExternalAgentSession,
-    /// What this session holds those below it to.
     pub(super) own_ceilings: watch::Sender<Arc<Ceilings>>,
-    /// What the session's servers report.
     servers: mpsc::UnboundedReceiver<ServerEvent>,
 }
 
-/// What a call of a turn has changed.
 pub(super) type Change = (u64, Changes);
 
 pub(super) struct RunningTurn {
@@ -102,7 +83,7 @@ pub(super) struct RunningTurn {
     pub(super) reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
 }
 
-/// Runs a session until it is closed or every handle is gone.
+/// Runs a session until it is closed or its last handle is dropped.
 pub(super) async fn run(
     session: Session,
     origin: Origin,
@@ -114,20 +95,18 @@ pub(super) async fn run(
     let mut actor = Actor::new(session, context, client, servers);
     actor.external_agent.servers = agent_servers;
     if let Err(error) = actor.begin(origin).await {
-        // Whoever waits for the session learns that it is not there.
         tracing::error!(%error, "a session cannot be taken up again");
         actor.release().await;
         return;
     }
     loop {
         tokio::select! {
-            // Commands first: a cancel or a mode change comes before what a turn wants meanwhile.
+            // Commands first: a cancel or a mode change precedes requests of a turn.
             biased;
             command = mailbox.recv() => match command {
                 Some((SessionCommand::Close(done), _)) => {
                     actor.close().await;
                     let Actor { session: Session { head, unrecorded_modes, .. }, gate: unfinished, .. } = actor;
-                    // Whoever closed may have stopped waiting.
                     let _ = done.send(Closed { head, unrecorded_modes, unfinished });
                     return;
                 }
@@ -139,9 +118,9 @@ pub(super) async fn run(
                     actor.answered(number, answer).await;
                 }
             }
-            // What was shown by others for a call comes before its end.
+            // Reports of other agents for a call precede its end.
             Some(report) = actor.subagents.next() => actor.report(report).await,
-            // What a call changed is kept before it is over.
+            // Changes of a call are recorded before its end.
             Some((turn, changes)) = actor.changes.1.recv() => actor.record_changes(turn, changes),
             message = next_message(&mut actor.turn) => match message {
                 Some(message) => actor.turn_message(message).await,
@@ -154,16 +133,14 @@ pub(super) async fn run(
     }
 }
 
-/// Ends when the last answer is on its way. Pends while there is none.
 async fn acked(awaiting_ack: &mut Option<oneshot::Receiver<()>>) {
     match awaiting_ack {
-        // It is never sent, only dropped.
+        // The sender is only ever dropped.
         Some(awaiting_ack) => drop(awaiting_ack.await),
         None => std::future::pending().await,
     }
 }
 
-/// The turn's next message. Pends while no turn runs.
 async fn next_message(turn: &mut Option<RunningTurn>) -> Option<TurnMessage> {
     match turn {
         Some(turn) => turn.messages.recv().await,
@@ -223,14 +200,13 @@ impl Actor {
                     let head = effect.is_some().then(|| self.unacked_head()).flatten();
                     (effect, self.options(), head)
                 });
-                // The client may have gone; the mode has changed all the same.
+                // The receiver may be gone, here and below.
                 let _ = reply.send(outcome);
             }
             SessionCommand::Recorded(reply) => {
                 if let Err(error) = self.context.store.flush().await {
                     tracing::warn!(%error, "a new session is not on the record yet");
                 }
-                // The client may have gone; so below.
                 let _ = reply.send(());
             }
             SessionCommand::Snapshot(reply) => {
@@ -244,7 +220,6 @@ impl Actor {
             }
             SessionCommand::Tighten(reply) => {
                 let denied = self.end_what_is_denied().await;
-                // The session above may be over.
                 let _ = reply.send(denied);
             }
             SessionCommand::SetOption { option, value, reply } => {
@@ -265,7 +240,7 @@ impl Actor {
         if self.is_local_command(&prompt) {
             self.run_command(prompt).await;
         } else if self.queue.len() < MAX_WAITING {
-            // A command before the prompt waits with it: it is about that prompt.
+            // A command in front of the prompt waits with it, because it concerns that prompt.
             self.queue.push_back(prompt);
         } else {
             let text =
@@ -274,14 +249,12 @@ impl Actor {
         }
     }
 
-    /// Begins the turn of a prompt, unless nothing of it is for the model.
     async fn start(&mut self, prompt: Prompt) {
         if let Some(prompt) = self.run_command(prompt).await {
             self.begin_turn(prompt).await;
         }
     }
 
-    /// Begins what waits, once the last answer is on its way.
     pub(super) async fn start_next(&mut self) {
         self.awaiting_ack = None;
         while self.turn.is_none() && self.awaiting_ack.is_none() {
@@ -299,7 +272,6 @@ impl Actor {
         self.answer_cancelled(|_| true);
     }
 
-    /// The client took requests back: the running turn's token may be cancelled, or those of waiting prompts.
     fn take_back(&mut self) {
         if self.turn.as_ref().is_some_and(|turn| turn.cancel.is_cancelled()) {
             self.close_questions(|_| true);
@@ -308,7 +280,6 @@ impl Actor {
         self.answer_cancelled(|prompt| prompt.cancel.is_cancelled());
     }
 
-    /// Answers the waiting prompts that are taken back.
     fn answer_cancelled(&mut self, taken_back: impl Fn(&Prompt) -> bool) {
         let (back, stay): (VecDeque<_>, _) = self.queue.drain(..).partition(taken_back);
         self.queue = stay;
@@ -317,7 +288,6 @@ impl Actor {
         }
     }
 
-    /// Answers a prompt. The client may have gone; what happened is recorded.
     pub(super) fn reply(
         &mut self,
         reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
@@ -335,7 +305,7 @@ impl Actor {
         self.cancel();
         self.cancel_external_agent();
         if self.turn.is_some() {
-            // The turn ends soon after its token; what it, and those who work for it, still have to say happened.
+            // The turn ends soon after its cancellation. Its last messages are still recorded.
             loop {
                 tokio::select! {
                     biased;
@@ -360,7 +330,7 @@ impl Actor {
             );
         }
         if self.session.ancestry.parent.is_none() {
-            // Those of a session below are its parent's.
+            // A sub-agent uses its parent's servers.
             self.context.tools.servers().close().await;
         }
         self.record_last_changes().await;
@@ -368,11 +338,11 @@ impl Actor {
         self.release().await;
     }
 
-    /// Lets others open the session, once all that happened in it is written.
+    /// Lets other processes open the session, after all its rows.
     async fn release(&mut self) {
         self.context.store.post(Row::Release { session: self.session.id.clone() });
         if let Err(error) = self.context.store.flush().await {
-            // It is tried again with whatever is written next, and it is free once this process is gone.
+            // The store retries with its next write, and the end of this process releases the session.
             tracing::warn!(%error, "a session could not be let go of yet");
         }
     }

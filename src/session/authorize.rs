@@ -1,7 +1,7 @@
-//! Whether a turn's call may run: the decision, the question to the user, and its answer.
+//! Authorization of tool calls.
 //!
-//! Every call is decided here, by the mode that is on when it is about to run, and again after the user was asked.
-//! Only an offered option that allows is consent; an error, a cancel or anything unknown is not.
+//! Each call is decided under the current mode when it is about to run, and again after the user's answer.
+//! Only an offered option that allows is consent. An error, a cancellation or an unknown option is not.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -21,32 +21,27 @@ use crate::store::sessions::StoredGrant;
 use crate::store::{self, Row};
 use crate::tool::ToolContent;
 
-/// The same denial this often in a row ends the turn.
 const MAX_DENIALS: u32 = 3;
 
-/// What a client answered.
 pub(super) type Answer = Result<RequestPermissionResponse, ClientError>;
 
-/// A question to the user that has no answer yet.
 pub(super) struct OpenQuestion {
     call: ToolCallId,
     facts: CallFacts,
-    /// It is a call that is to run, and not something that one wants while it runs.
+    /// False for a request that an MCP server makes during a call.
     runs: bool,
-    /// What "always" would cover, in the mode in which it was asked.
+    /// Grants that "always" would add, in `mode`.
     scopes: Vec<Scope>,
     mode: String,
     reply: oneshot::Sender<Authorization>,
 }
 
-/// Whether the user said yes to a call just now.
 #[derive(Clone, Copy)]
 enum UserConsent {
     Yes,
     No,
 }
 
-/// Counts denials of the same call in a row.
 #[derive(Default)]
 pub(super) struct DenialCount {
     last: u64,
@@ -54,7 +49,6 @@ pub(super) struct DenialCount {
 }
 
 impl DenialCount {
-    /// Whether this denial is one too many.
     fn add(&mut self, call: &crate::event::ToolCallEvent, rule: &str) -> bool {
         let mut hasher = DefaultHasher::new();
         (&call.name, call.arguments.to_string(), rule).hash(&mut hasher);
@@ -66,7 +60,8 @@ impl DenialCount {
 }
 
 impl Actor {
-    /// Decides a call. `facts` are missing when there is no such tool; one whose arguments do not fit is not shown to run.
+    /// Decides a call. `facts` is `None` for an unknown tool. `fits` is false for invalid arguments and for
+    /// requests of MCP servers: they never count as started.
     pub(super) async fn authorize(
         &mut self,
         call: ToolCallId,
@@ -96,8 +91,7 @@ impl Actor {
         }
     }
 
-    /// Asks the user, unless the mode has meanwhile made that unnecessary or impossible. What does not run is something that a
-    /// call wants while it runs.
+    /// Asks the user, unless a mode change has made the question unnecessary or impossible.
     pub(super) async fn ask(
         &mut self,
         call: ToolCallId,
@@ -109,7 +103,6 @@ impl Actor {
         let facts = self.now(&facts);
         let scopes = match self.decide(&facts) {
             Verdict::Ask(scopes) => scopes,
-            // The turn may have been cancelled while it asked; so below.
             Verdict::Allow => {
                 return drop(reply.send(self.granted(call, facts, runs, UserConsent::No).await));
             }
@@ -131,9 +124,8 @@ impl Actor {
         self.questions.insert(id, OpenQuestion { call, facts, runs, scopes, mode, reply });
     }
 
-    /// Takes an answer; the decision is made again, by the mode that is on now.
+    /// Handles an answer and decides again, under the current mode.
     pub(super) async fn answered(&mut self, number: u64, answer: Answer) {
-        // A question that was closed meanwhile has no place any more: its answer is void.
         let Some(question) = self.questions.remove(&number) else { return };
         let OpenQuestion { call, facts, runs, scopes, mode, reply } = question;
         let authorization = match permission_options::read_answer(answer) {
@@ -161,18 +153,16 @@ impl Actor {
             PermissionAnswer::Unasked(why) | PermissionAnswer::No(why) => self.rejected(&call, why),
             PermissionAnswer::Why => return self.ask_why(&call, reply),
         };
-        // The turn may have been cancelled meanwhile.
         let _ = reply.send(authorization);
     }
 
-    /// A call that the user, or whoever answers for the user, does not let run.
     fn rejected(&mut self, call: &ToolCallId, message: String) -> Authorization {
         let announced = self.session.open_calls.get(call);
         let too_often = announced.is_some_and(|call| self.denials.add(call, "rejected"));
         Authorization::Rejected { message, too_often }
     }
 
-    /// Has the user say, in a form, why a call is rejected. It stays rejected whatever comes of that.
+    /// Asks the user for the reason of a rejection. The call stays rejected whatever the answer.
     fn ask_why(&mut self, call: &ToolCallId, mut reply: oneshot::Sender<Authorization>) {
         let Some(cancel) = self.turn.as_ref().map(|turn| turn.cancel.clone()) else {
             return drop(reply.send(Authorization::Cancelled));
@@ -184,7 +174,6 @@ impl Actor {
             let authorization = tokio::select! {
                 biased;
                 () = cancel.cancelled() => Authorization::Cancelled,
-                // The turn is over.
                 () = reply.closed() => return,
                 message = permission_options::reason(&client_io, &title) => Authorization::Rejected { message, too_often },
             };
@@ -192,18 +181,17 @@ impl Actor {
         });
     }
 
-    /// Closes the questions about what a call wants that is over.
     pub(super) fn close_server_requests(&mut self, call: &ToolCallId) {
         let void: Vec<u64> =
             self.questions.iter().filter(|(_, it)| !it.runs && it.call == *call).map(|(id, _)| *id).collect();
         for number in void {
             self.client.withdraw(number);
-            // Dropped, it is answered as cancelled.
+            // Dropping the sender cancels the request.
             self.questions.remove(&number);
         }
     }
 
-    /// Closes the open questions whose call `is_void`, and says which calls they were about.
+    /// Closes the questions whose facts match `is_void`. Returns their calls.
     pub(super) fn close_questions(&mut self, is_void: impl Fn(&CallFacts) -> bool) -> Vec<ToolCallId> {
         let mut void: Vec<u64> =
             self.questions.iter().filter(|(_, q)| is_void(&q.facts)).map(|(n, _)| *n).collect();
@@ -226,7 +214,7 @@ impl Actor {
         permission::decide(&self.call_ceilings(), &self.session.grants, facts)
     }
 
-    /// After consent: what was asked for may run, unless it has become impossible.
+    /// Decides again after the user's consent: only a denial still prevents the call.
     async fn decide_again(&mut self, call: ToolCallId, facts: CallFacts, runs: bool) -> Authorization {
         let facts = self.now(&facts);
         match self.decide(&facts) {
@@ -235,7 +223,6 @@ impl Actor {
         }
     }
 
-    /// Remembers an answer, and records it.
     fn remember(&mut self, mode: &str, allows: bool, scopes: Vec<Scope>) {
         let (turn, at) = (self.session.turns, self.context.source.now_ms());
         for scope in scopes {
@@ -253,7 +240,6 @@ impl Actor {
         }
     }
 
-    /// Why a call that is allowed need not be asked for.
     fn without_asking(&self, facts: &CallFacts) -> Consent {
         match permission::decide(&self.call_ceilings(), &Grants::default(), facts) {
             Verdict::Ask(_) => Consent::Remembered,
@@ -261,13 +247,12 @@ impl Actor {
         }
     }
 
-    /// Records that a call may change something, before it does.
     async fn record_permission(&mut self, call: &ToolCallId, facts: &CallFacts, user_consent: UserConsent) {
         let consent = match user_consent {
             UserConsent::Yes => Consent::User,
             UserConsent::No => self.without_asking(facts),
         };
-        // The call itself is an event, and goes before.
+        // The event of the call precedes its chain entry.
         self.post_unsaved();
         let (hash, text) = self.text_of_call();
         if self.session.recorded_under.as_deref() != Some(&hash) {
@@ -307,11 +292,12 @@ impl Actor {
         let (jobs, agents) = (self.session.jobs.clone(), self.subagents.background.clone());
         let snapshot = if runs { self.snapshot_handle(facts.shell).await } else { None };
         let runs = runs && !facts.is_exit;
-        // What a server says of its tool is only what it says: its calls are on the record whatever that is.
+        // A server's hint is only a claim, so calls of its tools are always recorded.
         if runs && (facts.effect.is_change() || facts.is_servers()) {
             self.record_permission(&call, &facts, consent).await;
         }
-        // Whether somebody vouches for the call: if only its server does, it ends where the user would have to be asked.
+        // The facts keep the claim only if no answer of the user allowed the call. Such a call ends under a
+        // mode that denies changes.
         let claim = facts.claim.clone();
         let is_unasked = |_: &Claim| {
             matches!(consent, UserConsent::No) && matches!(self.without_asking(&facts), Consent::Mode)
@@ -324,7 +310,7 @@ impl Actor {
         let mut permit = self.gate.admit(call.clone(), facts, self.session.turns, &cancel);
         (permit.files, permit.claim) = (files, claim);
         if runs {
-            // Said together with the leave: no mode change comes between the two.
+            // Recorded together with the permit: no mode change comes between the two.
             self.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::begun(call)), None).await;
         }
         Authorization::Granted { permit, known, jobs, agents, snapshot }
@@ -337,12 +323,11 @@ impl Actor {
         self.record_denial(call, tool, denial, too_often)
     }
 
-    /// The same of something that a call wants while it runs: the call itself is not denied.
+    /// Denies a server request, without counting against its call.
     fn denied_server_request(&mut self, call: ToolCallId, setting: String, denial: Denial) -> Authorization {
         self.record_denial(call, setting, denial, false)
     }
 
-    /// Records that something was refused that is no call of the model's.
     pub(super) fn note_denial(&mut self, call: ToolCallId, tool: String, denial: Denial) {
         self.record_denial(call, tool, denial, false);
     }
@@ -381,7 +366,7 @@ impl Actor {
     }
 }
 
-/// The hash of a call's arguments, by which the chain and the events can be compared.
+/// Hash for comparing the chain with the events.
 fn arguments_hash(call: &crate::event::ToolCallEvent) -> String {
     crate::ids::hash(&call.arguments.to_string())
 }

@@ -1,4 +1,4 @@
-//! One tool call of a turn: decided on, asked for if need be, run with its permit, and reported.
+//! One tool call of a turn: authorization by the actor, execution under a permit, and report.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,11 +19,10 @@ use crate::tool::{
 };
 use crate::workspace::{Changes, Journal};
 
-/// How long a cancelled call may take to end before the turn stops waiting for it.
+/// Time that a cancelled or overdue call may take to end.
 const GRACE: Duration = Duration::from_secs(2);
 
 impl Turn {
-    /// Runs a call if it may run, and reports what came of it.
     pub(super) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
         let Announced { id, tool, .. } = call;
         let facts = tool.as_ref().map(|(spec, prepared)| match prepared {
@@ -62,7 +61,6 @@ impl Turn {
         }
         match answer {
             Authorization::Granted { permit, .. } if prepared.proposal().is_some() => {
-                // Nothing runs: the session asks the user, and switches.
                 drop(permit);
                 self.propose(id, prepared.proposal().cloned()).await
             }
@@ -119,13 +117,13 @@ impl Turn {
         recording: JoinHandle<()>,
     ) -> Result<After, TurnError> {
         let (cancel, denied) = (context.permit.cancel.clone(), context.permit.denied.clone());
-        // One that waits is enough: a newer one says all that it said.
+        // A capacity of one suffices: newer content includes the older.
         let (progress, shown) = mpsc::channel(1);
         context.progress = self.live.then_some(progress);
         let run = within(prepared.run(context), &cancel, &cancel, spec.timeout);
         let (outcome, relayed) = tokio::join!(run, self.relay(&id, shown));
         relayed?;
-        // What it changed is on its way before it is over. One that does not end tells later.
+        // Changes are passed on before the call ends. A call that outlives [`GRACE`] reports them later.
         let _ = tokio::time::timeout(GRACE, recording).await;
         match outcome {
             Ok(output) => {
@@ -141,7 +139,6 @@ impl Turn {
         }
     }
 
-    /// Passes on what a call shows while it runs.
     async fn relay(&self, id: &ToolCallId, mut shown: mpsc::Receiver<ToolContent>) -> Result<(), TurnError> {
         while let Some(content) = shown.recv().await {
             let send_permit = self.send_permit().await;
@@ -187,21 +184,19 @@ impl Turn {
                 self.failed(id, message).await?;
                 Ok(if too_often { After::Stop(REFUSED_AGAIN.into()) } else { After::GoOn })
             }
-            // The actor closes what a cancelled turn leaves open.
+            // The actor closes the calls that a cancelled turn leaves open.
             Authorization::Cancelled | Authorization::Granted { .. } | Authorization::Ask => Ok(After::GoOn),
         }
     }
 }
 
-/// Passes on what a call changes, until it can change nothing any more.
 async fn keep(turn: u64, mut changed: mpsc::UnboundedReceiver<Changes>, to: mpsc::UnboundedSender<Change>) {
     while let Some(changes) = changed.recv().await {
-        // The session may be over.
         let _ = to.send((turn, changes));
     }
 }
 
-/// Runs a call until it is done, its time is up, or it was cancelled and had time to end.
+/// Waits for `run` until the timeout or a cancellation, each followed by [`GRACE`].
 async fn within<T>(
     run: impl Future<Output = Result<T, ToolError>>,
     cancel: &CancellationToken,

@@ -1,5 +1,7 @@
-//! Which modes are possible for an agent whose tools are its own (D47): under a mode that does not allow everything it works
-//! only where the kernel holds it, and then it changes nothing. Pure.
+//! Modes that an external agent supports (D47). Pure.
+//!
+//! An external agent uses its own tools, so Modegate can only sandbox the whole process. Under a mode that
+//! does not allow everything, the agent runs sandboxed and changes nothing.
 
 use serde_json::json;
 
@@ -8,24 +10,20 @@ use crate::error::AgentError;
 use crate::mode::{Access, Consent, Mode, Modes, Network, ShellUse, canonical};
 use crate::permission::{CallFacts, Ceilings, Effect};
 
-/// The name under which the process of such an agent stands at the gate.
 pub const PROCESS: &str = "harness";
 
-/// What is said of a mode that asks for changes.
 const AS_IT_ASKS: &str = "Changes as the agent itself asks for them; what it does without asking is not held";
 
-/// What it takes for such an agent to work.
+/// Requirement for running an external agent, in ascending strictness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Requirement {
-    /// Nothing: everything is allowed.
     Unrestricted,
-    /// It has to be held: then it changes nothing.
     Sandboxed,
-    /// Nobody can hold it to this.
+    /// No sandbox enforces the ceilings.
     Unsupported,
 }
 
-/// What it takes under these ceilings. Rules about Modegate's own tools say nothing of its.
+/// Returns the strictest requirement. Permission rules concern only Modegate's own tools.
 pub fn requirement(ceilings: &Ceilings) -> Requirement {
     ceilings.modes.iter().map(|mode| requirement_of(mode)).max().unwrap_or(Requirement::Unsupported)
 }
@@ -33,7 +31,7 @@ pub fn requirement(ceilings: &Ceilings) -> Requirement {
 fn requirement_of(mode: &Mode) -> Requirement {
     let has_lists = mode.tools.allow.is_some() || !mode.tools.deny.patterns.is_empty();
     if mode.network == Network::Deny {
-        // Its model is somewhere in the network.
+        // The agent needs the network to reach its model.
         Requirement::Unsupported
     } else if mode.access == Access::Full && mode.shell == ShellUse::Full && !has_lists {
         Requirement::Unrestricted
@@ -42,7 +40,7 @@ fn requirement_of(mode: &Mode) -> Requirement {
     }
 }
 
-/// Whether such an agent is held where it works under these ceilings; none: it cannot work under them (D47).
+/// Returns true if the agent must be sandboxed, or `None` if it cannot run (D47).
 pub fn is_sandboxed(ceilings: &Ceilings, can_sandbox: bool) -> Option<bool> {
     match requirement(ceilings) {
         Requirement::Unrestricted => Some(false),
@@ -51,20 +49,18 @@ pub fn is_sandboxed(ceilings: &Ceilings, can_sandbox: bool) -> Option<bool> {
     }
 }
 
-/// Whether such an agent can work under these ceilings, the first of which is its session's own mode. One that lets some files
-/// be edited is not to be had: held, the agent edits none.
+/// True if the agent can run under these ceilings, the session's own mode first. A sandboxed agent cannot
+/// edit, so it does not support an edit mode.
 pub fn is_supported(ceilings: &Ceilings, can_sandbox: bool) -> bool {
     let is_some_edit = ceilings.modes.first().is_some_and(|own| own.access == Access::Edit);
     is_sandboxed(ceilings, can_sandbox).is_some_and(|sandboxed| !(sandboxed && is_some_edit))
 }
 
-/// How its process stands at the gate.
 pub fn facts(is_sandboxed: bool) -> CallFacts {
     let effect = if is_sandboxed { Effect::Read } else { Effect::Execute };
     CallFacts { is_background: true, ..CallFacts::of_tool(PROCESS, effect) }
 }
 
-/// Whether its process has to end under these ceilings.
 pub fn is_denied(ceilings: &Ceilings, process: &CallFacts) -> bool {
     match requirement(ceilings) {
         Requirement::Unrestricted => false,
@@ -73,18 +69,13 @@ pub fn is_denied(ceilings: &Ceilings, process: &CallFacts) -> bool {
     }
 }
 
-/// What becomes of something that it asks leave for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// It is given.
     Allow,
-    /// The user is asked.
     Ask,
-    /// It is refused.
     Deny,
 }
 
-/// Decides on a call of a tool of its own for which it asks leave.
 pub fn decide(ceilings: &Ceilings, kind: Option<ToolKind>) -> Decision {
     let any = |is: fn(&Mode) -> bool| ceilings.modes.iter().any(|mode| is(mode));
     let need = requirement(ceilings);
@@ -98,7 +89,7 @@ pub fn decide(ceilings: &Ceilings, kind: Option<ToolKind>) -> Decision {
     }
 }
 
-/// The modes that are possible, described as they are for it, and the ids of the others.
+/// Returns the supported modes, with descriptions for external agents, and the ids of the others.
 pub fn split(modes: &Modes, is_supported: impl Fn(&Mode) -> bool) -> (Modes, Vec<String>) {
     let mut supported = modes.clone();
     let unsupported: Vec<String> =
@@ -108,14 +99,13 @@ pub fn split(modes: &Modes, is_supported: impl Fn(&Mode) -> bool) -> (Modes, Vec
         requirement_of(mode) == Requirement::Unrestricted && mode.permission == Consent::Ask
     };
     for mode in supported.iter_mut().filter(asks) {
-        // Nobody can make it ask: what people choose by is not to say so.
+        // Modegate cannot make the agent ask, so the description must not promise that.
         AS_IT_ASKS.clone_into(&mut mode.description);
     }
     (supported, unsupported)
 }
 
-/// What is said of a mode that there is, and that is not possible here (D47), or of any where none is possible; none: there is no
-/// such mode.
+/// Returns the error for an existing mode that is unsupported, or for any mode if none is supported (D47).
 pub fn unsupported(requested: &str, unsupported: &[String], supported: &Modes) -> Option<AgentError> {
     let id = canonical(requested);
     let is_any_supported = supported.iter().next().is_some();

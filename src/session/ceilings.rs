@@ -1,5 +1,6 @@
-//! What calls are decided under: one list of ceilings, asked of when tools are offered, when calls are dispatched, and when
-//! what runs has to end. It has the ceilings of the session itself, and those of every session above it as they are now.
+//! Ceilings of a session and of its ancestors.
+//!
+//! The same list decides which tools are offered, which calls may run, and which calls must end.
 
 use std::sync::Arc;
 
@@ -17,8 +18,7 @@ use crate::permission::rules::Rules;
 use crate::permission::{self, CallFacts, Ceilings, Effect, Verdict, compare};
 
 impl SessionContext {
-    /// The ceilings of a session in the first of these modes, which is held to the others, too. One that is not known leaves
-    /// none, and then nothing is allowed.
+    /// Returns the ceilings for all of these modes. An unknown mode yields none, which denies everything.
     pub(super) fn ceilings<'a>(&self, ids: impl Iterator<Item = &'a SessionModeId>) -> Ceilings {
         let all = ids.map(|id| self.modes.ceilings(&id.0)).collect::<Result<Vec<_>, _>>();
         let mut modes = all.map(|all| all.concat()).unwrap_or_default();
@@ -28,12 +28,10 @@ impl SessionContext {
         Ceilings { modes, rules: vec![Arc::clone(&self.rules)] }
     }
 
-    /// Whether the kernel can hold such an agent here.
     pub(super) fn can_sandbox(&self, external_agent: &ExternalAgentDefinition) -> bool {
         external_agent.sandbox.is_some() && self.tools.can_sandbox()
     }
 
-    /// Leaves the modes that are possible for an agent: what its own tools do is held as a whole, or not at all (D47).
     pub fn limit_to_agent(&mut self, agent: &AgentSpec) {
         self.unsupported_modes = Arc::default();
         let Some(external_agent) = &agent.external_agent else { return };
@@ -48,7 +46,7 @@ impl SessionContext {
     }
 }
 
-/// Adds what else holds; where nothing is known of that, nothing is allowed.
+/// Adds ceilings. If either side has no modes, the result has none, which denies everything.
 pub(super) fn add(ceilings: &mut Ceilings, more: &Ceilings) {
     if more.modes.is_empty() {
         ceilings.modes.clear();
@@ -64,24 +62,21 @@ pub(super) fn add(ceilings: &mut Ceilings, more: &Ceilings) {
 }
 
 impl Session {
-    /// The mode that is on, and tighter ones that could not be recorded.
     pub(super) fn modes(&self) -> impl Iterator<Item = &SessionModeId> {
         std::iter::once(&self.mode).chain(&self.unrecorded_modes)
     }
 }
 
-/// What held when a reply began: the model's, or that of an external agent.
+/// Ceilings at the start of a reply of the model or of an external agent.
 pub(super) struct ReplyCeilings {
-    /// The mode that was on.
     pub(super) mode: SessionModeId,
-    /// What its calls are decided under, beside what holds when they run.
     calls: Ceilings,
-    /// The same for whatever they start, for its whole life. The limit of this session's agent is its own (D49).
+    /// Ceilings for agents that the reply starts, for their whole life. They exclude the limits of this
+    /// session's own agent (D49).
     pub(super) started: Arc<Ceilings>,
 }
 
 impl Actor {
-    /// A reply begins: what holds now is the most that its calls may do, and all that they start.
     pub(super) fn begin_reply(&mut self) {
         let mut started = self.context.ceilings(self.session.modes());
         self.session.ancestry.add_to(&mut started);
@@ -92,8 +87,8 @@ impl Actor {
         });
     }
 
-    /// The mode in which an agent begins that a call of the reply starts: the one that is on, or the one that was on when the
-    /// reply began, if that allows no more.
+    /// Returns the mode at the start of the reply if it allows no more than the current one, else the current
+    /// one.
     pub(super) fn mode_for_started(&self) -> SessionModeId {
         let now = &self.session.mode;
         let ceilings = |mode: &SessionModeId| self.context.modes.ceilings(&mode.0).unwrap_or_default();
@@ -102,12 +97,11 @@ impl Actor {
         tighter.unwrap_or(now).clone()
     }
 
-    /// The ceilings of this session, its own mode first: its modes, its agent's limit, and what holds above it.
     pub(super) fn ceilings(&self) -> Ceilings {
         self.ceilings_in(self.session.modes())
     }
 
-    /// The same, were it in the first of these modes and held to the others.
+    /// Returns the ceilings that the session would have in these modes.
     pub(super) fn ceilings_in<'a>(&self, modes: impl Iterator<Item = &'a SessionModeId>) -> Ceilings {
         let mut ceilings = self.context.ceilings(modes);
         if !ceilings.modes.is_empty() {
@@ -117,8 +111,7 @@ impl Actor {
         ceilings
     }
 
-    /// The ceilings of a call: those of the session, and what held when the reply began. Loosening takes effect with
-    /// the next reply.
+    /// Returns the ceilings for a call. A loosened mode takes effect with the next reply.
     pub(super) fn call_ceilings(&self) -> Ceilings {
         let mut ceilings = self.ceilings();
         if let Some(reply) = &self.session.reply_ceilings {
@@ -127,8 +120,8 @@ impl Actor {
         ceilings
     }
 
-    /// The text of all that a call is decided under, with its hash: the record keeps both, so that the decision can be made
-    /// again ([`crate::audit`]).
+    /// Returns hash and text of all ceilings of a call, so that an audit can repeat the decision
+    /// ([`crate::audit`]).
     pub(super) fn text_of_call(&self) -> (String, String) {
         let Ceilings { modes, rules } = self.call_ceilings();
         let mut documents: Vec<String> = Vec::new();
@@ -143,12 +136,12 @@ impl Actor {
         (ids::hash(&text), text)
     }
 
-    /// Closes the questions about calls that are denied from now on, and ends such calls where they run: here, and in every
-    /// session below this one, which decides by what holds here from the first line on (D40-D44).
+    /// Closes questions about calls that are now denied and ends such calls, here and in all sub-agents.
+    /// Sub-agents decide under the new ceilings from the first line on (D40-D44).
     pub(super) async fn end_what_is_denied(&mut self) -> (Vec<ToolCallId>, Ended) {
         self.own_ceilings.send_replace(Arc::new(self.context.ceilings(self.session.modes())));
         let (ceilings, grants) = (self.ceilings(), self.session.grants.clone());
-        // What a server has said of its tool since then counts, and what it said then, too.
+        // A server may have changed its hints since the call began: either version can deny.
         let tools = self.context.tools.clone();
         let is_denied = move |facts: &CallFacts| {
             let is =
@@ -159,8 +152,7 @@ impl Actor {
             is(facts) || is(&super::servers::now(&tools, facts))
         };
         let mut closed = self.close_questions(&is_denied);
-        // A call that runs only because changes are not asked for ends where they are denied: that it reads is only what its server
-        // says.
+        // If only a server's claim supports a call, the call ends under a mode that denies changes.
         let (ceilings, grants) = (self.ceilings(), self.session.grants.clone());
         let has_to_end = move |facts: &CallFacts| {
             let decide = |facts: &CallFacts| permission::decide(&ceilings, &grants, facts);

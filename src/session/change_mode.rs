@@ -1,8 +1,8 @@
-//! The one function that changes a session's mode, whoever asks.
+//! The one function that changes a session's mode.
 //!
-//! In order: record and commit; close the permission requests that the new mode denies; end what runs and no longer
-//! fits; tell the client; and only then does the caller answer. A record that fails fails the change; if it was to
-//! tighten, what the new mode denies is denied all the same until a change can be recorded.
+//! Order: commit the change; close permission requests that the new mode denies; end running calls that no
+//! longer fit; notify the client; return. If recording fails, the mode stays, but a tighter new mode still
+//! becomes a ceiling until a change is recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::mode::{Mode, UnknownMode};
 use crate::permission::{self, CallFacts, Ceilings, Grants, Verdict, compare};
 use crate::store::Why;
 
-/// How long a change waits for what it ended. What takes longer is named in the answer.
+/// Maximum wait for ended calls. The answer lists calls that take longer.
 pub(super) const DEADLINE: Duration = Duration::from_secs(2);
 
 impl Actor {
-    /// Changes the mode. The mode that is on already is a silent success, without an effect.
+    /// Returns `None` if the mode is active already.
     ///
     /// # Errors
-    /// The mode is unknown, or the change could not be recorded: then nothing has changed.
+    /// Returns an error, and leaves the mode, if the new mode is unknown or the change cannot be recorded.
     pub(super) async fn change_mode(
         &mut self,
         mode: &SessionModeId,
@@ -42,18 +42,17 @@ impl Actor {
             return Ok(None);
         }
         let before = self.ceilings();
-        // What happened before it is written before it.
         self.post_unsaved();
         let change = self.mode_change(Some(from.clone()), to.clone(), why);
         let link = change.link.clone();
         let tightened = self.is_tighter(&from.0, &to.0);
-        // Nothing is decided meanwhile: this loop is the one that decides.
+        // Nothing is decided during this wait: only this loop decides.
         if let Err(error) = self.context.store.record_mode_change(change).await {
             tracing::error!(%error, "a mode change was not made");
             if !tightened {
                 return Err(AgentError::Unrecorded);
             }
-            // The mode is what the record says; but nobody who asked for less gets more because a disk is full.
+            // The recorded mode stays, but a full disk must not give more access than requested.
             if !self.session.unrecorded_modes.contains(&to) {
                 self.session.unrecorded_modes.push(to.clone());
             }
@@ -68,7 +67,7 @@ impl Actor {
         self.session.mode = to.clone();
         self.session.previous = Some(from.clone());
         let void = self.close_switches();
-        // What was asked, or answered, about starting an agent anew was about the mode before.
+        // The question about a restart, or its answer, concerned the old mode.
         self.external_agent.restart_question.cancel();
         self.external_agent.stays_sandboxed = false;
         if !keeps_unrecorded {
@@ -84,19 +83,17 @@ impl Actor {
             Transition { from: from.clone(), to: to.clone(), before, unconfirmed: unconfirmed.len() },
             during,
         );
-        // The change is on the record; should the process end before this event is, the next load makes it up.
+        // If the process ends before this event is stored, the next load adds it.
         self.record(SessionEvent::ModeChange { from, to, unconfirmed }, None).await;
         Ok(Some(ModeEffect { tightened, ended, closed }))
     }
 
-    /// There is no such mode, or not for this agent.
     fn no_mode(&self, requested: &str, unknown: &UnknownMode) -> AgentError {
         let modes = &self.context.modes;
         capability::unsupported(requested, &self.context.unsupported_modes, modes)
             .unwrap_or_else(|| AgentError::invalid_params(unknown.to_string(), valid_modes(modes)))
     }
 
-    /// Whether anything that the old mode lets a tool do is denied or asked for in the new one.
     fn is_tighter(&self, old: &str, new: &str) -> bool {
         let ceilings = |id| self.context.modes.ceilings(id).unwrap_or_default();
         let (old, new) = (ceilings(old), ceilings(new));
@@ -111,7 +108,6 @@ impl Actor {
         if compare::allows_more(&old, &new) {
             return true;
         }
-        // The exit itself restricts nothing.
         self.context.tools.all().iter().filter(|tool| !tool.spec().is_exit).any(|tool| {
             let facts = tool.spec().facts();
             strictness(&new, &facts) > strictness(&old, &facts)

@@ -1,6 +1,6 @@
-//! What a turn changes in the session's folders, kept so that it can be put back; and putting it back.
+//! Records what a turn changes in the workspace, and undoes it.
 //!
-//! It is the user who undoes. In a session whose mode changes nothing, nothing is put back either.
+//! Only the user undoes. Within a session the current mode must allow the change.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,20 +21,17 @@ use crate::store::entry::Entry;
 use crate::tool::{AtWork, SnapshotHandle};
 use crate::workspace::{Changed, Changes, FileState, RestoreError, Workspace, WorkspaceSnapshot, compose};
 
-/// Who undoes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Undoer {
-    /// The user, in the conversation: the mode holds.
+    /// The current mode applies.
     Session,
-    /// The user, outside of it.
     CommandLine,
 }
 
 impl Actor {
-    /// Keeps what a turn changed.
+    /// Stores the changes of a turn. Those of a sub-agent belong to the parent's turn.
     pub(super) fn record_changes(&mut self, turn: u64, changes: Changes) {
         if let Some(Parent { turn, changes: of_parent, .. }) = &self.session.ancestry.parent {
-            // It is what the turn above has changed, which may be over.
             let _ = of_parent.send((*turn, changes));
             return;
         }
@@ -42,9 +39,8 @@ impl Actor {
         self.context.store.post(Row::Changes { session, turn, changes });
     }
 
-    /// Keeps what calls changed that have just ended, when the session is about to end.
     pub(super) async fn record_last_changes(&mut self) {
-        // With this end gone, the other closes when no call can change anything any more.
+        // Without this sender, the channel closes once no call can change anything.
         (self.changes.0, _) = mpsc::unbounded_channel();
         let deadline = tokio::time::Instant::now() + DEADLINE;
         loop {
@@ -62,7 +58,8 @@ impl Actor {
         }
     }
 
-    /// By which what a command changes can be told. Commands of a session that is recorded in memory only are not covered.
+    /// Records which changes of a command are not covered. `None` if the shell is restricted or the store is
+    /// in memory.
     pub(super) async fn snapshot_handle(&mut self, shell: ShellUse) -> Option<SnapshotHandle> {
         if shell != ShellUse::Full {
             return None;
@@ -77,7 +74,7 @@ impl Actor {
         self.shared_snapshot().await
     }
 
-    /// The copies, which those below share.
+    /// Creates the snapshot on first use. Sub-agents share it.
     pub(super) async fn shared_snapshot(&mut self) -> Option<SnapshotHandle> {
         if let Some(parent) = &self.session.ancestry.parent {
             return parent.snapshot.clone();
@@ -93,7 +90,6 @@ impl Actor {
         self.snapshot.clone()
     }
 
-    /// The copies, if a command or a background job has had them made.
     pub(super) fn made_shadow(&self) -> Option<SnapshotHandle> {
         match &self.session.ancestry.parent {
             Some(parent) => parent.snapshot.clone(),
@@ -101,17 +97,16 @@ impl Actor {
         }
     }
 
-    /// Puts back what a turn changed, or the last one that changed something.
+    /// Undoes the given turn, or the last one that changed something.
     ///
     /// # Errors
-    /// A turn is running, the mode changes nothing, there is nothing to undo, or something was changed since: nothing was put
-    /// back, unless the text says so.
+    /// Returns an error if a turn is running, the mode forbids the change, or files have changed since. No
+    /// file is restored unless the message says otherwise.
     pub(super) async fn undo(&mut self, turn: Option<u64>, who: Undoer) -> Result<Undone, AgentError> {
         let refused = |text: String| Err(AgentError::InvalidRequest(format!("nothing was undone: {text}")));
         if self.turn.is_some() {
             return refused("a turn is running: cancel it first".into());
         }
-        // What was changed last may be on its way.
         while let Ok((turn, changes)) = self.changes.1.try_recv() {
             self.record_changes(turn, changes);
         }
@@ -135,7 +130,7 @@ impl Actor {
         }
         let workspace = self.session.workspace.clone();
         let turn = checkpoint.turn;
-        // A deterministic run waits for it.
+        // Deterministic runs wait for this guard.
         let _at_work = AtWork::begin();
         let intent = workspace.announce_restore(&checkpoint.changed);
         let token = intent.token.clone();
@@ -157,7 +152,7 @@ impl Actor {
         }
     }
 
-    /// Why the mode that is on does not let files be put back.
+    /// Returns why the current mode forbids restoring these files, or `None` if it allows it.
     pub(super) fn why_not(&self, changed: &[Changed]) -> Option<String> {
         let roots = self.session.workspace.roots();
         let target = |path: &PathBuf| Target {
@@ -179,7 +174,7 @@ impl Actor {
             ));
         }
         let modes = self.ceilings().modes;
-        // It is no tool of the model's: lists of tools, rules about them and consent say nothing of it.
+        // Undo is not a tool of the model: tool lists, permission rules and consent do not apply.
         let tighter = modes.iter().find(|mode| !permission::may_change(mode, &facts));
         if tighter.is_none() && !modes.is_empty() {
             return None;
@@ -199,7 +194,6 @@ impl Actor {
     async fn note_undone(&mut self, undone: &Undone) {
         let (turn, at) = (undone.turn, self.context.source.now_ms());
         for file in &undone.files {
-            // What the model has seen there is no longer there.
             self.session.seen.remove(file);
         }
         let files = undone.files.len() as u64;
@@ -216,7 +210,6 @@ impl Actor {
         self.save().await;
     }
 
-    /// Says of a command that was cut off that nobody knows what it changed.
     pub(super) fn note_cut_off(&mut self, tool: Option<&str>, title: &str) {
         if !matches!(tool, Some("shell" | "run_background_job")) {
             return;
@@ -227,7 +220,6 @@ impl Actor {
     }
 }
 
-/// What the model is told of files that are as before.
 pub(super) fn undone_note(files: &[String]) -> String {
     format!("The user has undone what you changed in an earlier turn. As before it: {}.", files.join(", "))
 }

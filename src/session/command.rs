@@ -1,79 +1,56 @@
-//! Slash commands: prompts that are for Modegate and not for the model. Pure.
+//! Slash commands: prompts for Modegate, not for the model. Pure.
 //!
-//! `/plan`, `/code` and `/ask` set the mode; text behind them is then the prompt. `/mode` says or sets the mode, `/help`
-//! lists the commands. A command that a user wrote ([`super::user_command`]) is a prompt. Anything else that begins with a slash is an ordinary prompt.
-//!
-//! Clients put files, regions and earlier messages before or behind what the user typed, and only text blocks can be typed. So a
-//! command counts at the start of the first and of the last text block, and one that tightens the mode at the start of any, also
-//! behind the mention of a buffer. Of earlier messages that a client marks as such only the newest counts: it is the prompt.
-//! [`find`] says which one is obeyed and which mode commands are not; contents of resources are never commands.
+//! Clients add files, selections and earlier messages to the user's text. So a command counts at the start of
+//! the first and the last text block. A mode command that allows no more than now counts at the start of any
+//! text block, and after a buffer mention. Of repeated earlier messages only the newest counts. Contents of
+//! resources are never commands.
 
 use super::user_command::UserCommand;
 use crate::acp::{AvailableCommand, AvailableCommandInput, ContentBlock, UnstructuredCommandInput};
 use crate::mode::{Mode, Modes, canonical};
 
-/// The names of Modegate's own commands, besides those of the modes.
 const OWN: [&str; 6] = ["mode", "permissions", "mcp", "compact", "undo", "help"];
 
-/// What a prompt asks of Modegate itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Set this mode; what stands behind it, if anything, is the prompt.
     SetMode {
-        /// The mode's id, as it was written.
         mode: String,
-        /// The prompt behind it, possibly empty.
         rest: String,
     },
-    /// Say which mode is on.
     ShowMode,
-    /// List the rules and the remembered answers.
     Permissions,
-    /// Say how the MCP servers stand.
     Servers,
-    /// Put back what a turn changed: this one, or the last that changed something.
+    /// Undoes the given turn, or the last one that changed something.
     Undo(Option<u64>),
-    /// Summarise the conversation, to make room.
     Compact,
-    /// Send this prompt: a command that a user wrote.
     Prompt(String),
-    /// List the commands.
     Help,
-    /// Say how the command of this name is used: what stands behind it is not an argument that it takes.
+    /// Shows the usage of this command, whose argument is invalid.
     Misused(&'static str),
 }
 
-/// A command where it stands in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
-    /// What it asks for.
     pub command: Command,
-    /// The content block in which it stands.
     block: usize,
-    /// The mention of a buffer before it in that block; empty where the block begins with the command.
+    /// Buffer mentions in front of the command in that block.
     mention: String,
 }
 
-/// What a prompt has of commands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// The command that is obeyed.
     pub command: Option<Placed>,
-    /// Mode commands that are not obeyed and that the user may have meant: the modes.
+    /// Modes of commands that do not run, although the user may have meant them.
     pub ignored: Vec<String>,
 }
 
-/// How modes compare, by ids as they were written. An unknown mode allows more than any other.
+/// Comparisons of modes, by ids as typed. An unknown mode allows more than any other.
 pub struct Comparison<'a> {
-    /// Whether the first mode allows something that the second does not.
     pub allows_more: &'a dyn Fn(&str, &str) -> bool,
-    /// Whether a mode allows something that is not allowed now.
     pub widens: &'a dyn Fn(&str) -> bool,
-    /// Whether a mode is the one that is on.
     pub is_on: &'a dyn Fn(&str) -> bool,
 }
 
-/// The commands as a client lists them.
 pub fn available(modes: &Modes, own: &[UserCommand]) -> Vec<AvailableCommand> {
     let input = |hint: &str| AvailableCommandInput::Unstructured(UnstructuredCommandInput::new(hint));
     let set = |mode: &Mode| {
@@ -100,22 +77,16 @@ pub fn available(modes: &Modes, own: &[UserCommand]) -> Vec<AvailableCommand> {
     commands
 }
 
-/// What can be commanded in a session.
 #[derive(Clone, Copy)]
 pub struct Vocabulary<'a> {
-    /// The modes that there are.
     pub modes: &'a Modes,
-    /// Modes that there are, and that are not possible here: a command for one is no prompt.
+    /// A command for such a mode is an error, not a prompt.
     pub unsupported_modes: &'a [String],
-    /// The commands that users wrote.
     pub own: &'a [UserCommand],
 }
 
-/// Finds the command that a prompt is to be obeyed as, if any.
-///
-/// Of several mode commands the tightest counts. One that would widen counts only at the start of the first or the last text
-/// block. Mode commands that do not count are named, as are those inside of a block that would tighten the mode: at the start or
-/// the end of a line.
+/// Finds the command that a prompt runs. Of several mode commands the tightest counts. Inner lines never
+/// count, but commands at their start or end are reported as ignored unless they would widen the mode.
 pub fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Comparison<'_>) -> Found {
     let Some(Typed { texts, first, last }) = typed(content) else { return Found::default() };
     let mut best: Option<Placed> = None;
@@ -167,32 +138,26 @@ pub fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Compariso
     Found { command: found_command, ignored }
 }
 
-/// Commands that are named as not obeyed, at most.
 const MAX_IGNORED: usize = 3;
 
-/// The element in which avante wraps every message of the user: the one that was just typed, and with it the last few before.
+/// Element in which avante wraps the user's new message, and the last few before it.
 const MESSAGE: &str = "previous_user_message";
 
-/// Elements in which clients wrap what the user typed.
 const WRAPPERS: [&str; 4] = [MESSAGE, "user_message", "user_prompt", "user_query"];
 
-/// What the agent said before, as avante repeats it.
+/// Start of an earlier reply that avante repeats.
 const REPLY: &str = "<previous_assistant_message>";
 
-/// How text blocks begin that clients make.
 const MADE: [&str; 3] = [REPLY, "<system_context>", "<selected_code>"];
 
-/// What the user may have typed of a prompt.
 struct Typed<'a> {
-    /// The blocks, and their texts without the wrapper of a client.
     texts: Vec<(usize, &'a str)>,
-    /// The first and the last block at whose start a command counts that widens.
+    /// Blocks at whose start a widening command counts.
     first: usize,
     last: usize,
 }
 
-/// The text blocks that the user may have typed. Messages of before that a client repeats are none: what they command has been
-/// obeyed.
+/// Returns the text blocks that the user may have typed, without earlier messages that a client repeats.
 fn typed(content: &[ContentBlock]) -> Option<Typed<'_>> {
     let texts = content.iter().enumerate().filter_map(|(block, content)| match content {
         ContentBlock::Text(text) => Some((block, text.text.as_str())),
@@ -203,7 +168,7 @@ fn typed(content: &[ContentBlock]) -> Option<Typed<'_>> {
         texts.partition(|(_, text)| MADE.iter().any(|tag| begins(text, tag)));
     let (messages, others): (Vec<_>, Vec<_>) =
         texts.into_iter().partition(|(_, text)| inside(text, MESSAGE).is_some());
-    // Without replies the newest message is the first, with them it is the last.
+    // Without replies the newest message is the first; with replies it is the last.
     let newest =
         if made.iter().any(|(_, text)| begins(text, REPLY)) { messages.last() } else { messages.first() };
     let edges = if others.is_empty() {
@@ -223,14 +188,13 @@ fn typed(content: &[ContentBlock]) -> Option<Typed<'_>> {
     Some(Typed { texts, first, last })
 }
 
-/// What stands in an element, if a text is one.
 fn inside<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let rest = text.trim().strip_prefix('<')?.strip_prefix(name)?.strip_prefix('>')?;
     rest.strip_suffix('>')?.strip_suffix(name)?.strip_suffix("</")
 }
 
-/// The command at the start of a block. Only in the first one may it be indented: behind a mention of a file, a client goes on
-/// with a space.
+/// Parses the command at the start of a block. Only the first block may be indented: after a file mention,
+/// clients continue a sentence with a space.
 fn start(text: &str, is_first: bool, words: Vocabulary<'_>) -> Option<Command> {
     if is_first {
         return parse(text.trim(), words);
@@ -238,8 +202,7 @@ fn start(text: &str, is_first: bool, words: Vocabulary<'_>) -> Option<Command> {
     parse(text.trim_start_matches(['\n', '\r']).trim_end(), words)
 }
 
-/// The mode command behind mentions of buffers at the start of a block, and the mentions. codecompanion.nvim writes them where
-/// the user types `#{buffer}`.
+/// Parses a mode command after buffer mentions, as codecompanion.nvim writes them for `#{buffer}`.
 fn behind_mention<'t>(text: &'t str, words: Vocabulary<'_>) -> Option<(Command, &'t str)> {
     let mut rest = text;
     while let Some(behind) = after_mention(rest.trim_start()) {
@@ -252,7 +215,6 @@ fn behind_mention<'t>(text: &'t str, words: Vocabulary<'_>) -> Option<(Command, 
     }
 }
 
-/// What stands behind "file `PATH` (with buffer number: N)", if a text begins so.
 fn after_mention(text: &str) -> Option<&str> {
     let (path, rest) = text.strip_prefix("file `")?.split_once("` (with buffer number: ")?;
     let (number, rest) = rest.split_once(')')?;
@@ -260,7 +222,6 @@ fn after_mention(text: &str) -> Option<&str> {
     (is_number && !path.contains('\n')).then_some(rest)
 }
 
-/// The modes that lines of a block name by a command at their start or their end, but for the first `skipped` lines.
 fn inner_modes<'a>(
     text: &'a str,
     skipped: usize,
@@ -272,23 +233,21 @@ fn inner_modes<'a>(
         }
         _ => None,
     };
-    // The text from the last word on.
     let last = |line: &str| {
         let gap = line.char_indices().rev().find(|(_, c)| c.is_whitespace());
         gap.map_or(0, |(at, c)| at + c.len_utf8())
     };
     text.trim().lines().skip(skipped).map(str::trim).filter_map(move |line| {
         let word = last(line);
-        // `/mode plan` are two.
+        // `/mode plan` has two words.
         let two = last(line[..word].trim_end());
         named(line, true).or_else(|| named(&line[word..], false)).or_else(|| named(&line[two..], false))
     })
 }
 
-/// What commands begin with: some editors type a backslash, because the slash is their own.
+/// Editors that use the slash for themselves need the backslash.
 const SLASHES: [char; 2] = ['/', '\\'];
 
-/// Reads a text that may begin with a command.
 fn parse(text: &str, words: Vocabulary<'_>) -> Option<Command> {
     let Vocabulary { modes, unsupported_modes: unsupported, own } = words;
     let behind = text.strip_prefix(SLASHES)?;
@@ -303,7 +262,6 @@ fn parse(text: &str, words: Vocabulary<'_>) -> Option<Command> {
         "undo" => Some(rest.parse().map_or(Command::Misused("undo"), |turn| Command::Undo(Some(turn)))),
         "mode" if rest.is_empty() => Some(Command::ShowMode),
         "mode" => Some(Command::SetMode { mode: rest, rest: String::new() }),
-        // What stands behind a mode may be a command that the user wrote.
         name if modes.resolve(name).is_ok() || unsupported.contains(&canonical(name)) => {
             let rest = written(&rest, own).unwrap_or(rest);
             Some(Command::SetMode { mode: name.to_owned(), rest })
@@ -312,12 +270,10 @@ fn parse(text: &str, words: Vocabulary<'_>) -> Option<Command> {
     }
 }
 
-/// A command that takes no argument.
 fn alone(command: Command, name: &'static str, rest: &str) -> Command {
     if rest.is_empty() { command } else { Command::Misused(name) }
 }
 
-/// What the user is told of a command with an argument that it does not take.
 pub fn usage(name: &str) -> String {
     let takes = match name {
         "undo" => {
@@ -328,19 +284,16 @@ pub fn usage(name: &str) -> String {
     format!("{takes}. Nothing was done, and the model has not seen this message.\n")
 }
 
-/// The prompt of a command that a user wrote, if the text is one.
 fn written(text: &str, own: &[UserCommand]) -> Option<String> {
     let text = text.strip_prefix(SLASHES)?;
     let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     own.iter().find(|own| own.name == name).map(|own| own.prompt(rest.trim()))
 }
 
-/// Whether a name is taken: a command of Modegate's own, or a mode.
 pub fn is_taken(name: &str, modes: &Modes) -> bool {
     OWN.contains(&name) || modes.resolve(name).is_ok()
 }
 
-/// The prompt without the command: what the model sees. Empty if nothing is left.
 pub fn without_command(content: &[ContentBlock], placed: &Placed) -> Vec<ContentBlock> {
     let rest = match &placed.command {
         Command::SetMode { rest, .. } => rest.as_str(),
@@ -360,7 +313,6 @@ pub fn without_command(content: &[ContentBlock], placed: &Placed) -> Vec<Content
     before.iter().cloned().chain(rest).chain(from.iter().skip(1).cloned()).collect()
 }
 
-/// What `/help` answers.
 pub fn help(modes: &Modes, own: &[UserCommand]) -> String {
     let line = |command: &AvailableCommand| format!("- `/{}`: {}\n", command.name, command.description);
     available(modes, own).iter().map(line).collect()
@@ -370,7 +322,6 @@ pub fn help(modes: &Modes, own: &[UserCommand]) -> String {
 mod tests {
     use super::*;
 
-    /// How far modes go, for tests: `plan` under `ask` under `code`, anything else above.
     fn rank(mode: &str) -> usize {
         let mode = canonical(mode);
         let mode = if mode == "architect" { "plan" } else { mode.as_str() };
@@ -432,7 +383,7 @@ mod tests {
         }
     }
 
-    /// Every mode command at every place of a prompt, in every mode: obeyed, or named, or nothing would change.
+    /// A command runs, is reported as ignored, or would change nothing.
     #[test]
     fn a_mode_command_is_obeyed_or_named_wherever_it_stands() {
         let link = || ContentBlock::ResourceLink(crate::acp::ResourceLink::new("a.rs", "file:///a.rs"));
@@ -444,7 +395,6 @@ mod tests {
             for mode in ["plan", "ask", "code"] {
                 let command = format!("/{mode} go on");
                 let widens = rank(mode) > rank(on);
-                // The prompt, and whether its command is at an edge.
                 let prompts: Vec<(Vec<ContentBlock>, bool)> = vec![
                     (vec![command.as_str().into()], true),
                     (vec![link(), command.as_str().into()], true),
@@ -479,7 +429,6 @@ mod tests {
                         );
                     }
                 }
-                // On a line inside of a block: never obeyed, and named where it would tighten.
                 let Found { command: found_command, ignored } =
                     found(&[format!("a log\n{command}\nmore").as_str().into()], on);
                 let is_named = rank(mode) < rank(on);
@@ -488,8 +437,7 @@ mod tests {
                     (None, if is_named { vec![mode.to_owned()] } else { vec![] }),
                     "{on} {mode}"
                 );
-                // Behind a mention on the same line, and at the end of a line, it is part of a sentence, and named where it would
-                // tighten.
+                // A command inside a sentence is reported if it would tighten.
                 let sentences: [Vec<ContentBlock>; 4] = [
                     vec!["see ".into(), link(), format!(" {command}").as_str().into()],
                     vec![format!("fix this \\{mode}\nand that").as_str().into()],
@@ -501,7 +449,7 @@ mod tests {
                     let named = if is_named { vec![mode.to_owned()] } else { vec![] };
                     assert_eq!((found_command, ignored), (None, named), "{on} {prompt:?}");
                 }
-                // Behind what codecompanion.nvim writes for `#{buffer}` it tightens, and is named where it would not.
+                // After a buffer mention a command runs if it does not widen, else it is reported.
                 let buffer = "file `/a b/c.rs` (with buffer number: 12)";
                 for (mentions, rest) in [
                     (buffer.to_owned(), ""),
@@ -521,13 +469,13 @@ mod tests {
                     assert_eq!(remaining[1], format!("{mentions} {rest}").trim_end().into());
                 }
             }
-            // What is in a resource is no command.
+            // Resources contain no commands.
             assert_eq!(found(&[link(), resource()], on), Found::default());
         }
     }
 
-    /// avante sends the user's last messages with each prompt, the newest first; after it has lost its session, the oldest first
-    /// with replies between them.
+    /// avante sends the user's last messages with each prompt, the newest first. After it lost its session,
+    /// it sends the oldest first, with replies between them.
     #[test]
     fn a_command_in_a_message_that_a_client_repeats_was_obeyed_before() {
         let m = |text: &str| format!("<previous_user_message>{text}</previous_user_message>");
@@ -542,7 +490,6 @@ mod tests {
             (vec![code(), m("/plan go"), m("/code x"), context()], Some((1, "plan"))),
             (vec![m("/plan x"), reply(), m("/code go"), context()], Some((2, "code"))),
             (vec![m("/code x"), reply(), m("explain"), context()], None),
-            // The words that no element marks are the newest.
             (vec![m("/code x"), m("/plan x"), "explain".into()], None),
             (vec![m("/code x"), "explain".into()], None),
             (vec![m("/plan x"), "explain".into()], Some((0, "plan"))),
@@ -555,7 +502,7 @@ mod tests {
                     Command::SetMode { mode, .. } => (placed.block, mode.as_str()),
                     command => panic!("{command:?}"),
                 });
-                // A message that is not repeated, beside other words, counts where it widens nothing.
+                // A single earlier message beside other text counts if it does not widen.
                 let is_seen =
                     texts.len() == 2 && texts[1] == "explain" && on == "code" && texts[0].contains("/code");
                 let expected = if is_seen { Some((0, "code")) } else { *expected };

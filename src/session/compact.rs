@@ -1,4 +1,4 @@
-//! Making room in the model's context: the actor says when and keeps what came of it, the turn asks the model.
+//! Compaction in a session: the actor decides and applies the result, the turn requests the summary.
 
 use std::sync::Arc;
 
@@ -13,17 +13,13 @@ use crate::acp::{MessageId, StopReason};
 use crate::event::{Compaction, SessionEvent};
 use crate::model::{ModelError, ModelEvent, ModelRequest, ModelStop};
 
-/// A summary that is to be made.
 pub(super) struct Summary {
-    /// Who is asked what.
     pub(super) request: ModelRequest,
-    /// Unique in the session.
+    /// Unique within the session.
     id: String,
-    /// How many of the last messages stay.
     retained: usize,
 }
 
-/// What a summary came to.
 pub(super) struct Summarised {
     id: String,
     retained: usize,
@@ -31,7 +27,8 @@ pub(super) struct Summarised {
 }
 
 impl Actor {
-    /// The summary to be made before the next request, if its context would be too full. Not twice in a turn in vain.
+    /// Returns a summary if the next request would nearly fill the context, but not twice in a turn without a
+    /// new count by the provider.
     pub(super) fn summary_if_due(&mut self) -> Option<Summary> {
         let context = self.context.models.facts(&self.session.active.model).context;
         let tokens = self.session.fill.estimate(self.session.history.bytes());
@@ -43,13 +40,13 @@ impl Actor {
         self.summary(context)
     }
 
-    /// A summary that makes room after a request was too long: whatever was thought to fit, it did not.
+    /// Ignores the estimate: for a request that was too long, and for `/compact`.
     pub(super) fn summary_on_overflow(&mut self) -> Option<Summary> {
         let context = self.context.models.facts(&self.session.active.model).context;
         self.summary(context.min(compaction::tokens(self.session.history.bytes())))
     }
 
-    /// A summary of everything but the last messages; none where there is nothing else.
+    /// `None` if there are no older messages.
     fn summary(&mut self, context: u64) -> Option<Summary> {
         let messages = self.session.history.messages();
         let retained = compaction::retained(&messages, context)?;
@@ -61,7 +58,7 @@ impl Actor {
             model: self.session.active.model.clone(),
             effort: self.session.active.effort,
             system: self.session.system.clone().unwrap_or_default(),
-            // The same tools as before, so that what is cached stays so; none of them is to be called.
+            // The same tools keep the provider's cache valid; `allowed` permits none of them.
             tools: self.offers.shown(),
             allowed: Some(Arc::default()),
             messages: compaction::question(&messages, retained),
@@ -69,7 +66,6 @@ impl Actor {
         Some(Summary { request, id: format!("compaction_{}", self.session.compactions + 1), retained })
     }
 
-    /// Puts a summary into the place of what it is of.
     pub(super) async fn summarised(
         &mut self,
         summarised: Summarised,
@@ -97,7 +93,6 @@ impl Actor {
 }
 
 impl Turn {
-    /// Has the model write a summary, unless the turn is cancelled meanwhile.
     pub(super) async fn summarise_or_stop(&self, summary: Summary) -> Result<Option<StopReason>, TurnError> {
         tokio::select! {
             biased;
@@ -106,7 +101,7 @@ impl Turn {
         }
     }
 
-    /// Summarises because the user wants it, and says if there is nothing to show for it.
+    /// Runs `/compact`, with a notice if there is no summary.
     pub(super) async fn compact(&self) -> Result<StopReason, TurnError> {
         let message = match self.ask_actor(|reply| TurnMessage::Compact { reply }).await? {
             None => Some("There is nothing to summarise yet.\n".to_owned()),
@@ -125,8 +120,7 @@ impl Turn {
         Ok(StopReason::EndTurn)
     }
 
-    /// Has the model write a summary. That it failed is the actor's to know: the turn goes on with what there is. Returns why
-    /// there is none.
+    /// Returns the reason of a failure, which does not end the turn.
     async fn summarise(&self, summary: Summary) -> Result<Option<String>, TurnError> {
         let Summary { request, id, retained } = summary;
         self.post_event(SessionEvent::Compaction { id: id.clone(), stage: Compaction::Started }).await?;
@@ -139,7 +133,6 @@ impl Turn {
                     break Err(ModelError::new("the summary is empty"));
                 }
                 Some(Ok(ModelEvent::Stop(ModelStop::Done))) => break Ok(text),
-                // A part of a summary, or a refusal, is none.
                 Some(Ok(ModelEvent::Stop(_))) => break Err(ModelError::new("the summary is not whole")),
                 Some(Ok(
                     ModelEvent::Thought(_)

@@ -1,8 +1,7 @@
-//! Making room in a model's context: which part of a conversation is replaced, what the model is asked about it, and what
-//! stands in its place. Pure.
+//! Selects the older part of a conversation, asks for its summary, and builds the replacement. Pure.
 //!
-//! The last messages stay as they are, cut where no call is parted from its result. The mode and the notice of a switch
-//! are not in the conversation at all: they are in the reminder of every request.
+//! The cut never separates a call from its result. The mode and the notice of a switch are not part of the
+//! conversation: the reminder of each request contains them.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -10,13 +9,12 @@ use std::sync::Arc;
 use crate::acp::{PlanEntry, PlanEntryStatus};
 use crate::model::{Block, Message, Role};
 
-/// Bytes of text that are about one token.
+/// Approximate bytes of text per token.
 const BYTES: u64 = 4;
 
-/// Tokens of tools and a system prompt, where the provider has not counted them yet.
+/// Assumed tokens of the tools and the system prompt until the provider's first count.
 const OVERHEAD: u64 = 4_000;
 
-/// What is asked about the older part.
 const QUESTION: &str = "The conversation has grown too long for your context and will be cut here. Write what you need to go on \
 without it, for yourself, without calling a tool:
 1. what the user asked for, in their words where they matter, and every wish and limit they named;
@@ -25,51 +23,45 @@ without it, for yourself, without calling a tool:
 4. what is left to do, and the next step.
 Be complete and brief. Only what you write here is kept.";
 
-/// How full a context is.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Fill {
-    /// Tokens that the provider counted last.
     counted: u64,
-    /// Bytes of the conversation at that time.
+    /// Bytes of the conversation at the provider's last count.
     then: usize,
-    /// Room has been made since.
+    /// True after a compaction, until the next count.
     is_unknown: bool,
 }
 
 impl Fill {
-    /// Notes what the provider counted.
     pub fn count(&mut self, tokens: u64, bytes: usize) {
         *self = Self { counted: tokens, then: bytes, is_unknown: false };
     }
 
-    /// Room has been made: how much, only the provider's next count tells.
     pub fn unknown() -> Self {
         Self { is_unknown: true, ..Self::default() }
     }
 
-    /// Whether the provider has not counted since room was made.
     pub fn is_unknown(&self) -> bool {
         self.is_unknown
     }
 
-    /// About how many tokens the next request has.
     pub fn estimate(&self, bytes: usize) -> u64 {
         let since = bytes.saturating_sub(self.then) as u64 / BYTES;
         if self.counted == 0 { OVERHEAD + since } else { self.counted + since }
     }
 }
 
-/// Whether a request of so many tokens leaves too little of a context for the reply.
+/// True if a request uses more than 80 % of the context.
 pub fn is_due(tokens: u64, context: u64) -> bool {
     tokens > context / 10 * 8
 }
 
-/// How many tokens a conversation of so many bytes is about.
 pub fn tokens(bytes: usize) -> u64 {
     bytes as u64 / BYTES
 }
 
-/// How many of the last messages stay. None where there is nothing older that could go.
+/// Returns the number of recent messages to keep: up to a fifth of the context, but at least the last
+/// exchange. `None` if no older messages exist.
 pub fn retained(messages: &[Arc<Message>], context: u64) -> Option<usize> {
     let budget = context / 5 * BYTES;
     let mut size = 0;
@@ -87,7 +79,6 @@ pub fn retained(messages: &[Arc<Message>], context: u64) -> Option<usize> {
     cut.map(|cut| messages.len() - cut)
 }
 
-/// The older part with the question behind it.
 pub fn question(messages: &[Arc<Message>], retained: usize) -> Vec<Arc<Message>> {
     let mut older = messages[..messages.len() - retained].to_vec();
     let question = Block::Text(QUESTION.to_owned());
@@ -98,9 +89,8 @@ pub fn question(messages: &[Arc<Message>], retained: usize) -> Vec<Arc<Message>>
     older
 }
 
-/// What stands in the place of the older part.
-///
-/// `request` are the user's last words, where they are not among what stays.
+/// Returns the text that replaces the older messages. `request` is the user's last prompt, unless a kept
+/// message contains it.
 pub fn preamble(summary: &str, request: Option<&str>, plan: &[PlanEntry]) -> String {
     let mut text = format!("<summary of=\"the conversation so far\">\n{}\n</summary>", summary.trim());
     let mut line =
@@ -114,7 +104,6 @@ pub fn preamble(summary: &str, request: Option<&str>, plan: &[PlanEntry]) -> Str
             let mark = match entry.status {
                 PlanEntryStatus::Completed => "x",
                 PlanEntryStatus::InProgress => ">",
-                // Pending, and what the schema may grow.
                 _ => " ",
             };
             line(format_args!("\n[{mark}] {}", entry.content));
@@ -123,7 +112,6 @@ pub fn preamble(summary: &str, request: Option<&str>, plan: &[PlanEntry]) -> Str
     text
 }
 
-/// Whether some words are among the last messages.
 pub fn is_kept(messages: &[Arc<Message>], retained: usize, words: &str) -> bool {
     let texts =
         messages[messages.len().saturating_sub(retained)..].iter().flat_map(|message| &message.blocks);

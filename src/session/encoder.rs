@@ -1,7 +1,7 @@
-//! Session events as ACP updates. Pure.
+//! Encodes session events as ACP updates. Pure.
 //!
-//! Lines stay below 60 KiB, because a common client reads no longer ones: long text goes in several chunks, tool content
-//! is cut with a note, and a large diff becomes its hunks as text.
+//! Each line stays below 60 KiB, because a common client reads no longer ones: long text is split, tool
+//! content is cut with a note, and a large diff becomes its hunks as text.
 
 use std::path::Path;
 
@@ -18,41 +18,35 @@ use crate::model::Usage;
 use crate::tool::content::{clip, fitting};
 use crate::tool::{Location, ToolContent, output_terminal};
 
-/// Marks, in an agent message's `_meta`, what Modegate itself says: the model did not, and will not see it.
+/// Marks messages of Modegate itself, which the model never sees.
 pub const NOTICE_META: &str = "modegate/notice";
 
-/// In the call of a permission request: the MCP server that says that the call only reads.
+/// Names, in a permission request, the MCP server that claims that the call only reads.
 pub const CLAIM_META: &str = "modegate/claim";
 
-/// Names, in a tool update's `_meta`, the rule that denied the call.
+/// Names, in a tool call update, the rule that denied the call.
 pub const DENIED_META: &str = "modegate/denied";
 
-/// Says, in the `_meta` of a session info update, what came of a switch that the model wanted (G38, G48).
+/// Outcome of a switch that the model requested, in a session info update (G38, G48).
 pub const SWITCH_META: &str = "modegate/mode_switch";
 
-/// Says, in a usage update's `_meta`, what the last request and its reply came to.
+/// Token counts of the last request and its reply, in a usage update.
 pub const TOKENS_META: &str = "modegate/tokens";
 
-/// Bytes of a text chunk once it is JSON.
+/// Limits are bytes of JSON, except [`LOCATIONS`] (entries) and [`TITLE`] (characters).
 const CHUNK: usize = 32 * 1024;
 
-/// Bytes of a call's arguments once they are JSON.
 const RAW_INPUT: usize = 12 * 1024;
 
-/// Bytes of one string inside arguments that are too long.
 const RAW_STRING: usize = 2 * 1024;
 
-/// Bytes of the texts of a plan once they are JSON.
 const PLAN: usize = 32 * 1024;
 
-/// Places of one call.
 const LOCATIONS: usize = 20;
 
-/// Characters of a title or a tool's name.
 const TITLE: usize = 200;
 
-/// Hands the updates for an event to `send`, in order. Some events have none. `options` are the session's config options
-/// after the event; `compactions` says that the client takes updates about them.
+/// Passes the updates for an event to `send`, in order. `options` returns the config options after the event.
 pub fn encode(
     event: &SessionEvent,
     compactions: bool,
@@ -109,8 +103,8 @@ pub fn encode(
             );
         }
         SessionEvent::Usage(usage) => send(SessionUpdate::UsageUpdate(usage_update(usage)).into()),
-        // The client has the user's message already, and learns of the end from the answer. Seals are the provider's.
-        // A compaction that has not come to anything is nothing to a client that takes no updates about it.
+        // The client has the user's message and learns of the end from the response. Unfinished compactions
+        // matter only to clients that accept their updates.
         SessionEvent::UserMessage { .. }
         | SessionEvent::Undone { .. }
         | SessionEvent::SystemNote { .. }
@@ -120,7 +114,7 @@ pub fn encode(
     }
 }
 
-/// The same for an event that happened before: the client is shown what the user said, too.
+/// Encodes an event for a replay, which includes the user's messages.
 pub fn encode_again(
     event: &SessionEvent,
     compactions: bool,
@@ -188,7 +182,6 @@ fn tool_call(call: &ToolCallEvent) -> ToolCall {
         .raw_input(Some(&call.arguments).filter(|arguments| !arguments.is_null()).map(raw_input))
 }
 
-/// What there is to say of a call whose name the client knows.
 fn whole_call(call: &ToolCallEvent) -> ToolCallUpdate {
     let whole = tool_call(call);
     let fields =
@@ -206,7 +199,7 @@ fn tool_call_update(update: &ToolCallUpdateEvent) -> ToolCallUpdate {
     ToolCallUpdate::new(update.id.clone(), fields).meta(denied)
 }
 
-/// Tells a client that shows output in terminals of the one that a call may have. It has to know of it before the call shows it.
+/// Adds a display-only terminal to the announcement of a command, which must precede the output.
 pub fn announce_terminal(update: &mut Update, session: &SessionId, cwd: &Path) {
     let Update::Schema(schema) = update else { return };
     let SessionUpdate::ToolCall(call) = &mut **schema else { return };
@@ -217,18 +210,17 @@ pub fn announce_terminal(update: &mut Update, session: &SessionId, cwd: &Path) {
     }
 }
 
-/// What a call that runs shows so far. For the moment: it is no event, and stored nowhere.
 pub fn progress(id: ToolCallId, content: &ToolContent) -> Update {
     let fields = ToolCallUpdateFields::new().content(vec![content_block(content)]);
     SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields)).into()
 }
 
-/// Text as clients show it beside a call.
 pub fn text_content(text: &str) -> ToolCallContent {
     content_block(&ToolContent::text(text))
 }
 
-/// A call as a permission request shows it: everything again, with what would be done.
+/// Encodes a call with all details and a preview. Adds a warning if only an MCP server claims that the call
+/// reads.
 pub fn call_for_permission(
     call: &ToolCallEvent,
     preview: &[ToolContent],
@@ -248,7 +240,7 @@ pub fn call_for_permission(
     call.into()
 }
 
-/// Tools have made it small already.
+/// Encodes tool content, whose size the tools have limited.
 fn content_block(content: &ToolContent) -> ToolCallContent {
     match content {
         ToolContent::Text(text) => text.clone().into(),
@@ -260,7 +252,7 @@ fn content_block(content: &ToolContent) -> ToolCallContent {
     }
 }
 
-/// The whole list each time; the text of long tasks is cut, so that a hundred of them fit a line.
+/// Cuts long entries so that a hundred of them fit into a line.
 fn plan(entries: &[PlanEntry]) -> Plan {
     let budget = PLAN / entries.len().max(1);
     let entry = |entry: &PlanEntry| {
@@ -297,7 +289,7 @@ fn raw_input(arguments: &Value) -> Value {
     if text.len() <= RAW_INPUT { shorter } else { Value::String(clip(&text, RAW_INPUT).into_owned()) }
 }
 
-/// Cuts the strings of arguments. Depth is bounded by the parser that made them.
+/// Cuts long strings. The parser of the arguments limits the recursion.
 fn clip_strings(value: &mut Value) {
     match value {
         Value::String(text) => *text = clip(text, RAW_STRING).into_owned(),

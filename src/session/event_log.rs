@@ -1,6 +1,7 @@
-//! What happens in a session on its way to the client, to the conversation and to the store.
+//! Passes the events of a session to the client, the conversation and the store.
 //!
-//! What came before a message or a call is durable before the client sees it, and so is the end of a call (invariant 14).
+//! Events before a message or a call are durable before the client sees it, and so is the end of a call
+//! (invariant 14).
 
 use std::path::PathBuf;
 
@@ -15,11 +16,9 @@ use crate::event::SessionEvent;
 use crate::store::entry::Entry;
 use crate::store::{ModeChange, ModeSource, Row, Why};
 
-/// Characters of a title.
 const MAX_TITLE: usize = 80;
 
 impl Actor {
-    /// Records that the session is there, and its first mode.
     pub(super) fn record_start(&mut self) {
         let mode = self.session.mode.clone();
         let (cwd, directories) = self.folders();
@@ -35,17 +34,15 @@ impl Actor {
         };
         let mode = self.followed_change(None, mode, ModeSource::Start);
         self.context.store.post_all(vec![session, mode]);
-        // A session in which nothing has happened has nothing that is worth keeping elsewhere.
         self.session.acked = self.session.head.length;
     }
 
-    /// The working directory, and the other folders.
     pub(super) fn folders(&self) -> (PathBuf, Vec<PathBuf>) {
         let workspace = &self.session.workspace;
         (workspace.cwd().to_owned(), workspace.roots()[1..].to_vec())
     }
 
-    /// A mode change for the record; the chain has it once [`Self::follow`] is told so.
+    /// Builds a mode change. The caller adds it to the chain with [`Head::follow`].
     pub(super) fn mode_change(
         &self,
         from: Option<SessionModeId>,
@@ -67,7 +64,7 @@ impl Actor {
         ModeChange { session: self.session.id.clone(), turn, from, to, why, text, link, at }
     }
 
-    /// Records a mode change that nobody waits for.
+    /// Does not wait for the commit.
     pub(super) fn post_mode_change(
         &mut self,
         from: Option<SessionModeId>,
@@ -78,7 +75,6 @@ impl Actor {
         self.context.store.post(change);
     }
 
-    /// A mode change for the record, which the chain has now.
     fn followed_change(
         &mut self,
         from: Option<SessionModeId>,
@@ -91,7 +87,7 @@ impl Actor {
         Row::ModeChange(Box::new(change))
     }
 
-    /// The next entry of the session's chain, for a row that is written together with it.
+    /// Adds an entry to the chain, for a row that is written together with it.
     pub(super) fn link(&mut self, entry: &Entry) -> Link {
         let link = self.session.head.next(entry.to_body());
         self.session.head.follow(&link);
@@ -99,28 +95,28 @@ impl Actor {
         link
     }
 
-    /// Puts an entry to the session's chain.
+    /// Adds an entry to the chain, in a row of its own.
     pub(super) fn chain(&mut self, entry: &Entry) {
         let link = self.link(entry);
         self.context.store.post(Row::Link { session: self.session.id.clone(), link });
     }
 
-    /// Where the chain has come to, if the client does not know yet.
+    /// Returns the head of the chain if it is new to the client.
     pub(super) fn unacked_head(&mut self) -> Option<Head> {
         let head = &self.session.head;
         let acked = std::mem::replace(&mut self.session.acked, head.length);
         (acked != head.length).then(|| head.clone())
     }
 
-    /// What a mode comes to, with its hash: the record keeps both.
+    /// Returns the hash and the text of a mode. The store keeps both.
     pub(super) fn text_of(&self, mode: &SessionModeId) -> (String, String) {
         let modes = self.context.modes.ceilings(&mode.0).unwrap_or_default();
         let text = modes.iter().map(|mode| mode.to_yaml()).collect::<Vec<_>>().join("---\n");
         (crate::ids::hash(&text), text)
     }
 
-    /// Takes up an event: what came before it is durable before the client sees it, and the end of a call is itself
-    /// (invariant 14). Nobody here waits for the end's commit: the client's channel holds back what comes from then on.
+    /// Records an event (invariant 14). At the end of a call, a barrier in the client's channel waits for the
+    /// commit, not this function.
     pub(super) async fn record(&mut self, event: SessionEvent, send_permit: Option<OwnedSemaphorePermit>) {
         let begins = match &event {
             SessionEvent::Relayed { update } => match &**update {
@@ -128,7 +124,6 @@ impl Actor {
                 SessionUpdate::ToolCallUpdate(update) => {
                     update.fields.status == Some(ToolCallStatus::InProgress)
                 }
-                // The rest goes on with what was there.
                 _ => false,
             },
             SessionEvent::ToolCallUpdate(_)
@@ -142,7 +137,7 @@ impl Actor {
             | SessionEvent::Undone { .. }
             | SessionEvent::SystemNote { .. }
             | SessionEvent::ModeChange { .. }
-            // Not shown: the answer that says it waits for the record anyway.
+            // Not shown: the response to the prompt waits for the store anyway.
             | SessionEvent::Stop { .. } => false,
             event => !self.session.unsaved.last().is_some_and(|last| last.can_merge(event)),
         };
@@ -150,7 +145,7 @@ impl Actor {
             self.save().await;
         }
         let stored = ends_call(&event).then(|| self.client.barrier());
-        // The terminals of an external agent or a sub-agent are its own.
+        // External agents and sub-agents announce their own terminals.
         let may_have_terminal =
             self.context.capabilities.shows_output && !matches!(event, SessionEvent::Relayed { .. });
         let mut send_permit = send_permit;
@@ -173,7 +168,6 @@ impl Actor {
         }
     }
 
-    /// Hands over what happened, without waiting.
     pub(super) fn post_unsaved(&mut self) {
         if self.session.unsaved.is_empty() {
             return;
@@ -191,7 +185,7 @@ impl Actor {
         self.is_posted = true;
     }
 
-    /// Waits until everything that happened is recorded. A failure is said once; the session goes on.
+    /// Waits until all events are stored. Reports a failure to the user once; the session continues.
     pub(super) async fn save(&mut self) {
         self.post_unsaved();
         if !std::mem::take(&mut self.is_posted) {
@@ -223,7 +217,7 @@ impl Actor {
     }
 }
 
-/// Whether an event is the end of a call: of one of this session's own, of a sub-agent's, or of an external agent's.
+/// True also for calls of sub-agents and external agents.
 fn ends_call(event: &SessionEvent) -> bool {
     let status = match event {
         SessionEvent::ToolCallUpdate(update) => Some(update.status),
@@ -237,7 +231,6 @@ fn ends_call(event: &SessionEvent) -> bool {
     status.is_some_and(is_end)
 }
 
-/// The first line of a prompt's text, cut.
 pub(super) fn title(content: &[ContentBlock]) -> Option<String> {
     let text = content.iter().find_map(|block| match block {
         ContentBlock::Text(text) => text.text.lines().map(str::trim).find(|line| !line.is_empty()),

@@ -1,4 +1,4 @@
-//! Leaving a mode by the exit tool: the plan is shown, the user decides, and the model is told what holds then.
+//! The exit tool: shows the plan and lets the user choose the next mode.
 
 use tokio::sync::oneshot;
 
@@ -23,7 +23,6 @@ use crate::tool::{Proposal, ToolContent};
 const ASKS_FEEDBACK: &str = "\nWhat should change in the plan?\n";
 
 impl Actor {
-    /// Presents a plan to the user.
     pub(super) fn propose(&mut self, call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed>) {
         let targets = self.exits(proposal.mode.as_deref());
         let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
@@ -48,7 +47,7 @@ impl Actor {
         options.push(PermissionOption::new(REJECT_WITH_FEEDBACK, feedback, PermissionOptionKind::RejectOnce));
         let session = self.session.id.clone();
         if self.context.capabilities.forms {
-            // No client answers a form by itself.
+            // Clients answer no form automatically.
             let request = exit_form::request(&session, &call, &options);
             let (reply_to, answer) = oneshot::channel();
             let id = self.client.forward(request.into(), reply_to);
@@ -60,8 +59,7 @@ impl Actor {
         }
     }
 
-    /// The modes that the exit leads to: the one that was left for this one first, then what the model would have, what the
-    /// mode names, and the default.
+    /// Returns the choices: the previous mode, the model's proposal, the mode's `exits_to`, the default.
     fn exits(&self, requested: Option<&str>) -> Vec<SessionModeId> {
         let modes = &self.context.modes;
         let own = modes.resolve(&self.session.mode.0).ok();
@@ -78,7 +76,7 @@ impl Actor {
         targets
     }
 
-    /// What the model is told when its plan is accepted: what may be done now, under every ceiling.
+    /// Returns the message to the model, with the limits that still apply.
     fn accepted(&self, mode: &SessionModeId) -> String {
         let all = self.ceilings().modes;
         let own = self.context.modes.ceilings(&mode.0).unwrap_or_default();
@@ -98,7 +96,6 @@ impl Actor {
         )
     }
 
-    /// Takes the answer to a proposed plan.
     pub(super) async fn apply_exit_answer(
         &mut self,
         call: ToolCallId,

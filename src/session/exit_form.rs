@@ -1,6 +1,6 @@
-//! The form by which a user decides about a plan. Pure.
+//! The form in which the user decides on a plan. Pure.
 //!
-//! Its answer is read into the shape of a permission answer, so that both ways of asking are decided on alike.
+//! Its answer becomes a permission response, so that forms and permission requests share one decision.
 
 use serde_json::Value;
 
@@ -13,11 +13,10 @@ use crate::acp::{
 };
 use crate::client::ClientError;
 
-/// The fields of the form.
 const DECISION: &str = "decision";
 const CHANGES: &str = "changes";
 
-/// The form: one of the options, and what the user wants changed. The option to say so is a field here.
+/// A text field replaces the option to reject with feedback.
 pub(super) fn request(
     session: &SessionId,
     call: &ToolCallId,
@@ -34,7 +33,7 @@ pub(super) fn request(
     CreateElicitationRequest::new(ElicitationFormMode::new(scope, schema), "The plan is ready. Implement it?")
 }
 
-/// What a client answered. A form that is closed, or says nothing of a decision, is no consent.
+/// Reads the answer. A closed form, or one without a decision, is no consent.
 pub(super) fn read(answer: Result<Value, ClientError>) -> Result<RequestPermissionResponse, ClientError> {
     let answer: CreateElicitationResponse =
         serde_json::from_value(answer?).map_err(|error| ClientError::Malformed(error.to_string()))?;

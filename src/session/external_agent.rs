@@ -1,8 +1,8 @@
-//! Somebody else's agent, where it answers for this session: started for the mode that is on, stopped when a tighter one is set,
-//! started again for the next prompt.
+//! The external agent of a session: started for the current mode, stopped when a tighter one is set, started
+//! again for the next prompt.
 //!
-//! Its process stands at the gate like any effect ([`super::capability`]): one that is not held ends before a mode is answered
-//! under which it would have to be, and the next one is held.
+//! Its process has a permit at the gate ([`super::capability`]). An unsandboxed process ends before Modegate
+//! confirms a mode that requires the sandbox; the next process is sandboxed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,68 +35,53 @@ pub(super) mod retained_context;
 pub(super) mod run;
 pub(super) mod turn;
 
-/// Under this id its process stands at the gate, in answers about modes and in the record.
 const PROCESS_CALL: &str = "agent";
 
-/// One that is ready for a prompt.
 pub(super) struct Ready {
     pub agent: ExternalAgent,
-    /// Sent here, a fence is dropped once all that was said before is passed on.
+    /// Receives fences, each dropped once all earlier messages are passed on.
     pub fences: mpsc::Sender<oneshot::Sender<()>>,
-    /// Cancelled when a mode has ended it.
+    /// Cancelled when a mode change ends the process.
     pub stopped: CancellationToken,
 }
 
-/// Who waits for it, and is told why if it does not come.
 type Waiting = oneshot::Sender<Result<Ready, ExternalAgentError>>;
 
-/// Somebody else's agent, as this session has it.
 #[derive(Default)]
 pub(super) struct ExternalAgentSession {
     running: Option<Running>,
     waiting: Vec<Waiting>,
-    /// How often it was started.
+    /// Number of the last start. A restored session continues from its event count, which keeps ids unique.
     pub starts: u64,
-    /// What it knows of what was said.
     retained_context: RetainedContext,
-    /// The mode of its own that was left for the hold, and that it is to have again without.
+    /// The agent's own mode before the sandbox.
     previous_mode: Option<SessionModeId>,
-    /// It is started again when it is over.
     restarts: bool,
-    /// The user said that it is to stay held although the mode does not want it.
+    /// The user declined a restart without the sandbox.
     pub stays_sandboxed: bool,
-    /// Its commands.
     pub commands: Vec<AvailableCommand>,
-    /// The MCP servers that it is to use.
     pub servers: Vec<McpServer>,
-    /// The kinds of its calls.
     pub kinds: HashMap<ToolCallId, ToolKind>,
-    /// What it asks of the client.
     pub open_requests: HashMap<RequestId, OpenRequest>,
-    /// Cancelled, the question whether to start it anew is void.
+    /// Voids the question about a restart when cancelled.
     pub restart_question: CancellationToken,
 }
 
 struct Running {
     start: u64,
     is_sandboxed: bool,
-    /// The user was told that it is held.
     is_announced: bool,
-    /// None while it is being started.
+    /// `None` while the process starts.
     agent: Option<ExternalAgent>,
     fences: mpsc::Sender<oneshot::Sender<()>>,
-    /// Cancelled, it ends in its own way.
+    /// Shuts the process down gracefully when cancelled.
     stop: CancellationToken,
-    /// It does so, too, when nobody has it any more.
     _stops: DropGuard,
-    /// Cancelled when a mode ends it.
     stopped: CancellationToken,
-    /// Ends when nothing of it is left.
     over: CancellationToken,
 }
 
 impl Running {
-    /// Whether it is over, or about to be.
     fn is_ending(&self) -> bool {
         self.stop.is_cancelled()
             || self.stopped.is_cancelled()
@@ -105,7 +90,6 @@ impl Running {
 }
 
 impl ExternalAgentSession {
-    /// Goes on with a session of old that has so many events: what it names has other names than in any of them.
     pub fn resume(
         &mut self,
         events: u64,
@@ -117,16 +101,15 @@ impl ExternalAgentSession {
 }
 
 impl Actor {
-    /// Whether somebody else's agent answers here.
     pub(super) fn external_agent_definition(&self) -> Option<Arc<ExternalAgentDefinition>> {
         self.session.agent.external_agent.clone()
     }
 
-    /// Has it started, if it is not, and says when it is ready for a prompt.
+    /// Starts the agent if necessary. Restarts it if its sandbox does not match the mode.
     pub(super) async fn ready_external_agent(&mut self, reply: Option<Waiting>) {
         let refuse = |reply: Option<Waiting>, text: String| {
             if let Some(reply) = reply {
-                // The turn may have been cancelled meanwhile.
+                // The turn may be cancelled by now, here and below.
                 let _ = reply.send(Err(ExternalAgentError::NotStarted(text)));
             }
         };
@@ -153,7 +136,7 @@ impl Actor {
                 let start = running.start;
                 return self.ask_to_restart(start);
             }
-            // The next is started once nothing of this one is left.
+            // The next process starts after this one has ended.
             running.stop.cancel();
             self.external_agent.restarts = true;
             return self.external_agent.waiting.extend(reply);
@@ -186,14 +169,13 @@ impl Actor {
             self.record_changes(self.session.turns, Changes { uncovered: vec![text], ..Changes::default() });
             self.save().await;
         }
-        // The prompt is about to be sent: until the next one, the agent may do no more than what holds now.
+        // Until the next prompt, the agent may not exceed the current ceilings.
         self.begin_reply();
         let Some(Running { agent: Some(agent), fences, stopped, .. }) = &self.external_agent.running else {
             return;
         };
         for reply in std::mem::take(&mut self.external_agent.waiting) {
             let ready = Ready { agent: agent.clone(), fences: fences.clone(), stopped: stopped.clone() };
-            // The turn may have been cancelled meanwhile.
             if reply.send(Ok(ready)).is_ok() {
                 self.external_agent.retained_context.add();
             }
@@ -216,7 +198,7 @@ impl Actor {
         let (stop, over) = (CancellationToken::new(), CancellationToken::new());
         let stopped = permit.cancel.clone();
         let (cwd, directories) = self.folders();
-        // What runs in a terminal of the client's would not end with it. Writes are refused one by one, and it is told why.
+        // A process in the client's terminal would outlive the agent. Writes are decided one by one.
         let capabilities = ClientCapabilities { terminals: false, ..self.context.capabilities };
         let request = StartRequest {
             name: agent,
@@ -270,25 +252,22 @@ impl Actor {
         });
     }
 
-    /// Leave for something that it does. It is no turn's, and goes on after each.
+    /// Admits an effect of the agent, which belongs to no turn and may outlive each.
     pub(super) fn admit_external_agent(&mut self, call: &str, is_sandboxed: bool) -> Permit {
         self.gate.admit(ToolCallId::new(call), capability::facts(is_sandboxed), 0, &CancellationToken::new())
     }
 
     fn fail_external_agent(&mut self, error: &ExternalAgentError) {
         for reply in std::mem::take(&mut self.external_agent.waiting) {
-            // The turn may have been cancelled meanwhile.
             let _ = reply.send(Err(error.clone()));
         }
     }
 
-    /// Takes what is reported of a start of it. What an earlier one still says is shown, too.
     pub(super) async fn external_agent_event(&mut self, start: u64, stored_session: RunEvent) {
         let is_now = self.external_agent.running.as_ref().is_some_and(|running| running.start == start);
         match stored_session {
             RunEvent::Started(Ok((agent, context, previous_mode))) if is_now => {
                 if self.external_agent.running.as_ref().is_some_and(Running::is_ending) {
-                    // That it is over comes next.
                     return;
                 }
                 let external_session = agent.can_load().then(|| agent.session_id());
@@ -315,13 +294,12 @@ impl Actor {
                     self.report_unknown_mode(&agent).await;
                 }
                 self.send_config_options();
-                // The mode may be another by now, and it was told nothing yet.
+                // The mode may have changed, and the agent has not received the prompt yet.
                 if let Some(reply) = self.external_agent.waiting.pop() {
                     self.ready_external_agent(Some(reply)).await;
                 }
             }
             RunEvent::Started(Err(error)) if is_now => self.external_agent_ended(&error).await,
-            // It was closed meanwhile.
             RunEvent::Started(_) => {}
             RunEvent::Ended(why) => {
                 for (_, open_request) in std::mem::take(&mut self.external_agent.open_requests) {
@@ -331,7 +309,6 @@ impl Actor {
                     self.external_agent_ended(&ExternalAgentError::Ended(why)).await;
                 }
             }
-            // Whoever asked may have gone.
             RunEvent::Options(reply) => drop(reply.send(self.options())),
             RunEvent::Restart(restarts) => {
                 let Some(reply) = self.external_agent.waiting.pop() else { return };
@@ -344,12 +321,11 @@ impl Actor {
         }
     }
 
-    /// Nothing of it is left. Whoever waits for it has it started again if it was ended to be, or by a mode.
+    /// Starts the agent again for a waiting prompt if a restart or a mode change ended it.
     async fn external_agent_ended(&mut self, error: &ExternalAgentError) {
         let was_stopped =
             self.external_agent.running.take().is_some_and(|running| running.stopped.is_cancelled());
         let starts_again = std::mem::take(&mut self.external_agent.restarts) || was_stopped;
-        // What was asked about it is void.
         self.external_agent.restart_question.cancel();
         self.external_agent.waiting.retain(|reply| !reply.is_closed());
         match self.external_agent.waiting.pop() {
@@ -362,32 +338,30 @@ impl Actor {
         }
     }
 
-    /// The session is about to be closed: it ends, in its own way, and waits for no client that has no room.
+    /// Shuts the agent down gracefully. Its relay stops waiting for send permits.
     pub(super) fn cancel_external_agent(&self) {
         if let Some(running) = &self.external_agent.running {
             running.stop.cancel();
         }
     }
 
-    /// Whether it runs held.
     pub(super) fn is_external_agent_sandboxed(&self) -> bool {
         self.external_agent.running.as_ref().is_some_and(|running| running.is_sandboxed)
     }
 
-    /// It, where it is ready.
     pub(super) fn external_agent_client(&self) -> Option<&ExternalAgent> {
         self.external_agent.running.as_ref()?.agent.as_ref()
     }
 
-    /// Lets it end in its own way, and waits until nothing of it is left.
+    /// Waits for the agent's end, within the deadline of a mode change.
     pub(super) async fn close_external_agent(&mut self) {
-        // Nothing is started for whoever still waits.
+        // A prompt that still waits must not start the agent again.
         self.external_agent.waiting.clear();
         let Some(Running { stop, over, .. }) = self.external_agent.running.take() else { return };
         stop.cancel();
         let deadline = tokio::time::Instant::now() + super::change_mode::DEADLINE;
         loop {
-            // What it still says happened.
+            // The agent's last reports are still recorded.
             tokio::select! {
                 Some(report) = self.subagents.next() => self.report(report).await,
                 () = over.cancelled() => return,

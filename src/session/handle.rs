@@ -1,7 +1,7 @@
-//! A session's handle and the commands that its actor takes.
+//! The handle of a session, and the commands for its actor.
 //!
-//! A [`SessionHandle`] posts to the actor's mailbox without waiting, so commands arrive in the order in which they were
-//! given; only the answers are awaited.
+//! A [`SessionHandle`] posts to the actor's mailbox without waiting, so commands arrive in the order of the
+//! calls.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,42 +26,34 @@ use crate::store::ModeSource;
 use crate::tool::mcp::ServerEvent;
 use crate::workspace::Workspace;
 
-/// Requests that wait for an actor. Only a client that floods one session fills it; it is told so.
+/// Maximum number of waiting requests. A client that exceeds it gets an error.
 const MAILBOX: usize = 1024;
 
-/// A command and its slot in the mailbox. Cancels have none: nothing may crowd them out.
+/// A command and its slot. Commands that cancel, tighten or close need none, so a flood cannot block them.
 pub(super) type Mail = (SessionCommand, Option<OwnedSemaphorePermit>);
 
-/// What an actor can be told to do.
 pub(super) enum SessionCommand {
     Prompt(Prompt),
-    /// Prompts whose token is cancelled are to be answered.
     TakeBack,
     Cancel,
-    /// Tell the client of the slash commands, once it knows the session.
+    /// Announces the slash commands once the future completes.
     AnnounceCommands(BoxFuture<'static, ()>),
     SetMode {
         mode: SessionModeId,
         source: ModeSource,
-        /// No effect: the mode was on already. With it, the config options as they are then.
         reply: oneshot::Sender<ModeOutcome>,
     },
-    /// What holds above has changed: end what is denied from now on, and say which questions were closed and what has ended.
+    /// Ends calls that an ancestor's new mode denies. Replies with the closed questions and the ended calls.
     Tighten(oneshot::Sender<(Vec<ToolCallId>, Ended)>),
-    /// Set an option that is none of these: another agent goes on, or somebody else's has it.
     SetOption {
         option: SessionConfigId,
         value: SessionConfigOptionValue,
-        /// The config options as they are then.
         reply: oneshot::Sender<Result<Vec<SessionConfigOption>, AgentError>>,
     },
-    /// Say when what has happened so far is on the record, or cannot be.
+    /// Replies once all events so far are stored, or storing them has failed.
     Recorded(oneshot::Sender<()>),
-    /// Say how the session stands.
     Snapshot(oneshot::Sender<SessionSnapshot>),
-    /// Show the client all that happened.
     Replay(oneshot::Sender<Result<SessionSnapshot, AgentError>>),
-    /// Put back what a turn changed, for the user at the command line.
     Undo {
         turn: Option<u64>,
         reply: oneshot::Sender<Result<Undone, AgentError>>,
@@ -69,83 +61,67 @@ pub(super) enum SessionCommand {
     Close(oneshot::Sender<Closed>),
 }
 
-/// What is left of a session that was closed.
 #[derive(Debug)]
 pub struct Closed {
-    /// Where the chain of its record has come to.
     pub head: Head,
-    /// Tighter modes that could not be recorded: what they deny stays denied when it is opened again.
+    /// Tighter modes that become ceilings again when the session is opened.
     pub unrecorded_modes: Vec<SessionModeId>,
-    /// What could not be ended.
     pub unfinished: Gate,
 }
 
-/// What was put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undone {
-    /// The turn that changed it.
     pub turn: u64,
-    /// Files that are as they were before it.
     pub files: Vec<PathBuf>,
-    /// Folders that it made and that stay, because something lies in them.
+    /// Folders that stay because they are not empty.
     pub remaining_folders: Vec<PathBuf>,
-    /// What could not be covered, in sentences for people.
+    /// Changes that undo does not cover, as sentences for the user.
     pub uncovered: Vec<String>,
 }
 
-/// What a client is told of a session that it opens.
 #[derive(Debug)]
 pub struct SessionSnapshot {
-    /// The modes, and which is on.
     pub modes: SessionModeState,
-    /// The config options.
     pub options: Vec<SessionConfigOption>,
-    /// Where the chain of its record has come to.
     pub head: Head,
-    /// Tighter modes hold that could not be recorded.
     pub has_unrecorded_modes: bool,
-    /// The model that answers; `None` if an external agent does.
+    /// `None` if an external agent answers.
     pub model: Option<ModelId>,
-    /// The offline model answers because no other is set up, not because anybody chose it.
+    /// True if the offline model answers because no other is configured.
     pub is_fallback: bool,
-    /// Nothing can be changed in the mode that is on.
     pub is_read_only: bool,
 }
 
-/// What a mode change did, the config options as they are then, and where the chain has come to, if that is news.
+/// Effect (`None` if the mode was active already), config options, and the chain's head if it is new to the
+/// client.
 pub(super) type ModeOutcome =
     Result<(Option<ModeEffect>, Vec<SessionConfigOption>, Option<Head>), AgentError>;
 
-/// What a user wants of who answers.
 pub(super) enum ModelSetting {
     Model(String),
     Effort(Effort),
 }
 
-/// A prompt that is to be answered.
 pub(super) struct Prompt {
     pub(super) content: Vec<ContentBlock>,
-    /// Nothing is for the model but to summarise what there is.
+    /// True if the turn only summarises the conversation.
     pub(super) compacts: bool,
-    /// What the user typed, where that is more.
+    /// The user's full input, if `content` is only a part.
     pub(super) typed: Option<Vec<ContentBlock>>,
     pub(super) cancel: CancellationToken,
     pub(super) reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
 }
 
-/// How a prompt's turn ended. Nothing of the next prompt happens before this is dropped: whoever answers a client keeps
-/// it until the answer is on its way.
+/// End of a turn. The next prompt starts only after this value is dropped, so the caller keeps it until the
+/// answer is on its way.
 #[derive(Debug)]
 pub struct PromptEnd {
-    /// Why it ended.
     pub reason: StopReason,
-    /// Where the chain of the session's record has come to, if that is news.
     pub head: Option<Head>,
-    /// Only its end is of interest.
     pub(super) _ack: oneshot::Sender<()>,
 }
 
-/// How the rest of the process talks to a session. Cheap to clone, no logic.
+/// Handle of a session, cheap to clone and without logic.
 #[derive(Debug, Clone)]
 pub struct SessionHandle {
     commands: mpsc::UnboundedSender<Mail>,
@@ -173,15 +149,12 @@ impl std::fmt::Debug for SessionCommand {
 }
 
 impl SessionHandle {
-    /// Starts a session's actor.
-    /// `servers` is what its servers report.
     pub fn start(
         mut init: SessionInit,
         servers: mpsc::UnboundedReceiver<ServerEvent>,
         context: SessionContext,
         client: Client,
     ) -> Self {
-        // Bounded by the slots; the calls in flight bound the rest.
         let (commands, mailbox) = mpsc::unbounded_channel();
         let chosen = init.chosen.take().unwrap_or_else(|| ModelSelection::of(&context.models));
         let active = options::entering(&context.modes, &context.models, &init.mode, &init.agent, &chosen);
@@ -194,7 +167,7 @@ impl SessionHandle {
         Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)), workspace: folders }
     }
 
-    /// Sends a prompt and waits for the end of its turn. Cancelling the token takes the prompt back.
+    /// Waits for the end of the turn. Cancelling the token withdraws the prompt.
     pub async fn prompt(
         &self,
         content: Vec<ContentBlock>,
@@ -213,63 +186,59 @@ impl SessionHandle {
             answer = &mut answer => return answer.unwrap_or(Err(AgentError::SessionDied)),
             () = cancel.cancelled() => {}
         }
-        // A prompt that still waits in the queue does not look at its token. A session that is gone answers by itself.
+        // A queued prompt does not watch its token. If the session is gone, the answer below is an error.
         let _ = self.post(SessionCommand::TakeBack);
         answer.await.unwrap_or(Err(AgentError::SessionDied))
     }
 
-    /// Changes the mode (`session/set_mode`).
     pub async fn set_mode(&self, mode: SessionModeId) -> Result<SetSessionModeResponse, AgentError> {
         let (effect, _, head) = self.change_mode(mode, ModeSource::SetMode).await?;
         Ok(SetSessionModeResponse::new().meta(effect.map(|effect| effect.to_meta(head.as_ref()))))
     }
 
-    /// Changes the mode of a session that nobody else has open, for the command line (D12). Returns where the chain of its
-    /// record has come to, if it has changed.
+    /// Changes the mode of a session that is open nowhere else (D12). Returns the chain's head if the mode
+    /// changed.
     pub async fn set_mode_from_command_line(&self, mode: SessionModeId) -> Result<Option<Head>, AgentError> {
         Ok(self.change_mode(mode, ModeSource::CommandLine).await?.2)
     }
 
-    /// Waits until a new session is on the record. That it cannot be is told to the user with the first turn: a client drops
-    /// what it is told of a session that it does not know yet.
+    /// Waits until a new session is stored. The first turn reports a failure, because clients drop updates
+    /// for a session that they do not know yet.
     pub async fn recorded(&self) {
         let (reply, recorded) = oneshot::channel();
         if self.post(SessionCommand::Recorded(reply)).is_ok() {
-            // An error means that the session is gone, which whoever asks it for something learns.
             let _ = recorded.await;
         }
     }
 
-    /// How the session stands, once it has been taken up.
+    /// Waits until the session is restored.
     pub async fn snapshot(&self) -> Result<SessionSnapshot, AgentError> {
         let (reply, answer) = oneshot::channel();
         self.post(SessionCommand::Snapshot(reply))?;
         answer.await.map_err(|_| AgentError::SessionDied)
     }
 
-    /// Shows the client all that happened in the session, and says how it stands.
     pub async fn replay(&self) -> Result<SessionSnapshot, AgentError> {
         let (reply, answer) = oneshot::channel();
         self.post(SessionCommand::Replay(reply))?;
         answer.await.unwrap_or(Err(AgentError::SessionDied))
     }
 
-    /// Puts back what a turn changed, or the last one that changed something: for the user at the command line.
+    /// Undoes the given turn, or the last one that changed something.
     ///
     /// # Errors
-    /// There is nothing to undo, or something was changed since: nothing was put back, unless the text says so.
+    /// Returns an error if there is nothing to undo or files have changed since.
     pub async fn undo(&self, turn: Option<u64>) -> Result<Undone, AgentError> {
         let (reply, answer) = oneshot::channel();
         self.post(SessionCommand::Undo { turn, reply })?;
         answer.await.unwrap_or(Err(AgentError::SessionDied))
     }
 
-    /// The session's folders.
     pub fn workspace(&self) -> &Workspace {
         &self.workspace
     }
 
-    /// Sets a config option (`session/set_config_option`); the answer has all of them.
+    /// Handles `session/set_config_option`. Returns all options.
     pub async fn set_config_option(
         &self,
         option: SessionConfigId,
@@ -294,27 +263,24 @@ impl SessionHandle {
             .meta(effect.map(|effect| effect.to_meta(head.as_ref()))))
     }
 
-    /// The session's working directory.
     pub fn cwd(&self) -> &Path {
         self.workspace.cwd()
     }
 
-    /// Ends the running turn and empties the queue (`session/cancel`).
     pub fn cancel(&self) {
         if self.post(SessionCommand::Cancel).is_err() {
             tracing::debug!("a session that is gone was cancelled");
         }
     }
 
-    /// Tells the client of the slash commands once `answered` says that it knows the session: clients drop updates
-    /// for sessions that they do not know.
+    /// Waits for `answered`, because clients drop updates for sessions that they do not know yet.
     pub fn announce_commands(&self, answered: BoxFuture<'static, ()>) {
         if self.post(SessionCommand::AnnounceCommands(answered)).is_err() {
             tracing::warn!("a session ended before its client knew of it");
         }
     }
 
-    /// Ends the session: turns are cancelled and answered, what happened is recorded. Nothing comes back if it was gone already.
+    /// Cancels the turns and stores the events. Returns `None` if the session was gone already.
     pub async fn close(&self) -> Option<Closed> {
         let (reply, closed) = oneshot::channel();
         self.post(SessionCommand::Close(reply)).ok()?;
@@ -327,7 +293,10 @@ impl SessionHandle {
         answer.await.unwrap_or(Err(AgentError::SessionDied))
     }
 
-    /// Posts without waiting: the order of arrival is the order of the calls.
+    /// Preserves the order of the calls.
+    ///
+    /// # Errors
+    /// Returns an error if the mailbox is full or the session is gone.
     pub(super) fn post(&self, command: SessionCommand) -> Result<(), AgentError> {
         let slot = match command {
             SessionCommand::Cancel

@@ -1,5 +1,6 @@
-//! Another agent goes on with the conversation: because the user chose it, or because the model handed over. The mode stays
-//! (D43); the prompt, the limit and who answers are the new agent's.
+//! Handoff of a session to another agent, by the user or by the model.
+//!
+//! The mode stays (D43). The system prompt, the limits and the model become those of the new agent.
 
 use std::sync::Arc;
 
@@ -15,10 +16,10 @@ use crate::store::Row;
 use crate::store::entry::Entry;
 
 impl Actor {
-    /// Lets another agent go on, for the user.
+    /// Hands the session over for the user.
     ///
     /// # Errors
-    /// There is no such agent: nothing has changed.
+    /// Returns an error, and changes nothing, if the agent is unknown or either agent is external.
     pub(super) async fn set_agent(&mut self, id: &str) -> Result<Vec<SessionConfigOption>, AgentError> {
         let agent = self.context.agents.resolve(id).cloned().map_err(|unknown| {
             AgentError::invalid_params(unknown.to_string(), json!({ "validAgents": unknown.valid }))
@@ -33,7 +34,7 @@ impl Actor {
         Ok(self.options())
     }
 
-    /// Lets another agent go on, for the model: not one that may do more than this one.
+    /// Hands the session over for the model. Refuses an agent that may do more than the current one.
     pub(super) async fn handoff(&mut self, id: &str) -> Result<String, String> {
         let unknown = |error| format!("There is no such agent: {error}.");
         let agent = self.context.agents.resolve(id).cloned().map_err(unknown)?;

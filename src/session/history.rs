@@ -1,7 +1,7 @@
-//! The conversation as the model sees it, kept up event by event. Pure.
+//! The conversation as the model sees it, updated event by event. Pure.
 //!
-//! Reminders never enter here. User-side text that looks like one (a prompt, a file, a file's name, a tool's output) is
-//! made harmless on its way in, so that the reminder that is spliced into a request is the only one on that side.
+//! Reminders never enter it. Text from users and tools that imitates one is neutralised on entry, so the
+//! reminder that is spliced into a request is the only one on the user's side.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,13 +11,12 @@ use crate::acp::{ContentBlock, EmbeddedResourceResource, ImageContent, ToolCallI
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Block, Image, Message, Role};
 
-/// The messages of a session, oldest first; roles alternate.
+/// Messages, oldest first, with alternating roles.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     messages: Vec<Arc<Message>>,
-    /// The calls of the last assistant message, in the model's order, with their results as they come in.
+    /// Calls of the last assistant message in the model's order, with their results so far.
     open: Vec<OpenCall>,
-    /// Bytes of all blocks.
     bytes: usize,
     index: HashMap<ToolCallId, usize>,
 }
@@ -31,7 +30,6 @@ struct OpenCall {
 }
 
 impl History {
-    /// Takes up an event.
     pub fn apply(&mut self, event: &SessionEvent) {
         let speaks = matches!(
             event,
@@ -40,13 +38,13 @@ impl History {
                 | SessionEvent::ProviderState { .. }
                 | SessionEvent::ToolCall(_)
         );
-        // Calls run when a reply is over: what the model says after a result is its next reply, also in a session of old,
-        // where nobody asks for the requests in between.
+        // Output after a result belongs to the next reply, because calls run after their reply. No requests
+        // separate the replies of a restored session.
         if speaks && self.open.iter().any(|call| call.result.is_some()) {
             self.close_calls();
         }
         match event {
-            // What was for Modegate alone is nothing to the model, also while calls are open.
+            // An empty message is a command for Modegate, even while calls are open.
             SessionEvent::UserMessage { content, .. } if content.is_empty() => {}
             SessionEvent::UserMessage { content, .. } => {
                 self.close_calls();
@@ -59,7 +57,7 @@ impl History {
             SessionEvent::Compaction { stage: Compaction::Done { preamble, retained, .. }, .. } => {
                 self.replace(preamble, *retained);
             }
-            // The model is asked, so what it asked for before is closed.
+            // A compaction queries the model, so earlier calls need their results.
             SessionEvent::Compaction { stage: Compaction::Started, .. } => self.close_calls(),
             SessionEvent::ProviderState { state } => {
                 self.append(Role::Assistant, Block::ProviderState(state.clone()))
@@ -86,24 +84,22 @@ impl History {
         }
     }
 
-    /// The messages for the next request: the results of the last calls stand in the order of the calls.
+    /// Returns the messages for the next request, with results in the order of the calls.
     pub fn messages(&mut self) -> Vec<Arc<Message>> {
         self.close_calls();
         self.messages.clone()
     }
 
-    /// Bytes of all that is said.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Puts a text in the place of all but the last messages.
     fn replace(&mut self, preamble: &str, retained: usize) {
         self.close_calls();
         let rest = self.messages.split_off(self.messages.len().saturating_sub(retained));
         let older = std::mem::take(&mut self.messages);
         self.append(Role::User, Block::Text(neutralise(preamble).into_owned()));
-        // No summary can be trusted to keep what the model was told for good.
+        // Notes stay, because a summary may omit them.
         let notes =
             older.iter().flat_map(|message| &message.blocks).filter(|block| matches!(block, Block::Note(_)));
         let notes: Vec<Block> = notes.cloned().collect();
@@ -150,7 +146,8 @@ impl History {
         open.pictures = update.pictures().filter(fits).take(MAX_OF_A_CALL).map(picture).collect();
     }
 
-    /// Puts the results of the last calls into a message. Every call has one: a model rejects a call without.
+    /// Moves the results of the last calls into a message. Each call gets one, because a model rejects a call
+    /// without a result.
     fn close_calls(&mut self) {
         self.index.clear();
         let mut pictures = Vec::new();
@@ -161,13 +158,13 @@ impl History {
             self.append(Role::User, result);
             pictures.extend(call.pictures);
         }
-        // Behind all results: providers want these first.
+        // Providers expect all results first.
         for picture in pictures {
             self.append(Role::User, Block::Image(picture));
         }
     }
 
-    /// The model's own text stays as it was: it is the model's, and it streams in pieces.
+    /// Text of the model is not neutralised.
     fn append_text(&mut self, more: &str) {
         self.bytes += more.len();
         if let Some(Block::Text(text)) = self.last_block(Role::Assistant) {
@@ -204,7 +201,6 @@ impl History {
     }
 }
 
-/// The text of a prompt, as the model has it; none of one without text.
 pub fn text_of(content: &[ContentBlock]) -> Option<String> {
     content.iter().find_map(|block| match prompt_block(block) {
         Block::Text(text) if !text.trim().is_empty() => Some(text),
@@ -212,20 +208,18 @@ pub fn text_of(content: &[ContentBlock]) -> Option<String> {
     })
 }
 
-/// The kinds of pictures that every provider takes which takes any.
+/// Image types that every provider with image support accepts.
 pub const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
-/// Bytes of a picture in base64 that every provider takes.
+/// Maximum bytes of base64 that every provider accepts.
 pub const MAX_PICTURE: usize = 5 * 1024 * 1024;
 
-/// Pictures of one call that the model gets.
 const MAX_OF_A_CALL: usize = 4;
 
 fn picture(image: &ImageContent) -> Image {
     Image { mime_type: image.mime_type.as_str().into(), data: image.data.as_str().into() }
 }
 
-/// A block of a prompt as the model gets it. Blocks that were not advertised do not get this far.
 fn prompt_block(block: &ContentBlock) -> Block {
     let text = |text: &str| Block::Text(neutralise(text).into_owned());
     match block {
@@ -246,18 +240,15 @@ fn prompt_block(block: &ContentBlock) -> Block {
                     text(&format!("<resource uri=\"{}\">(not text: {mime_type})</resource>", resource.uri))
                 }
             }
-            // The schema may grow.
             _ => Block::Text(String::new()),
         },
-        // The schema may grow; what it may hold is checked when the prompt arrives.
         _ => Block::Text(String::new()),
     }
 }
 
-/// Notes that stay when the messages with them are replaced by a summary: the last ones.
 const KEPT_NOTES: usize = 20;
 
-/// A note as the model reads it. What it says may name files, and repeat what models wrote.
+/// Neutralises a note, because it may contain file names and model output.
 fn note(text: &str) -> String {
     NeutralisedText::new(text).into_note()
 }

@@ -1,9 +1,8 @@
-//! Operations on files that a killed process left unfinished: announcing them beforehand, and settling them when the session is
-//! opened again.
+//! Recovery of file operations that a killed process left unfinished.
 //!
-//! An operation that had come to its end is recorded, so that an undo covers it. One that was cut off in the middle is taken
-//! back if the mode lets these files be changed and nobody else has changed them; otherwise what it did is recorded, and the
-//! rest is named. Files that somebody else has changed are never written.
+//! A completed operation is recorded, so that undo covers it. A partial one is reverted if the mode allows
+//! the change and the files have no other changes; otherwise it is recorded, and the conflicts are reported.
+//! Files with other changes are never written.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +15,6 @@ use crate::store::{Row, Store, StoreError};
 use crate::tool::AtWork;
 use crate::workspace::{Changes, Intent, IntentLog, Interrupted, Workspace};
 
-/// The intents of one turn.
 #[derive(Debug)]
 struct TurnIntents {
     store: Store,
@@ -28,7 +26,7 @@ impl IntentLog for TurnIntents {
     fn record(&self, intent: Intent) -> bool {
         let Self { store, session, turn } = self;
         if store.is_in_memory() {
-            // A record that ends with the process tells nobody what the process was doing.
+            // An in-memory store ends with the process.
             return false;
         }
         let row = Row::Intent { session: session.clone(), turn: *turn, intent: Box::new(intent) };
@@ -39,18 +37,15 @@ impl IntentLog for TurnIntents {
     }
 }
 
-/// What was found out about an interrupted operation, and what came of it.
 struct Settled {
     changes: Changes,
-    /// For the user; `None` if the operation had done nothing.
+    /// `None` if the operation had changed nothing.
     said: Option<String>,
 }
 
 impl Actor {
-    /// Where the calls of the current turn announce what they are about to change.
     pub(super) fn intents(&self) -> Arc<dyn IntentLog> {
         match &self.session.ancestry.parent {
-            // It is what the turn above changes.
             Some(parent) => Arc::clone(&parent.intents),
             None => Arc::new(TurnIntents {
                 store: self.context.store.clone(),
@@ -60,7 +55,7 @@ impl Actor {
         }
     }
 
-    /// Does something to files under an intent of its own, off the runtime's threads.
+    /// Runs blocking work on files under an intent of its own.
     pub(super) async fn under_intent<T: Send + 'static>(
         &mut self,
         turn: u64,
@@ -70,7 +65,7 @@ impl Actor {
         let (session, token) = (self.session.id.clone(), intent.token.clone());
         let log = TurnIntents { store: self.context.store.clone(), session: session.clone(), turn };
         let done = tokio::task::spawn_blocking(move || {
-            // An intent that is not committed now may be later: it is concluded all the same.
+            // An intent that is not committed now may be later, so it is concluded in any case.
             log.record(intent);
             work()
         })
@@ -81,10 +76,6 @@ impl Actor {
         Ok(done)
     }
 
-    /// Settles what a killed process left unfinished.
-    ///
-    /// # Errors
-    /// The record cannot be read.
     pub(super) async fn recover_interrupted(&mut self) -> Result<(), StoreError> {
         let intents = self.context.store.intents(&self.session.id).await?;
         for (turn, intent) in intents {
@@ -112,7 +103,6 @@ impl Actor {
         Ok(())
     }
 
-    /// Shows the client what it has not seen of that.
     pub(super) fn report_interruptions(&mut self) {
         for notice in std::mem::take(&mut self.interruptions) {
             let (client, id) = (&self.client, &self.session.id);
@@ -121,8 +111,7 @@ impl Actor {
     }
 }
 
-/// Finds out what an operation did, and takes it back or leaves it. Returns `None` if its files are not in the workspace: then it stays
-/// for a time when they are.
+/// Returns `None` if the files are outside the workspace: the intent stays for a later load.
 fn settle(workspace: &Workspace, intent: Intent, may_change: bool) -> Option<Settled> {
     let Interrupted { done, is_partial, conflicts } = workspace.examine(&intent)?;
     let names = |paths: &mut dyn Iterator<Item = &std::path::PathBuf>| {

@@ -1,4 +1,4 @@
-//! What the client is told of somebody else's agent besides what it says itself: that it is held, and the options as they are.
+//! Notices of Modegate about an external agent, and updates of the config options.
 
 use std::future::Future;
 
@@ -14,7 +14,7 @@ use crate::session::capability::{self, Requirement};
 use crate::session::subagent_relay::Report;
 
 impl Actor {
-    /// Says why what it tries to change fails: it says so in its own words, or not at all.
+    /// Explains why changes fail, which the agent itself may not do.
     pub(in crate::session) async fn announce_sandbox(&mut self) {
         let (agent, mode) = (&self.session.agent.id, &self.session.mode);
         let when =
@@ -25,13 +25,12 @@ impl Actor {
         self.record_external_agent_notice(text).await;
     }
 
-    /// Whether the session's mode by itself does not hold it. What does then is above it, or was the user's wish.
+    /// True if the session's own mode requires no sandbox. Then another ceiling or the user's choice does.
     pub(in crate::session) fn is_mode_unrestricted(&self) -> bool {
         let modes = self.context.modes.ceilings(&self.session.mode.0).unwrap_or_default();
         capability::requirement(&Ceilings { modes, rules: Vec::new() }) == Requirement::Unrestricted
     }
 
-    /// Says that it has not the mode of its own that it was to be in.
     pub(in crate::session) async fn report_unknown_mode(&mut self, agent: &ExternalAgent) {
         let Some(definition) = self.external_agent_definition() else { return };
         let modes = &definition.modes;
@@ -42,7 +41,7 @@ impl Actor {
         }
     }
 
-    /// Says something now, or with the next prompt.
+    /// Waits for the next prompt if no turn runs.
     async fn notify_about_external_agent(&mut self, text: String) {
         if self.turn.is_some() {
             self.record_external_agent_notice(text).await;
@@ -58,14 +57,13 @@ impl Actor {
         self.record(SessionEvent::Notice { message_id, text }, None).await;
     }
 
-    /// Shows the client all options, as they are now.
     pub(in crate::session) fn send_config_options(&self) {
         let options = crate::acp::ConfigOptionUpdate::new(self.options());
         let update = SessionUpdate::ConfigOptionUpdate(options);
         self.client.update(self.session.id.clone(), update.into(), None);
     }
 
-    /// The options as they are when this is awaited.
+    /// Returns the options at the time when the future is awaited.
     pub(in crate::session) fn current_options(
         &self,
     ) -> impl Future<Output = Option<Vec<SessionConfigOption>>> + use<> {

@@ -1,7 +1,7 @@
-//! The options of a session that somebody else's agent answers: this session's mode, and what the agent itself offers. Pure.
+//! Merges the config options of a session with those of its external agent. Pure.
 //!
-//! Its own modes are an option of their own: which of them is on says what the agent means to do, and this session's mode what
-//! it can.
+//! The agent's own modes become a separate option: they express the agent's intent, while the session's mode
+//! sets its limits.
 
 use crate::acp::{
     SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOption, SessionModeState,
@@ -9,16 +9,14 @@ use crate::acp::{
 
 use crate::session::options::{AGENT_OPTION, MODE_OPTION};
 
-/// The id of the option that holds its own mode.
 pub const AGENT_MODE_OPTION: &str = "agent_mode";
 
-/// This session's options with its own.
 pub fn merged(
     own: Vec<SessionConfigOption>,
     agent_options: &[SessionConfigOption],
     modes: Option<&SessionModeState>,
 ) -> Vec<SessionConfigOption> {
-    // Who answers is its own affair: of this session's, only these are about it.
+    // The agent chooses its own model, so only the session's mode and agent options apply.
     let is_about_it = |option: &SessionConfigOption| [MODE_OPTION, AGENT_OPTION].contains(&&*option.id.0);
     let mut all: Vec<_> = own.into_iter().filter(is_about_it).collect();
     let is_free = |option: &&SessionConfigOption| {

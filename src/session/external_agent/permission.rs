@@ -1,8 +1,8 @@
-//! What an external agent asks of the client: decided on first, by the modes that hold now and by those under which its last
-//! prompt was sent.
+//! Requests of an external agent to the client, decided under the current ceilings and those at its last
+//! prompt.
 //!
-//! What only reads is let through; under a mode that changes nothing the rest is refused here, on the record, and the client is
-//! told why. Where everything is allowed, the user is asked as the mode says.
+//! Reads are allowed. Under a mode that changes nothing, all else is denied and recorded, and the client sees
+//! why. Under a mode that allows everything, the mode decides between asking and allowing.
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -22,22 +22,18 @@ use crate::session::capability::{self, Decision, Requirement};
 use crate::session::encoder::{DENIED_META, text_content};
 use crate::session::subagent_relay::{Answer, Report};
 
-/// The rule that refuses it, for the record.
 const RULE: &str = "access";
 
-/// Which start of it asks, and its number for what it asks.
+/// Number of the agent's start, and number of its request.
 pub(in crate::session) type RequestId = (u64, u64);
 
-/// Something that it asks of the client.
 pub(in crate::session) struct OpenRequest {
-    /// The number of the request to the client.
     pub id: u64,
-    /// Its call and the kind of it, where it asks leave for one.
     call: Option<(ToolCallId, Option<ToolKind>)>,
 }
 
 impl Actor {
-    /// Takes back what it asks leave for and is not to have from now on. Returns its calls.
+    /// Withdraws permission requests that are now denied. Returns their calls.
     pub(in crate::session) fn close_external_agent_requests(&mut self) -> Vec<ToolCallId> {
         let ceilings = self.call_ceilings();
         let is_refused = |open_request: &OpenRequest| {
@@ -60,7 +56,6 @@ impl Actor {
         calls
     }
 
-    /// Decides on something that it asks.
     pub(in crate::session) async fn external_agent_request(
         &mut self,
         number: RequestId,
@@ -79,7 +74,6 @@ impl Actor {
             _ => None,
         };
         if let Some(answer) = answer {
-            // It may have taken it back.
             return drop(reply.send(answer));
         }
         let call = match &request {
@@ -88,7 +82,7 @@ impl Actor {
             }
             _ => None,
         };
-        // A write that the client has goes on until it has answered; where it never does, nobody knows.
+        // A forwarded write lasts until the client answers. Without an answer, its end is unknown.
         let permit = matches!(request, ClientRequest::WriteTextFile(_))
             .then(|| self.admit_external_agent(&format!("agent_write_{}_{}", number.0, number.1), false));
         let reply = self.until_answered(number, permit, reply);
@@ -96,7 +90,7 @@ impl Actor {
         self.external_agent.open_requests.insert(number, OpenRequest { id, call });
     }
 
-    /// Where the client's answer goes: from here to whoever asked. It is not open from then on.
+    /// Returns a channel that passes the client's answer on and then closes the request.
     fn until_answered(&self, number: RequestId, permit: Option<Permit>, reply: Answer) -> Answer {
         let (to, answer) = oneshot::channel();
         let reports = self.subagents.reports.0.clone();
@@ -106,7 +100,6 @@ impl Actor {
                 Some(permit) if answer.is_err() => permit.give_back_unconfirmed(),
                 done => drop(done),
             }
-            // The session may be over; and it may have taken it back.
             let _ = reports.send(Report::ExternalAgent {
                 report: ExternalAgentReport::Closed { number },
                 send_permit: None,
@@ -121,7 +114,7 @@ impl Actor {
         call.fields.kind.or_else(|| self.external_agent.kinds.get(&call.tool_call_id).copied())
     }
 
-    /// The answer to a request for permission; none: the user is to give it.
+    /// `None` if the user must decide.
     async fn decide_permission_request(
         &mut self,
         request: &RequestPermissionRequest,
@@ -138,7 +131,7 @@ impl Actor {
         };
         match capability::decide(&self.call_ceilings(), kind) {
             Decision::Ask => None,
-            // What would hold for ever is for the user to say.
+            // Only the user may choose a lasting option.
             Decision::Allow => option(PermissionOptionKind::AllowOnce).map(|it| selected(&it.option_id)),
             Decision::Deny => {
                 let reject = option(PermissionOptionKind::RejectOnce).map(|it| it.option_id.clone());
@@ -152,7 +145,6 @@ impl Actor {
         }
     }
 
-    /// Puts a refusal on the record and tells the client why. Returns what is said.
     async fn refuse_external_agent(&mut self, what: &str, call: Option<ToolCallId>) -> String {
         let who = if self.is_mode_unrestricted() {
             "the agent is held and".to_owned()

@@ -1,8 +1,8 @@
-//! What somebody else's agent shows and asks where it answers for this session: put into this session's own events, in order.
+//! Relays updates and requests of an external agent into the session's own events, in order.
 //!
-//! Its calls keep their ids, behind a number from its second start on, so that no two are the same. Each is announced once,
-//! also one of which it says first how it went, or for which it asks leave first: what is decided here the client is not asked,
-//! and would not know of it. Its modes and options are not passed on as they are: the session shows them together with its own.
+//! From the second start on, call ids get a prefix that keeps them unique. Each call is announced once, even
+//! if it begins with a permission request, because a request that Modegate decides never reaches the client.
+//! Modes and options are not relayed: the session shows them together with its own.
 
 use std::collections::HashSet;
 
@@ -19,37 +19,24 @@ use crate::event::SessionEvent;
 use crate::session::open_calls::OpenCalls;
 use crate::session::subagent_relay::{Answer, Report, below};
 
-/// What it reports.
 pub(in crate::session) enum ExternalAgentReport {
-    /// Something happened.
     Event(SessionEvent),
-    /// The client is shown this for the moment.
     Transient(Box<SessionUpdate>),
-    /// It has these commands now.
     Commands(Vec<AvailableCommand>),
-    /// It has other modes or options now, or another is on.
     Options,
-    /// It asks this.
     Request { number: RequestId, request: ClientRequest, reply: Answer },
-    /// That is answered, or need not be any more.
     Closed { number: RequestId },
 }
 
-/// Its client.
 pub(in crate::session) struct ExternalAgentRelay {
-    /// Which start of it this is, from 1.
     pub start: u64,
-    /// Where everything goes.
     pub to: mpsc::UnboundedSender<Report>,
-    /// Whose room it takes.
     pub client: Client,
-    /// Cancelled, nothing waits for room.
+    /// Ends all waits for send permits when cancelled.
     pub cancel: CancellationToken,
-    /// Each is dropped once all that came before is passed on.
     pub fences: mpsc::Receiver<oneshot::Sender<()>>,
 }
 
-/// What is being said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChunkKind {
     Text,
@@ -57,7 +44,6 @@ enum ChunkKind {
     Other,
 }
 
-/// Runs of text, each with an id of this session's.
 struct MessageIds {
     start: u64,
     kind: ChunkKind,
@@ -76,17 +62,13 @@ impl MessageIds {
     }
 }
 
-/// What was shown of it so far.
 struct RelayState {
     message_ids: MessageIds,
-    /// Calls that were announced.
     known: HashSet<ToolCallId>,
-    /// Those of them that are not over.
     open: OpenCalls,
 }
 
 impl RelayState {
-    /// A call, announced if it is new.
     fn call(&mut self, call: ToolCall) -> SessionUpdate {
         self.message_ids.kind = ChunkKind::Other;
         if !self.known.insert(call.tool_call_id.clone()) {
@@ -97,7 +79,7 @@ impl RelayState {
         update
     }
 
-    /// What became of a call, which is announced with it if it is new.
+    /// Returns an update, or the announcement if the call is new.
     fn update(&mut self, update: ToolCallUpdate) -> SessionUpdate {
         if !self.known.contains(&update.tool_call_id) {
             return self.call(announced(update));
@@ -115,18 +97,17 @@ fn announced(update: ToolCallUpdate) -> ToolCall {
 }
 
 impl ExternalAgentRelay {
-    /// Passes everything on until there is nothing any more.
     pub async fn run(mut self, mut end: ClientEnd) {
         let message_ids = MessageIds { start: self.start, kind: ChunkKind::Other, agent_id: None, count: 0 };
         let mut shown = RelayState { message_ids, known: HashSet::new(), open: OpenCalls::default() };
         loop {
             let message = tokio::select! {
-                // What was said first goes first: a fence is for when there is nothing more.
+                // A fence waits until no message is left.
                 biased;
                 message = end.recv() => message,
                 Some(fence) = self.fences.recv() => {
                     shown.message_ids.kind = ChunkKind::Other;
-                    // The turn is over.
+                    // A fence marks the end of the turn.
                     self.end_open(&mut shown);
                     drop(fence);
                     continue;
@@ -146,7 +127,7 @@ impl ExternalAgentRelay {
                 Some(Outgoing::Withdraw(number)) => {
                     self.pass(ExternalAgentReport::Closed { number: (self.start, number) }, None)
                 }
-                // Nobody calls it by a connection, and its connection stores nothing.
+                // The agent's connection sends neither answers nor barriers.
                 Some(Outgoing::Answer { .. } | Outgoing::Barrier(_)) => true,
                 None => break,
             };
@@ -157,10 +138,9 @@ impl ExternalAgentRelay {
         self.end_open(&mut shown);
     }
 
-    /// Ends the calls that it has left open: what they have shown stays, and one that goes on all the same is open again.
+    /// A later update opens a call again.
     fn end_open(&self, shown: &mut RelayState) {
         for ended in shown.open.end(None) {
-            // The session may be over.
             self.pass(
                 ExternalAgentReport::Event(SessionEvent::Relayed { update: Box::new(ended.update) }),
                 None,
@@ -168,7 +148,7 @@ impl ExternalAgentRelay {
         }
     }
 
-    /// Whether somebody is there to take it.
+    /// Returns false if the session is gone.
     fn pass(&self, report: ExternalAgentReport, send_permit: Option<OwnedSemaphorePermit>) -> bool {
         self.to.send(Report::ExternalAgent { report, send_permit }).is_ok()
     }
@@ -188,13 +168,11 @@ impl ExternalAgentRelay {
         request
     }
 
-    /// Announces the call for which leave is asked, if it is new.
     async fn announce(&self, request: &ClientRequest, shown: &mut RelayState) {
         if let ClientRequest::RequestPermission(request) = request
             && !shown.known.contains(&request.tool_call.tool_call_id)
         {
             let update = Box::new(shown.update(request.tool_call.clone()));
-            // Whether anybody is there to take it is learnt with the request.
             self.pass(ExternalAgentReport::Event(SessionEvent::Relayed { update }), self.send_permit().await);
         }
     }
@@ -210,7 +188,6 @@ impl ExternalAgentRelay {
                     let message_id = shown.message_ids.id(ChunkKind::Text, chunk.message_id.as_ref());
                     ExternalAgentReport::Event(SessionEvent::AgentText { message_id, text, shown: None })
                 }
-                // A picture, say.
                 None => relayed(SessionUpdate::AgentMessageChunk(chunk)),
             },
             SessionUpdate::AgentThoughtChunk(chunk) => {
@@ -245,7 +222,7 @@ impl ExternalAgentRelay {
             SessionUpdate::CurrentModeUpdate(_) | SessionUpdate::ConfigOptionUpdate(_) => {
                 ExternalAgentReport::Options
             }
-            // What the user said is shown already; a title is this session's own.
+            // The client has the user's messages already, and the session has its own title.
             _ => return true,
         };
         let send_permit = self.send_permit().await;

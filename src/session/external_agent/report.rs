@@ -1,4 +1,4 @@
-//! What somebody else's agent shows and asks, taken by the session that it answers for.
+//! Handles the relayed updates and requests of an external agent in the session's actor.
 
 use super::ExternalAgentSession;
 use super::relay::ExternalAgentReport;
@@ -8,7 +8,6 @@ use crate::session::actor::Actor;
 use crate::session::open_calls::is_end;
 
 impl Actor {
-    /// Takes what it shows or asks.
     pub(in crate::session) async fn external_agent_report(
         &mut self,
         report: ExternalAgentReport,
@@ -43,7 +42,6 @@ impl Actor {
 }
 
 impl ExternalAgentSession {
-    /// Keeps the kinds of the calls that are open, as they were said last.
     fn note_kind(&mut self, update: &SessionUpdate) {
         let (id, kind, status) = match update {
             SessionUpdate::ToolCall(call) => (&call.tool_call_id, Some(call.kind), Some(call.status)),

@@ -1,4 +1,4 @@
-//! Loosening where it would lose what somebody else's agent knows: the user is asked first.
+//! Asks the user before a looser mode restarts an external agent that would lose its context.
 
 use tokio_util::sync::CancellationToken;
 
@@ -11,12 +11,10 @@ use crate::session::actor::Actor;
 use crate::session::encoder::text_content;
 use crate::session::subagent_relay::Report;
 
-/// The options of the question whether to start it anew.
 const RESTART: &str = "restart";
 const STAY: &str = "stay";
 
 impl Actor {
-    /// Asks whether it may be started anew without the hold, which loses what it knows.
     pub(in crate::session) fn ask_to_restart(&mut self, start: u64) {
         let Some(turn) = &self.turn else { return };
         let cancel = turn.cancel.clone();
@@ -47,15 +45,14 @@ impl Actor {
                 () = void.cancelled() => None,
                 answer = question.answer() => Some(answer),
             };
-            // It is taken back before anything else is done.
+            // Withdraws the question first.
             drop(question);
-            // Only a clear yes is one.
+            // Only an explicit yes counts.
             let is_yes = answer.map(|answer| {
                 answer.is_ok_and(|answer| {
                     matches!(answer.outcome, RequestPermissionOutcome::Selected(chosen) if &*chosen.option_id.0 == RESTART)
                 })
             });
-            // The session may be over.
             let _ = to.send(Report::ExternalAgentRun { start, event: RunEvent::Restart(is_yes) });
         });
     }

@@ -1,46 +1,40 @@
-//! What somebody else's agent knows of what it was told in this session, and whether that outlives its process. Pure.
+//! Tracks whether an external agent has context, and whether a restart would lose it. Pure.
 
 use super::run::ContextState;
 
-/// Its memory.
 #[derive(Debug, Default)]
 pub(in crate::session) struct RetainedContext {
-    /// Its own session, if it can take it up again.
+    /// `None` if the agent cannot load its session.
     session_id: Option<String>,
-    /// It was told something.
     has_context: bool,
-    /// It says that it takes its sessions up again, and did not when there was something in one: it is not believed again.
+    /// True if the agent lost a session that it claimed to be able to load.
     is_unreliable: bool,
 }
 
 impl RetainedContext {
-    /// That of a session of old.
     pub fn stored(session_id: Option<String>, has_context: bool) -> Self {
         Self { session_id, has_context, is_unreliable: false }
     }
 
-    /// Its own session, which its next start is to take up.
     pub fn session_id(&self) -> Option<&str> {
         self.session_id.as_deref()
     }
 
-    /// Whether another start of it would lose something.
     pub fn is_lost_by_restart(&self) -> bool {
         self.has_context && self.session_id.is_none()
     }
 
-    /// It is told something.
     pub fn add(&mut self) {
         self.has_context = true;
     }
 
-    /// Whoever would miss something knows that it is lost.
+    /// Notes that the user accepts the loss of the context.
     pub fn discard(&mut self) {
         self.has_context = false;
     }
 
-    /// It was started: `its` is its session, if it says that it can take it up again. Returns what is to be said if something
-    /// was lost: why, if that is known.
+    /// Returns the reason, which may be empty, if context was lost. `session_id` is set if the agent claims
+    /// to be able to load it.
     pub fn started(&mut self, session_id: Option<&str>, context: ContextState) -> Option<String> {
         let lost = match context {
             ContextState::Resumed => None,
@@ -65,7 +59,7 @@ mod tests {
         assert_eq!(context.started(Some("s1"), ContextState::New(None)), None, "there was nothing");
         context.add();
         assert_eq!((context.session_id(), context.is_lost_by_restart()), (Some("s1"), false));
-        // It takes it up, and still has it when it is started once more.
+        // The loaded context survives this start.
         assert_eq!(context.started(Some("s1"), ContextState::Resumed), None);
         assert_eq!(
             context.started(Some("s2"), ContextState::New(Some("no file".into()))),

@@ -1,5 +1,4 @@
-//! One start of somebody else's agent, from its process to its end: a task of its own, which holds its permit until nothing of it
-//! is left.
+//! One run of an external agent. The task keeps its permit until the process is gone.
 
 use std::convert::Infallible;
 
@@ -14,35 +13,28 @@ use crate::gate::Permit;
 use crate::process::shell::Shell;
 use crate::session::subagent_relay::Report;
 
-/// What is reported of it.
 pub(in crate::session) enum RunEvent {
-    /// It is ready, or cannot be; with the mode of its own that was left for the hold.
+    /// The mode is the agent's own mode before the sandbox.
     Started(Result<(ExternalAgent, ContextState, Option<SessionModeId>), ExternalAgentError>),
-    /// It is over, and why.
     Ended(String),
-    /// The user was asked whether it may be started anew; none: another mode is on, and the question is void.
+    /// `None` if a mode change voided the question.
     Restart(Option<bool>),
-    /// Somebody wants to know the options.
     Options(oneshot::Sender<Vec<SessionConfigOption>>),
 }
 
-/// What it knows of what was said before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::session) enum ContextState {
-    /// It has taken its session up.
     Resumed,
-    /// It has begun a new one, and why if it was to take one up.
+    /// Contains the reason if the agent failed to load a session.
     New(Option<String>),
 }
 
-/// Keeps one from its start to its end.
 pub(in crate::session) struct AgentRun {
     pub request: StartRequest,
     pub shell: Shell,
     pub session: SessionId,
     pub client: Client,
     pub modes: ExternalAgentModes,
-    /// The mode of its own that an earlier start left for the hold.
     pub previous_mode: Option<SessionModeId>,
     pub permit: Permit,
     pub stop: CancellationToken,
@@ -52,7 +44,7 @@ pub(in crate::session) struct AgentRun {
 }
 
 impl AgentRun {
-    /// Starts it, reports it, and ends it when it has to: at any moment, however far it has come.
+    /// Ends the agent when requested, even during the start.
     pub async fn run(self, relay: tokio::task::JoinHandle<()>) {
         let Self {
             mut request,
@@ -67,7 +59,6 @@ impl AgentRun {
             to,
             start,
         } = self;
-        // The session may be over.
         let tell = |stored_session| drop(to.send(Report::ExternalAgentRun { start, event: stored_session }));
         let is_sandboxed = request.sandboxed;
         let unwanted = || async {
@@ -88,7 +79,7 @@ impl AgentRun {
             context = ContextState::New(Some(error.to_string()));
             started = begin(request).await;
         }
-        // The relay ends when nobody can say anything any more.
+        // The relay ends once no client is left.
         drop(client);
         let agent = match started {
             Ok(agent) => agent,
@@ -119,7 +110,7 @@ impl AgentRun {
     }
 }
 
-/// What is not gone for certain is named from now on, whenever a mode denies it.
+/// Returns the permit. Every later mode change that denies a process with an unknown end lists it.
 fn give_back(permit: Permit, is_gone: bool) {
     if is_gone {
         drop(permit);
@@ -128,8 +119,7 @@ fn give_back(permit: Permit, is_gone: bool) {
     }
 }
 
-/// Sets its own mode to the one that fits. Returns the one that is left for as long as it is held: one that takes up its session
-/// is still in the mode that was set then.
+/// Returns the mode to restore after the sandbox: a loaded session is still in the mode that was set last.
 async fn set_agent_mode(
     agent: &ExternalAgent,
     modes: &ExternalAgentModes,
@@ -143,7 +133,7 @@ async fn set_agent_mode(
         Some(id) => match agent.set_mode(&id.0).await {
             Ok(()) => true,
             Err(error) => {
-                // It is held all the same, or may do everything.
+                // Not fatal: the sandbox enforces the limits, or no limits apply.
                 tracing::warn!(%error, mode = %id, "its own mode was not set");
                 false
             }

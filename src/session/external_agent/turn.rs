@@ -1,4 +1,4 @@
-//! A turn that somebody else's agent answers: the prompt goes to it as it came, and the turn ends when it says so.
+//! A turn of an external agent: passes on the prompt unchanged, and ends when the agent ends it.
 
 use tokio::sync::oneshot;
 
@@ -9,12 +9,10 @@ use crate::model::{Failure, ModelError};
 use crate::session::turn::{Turn, TurnError};
 use crate::session::turn_message::TurnMessage;
 
-/// Said when a mode has ended it.
 pub(in crate::session) const STOPPED: &str =
     "\nStopped: the mode has changed, and the agent was ended. The next prompt starts it again.\n";
 
 impl Turn {
-    /// Has it answer.
     pub(in crate::session) async fn prompt_external_agent(
         &self,
         content: Vec<ContentBlock>,
@@ -32,7 +30,7 @@ impl Turn {
         let outcome = ready.agent.prompt(content, self.cancel.clone()).await;
         let (fence, passed) = oneshot::channel::<()>();
         if ready.fences.send(fence).await.is_ok() {
-            // It is never sent, only dropped.
+            // The sender is only ever dropped.
             let _ = passed.await;
         }
         if ready.stopped.is_cancelled() && !self.cancel.is_cancelled() {
