@@ -88,8 +88,8 @@ pub mod user_command;
 pub struct ExitSettings {
     /// Set by `--no-exit`: the model cannot propose a mode that allows more.
     pub is_off: bool,
-    /// A faster acceptance is reported to the user: no person can read the question in that time. Zero
-    /// disables the report.
+    /// A faster acceptance is reported to the user, because no person can read the question in that time.
+    /// Zero disables the report.
     pub reading_time: Duration,
 }
 
@@ -99,7 +99,7 @@ pub struct SessionContext {
     pub unsupported_modes: Arc<[String]>,
     pub rules: Arc<Rules>,
     pub agents: Arc<AgentRegistry>,
-    /// Maximum time that a sub-agent may go without activity.
+    /// Maximum time without activity of a sub-agent.
     pub idle_timeout: Duration,
     pub commands: Arc<[UserCommand]>,
     pub skills: Arc<Skills>,
@@ -152,7 +152,6 @@ pub struct Session {
     history: History,
     grants: Grants,
     seen: HashMap<PathBuf, ContentHash>,
-    /// Calls that the client knows only by name.
     started_calls: Vec<ToolCallId>,
     open_calls: HashMap<ToolCallId, ToolCallEvent>,
     relayed_open_calls: OpenCalls,

@@ -59,7 +59,7 @@ pub(super) struct Actor {
     pub(super) offers: Offers,
     pub(super) is_posted: bool,
     pub(super) event_log_failed: bool,
-    /// Changes by calls, with their turns. Unbounded: a call sends one or two.
+    /// Unbounded: a call sends one or two.
     pub(super) changes: (mpsc::UnboundedSender<Change>, mpsc::UnboundedReceiver<Change>),
     pub(super) snapshot: Option<SnapshotHandle>,
     /// Notices about interrupted operations, unless a replay shows them anyway.
@@ -240,7 +240,7 @@ impl Actor {
         if self.is_local_command(&prompt) {
             self.run_command(prompt).await;
         } else if self.queue.len() < MAX_WAITING {
-            // A command in front of the prompt waits with it, because it concerns that prompt.
+            // A command in front of the prompt waits with it.
             self.queue.push_back(prompt);
         } else {
             let text =
@@ -342,7 +342,6 @@ impl Actor {
     async fn release(&mut self) {
         self.context.store.post(Row::Release { session: self.session.id.clone() });
         if let Err(error) = self.context.store.flush().await {
-            // The store retries with its next write, and the end of this process releases the session.
             tracing::warn!(%error, "a session could not be let go of yet");
         }
     }

@@ -20,7 +20,6 @@ const MAX_DEPTH: usize = 3;
 /// Maximum number of running sub-agents in the tree of a client's session.
 pub(super) const MAX_AT_WORK: usize = 16;
 
-/// The default is a client's session, without ancestors.
 #[derive(Debug, Clone)]
 pub struct Ancestry {
     above: Vec<watch::Receiver<Arc<Ceilings>>>,

@@ -60,7 +60,7 @@ impl DenialCount {
 }
 
 impl Actor {
-    /// Decides a call. `facts` is `None` for an unknown tool. `fits` is false for invalid arguments and for
+    /// Decides a call, or denies it as unknown without `facts`. `fits` is false for invalid arguments and for
     /// requests of MCP servers: they never count as started.
     pub(super) async fn authorize(
         &mut self,
@@ -191,7 +191,6 @@ impl Actor {
         }
     }
 
-    /// Closes the questions whose facts match `is_void`. Returns their calls.
     pub(super) fn close_questions(&mut self, is_void: impl Fn(&CallFacts) -> bool) -> Vec<ToolCallId> {
         let mut void: Vec<u64> =
             self.questions.iter().filter(|(_, q)| is_void(&q.facts)).map(|(n, _)| *n).collect();

@@ -14,12 +14,10 @@ pub const PROCESS: &str = "harness";
 
 const AS_IT_ASKS: &str = "Changes as the agent itself asks for them; what it does without asking is not held";
 
-/// Requirement for running an external agent, in ascending strictness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Requirement {
     Unrestricted,
     Sandboxed,
-    /// No sandbox enforces the ceilings.
     Unsupported,
 }
 
@@ -89,7 +87,7 @@ pub fn decide(ceilings: &Ceilings, kind: Option<ToolKind>) -> Decision {
     }
 }
 
-/// Returns the supported modes, with descriptions for external agents, and the ids of the others.
+/// Returns the supported modes and the ids of the others.
 pub fn split(modes: &Modes, is_supported: impl Fn(&Mode) -> bool) -> (Modes, Vec<String>) {
     let mut supported = modes.clone();
     let unsupported: Vec<String> =

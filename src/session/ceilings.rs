@@ -67,7 +67,6 @@ impl Session {
     }
 }
 
-/// Ceilings at the start of a reply of the model or of an external agent.
 pub(super) struct ReplyCeilings {
     pub(super) mode: SessionModeId,
     calls: Ceilings,
@@ -101,7 +100,6 @@ impl Actor {
         self.ceilings_in(self.session.modes())
     }
 
-    /// Returns the ceilings that the session would have in these modes.
     pub(super) fn ceilings_in<'a>(&self, modes: impl Iterator<Item = &'a SessionModeId>) -> Ceilings {
         let mut ceilings = self.context.ceilings(modes);
         if !ceilings.modes.is_empty() {
@@ -136,8 +134,8 @@ impl Actor {
         (ids::hash(&text), text)
     }
 
-    /// Closes questions about calls that are now denied and ends such calls, here and in all sub-agents.
-    /// Sub-agents decide under the new ceilings from the first line on (D40-D44).
+    /// Closes questions about calls that are now denied and ends such calls, here and in all sub-agents,
+    /// which decide under the new ceilings from the first line on (D40-D44).
     pub(super) async fn end_what_is_denied(&mut self) -> (Vec<ToolCallId>, Ended) {
         self.own_ceilings.send_replace(Arc::new(self.context.ceilings(self.session.modes())));
         let (ceilings, grants) = (self.ceilings(), self.session.grants.clone());

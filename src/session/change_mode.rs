@@ -24,7 +24,7 @@ impl Actor {
     /// Returns `None` if the mode is active already.
     ///
     /// # Errors
-    /// Returns an error, and leaves the mode, if the new mode is unknown or the change cannot be recorded.
+    /// Returns an error if the mode is unknown or the change cannot be recorded. The mode then stays.
     pub(super) async fn change_mode(
         &mut self,
         mode: &SessionModeId,

@@ -29,7 +29,7 @@ pub(super) enum Undoer {
 }
 
 impl Actor {
-    /// Stores the changes of a turn. Those of a sub-agent belong to the parent's turn.
+    /// Changes of a sub-agent belong to the parent's turn.
     pub(super) fn record_changes(&mut self, turn: u64, changes: Changes) {
         if let Some(Parent { turn, changes: of_parent, .. }) = &self.session.ancestry.parent {
             let _ = of_parent.send((*turn, changes));
@@ -152,7 +152,7 @@ impl Actor {
         }
     }
 
-    /// Returns why the current mode forbids restoring these files, or `None` if it allows it.
+    /// Returns `None` if the current mode allows restoring these files.
     pub(super) fn why_not(&self, changed: &[Changed]) -> Option<String> {
         let roots = self.session.workspace.roots();
         let target = |path: &PathBuf| Target {

@@ -1,9 +1,9 @@
 //! Slash commands: prompts for Modegate, not for the model. Pure.
 //!
-//! Clients add files, selections and earlier messages to the user's text. So a command counts at the start of
-//! the first and the last text block. A mode command that allows no more than now counts at the start of any
-//! text block, and after a buffer mention. Of repeated earlier messages only the newest counts. Contents of
-//! resources are never commands.
+//! Clients add files, selections and earlier messages to the user's text. So a command counts only at the
+//! start of the first and the last text block. A mode command that allows no more than now counts at the
+//! start of any text block, and after a buffer mention. Of repeated messages only the newest counts. Contents
+//! of resources are never commands.
 
 use super::user_command::UserCommand;
 use crate::acp::{AvailableCommand, AvailableCommandInput, ContentBlock, UnstructuredCommandInput};
@@ -20,7 +20,6 @@ pub enum Command {
     ShowMode,
     Permissions,
     Servers,
-    /// Undoes the given turn, or the last one that changed something.
     Undo(Option<u64>),
     Compact,
     Prompt(String),
@@ -33,7 +32,6 @@ pub enum Command {
 pub struct Placed {
     pub command: Command,
     block: usize,
-    /// Buffer mentions in front of the command in that block.
     mention: String,
 }
 
@@ -145,7 +143,6 @@ const MESSAGE: &str = "previous_user_message";
 
 const WRAPPERS: [&str; 4] = [MESSAGE, "user_message", "user_prompt", "user_query"];
 
-/// Start of an earlier reply that avante repeats.
 const REPLY: &str = "<previous_assistant_message>";
 
 const MADE: [&str; 3] = [REPLY, "<system_context>", "<selected_code>"];

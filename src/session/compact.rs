@@ -27,8 +27,8 @@ pub(super) struct Summarised {
 }
 
 impl Actor {
-    /// Returns a summary if the next request would nearly fill the context, but not twice in a turn without a
-    /// new count by the provider.
+    /// Returns a summary if the next request would nearly fill the context. A turn tries once per count of
+    /// the provider.
     pub(super) fn summary_if_due(&mut self) -> Option<Summary> {
         let context = self.context.models.facts(&self.session.active.model).context;
         let tokens = self.session.fill.estimate(self.session.history.bytes());
@@ -46,7 +46,6 @@ impl Actor {
         self.summary(context.min(compaction::tokens(self.session.history.bytes())))
     }
 
-    /// `None` if there are no older messages.
     fn summary(&mut self, context: u64) -> Option<Summary> {
         let messages = self.session.history.messages();
         let retained = compaction::retained(&messages, context)?;

@@ -89,8 +89,8 @@ pub fn question(messages: &[Arc<Message>], retained: usize) -> Vec<Arc<Message>>
     older
 }
 
-/// Returns the text that replaces the older messages. `request` is the user's last prompt, unless a kept
-/// message contains it.
+/// Returns the text that replaces the older messages. `request` is the last prompt, unless a kept message
+/// contains it.
 pub fn preamble(summary: &str, request: Option<&str>, plan: &[PlanEntry]) -> String {
     let mut text = format!("<summary of=\"the conversation so far\">\n{}\n</summary>", summary.trim());
     let mut line =

@@ -219,8 +219,7 @@ pub fn text_content(text: &str) -> ToolCallContent {
     content_block(&ToolContent::text(text))
 }
 
-/// Encodes a call with all details and a preview. Adds a warning if only an MCP server claims that the call
-/// reads.
+/// Encodes a call with a preview. Adds a warning if only an MCP server claims that the call reads.
 pub fn call_for_permission(
     call: &ToolCallEvent,
     preview: &[ToolContent],
@@ -252,7 +251,6 @@ fn content_block(content: &ToolContent) -> ToolCallContent {
     }
 }
 
-/// Cuts long entries so that a hundred of them fit into a line.
 fn plan(entries: &[PlanEntry]) -> Plan {
     let budget = PLAN / entries.len().max(1);
     let entry = |entry: &PlanEntry| {

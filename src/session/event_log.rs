@@ -87,7 +87,7 @@ impl Actor {
         Row::ModeChange(Box::new(change))
     }
 
-    /// Adds an entry to the chain, for a row that is written together with it.
+    /// Returns the link for a row that is written together with the entry.
     pub(super) fn link(&mut self, entry: &Entry) -> Link {
         let link = self.session.head.next(entry.to_body());
         self.session.head.follow(&link);
@@ -95,7 +95,6 @@ impl Actor {
         link
     }
 
-    /// Adds an entry to the chain, in a row of its own.
     pub(super) fn chain(&mut self, entry: &Entry) {
         let link = self.link(entry);
         self.context.store.post(Row::Link { session: self.session.id.clone(), link });
@@ -185,7 +184,7 @@ impl Actor {
         self.is_posted = true;
     }
 
-    /// Waits until all events are stored. Reports a failure to the user once; the session continues.
+    /// Reports a failure to the user once; the session continues.
     pub(super) async fn save(&mut self) {
         self.post_unsaved();
         if !std::mem::take(&mut self.is_posted) {

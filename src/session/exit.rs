@@ -76,7 +76,6 @@ impl Actor {
         targets
     }
 
-    /// Returns the message to the model, with the limits that still apply.
     fn accepted(&self, mode: &SessionModeId) -> String {
         let all = self.ceilings().modes;
         let own = self.context.modes.ceilings(&mode.0).unwrap_or_default();

@@ -16,7 +16,6 @@ use crate::client::ClientError;
 const DECISION: &str = "decision";
 const CHANGES: &str = "changes";
 
-/// A text field replaces the option to reject with feedback.
 pub(super) fn request(
     session: &SessionId,
     call: &ToolCallId,

@@ -2,7 +2,7 @@
 //! again for the next prompt.
 //!
 //! Its process has a permit at the gate ([`super::capability`]). An unsandboxed process ends before Modegate
-//! confirms a mode that requires the sandbox; the next process is sandboxed.
+//! confirms a mode that requires the sandbox.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,7 +39,6 @@ const PROCESS_CALL: &str = "agent";
 
 pub(super) struct Ready {
     pub agent: ExternalAgent,
-    /// Receives fences, each dropped once all earlier messages are passed on.
     pub fences: mpsc::Sender<oneshot::Sender<()>>,
     /// Cancelled when a mode change ends the process.
     pub stopped: CancellationToken,
@@ -63,7 +62,6 @@ pub(super) struct ExternalAgentSession {
     pub servers: Vec<McpServer>,
     pub kinds: HashMap<ToolCallId, ToolKind>,
     pub open_requests: HashMap<RequestId, OpenRequest>,
-    /// Voids the question about a restart when cancelled.
     pub restart_question: CancellationToken,
 }
 
@@ -105,7 +103,7 @@ impl Actor {
         self.session.agent.external_agent.clone()
     }
 
-    /// Starts the agent if necessary. Restarts it if its sandbox does not match the mode.
+    /// Restarts the agent if its sandbox does not match the mode.
     pub(super) async fn ready_external_agent(&mut self, reply: Option<Waiting>) {
         let refuse = |reply: Option<Waiting>, text: String| {
             if let Some(reply) = reply {
@@ -252,7 +250,7 @@ impl Actor {
         });
     }
 
-    /// Admits an effect of the agent, which belongs to no turn and may outlive each.
+    /// Such an effect belongs to no turn.
     pub(super) fn admit_external_agent(&mut self, call: &str, is_sandboxed: bool) -> Permit {
         self.gate.admit(ToolCallId::new(call), capability::facts(is_sandboxed), 0, &CancellationToken::new())
     }

@@ -43,7 +43,7 @@ pub(super) enum SessionCommand {
         source: ModeSource,
         reply: oneshot::Sender<ModeOutcome>,
     },
-    /// Ends calls that an ancestor's new mode denies. Replies with the closed questions and the ended calls.
+    /// Ends calls that an ancestor's new mode denies.
     Tighten(oneshot::Sender<(Vec<ToolCallId>, Ended)>),
     SetOption {
         option: SessionConfigId,
@@ -73,9 +73,8 @@ pub struct Closed {
 pub struct Undone {
     pub turn: u64,
     pub files: Vec<PathBuf>,
-    /// Folders that stay because they are not empty.
+    /// Folders that are not empty, so undo leaves them.
     pub remaining_folders: Vec<PathBuf>,
-    /// Changes that undo does not cover, as sentences for the user.
     pub uncovered: Vec<String>,
 }
 
@@ -87,13 +86,11 @@ pub struct SessionSnapshot {
     pub has_unrecorded_modes: bool,
     /// `None` if an external agent answers.
     pub model: Option<ModelId>,
-    /// True if the offline model answers because no other is configured.
     pub is_fallback: bool,
     pub is_read_only: bool,
 }
 
-/// Effect (`None` if the mode was active already), config options, and the chain's head if it is new to the
-/// client.
+/// Effect (`None` if the mode was active already), options, and the chain's head if new to the client.
 pub(super) type ModeOutcome =
     Result<(Option<ModeEffect>, Vec<SessionConfigOption>, Option<Head>), AgentError>;
 
@@ -112,8 +109,8 @@ pub(super) struct Prompt {
     pub(super) reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
 }
 
-/// End of a turn. The next prompt starts only after this value is dropped, so the caller keeps it until the
-/// answer is on its way.
+/// End of a turn. The caller keeps this value until the answer is on its way, because dropping it starts the
+/// next prompt.
 #[derive(Debug)]
 pub struct PromptEnd {
     pub reason: StopReason,
@@ -121,7 +118,6 @@ pub struct PromptEnd {
     pub(super) _ack: oneshot::Sender<()>,
 }
 
-/// Handle of a session, cheap to clone and without logic.
 #[derive(Debug, Clone)]
 pub struct SessionHandle {
     commands: mpsc::UnboundedSender<Mail>,
@@ -186,7 +182,7 @@ impl SessionHandle {
             answer = &mut answer => return answer.unwrap_or(Err(AgentError::SessionDied)),
             () = cancel.cancelled() => {}
         }
-        // A queued prompt does not watch its token. If the session is gone, the answer below is an error.
+        // A queued prompt does not watch its token.
         let _ = self.post(SessionCommand::TakeBack);
         answer.await.unwrap_or(Err(AgentError::SessionDied))
     }
@@ -196,8 +192,7 @@ impl SessionHandle {
         Ok(SetSessionModeResponse::new().meta(effect.map(|effect| effect.to_meta(head.as_ref()))))
     }
 
-    /// Changes the mode of a session that is open nowhere else (D12). Returns the chain's head if the mode
-    /// changed.
+    /// Changes the mode of a session that is open nowhere else (D12).
     pub async fn set_mode_from_command_line(&self, mode: SessionModeId) -> Result<Option<Head>, AgentError> {
         Ok(self.change_mode(mode, ModeSource::CommandLine).await?.2)
     }
@@ -225,9 +220,6 @@ impl SessionHandle {
     }
 
     /// Undoes the given turn, or the last one that changed something.
-    ///
-    /// # Errors
-    /// Returns an error if there is nothing to undo or files have changed since.
     pub async fn undo(&self, turn: Option<u64>) -> Result<Undone, AgentError> {
         let (reply, answer) = oneshot::channel();
         self.post(SessionCommand::Undo { turn, reply })?;
@@ -280,7 +272,7 @@ impl SessionHandle {
         }
     }
 
-    /// Cancels the turns and stores the events. Returns `None` if the session was gone already.
+    /// Returns `None` if the session was gone already.
     pub async fn close(&self) -> Option<Closed> {
         let (reply, closed) = oneshot::channel();
         self.post(SessionCommand::Close(reply)).ok()?;

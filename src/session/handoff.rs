@@ -16,10 +16,7 @@ use crate::store::Row;
 use crate::store::entry::Entry;
 
 impl Actor {
-    /// Hands the session over for the user.
-    ///
-    /// # Errors
-    /// Returns an error, and changes nothing, if the agent is unknown or either agent is external.
+    /// Refuses to switch from or to an external agent.
     pub(super) async fn set_agent(&mut self, id: &str) -> Result<Vec<SessionConfigOption>, AgentError> {
         let agent = self.context.agents.resolve(id).cloned().map_err(|unknown| {
             AgentError::invalid_params(unknown.to_string(), json!({ "validAgents": unknown.valid }))
@@ -34,7 +31,7 @@ impl Actor {
         Ok(self.options())
     }
 
-    /// Hands the session over for the model. Refuses an agent that may do more than the current one.
+    /// Refuses an agent that may do more than the current one.
     pub(super) async fn handoff(&mut self, id: &str) -> Result<String, String> {
         let unknown = |error| format!("There is no such agent: {error}.");
         let agent = self.context.agents.resolve(id).cloned().map_err(unknown)?;

@@ -11,7 +11,6 @@ use crate::acp::{ContentBlock, EmbeddedResourceResource, ImageContent, ToolCallI
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Block, Image, Message, Role};
 
-/// Messages, oldest first, with alternating roles.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     messages: Vec<Arc<Message>>,
@@ -84,7 +83,6 @@ impl History {
         }
     }
 
-    /// Returns the messages for the next request, with results in the order of the calls.
     pub fn messages(&mut self) -> Vec<Arc<Message>> {
         self.close_calls();
         self.messages.clone()

@@ -1,8 +1,8 @@
 //! Recovery of file operations that a killed process left unfinished.
 //!
-//! A completed operation is recorded, so that undo covers it. A partial one is reverted if the mode allows
-//! the change and the files have no other changes; otherwise it is recorded, and the conflicts are reported.
-//! Files with other changes are never written.
+//! A completed operation is recorded for undo. A partial one is reverted if the mode allows it and nothing
+//! else changed the files. Otherwise it is recorded, and conflicts are reported. Files with other changes are
+//! never written.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,7 +55,6 @@ impl Actor {
         }
     }
 
-    /// Runs blocking work on files under an intent of its own.
     pub(super) async fn under_intent<T: Send + 'static>(
         &mut self,
         turn: u64,

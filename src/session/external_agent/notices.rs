@@ -25,7 +25,7 @@ impl Actor {
         self.record_external_agent_notice(text).await;
     }
 
-    /// True if the session's own mode requires no sandbox. Then another ceiling or the user's choice does.
+    /// True if the session's own mode requires no sandbox.
     pub(in crate::session) fn is_mode_unrestricted(&self) -> bool {
         let modes = self.context.modes.ceilings(&self.session.mode.0).unwrap_or_default();
         capability::requirement(&Ceilings { modes, rules: Vec::new() }) == Requirement::Unrestricted
@@ -41,7 +41,6 @@ impl Actor {
         }
     }
 
-    /// Waits for the next prompt if no turn runs.
     async fn notify_about_external_agent(&mut self, text: String) {
         if self.turn.is_some() {
             self.record_external_agent_notice(text).await;

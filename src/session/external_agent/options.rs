@@ -1,7 +1,6 @@
 //! Merges the config options of a session with those of its external agent. Pure.
 //!
-//! The agent's own modes become a separate option: they express the agent's intent, while the session's mode
-//! sets its limits.
+//! The agent's own modes become a separate option, which never loosens the session's mode.
 
 use crate::acp::{
     SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOption, SessionModeState,

@@ -1,8 +1,8 @@
 //! Requests of an external agent to the client, decided under the current ceilings and those at its last
 //! prompt.
 //!
-//! Reads are allowed. Under a mode that changes nothing, all else is denied and recorded, and the client sees
-//! why. Under a mode that allows everything, the mode decides between asking and allowing.
+//! Reads are allowed. If the ceilings require the sandbox, all else is denied and recorded, and the client
+//! sees why. Otherwise the mode decides between asking and allowing.
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;

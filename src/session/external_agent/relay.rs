@@ -1,8 +1,8 @@
 //! Relays updates and requests of an external agent into the session's own events, in order.
 //!
-//! From the second start on, call ids get a prefix that keeps them unique. Each call is announced once, even
-//! if it begins with a permission request, because a request that Modegate decides never reaches the client.
-//! Modes and options are not relayed: the session shows them together with its own.
+//! From the second start on, a prefix keeps call ids unique. Each call is announced once, even before its
+//! permission request, which may never reach the client. The session shows modes and options together with
+//! its own.
 
 use std::collections::HashSet;
 

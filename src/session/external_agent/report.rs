@@ -1,4 +1,4 @@
-//! Handles the relayed updates and requests of an external agent in the session's actor.
+//! Handles the reports of an external agent's relay in the session's actor.
 
 use super::ExternalAgentSession;
 use super::relay::ExternalAgentReport;

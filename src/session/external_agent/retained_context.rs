@@ -7,7 +7,7 @@ pub(in crate::session) struct RetainedContext {
     /// `None` if the agent cannot load its session.
     session_id: Option<String>,
     has_context: bool,
-    /// True if the agent lost a session that it claimed to be able to load.
+    /// True if the agent failed to load a session although it claims to be able to.
     is_unreliable: bool,
 }
 
@@ -33,8 +33,7 @@ impl RetainedContext {
         self.has_context = false;
     }
 
-    /// Returns the reason, which may be empty, if context was lost. `session_id` is set if the agent claims
-    /// to be able to load it.
+    /// Returns the reason, possibly empty, if context was lost.
     pub fn started(&mut self, session_id: Option<&str>, context: ContextState) -> Option<String> {
         let lost = match context {
             ContextState::Resumed => None,

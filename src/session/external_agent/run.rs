@@ -110,7 +110,7 @@ impl AgentRun {
     }
 }
 
-/// Returns the permit. Every later mode change that denies a process with an unknown end lists it.
+/// Later mode changes that deny a process with an unknown end list it.
 fn give_back(permit: Permit, is_gone: bool) {
     if is_gone {
         drop(permit);
@@ -119,7 +119,7 @@ fn give_back(permit: Permit, is_gone: bool) {
     }
 }
 
-/// Returns the mode to restore after the sandbox: a loaded session is still in the mode that was set last.
+/// Returns the mode to restore after the sandbox: a loaded session is in the mode that was set last.
 async fn set_agent_mode(
     agent: &ExternalAgent,
     modes: &ExternalAgentModes,
