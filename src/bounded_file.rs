@@ -1,13 +1,8 @@
-//! Bounded reading: how Modegate opens every file that it reads of its own accord.
+//! Bounded reads of files that Modegate opens on its own. A path is checked, opened without following a link
+//! and without blocking, and checked again. Writes nothing.
 //!
-//! A path is looked at before it is opened, opened without following a link and without waiting for a writer, and looked at
-//! again; no more than the limit is read. A FIFO, a socket, a device or a link to one is an error and stops nothing.
-//!
-//! In a project a link is an error wherever it stands below the project's folder: it could lead to anything that the user may
-//! read. The user's own configuration files may be links, because tools that manage dotfiles make them so: the link is
-//! resolved first ([`read_own_text`]), and what it leads to is read under the same bounds.
-//!
-//! [`off_thread`] keeps a file system that does not answer from stopping the runtime's thread. This module writes nothing.
+//! In a project every link is an error, because a link could lead to any file that the user may read. The
+//! user's own files may be links, as dotfile managers create them: [`read_own_text`] resolves the link first.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -18,31 +13,24 @@ use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt};
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata, OpenOptions};
 
-/// Why a file was not read. The text completes a sentence that begins with the file's name.
+/// The text continues a sentence that begins with the file's name.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// Nothing stands there.
     #[error("does not exist")]
     Missing,
-    /// It is a symbolic link, or a folder above it is one.
     #[error("is a symbolic link, which is not followed here")]
     Link,
-    /// It is a folder, a FIFO, a socket or a device.
     #[error("is {0}, not a regular file")]
     NotRegular(&'static str),
-    /// It is larger than the limit, in bytes.
     #[error("is larger than {}", size(*.0))]
     TooLarge(u64),
-    /// It is not text in UTF-8.
     #[error("is not UTF-8 text")]
     NotUtf8,
-    /// The file system refused.
     #[error("cannot be read: {0}")]
     Io(io::Error),
 }
 
 impl ReadError {
-    /// Whether there is no such file, which is no fault.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Missing)
     }
@@ -57,28 +45,24 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// Reads a regular file of at most `limit` bytes. A link in its place is an error; links in the folders above it are
-/// followed.
+/// Reads a regular file of at most `limit` bytes. Fails on a link; links in parent folders are followed.
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
     check(&path.symlink_metadata()?, limit)?;
     let file = File::open_ambient_with(path, &options(), ambient_authority())?;
     take(file, limit)
 }
 
-/// Reads a text file: [`read`], in UTF-8.
 pub fn read_text(path: &Path, limit: u64) -> Result<String, ReadError> {
     read(path, limit).and_then(text)
 }
 
-/// Reads a text file of the user's own: [`read_own`], in UTF-8.
 pub fn read_own_text(path: &Path, limit: u64) -> Result<String, ReadError> {
     read_own(path, limit).and_then(text)
 }
 
-/// Reads a file of the user's own, which may be a link.
 pub fn read_own(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
     let real = match path.canonicalize() {
-        // A link to nothing is a fault, unlike a file that is not there.
+        // A dangling link is an error, unlike a missing file.
         Err(error) if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_ok() => {
             return Err(ReadError::Io(io::Error::other("it is a symbolic link to nothing")));
         }
@@ -87,12 +71,11 @@ pub fn read_own(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
     read(&real, limit)
 }
 
-/// Reads a text file of a project: [`read_below`], in UTF-8.
 pub fn read_text_below(root: &Path, path: &Path, limit: u64) -> Result<String, ReadError> {
     read_below(root, path, limit).and_then(text)
 }
 
-/// Reads a file of a project: neither the file nor a folder between it and `root` may be a link.
+/// Fails if the file or a folder between `root` and the file is a link.
 pub fn read_below(root: &Path, path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
     let below = path.strip_prefix(root).map_err(|_| ReadError::Missing)?;
     let mut names: Vec<&OsStr> = Vec::new();
@@ -113,18 +96,16 @@ pub fn read_below(root: &Path, path: &Path, limit: u64) -> Result<Vec<u8>, ReadE
     read_in(&dir, name, limit)
 }
 
-/// Reads a regular file of an open folder.
 pub fn read_in(dir: &Dir, name: &OsStr, limit: u64) -> Result<Vec<u8>, ReadError> {
     check_kind(&dir.symlink_metadata(name)?)?;
     take(dir.open_with(name, &options())?, limit)
 }
 
-/// Bytes as text.
 pub fn text(bytes: Vec<u8>) -> Result<String, ReadError> {
     String::from_utf8(bytes).map_err(|_| ReadError::NotUtf8)
 }
 
-/// Does work that reads files on a thread of its own; `None` if it took longer than `deadline`, and then it is left behind.
+/// Runs blocking work on another thread. Returns `None` after `deadline`; the thread keeps running.
 pub async fn off_thread<T: Send + 'static>(
     deadline: Duration,
     work: impl FnOnce() -> T + Send + 'static,
@@ -144,7 +125,6 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Whether this is a file that may be opened and read up to the limit.
 fn check(metadata: &std::fs::Metadata, limit: u64) -> Result<(), ReadError> {
     check_kind(&Metadata::from_just_metadata(metadata.clone()))?;
     if metadata.len() > limit { Err(ReadError::TooLarge(limit)) } else { Ok(()) }
@@ -181,7 +161,7 @@ fn special_kind(_: &Metadata) -> &'static str {
     "a special file"
 }
 
-/// Reads what was opened, which may have been exchanged since it was looked at, and may grow.
+/// Checks again, because the file may have been replaced and may grow.
 fn take(file: File, limit: u64) -> Result<Vec<u8>, ReadError> {
     let metadata = file.metadata()?;
     check_kind(&metadata)?;
@@ -234,7 +214,7 @@ mod tests {
         }
         let link = "is a symbolic link, which is not followed here";
         let large = "is larger than 64 bytes";
-        // The file, what a project's reader says, what the reader of the user's own files says.
+        // File, result of `read_text_below`, result of `read_own_text`.
         let table = [
             ("good", "good", "good"),
             ("missing", "does not exist", "does not exist"),

@@ -1,8 +1,5 @@
-//! The mode gate: what is running holds a permit, and tightening ends what no longer fits.
-//!
-//! Whoever runs an effect keeps its [`Permit`] until the effect is over, also on another thread. [`Gate::end`] cancels
-//! the permits of what a new mode denies and waits, within a bound, until they are given back; what was not given back
-//! in time is named, never claimed.
+//! The mode gate. A [`Permit`] exists until its effect is over. A stricter mode cancels the permits that it
+//! denies and waits up to a deadline for their return; effects without a confirmed end are reported.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,35 +10,30 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::acp::ToolCallId;
 use crate::permission::{CallFacts, Claim, Effect, FilesBelow, Target};
 
-/// Leave to run one effect. Dropping it says that the effect is over.
+/// Permission to run one effect. Dropping the permit confirms the end of the effect.
 #[derive(Debug)]
 pub struct Permit {
-    /// Cancelled when the effect has to end: a writer looks at it right before its last step.
+    /// A writer checks this token right before its last step.
     pub cancel: CancellationToken,
-    /// Cancelled when a mode denies the effect, or its session is over: what was called off and may go on elsewhere has to end.
+    /// Cancelled when a mode denies the effect or the session ends, even if the call was cancelled before.
     pub denied: CancellationToken,
-    /// What the effect was decided to be.
     pub effect: Effect,
-    /// The server's word on which that decision rests.
+    /// Server hint on which the permission decision rests.
     pub claim: Option<Claim>,
-    /// What it may read below its targets. `None`: everything.
+    /// Readable files below the targets; all if `None`.
     pub files: Option<FilesBelow>,
     over: oneshot::Sender<Lost>,
-    /// Tells that it was given back.
     _given_back: DropGuard,
 }
 
-/// An effect that runs, for what it wants while it does.
 #[derive(Debug, Clone)]
 pub struct Active {
-    /// Its call.
     pub call: ToolCallId,
     cancel: CancellationToken,
     given_back: CancellationToken,
 }
 
 impl Active {
-    /// Waits until it is over, or is to end.
     pub async fn over(&self) {
         tokio::select! {
             () = self.cancel.cancelled() => {}
@@ -50,19 +42,19 @@ impl Active {
     }
 }
 
-/// Nobody can say whether the effect is over.
+/// The end of the effect cannot be confirmed.
 #[derive(Debug)]
 struct Lost;
 
 impl Permit {
-    /// Whether the effect may read a file below one of its targets, or name it.
     pub fn admits(&self, file: &Target) -> bool {
         self.files.as_ref().is_none_or(|files| files.admits(file))
     }
 
-    /// Gives it back without vouching for the end of the effect: from now on it is named whenever a mode denies it.
+    /// Returns the permit without confirming the end of the effect, which stays unconfirmed in every later
+    /// [`Gate::end`].
     pub fn give_back_unconfirmed(self) {
-        // The session may be over, and then nobody asks.
+        // The session may be over.
         let _ = self.over.send(Lost);
     }
 }
@@ -79,26 +71,22 @@ struct Running {
     is_lost: bool,
 }
 
-/// What ended because a mode changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// Calls that are over.
     pub confirmed: Vec<ToolCallId>,
-    /// Calls that did not end in time.
     pub unconfirmed: Vec<ToolCallId>,
 }
 
-/// The permits that are out, owned by one session.
 #[derive(Debug, Default)]
 pub struct Gate {
     running: HashMap<u64, Running>,
     next: u64,
-    /// What goes on after its turn hangs on this.
+    /// Parent token of background effects, which outlive their turn.
     session: CancellationToken,
 }
 
 impl Gate {
-    /// Admits an effect that was decided to be allowed. It ends with `cancel`, its turn's, unless it is to go on after it.
+    /// `cancel` is the token of the turn; background effects ignore it.
     pub fn admit(
         &mut self,
         call_id: ToolCallId,
@@ -136,7 +124,7 @@ impl Gate {
         }
     }
 
-    /// The first of the effects that run, are not called off, and are meant.
+    /// Returns the matching uncancelled effect with the lowest call id.
     pub fn active(&mut self, is_meant: impl Fn(&CallFacts) -> bool) -> Option<Active> {
         self.forget_what_is_over();
         let running =
@@ -147,13 +135,12 @@ impl Gate {
         Some(Active { call: call_id.clone(), cancel: cancel.clone(), given_back: given_back.clone() })
     }
 
-    /// Takes over what another could not end, as of a session below that is over itself: it is named here from now on, as
-    /// `name` says.
+    /// Takes over effects of an ended sub-agent session. `name` maps their call ids.
     pub fn take_over(&mut self, mut other: Self, name: impl Fn(&ToolCallId) -> ToolCallId) {
         other.forget_what_is_over();
         for running in other.running.into_values() {
             self.next += 1;
-            // It is of no turn of this session, and was called off with its own.
+            // Turn 0: the effect belongs to no turn of this session.
             let running = Running { call_id: name(&running.call_id), turn: 0, ..running };
             self.running.insert(self.next, running);
         }
@@ -170,13 +157,13 @@ impl Gate {
         });
     }
 
-    /// Ends every running effect that `is_denied` says no longer fits, and waits at most `bound` for each to be over.
+    /// Ends the selected effects and waits up to `deadline` for all of them.
     pub async fn end(&mut self, is_denied: impl Fn(&CallFacts) -> bool, deadline: Duration) -> Ended {
         self.end_those(|running| is_denied(&running.facts), deadline).await
     }
 
-    /// Ends every running effect that a turn began, and waits at most `bound` for each to be over. A server's call that was
-    /// called off is left to its server, until a mode denies it.
+    /// Ends the effects of a turn. A cancelled call of an MCP server stays with its server until a mode
+    /// denies it.
     pub async fn end_turn(&mut self, turn: u64, deadline: Duration) -> Ended {
         let is_elsewhere = |running: &Running| running.facts.is_servers();
         self.end_those(|running| running.turn == turn && !is_elsewhere(running), deadline).await
@@ -198,7 +185,7 @@ impl Gate {
         for (id, mut running) in denied {
             if !running.is_lost {
                 match tokio::time::timeout_at(deadline, &mut running.over).await {
-                    // The permit was dropped, which is how an effect says that it is over.
+                    // A dropped permit confirms the end of the effect.
                     Ok(Err(_)) => {
                         ended.confirmed.push(running.call_id);
                         continue;
@@ -208,7 +195,7 @@ impl Gate {
                 }
             }
             ended.unconfirmed.push(running.call_id.clone());
-            // It may still run: the next change asks again.
+            // The effect may still run; the next mode change waits for it again.
             self.running.insert(id, running);
         }
         ended

@@ -1,51 +1,43 @@
-//! The git folder of a session's folder: where it is, and which places outside of the session's folder it makes readable.
+//! Finds the git folder of a session's folder, and other paths that belong to the repository.
 //!
-//! Everything in a repository is written by whoever made it, `.git` included. A claim about another place counts only if
-//! that place confirms it: the git folder of a linked worktree and of a submodule name the folder that they belong to. What
-//! nothing confirms opens nothing. All files are read within bounds ([`bounded_file`]); nothing is written.
+//! A repository is untrusted, including `.git`. A reference to another folder counts only if that folder
+//! refers back, as the git folders of linked worktrees and submodules do. All reads are bounded; nothing is
+//! written.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::bounded_file::{self, ReadError};
 
-/// Bytes of a file that holds one path, or of `HEAD`.
 const MAX_POINTER: u64 = 16 * 1024;
 
-/// Bytes of a git folder's `config`, and of the list of borrowed objects.
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// Bytes of the branch's name.
 const MAX_BRANCH: usize = 200;
 
-/// The places outside of a session's folder that belong to its repository.
+/// Paths outside a session's folder that belong to its repository.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Git {
-    /// The repository around the folder, or the one that a worktree or a submodule belongs to.
     pub folders: Vec<PathBuf>,
-    /// Object stores that the repository borrows from.
     pub borrowed: Vec<PathBuf>,
-    /// What was not believed or cannot be read, one sentence each.
+    /// Sentences about rejected references.
     pub problems: Vec<String>,
 }
 
-/// A git folder whose claim about the working folder is confirmed.
+/// A git folder that confirms its working folder.
 struct GitFolder {
     folder: PathBuf,
-    /// The repository that a linked worktree belongs to. `None` for any other git folder.
+    /// Repository of a linked worktree.
     worktree_of: Option<Common>,
 }
 
-/// The repository of a linked worktree.
 struct Common {
     folder: PathBuf,
-    /// It names the worktree by an absolute path, so whoever wrote it knew where on this machine the worktree is.
+    /// True if the repository knows the worktree's absolute path, so its author knew this machine.
     is_absolute: bool,
 }
 
-/// The root of the repository that a folder is in: the nearest folder with a `.git`. `None` if there is no repository.
-///
-/// A `.git` that is neither a folder nor a file nor a link is none to git either.
+/// Nearest folder with a `.git`. Like git, ignores a `.git` that is not a folder, a file or a link.
 pub fn root(folder: &Path) -> Option<&Path> {
     folder.ancestors().find(|folder| {
         let metadata = folder.join(".git").symlink_metadata();
@@ -53,10 +45,10 @@ pub fn root(folder: &Path) -> Option<&Path> {
     })
 }
 
-/// The branch that is checked out in a repository, or the start of the commit. `None` if that cannot be told.
+/// Branch name, or the first digits of the commit.
 pub fn branch(root: &Path) -> Option<String> {
     let git = root.join(".git");
-    // Nothing but a branch's name or a commit is taken from there, so an unconfirmed claim does no harm.
+    // Only a branch name or a commit is read, so an unconfirmed reference is harmless.
     let folder = match pointer(&git).ok().as_deref().and_then(|text| text.strip_prefix("gitdir: ")) {
         Some(elsewhere) => root.join(elsewhere),
         None => git,
@@ -74,7 +66,7 @@ pub fn branch(root: &Path) -> Option<String> {
     }
 }
 
-/// The ignore rules that a repository keeps to itself (`info/exclude`). There are none if its git folder is not confirmed.
+/// Missing if the git folder is not confirmed.
 pub fn exclude_rules(root: &Path, limit: u64) -> Result<String, ReadError> {
     let found = GitFolder::of(&root.join(".git")).map_err(|_| ReadError::Missing)?;
     let common = found.common();
@@ -82,7 +74,6 @@ pub fn exclude_rules(root: &Path, limit: u64) -> Result<String, ReadError> {
 }
 
 impl Git {
-    /// Finds the repository that a session's folder is in.
     pub fn of(session: &Path) -> Self {
         let Some(root) = root(session) else { return Self::default() };
         let found = match GitFolder::of(&root.join(".git")) {
@@ -126,11 +117,11 @@ impl Git {
 }
 
 impl GitFolder {
-    /// The git folder that a `.git` is or names. The error is the sentence for the user, if there is one to say.
+    /// The error is a sentence for the user, if there is anything to report.
     fn of(dot_git: &Path) -> Result<Self, Option<String>> {
         let metadata = dot_git.symlink_metadata().map_err(|_| None)?;
         let found = if metadata.is_dir() {
-            // A plain git folder names no other: git never writes a `commondir` there.
+            // Git never writes a `commondir` into a plain git folder.
             if dot_git.join("commondir").symlink_metadata().is_ok() {
                 let text = "it names another repository, which only the git folder of a linked worktree may";
                 return Err(Some(format!("{}: {text}.", dot_git.join("commondir").display())));
@@ -145,7 +136,7 @@ impl GitFolder {
                 ))
             })?
         } else {
-            // A link to another repository is a claim that nothing confirms.
+            // A link to another repository is a reference without confirmation.
             return Err(Some(format!(
                 "{} is a symbolic link, which is not followed here.",
                 dot_git.display()
@@ -154,25 +145,24 @@ impl GitFolder {
         if is_repository(&found.folder) { Ok(found) } else { Err(None) }
     }
 
-    /// The folder with the objects.
     fn common(&self) -> &Path {
         self.worktree_of.as_ref().map_or(&self.folder, |common| &common.folder)
     }
 
-    /// Whether its list of borrowed objects counts: that of a linked worktree's repository, if it lies outside of the worktree
-    /// and knew where on this machine the worktree is. Anybody can pack the rest into an archive.
+    /// True if `info/alternates` is trusted: the repository must lie outside its linked worktree and know the
+    /// worktree's absolute path. An archive can forge everything else.
     fn may_borrow(&self, root: &Path) -> bool {
         self.worktree_of.as_ref().is_some_and(|common| common.is_absolute && !common.folder.starts_with(root))
     }
 }
 
-/// The git folder that a `.git` file names, if that one names the file or its folder in turn.
+/// The git folder named by a `.git` file, if that folder refers back.
 fn claimed(dot_git: &Path) -> Option<GitFolder> {
     let at = pointer(dot_git).ok()?;
     let root = dot_git.parent()?;
     let folder = real(&root.join(at.strip_prefix("gitdir: ")?));
     if let Ok(back) = pointer(&folder.join("gitdir")) {
-        // A linked worktree: `worktrees/NAME` of a repository, which notes where the `.git` file is.
+        // A linked worktree: `worktrees/NAME` of a repository, which contains the path of the `.git` file.
         let common = real(&folder.join(pointer(&folder.join("commondir")).ok()?));
         let is_its_own = folder.parent() == Some(&common.join("worktrees"));
         let is_confirmed = real(&folder.join(&back)) == real(dot_git);
@@ -180,20 +170,19 @@ fn claimed(dot_git: &Path) -> Option<GitFolder> {
         let common = Common { folder: common, is_absolute: Path::new(&back).is_absolute() };
         return is_real.then_some(GitFolder { folder, worktree_of: Some(common) });
     }
-    // A submodule: its settings say where its files are.
+    // A submodule: its `config` contains the path of its files.
     let settings = bounded_file::read_text(&folder.join("config"), MAX_FILE).ok()?;
     let back = settings.lines().find_map(|line| line.trim().strip_prefix("worktree = "))?;
     let is_confirmed = real(&folder.join(back.trim())) == real(root) && is_plain_repository(&folder);
     is_confirmed.then_some(GitFolder { folder, worktree_of: None })
 }
 
-/// Whether this is a git folder, of whatever kind.
 fn is_repository(folder: &Path) -> bool {
     is_file(&folder.join("HEAD"))
         && (is_file(&folder.join("commondir")) || is_folder(&folder.join("objects")))
 }
 
-/// Whether this is a git folder with objects of its own that names no other repository.
+/// True for a git folder without a `commondir`.
 fn is_plain_repository(folder: &Path) -> bool {
     is_file(&folder.join("HEAD"))
         && is_folder(&folder.join("objects"))
@@ -212,7 +201,6 @@ fn is_objects(at: &Path) -> bool {
     at.file_name() == Some(OsStr::new("objects")) && at.join("pack").is_dir()
 }
 
-/// The content of a file that holds one path or one line.
 fn pointer(file: &Path) -> Result<String, ReadError> {
     bounded_file::read_text(file, MAX_POINTER).map(|text| text.trim().to_owned())
 }
@@ -231,13 +219,13 @@ mod tests {
         std::fs::write(at.join("HEAD"), "ref: refs/heads/main\n").unwrap();
     }
 
-    /// What `Git::of` finds of a folder, without the sentences.
+    /// Result of `Git::of` without the problems.
     fn of(folder: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let Git { folders, borrowed, .. } = Git::of(folder);
         (folders, borrowed)
     }
 
-    /// A repository `main` with the linked worktree `tree` and the submodule `sub`, and others beside it.
+    /// Repository `main` with the linked worktree `tree` and the submodule `sub`, and unrelated repositories.
     struct Fixture {
         _dir: tempfile::TempDir,
         root: PathBuf,
@@ -276,7 +264,7 @@ mod tests {
             std::fs::write(self.at(path), text).unwrap();
         }
 
-        /// Checks which folders outside of a folder are found, and which it may borrow objects from.
+        /// Checks the outside git folders and the borrowed object stores of a folder.
         fn check(&self, folder: &str, folders: &[&str], borrowed: &[&str], why: &str) {
             let all = |names: &[&str]| names.iter().map(|name| self.at(name)).collect::<Vec<_>>();
             assert_eq!(of(&self.at(folder)), (all(folders), all(borrowed)), "{why}");
@@ -313,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_commondir_counts_only_in_the_worktree_folder_of_the_repository_that_it_names() {
-        // Written into the repository's own git folder, and into the folder of a worktree.
+        // In the repository's own git folder, and in the folder of a worktree.
         for (place, from) in [("other/.git", "other/inner"), ("main/.git/worktrees/tree", "tree")] {
             for lie in ["../..", "../../private/.git", "../../../../private/.git", "/", ".", "nowhere"] {
                 let fixture = Fixture::new();
@@ -340,10 +328,10 @@ mod tests {
         fixture.check("main", &[], &[], "a repository's own list");
         assert!(Git::of(&fixture.at("main")).problems[0].contains("shell.read"));
         fixture.check("main/inner", &["main/.git"], &[], "the same from a folder in it");
-        // What an archive can hold: it does not know where it is unpacked.
+        // An archive can contain relative paths, because they do not depend on its location.
         fixture.write("main/.git/worktrees/tree/gitdir", "../../../../tree/.git\n");
         fixture.check("tree", &main, &[], "relative paths confirm the folder, and borrow nothing");
-        // A worktree with its repository inside.
+        // A worktree that contains its repository.
         let fixture = Fixture::new();
         git_folder(&fixture.at("tree/fake"));
         fixture.write("tree/fake/worktrees/x/HEAD", "ref: refs/heads/b\n");

@@ -1,9 +1,6 @@
-//! The session's folders, and the only way in: a path is resolved first, decided on, and then opened without a race.
-//!
-//! [`Workspace::resolve`] follows symbolic links once and says where a path really lies. What is opened afterwards is
-//! that place and no other: every component is opened without following links, so a link that is put there between
-//! the decision and the opening is an error, not a way out. (The session's own root is opened by its path.) Only this module
-//! opens workspace files: also those that a [`Walk`] meets.
+//! Access to the files in the session's folders. [`Workspace::resolve`] follows symbolic links once; later
+//! opens follow no link below the root. A link created between the permission decision and the open therefore
+//! causes an error. Only the root itself is opened by its path. No other module opens workspace files.
 
 use std::ffi::OsString;
 use std::io;
@@ -41,20 +38,16 @@ pub use restore::RestoreError;
 pub use snapshot::WorkspaceSnapshot;
 pub use walk::{Entry, EntryKind, Walk, WalkOptions};
 
-/// The folders of one session. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Workspace {
-    /// Absolute, existing, without symbolic links; the first is the working directory.
+    /// Canonical and existing; the first is the working directory.
     roots: Arc<[PathBuf]>,
 }
 
-/// A folder that cannot be one of a session's.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {error}", folder.display())]
 pub struct Unusable {
-    /// As it was given.
     pub folder: PathBuf,
-    /// Why.
     pub error: io::Error,
 }
 
@@ -64,24 +57,16 @@ impl Unusable {
     }
 }
 
-/// Why a path or a file cannot be used. The text is for the model.
+/// Error with a text for the model.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The file system said no.
     #[error("{path}: {reason}")]
-    Io {
-        /// The path as it was asked for.
-        path: String,
-        /// The system's reason, in a few words.
-        reason: String,
-    },
-    /// The thing at the path cannot be used in this way.
+    Io { path: String, reason: String },
     #[error("{0}")]
     Unsuitable(String),
 }
 
 impl FileError {
-    /// Words for an error of the operating system, without its number.
     pub fn io(path: &Path, error: &io::Error) -> Self {
         let reason = match error.kind() {
             io::ErrorKind::NotFound => "there is no such file or directory".into(),
@@ -96,10 +81,7 @@ impl FileError {
 }
 
 impl Workspace {
-    /// A workspace whose working directory is `cwd`, and that has other folders besides.
-    ///
-    /// # Errors
-    /// One of them does not exist or is no directory: which, and why.
+    /// Returns an error if a folder does not exist or is not a directory.
     pub fn new(cwd: &Path, others: &[PathBuf]) -> Result<Self, Unusable> {
         let mut roots: Vec<PathBuf> = Vec::new();
         for folder in std::iter::once(cwd).chain(others.iter().map(PathBuf::as_path)) {
@@ -114,17 +96,15 @@ impl Workspace {
         Ok(Self { roots: roots.into() })
     }
 
-    /// All its folders: absolute, without symbolic links; the first is the working directory.
     pub fn roots(&self) -> &[PathBuf] {
         &self.roots
     }
 
-    /// The working directory: absolute, without symbolic links.
     pub fn cwd(&self) -> &Path {
         &self.roots[0]
     }
 
-    /// Says where a path lies, following symbolic links. What does not exist yet lies where it would be created.
+    /// Resolves a path, following symbolic links. A missing path resolves to the location of its creation.
     pub fn resolve(&self, path: &str) -> Result<Target, FileError> {
         if path.is_empty() || path.contains('\0') {
             return Err(FileError::Unsuitable(format!("{path:?} is not a path")));
@@ -133,7 +113,7 @@ impl Workspace {
         Ok(self.place(resolve_links(&requested)?))
     }
 
-    /// Says where the entry itself lies: links on the way are followed, the last one is not.
+    /// Resolves an entry without following it if it is a link. Links in its parents are followed.
     pub fn resolve_entry(&self, path: &str) -> Result<Target, FileError> {
         let requested = self.cwd().join(path);
         let (Some(parent), Some(Component::Normal(name))) =
@@ -145,13 +125,12 @@ impl Workspace {
         Ok(self.place(parent.path.join(name)))
     }
 
-    /// Where an absolute path without symbolic links lies.
+    /// Returns the target for an absolute path without symbolic links.
     pub fn place(&self, path: PathBuf) -> Target {
         let inside = self.roots.iter().find_map(|root| path.strip_prefix(root).ok()).map(Path::to_owned);
         Target { path, inside }
     }
 
-    /// The path as people and models like to read it: relative to the working directory where it lies inside.
     pub fn display(&self, target: &Target) -> String {
         match target.path.strip_prefix(self.cwd()) {
             Ok(inside) if inside.as_os_str().is_empty() => ".".into(),
@@ -161,23 +140,17 @@ impl Workspace {
     }
 }
 
-/// A regular file that was opened for reading.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// Readable from its start.
     pub file: File,
-    /// Of the file that was opened.
     pub metadata: Metadata,
 }
 
-/// Opens exactly the file that was resolved.
-///
-/// # Errors
-/// It is gone, no regular file, or a part of its path has become a symbolic link since.
+/// Opens a resolved file. Fails if the file is gone, is not regular, or has a link in its path by now.
 pub fn open(target: &Target) -> Result<OpenFile, FileError> {
     let failed = |error: &io::Error| FileError::io(&target.path, error);
     let (parent, name) = open_parent(target, false).map_err(|error| failed(&error))?;
-    // Looked at before it is opened: opening a pipe would wait for a writer.
+    // Checked before opening: opening a FIFO or a device can block or have side effects.
     let metadata = parent.symlink_metadata(&name).map_err(|error| failed(&error))?;
     if !metadata.is_file() {
         let what = if metadata.is_dir() { "a directory" } else { "not a regular file" };
@@ -192,14 +165,11 @@ pub fn open(target: &Target) -> Result<OpenFile, FileError> {
     }
 }
 
-/// Opens exactly the directory that was resolved.
-///
-/// # Errors
-/// It is gone, no directory, or a part of its path has become a symbolic link since.
+/// Opens a resolved directory without following links.
 pub fn open_dir(target: &Target) -> Result<Dir, FileError> {
     let opened = match open_parent(target, false) {
         Ok((parent, name)) => parent.open_dir_nofollow(name),
-        // The root of the session, or of the file system: nothing lies between it and its name.
+        // A root of the session or of the file system has no component to open.
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
             Dir::open_ambient_dir(&target.path, ambient_authority())
         }
@@ -208,14 +178,13 @@ pub fn open_dir(target: &Target) -> Result<Dir, FileError> {
     opened.map_err(|error| FileError::io(&target.path, &error))
 }
 
-/// Opens the directory above the target component by component, following no link; may create what is missing.
-///
-/// Inside the roots the walk starts at the root, so that folders above it need not be readable.
+/// Opens the target's parent without following links. The descent starts at the root, so folders above the
+/// root need not be readable.
 fn open_parent(target: &Target, create: bool) -> io::Result<(Dir, OsString)> {
     if create { make_parent(target, &mut Vec::new()) } else { descend(target, None) }
 }
 
-/// Opens the directory above the target, creates what is missing, and notes what it created.
+/// Like [`open_parent`], and appends created folders to `made`.
 fn make_parent(target: &Target, made: &mut Vec<Target>) -> io::Result<(Dir, OsString)> {
     descend(target, Some(made))
 }
@@ -237,7 +206,7 @@ fn descend(target: &Target, mut made: Option<&mut Vec<Target>>) -> io::Result<(D
                         let inside = target.inside.is_some().then(|| inside.clone());
                         made.push(Target { path: path.clone(), inside });
                     }
-                    // Somebody else was quicker.
+                    // Another process created the folder first.
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                     Err(error) => return Err(error),
                 }
@@ -249,7 +218,7 @@ fn descend(target: &Target, mut made: Option<&mut Vec<Target>>) -> io::Result<(D
     Ok((dir, name.as_os_str().to_owned()))
 }
 
-/// Removes folders that were made for nothing, the deepest first, as far as nothing is in them.
+/// Removes created folders, deepest first, while they are empty.
 fn remove_folders(made: &[Target]) {
     for folder in made.iter().rev() {
         let removed = open_parent(folder, false).and_then(|(dir, name)| dir.remove_dir(name));
@@ -262,7 +231,6 @@ fn remove_folders(made: &[Target]) {
     }
 }
 
-/// The part of an absolute path below the root of its file system.
 fn without_root(path: &Path) -> &Path {
     let mut components = path.components();
     while matches!(components.clone().next(), Some(Component::Prefix(_) | Component::RootDir)) {
@@ -271,7 +239,7 @@ fn without_root(path: &Path) -> &Path {
     components.as_path()
 }
 
-/// Follows the links of the part that exists and appends the part that does not.
+/// Canonicalizes the existing prefix and appends the missing components.
 fn resolve_links(requested: &Path) -> Result<PathBuf, FileError> {
     let mut missing = Vec::new();
     let mut existing = requested;

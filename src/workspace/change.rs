@@ -1,7 +1,6 @@
-//! Changing files, all of a list or none of it: temporary files and backups first, then renames.
-//!
-//! Whatever can fail does so before anything has changed, and then leaves no temporary file and no folder. Mode bits of a
-//! file that is replaced are kept, and a file that was reached through a symbolic link is replaced at its real place, so that the link stays.
+//! Applies a list of file changes, all or none: temporary files and backups first, then renames. A failure
+//! during preparation changes nothing; a later failure undoes the earlier steps. A replaced file keeps its
+//! mode bits.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -17,52 +16,40 @@ use super::journal::Temporaries;
 use super::{FileError, make_parent, open_parent, remove_folders};
 use crate::permission::Target;
 
-/// One change to the file tree.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// Puts a content in the place of a file, or where there was none.
     Write {
-        /// Where; missing folders are created.
         target: Target,
-        /// The whole content.
         content: Vec<u8>,
-        /// A new file gets the mode bits of this one.
+        /// Source of the mode bits, instead of the replaced file.
         like: Option<Target>,
     },
-    /// Removes a file or a link.
     Remove {
-        /// Which; see [`Workspace::resolve_entry`].
         target: Target,
     },
-    /// Gives a file, a link or a folder another name.
+    /// Fails if `to` exists.
     Rename {
-        /// Which; see [`Workspace::resolve_entry`].
         from: Target,
-        /// Where nothing may stand yet.
         to: Target,
     },
-    /// Makes a regular file executable for whoever may read it, or for nobody. The file may come from a change before this.
+    /// Sets the executable bit of each class with the read bit, or clears all executable bits.
     SetExecutable {
-        /// Which.
         target: Target,
-        /// Whether it becomes executable.
         executable: bool,
     },
 }
 
-/// Why changes were not made.
 pub(super) struct Failure {
     pub error: FileError,
-    /// Everything is as it was before.
+    /// True if all performed steps were undone.
     pub is_clean: bool,
 }
 
-/// Said of changes that are not wanted any more.
 pub(super) fn stopped() -> FileError {
     FileError::Unsuitable("stopped before anything was changed".into())
 }
 
-/// Makes all the changes, or none. Nothing may have changed since `recorder` looked, but what the operation itself has touched.
+/// Applies all changes or none. Fails if a path outside of `touched` differs from its state in `recorder`.
 pub(super) fn carry_out(
     changes: &[Change],
     cancel: &CancellationToken,
@@ -86,7 +73,7 @@ fn perform(
     temporaries: &mut Temporaries,
     (made, is_clean): (&mut Vec<Target>, &mut bool),
 ) -> Result<(), FileError> {
-    // One change is one rename or removal, which the file system makes whole; only more need a way back.
+    // A single rename or removal is atomic and needs no backup.
     let backup = changes.len() > 1;
     let mut steps: Vec<Step> = Vec::new();
     for change in changes {
@@ -97,7 +84,7 @@ fn perform(
     }
     for at in 0..steps.len() {
         let path = steps[at].target.path.clone();
-        // Another of these changes may have changed it, which is no surprise.
+        // An earlier step may have changed the path.
         let is_as_seen = done.contains(&path) || recorder.is_as_seen(&steps[at].target);
         let outcome = if is_as_seen { steps[at].perform() } else { Err(changed_meanwhile(&path)) };
         if let Err(error) = outcome {
@@ -119,32 +106,21 @@ fn changed_meanwhile(path: &Path) -> FileError {
     FileError::Unsuitable(format!("{path} has changed while the call was at work. Read it again"))
 }
 
-/// A change that is prepared: what it needs is on the disk, under names that are removed again when it is dropped.
+/// Temporary files and backups are removed on drop.
 struct Step {
     dir: Dir,
     name: OsString,
     target: Target,
     kind: Kind,
-    /// Another name of the file that is replaced or removed.
+    /// Hard link to the file that is replaced or removed.
     backup: Option<String>,
 }
 
 enum Kind {
-    Write {
-        temporary: String,
-        is_new: bool,
-        done: bool,
-    },
+    Write { temporary: String, is_new: bool, done: bool },
     Remove,
-    Rename {
-        to: Dir,
-        name: OsString,
-    },
-    /// `before` holds the permission bits that were replaced.
-    SetExecutable {
-        executable: bool,
-        before: Option<Permissions>,
-    },
+    Rename { to: Dir, name: OsString },
+    SetExecutable { executable: bool, before: Option<Permissions> },
 }
 
 impl Step {
@@ -160,7 +136,7 @@ impl Step {
             }
             Change::Remove { target } => (target, Kind::Remove),
             Change::Rename { from, to } => {
-                // Nothing is made for what is not there.
+                // Checked first, so that no folders are created for a missing source.
                 let (dir, name) = open(from)?;
                 dir.symlink_metadata(name).map_err(|error| FileError::io(&from.path, &error))?;
                 let (dir, name) = make(to, made)?;
@@ -195,7 +171,6 @@ impl Step {
         Ok(step)
     }
 
-    /// Looks at what stands there, and gives it a second name if there is to be a way back.
     fn inspect(
         &mut self,
         backup: bool,
@@ -248,7 +223,7 @@ impl Step {
         Ok(())
     }
 
-    /// Takes a performed step back. Returns whether that is done.
+    /// Returns true if the step is undone.
     fn undo(&mut self) -> bool {
         let undone = match (&self.kind, self.backup.take()) {
             (Kind::SetExecutable { before, .. }, _) => match before {
@@ -288,7 +263,7 @@ impl Drop for Step {
     }
 }
 
-/// What a file may be put in the place of; `None` if there is nothing.
+/// Returns `None` if nothing exists at the target.
 pub(super) fn check_writable(
     dir: &Dir,
     name: &OsStr,
@@ -306,13 +281,13 @@ pub(super) fn check_writable(
     }
 }
 
-/// Gives something a name that nothing may have: what somebody put there meanwhile stays, and that is an error.
+/// Fails if another process has taken the new name.
 #[cfg(target_os = "linux")]
 fn rename_to_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()> {
     use rustix::fs::{RenameFlags, renameat_with};
     use rustix::io::Errno;
     match renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
-        // The file system knows no such rename.
+        // Unsupported by the file system.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => rename_if_new(from, to),
         renamed => renamed.map_err(Into::into),
     }
@@ -330,7 +305,7 @@ fn rename_if_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()> {
     from.0.rename(from.1, to.0, to.1)
 }
 
-/// Makes sure that a place lies inside the roots. The decision comes before; this is the second check.
+/// Second check, after the permission decision.
 pub(super) fn check_inside(target: &Target) -> Result<(), FileError> {
     if target.inside.is_none() {
         let text = format!("{} is outside the session's folders", target.path.display());
@@ -355,12 +330,11 @@ fn permissions(target: &Target) -> Result<Permissions, FileError> {
     Ok(found.permissions())
 }
 
-/// The permission bits of a file that is made executable, or not.
 pub(super) fn executable_mode(before: u32, executable: bool) -> u32 {
     if executable { before | ((before & 0o444) >> 2) } else { before & !0o111 }
 }
 
-/// Sets or clears the executable bits of a regular file, and returns the permissions that it had.
+/// Returns the previous permissions.
 fn set_executable(dir: &Dir, name: &OsStr, executable: bool) -> io::Result<Permissions> {
     let (file, metadata) = open_file(dir, name)?;
     let after = executable_mode(mode(&metadata), executable);
@@ -369,7 +343,6 @@ fn set_executable(dir: &Dir, name: &OsStr, executable: bool) -> io::Result<Permi
     Ok(metadata.permissions())
 }
 
-/// Makes a file with a content and mode bits, if they are given.
 pub(super) fn write(
     dir: &Dir,
     name: &str,
@@ -380,7 +353,7 @@ pub(super) fn write(
     options.write(true).create_new(true);
     #[cfg(unix)]
     if permissions.is_some() {
-        // Nobody else reads the content before the file has the rights of the one that it replaces.
+        // Other users must not read the content before the file has its final permissions.
         use cap_std::fs::OpenOptionsExt;
         options.mode(0o600);
     }

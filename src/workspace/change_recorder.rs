@@ -1,7 +1,5 @@
-//! Telling what a list of changes does, by looking before and after at every path that it is about.
-//!
-//! It tells the truth also about what the changes did not mean to do: folders that came into being on the way, mode
-//! bits that a new file got. What it cannot tell it names.
+//! Records the effect of a list of changes by inspecting every affected path before and after, including
+//! created parent folders and mode bits of new files. Paths that cannot be inspected are uncovered.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -15,30 +13,27 @@ use super::{Change, Changed, Changes, FileState, Intent, Workspace, is_version_c
 use crate::ids::hash_bytes;
 use crate::permission::Target;
 
-/// Entries below a folder that is moved, and bytes in them, up to which each is told.
+/// Limits for a moved folder. The move of a larger folder is uncovered.
 const MAX_ENTRIES: usize = 1000;
 const MAX_BYTES: u64 = 32 * 1024 * 1024;
 
-/// What stood at the paths of a list of changes.
 #[derive(Debug)]
 pub struct ChangeRecorder {
     workspace: Workspace,
     before: BTreeMap<PathBuf, (Target, Found)>,
-    /// What is to stand there.
     planned: BTreeMap<PathBuf, FileState>,
     uncovered: Vec<String>,
 }
 
-/// How it is known what a path has become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// It was made as planned: anything else that stands there now is somebody else's.
+    /// Any other state on disk is a later change by another program.
     Planned,
-    /// What stands there now counts.
+    /// The state on disk counts.
     Seen,
 }
 
-/// Whether what was found is what was planned. The mode bits of what is new are not planned.
+/// Mode bits of new files and of folders are not compared.
 pub(super) fn becomes(before: &FileState, planned: &FileState, found: &Found) -> bool {
     let Found::State(found, _) = found else { return false };
     match (before, planned, found) {
@@ -50,14 +45,13 @@ pub(super) fn becomes(before: &FileState, planned: &FileState, found: &Found) ->
     }
 }
 
-/// How it is known what a path has become; `None` if it was not changed.
+/// Returns `None` if the path did not change.
 fn trust(made: &BTreeMap<PathBuf, Trust>, path: &Path) -> Option<Trust> {
     let above = || path.ancestors().skip(1).find_map(|above| made.get(above));
     let below = || made.range(path.to_owned()..).next().filter(|(below, _)| below.starts_with(path));
     made.get(path).or_else(above).copied().or_else(|| below().map(|_| Trust::Seen))
 }
 
-/// Plans the folders that are missing on the way to a path.
 fn plan_folders(planned: &mut BTreeMap<PathBuf, FileState>, path: &Path) {
     for above in path.ancestors().skip(1) {
         match planned.get_mut(above) {
@@ -68,7 +62,6 @@ fn plan_folders(planned: &mut BTreeMap<PathBuf, FileState>, path: &Path) {
 }
 
 impl ChangeRecorder {
-    /// Looks at everything that the changes are about. They have not been made yet.
     pub(super) fn before(workspace: &Workspace, changes: &[Change]) -> Self {
         let mut recorder = Self {
             workspace: workspace.clone(),
@@ -97,7 +90,6 @@ impl ChangeRecorder {
         recorder
     }
 
-    /// The announcement of the changes.
     pub(super) fn intent(&self, token: &str, changes: &[Change]) -> Intent {
         let mut contents = BTreeMap::new();
         for (_, found) in self.before.values() {
@@ -126,7 +118,7 @@ impl ChangeRecorder {
         }
     }
 
-    /// Whether a path is as it was when this looked. What it cannot tell counts as if it were.
+    /// An unknown state counts as unchanged.
     pub(super) fn is_as_seen(&self, target: &Target) -> bool {
         match self.before.get(&target.path) {
             Some((_, Found::State(before, _))) => {
@@ -136,7 +128,6 @@ impl ChangeRecorder {
         }
     }
 
-    /// Looks again at what was changed, now that it was. Folders that were made on the way to it are looked at, too.
     pub(super) fn after(mut self, made: &BTreeMap<PathBuf, Trust>) -> Changes {
         let mut changes = Changes::default();
         let mut retained = HashSet::new();
@@ -150,7 +141,7 @@ impl ChangeRecorder {
                 }
             };
             let after = match (inspect(&target), trust, self.planned.get(&path)) {
-                // Somebody was quick: it is their doing, and a conflict for whoever undoes.
+                // Another program's change: an undo must report a conflict.
                 (found, Trust::Planned, Some(planned)) if !becomes(&before, planned, &found) => {
                     planned.clone()
                 }
@@ -174,7 +165,6 @@ impl ChangeRecorder {
         changes
     }
 
-    /// What everything that is watched is to become.
     fn plan(&mut self, changes: &[Change]) {
         let nodes = self.before.iter().filter_map(|(path, (_, found))| match found {
             Found::State(state, _) => Some((path.clone(), state.clone())),
@@ -222,7 +212,6 @@ impl ChangeRecorder {
         self.planned = planned;
     }
 
-    /// Watches what may be created, with the folders that are missing on the way to it.
     fn watch_created(&mut self, created: &Target, mut targets: Vec<Target>) {
         let insides = created.inside.iter().flat_map(|inside| inside.ancestors());
         for (path, inside) in created.path.ancestors().zip(insides).skip(1) {
@@ -235,12 +224,12 @@ impl ChangeRecorder {
         self.watch(targets);
     }
 
-    /// Watches paths that change together: if one of them cannot be told, none is.
+    /// If one of the paths cannot be covered, none is.
     fn watch(&mut self, targets: Vec<Target>) {
         let mut found = Vec::new();
         for target in targets {
             match &target.inside {
-                // The change is refused, so there is nothing to tell.
+                // The change will be refused.
                 None => return,
                 Some(inside) if is_version_control(inside) => {
                     return self.give_up(&target, "belongs to version control");
@@ -265,14 +254,14 @@ impl ChangeRecorder {
 
 fn joined(target: &Target, part: &Path) -> Target {
     if part.as_os_str().is_empty() {
-        // Joining nothing would add a slash.
+        // Joining an empty path would append a slash.
         return target.clone();
     }
     let inside = target.inside.as_ref().map(|inside| inside.join(part));
     Target { path: target.path.join(part), inside }
 }
 
-/// The entries below a folder, relative to it; none below anything else. The error says why they cannot be told.
+/// Relative paths of all entries below a folder. The error is a reason that follows the path's name.
 fn below(target: &Target) -> Result<Vec<PathBuf>, String> {
     if !matches!(inspect(target), Found::State(FileState::Folder { .. }, _)) {
         return Ok(Vec::new());

@@ -1,71 +1,58 @@
-//! What stands at a path, what changed there, and how several changes come to one. Pure.
+//! States of paths, changes between states, and their composition. Pure.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What stands at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileState {
-    /// Nothing.
     Absent,
-    /// A regular file.
     File {
-        /// The SHA-256 of its content, in hexadecimal digits.
+        /// SHA-256 of the content, in hexadecimal.
         hash: String,
-        /// Its permission bits; 0o644 where there are none.
+        /// Permission bits; 0o644 on systems without them, 0o755 for folders.
         mode: u32,
     },
-    /// A symbolic link.
     Link {
-        /// What it says, as it says it.
+        /// Text of the link, not resolved.
         to: PathBuf,
     },
-    /// A folder, whatever lies in it.
     Folder {
-        /// Its permission bits; 0o755 where there are none.
         mode: u32,
     },
 }
 
-/// A path whose content, kind or mode bits changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
     /// Absolute, inside the roots, without symbolic links in its parents.
     pub path: PathBuf,
-    /// What stood there.
     pub before: FileState,
-    /// What stands there now.
     pub after: FileState,
-    /// The folders were compared over some time, in which tools may have recorded changes of their own.
+    /// Found by a snapshot comparison, which includes changes that tools recorded during the same period.
     pub compared: bool,
 }
 
 /// A path that something else changed between two recorded changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gap {
-    /// The path.
     pub path: PathBuf,
-    /// The number of the last change before which that happened, counted from 1.
+    /// Last recorded change that does not follow from its predecessor, counted from 1.
     pub number: usize,
-    /// How many changes of this path are recorded.
     pub of: usize,
 }
 
-/// What changed, and what it takes to put it back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Each path once, in path order.
+    /// Sorted by path, each path once.
     pub changed: Vec<Changed>,
-    /// The contents of the files that were there before, by their hashes.
+    /// Previous contents of files, by hash.
     pub contents: Vec<(String, Vec<u8>)>,
-    /// What could not be covered, in sentences for people.
+    /// Sentences for the user.
     pub uncovered: Vec<String>,
-    /// The token of the intent that this concludes.
+    /// Token of the concluded intent.
     pub concludes: Option<String>,
 }
 
 impl Changes {
-    /// Whether there is nothing to tell.
     pub fn is_empty(&self) -> bool {
         self.changed.is_empty()
             && self.contents.is_empty()
@@ -74,8 +61,8 @@ impl Changes {
     }
 }
 
-/// What a list of changes, in the order in which they were made, comes to: for each path what was first there and what was
-/// last there, in path order, without paths where that is the same.
+/// Merges changes in order: the first `before` and the last `after` of each path, sorted, without unchanged
+/// paths.
 pub fn compose(list: impl Iterator<Item = Changed>) -> Vec<Changed> {
     let mut paths: BTreeMap<PathBuf, (FileState, FileState)> = BTreeMap::new();
     for Changed { path, before, after, .. } in list {
@@ -93,11 +80,8 @@ pub fn compose(list: impl Iterator<Item = Changed>) -> Vec<Changed> {
         .collect()
 }
 
-/// The paths whose changes do not follow on from one another, in path order: what the one left is not what the next found.
-/// Content, kind and mode bits count.
-///
-/// A comparison of folders also finds what tools recorded meanwhile. A comparison follows on if it began with anything that
-/// stood there before.
+/// Paths whose changes do not follow from one another. A snapshot comparison includes changes that tools
+/// recorded during the same period, so it may begin with any earlier state.
 pub fn gaps(list: &[Changed]) -> Vec<Gap> {
     let mut paths: BTreeMap<&Path, Vec<&Changed>> = BTreeMap::new();
     for changed in list {
@@ -122,8 +106,7 @@ pub fn gaps(list: &[Changed]) -> Vec<Gap> {
     paths.into_iter().filter_map(gap).collect()
 }
 
-/// Whether a path below a root belongs to a version control system, whose own files are never put back: they say more
-/// than their contents, and other programs rely on them.
+/// Version control files are never restored, because other programs rely on their consistency.
 pub fn is_version_control(inside: &Path) -> bool {
     inside.components().any(|part| {
         let name = part.as_os_str();
@@ -158,7 +141,7 @@ mod tests {
         );
     }
 
-    /// Changes of one file, as `before>after`, with `=` for a comparison: the change before which somebody else wrote.
+    /// Checks the gap in a list of changes, written `before>after`, or `before=after` for a comparison.
     fn check_gap(list: &str, expected: Option<usize>) {
         let state = |text: &str| match text.split_once(':') {
             _ if text == "-" => FileState::Absent,

@@ -1,4 +1,4 @@
-//! Looking at what stands at a path, following no link: a part of the path that is a link or no folder means that nothing is there.
+//! Inspects paths without following links. A path below a link or another non-folder counts as absent.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -10,19 +10,17 @@ use super::{FileState, open_parent};
 use crate::ids::hash_bytes;
 use crate::permission::Target;
 
-/// The largest file whose content is looked at, in bytes: as large as the tools for files read and write.
+/// Same limit as in the file tools, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
 
-/// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Found {
-    /// What stands there, and the content, if it is a file.
+    /// The state, and the content of a file.
     State(FileState, Option<Vec<u8>>),
-    /// It cannot be told what stands there; why, after the path's name: `is …`.
+    /// Reason that follows the path's name, such as `is …`.
     Unknown(String),
 }
 
-/// Looks at a path.
 pub(super) fn inspect(target: &Target) -> Found {
     let looked = open_standing_parent(target).and_then(|open| match open {
         Some((dir, name)) => inspect_in(&dir, &name),
@@ -31,7 +29,7 @@ pub(super) fn inspect(target: &Target) -> Found {
     looked.unwrap_or_else(|error| Found::Unknown(format!("cannot be read ({error})")))
 }
 
-/// Whether anything stands at a path.
+/// True if an entry exists at the path.
 pub(super) fn stands(target: &Target) -> io::Result<bool> {
     let Some((dir, name)) = open_standing_parent(target)? else { return Ok(false) };
     match dir.symlink_metadata(name) {
@@ -41,7 +39,6 @@ pub(super) fn stands(target: &Target) -> io::Result<bool> {
     }
 }
 
-/// Looks at an entry of a folder that is open.
 fn inspect_in(dir: &Dir, name: &OsStr) -> io::Result<Found> {
     let metadata = match dir.symlink_metadata(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -60,7 +57,7 @@ fn inspect_in(dir: &Dir, name: &OsStr) -> io::Result<Found> {
     }
     let (mut file, metadata) = open_file(dir, name)?;
     let mut content = Vec::new();
-    // The file may grow meanwhile: the limit holds for what is read.
+    // The file can grow while it is read.
     if metadata.len() <= MAX_FILE {
         file.by_ref().take(MAX_FILE + 1).read_to_end(&mut content)?;
     }
@@ -71,7 +68,7 @@ fn inspect_in(dir: &Dir, name: &OsStr) -> io::Result<Found> {
     Ok(Found::State(state, Some(content)))
 }
 
-/// Opens a regular file of a folder that is open. Opening does not wait, whatever has come there.
+/// Non-blocking, so that a FIFO in place of the file does not block.
 pub(super) fn open_file(dir: &Dir, name: &OsStr) -> io::Result<(File, Metadata)> {
     let mut options = OpenOptions::new();
     options.read(true).follow(FollowSymlinks::No);
@@ -85,7 +82,7 @@ pub(super) fn open_file(dir: &Dir, name: &OsStr) -> io::Result<(File, Metadata)>
     if metadata.is_file() { Ok((file, metadata)) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// Opens the folder above a target; none: there is no such folder, so nothing stands at the target either.
+/// Returns `None` if a parent is missing or not a folder.
 pub(super) fn open_standing_parent(target: &Target) -> io::Result<Option<(Dir, OsString)>> {
     match open_parent(target, false) {
         Ok(open) => Ok(Some(open)),
@@ -98,11 +95,10 @@ pub(super) fn open_standing_parent(target: &Target) -> io::Result<Option<(Dir, O
     }
 }
 
-/// The first of the folders above a target, from the root on, where something stands that is no folder.
+/// The outermost parent that exists and is not a folder.
 pub(super) fn blocks(target: &Target) -> io::Result<Option<std::path::PathBuf>> {
     let Some(inside) = &target.inside else { return Ok(None) };
     let depth = inside.components().count();
-    // From the outermost on: what lies above an entry was looked at before it.
     for up in (1..depth).rev() {
         let (Some(path), Some(inside)) = (target.path.ancestors().nth(up), inside.ancestors().nth(up)) else {
             break;
@@ -119,20 +115,18 @@ pub(super) fn blocks(target: &Target) -> io::Result<Option<std::path::PathBuf>> 
     Ok(None)
 }
 
-/// The permission bits.
 #[cfg(unix)]
 pub(super) fn mode(metadata: &Metadata) -> u32 {
     use cap_std::fs::MetadataExt;
     metadata.mode() & 0o7777
 }
 
-/// The permission bits, where there are none.
 #[cfg(not(unix))]
 pub(super) fn mode(metadata: &Metadata) -> u32 {
     if metadata.is_dir() { 0o755 } else { 0o644 }
 }
 
-/// Permission bits as the file system takes them; none where there are none.
+/// Returns `None` on systems without permission bits.
 #[cfg(unix)]
 #[expect(clippy::unnecessary_wraps, reason = "elsewhere there are none")]
 pub(super) fn permissions(mode: u32) -> Option<Permissions> {
@@ -140,7 +134,6 @@ pub(super) fn permissions(mode: u32) -> Option<Permissions> {
     Some(Permissions::from_mode(mode))
 }
 
-/// Permission bits as the file system takes them; none where there are none.
 #[cfg(not(unix))]
 pub(super) fn permissions(_: u32) -> Option<Permissions> {
     None

@@ -1,4 +1,4 @@
-//! What an operation had done when its process was killed, found out from its announcement and the disk.
+//! Compares the intent of a killed process with the disk and removes temporary files.
 
 use std::path::{Path, PathBuf};
 
@@ -9,18 +9,16 @@ use super::inspect::{Found, inspect};
 use super::journal::prefix;
 use super::{Changed, FileState, Intent, Workspace, open_dir};
 
-/// An operation that was never concluded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interrupted {
-    /// What it has changed.
     pub done: Vec<Changed>,
-    /// It had not come to its end.
+    /// True if some changes are missing.
     pub is_partial: bool,
-    /// What is neither as it was before nor as it was to become: somebody else has changed it since.
+    /// Paths in neither their previous nor their planned state.
     pub conflicts: Vec<PathBuf>,
 }
 
-/// Whether a file has its new content, and its mode bits were still to be changed.
+/// True if a file has its new content but still its previous mode bits.
 fn is_written(changed: &Changed, found: &FileState) -> bool {
     match (&changed.before, &changed.after, found) {
         (
@@ -33,8 +31,7 @@ fn is_written(changed: &Changed, found: &FileState) -> bool {
 }
 
 impl Workspace {
-    /// Finds out what an operation has changed, and removes its temporary files. Doing it twice gives the same. Returns
-    /// `None`, and does nothing, if the operation was about something outside the folders of this workspace.
+    /// Finds the changes of an operation. Idempotent. Returns `None` if a path is outside this workspace.
     pub fn examine(&self, intent: &Intent) -> Option<Interrupted> {
         let paths = intent.changed.iter().map(|changed| &changed.path).chain(&intent.folders);
         if paths.clone().any(|path| self.place(path.clone()).inside.is_none()) {
@@ -62,7 +59,7 @@ impl Workspace {
     }
 
     fn remove_temporaries(&self, folder: &Path, token: &str) {
-        // A folder that is gone, or was never made, holds nothing.
+        // The folder may be gone, or was never created.
         let Ok(dir) = open_dir(&self.place(folder.to_owned())) else { return };
         let entries = match dir.entries() {
             Ok(entries) => entries,

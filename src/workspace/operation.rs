@@ -1,4 +1,4 @@
-//! One operation on files: announced, carried out, concluded.
+//! A file operation: records an intent, applies changes, and reports the result.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,27 +10,23 @@ use super::change_recorder::{ChangeRecorder, Trust};
 use super::journal::{Journal, Temporaries};
 use super::{Change, Changes, FileError, Workspace};
 
-/// Changes that are announced and not concluded yet.
-///
-/// Dropped, it stays announced: the next load of the session finds out what became of it.
+/// If dropped, the intent stays open, and the next load of the session examines the disk.
 #[derive(Debug)]
 pub struct Operation {
     recorder: ChangeRecorder,
     temporaries: Temporaries,
     journal: Journal,
-    /// The announcement was committed before the first change. One that was not may be committed later.
+    /// Committed before the first change. Otherwise a later commit is possible.
     is_recorded: bool,
-    /// How the result of each path is known; a path that is not in it was not changed.
     made: BTreeMap<PathBuf, Trust>,
 }
 
 impl Workspace {
-    /// Makes all the changes, or none, and reports what changed. `cancel` is looked at once everything is prepared:
-    /// cancelled, nothing happens.
+    /// Applies all changes or none, and reports the result.
     ///
     /// # Errors
-    /// A place lies outside the roots, a file is read-only or of the wrong kind, a name is taken, a file was changed
-    /// meanwhile, the disk says no, or `cancel` was cancelled. In each case nothing has changed.
+    /// Returns an error if a target is unsuitable or changed by another program, on an I/O error, or on
+    /// cancellation. Nothing has changed then, unless an undo step failed.
     pub fn apply(
         &self,
         changes: &[Change],
@@ -46,7 +42,7 @@ impl Workspace {
         outcome
     }
 
-    /// Looks at everything that the changes are about, and announces them. Blocks until that is recorded.
+    /// Blocks until the intent is committed.
     pub fn begin(&self, changes: &[Change], journal: &Journal) -> Operation {
         let temporaries = Temporaries::new();
         let recorder = ChangeRecorder::before(self, changes);
@@ -57,10 +53,7 @@ impl Workspace {
 }
 
 impl Operation {
-    /// Makes some of the changes that were announced: all, or none.
-    ///
-    /// # Errors
-    /// As for [`Workspace::apply`].
+    /// Applies some of the announced changes, all or none.
     pub fn carry_out(&mut self, changes: &[Change], cancel: &CancellationToken) -> Result<(), FileError> {
         let touched = self.made.keys().cloned().collect();
         let trust = match change::carry_out(changes, cancel, &self.recorder, touched, &mut self.temporaries) {
@@ -75,14 +68,14 @@ impl Operation {
         Ok(())
     }
 
-    /// Notes that somebody else was asked to write a file.
+    /// Notes a write request to the client.
     pub fn note_sent(&mut self, path: &Path) {
         self.made.insert(path.to_owned(), Trust::Seen);
     }
 
     fn note(&mut self, changes: &[Change], trust: Trust) {
         let mut note = |path: &Path| {
-            // What somebody else wrote stays what is seen.
+            // A path written by the client stays [`Trust::Seen`].
             self.made.entry(path.to_owned()).or_insert(trust);
         };
         for change in changes {
@@ -98,12 +91,12 @@ impl Operation {
         }
     }
 
-    /// Looks again at what was changed, and reports it in the place of the announcement.
+    /// Reports the result, which concludes the intent.
     pub fn conclude(self) {
         let Self { recorder, temporaries, journal, is_recorded, made } = self;
         let mut changes = if made.is_empty() { Changes::default() } else { recorder.after(&made) };
         if is_recorded {
-            // The announcement has them already.
+            // The intent contains them already.
             changes.contents.clear();
         }
         if journal.keeps_intents() {

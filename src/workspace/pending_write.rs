@@ -1,21 +1,16 @@
-//! The folders that are made for a file which somebody else is to write.
+//! Parent folders created for a file that the client writes.
 
 use super::{FileError, Workspace, change, make_parent, remove_folders};
 use crate::permission::Target;
 
-/// Made by [`Workspace::prepare_write`].
 #[derive(Debug, Default)]
 pub struct PendingWrite {
-    /// Folders that were not there, the outermost first.
     made: Vec<Target>,
 }
 
 impl Workspace {
-    /// Makes way for somebody else who is to write a file: looks whether it could be written here, and makes the folders that
-    /// are missing.
-    ///
-    /// # Errors
-    /// As for [`Self::apply`]: it could not be written here either. Then no folder stays.
+    /// Checks that a file can be written, and creates missing parent folders. On failure no created folder
+    /// stays.
     pub fn prepare_write(&self, target: &Target) -> Result<PendingWrite, FileError> {
         let mut pending_write = PendingWrite::default();
         let looked = change::check_inside(target)
@@ -35,7 +30,7 @@ impl Workspace {
 }
 
 impl PendingWrite {
-    /// The file was not written: takes away the folders that were made for it, as far as nothing is in them.
+    /// Removes the created folders that are still empty.
     pub fn take_back(&self) {
         remove_folders(&self.made);
     }

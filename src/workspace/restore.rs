@@ -1,7 +1,6 @@
-//! Putting back what changed, all of it or nothing: whatever can stand in the way is looked for before anything is touched.
-//!
-//! Only what is as it was left is put back: a path that somebody has changed since is named, and nothing happens. Every path
-//! is opened component by component without following links, and what belongs to version control is never written.
+//! Restores changed files to their previous states, all or none. A path that no longer matches its recorded
+//! state is a conflict, and nothing is restored. No link is followed, and version control files are never
+//! written.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -18,40 +17,27 @@ use super::{Changed, FileState, Gap, Workspace, compose, is_version_control, ope
 use crate::ids::hash_bytes;
 use crate::permission::Target;
 
-/// Why nothing, or not everything, was put back. The text is for people; paths are absolute.
+/// Texts are for the user; paths are absolute.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// Somebody else changed some of these. Nothing was put back.
     #[error("{}", conflicts(since, between))]
     Conflict {
-        /// These are not as they were left.
+        /// Paths that differ from their recorded state.
         since: Vec<PathBuf>,
-        /// These were changed between two changes that are to be put back.
+        /// Paths changed between two recorded changes.
         between: Vec<Gap>,
     },
-    /// The contents of these are not at hand. Nothing was put back.
     #[error("the earlier content is not kept, so nothing was put back: {}", list(.0))]
     Missing(Vec<PathBuf>),
-    /// These are not below the session's folders, or belong to version control. Nothing was put back.
     #[error("outside of what may be put back, so nothing was: {}", list(.0))]
     Outside(Vec<PathBuf>),
-    /// The disk said no in the middle.
     #[error(
         "{}: {reason}. Put back: {}. Not put back: {}",
         path.display(),
         list(restored),
         list(missing)
     )]
-    Stopped {
-        /// Where.
-        path: PathBuf,
-        /// The system's reason.
-        reason: String,
-        /// What is as it was before.
-        restored: Vec<PathBuf>,
-        /// What is not.
-        missing: Vec<PathBuf>,
-    },
+    Stopped { path: PathBuf, reason: String, restored: Vec<PathBuf>, missing: Vec<PathBuf> },
 }
 
 fn list(paths: &[PathBuf]) -> String {
@@ -80,19 +66,17 @@ fn conflicts(since: &[PathBuf], between: &[Gap]) -> String {
 }
 
 impl Workspace {
-    /// The paths that are not as `changed.after` says any more, in path order. A folder is as it was left as long as it is a folder.
+    /// Paths in neither their previous nor their changed state. For a changed folder any folder matches.
     pub fn conflicts(&self, changed: &[Changed]) -> Vec<PathBuf> {
         let list = compose(changed.iter().cloned());
         list.iter().filter(|changed| !self.is_as_left(changed)).map(|changed| changed.path.clone()).collect()
     }
 
-    /// Puts everything back as it was before, and names the folders that were created and are left because something else
-    /// lies in them by now. `content` finds a content by its hash. Changes of one path count as one, in their order. The names
-    /// of temporary files have `token` in them; see [`Self::announce_restore`].
+    /// Restores the state before `changed`. Returns created folders that stay because they contain other
+    /// entries. `content` finds a content by its hash; names of temporary files contain `token`.
     ///
     /// # Errors
-    /// Something is not as it was left, a content is missing or a path is not below the roots: nothing has happened. Or the disk
-    /// said no, and the error says what was put back and what was not.
+    /// Returns an error on any conflict. Only [`RestoreError::Stopped`] can leave changes on disk.
     pub fn restore(
         &self,
         changed: &[Changed],
@@ -112,7 +96,7 @@ impl Workspace {
         let contents = contents(&list, content)?;
         let temporaries = Temporaries::of(token.to_owned());
         let mut work = Work { contents, temporaries, steps: BTreeMap::new(), remaining_folders: Vec::new() };
-        // What is as before already, there is nothing to do about: an attempt that was stopped half way did it, or the user.
+        // Restored already, by an interrupted attempt or by the user.
         for changed in list.into_iter().filter(|changed| !self.stands(changed, &changed.before)) {
             let target = self.place(changed.path.clone());
             work.steps.insert(changed.path.clone(), Step { target, changed, is_done: false });
@@ -123,7 +107,7 @@ impl Workspace {
         }
     }
 
-    /// The gaps between the changes of paths that would be written to.
+    /// Gaps in the changes of paths to be written.
     fn interruptions(&self, list: &[Changed], changed: &[Changed]) -> Vec<Gap> {
         let mut gaps = gaps(changed);
         let to_write = |gap: &Gap| list.iter().find(|changed| changed.path == gap.path);
@@ -131,8 +115,7 @@ impl Workspace {
         gaps
     }
 
-    /// The announcement of putting things back. It only names temporary files: what a killed process did not put back, the
-    /// next undo does.
+    /// Contains only folders of temporary files: after a crash the next undo restores the rest.
     pub fn announce_restore(&self, changed: &[Changed]) -> Intent {
         let folders: BTreeSet<PathBuf> =
             changed.iter().filter_map(|changed| changed.path.parent().map(Path::to_owned)).collect();
@@ -144,7 +127,7 @@ impl Workspace {
         self.stands(changed, &changed.before) || self.stands(changed, &changed.after)
     }
 
-    /// Whether this stands at the path. A folder does as long as it is a folder, if that is what it was made into.
+    /// For the folder in `after`, any folder matches.
     fn stands(&self, changed: &Changed, state: &FileState) -> bool {
         let target = self.place(changed.path.clone());
         match (state, inspect(&target)) {
@@ -157,7 +140,6 @@ impl Workspace {
         }
     }
 
-    /// Whether a path lies below a root, as it is written, and belongs to no version control.
     fn may_restore(&self, path: &Path) -> bool {
         self.place(path.to_owned()).inside.is_some_and(|inside| {
             let is_plain = inside.components().all(|part| matches!(part, Component::Normal(_)));
@@ -165,14 +147,13 @@ impl Workspace {
         })
     }
 
-    /// Everything that stands in the way.
     fn obstacles(&self, list: &[Changed]) -> Vec<PathBuf> {
         let mut found = self.conflicts(list);
         let by_path: BTreeMap<&Path, &Changed> =
             list.iter().map(|changed| (changed.path.as_path(), changed)).collect();
         for changed in list {
             if changed.before != FileState::Absent {
-                // A folder on the way has become something else, and not by one of these changes.
+                // A parent is no longer a folder, and none of the changes restores it.
                 match blocks(&self.place(changed.path.clone())) {
                     Ok(Some(path)) => {
                         let is_put_back = by_path
@@ -196,7 +177,7 @@ impl Workspace {
         found
     }
 
-    /// What lies in a folder that has to make way, and is not removed by one of the changes.
+    /// Collects entries of a replaced folder that no change removes.
     fn strangers(&self, folder: &Path, list: &BTreeMap<&Path, &Changed>, found: &mut Vec<PathBuf>) {
         let Ok(entries) = open_dir(&self.place(folder.to_owned()))
             .and_then(|dir| dir.entries().map_err(|error| super::FileError::io(folder, &error)))
@@ -220,7 +201,6 @@ fn paths_of<'a>(list: impl Iterator<Item = &'a Changed>) -> Vec<PathBuf> {
     list.map(|changed| changed.path.clone()).collect()
 }
 
-/// The contents that are to be written, by their hashes.
 fn contents(
     list: &[Changed],
     find: impl Fn(&str) -> Option<Vec<u8>>,
@@ -242,7 +222,7 @@ fn contents(
     if missing.is_empty() { Ok(contents) } else { Err(RestoreError::Missing(missing)) }
 }
 
-/// Whether the file has the content that it had, and only its mode bits differ.
+/// True if only the mode bits differ.
 fn is_content_there(changed: &Changed) -> bool {
     match (&changed.before, &changed.after) {
         (FileState::File { hash: before, .. }, FileState::File { hash: after, .. }) => before == after,
@@ -250,7 +230,6 @@ fn is_content_there(changed: &Changed) -> bool {
     }
 }
 
-/// One path that is put back.
 struct Step {
     target: Target,
     changed: Changed,
@@ -260,13 +239,12 @@ struct Step {
 struct Work {
     contents: HashMap<String, Vec<u8>>,
     temporaries: Temporaries,
-    /// In path order, so that a folder comes before what lies in it.
+    /// In path order: a folder comes before its entries.
     steps: BTreeMap<PathBuf, Step>,
-    /// Folders that were created and are not empty.
+    /// Created folders that are not empty.
     remaining_folders: Vec<PathBuf>,
 }
 
-/// A path where the disk said no, and what it said.
 type Refusal = (PathBuf, io::Error);
 
 impl Work {
@@ -277,7 +255,7 @@ impl Work {
         each(steps.values_mut(), open_up)?;
         each(steps.values_mut().rev(), |step| step.remove(remaining_folders))?;
         each(steps.values_mut(), put)?;
-        // Last, because nothing can be put into a folder that may not be written.
+        // Modes come last: nothing can be written into a read-only folder.
         each(steps.values_mut().rev(), Step::close)?;
         remaining_folders.sort();
         Ok(())
@@ -301,7 +279,7 @@ fn each<'a>(
 }
 
 impl Step {
-    /// Makes a folder whose mode bits were changed one that can be worked in.
+    /// Makes a folder writable for the following steps.
     fn open_up(&mut self) -> io::Result<()> {
         match (&self.changed.before, &self.changed.after) {
             (FileState::Folder { mode }, FileState::Folder { .. }) => self.set_mode(mode | 0o700),
@@ -309,10 +287,9 @@ impl Step {
         }
     }
 
-    /// Removes what has to make way.
     fn remove(&mut self, remaining_folders: &mut Vec<PathBuf>) -> io::Result<()> {
         let is_over = match (&self.changed.before, &self.changed.after) {
-            // What comes to stand there takes its place, or it stays a folder, or there is nothing.
+            // The rename replaces the entry, the folder stays, or nothing exists.
             (
                 FileState::File { .. } | FileState::Link { .. },
                 FileState::File { .. } | FileState::Link { .. },
@@ -344,7 +321,7 @@ impl Step {
         Ok(())
     }
 
-    /// Puts there what was there, less the mode bits of folders.
+    /// Modes of folders follow in [`Self::close`].
     fn put(&mut self, contents: &HashMap<String, Vec<u8>>, temporaries: &mut Temporaries) -> io::Result<()> {
         if matches!(self.changed.before, FileState::File { .. } | FileState::Link { .. }) {
             self.check_unchanged()?;
@@ -356,7 +333,6 @@ impl Step {
                     let (dir, name) = open_parent(&self.target, true)?;
                     dir.create_dir(name)?;
                 }
-                // Its mode bits are still to come.
                 return Ok(());
             }
             FileState::File { mode, .. } if is_content_there(&self.changed) => {
@@ -379,10 +355,9 @@ impl Step {
         Ok(())
     }
 
-    /// Makes sure that what is replaced or removed now still is what was looked at when all of it was checked.
+    /// Repeats the check right before a write.
     fn check_unchanged(&self) -> io::Result<()> {
         let expected = match self.changed.after {
-            // It has made way.
             FileState::Folder { .. } => &FileState::Absent,
             ref after => after,
         };
@@ -392,7 +367,6 @@ impl Step {
         }
     }
 
-    /// Makes something under another name, and gives it its own in one step.
     fn replace(
         &self,
         make: impl FnOnce(&Dir, &str) -> io::Result<()>,
@@ -402,13 +376,12 @@ impl Step {
         let temporary = temporaries.name("tmp");
         let outcome = make(&dir, &temporary).and_then(|()| dir.rename(&temporary, &dir, name));
         if outcome.is_err() {
-            // It may not have come to be; what counts is the first error.
+            // The temporary file may not exist; the first error counts.
             let _ = dir.remove_file_or_symlink(&temporary);
         }
         outcome
     }
 
-    /// Gives a folder its mode bits.
     fn close(&mut self) -> io::Result<()> {
         if let FileState::Folder { mode } = self.changed.before {
             self.set_mode(mode)?;
@@ -426,7 +399,7 @@ impl Step {
 
 #[cfg(unix)]
 fn make_link(dir: &Dir, to: &Path, name: &str) -> io::Result<()> {
-    // As it was, wherever it led: making a link follows none.
+    // Keeps the link's text; creating a link does not follow it.
     dir.symlink_contents(to, name)
 }
 

@@ -1,8 +1,6 @@
-//! Copies of the files in the session's folders, so that what a command changes can be told and put back.
-//!
-//! Nobody says what a command changes, so the folders are compared before and after it. The first comparison copies every
-//! file (the kernel does, where it can); later ones read only what has changed by its metadata. What git ignores and what
-//! belongs to version control is left alone. What cannot be covered is said, in sentences for people.
+//! Copies of the files in the session's folders, to detect and undo changes made by commands. The folders are
+//! compared before and after a command. The first comparison copies every file; later comparisons read only
+//! files with changed metadata. Ignored files and version control files are skipped.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -20,26 +18,22 @@ mod copies;
 mod ignore_rules;
 mod scan;
 
-/// Paths that are named as not covered at once. More are counted.
+/// Maximum number of paths in one sentence.
 const MAX_NAMED: usize = 20;
 
-/// Copies of what is in a session's folders.
 #[derive(Debug)]
 pub struct WorkspaceSnapshot {
     workspace: Workspace,
     copies: Copies,
     state: State,
-    /// What is to be said with the next changes.
     unreported: Vec<String>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nothing was copied yet.
     New,
-    /// What was there the last time.
     Scanned(Entries),
-    /// The folders hold too much, or copies cannot be made.
+    /// The folders exceed a limit, or copies cannot be made.
     Off,
 }
 
@@ -48,16 +42,13 @@ type Entries = BTreeMap<PathBuf, Entry>;
 #[derive(Debug, Clone)]
 struct Entry {
     seen: Seen,
-    /// It changed long enough before it was looked at: as long as its metadata stay, it stays.
+    /// Equal metadata imply equal content; see [`Fingerprint::is_settled`].
     is_settled: bool,
-    /// A file has one, unless it could not be read.
     copy: Option<Number>,
 }
 
-/// Why the folders were not compared.
 enum Failure {
     Cancelled,
-    /// They are not covered any more; why.
     Off(String),
 }
 
@@ -78,17 +69,15 @@ impl From<Stop> for Failure {
 }
 
 impl WorkspaceSnapshot {
-    /// Copies in `folder`, which is this session's own: it is made with the first copy, in the place of whatever stands
-    /// there, for this user only, and is removed when this is dropped.
+    /// `folder` must belong to this session: an existing entry there is replaced. The folder is private to
+    /// this user and removed on drop.
     pub fn new(folder: PathBuf, workspace: &Workspace) -> Self {
         let workspace = workspace.clone();
         Self { workspace, copies: Copies::new(folder), state: State::New, unreported: Vec::new() }
     }
 
-    /// Brings the copies up to date and says what has changed since the last time; the first time nothing has. Blocks.
-    ///
-    /// Cancelled, it has not happened, and that is said with the changes of the next time. That the folders cannot be covered
-    /// is said once; see [`Self::is_off`].
+    /// Returns the changes since the last update, none on the first call. Blocks. If cancelled, the copies
+    /// stay as they were, and the result contains only a sentence about the cancellation.
     pub fn sync(&mut self, cancel: &CancellationToken) -> Changes {
         let changes = self.update(cancel);
         if changes.is_none() && !self.is_off() {
@@ -100,18 +89,17 @@ impl WorkspaceSnapshot {
         changes
     }
 
-    /// Brings the copies up to date; what has changed is other people's. Blocks.
+    /// Discards the changes, which the agent did not make. Blocks.
     pub fn refresh(&mut self, cancel: &CancellationToken) {
-        // What could not be covered of it is nobody's either, and that nothing can be covered is kept until it is asked for.
+        // `unreported` keeps the reason for [`State::Off`].
         let _ = self.update(cancel);
     }
 
-    /// Whether the folders cannot be covered.
     pub fn is_off(&self) -> bool {
         matches!(self.state, State::Off)
     }
 
-    /// None: it was cancelled, or the folders cannot be covered.
+    /// Returns `None` if cancelled, or if the folders cannot be covered.
     fn update(&mut self, cancel: &CancellationToken) -> Option<Changes> {
         let old = match std::mem::replace(&mut self.state, State::New) {
             State::Scanned(old) => Some(old),
@@ -141,7 +129,7 @@ impl WorkspaceSnapshot {
         }
     }
 
-    /// What is there now. The copies of what has not changed are those of `old`.
+    /// Unchanged entries keep the copies of `old`.
     fn inspect(&mut self, old: Option<&Entries>, cancel: &CancellationToken) -> Result<Entries, Failure> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let seen = scan::scan(&self.workspace, self.copies.folder(), cancel)?;
@@ -167,9 +155,8 @@ impl WorkspaceSnapshot {
         let mut copy = None;
         if seen.what == What::File {
             let open = open_standing_parent(&seen.target).ok().flatten();
-            // What cannot be opened is there all the same; it only cannot be told.
             match open.and_then(|(dir, name)| open_file(&dir, &name).ok()) {
-                // It has grown since it was listed.
+                // The file has grown since it was listed.
                 Some((_, metadata)) if metadata.len() > MAX_FILE => seen.what = What::Unknown(TOO_LARGE),
                 Some((file, metadata)) => {
                     seen.print = Fingerprint::of(&metadata);
@@ -183,7 +170,7 @@ impl WorkspaceSnapshot {
         Ok(Entry { seen, is_settled, copy })
     }
 
-    /// Says what differs. Of what is missed in `new` and cannot be looked at, the old entry stays there.
+    /// A missing entry that cannot be inspected stays in `new` with its old state.
     fn compare(&self, old: &Entries, new: &mut Entries) -> Changes {
         let mut report = Report::default();
         let mut retained = Vec::new();
@@ -215,7 +202,6 @@ impl WorkspaceSnapshot {
         report.finish(&self.workspace)
     }
 
-    /// Says how one path differs, if it does.
     fn report(&self, path: &Path, before: Option<&Entry>, after: Option<&Entry>, report: &mut Report) {
         if let (Some(before), Some(after)) = (before, after)
             && (before.seen.print, &before.seen.what, before.copy)
@@ -237,7 +223,8 @@ impl WorkspaceSnapshot {
         }
     }
 
-    /// What an entry is, and its content if it is a file. The error says why that cannot be told, after its name.
+    /// Returns the state of an entry, and the content of a file. The error is a reason that follows the
+    /// path's name.
     fn file_state(&self, entry: Option<&Entry>) -> Result<(FileState, Option<Vec<u8>>), String> {
         let Some(Entry { seen, copy, .. }) = entry else { return Ok((FileState::Absent, None)) };
         let mode = seen.print.mode;
@@ -254,7 +241,6 @@ impl WorkspaceSnapshot {
         }
     }
 
-    /// The rules of what git ignores that have changed.
     fn loosened(&self, old: &Entries, new: &Entries) -> Vec<Loosened> {
         let paths: HashSet<&PathBuf> =
             old.keys().chain(new.keys()).filter(|path| path.ends_with(ignore_rules::NAME)).collect();
@@ -272,7 +258,6 @@ impl WorkspaceSnapshot {
         loosened.collect()
     }
 
-    /// Removes the copies of `old` that `new` does not need.
     fn forget(&self, old: Option<&Entries>, new: Option<&Entries>) {
         let copies = |entries: &Entries| entries.values().filter_map(|entry| entry.copy).collect::<Vec<_>>();
         let needed: HashSet<Number> = new.map(copies).unwrap_or_default().into_iter().collect();
@@ -288,18 +273,15 @@ fn no_copies(error: &std::io::Error) -> String {
     format!("Copies of the session's files cannot be made ({error}): what commands change cannot be undone.")
 }
 
-/// What a comparison has found.
 #[derive(Default)]
 struct Report {
     changed: Vec<Changed>,
     contents: Vec<(String, Vec<u8>)>,
-    /// Of the contents.
     hashes: HashSet<String>,
-    /// What changed and cannot be told, and why.
     uncovered: Vec<(PathBuf, String)>,
-    /// What is there and was not listed any more.
+    /// Existing entries that are now ignored.
     hidden: Vec<PathBuf>,
-    /// What is listed and may have been there.
+    /// Listed entries that were possibly ignored before.
     shown: Vec<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! Where paths lie, and that what is opened is what was resolved.
+//! Tests of path resolution, and that opened files are the resolved files.
 
 use std::fs;
 use std::io::Read;
@@ -23,7 +23,7 @@ fn write(workspace: &Workspace, target: &Target, content: &str) -> Result<(), Fi
     apply(workspace, &[writing(target, content)], &CancellationToken::new()).map(drop)
 }
 
-/// Makes changes, and returns what is reported of them.
+/// Applies changes and returns the reported result.
 pub(super) fn apply(
     workspace: &Workspace,
     changes: &[Change],
@@ -109,7 +109,7 @@ mod links {
         let target = workspace.resolve("fixed").unwrap();
         assert!(write(&workspace, &target, "new").is_err());
         assert_eq!(fs::read_to_string(&file).unwrap(), "old");
-        // Opening a pipe would wait for a writer for ever.
+        // Opening a FIFO would wait for a writer.
         let pipe = dir.path().join("root/pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         assert!(open(&workspace.resolve("pipe").unwrap()).is_err());
@@ -158,22 +158,22 @@ fn of_several_changes_all_are_made_or_none() {
         files
     };
     let before = files();
-    // Nothing can be removed that is not there: refused before anything happens.
+    // Fails during preparation: a missing file cannot be removed.
     let missing = Change::Remove { target: target("missing") };
     assert!(apply(&workspace, &changes(missing), &CancellationToken::new()).is_err());
     assert_eq!(files(), before);
-    // The same file twice: the second removal fails after the others were made, and they are taken back.
+    // The second removal fails after the other steps were performed, so all of them are undone.
     let twice = Change::Remove { target: target("b") };
     assert!(apply(&workspace, &changes(twice), &CancellationToken::new()).is_err());
     assert_eq!(files(), before);
-    // The control.
+    // The control: a valid change.
     let fine = Change::Remove { target: target("a") };
     apply(&workspace, &changes(fine), &CancellationToken::new()).unwrap();
     assert_eq!(files(), [("new".into(), "new".to_owned())]);
     assert_eq!(fs::read_to_string(root.join("sub/d")).unwrap(), "c");
 }
 
-/// Each of these fails after folders would have been made for it.
+/// Each change fails after parent folders may have been created for it.
 #[cfg(unix)]
 #[test]
 fn a_change_that_fails_leaves_no_folder_and_no_temporary_file() {
@@ -203,12 +203,12 @@ fn a_change_that_fails_leaves_no_folder_and_no_temporary_file() {
         apply(&workspace, &changes, &CancellationToken::new()).unwrap_err();
         assert_eq!(tree(&root), before, "{changes:?}");
     }
-    // The control: the same with what is there.
+    // The control: the same changes with an existing file.
     apply(&workspace, &[new(), moving("file", "other/deep/file")], &CancellationToken::new()).unwrap();
     assert!(root.join("new/deep/file").is_file() && root.join("other/deep/file").is_file());
 }
 
-/// Somebody writes between the moment in which the change is announced and the moment in which it is made.
+/// Another program writes after the intent is recorded and before the change is made.
 #[cfg(unix)]
 #[test]
 fn what_somebody_writes_while_a_change_is_prepared_is_not_overwritten() {
@@ -254,7 +254,7 @@ fn what_somebody_writes_while_a_change_is_prepared_is_not_overwritten() {
     }
 }
 
-/// What stands below a folder, to be compared whole. Version control is looked at like everything else.
+/// The complete tree below a folder, including version control files.
 #[cfg(unix)]
 pub(super) fn tree(root: &Path) -> std::collections::BTreeMap<String, String> {
     use std::os::unix::fs::PermissionsExt;
@@ -277,13 +277,11 @@ pub(super) fn tree(root: &Path) -> std::collections::BTreeMap<String, String> {
     tree
 }
 
-/// The node of a file.
 #[cfg(unix)]
 pub(super) fn file(content: &str, mode: u32) -> FileState {
     FileState::File { hash: crate::ids::hash(content), mode }
 }
 
-/// A session's folder, and its workspace.
 #[cfg(unix)]
 pub(super) fn root() -> (TempDir, PathBuf, Workspace) {
     let (dir, workspace) = workspace();

@@ -1,8 +1,5 @@
-//! Walking a folder: sorted, following no link, without what git ignores and without version control's own files.
-//!
-//! The one walker of the tools and of the snapshots. It opens every folder below the one before it without following
-//! links, so an entry that is exchanged for a link while the walk goes on leads nowhere. It reads the files of ignore rules
-//! itself, within bounds: one that is no regular file has no rules, and is named in [`Walk::problems`].
+//! Sorted walk of a folder tree. Skips ignored files and version control files. Every folder is opened
+//! relative to its parent without following links, so a link that replaces an entry leads nowhere.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -23,70 +20,54 @@ use crate::bounded_file::{self, ReadError};
 use crate::git_folder;
 use crate::permission::Target;
 
-/// Folders below one another. Each is kept open while its entries are walked.
+/// Each folder on the current path keeps a descriptor open.
 const MAX_DEPTH: usize = 200;
 
-/// Bytes of one file of ignore rules.
 pub(super) const MAX_RULES: u64 = 256 * 1024;
 
-/// Files of ignore rules that are named as not used.
 const MAX_PROBLEMS: usize = 5;
 
-/// The file of ignore rules that git reads in every folder.
 pub(super) const GITIGNORE: &str = ".gitignore";
 
-/// The same for search tools.
+/// Ignore file of search tools such as ripgrep.
 const IGNORE: &str = ".ignore";
 
-/// What a walk shows.
 #[derive(Debug, Clone)]
 pub struct WalkOptions {
-    /// The globs that paths have to match.
     pub globs: Override,
-    /// Levels below the folder. `None`: all.
+    /// Levels below the folder; unlimited if `None`.
     pub depth: Option<usize>,
-    /// Hidden files and folders are shown even if no glob matches them.
+    /// Shows hidden entries even if no glob matches them.
     pub hidden: bool,
-    /// Only the rules of `.gitignore` count, not those of `.ignore` and of `info/exclude`.
+    /// Ignores the rules of `.ignore` and `info/exclude`.
     pub gitignore_only: bool,
-    /// A folder that is left out.
     pub without: Option<PathBuf>,
 }
 
-/// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A regular file.
     File,
-    /// A folder.
     Folder,
-    /// A symbolic link.
     Link,
-    /// A FIFO, a socket or a device.
     Special,
 }
 
-/// What the walk meets.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// The folder that it is in.
     dir: Arc<Dir>,
     name: OsString,
-    /// Absolute.
     pub path: PathBuf,
-    /// What it was when its folder was listed.
     pub kind: EntryKind,
-    /// How many levels below the folder that is walked, at least 1; 0 for a file that is walked itself.
+    /// Levels below the walked folder, from 1; 0 for a single file.
     pub depth: usize,
 }
 
 impl Entry {
-    /// Opens a regular file; anything else is an error, whatever it was when its folder was listed.
+    /// Fails for anything but a regular file.
     pub fn open(&self) -> io::Result<std::fs::File> {
         Ok(open_file(&self.dir, &self.name)?.0.into_std())
     }
 
-    /// Its name.
     pub fn name(&self) -> &OsStr {
         &self.name
     }
@@ -95,24 +76,22 @@ impl Entry {
         self.dir.symlink_metadata(&self.name)
     }
 
-    /// Where a link leads, as the link says it.
+    /// Text of the link, not resolved.
     pub(super) fn link(&self) -> io::Result<PathBuf> {
         self.dir.read_link_contents(&self.name)
     }
 }
 
-/// The entries below a folder, each folder before what it holds.
+/// A folder comes before its entries.
 #[derive(Debug)]
 pub struct Walk {
     options: WalkOptions,
     root: PathBuf,
     device: Option<u64>,
-    /// The rules of the folders from the repository's root down to the one above the folder that is walked.
+    /// Rules of the parent folders, from the repository's root down.
     above: Vec<Rules>,
     frames: Vec<Frame>,
-    /// A file that is walked itself.
     single: Option<Entry>,
-    /// A folder that comes next.
     pending: Option<Entry>,
     problems: Vec<String>,
     is_cut: bool,
@@ -126,21 +105,17 @@ struct Frame {
     entries: std::vec::IntoIter<(OsString, EntryKind)>,
 }
 
-/// The ignore rules of one folder.
 #[derive(Debug, Default)]
 struct Rules {
     ignore: Option<Gitignore>,
     gitignore: Option<Gitignore>,
     exclude: Option<Gitignore>,
-    /// Rules of folders above this one are those of another repository.
+    /// If true, `.gitignore` rules of parent folders do not apply below.
     is_repository: bool,
 }
 
 impl Walk {
-    /// Walks a folder; of a file it shows that file, whatever the rules say.
-    ///
-    /// # Errors
-    /// There is neither a file nor a folder there.
+    /// Starts a walk. A file yields itself, regardless of ignore rules.
     pub fn new(target: &Target, options: WalkOptions) -> Result<Self, FileError> {
         let failed = |error: &io::Error| FileError::io(&target.path, error);
         let root = target.path.clone();
@@ -170,17 +145,16 @@ impl Walk {
         Ok(walk)
     }
 
-    /// The files of ignore rules that are not used, one sentence each.
+    /// One sentence for each unusable ignore file, up to a limit.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
 
-    /// Whether folders were left out because they lie too deep.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Reads the rules above the folder. Only its own repository has a say there, and never the user's home.
+    /// Reads the rules of the parent folders up to the repository's root.
     fn read_above(&mut self) {
         let Some(repository) = git_folder::root(&self.root) else { return };
         let repository = repository.to_owned();
@@ -201,11 +175,9 @@ impl Walk {
         }
     }
 
-    /// Begins to walk a folder.
     fn enter(&mut self, dir: Arc<Dir>, path: PathBuf) -> io::Result<()> {
         let mut entries = Vec::new();
         for entry in dir.entries()? {
-            // What vanishes meanwhile is not there.
             let Ok(entry) = entry else { continue };
             let Ok(kind) = entry.file_type() else { continue };
             let kind = if kind.is_dir() {
@@ -261,7 +233,7 @@ impl Walk {
         None
     }
 
-    /// Whether an entry is shown, and whether it is walked.
+    /// Returns two flags: entry visible, folder entered.
     fn admits(&self, path: &Path, name: &OsStr, kind: EntryKind) -> (bool, bool) {
         if is_version_control(Path::new(name)) || self.options.without.as_deref() == Some(path) {
             return (false, false);
@@ -276,16 +248,16 @@ impl Walk {
         if by_glob.is_ignore() {
             return (false, false);
         }
-        // What a rule or a glob names is not hidden.
+        // A matching rule or glob reveals a hidden entry.
         let is_named = rule == Some(false) || by_glob.is_whitelist();
         let is_hidden = name.as_encoded_bytes().starts_with(b".");
         let is_shown = !is_hidden || is_named || self.options.hidden;
-        // A glob may match what lies in a hidden folder.
+        // A glob can match entries inside a hidden folder.
         let is_walked = is_shown || globs.num_whitelists() > 0;
         (is_shown, is_folder && is_walked)
     }
 
-    /// What the ignore rules say of a path: whether it is ignored. `None` if no rule is about it.
+    /// True if the path is ignored, false if a negated rule matches, `None` without a match.
     fn rule(&self, path: &Path, is_folder: bool) -> Option<bool> {
         let says = |rules: Option<&Gitignore>| match rules?.matched(path, is_folder) {
             Match::Ignore(_) => Some(true),
@@ -307,7 +279,6 @@ impl Walk {
         found
     }
 
-    /// Opens a folder that was met, unless it is on another file system or lies too deep.
     fn descend(&mut self, entry: &Entry) {
         if self.options.depth.is_some_and(|depth| entry.depth >= depth) {
             return;
@@ -316,7 +287,7 @@ impl Walk {
             self.is_cut = true;
             return;
         }
-        // What cannot be opened, or has been exchanged since, shows nothing.
+        // The folder may be unreadable or replaced.
         let Ok(dir) = entry.dir.open_dir_nofollow(&entry.name) else { return };
         let here = dir.dir_metadata().ok().and_then(|metadata| device(&metadata));
         if here == self.device {
@@ -359,15 +330,14 @@ impl Iterator for Walk {
     }
 }
 
-/// Ignore rules, relative to a folder. `None` if they are too many to be used.
 pub(super) fn compile(folder: &Path, text: &str) -> Option<Gitignore> {
     let mut rules = GitignoreBuilder::new(folder);
     for line in text.trim_start_matches('\u{feff}').lines() {
-        // To git it matches nothing, to the library everything.
+        // A lone `!` matches nothing in git, but everything in the `ignore` crate.
         if line.trim_end() == "!" {
             continue;
         }
-        // A line that is no rule says nothing; git passes over it, too.
+        // Git skips invalid lines too.
         let _ = rules.add_line(None, line);
     }
     rules.build().ok()

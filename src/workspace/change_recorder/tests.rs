@@ -1,4 +1,4 @@
-//! What each change of the tools for files is told as.
+//! Tests of the recorded effect of each change.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::workspace::tests::{file, root, set_mode, tree};
 
-/// Makes one change below a root, whose paths are then relative to it.
+/// Applies one change. The returned paths are relative to the root.
 fn apply(root: &Path, workspace: &Workspace, change: &[Change]) -> Changes {
     let mut changes = crate::workspace::tests::apply(workspace, change, &CancellationToken::new()).unwrap();
     for changed in &mut changes.changed {

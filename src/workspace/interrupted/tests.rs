@@ -1,4 +1,4 @@
-//! What is found of an operation at each point where its process may have been killed.
+//! Tests of interrupted operations, for each point where the process may have been killed.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use super::*;
 use crate::workspace::tests::{root, set_mode, tree};
 use crate::workspace::{Change, IntentLog, Journal};
 
-/// Keeps intents, and copies the folder as it is when one is recorded.
+/// Keeps intents and copies the folder when an intent is recorded.
 #[derive(Debug, Default)]
 struct Log(Mutex<Vec<Intent>>);
 
@@ -24,7 +24,7 @@ fn write(workspace: &Workspace, path: &str, content: &str) -> Change {
     Change::Write { target: workspace.resolve_entry(path).unwrap(), content: content.into(), like: None }
 }
 
-/// A patch over two files, with a new one, a deletion and a move.
+/// A patch over two files, with a new file, a deletion and a move.
 fn changes(workspace: &Workspace) -> Vec<Change> {
     let target = |path: &str| workspace.resolve_entry(path).unwrap();
     vec![
@@ -45,7 +45,7 @@ fn furnish(root: &Path) {
     }
 }
 
-/// The announcement of the changes, which are made.
+/// Applies the changes and returns their intent.
 fn announced(workspace: &Workspace) -> Intent {
     let log = Arc::new(Log::default());
     let journal = Journal::new(Some(Arc::clone(&log) as Arc<dyn IntentLog>), Journal::silent().changes);
@@ -70,12 +70,12 @@ fn what_was_done_can_be_taken_back_from_the_announcement_alone() {
     assert!(!found.is_partial && found.conflicts.is_empty(), "{found:?}");
     workspace.restore(&found.done, content(&intent), &intent.token).unwrap();
     assert_eq!(tree(&root), before);
-    // Nothing of it is left to be done: it is as if it had never begun.
+    // Everything is restored, as if the operation had never begun.
     let found = workspace.examine(&intent).unwrap();
     assert_eq!((found.done, found.conflicts, found.is_partial), (vec![], vec![], true));
 }
 
-/// Every set of steps that may have been done, not only those of one order.
+/// Covers every subset of the steps, not only prefixes.
 #[test]
 fn whatever_part_was_done_is_taken_back() {
     for done in 0..1_u32 << 6 {

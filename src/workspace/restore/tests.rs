@@ -1,4 +1,4 @@
-//! What is put back, what is refused, and that a refusal changes nothing.
+//! Tests of restored paths, refusals, and that a refusal changes nothing.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use super::*;
 use crate::workspace::tests::{file, root, set_mode, tree};
 
-/// Content that is its own name.
+/// Contents that equal their names.
 fn known(hash: &str) -> Option<Vec<u8>> {
     ["old", "other"].iter().find(|text| crate::ids::hash(text) == hash).map(|text| text.as_bytes().to_vec())
 }
@@ -104,7 +104,7 @@ fn a_folder_that_became_a_link_is_named_and_not_followed() {
         "{error}"
     );
     assert_eq!(tree(dir.path()), before);
-    // The control: the link is what changed, and is put back itself.
+    // The control: the link is one of the changes and is replaced.
     let link = FileState::Link { to: dir.path().join("outside") };
     let list = [changed(root.join("sub"), folder(), link), list[0].clone()];
     workspace.restore(&list, known, "t").unwrap();
@@ -153,7 +153,7 @@ fn a_folder_in_the_place_of_a_file_has_to_be_empty_of_anything_else() {
 #[test]
 fn where_the_disk_says_no_it_is_said_what_was_put_back() {
     let (_dir, root, workspace) = root();
-    // No tree was ever like this: a file cannot hold another.
+    // An impossible tree: a file cannot contain another file.
     let list = [
         changed(root.join("a"), file("old", 0o644), FileState::Absent),
         changed(root.join("a/b"), file("old", 0o644), FileState::Absent),

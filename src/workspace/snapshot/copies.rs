@@ -1,4 +1,4 @@
-//! The folder of the copies: flat files that are named by a counter, for this process's user only.
+//! Storage of snapshot copies: numbered files in one folder, readable only by this user.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Read};
@@ -6,30 +6,28 @@ use std::path::{Path, PathBuf};
 
 use cap_std::fs::File;
 
-/// The name of a copy.
 pub(super) type Number = u64;
 
-/// The copies. The folder is there from the first copy on, and goes with this.
+/// The folder is created with the first copy and removed on drop.
 #[derive(Debug)]
 pub(super) struct Copies {
     folder: PathBuf,
-    /// Whether the folder was made.
     is_made: bool,
     next: Number,
 }
 
 impl Copies {
-    /// Copies in a folder that belongs to nobody else: what stands there when the first is made is removed.
+    /// The first copy removes an existing entry at `folder`.
     pub(super) fn new(folder: PathBuf) -> Self {
         Self { folder, is_made: false, next: 0 }
     }
 
-    /// Where they are.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Copies at most `length` bytes of a file. From file to file the kernel does it, on some file systems without copying.
+    /// Copies at most `length` bytes. The kernel copies between files, on some file systems without moving
+    /// data.
     pub(super) fn make(&mut self, file: File, length: u64) -> io::Result<Number> {
         if !self.is_made {
             self.make_folder()?;
@@ -48,19 +46,16 @@ impl Copies {
         Ok(number)
     }
 
-    /// The content of a copy.
     pub(super) fn read(&self, number: Number) -> io::Result<Vec<u8>> {
         std::fs::read(self.path(number))
     }
 
-    /// Removes a copy.
     pub(super) fn forget(&self, number: Number) {
         if let Err(error) = std::fs::remove_file(self.path(number)) {
             tracing::warn!(%error, number, "a copy of a file could not be removed");
         }
     }
 
-    /// Removes all of them, and the folder.
     pub(super) fn clear(&mut self) {
         if !std::mem::take(&mut self.is_made) {
             return;
@@ -78,7 +73,7 @@ impl Copies {
         if let Some(above) = self.folder.parent() {
             builder().recursive(true).create(above)?;
         }
-        // Not recursive: the folder is ours only if we made it.
+        // Not recursive: succeeds only if this process creates the folder.
         builder().create(&self.folder)?;
         self.is_made = true;
         Ok(())

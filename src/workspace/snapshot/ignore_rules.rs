@@ -1,5 +1,5 @@
-//! When the rules of what git ignores change, files appear that were there before. These must not pass for new ones:
-//! undoing would remove them. Pure.
+//! Detects loosened ignore rules. They reveal files that existed before, which undo must not remove as new.
+//! Pure.
 
 use std::path::{Path, PathBuf};
 
@@ -7,23 +7,21 @@ use ignore::gitignore::Gitignore;
 
 use crate::workspace::walk::{MAX_RULES, compile};
 
-/// The file of rules, in each folder.
 pub(super) const NAME: &str = crate::workspace::walk::GITIGNORE;
 
-/// Rules of a folder that hid something they may not hide any more.
 #[derive(Debug)]
 pub(super) struct Loosened {
     folder: PathBuf,
-    /// What was hidden; none: that cannot be told.
+    /// Unknown if `None`: any file may have been hidden.
     hidden: Option<Gitignore>,
 }
 
 impl Loosened {
-    /// What a changed file of rules means for what appears below its folder. No text: there is no such file.
+    /// Returns the loosened rules. A text of `None` is a missing file.
     pub(super) fn of(rules: &Path, before: Option<&[u8]>, after: Option<&[u8]>) -> Option<Self> {
         let folder = rules.parent()?.to_owned();
         let after = String::from_utf8_lossy(after.unwrap_or_default());
-        // A rule that shows again may show what a rule of a folder above hides.
+        // A negated rule can reveal files that a rule of a parent folder hides.
         if after.lines().any(|line| line.starts_with('!')) {
             return Some(Self { folder, hidden: None });
         }
@@ -33,12 +31,11 @@ impl Loosened {
         Some(Self { folder, hidden })
     }
 
-    /// Rules of which nothing can be told.
     pub(super) fn unreported(rules: &Path) -> Option<Self> {
         Some(Self { folder: rules.parent()?.to_owned(), hidden: None })
     }
 
-    /// Whether something that appears may have been there, hidden.
+    /// True if a path that appears may have existed before.
     pub(super) fn may_have_hidden(&self, path: &Path, is_folder: bool) -> bool {
         path.starts_with(&self.folder)
             && path != self.folder.join(NAME)

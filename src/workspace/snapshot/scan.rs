@@ -1,4 +1,4 @@
-//! What stands in the session's folders, without the contents of files: one walk, which follows no link.
+//! Lists entries without reading files or following links.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,24 +12,22 @@ use crate::permission::Target;
 use crate::workspace::inspect::mode;
 use crate::workspace::{Entry, Walk, WalkOptions, Workspace};
 
-/// Entries in all, and bytes of files that are copied in all, up to which the folders are covered.
+/// Limits of a snapshot: entries, and bytes in copied files.
 pub(super) const MAX_ENTRIES: usize = 30_000;
 pub(super) const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
-/// The largest file that is copied, in bytes.
 pub(super) const MAX_FILE: u64 = 4 * 1024 * 1024;
 pub(super) const TOO_LARGE: &str = "is larger than 4 MiB";
 
-/// What tells whether an entry has to be looked at again. Equal ones mean an equal entry, unless it changed a moment ago.
+/// Equal fingerprints mean an equal entry, if the fingerprint is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fingerprint {
-    /// Device and inode.
+    /// Device number and inode number.
     place: (u64, u64),
     pub(super) size: u64,
-    /// Seconds and nanoseconds.
+    /// Seconds and nanoseconds since 1970.
     modified: (i64, i64),
     changed: (i64, i64),
-    /// The permission bits.
     pub(super) mode: u32,
 }
 
@@ -55,26 +53,22 @@ impl Fingerprint {
         Self { place: (0, 0), size: metadata.len(), modified, changed: modified, mode: mode(metadata) }
     }
 
-    /// Whether it was a while ago, at a time in seconds since 1970, that the entry last changed: a change that came after
-    /// the look can then not have the same time. Some file systems count in steps of two seconds.
+    /// True if the last change is more than two seconds before `now`, in seconds since 1970. A later change
+    /// then has another time, even if the file system counts in steps of two seconds.
     pub(super) fn is_settled(&self, now: u64) -> bool {
         u64::try_from(self.changed.0).unwrap_or_default() + 2 < now
     }
 }
 
-/// What an entry is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
-    /// A regular file that can be copied.
     File,
     Folder,
-    /// A symbolic link, and what it says.
     Link(PathBuf),
-    /// It cannot be told what it is, only that it changes; why, after its name: `is …`.
+    /// Changes are detected but cannot be undone. The reason follows the path's name: `is …`.
     Unknown(&'static str),
 }
 
-/// What stands at a path.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) target: Target,
@@ -82,16 +76,14 @@ pub(super) struct Seen {
     pub(super) what: What,
 }
 
-/// Why there is no list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     Cancelled,
     TooMuch,
-    /// Folders lie too deep below one another to be walked.
     TooDeep,
 }
 
-/// Lists what stands below the roots, less what git ignores, version control's own files, and the folder `without`.
+/// Skips ignored files, version control files and the folder `without`.
 pub(super) fn scan(
     workspace: &Workspace,
     without: &Path,
@@ -104,17 +96,16 @@ pub(super) fn scan(
             globs: Override::empty(),
             depth: None,
             hidden: true,
-            // Rules that stand elsewhere than in `.gitignore` could change without being seen, see `rules`.
+            // Changes of other rule files would go unnoticed; see `ignore_rules`.
             gitignore_only: true,
             without: Some(without.to_owned()),
         };
-        // What cannot be listed is found out when it is missed.
         let Ok(mut walk) = Walk::new(&workspace.place(root.clone()), options) else { continue };
         for entry in walk.by_ref() {
             if cancel.is_cancelled() {
                 return Err(Stop::Cancelled);
             }
-            // It may have vanished since it was listed.
+            // The entry may be gone.
             let Ok(found) = inspect(workspace, &entry) else { continue };
             if found.what == What::File {
                 bytes += found.print.size;
@@ -149,7 +140,6 @@ fn inspect(workspace: &Workspace, entry: &Entry) -> io::Result<Seen> {
     Ok(Seen { target, print: Fingerprint::of(&metadata), what })
 }
 
-/// What metadata say; where a link leads they do not.
 fn what(metadata: &Metadata) -> What {
     if metadata.is_symlink() {
         What::Link(PathBuf::new())

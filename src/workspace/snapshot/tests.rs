@@ -1,4 +1,4 @@
-//! What others change in the folders is found, whatever it is, and can be put back.
+//! Tests that every change in the folders is found and can be restored.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,7 +10,7 @@ use super::*;
 use crate::workspace::compose;
 use crate::workspace::tests::{file, root, set_mode, tree};
 
-/// A session's folder, and a shadow that has not looked at it yet.
+/// A session's folder with a snapshot that has not been taken yet.
 struct Place {
     dir: TempDir,
     root: PathBuf,
@@ -263,7 +263,7 @@ fn copies_are_for_this_user_only_and_go_with_the_shadow() {
     assert!(!copies.exists());
 }
 
-/// Something that a command does, as far as it can be done.
+/// An action of a command, as far as the action is possible.
 #[derive(Debug, Clone)]
 enum Deed {
     Write(&'static str, u8),
@@ -288,7 +288,7 @@ impl Deed {
     }
 
     fn perform(&self, root: &Path) {
-        // Much of it cannot be done, and then it is not.
+        // Impossible actions do nothing.
         let _ = match *self {
             Self::Write(path, content) => fs::create_dir_all(root.join(path).parent().unwrap())
                 .and_then(|()| fs::write(root.join(path), [b'0' + content])),
