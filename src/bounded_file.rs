@@ -1,5 +1,5 @@
-//! Bounded reads of files that Modegate opens on its own. A path is checked, opened without following a link
-//! and without blocking, and checked again. Writes nothing.
+//! Bounded reads of regular files that Modegate opens on its own. A path is checked, opened without following
+//! a link and without blocking, and checked again. Writes nothing.
 //!
 //! In a project every link is an error, because a link could lead to any file that the user may read. The
 //! user's own files may be links, as dotfile managers create them: [`read_own_text`] resolves the link first.

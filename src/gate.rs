@@ -124,7 +124,6 @@ impl Gate {
         }
     }
 
-    /// Returns the matching uncancelled effect with the lowest call id.
     pub fn active(&mut self, is_meant: impl Fn(&CallFacts) -> bool) -> Option<Active> {
         self.forget_what_is_over();
         let running =
@@ -140,7 +139,6 @@ impl Gate {
         other.forget_what_is_over();
         for running in other.running.into_values() {
             self.next += 1;
-            // Turn 0: the effect belongs to no turn of this session.
             let running = Running { call_id: name(&running.call_id), turn: 0, ..running };
             self.running.insert(self.next, running);
         }
@@ -185,7 +183,6 @@ impl Gate {
         for (id, mut running) in denied {
             if !running.is_lost {
                 match tokio::time::timeout_at(deadline, &mut running.over).await {
-                    // A dropped permit confirms the end of the effect.
                     Ok(Err(_)) => {
                         ended.confirmed.push(running.call_id);
                         continue;

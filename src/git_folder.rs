@@ -15,7 +15,6 @@ const MAX_FILE: u64 = 1024 * 1024;
 
 const MAX_BRANCH: usize = 200;
 
-/// Paths outside a session's folder that belong to its repository.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Git {
     pub folders: Vec<PathBuf>,
@@ -182,7 +181,6 @@ fn is_repository(folder: &Path) -> bool {
         && (is_file(&folder.join("commondir")) || is_folder(&folder.join("objects")))
 }
 
-/// True for a git folder without a `commondir`.
 fn is_plain_repository(folder: &Path) -> bool {
     is_file(&folder.join("HEAD"))
         && is_folder(&folder.join("objects"))

@@ -57,7 +57,6 @@ impl Unusable {
     }
 }
 
-/// Error with a text for the model.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("{path}: {reason}")]
@@ -104,7 +103,7 @@ impl Workspace {
         &self.roots[0]
     }
 
-    /// Resolves a path, following symbolic links. A missing path resolves to the location of its creation.
+    /// Resolves a path, following symbolic links. A missing path resolves to its future location.
     pub fn resolve(&self, path: &str) -> Result<Target, FileError> {
         if path.is_empty() || path.contains('\0') {
             return Err(FileError::Unsuitable(format!("{path:?} is not a path")));

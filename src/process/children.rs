@@ -1,4 +1,4 @@
-//! The children of this process, as the kernel lists them, and how one is killed with its group.
+//! Lists the children of this process and kills them.
 
 use std::fs::File;
 use std::io;
@@ -6,21 +6,17 @@ use std::os::unix::fs::FileExt;
 
 use rustix::process::{self, Pid, Signal};
 
-/// The list. It is opened once: a command may take away the right to open more.
+/// Kept open, because a command may lower the limit on open files.
 #[derive(Debug)]
 pub struct Children {
-    /// None where the kernel has no such list.
+    /// `None` if the kernel has no such list.
     list: Option<File>,
     buffer: Vec<u8>,
 }
 
 impl Children {
-    /// Opens the list.
-    ///
-    /// # Errors
-    /// There is none, and `/proc` is not there either.
     pub fn open() -> io::Result<Self> {
-        // That of the main thread: nobody else here has children.
+        // The kernel gives adopted children to the main thread.
         let path = format!("/proc/self/task/{}/children", process::getpid());
         let list = File::open(path).ok();
         if list.is_none() {
@@ -29,7 +25,7 @@ impl Children {
         Ok(Self { list, buffer: vec![0; 64 * 1024] })
     }
 
-    /// All of them, those that are dead and not buried included.
+    /// Includes dead children that are not reaped yet.
     pub fn list(&mut self) -> io::Result<Vec<Pid>> {
         let Some(list) = &self.list else { return scan() };
         let mut text = Vec::new();
@@ -45,9 +41,8 @@ impl Children {
     }
 }
 
-/// Kills a child and its process group: a group dies in one step, so none of it can fork away.
+/// A group dies in one step, so no member can fork away.
 pub fn kill(child: Pid) {
-    // Any of them may be gone by now.
     if let Some(group) = process::getpgid(Some(child)).ok().filter(|group| *group != process::getpgrp()) {
         let _ = process::kill_process_group(group, Signal::KILL);
     }
@@ -63,7 +58,7 @@ fn scan() -> io::Result<Vec<Pid>> {
 
 fn parent(pid: Pid) -> Option<Pid> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may have anything in it.
+    // The name, in parentheses, can contain any character.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(1).and_then(parse)
 }

@@ -1,6 +1,5 @@
-//! What is left of a command whose supervisor has died: it becomes this process's child, and is ended here.
-//!
-//! That is so where `main` has asked the kernel for it; elsewhere (in tests) nobody vouches for such a command.
+//! Kills processes whose supervisor died. They become children of this process only after [`adopt`], which
+//! `main` calls; otherwise their end stays unconfirmed.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,20 +9,19 @@ use rustix::process::{self, Pid, WaitOptions};
 
 use super::children::Children;
 
-/// How long orphans may take to die. They are killed, not asked.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// The supervisors of this process. For the whole process, as its children are.
+/// Global, because children belong to the whole process.
 static SUPERVISORS: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
-/// Makes this process the parent of what a dead supervisor leaves behind.
+/// Makes this process the parent of processes whose supervisor died.
 pub fn adopt() {
     if let Err(error) = process::set_child_subreaper(Some(process::getpid())) {
         tracing::warn!(%error, "what a dead supervisor leaves behind will not be known");
     }
 }
 
-/// Starts a supervisor: nobody takes it for an orphan.
+/// Spawns under the lock, so that [`end_all`] does not kill the new supervisor.
 pub fn start(
     spawn: impl FnOnce() -> std::io::Result<tokio::process::Child>,
 ) -> std::io::Result<tokio::process::Child> {
@@ -35,7 +33,6 @@ pub fn start(
     Ok(subagent)
 }
 
-/// A supervisor has died or is about to.
 pub fn forget(supervisor: Option<u32>) {
     if let (Some(pid), Some(known)) =
         (supervisor.and_then(|pid| Pid::from_raw(pid.cast_signed())), lock().as_mut())
@@ -44,9 +41,10 @@ pub fn forget(supervisor: Option<u32>) {
     }
 }
 
-/// Ends every child that is no supervisor. Says whether none is left, for certain. Blocks, within a bound.
+/// Kills every child that is not a supervisor. Returns true if none is left. Blocks for about a second at
+/// most.
 pub fn end_all() -> bool {
-    // Whose children they become is known only if it is this process.
+    // Without this flag orphans become children of another process.
     if !process::child_subreaper().is_ok_and(|own| own.is_some()) {
         return false;
     }
@@ -69,7 +67,6 @@ pub fn end_all() -> bool {
         }
         for orphan in orphans {
             super::children::kill(orphan);
-            // It may not be dead yet; then it is still there the next time.
             let _ = process::waitpid(Some(orphan), WaitOptions::NOHANG);
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -81,6 +78,5 @@ fn pid_of(subagent: &tokio::process::Child) -> Option<Pid> {
 }
 
 fn lock() -> MutexGuard<'static, Option<HashSet<Pid>>> {
-    // A panic elsewhere does not make the list wrong.
     SUPERVISORS.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,5 @@
-//! A process on systems where nothing can be held: the command itself, without a supervisor.
-//!
-//! Its end is asked for and waited for; what it has started elsewhere is not known. A command that came to its own end is
-//! taken to be over; one that was ended is never confirmed.
+//! A process on systems without a sandbox: the command itself, without a supervisor. Descendants are not
+//! tracked. Only a command that exits on its own counts as confirmed.
 #![allow(clippy::unused_async, reason = "on Linux the same functions wait")]
 
 use std::io;
@@ -13,19 +11,16 @@ use tokio::process::{Child, ChildStderr, ChildStdout};
 
 use super::{ChildStdio, Command, Errors, Event, Exit, Processes, read};
 
-/// Bytes that are read at once.
 const CHUNK: usize = 16 * 1024;
 
-/// How long what a command wrote last may take to arrive once it is over.
+/// Time for the last output to arrive after the exit.
 const REST: Duration = Duration::from_millis(50);
 
-/// A process. Dropping it ends it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     output: Option<ChildStdout>,
     errors: Option<ChildStderr>,
-    /// Where its errors were to go.
     kind: Errors,
     exited: bool,
     ended: bool,
@@ -33,10 +28,7 @@ pub struct Process {
 }
 
 impl Processes {
-    /// Starts a command. Its errors come by a pipe of their own, so that of merged ones the order may be another.
-    ///
-    /// # Errors
-    /// The program or the working directory is not there.
+    /// Standard error has its own pipe, so the order of merged output may differ.
     #[cfg_attr(
         target_os = "linux",
         allow(dead_code, reason = "compiled here so that it is known to compile")
@@ -60,23 +52,18 @@ impl Processes {
 
 #[cfg(not(target_os = "linux"))]
 impl Processes {
-    /// Starts a command.
-    ///
-    /// # Errors
-    /// The program or the working directory is not there.
     pub async fn start(&self, command: Command) -> io::Result<Process> {
         self.start_plain(command).await
     }
 }
 
 impl Process {
-    /// Its output and its input, once, if it was started to be spoken to. Its output is then no event.
     pub fn take_stdio(&mut self) -> Option<ChildStdio> {
         let (to, from) = (self.child.stdin.take()?, self.output.take()?);
         Some(ChildStdio { from: Box::new(from), to: Box::new(to) })
     }
 
-    /// What happens next; nothing after [`Event::Gone`].
+    /// Returns `None` after [`Event::Gone`].
     pub async fn next(&mut self) -> Option<Event> {
         while !self.over && (!self.exited || self.output.is_some() || self.errors.is_some()) {
             let (mut output, mut errors) = (Vec::with_capacity(CHUNK), Vec::with_capacity(CHUNK));
@@ -101,7 +88,7 @@ impl Process {
                     let code = status.ok().and_then(|status| status.code());
                     return Some(Event::Exited(code.map_or(Exit::Signal(0), Exit::Status)));
                 }
-                // What it started may hold the pipes open for ever.
+                // A descendant can keep the pipes open forever.
                 () = tokio::time::sleep(REST), if self.exited => break,
             }
         }
@@ -109,12 +96,10 @@ impl Process {
             .then_some(Event::Gone { left_behind: 0, confirmed: !self.ended })
     }
 
-    /// Asks the command to end; here that ends it.
     pub async fn ask_to_end(&mut self) {
         self.end().await;
     }
 
-    /// Ends the command.
     pub async fn end(&mut self) {
         self.ended = true;
         if let Err(error) = self.child.start_kill() {
@@ -122,7 +107,6 @@ impl Process {
         }
     }
 
-    /// The command's process id, while it runs.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }

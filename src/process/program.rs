@@ -1,7 +1,5 @@
-//! A program that is spoken to: started through a supervisor, spoken to elsewhere, ended here.
-//!
-//! A task of its own owns the process. What the program writes as an error goes to the log, without the values that
-//! were given to it in its environment, and the last of it is kept to say why the program ended.
+//! A running MCP server or external agent. Standard error goes to the log without secrets; the last part
+//! explains why the program ended. Output is read elsewhere.
 
 use std::time::Duration;
 
@@ -10,49 +8,38 @@ use tokio::sync::{mpsc, watch};
 use super::secrets::Secrets;
 use super::{Event, Exit, Process};
 
-/// Bytes of errors that are kept.
 const MAX_LAST_ERROR: usize = 2 * 1024;
 
-/// Bytes of one line in the log.
 const LINE: usize = 1024;
 
-/// Bytes of errors that go to the log. A program that floods is not worth more.
 const LOGGED: usize = 256 * 1024;
 
-/// How long a program that is told to end in its own way may take for each of two steps.
+/// Grace period after closed input, and again after SIGTERM.
 const TIMEOUT: Duration = Duration::from_millis(400);
 
-/// What is said of a program that did not end by itself.
 const ENDED: &str = "it was ended";
 
-/// How a program is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// Its input has ended; then it is asked, then it is ended.
     Graceful,
-    /// At once, with all that it has started.
     Now,
 }
 
-/// How it stands.
 #[derive(Debug, Clone, Default)]
 pub struct ProgramStatus {
-    /// What it wrote last as an error.
     pub last_error: String,
-    /// How it ended, and whether for certain.
+    /// `None` while the program runs.
     pub over: Option<Over>,
 }
 
-/// How a program ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Over {
-    /// One sentence, without its end.
+    /// A sentence without a full stop.
     pub how: String,
-    /// Nothing of it is left, for certain.
     pub confirmed: bool,
 }
 
-/// A program that runs. With the last handle it is ended in its own way.
+/// Dropping the last handle ends the program gracefully.
 #[derive(Debug, Clone)]
 pub struct Program {
     ends: mpsc::Sender<End>,
@@ -60,7 +47,6 @@ pub struct Program {
 }
 
 impl Program {
-    /// Takes charge of a process.
     pub fn start(name: &str, process: Process, secrets: Secrets) -> Self {
         let (ends, end_requests) = mpsc::channel(2);
         let (status_sender, status) = watch::channel(ProgramStatus::default());
@@ -76,20 +62,18 @@ impl Program {
         Self { ends, status }
     }
 
-    /// Ends it at once. Whether nothing of it is left, for certain.
+    /// Kills the program. Returns true if no process is left.
     pub async fn end(&self) -> bool {
-        // It may be over.
         let _ = self.ends.send(End::Now).await;
         self.over().await.confirmed
     }
 
-    /// Waits until it is over; whoever no longer speaks to it lets it end in its own way.
+    /// Waits for a graceful end. The caller closes the program's input first.
     pub async fn shut_down(&self) -> Over {
         let _ = self.ends.send(End::Graceful).await;
         self.over().await
     }
 
-    /// Waits until it is over.
     pub async fn over(&self) -> Over {
         let mut status = self.status.clone();
         let over = status.wait_for(|status| status.over.is_some()).await;
@@ -97,7 +81,7 @@ impl Program {
         over.unwrap_or_else(|| Over { how: "it was lost sight of".into(), confirmed: false })
     }
 
-    /// Why it is over, with the last line of what it wrote as an error that speaks of one, or else the very last.
+    /// Adds the last line of standard error that contains "error", or else the last line.
     pub fn with_last_error(&self, why: &str) -> String {
         let words = self.status().last_error;
         let lines = || words.lines().rev().map(str::trim).filter(|line| !line.is_empty());
@@ -107,7 +91,6 @@ impl Program {
         }
     }
 
-    /// How it stands.
     pub fn status(&self) -> ProgramStatus {
         self.status.borrow().clone()
     }
@@ -118,7 +101,6 @@ struct ProgramTask {
     process: Process,
     secrets: Secrets,
     changed: watch::Sender<ProgramStatus>,
-    /// An error that is no whole line yet.
     line: Vec<u8>,
     logged: usize,
 }
@@ -156,7 +138,7 @@ impl ProgramTask {
                     }
                 }
                 event = self.process.next() => match event {
-                    // Nobody reads it here: it goes to whoever speaks to the program.
+                    // Read by the owner of [`Process::take_stdio`].
                     Some(Event::Output(_)) => {}
                     Some(Event::Error(bytes)) => self.read_errors(&bytes),
                     Some(Event::Exited(Exit::Status(status))) => how = format!("it ended with status {status}"),
@@ -189,7 +171,7 @@ impl ProgramTask {
         if line.is_empty() {
             return;
         }
-        // Cut only once nothing secret is in it.
+        // Truncated after redaction, so that no part of a secret remains.
         let line = self.secrets.take_out(&String::from_utf8_lossy(&line));
         let line: String = line.chars().take(LINE).collect();
         if self.logged < LOGGED {
@@ -205,7 +187,6 @@ impl ProgramTask {
                 start += 1;
             }
             words.drain(..start);
-            // Nobody waits for words.
             false
         });
     }

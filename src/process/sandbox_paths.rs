@@ -1,7 +1,6 @@
-//! Which folders commands may read and write: what a machine usually has, and what the session adds.
-//!
-//! A read-only command sees the system, its toolchains, git's settings and the session's folders, and neither a home
-//! folder as a whole nor the root of the file system. What is listed here is what is there; nothing is created.
+//! Readable and writable paths of sandboxed commands. A read-only command reads the system, toolchains, git
+//! settings and the session's folders, but neither a whole home folder nor the root of the file system.
+//! Nothing is created.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -9,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use crate::git_folder::Git;
 
-/// Programs, libraries and what they read of the machine.
 const SYSTEM: &[&str] = &[
     "/usr",
     "/bin",
@@ -44,7 +42,7 @@ const SYSTEM: &[&str] = &[
     "/sys/kernel/mm/transparent_hugepage",
 ];
 
-/// Settings of the machine that programs read. Never all of `/etc`: for root, it has the machine's secrets.
+/// Never all of `/etc`: root could read the machine's secrets there.
 const SETTINGS: &[&str] = &[
     "alternatives",
     "bash.bashrc",
@@ -99,7 +97,7 @@ const SETTINGS: &[&str] = &[
     "xdg",
 ];
 
-/// Toolchains and git's settings in a home folder. Of cargo's folder the parts without its credentials.
+/// Cargo's credentials are left out.
 const IN_HOME: &[&str] = &[
     ".gitconfig",
     ".config/git/config",
@@ -148,7 +146,6 @@ const IN_HOME: &[&str] = &[
     ".ripgreprc",
 ];
 
-/// Where builds keep what they have fetched or made, in a home folder.
 const CACHES: &[&str] = &[
     ".cache",
     ".cargo/registry",
@@ -173,13 +170,11 @@ const CACHES: &[&str] = &[
     ".pub-cache/hosted",
 ];
 
-/// Devices that every command of a workspace may write, and shared memory.
 #[rustfmt::skip]
 const DEVICES: &[&str] = &[
     "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts",
 ];
 
-/// Variables that name a toolchain's folder.
 pub const TOOLCHAINS: &[&str] = &[
     "RUSTUP_HOME",
     "PYENV_ROOT",
@@ -194,53 +189,42 @@ pub const TOOLCHAINS: &[&str] = &[
     "ASDF_DATA_DIR",
 ];
 
-/// Whose machine this is, as the environment and the user's settings say.
 #[derive(Debug, Clone, Default)]
 pub struct User {
-    /// The home folder.
     pub home: Option<PathBuf>,
-    /// Where programs are looked for.
     pub path: Vec<PathBuf>,
-    /// Where toolchains are: the values of [`TOOLCHAINS`].
     pub toolchains: Vec<PathBuf>,
-    /// cargo's folder, where it is not in the home folder.
     pub cargo: Option<PathBuf>,
-    /// The folder for temporary files of Modegate's own.
     pub temporary: PathBuf,
-    /// Folders for temporary files: every command of a workspace may write there.
+    /// Temporary folders that every workspace command may write.
     pub scratch: Vec<PathBuf>,
-    /// What the user lets commands read besides.
     pub read: Vec<PathBuf>,
-    /// What the user lets commands write besides.
     pub write: Vec<PathBuf>,
-    /// Where Modegate's own settings and record are.
+    /// Modegate's own settings and event log.
     pub own: Vec<PathBuf>,
 }
 
-/// What the commands of sessions in these folders may read and write. The file system is asked once for what both lists have.
 pub struct SandboxPaths<'a> {
     user: &'a User,
     roots: &'a [PathBuf],
     real: Real,
-    /// Of each folder.
     repositories: Vec<Git>,
 }
 
 impl<'a> SandboxPaths<'a> {
-    /// Those of sessions in these folders, as they are now.
     pub fn of(user: &'a User, roots: &'a [PathBuf]) -> Self {
         let repositories = roots.iter().map(|root| Git::of(root)).collect();
         Self { user, roots, real: Real::of(user), repositories }
     }
 
-    /// What a read-only command may read, and `besides`. None where a session's folder is too wide: the root of the file
-    /// system, the home folder, or a folder around it.
+    /// Returns `None` if a root is the root of the file system, the home folder or a parent of the home
+    /// folder.
     pub fn readable(&mut self, besides: &[PathBuf]) -> Option<Vec<PathBuf>> {
         let Self { user, roots, real, repositories } = self;
         if roots.iter().any(|root| real.is_too_wide(root)) {
             return None;
         }
-        // A service's home may lie in a folder of the system's: then that folder is not readable as a whole.
+        // The home of a service account can lie in a system folder.
         let mut places: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
         places.retain(|place| !real.is_too_wide(place));
         places.extend(SETTINGS.iter().map(|name| Path::new("/etc").join(name)));
@@ -251,7 +235,7 @@ impl<'a> SandboxPaths<'a> {
             let parts = IN_HOME.iter().filter_map(|name| name.strip_prefix(".cargo/"));
             places.extend(parts.map(|part| cargo.join(part)));
         }
-        // What lies in a session's folder is readable anyway; a link there leads nowhere else.
+        // Paths in a root are readable anyway, and a link there must not open other folders.
         let is_inside = |place: &PathBuf| roots.iter().any(|root| place.starts_with(root));
         let named = user.path.iter().chain(&user.toolchains).chain(besides).filter(|place| !is_inside(place));
         places.extend(named.filter(|place| !real.is_too_wide(place)).cloned());
@@ -263,7 +247,6 @@ impl<'a> SandboxPaths<'a> {
         Some(real.existing(places))
     }
 
-    /// What a command of a workspace may write.
     pub fn writable(&mut self) -> Vec<PathBuf> {
         let Self { user, roots, real, repositories } = self;
         let mut places: Vec<PathBuf> = DEVICES.iter().map(PathBuf::from).collect();
@@ -278,18 +261,16 @@ impl<'a> SandboxPaths<'a> {
         places.extend(user.write.iter().cloned());
         for (root, Git { folders, .. }) in roots.iter().zip(repositories) {
             places.push(root.clone());
-            // A commit in a worktree writes to the repository that it belongs to.
+            // A commit in a linked worktree writes to the main repository.
             places.extend(folders.iter().filter(|place| !real.is_too_wide(place)).cloned());
         }
         real.existing(places)
     }
 }
 
-/// Real paths, each asked for once while the lists are made: most places share the few folders above them, and a session
-/// would otherwise begin with more than a thousand questions to the file system.
+/// Cache of real paths, which saves over a thousand file system calls at the start of a session.
 struct Real {
     home: Option<PathBuf>,
-    /// By the text of a place, which is compared faster than its parts; none for what is not there.
     known: HashMap<OsString, Option<PathBuf>>,
 }
 
@@ -299,7 +280,6 @@ impl Real {
         Self { home, known: HashMap::new() }
     }
 
-    /// The real path of what is there.
     fn path(&mut self, place: &Path) -> Option<PathBuf> {
         if let Some(known) = self.known.get(place.as_os_str()) {
             return known.clone();
@@ -310,7 +290,6 @@ impl Real {
     }
 
     fn ask(&mut self, place: &Path) -> Option<PathBuf> {
-        // Whatever ends in no name, or is a link, is left to the system.
         let (Some(above), Some(name)) = (place.parent(), place.file_name()) else {
             return std::fs::canonicalize(place).ok();
         };
@@ -319,18 +298,18 @@ impl Real {
         if is_link { std::fs::canonicalize(path).ok() } else { Some(path) }
     }
 
-    /// Whether a place has the whole home folder or the whole file system in it. One that is not there counts as such.
+    /// True if a path contains the whole home folder or file system, or is missing.
     fn is_too_wide(&mut self, place: &Path) -> bool {
         let Some(place) = self.path(place) else { return true };
         place.parent().is_none() || self.home.as_ref().is_some_and(|home| home.starts_with(&place))
     }
 
-    /// Those that are there, by their real paths: a link that is changed later leads nowhere else.
+    /// Real paths, so that later changes of links have no effect.
     fn existing(&mut self, places: Vec<PathBuf>) -> Vec<PathBuf> {
         let (mut retained, mut seen) = (Vec::new(), HashSet::new());
         for place in places.into_iter().filter(|place| place.is_absolute()) {
             let Some(place) = self.path(&place) else { continue };
-            // What is no text could not be passed on; there is hardly any such place.
+            // The request to the supervisor is JSON, so paths must be UTF-8.
             if place.to_str().is_some() && seen.insert(OsString::from(&place)) {
                 retained.push(place);
             }

@@ -1,18 +1,17 @@
-//! Taking what is secret out of what a program says for the log and for people. Pure.
+//! Removes secret values from program output for the log and for the user. Pure.
 
 use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
 
-/// Values this short are no secrets, and parts of words.
+/// Shorter values would match parts of words.
 const SHORTEST: usize = 6;
 
-/// The values that a program was given, and what its address is sent.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets(Arc<[SecretString]>);
 
 impl Secrets {
-    /// Values, each also by its lines.
+    /// Includes each value and each of its lines.
     pub fn new<'a>(values: impl Iterator<Item = &'a SecretString>) -> Self {
         let parts = |value: &SecretString| -> Vec<SecretString> {
             let whole = value.expose_secret();
@@ -23,12 +22,12 @@ impl Secrets {
         Self(values.flat_map(parts).collect())
     }
 
-    /// The length of the longest: what is cut has to be this much longer before it is looked at.
+    /// Length of the longest secret. Text must be searched this far beyond a cut.
     pub fn longest(&self) -> usize {
         self.0.iter().map(|secret| secret.expose_secret().len()).max().unwrap_or_default()
     }
 
-    /// A text without them.
+    /// Replaces each secret with `***`.
     pub fn take_out(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in self.0.iter().map(ExposeSecret::expose_secret) {

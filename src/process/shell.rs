@@ -1,4 +1,4 @@
-//! The user's shell, with the hold that is on its commands.
+//! The user's shell, and the sandboxes of its commands.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,18 +10,17 @@ use super::state_folders;
 use super::{Command, Errors, Process, Processes};
 use crate::sandbox::{Confinement, Support};
 
-/// Whether the kernel holds what the commands of a workspace write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sandbox {
-    /// They write the session's folders, temporary folders and caches, where the kernel can hold them to it.
+    /// Writes are limited to the session's folders, temporary folders and caches, if the kernel supports
+    /// that.
     #[default]
     Workspace,
-    /// They write what the user may write.
     Off,
 }
 
-/// What is set for every command: it has no terminal and nobody answers it.
+/// There is no terminal, and prompts would remain unanswered.
 const SETTINGS: &[(&str, &str)] = &[
     ("TERM", "dumb"),
     ("NO_COLOR", "1"),
@@ -31,10 +30,9 @@ const SETTINGS: &[(&str, &str)] = &[
     ("GIT_EDITOR", "true"),
 ];
 
-/// The same for read-only commands besides: git does not try to refresh its index.
+/// Git must not refresh its index.
 const READ_ONLY_SETTING: (&str, &str) = ("GIT_OPTIONAL_LOCKS", "0");
 
-/// Where a shell and its surroundings are. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Shell(Arc<Inner>);
 
@@ -48,12 +46,11 @@ struct Inner {
     support: Support,
 }
 
-/// The hold on the commands of one session.
 #[derive(Debug, Clone)]
 pub struct CommandSandbox(Arc<Confinement>);
 
 impl Shell {
-    /// A shell. `environment` is all that read-only commands see of the user's.
+    /// `environment` is the complete environment of read-only commands.
     pub fn new(
         processes: Processes,
         program: String,
@@ -65,19 +62,17 @@ impl Shell {
         Self(Arc::new(Inner { processes, program, user, environment, sandbox, support }))
     }
 
-    /// The hold on read-only commands of sessions in these folders; none where the kernel cannot hold them, or the folders
-    /// are too wide to be read as a whole.
+    /// Returns `None` if the kernel does not support the sandbox or a root is too wide.
     pub fn read_only(&self, roots: &[PathBuf]) -> Option<CommandSandbox> {
         self.read_only_with(roots, &[])
     }
 
-    /// The same hold, under which these folders can be read besides; not those that have the home folder in them.
+    /// Adds readable folders, except those that contain the home folder.
     pub fn read_only_with(&self, roots: &[PathBuf], besides: &[PathBuf]) -> Option<CommandSandbox> {
         self.read_only_in(&mut SandboxPaths::of(&self.0.user, roots), besides)
     }
 
-    /// The holds on the commands of sessions in these folders: on read-only ones as [`Self::read_only`] has it, and on others as
-    /// [`Self::workspace`] has it.
+    /// Computes both sandboxes together, which saves file system calls.
     pub fn sandboxes(&self, roots: &[PathBuf]) -> (Option<CommandSandbox>, CommandSandbox) {
         let mut paths = SandboxPaths::of(&self.0.user, roots);
         (self.read_only_in(&mut paths, &[]), self.workspace_in(&mut paths))
@@ -98,18 +93,13 @@ impl Shell {
         CommandSandbox(Arc::new(confinement))
     }
 
-    /// The hold on what is to write these folders and no others, whatever the user wants of commands; none where the kernel
-    /// cannot hold it.
+    /// Ignores the user's setting. Returns `None` if the kernel does not support the sandbox.
     pub fn workspace_sandbox(&self, roots: &[PathBuf]) -> Option<CommandSandbox> {
         let write = self.0.support.workspace().then(|| SandboxPaths::of(&self.0.user, roots).writable())?;
         Some(CommandSandbox(Arc::new(Confinement::Workspace { write })))
     }
 
-    /// The hold on somebody else's agent in sessions in these folders, which keeps its state in `named`: those are made if
-    /// they are not there.
-    ///
-    /// # Errors
-    /// One sentence: the kernel cannot hold it, or a folder cannot be one for state.
+    /// Sandbox of an external agent. Creates missing state folders (`named`). The error is a sentence.
     pub fn external_agent(&self, roots: &[PathBuf], named: &[PathBuf]) -> Result<CommandSandbox, String> {
         if !self.0.support.agent() {
             return Err("it is to be held, which the system cannot do here (see modegate doctor)".into());
@@ -118,35 +108,27 @@ impl Shell {
         Ok(CommandSandbox(Arc::new(Confinement::Agent { write })))
     }
 
-    /// What starts its commands.
     pub fn processes(&self) -> &Processes {
         &self.0.processes
     }
 
-    /// The variables that a command may see which is not to see the user's own: no keys, no sockets of agents.
+    /// Variables for commands that must not see keys and agent sockets.
     pub fn environment(&self) -> &[(OsString, OsString)] {
         &self.0.environment
     }
 
-    /// What the kernel can hold here.
     pub fn support(&self) -> &Support {
         &self.0.support
     }
 
-    /// The shell's path.
     pub fn program(&self) -> &str {
         &self.0.program
     }
 
-    /// The hold on other commands of sessions in these folders: as the user wants it, and as far as the kernel can.
     pub fn workspace(&self, roots: &[PathBuf]) -> CommandSandbox {
         self.workspace_in(&mut SandboxPaths::of(&self.0.user, roots))
     }
 
-    /// Starts a command line.
-    ///
-    /// # Errors
-    /// This binary cannot be started, or `cwd` is not there.
     pub async fn start(&self, line: &str, cwd: &Path, sandbox: &CommandSandbox) -> io::Result<Process> {
         self.0.processes.start(self.command(line, cwd, sandbox)).await
     }
@@ -173,22 +155,18 @@ impl Shell {
 }
 
 impl CommandSandbox {
-    /// No hold.
     pub fn none() -> Self {
         Self(Arc::new(Confinement::Off))
     }
 
-    /// Whether nothing can be changed under it.
     pub fn is_read_only(&self) -> bool {
         matches!(*self.0, Confinement::ReadOnly { .. })
     }
 
-    /// As the supervisor takes it.
     pub fn confinement(&self) -> &Confinement {
         &self.0
     }
 
-    /// Whether nothing is held.
     pub fn is_off(&self) -> bool {
         *self.0 == Confinement::Off
     }

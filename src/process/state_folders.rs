@@ -1,19 +1,19 @@
-//! The folders in which somebody else's agent keeps its state: all that it may write when it is held.
+//! State folders of external agents: the paths that a sandboxed agent may write.
 
 use std::fs::DirBuilder;
 use std::path::{Component, Path, PathBuf};
 
 use super::sandbox_paths::User;
 
-/// The folders by their real paths. `~/` is the user's home. What is not there is made, for the user alone: a program that is
-/// held could not make it. One that lies in another is covered by that one.
+/// Real paths of the state folders. Missing folders are created, because a sandboxed agent could not create
+/// them. A folder inside another one is dropped.
 ///
 /// # Errors
-/// One sentence: a folder that is not absolute, cannot be made, has the home folder in it, or shares files with the session's
-/// folders `roots` or with Modegate's own, which are not to be written.
+/// Returns a sentence if a folder is not absolute, contains the home folder, overlaps with `roots` or with
+/// Modegate's own files, or cannot be created.
 pub fn folders(user: &User, roots: &[PathBuf], named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let named: Vec<PathBuf> = named.iter().map(|path| at_home(user, path)).collect::<Result<_, _>>()?;
-    // Not by what a link inside of another one leads to, which the agent could change.
+    // Compared as written, because the agent could change a link inside another folder.
     let is_covered = |path: &PathBuf| named.iter().any(|other| other != path && path.starts_with(other));
     let mut folders = Vec::new();
     for path in named.iter().filter(|path| !is_covered(path)) {
@@ -26,7 +26,7 @@ pub fn folders(user: &User, roots: &[PathBuf], named: &[PathBuf]) -> Result<Vec<
     Ok(folders)
 }
 
-/// What is wrong with the folders, as [`folders`] says it; nothing is made.
+/// Returns the error of [`folders`] without creating any.
 pub fn fault(user: &User, roots: &[PathBuf], named: &[PathBuf]) -> Option<String> {
     let wrong = |path: &PathBuf| {
         let path = at_home(user, path)?;
@@ -35,7 +35,6 @@ pub fn fault(user: &User, roots: &[PathBuf], named: &[PathBuf]) -> Option<String
     named.iter().find_map(|path| wrong(path).err())
 }
 
-/// Whether a folder that lies at this real path may be one.
 fn check(user: &User, roots: &[PathBuf], path: &Path, folder: &Path) -> Result<(), String> {
     let text = path.display();
     let home = user.home.as_ref().and_then(|home| home.canonicalize().ok());
@@ -46,14 +45,14 @@ fn check(user: &User, roots: &[PathBuf], path: &Path, folder: &Path) -> Result<(
     if roots.iter().map(|root| real(root)).any(shares) {
         return Err(format!("its state folder {text} shares files with the session's folder"));
     }
-    // What modes say, and what is on the record of them, is not for it to write.
+    // An agent must not write mode definitions or the event log.
     if user.own.iter().map(|own| real(own)).any(shares) {
         return Err(format!("its state folder {text} shares files with Modegate's own settings or record"));
     }
     Ok(())
 }
 
-/// The real path of what is there; of what is not, that of the nearest folder that is, with the rest.
+/// Resolves the existing part and appends the rest.
 fn real(path: &Path) -> PathBuf {
     let there = path.ancestors().find_map(|folder| Some((folder, folder.canonicalize().ok()?)));
     there.map_or_else(
@@ -81,7 +80,6 @@ fn at_home(user: &User, path: &Path) -> Result<PathBuf, String> {
     Ok(whole)
 }
 
-/// The real path of what is there, or of a new folder.
 fn made(path: &Path) -> Result<PathBuf, String> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);

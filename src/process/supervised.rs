@@ -1,4 +1,4 @@
-//! A process on Linux: the near end of its supervisor.
+//! A process on Linux, controlled through the connection to its supervisor.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -16,33 +16,26 @@ use super::{
     AHEAD, ASK_TO_END, ChildStdio, Command, Errors, Event, Processes, Report, SpawnRequest, orphans, read,
 };
 
-/// Bytes that are read at once.
 const CHUNK: usize = 16 * 1024;
 
-/// What is left of a report that is not whole yet may be this long: reports are short.
 const MAX_REPORT: usize = 64 * 1024;
 
-/// A process and all that comes of it. Dropping it ends it, unconfirmed.
+/// Dropping kills the command and all its descendants, without confirmation.
 #[derive(Debug)]
 pub struct Process {
     supervisor: tokio::process::Child,
     control: UnixStream,
-    /// Its input, until it is taken.
     input: Option<pipe::Sender>,
     output: Option<pipe::Receiver>,
     errors: Option<pipe::Receiver>,
-    /// Bytes of a report that is not whole yet.
     report: Vec<u8>,
-    /// The supervisor has said that nothing is left, and how many there were.
+    /// Set once the supervisor has reported the end.
     left_behind: Option<usize>,
     over: bool,
 }
 
 impl Processes {
-    /// Starts a command. That it could not be started may also be learnt later, as [`Event::Failed`].
-    ///
-    /// # Errors
-    /// This binary cannot be started, or the working directory is not there.
+    /// A failure to start can also arrive later, as [`Event::Failed`].
     pub async fn start(&self, command: Command) -> io::Result<Process> {
         let Command { program, arguments, cwd, environment, settings, confinement, errors, .. } = command;
         let keeps_terminal = command.keeps_terminal;
@@ -63,7 +56,7 @@ impl Processes {
         start.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(to_output).stderr(to_errors);
         let mut start = tokio::process::Command::from(start);
         let supervisor = orphans::start(|| start.spawn())?;
-        // It holds the other ends of the pipes, which would then never close.
+        // Closes the other ends of the pipes.
         drop(start);
         let input = send_ahead(&ours, command.has_stdio)?;
         ours.set_nonblocking(true)?;
@@ -85,8 +78,7 @@ impl Processes {
     }
 }
 
-/// Sends the byte ahead of the order. With it goes the end of a new pipe at which a command reads that is spoken to: no
-/// other process ever has it.
+/// Sends [`AHEAD`] with the read end of a new pipe. No other process ever has that end.
 fn send_ahead(to: &StdStream, has_stdio: bool) -> io::Result<Option<pipe::Sender>> {
     let byte = [io::IoSlice::new(&[AHEAD])];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -102,13 +94,11 @@ fn send_ahead(to: &StdStream, has_stdio: bool) -> io::Result<Option<pipe::Sender
     Ok(Some(pipe::Sender::from_owned_fd(to_input.into())?))
 }
 
-/// Hands a supervisor its order.
 async fn give(control: &mut UnixStream, request: &SpawnRequest) -> io::Result<()> {
     let request = serde_json::to_vec(request)?;
     let length = u32::try_from(request.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut line = length.to_le_bytes().to_vec();
     line.extend(request);
-    // A supervisor that is gone already is learnt of when its reports are read.
     if let Err(error) = control.write_all(&line).await {
         tracing::debug!(%error, "a supervisor did not take its order");
     }
@@ -116,13 +106,13 @@ async fn give(control: &mut UnixStream, request: &SpawnRequest) -> io::Result<()
 }
 
 impl Process {
-    /// Its output and its input, once, if it was started to be spoken to. Its output is then no event.
+    /// Returns stdout and stdin once. No output events follow.
     pub fn take_stdio(&mut self) -> Option<ChildStdio> {
         let (to, from) = (self.input.take()?, self.output.take()?);
         Some(ChildStdio { from: Box::new(from), to: Box::new(to) })
     }
 
-    /// What happens next; nothing after [`Event::Gone`]. May be given up and asked again.
+    /// Returns `None` after [`Event::Gone`]. Cancel-safe.
     pub async fn next(&mut self) -> Option<Event> {
         if self.over {
             return None;
@@ -131,7 +121,6 @@ impl Process {
             if let Some(event) = self.take_report() {
                 return Some(event);
             }
-            // Nobody is left who could write: what is still in the pipes comes, and nothing more.
             if let Some(left_behind) = self.left_behind {
                 if let Some(event) = self.rest() {
                     return Some(event);
@@ -159,7 +148,7 @@ impl Process {
                     Ok(length @ 1..) if self.report.len() < MAX_REPORT => {
                         self.report.extend_from_slice(&report[..length]);
                     }
-                    // It was ended before it could say that it is done.
+                    // The supervisor was killed before its last report.
                     _ => {
                         self.over = true;
                         orphans::forget(self.id());
@@ -171,29 +160,25 @@ impl Process {
         }
     }
 
-    /// Asks the command to end, as a terminal does that is closed.
+    /// Makes the supervisor send SIGTERM to the command's process group.
     pub async fn ask_to_end(&mut self) {
-        // It may be over, which is what was asked.
+        // The command may be over.
         let _ = self.control.write_all(&[ASK_TO_END]).await;
     }
 
-    /// Ends all of it at once. [`Event::Gone`] says when it is done.
     pub async fn end(&mut self) {
-        // It may be over, which is what was wanted.
+        // The command may be over.
         let _ = self.control.shutdown().await;
     }
 
-    /// The supervisor's process id, while it runs.
     pub fn id(&self) -> Option<u32> {
         self.supervisor.id()
     }
 
-    /// What is in the pipes already.
     fn rest(&mut self) -> Option<Event> {
         for (pipe, is_output) in [(&self.output, true), (&self.errors, false)] {
             let mut bytes = vec![0; CHUNK];
-            // Asked of the kernel, not of the runtime, which may not have heard yet. The end, or nothing to read, makes no
-            // difference now.
+            // Reads directly, because the runtime may not have been notified yet.
             let read = pipe.as_ref().and_then(|pipe| rustix::io::read(pipe, &mut bytes).ok());
             if let Some(read) = read.filter(|read| *read > 0) {
                 bytes.truncate(read);

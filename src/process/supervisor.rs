@@ -1,9 +1,8 @@
-//! The supervisor: the hidden subcommand through which every command is started. One thread, no runtime.
+//! The supervisor: the hidden subcommand that starts every command. Single-threaded, without a runtime.
 //!
-//! Its standard input is the connection to the Modegate that started it: an order comes first, reports go back, and its
-//! end, which is also the end of that Modegate, ends everything. Its output is the command's. It is outside of the
-//! command's confinement, and as a subreaper it becomes the parent of whatever the command leaves behind: no session,
-//! process group or double fork leads away from it.
+//! Standard input is the connection to Modegate; the end of the connection kills everything. The supervisor
+//! runs outside the command's sandbox. As a subreaper it becomes the parent of all orphaned descendants, so
+//! no session, process group or double fork escapes.
 
 use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
@@ -24,19 +23,17 @@ use super::{AHEAD, ASK_TO_END, Exit, Report, SpawnRequest};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, Confinement};
 
-/// Where programs look for the folder for temporary files.
 const TEMPORARY: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
 
-/// What the binary is called with.
 pub const ARGUMENT: &str = "__supervise";
 
-/// Runs a command to its end and the end of all that came of it. `connection` leads to the Modegate that started it.
+/// Returns once the command and all its descendants are gone.
 pub fn run(connection: OwnedFd) -> ExitCode {
     let connection = connection.into();
     match supervise(&connection) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // With nobody to tell there is nothing to be said.
+            // Modegate may be gone.
             let _ = report(&connection, &Report::Failed(error.to_string()));
             let _ = report(&connection, &Report::Gone { left_behind: 0 });
             ExitCode::FAILURE
@@ -44,8 +41,7 @@ pub fn run(connection: OwnedFd) -> ExitCode {
     }
 }
 
-/// Reads an order, and the command's input if it has one: a byte that the input comes with, how many bytes the order has, and
-/// these.
+/// Reads the byte [`AHEAD`] with a descriptor, a length of 4 bytes (little endian), and JSON.
 fn read_request(mut connection: &UnixStream) -> io::Result<(SpawnRequest, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
@@ -84,11 +80,11 @@ fn supervise(connection: &UnixStream) -> io::Result<()> {
     if let Some(folder) = &request.own_folder {
         remove(folder);
     }
-    // Whoever ordered it may be gone.
+    // Modegate may be gone.
     done.map(|left_behind| drop(report(connection, &Report::Gone { left_behind })))
 }
 
-/// Returns how many processes the command left behind.
+/// Returns the number of processes that the command left behind.
 fn run_request(connection: &UnixStream, request: &SpawnRequest, input: Option<OwnedFd>) -> io::Result<usize> {
     let signals = kernel::child_signals()?;
     let mut children = Children::open()?;
@@ -109,7 +105,7 @@ fn run_request(connection: &UnixStream, request: &SpawnRequest, input: Option<Ow
     Ok(end_all(&mut children, child))
 }
 
-/// Confines this process and becomes the command; or says why not, and ends.
+/// Executes the command in the sandbox. On failure writes the reason to the pipe.
 fn become_command(request: &SpawnRequest, input: Option<OwnedFd>, mut report_problem: io::PipeWriter) -> ! {
     let problem = prepare(request).err().unwrap_or_else(|| {
         let mut command = Command::new(&request.program);
@@ -118,10 +114,9 @@ fn become_command(request: &SpawnRequest, input: Option<OwnedFd>, mut report_pro
         if let Some(folder) = &request.own_folder {
             command.envs(TEMPORARY.map(|name| (name, folder)));
         }
-        // Comes back only with an error.
         format!("{} cannot be run: {}", request.program, command.exec())
     });
-    // With the supervisor gone there is nobody to tell.
+    // The supervisor may be gone.
     let _ = report_problem.write_all(problem.as_bytes());
     std::process::exit(127)
 }
@@ -133,14 +128,14 @@ fn prepare(request: &SpawnRequest) -> Result<(), String> {
         }
         process::set_parent_process_death_signal(Some(Signal::KILL))?;
         kernel::unblock_signals()?;
-        // What the system cannot do here is left undone only where nothing is held anyway.
+        // Tolerated only if there is no sandbox.
         kernel::close_the_rest_on_exec()
             .or_else(|error| if request.confinement == Confinement::Off { Ok(()) } else { Err(error) })
     };
     steps().map_err(|error| format!("the command cannot be set apart: {error}"))?;
     if request.confinement != Confinement::Off {
-        // One byte, not none: no file is that small, and the kernel starts no program that stores crashes either. A lower limit
-        // stays as it is: raising it takes privileges.
+        // Limit 1 instead of 0: the kernel then does not start a core dump handler either. A lower limit
+        // stays, because raising it takes privileges.
         let own = process::getrlimit(process::Resource::Core).maximum;
         let limit = Some(own.map_or(1, |own| own.min(1)));
         let limit = process::Rlimit { current: limit, maximum: limit };
@@ -150,11 +145,10 @@ fn prepare(request: &SpawnRequest) -> Result<(), String> {
     sandbox::confine(&request.confinement, request.own_folder.as_deref())
 }
 
-/// What there is to wait for.
 const REQUESTED: u64 = 0;
 const DIED: u64 = 1;
 
-/// What is waited on: not `poll`, which a command could make impossible by a limit on descriptors.
+/// Not `poll`, which fails if the command lowers the supervisor's descriptor limit.
 fn waiting(connection: &UnixStream, signals: &OwnedFd) -> io::Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, connection, epoll::EventData::new_u64(REQUESTED), epoll::EventFlags::IN)?;
@@ -162,22 +156,20 @@ fn waiting(connection: &UnixStream, signals: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(epoll)
 }
 
-/// Waits until the command is over, and reports how it ended, or until it is to end. Adopted children that end are buried on
-/// the way.
+/// Returns when the command exits or Modegate requests the end. Reaps adopted children.
 fn watch(epoll: &OwnedFd, mut connection: &UnixStream, signals: &OwnedFd, child: Pid) {
     loop {
         let mut ready =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(REQUESTED) };
                 2];
-        // Interrupted, nothing is ready, and everything is looked at again.
         let count = epoll::wait(epoll, &mut ready[..], None).unwrap_or(0);
         let is_ready = |what| ready[..count].iter().any(|event| event.data.u64() == what);
         if is_ready(DIED) {
-            // Only that there was a signal is of interest; one read takes them all.
+            // One read drains the queue.
             let _ = rustix::io::read(signals, &mut [0; 1024]);
             while let Ok(Some((pid, status))) = process::wait(WaitOptions::NOHANG) {
                 if pid == child {
-                    // Whoever ordered it may be gone.
+                    // Modegate may be gone.
                     let _ = report(connection, &Report::Exited(exit(status.as_raw())));
                     return;
                 }
@@ -187,7 +179,7 @@ fn watch(epoll: &OwnedFd, mut connection: &UnixStream, signals: &OwnedFd, child:
             let mut byte = [0];
             match connection.read(&mut byte) {
                 Ok(1) if byte[0] == ASK_TO_END => {
-                    // It may just have ended.
+                    // The process may have just exited.
                     let _ = process::kill_process_group(child, Signal::TERM);
                 }
                 Ok(1) => {}
@@ -205,9 +197,8 @@ fn exit(status: i32) -> Exit {
     }
 }
 
-/// Ends every descendant, and returns when the last is gone. Returns how many children there were at first.
-///
-/// The death of a child makes its children ours.
+/// Kills all descendants and waits for them. The death of a child makes its children ours. Returns the
+/// initial number of children.
 fn end_all(children: &mut Children, command: Pid) -> usize {
     bury();
     let mut first = None;
@@ -217,7 +208,7 @@ fn end_all(children: &mut Children, command: Pid) -> usize {
                 first.get_or_insert(all.len());
                 all.into_iter().for_each(children::kill);
             }
-            // Who cannot be listed is waited for all the same: nothing is said to be gone that is not.
+            // Still waits for all children, so no end is reported early.
             Err(_) => children::kill(command),
         }
         if let Err(rustix::io::Errno::CHILD) = process::wait(WaitOptions::empty()) {
@@ -227,33 +218,29 @@ fn end_all(children: &mut Children, command: Pid) -> usize {
     }
 }
 
-/// Takes note of every child that is dead.
+/// Reaps all dead children.
 fn bury() {
     while let Ok(Some(_)) = process::wait(WaitOptions::NOHANG) {}
 }
 
-/// Removes a folder and what is in it, also what the command has made unreadable. What stays is said.
 fn remove(folder: &Path) {
-    // Deep trees are gone through with many folders open.
     let limits = process::getrlimit(process::Resource::Nofile);
     let most = process::Rlimit { current: limits.maximum, ..limits };
-    // It goes on with what it has.
     let _ = process::setrlimit(process::Resource::Nofile, most);
     if std::fs::remove_dir_all(folder).is_ok() {
         return;
     }
     open_up(folder);
     if let Err(error) = std::fs::remove_dir_all(folder) {
-        // The output may be closed.
+        // Standard error may be closed.
         let _ = writeln!(io::stderr(), "modegate: {} could not be removed: {error}", folder.display());
     }
 }
 
-/// Gives the owner back the right to go through every folder. No link is followed.
+/// Restores the owner's access to every folder, without following links.
 fn open_up(folder: &Path) {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
-        // What cannot be opened up stays, and then that is said.
         let _ = std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700));
         let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
         folders.extend(

@@ -1,12 +1,12 @@
-//! Whether commands are really held here: tried, with what is to be refused and with the control that it is not refused
-//! for another reason.
+//! Self-test of the read-only sandbox: each action must fail in the sandbox, and succeed outside as a
+//! control.
 
 use std::path::Path;
 
 use super::shell::{CommandSandbox, Shell};
 use super::{Event, Exit};
 
-/// Says which of these it could do. The hold is to leave the first and none of the others.
+/// Only the first action may succeed in the sandbox.
 const ATTEMPTS: &str = "read -r line < look && echo \"$line\"
 (echo x > written) 2>/dev/null && echo wrote
 (chmod 700 look) 2>/dev/null && echo chmod
@@ -14,17 +14,12 @@ const ATTEMPTS: &str = "read -r line < look && echo \"$line\"
 exit 0
 ";
 
-/// What was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tried {
-    /// The network, too: only bash can try it by itself.
+    /// The network was tried too, which only bash can do on its own.
     pub network: bool,
 }
 
-/// Tries a read-only command in an empty folder of its own, and the same command without a hold.
-///
-/// # Errors
-/// One sentence: what could not be started, or what was not held.
 pub async fn try_read_only(shell: &Shell, folder: &Path) -> Result<Tried, String> {
     std::fs::write(folder.join("look"), "looked\n")
         .map_err(|error| format!("{}: {error}", folder.display()))?;

@@ -1,7 +1,5 @@
-//! seccomp for programs that use the network and write in a few folders: other people's agents. What Landlock does not see,
-//! or what would have others write for them, is not there; everything else stays.
-//!
-//! Written by hand: the library's filters let calls by the processor's second table through.
+//! seccomp filter for external agents. Blocks calls that Landlock does not restrict or that make other
+//! programs write for the agent. Written by hand, because filters of the library allow x32 calls.
 
 use libc::c_long;
 use seccompiler::BpfProgram;
@@ -19,15 +17,14 @@ const OWN_ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const OWN_ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// The newest call that was looked at (`mseal`, Linux 6.10). Newer ones are answered as if the kernel did not know them, and so
-/// are those by the second table of x86-64, whose numbers are all greater.
+/// Newest reviewed call (`mseal`, Linux 6.10). Newer calls and x32 calls, whose numbers are greater, fail
+/// with `ENOSYS`.
 const NEWEST: u32 = 462;
 
-/// What is answered as if the kernel did not know it: there are older ways, which can be told apart.
+/// Answered with `ENOSYS`: programs fall back to older calls, which the filter can tell apart.
 const UNKNOWN: &[c_long] =
     &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
-/// What is refused besides what other holds refuse.
 const REFUSED: &[c_long] =
     &[libc::SYS_fsconfig, libc::SYS_fspick, libc::SYS_kexec_load, libc::SYS_vhangup, libc::SYS_nfsservctl];
 
@@ -36,24 +33,21 @@ const REFUSED_OLD: &[c_long] = &[libc::SYS_kexec_file_load, libc::SYS_iopl, libc
 #[cfg(target_arch = "aarch64")]
 const REFUSED_OLD: &[c_long] = &[];
 
-/// The second byte of requests of `ioctl`: terminals, pipes and descriptors; sockets. Those that change files, or what lies
-/// beneath them, have others.
+/// Second byte of `ioctl` requests that do not change files or disks.
 const REQUESTS: [u32; 2] = [0x5400, 0x8900];
 
-/// Types into a terminal, pastes into one, takes the console.
+/// Type or paste into a terminal, or take the console.
 const TYPING: [u32; 3] = [0x5412, 0x541c, 0x541d];
 
-/// Reads the attributes of a file (`FS_IOC_GETFLAGS`).
 const GET_FLAGS: u32 = 0x8008_6601;
 
-/// Takes the system calls away from the calling process and all that comes of it.
 pub fn filter() -> Result<(), String> {
     seccompiler::apply_filter(&program()).map_err(|error| format!("system calls cannot be filtered: {error}"))
 }
 
 fn program() -> BpfProgram {
     let refuse = answer(fail(libc::EPERM));
-    // Programs for the processor's older mode have calls of their own: they are ended.
+    // 32-bit programs have other call numbers, so they are killed.
     let mut program = vec![load(ARCHITECTURE), jump(OWN_ARCHITECTURE, 1, 0), answer(KILL)];
     program.extend([load(NUMBER), jump_above(NEWEST, 0, 1), answer(fail(libc::ENOSYS))]);
     let mut listed = |calls: &[c_long], said: i32| {
@@ -65,7 +59,7 @@ fn program() -> BpfProgram {
     for calls in [OTHERS, VIEWS, PAST_FILES, SHARED, MACHINE, REFUSED, REFUSED_OLD] {
         listed(calls, libc::EPERM);
     }
-    // Landlock does not know these, so those of its own files cannot be told from others'. It is told that they were done.
+    // Landlock cannot limit these calls to the agent's own files. They do nothing and report success.
     listed(ATTRIBUTES, 0);
     listed(ATTRIBUTES_OLD, 0);
     program.extend(when(number(libc::SYS_socket), &sockets()));
@@ -85,8 +79,7 @@ fn program() -> BpfProgram {
     program
 }
 
-/// Sockets of the internet, and the one at which the kernel says which addresses there are. At others, and at names in the file
-/// system before all, there are programs that would write for whoever asks.
+/// Allows IPv4, IPv6 and route netlink. Unix sockets reach local programs that would write for any caller.
 fn sockets() -> BpfProgram {
     let families = [libc::AF_INET, libc::AF_INET6].map(i32::cast_unsigned);
     let mut part = vec![load(low(0)), jump(families[0], 5, 0), jump(families[1], 4, 0)];
@@ -95,7 +88,7 @@ fn sockets() -> BpfProgram {
     part
 }
 
-/// A pair of connected streams, or packets, reaches nobody else. Datagrams would: they can be sent to any name.
+/// Connected pairs reach no other process. Datagram sockets can send to any name.
 fn pairs() -> BpfProgram {
     let types = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(i32::cast_unsigned);
     let mut part = vec![load(low(0)), jump(libc::AF_UNIX.cast_unsigned(), 0, 4)];

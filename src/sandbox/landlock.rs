@@ -1,7 +1,5 @@
-//! Landlock: which files a command opens, and which processes it signals.
-//!
-//! Rights of interface 3 are demanded; newer ones are used where the kernel has them. Landlock has no "all but": what may
-//! be read is a list.
+//! Landlock rules for files and signals. Rights of ABI 3 are required; newer ones are optional. Landlock has
+//! no deny rules, so readable paths form a list.
 
 use std::path::{Path, PathBuf};
 
@@ -10,36 +8,33 @@ use landlock::{
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 
-/// What must be there.
 const OLDEST: ABI = ABI::V3;
 
-/// The newest interface whose rights were tried.
+/// Newest ABI whose rights were tested.
 const NEWEST: ABI = ABI::V7;
 
-/// Where commands that write nothing else may write, too: nothing comes of it.
+/// Writable devices that store nothing.
 const NULL_DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
-/// The newest interface that the kernel and this program know; 0: none.
 pub fn abi() -> u32 {
-    // Nothing is asked of the kernel but what it knows: no right is handled, so nothing would be restricted.
     let known = [ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6, ABI::V7];
     let supported = |abi: &&ABI| handles(**abi);
     known.iter().rev().find(supported).map_or(0, |abi| *abi as u32)
 }
 
-/// Whether the kernel knows the newest right of an interface.
+/// Creates a ruleset without enforcing it.
 fn handles(abi: ABI) -> bool {
     let ruleset = match abi {
         ABI::V4 => required().handle_access(AccessNet::from_all(abi)),
         ABI::V6 => required().scope(Scope::from_all(abi)),
-        // It brought no right, but a flag for the audit log, which is of no use here.
+        // ABI 7 adds no right, only a flag for the audit log.
         ABI::V7 => return false,
         abi => required().handle_access(AccessFs::from_all(abi)),
     };
     ruleset.and_then(Ruleset::create).is_ok()
 }
 
-/// Holds the calling process to reading what is listed, and to writing its own folder. Says whether signals are held.
+/// Returns true if signals are restricted too.
 pub fn restrict_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -> Result<bool, String> {
     let ruleset = required()
         .handle_access(AccessFs::from_all(OLDEST))
@@ -58,7 +53,6 @@ pub fn restrict_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -> Resul
     Ok(matches!(status.landlock, LandlockStatus::Available { effective_abi, .. } if effective_abi >= ABI::V6))
 }
 
-/// Holds the calling process to writing what is listed; reading stays free.
 pub fn restrict_writes(write: &[PathBuf]) -> Result<(), String> {
     let writing = AccessFs::from_write(OLDEST);
     let ruleset = required()
@@ -71,8 +65,7 @@ pub fn restrict_writes(write: &[PathBuf]) -> Result<(), String> {
     restrict(ruleset).map(drop)
 }
 
-/// Holds the calling process to writing what is listed, its own folder and the null devices; reading stays free. It makes no
-/// devices, signals nobody else and, where the kernel can, has no sockets by abstract names.
+/// Denies new device nodes. With ABI 6, signals and abstract Unix sockets stay within the sandbox.
 pub fn restrict_agent(write: &[PathBuf], own_folder: Option<&Path>) -> Result<(), String> {
     let handled = AccessFs::from_write(OLDEST);
     let writing = handled & !(AccessFs::MakeChar | AccessFs::MakeBlock);

@@ -1,10 +1,6 @@
-//! seccomp: which system calls a read-only command has.
-//!
-//! Three filters. The first is a list of what there is; anything else, calls of kernels to come included, is answered as if
-//! the kernel did not know it. The others answer what programs try in good faith with "not permitted" and "not supported",
-//! which they understand. Of two refusals the newer filter's counts, and a refusal always counts more than leave.
-//!
-//! Other commands have one small filter of their own, in [`super::workspace_syscalls`], and other people's agents one in [`super::agent_syscalls`].
+//! seccomp filters for read-only commands. The first filter is an allowlist: other calls, including those of
+//! future kernels, fail with `ENOSYS`. The others answer common calls with `EPERM` or `EOPNOTSUPP`, which
+//! programs handle. A refusal overrides an allow, and of two refusals the newer filter's error counts.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +10,6 @@ use seccompiler::{
     TargetArch,
 };
 
-/// What there is, whatever the arguments.
 #[rustfmt::skip]
 const ALLOWED: &[c_long] = &[
     // files that are open, and names; Landlock decides which can be opened and made
@@ -37,8 +32,8 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_mincore, libc::SYS_madvise, libc::SYS_mlock, libc::SYS_mlock2, libc::SYS_munlock, libc::SYS_mlockall,
     libc::SYS_munlockall, libc::SYS_membarrier, libc::SYS_pkey_alloc, libc::SYS_pkey_free, libc::SYS_pkey_mprotect,
     libc::SYS_get_mempolicy, libc::SYS_set_mempolicy, libc::SYS_mbind,
-    // processes and threads of its own; without capabilities the kernel lets them have no ids but those that they have, which
-    // GNU make sets in every child
+    // own processes and threads; without capabilities the kernel allows no other ids, and GNU make sets them
+    // in every child
     libc::SYS_execve, libc::SYS_execveat, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_wait4, libc::SYS_waitid,
     libc::SYS_pidfd_open, libc::SYS_set_tid_address, libc::SYS_set_robust_list, libc::SYS_get_robust_list,
     libc::SYS_rseq, libc::SYS_futex, libc::SYS_futex_waitv, libc::SYS_prctl, libc::SYS_seccomp,
@@ -52,7 +47,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_sched_yield, libc::SYS_sched_getaffinity, libc::SYS_sched_getparam, libc::SYS_sched_getscheduler,
     libc::SYS_sched_getattr, libc::SYS_sched_get_priority_max, libc::SYS_sched_get_priority_min,
     libc::SYS_sched_rr_get_interval, libc::SYS_getcpu,
-    // signals that it waits for
+    // signals that the command waits for
     libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_rt_sigpending,
     libc::SYS_rt_sigtimedwait, libc::SYS_rt_sigsuspend, libc::SYS_sigaltstack, libc::SYS_restart_syscall,
     // time, and the machine
@@ -60,12 +55,11 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_gettimeofday, libc::SYS_getitimer, libc::SYS_setitimer, libc::SYS_timer_create,
     libc::SYS_timer_settime, libc::SYS_timer_gettime, libc::SYS_timer_getoverrun, libc::SYS_timer_delete,
     libc::SYS_uname, libc::SYS_sysinfo, libc::SYS_getrandom,
-    // the ends of a socket pair of its own, see below
+    // the ends of its own socket pairs
     libc::SYS_sendmsg, libc::SYS_recvmsg, libc::SYS_sendto, libc::SYS_recvfrom, libc::SYS_shutdown,
     libc::SYS_getsockopt, libc::SYS_setsockopt, libc::SYS_getsockname, libc::SYS_getpeername,
 ];
 
-/// The same under the names that one architecture kept from older times.
 #[rustfmt::skip]
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_OLD: &[c_long] = &[
@@ -80,7 +74,7 @@ const ALLOWED_OLD: &[c_long] = &[
 #[cfg(target_arch = "aarch64")]
 const ALLOWED_OLD: &[c_long] = &[libc::SYS_renameat];
 
-/// Rights, owners, times, attributes: Landlock does not know them.
+/// Landlock does not restrict these.
 #[rustfmt::skip]
 pub const ATTRIBUTES: &[c_long] = &[
     libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchmodat2, libc::SYS_fchown, libc::SYS_fchownat,
@@ -97,20 +91,17 @@ pub const ATTRIBUTES_OLD: &[c_long] = &[
 #[cfg(target_arch = "aarch64")]
 pub const ATTRIBUTES_OLD: &[c_long] = &[];
 
-/// Sockets of any family.
 #[rustfmt::skip]
 const SOCKETS: &[c_long] = &[
     libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4,
 ];
 
-/// Other processes.
 #[rustfmt::skip]
 pub const OTHERS: &[c_long] = &[
     libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_pidfd_getfd,
     libc::SYS_kcmp, libc::SYS_process_madvise,
 ];
 
-/// Other views of the system.
 #[rustfmt::skip]
 pub const VIEWS: &[c_long] = &[
     libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot, libc::SYS_unshare, libc::SYS_setns,
@@ -118,21 +109,20 @@ pub const VIEWS: &[c_long] = &[
     libc::SYS_open_by_handle_at, libc::SYS_name_to_handle_at,
 ];
 
-/// Ways past the file system.
+/// Interfaces that bypass the file system.
 #[rustfmt::skip]
 pub const PAST_FILES: &[c_long] = &[
     libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd, libc::SYS_fanotify_init, libc::SYS_keyctl,
     libc::SYS_add_key, libc::SYS_request_key,
 ];
 
-/// What other processes share by a key or a name.
+/// Shared with other processes by a key or a name.
 #[rustfmt::skip]
 pub const SHARED: &[c_long] = &[
     libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmctl, libc::SYS_semget, libc::SYS_semop, libc::SYS_semctl,
     libc::SYS_msgget, libc::SYS_msgsnd, libc::SYS_msgrcv, libc::SYS_msgctl, libc::SYS_mq_open, libc::SYS_mq_unlink,
 ];
 
-/// The machine's own settings, and groups and capabilities of the process.
 #[rustfmt::skip]
 pub const MACHINE: &[c_long] = &[
     libc::SYS_setgroups, libc::SYS_capset, libc::SYS_sethostname, libc::SYS_setdomainname,
@@ -141,7 +131,6 @@ pub const MACHINE: &[c_long] = &[
     libc::SYS_delete_module, libc::SYS_acct,
 ];
 
-/// What is not permitted, and said to be so.
 const REFUSED: &[&[c_long]] =
     &[ATTRIBUTES, ATTRIBUTES_OLD, SOCKETS, OTHERS, VIEWS, PAST_FILES, SHARED, MACHINE, REFUSED_BESIDES];
 
@@ -152,15 +141,14 @@ const REFUSED_BESIDES: &[c_long] = &[libc::SYS_io_uring_setup, libc::SYS_iopl, l
 #[cfg(target_arch = "aarch64")]
 const REFUSED_BESIDES: &[c_long] = &[libc::SYS_io_uring_setup];
 
-/// Attributes of files. Landlock does not know them either, so those of any file could be read.
+/// Landlock does not restrict attributes, so those of any file would be readable.
 #[rustfmt::skip]
 const UNSUPPORTED: &[c_long] = &[
     libc::SYS_getxattr, libc::SYS_lgetxattr, libc::SYS_fgetxattr, libc::SYS_listxattr, libc::SYS_llistxattr,
     libc::SYS_flistxattr,
 ];
 
-/// What `fcntl` is for: descriptors, their flags, locks, pipes' sizes, seals. Not for leases, which hold up writers, and not
-/// for signals to whoever is named as the owner.
+/// Excludes leases, which delay other writers, and `F_SETOWN`, which can signal other processes.
 #[rustfmt::skip]
 const FCNTL: &[i32] = &[
     libc::F_DUPFD, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_SETFL, libc::F_GETLK, libc::F_SETLK,
@@ -168,36 +156,34 @@ const FCNTL: &[i32] = &[
     libc::F_DUPFD_CLOEXEC, libc::F_SETPIPE_SZ, libc::F_GETPIPE_SZ, libc::F_ADD_SEALS, libc::F_GET_SEALS,
 ];
 
-/// Signals. Landlock holds them to the command's own processes; where it cannot, there are none.
+/// Allowed only if Landlock limits signals to the command's own processes.
 #[rustfmt::skip]
 const SIGNALS: &[c_long] = &[
     libc::SYS_kill, libc::SYS_tkill, libc::SYS_tgkill, libc::SYS_rt_sigqueueinfo, libc::SYS_rt_tgsigqueueinfo,
     libc::SYS_pidfd_send_signal,
 ];
 
-/// Calls about a process, that are allowed about the calling one: their first argument is then zero.
+/// Allowed only with 0, the calling process, as first argument.
 #[rustfmt::skip]
 const ABOUT_ITSELF: &[c_long] = &[
     libc::SYS_prlimit64, libc::SYS_sched_setaffinity, libc::SYS_sched_setscheduler, libc::SYS_sched_setparam,
     libc::SYS_sched_setattr,
 ];
 
-/// Flags of `clone` that make a new view of the system: `CLONE_NEWNS`, `CGROUP`, `UTS`, `IPC`, `USER`, `PID`, `NET`.
+/// `CLONE_NEWNS`, `CGROUP`, `UTS`, `IPC`, `USER`, `PID` and `NET`.
 pub const NEW_VIEWS: u32 = 0x7e02_0000;
 
-/// Requests of `ioctl` about terminals, pipes and descriptors have this second byte; those that change files do not.
+/// Second byte of `ioctl` requests that do not change files.
 const TERMINALS: u64 = 0x5400;
 
-/// Among them: `TIOCSTI` types into a terminal, `TIOCLINUX` pastes into one, `TIOCCONS` takes the console.
+/// Type or paste into a terminal, or take the console.
 const TYPING: [u64; 3] = [0x5412, 0x541c, 0x541d];
 
-/// Reads the attributes of a file (`FS_IOC_GETFLAGS`).
 const GET_FLAGS: u64 = 0x8008_6601;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 type Compiled = Result<BpfProgram, seccompiler::BackendError>;
 
-/// Takes the system calls away from the calling process and all that comes of it.
 pub fn filter(signals_held: bool) -> Result<(), String> {
     let apply = |program: Compiled| {
         let program = program.map_err(|error| error.to_string())?;
@@ -221,7 +207,7 @@ fn allowed(signals_held: bool) -> Compiled {
         rules.insert(*call, vec![rule(vec![is(0, 0)?])?]);
     }
     rules.insert(libc::SYS_clone, vec![rule(vec![masked(0, NEW_VIEWS.into(), 0)?])?]);
-    // A pair of connected streams reaches nobody else. Datagrams would: they can be sent to any name.
+    // Connected streams reach no other process. Datagram sockets can send to any name.
     let stream = u64::from(libc::SOCK_STREAM.cast_unsigned());
     rules.insert(libc::SYS_socketpair, vec![rule(vec![is(0, 1)?, masked(1, 0xf, stream)?])?]);
     let fcntl = FCNTL.iter().map(|command| rule(vec![is(1, u64::from(command.cast_unsigned()))?]));

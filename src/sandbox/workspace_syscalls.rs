@@ -1,19 +1,16 @@
-//! seccomp for commands that may write: what would reach past a hold on files is taken away, everything else stays.
+//! seccomp filter for commands that may write.
 
 use seccompiler::BpfProgram;
 
 use super::bpf::{ALLOW, ARCHITECTURE, NUMBER, answer, fail, jump, load, low, when};
 
-/// Takes from the calling process, and all that comes of it, what would reach past a hold on writing: limits of other
-/// processes, which can kill them, their priorities, and typing into terminals, which are files that it may write.
-///
-/// Written by hand, because programs for a processor's older mode are to run as well: the library's filters end them.
+/// Blocks changes of other processes' limits (which can kill them) and priorities, and typing into terminals,
+/// which are writable files. Written by hand, because the library's filters kill 32-bit programs.
 pub fn filter() -> Result<(), String> {
     let program = workspace();
     seccompiler::apply_filter(&program).map_err(|error| format!("system calls cannot be filtered: {error}"))
 }
 
-/// An architecture, and the numbers that its calls have there.
 struct Numbers {
     architecture: u32,
     prlimit: u32,
@@ -24,7 +21,7 @@ struct Numbers {
     scheduling: [u32; 3],
 }
 
-/// The processor's own architecture and its older mode.
+/// Native architecture and its 32-bit mode.
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURES: [Numbers; 2] = [
     Numbers {
@@ -64,7 +61,6 @@ const ARCHITECTURES: [Numbers; 2] = [
     },
 ];
 
-/// The number of a call by its second table of x86-64 has this bit.
 const X32: u32 = 0x4000_0000;
 
 fn workspace() -> BpfProgram {
@@ -82,7 +78,6 @@ fn workspace() -> BpfProgram {
                 calls.extend(when(number | table, &scheduling_of_others(refuse)));
             }
         }
-        // In the second table `ioctl` has another number, too.
         for number in [ioctl, ioctl | X32, 0x202 | X32] {
             // `TIOCSTI` and `TIOCLINUX`.
             let typing =
@@ -97,7 +92,7 @@ fn workspace() -> BpfProgram {
     program
 }
 
-/// `prlimit64` about another process, with new limits, is refused: about itself, or without new ones, it does no harm.
+/// Refuses new limits for another process.
 pub fn limits_of_others(refuse: u32) -> BpfProgram {
     let mut part = vec![load(low(0)), jump(0, 5, 0)];
     part.extend([load(low(2)), jump(0, 0, 2), load(low(2) + 4), jump(0, 1, 0)]);
@@ -105,18 +100,17 @@ pub fn limits_of_others(refuse: u32) -> BpfProgram {
     part
 }
 
-/// Which kind of process `setpriority` and `ioprio_set` are about: one, by its number; 0 is the calling one.
+/// A single process; id 0 is the calling process.
 pub const PRIO_PROCESS: u32 = 0;
 pub const IOPRIO_WHO_PROCESS: u32 = 1;
 
-/// `setpriority` and `ioprio_set` about anything but the calling process are refused.
+/// Refuses anything but the calling process.
 pub fn priority_of_others(one: u32, refuse: u32) -> BpfProgram {
     let which = [load(low(0)), jump(one, 0, 2)];
     let who = [load(low(1)), jump(0, 1, 0), answer(refuse), answer(ALLOW)];
     which.into_iter().chain(who).collect()
 }
 
-/// `sched_setparam`, `sched_setscheduler` and `sched_setattr` about another process are refused.
 pub fn scheduling_of_others(refuse: u32) -> BpfProgram {
     vec![load(low(0)), jump(0, 1, 0), answer(refuse), answer(ALLOW)]
 }

@@ -223,7 +223,6 @@ impl Step {
         Ok(())
     }
 
-    /// Returns true if the step is undone.
     fn undo(&mut self) -> bool {
         let undone = match (&self.kind, self.backup.take()) {
             (Kind::SetExecutable { before, .. }, _) => match before {
@@ -287,7 +286,6 @@ fn rename_to_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()> {
     use rustix::fs::{RenameFlags, renameat_with};
     use rustix::io::Errno;
     match renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
-        // Unsupported by the file system.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => rename_if_new(from, to),
         renamed => renamed.map_err(Into::into),
     }

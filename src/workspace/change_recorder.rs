@@ -261,7 +261,7 @@ fn joined(target: &Target, part: &Path) -> Target {
     Target { path: target.path.join(part), inside }
 }
 
-/// Relative paths of all entries below a folder. The error is a reason that follows the path's name.
+/// Relative paths. The error is a reason that follows the path's name.
 fn below(target: &Target) -> Result<Vec<PathBuf>, String> {
     if !matches!(inspect(target), Found::State(FileState::Folder { .. }, _)) {
         return Ok(Vec::new());

@@ -44,11 +44,9 @@ pub struct Gap {
 pub struct Changes {
     /// Sorted by path, each path once.
     pub changed: Vec<Changed>,
-    /// Previous contents of files, by hash.
     pub contents: Vec<(String, Vec<u8>)>,
-    /// Sentences for the user.
+    /// Sentences for the user about changes that cannot be undone.
     pub uncovered: Vec<String>,
-    /// Token of the concluded intent.
     pub concludes: Option<String>,
 }
 

@@ -29,7 +29,6 @@ pub(super) fn inspect(target: &Target) -> Found {
     looked.unwrap_or_else(|error| Found::Unknown(format!("cannot be read ({error})")))
 }
 
-/// True if an entry exists at the path.
 pub(super) fn stands(target: &Target) -> io::Result<bool> {
     let Some((dir, name)) = open_standing_parent(target)? else { return Ok(false) };
     match dir.symlink_metadata(name) {

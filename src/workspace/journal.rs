@@ -18,7 +18,6 @@ pub struct Intent {
     pub contents: Vec<(String, Vec<u8>)>,
     /// Folders that may contain temporary files.
     pub folders: Vec<PathBuf>,
-    /// Sentences for the user.
     pub uncovered: Vec<String>,
 }
 
@@ -39,14 +38,13 @@ impl Journal {
         Self { log, changes }
     }
 
-    /// For changes that a surrounding operation reports.
+    /// Journal for changes that a surrounding operation reports.
     pub fn silent() -> Self {
         Self { log: None, changes: mpsc::unbounded_channel().0 }
     }
 
     pub fn report(&self, changes: Changes) {
         if !changes.is_empty() {
-            // The receiver may be gone.
             let _ = self.changes.send(changes);
         }
     }
@@ -55,7 +53,6 @@ impl Journal {
         self.log.is_some()
     }
 
-    /// Blocks. Returns true once the intent is committed.
     pub(super) fn record(&self, intent: Intent) -> bool {
         self.log.as_ref().is_some_and(|log| log.record(intent))
     }

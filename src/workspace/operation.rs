@@ -16,7 +16,7 @@ pub struct Operation {
     recorder: ChangeRecorder,
     temporaries: Temporaries,
     journal: Journal,
-    /// Committed before the first change. Otherwise a later commit is possible.
+    /// True if the intent was committed before the first change. Otherwise a later commit is possible.
     is_recorded: bool,
     made: BTreeMap<PathBuf, Trust>,
 }
@@ -91,7 +91,6 @@ impl Operation {
         }
     }
 
-    /// Reports the result, which concludes the intent.
     pub fn conclude(self) {
         let Self { recorder, temporaries, journal, is_recorded, made } = self;
         let mut changes = if made.is_empty() { Changes::default() } else { recorder.after(&made) };

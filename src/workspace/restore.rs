@@ -107,7 +107,6 @@ impl Workspace {
         }
     }
 
-    /// Gaps in the changes of paths to be written.
     fn interruptions(&self, list: &[Changed], changed: &[Changed]) -> Vec<Gap> {
         let mut gaps = gaps(changed);
         let to_write = |gap: &Gap| list.iter().find(|changed| changed.path == gap.path);

@@ -223,8 +223,7 @@ impl WorkspaceSnapshot {
         }
     }
 
-    /// Returns the state of an entry, and the content of a file. The error is a reason that follows the
-    /// path's name.
+    /// The error is a reason that follows the path's name.
     fn file_state(&self, entry: Option<&Entry>) -> Result<(FileState, Option<Vec<u8>>), String> {
         let Some(Entry { seen, copy, .. }) = entry else { return Ok((FileState::Absent, None)) };
         let mode = seen.print.mode;

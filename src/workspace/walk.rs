@@ -29,7 +29,6 @@ const MAX_PROBLEMS: usize = 5;
 
 pub(super) const GITIGNORE: &str = ".gitignore";
 
-/// Ignore file of search tools such as ripgrep.
 const IGNORE: &str = ".ignore";
 
 #[derive(Debug, Clone)]
@@ -145,7 +144,6 @@ impl Walk {
         Ok(walk)
     }
 
-    /// One sentence for each unusable ignore file, up to a limit.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
@@ -248,7 +246,6 @@ impl Walk {
         if by_glob.is_ignore() {
             return (false, false);
         }
-        // A matching rule or glob reveals a hidden entry.
         let is_named = rule == Some(false) || by_glob.is_whitelist();
         let is_hidden = name.as_encoded_bytes().starts_with(b".");
         let is_shown = !is_hidden || is_named || self.options.hidden;
@@ -337,7 +334,6 @@ pub(super) fn compile(folder: &Path, text: &str) -> Option<Gitignore> {
         if line.trim_end() == "!" {
             continue;
         }
-        // Git skips invalid lines too.
         let _ = rules.add_line(None, line);
     }
     rules.build().ok()
