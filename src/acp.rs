@@ -1,7 +1,7 @@
-//! The protocol's vocabulary under its own names, from the official schema crate. No logic.
+//! ACP types from the official schema crate. No logic.
 //!
-//! Everything that goes over the wire is one of these types (or, for the one message where the protocol's page and
-//! its schema differ, the wrapper at the end). Other rooms import from here, never from the schema crate itself.
+//! All messages use these types. The wrappers at the end cover the one message for which ACP's page and its
+//! schema differ. Other modules import from here, never from the schema crate.
 
 pub use agent_client_protocol_schema::ProtocolVersion;
 pub use agent_client_protocol_schema::v1::{
@@ -37,23 +37,19 @@ pub use agent_client_protocol_schema::v1::{
 
 use serde::Serialize;
 
-/// `session/update`, as it is sent: a session's id and what happened in it.
+/// Parameters of a `session/update` notification.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionNotification {
-    /// The session that the update belongs to.
     pub session_id: SessionId,
-    /// What happened.
     pub update: Update,
 }
 
-/// An update: one of the schema's own, or the mode change with both spellings of its key.
+/// Update of the schema, or the mode change with both spellings of its key.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub enum Update {
-    /// Any update of the schema.
     Schema(Box<SessionUpdate>),
-    /// `current_mode_update`; see [`CurrentModeUpdate`].
     CurrentMode(CurrentModeUpdate),
 }
 
@@ -63,19 +59,16 @@ impl From<SessionUpdate> for Update {
     }
 }
 
-/// `current_mode_update` with `currentModeId`, which the schema requires and every client reads, and `modeId`, which
-/// the protocol's page on session modes shows.
+/// `current_mode_update` with two keys: `currentModeId` is in the schema, and clients read it; `modeId` is on
+/// ACP's page on session modes.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "sessionUpdate", rename = "current_mode_update", rename_all = "camelCase")]
 pub struct CurrentModeUpdate {
-    /// The mode that is on now.
     pub current_mode_id: SessionModeId,
-    /// The same mode, under the key of the protocol's page.
     pub mode_id: SessionModeId,
 }
 
 impl CurrentModeUpdate {
-    /// Says that `mode` is on now, under both keys.
     pub fn new(mode: SessionModeId) -> Self {
         Self { current_mode_id: mode.clone(), mode_id: mode }
     }

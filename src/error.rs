@@ -1,84 +1,69 @@
-//! What can go wrong with a request, and its one mapping to JSON-RPC codes. Nobody else names a code.
+//! Request errors, and their only mapping to JSON-RPC codes.
 //!
-//! The rows follow ACP's error page: a short sentence goes out, the whole chain goes to the log.
+//! The mapping follows ACP's error page. Clients get one short sentence; details go to the log.
 
 use jsonrpsee_types::ErrorObjectOwned;
 use serde_json::{Value, json};
 
 use crate::acp::SessionId;
 
-/// Characters of a message.
+/// Maximum characters of a message.
 const MAX_MESSAGE: usize = 300;
 
-/// A request that cannot be answered with a result. The `Display` text is what the client sees.
+/// Error response to a request. Clients see the `Display` text.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The line is not JSON (-32700).
     #[error("the line is not valid JSON")]
     NotJson,
-    /// The line is JSON but no request that can be taken now (-32600).
+    /// JSON, but not a request that is valid now.
     #[error("{0}")]
     InvalidRequest(String),
-    /// The method is unknown, or needs a capability that was not advertised (-32601).
+    /// The method is unknown, or needs a capability that was not advertised.
     #[error("method not found: {method}")]
-    MethodNotFound {
-        /// The method that was asked for.
-        method: String,
-    },
-    /// Parameters that do not fit; `data` says what is valid (-32602).
+    MethodNotFound { method: String },
     #[error("{message}")]
     InvalidParams {
-        /// One short sentence.
         message: String,
-        /// What would have been valid.
+        /// Description of valid parameters.
         data: Value,
     },
-    /// The session is unknown or not active on this connection (-32002).
+    /// The session is unknown or not active on this connection.
     #[error("session not found")]
     UnknownSession(SessionId),
-    /// The session ended while the request was under way (-32603).
     #[error("the session ended unexpectedly")]
     SessionDied,
-    /// The model's provider has no key, or does not accept the one it has (-32000).
+    /// The provider has no key, or rejects it.
     #[error("{0}")]
     AuthRequired(String),
-    /// The model could not answer (-32603). The text is one short sentence without secrets.
+    /// The model failed. The text is one short sentence without secrets.
     #[error("{0}")]
     Model(String),
-    /// What happened could not be recorded, so it was not done (-32603).
     #[error("the change could not be recorded, so it was not made")]
     Unrecorded,
-    /// As [`Self::Unrecorded`], but the change was to tighten: the mode is what it was, and holds as the tighter one (-32603).
+    /// A tightening mode change could not be stored: `mode` stays, and the denials of `unrecorded` apply as
+    /// well.
     #[error(
         "the change could not be recorded: the mode is still {mode}, but what {unrecorded} denies is denied"
     )]
-    ModeUnrecorded {
-        /// The mode that is on.
-        mode: String,
-        /// The mode that was asked for.
-        unrecorded: String,
-    },
-    /// The file in which sessions are kept cannot be used (-32603).
+    ModeUnrecorded { mode: String, unrecorded: String },
+    /// The session store cannot be used.
     #[error("sessions of before cannot be read, because {0}")]
     NoStore(String),
-    /// What is kept of a session cannot be read (-32603).
     #[error("the session's record cannot be read")]
     Unreadable,
-    /// Anything else that is ours (-32603).
     #[error("internal error")]
     Internal,
-    /// The client took the request back (-32800).
+    /// The client cancelled the request.
     #[error("request cancelled")]
     Cancelled,
 }
 
 impl AgentError {
-    /// Says that parameters do not fit, and what would.
     pub fn invalid_params(message: impl Into<String>, data: Value) -> Self {
         Self::InvalidParams { message: message.into(), data }
     }
 
-    /// The JSON-RPC code, as ACP's error page assigns them.
+    /// Returns the JSON-RPC code from ACP's error page.
     pub fn code(&self) -> i32 {
         match self {
             Self::NotJson => -32700,
@@ -118,7 +103,7 @@ impl AgentError {
     }
 }
 
-/// One line of bounded length: messages quote what the client wrote.
+/// Returns one line of limited length, because messages quote the client's input.
 fn shorten(message: &str) -> String {
     let line: String =
         message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_MESSAGE + 1).collect();
@@ -133,7 +118,7 @@ impl From<AgentError> for ErrorObjectOwned {
         ErrorObjectOwned::owned(error.code(), shorten(&error.to_string()), error.data())
     }
 }
-/// Whether an error of the client's, as JSON, says that it does not know what it was asked about: resource not found (-32002).
+/// True if a client's error, as JSON, is ACP's "resource not found" (-32002).
 pub fn says_not_found(error: &str) -> bool {
     let error: Option<Value> = serde_json::from_str(error).ok();
     error.is_some_and(|error| error["code"] == -32002)

@@ -1,9 +1,9 @@
-//! The header of a Markdown file: YAML between two lines of `---` at its top. Pure.
+//! YAML header of a Markdown file, between two lines of `---` at its top. Pure.
 
-/// Takes a text apart: its header, if it has one, and what stands below it. A byte order mark is left out.
+/// Splits a text into its header, if any, and the text below. Removes a byte order mark.
 ///
 /// # Errors
-/// The header has no end.
+/// Returns an error if the header has no end.
 pub fn split(text: &str) -> Result<(Option<&str>, &str), &'static str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let Some(rest) = text.strip_prefix("---\n").or_else(|| text.strip_prefix("---\r\n")) else {

@@ -1,7 +1,7 @@
-//! One prompt without an editor: holds the other end of the client and answers by policy.
+//! Runs one prompt without an editor, as the agent's client.
 //!
-//! The answer goes to the output, progress to the errors. Nobody is there to be asked, so a permission request is
-//! denied, and the mode stays what it was.
+//! The answer goes to `output`, progress to `progress`. No user can be asked, so permission requests are
+//! denied and the mode stays.
 
 use std::io::Write;
 use std::path::Path;
@@ -18,40 +18,32 @@ pub use view::{Format, printable};
 
 mod view;
 
-/// How the prompt ended; the command line's exit code.
+/// Outcome of the prompt, which determines the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The turn ended by itself.
+    /// The turn ended normally.
     Done,
-    /// The turn failed, or ended at a limit.
+    /// The turn failed or reached a limit.
     Failed,
-    /// Something would have needed consent, or the answer is empty in plan mode.
+    /// A call was denied, or the answer in plan mode is empty.
     Denied,
-    /// It was stopped from outside.
     Interrupted,
 }
 
-/// What to run, and where.
 pub struct Job<'a> {
-    /// The working directory.
     pub cwd: &'a Path,
-    /// The prompt.
     pub prompt: String,
-    /// How the answer is printed.
     pub format: Format,
-    /// The session that it goes on with, if it is to.
+    /// Stored session to continue; `None` starts a new one.
     pub session: Option<StoredTarget>,
 }
 
-/// A session that is kept.
 pub struct StoredTarget {
-    /// Its id.
     pub id: SessionId,
-    /// The mode in which it is to go on, if not its own.
+    /// Mode to switch to; `None` keeps the session's mode.
     pub mode: Option<SessionModeId>,
 }
 
-/// Runs a prompt to its end.
 pub async fn run(
     agent: &Agent,
     mut end: ClientEnd,
@@ -119,13 +111,13 @@ pub async fn run(
     view.finish(stopped.as_ref().ok().copied(), error.as_deref())?;
     agent.close().await;
     if let Some(head) = head {
-        // Kept elsewhere, it shows later whether the record is whole: `modegate audit --head`.
+        // A copy of the head, kept elsewhere, lets `modegate audit --head` detect a truncated log later.
         writeln!(view.progress, "modegate: head of the record {}", head.hash)?;
     }
     let plan = view.mode == "plan";
     Ok(match stopped {
         Ok(StopReason::Cancelled) => Outcome::Interrupted,
-        // A plan is what plan mode is for: with one, what was denied on the way does not matter.
+        // In plan mode a plan is a success, even if calls were denied.
         Ok(StopReason::EndTurn) if !plan && !view.denied.is_empty() => Outcome::Denied,
         Ok(StopReason::EndTurn) if plan && !view.answered => {
             writeln!(progress, "modegate: the answer is empty")?;
@@ -143,7 +135,7 @@ pub async fn run(
     })
 }
 
-/// A new session, or the one that is to go on.
+/// Opens the stored session or creates a new one.
 async fn session(agent: &Agent, job: &Job<'_>) -> anyhow::Result<SessionId> {
     let Some(StoredTarget { id, mode }) = &job.session else {
         return Ok(agent.new_session(&NewSessionRequest::new(job.cwd)).await?.session_id);
@@ -159,23 +151,23 @@ async fn take<O: Write, P: Write>(view: &mut View<'_, O, P>, message: Outgoing) 
     match message {
         Outgoing::Update(notification, _room) => view.update(&notification.update),
         Outgoing::Barrier(stored) => {
-            // Dropped, nothing is left to wait for.
+            // A dropped sender lifts the barrier.
             let _ = stored.await;
             Ok(())
         }
         Outgoing::Request { request: ClientRequest::RequestPermission(request), reply, .. } => {
             view.deny(&request)?;
-            // Whoever asked may be gone already.
+            // The requester may be gone.
             let _ = reply.send(Err(ClientError::Gone));
             Ok(())
         }
-        // Nothing else was offered, and nobody is there.
+        // This client offers no other capability.
         Outgoing::Request { reply, .. } => {
-            // Whoever asked may be gone already.
+            // The requester may be gone.
             let _ = reply.send(Err(ClientError::Gone));
             Ok(())
         }
-        // There is no connection whose calls could be answered, and a request that was denied is not open.
+        // Without a connection there are no calls to answer, and a denied request is not open.
         Outgoing::Answer { .. } | Outgoing::Withdraw(_) => Ok(()),
     }
 }

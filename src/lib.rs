@@ -1,17 +1,18 @@
 //! Modegate: a standalone ACP coding agent whose modes hold.
 //!
-//! An editor starts the `modegate` binary and speaks line-delimited JSON-RPC to it. A line travels down
-//! these rooms, and its answer travels back up:
+//! An editor starts the `modegate` binary and exchanges line-delimited JSON-RPC messages with it. The
+//! modules, from the wire inwards:
 //!
-//! - [`transport`] turns bytes into lines; [`rpc`] sorts lines and keeps the connection; [`rpc::dispatch`] is the
-//!   table of methods; [`client`] is the agent's view of whoever it talks to.
-//! - [`agent`] holds the sessions; [`session`] is one conversation: an actor that owns its mode, its toolset and
-//!   its reminder splicer, and a turn that asks the model and runs tools.
-//! - [`mode`] and [`permission`] say what may happen, [`gate`] holds what is happening to it; [`tool`] and
-//!   [`workspace`] are the hands; [`model`] is the voice, over [`http`] where it is far away; [`store`] is the memory.
-//! - [`transcript`] records conversations and plays them again; [`headless`] runs one prompt without an editor. [`cli`] and [`config`] read what the user asked for.
+//! - [`transport`] converts bytes to lines; [`rpc`] classifies lines and owns the connection;
+//!   [`rpc::dispatch`] is the table of methods; [`client`] is the agent's view of its client.
+//! - [`agent`] owns the sessions; [`session`] is one conversation: an actor with a mode, a toolset, and a
+//!   turn that calls the model and runs tools.
+//! - [`mode`] and [`permission`] decide calls; [`gate`] ends running calls that a new mode denies; [`tool`]
+//!   and [`workspace`] carry calls out; [`model`] calls providers over [`http`]; [`store`] persists sessions.
+//! - [`transcript`] records and replays conversations; [`headless`] runs one prompt without an editor;
+//!   [`cli`] and [`config`] read options and files.
 //!
-//! `docs/architecture.md` has the whole map, with the invariants and the walk of a prompt.
+//! `docs/architecture.md` has the full map with the invariants and the life of a prompt.
 
 pub mod acp;
 pub mod agent;

@@ -1,6 +1,5 @@
-//! The binary: parses arguments, starts the log, runs the command line, maps the result to an exit code.
-//!
-//! The only file that names stdin and stdout.
+//! The binary: parses arguments, starts the log, runs the command line and maps the result to an exit code.
+//! Only this file names stdin and stdout.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -12,12 +11,12 @@ use modegate::telemetry;
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
-    // Before anything else: a supervisor has one thread, and starts with each command.
+    // First of all, because a supervisor must have one thread and every command starts one.
     #[cfg(target_os = "linux")]
     if environment::is_supervisor() {
         return supervise();
     }
-    // While there is one thread: it takes the keys out of the environment.
+    // While the process has one thread, because this removes the keys from the environment.
     let environment = Environment::take();
     #[cfg(target_os = "linux")]
     modegate::process::orphans::adopt();
@@ -39,29 +38,29 @@ fn main() -> ExitCode {
                 tokio::spawn(stop_on_signal(stop.clone()));
                 cli::run(cli, environment, streams, stop).await
             });
-            // A thread may still wait for a slow disk; the end does not wait for it.
+            // Do not wait for threads that a slow disk blocks.
             runtime.shutdown_background();
             outcome
         });
     outcome.unwrap_or_else(|error| {
         let is_pipe = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
         if error.downcast_ref::<std::io::Error>().is_some_and(is_pipe) {
-            // Whoever read has read enough.
+            // The reader of stdout has closed the pipe.
             return ExitCode::FAILURE;
         }
-        // With stderr gone there is nobody to tell.
+        // If stderr is closed, the error cannot be reported.
         let _ = writeln!(std::io::stderr(), "modegate: {error:#}");
         ExitCode::FAILURE
     })
 }
 
-/// Supervises a command, for the Modegate at the other end of stdin.
+/// Supervises a command for the Modegate process at the other end of stdin.
 #[cfg(target_os = "linux")]
 fn supervise() -> ExitCode {
     use std::os::fd::AsFd;
     match std::io::stdin().as_fd().try_clone_to_owned() {
         Ok(connection) => modegate::process::supervisor::run(connection),
-        // With stderr gone there is nobody to tell.
+        // If stderr is closed, the error cannot be reported.
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "modegate: {error}");
             ExitCode::FAILURE
@@ -84,7 +83,7 @@ fn input_kind() -> InputKind {
     InputKind::Other
 }
 
-/// Cancels `stop` when the process is asked to end.
+/// Cancels `stop` on SIGTERM or Ctrl-C.
 async fn stop_on_signal(stop: CancellationToken) {
     #[cfg(unix)]
     let terminate = async {

@@ -1,8 +1,9 @@
-//! The connection: sorts lines, calls the table, keeps what is in flight in both directions, ends with its input.
+//! JSON-RPC connection with one client: classifies lines, calls the method table, tracks unanswered requests
+//! in both directions. The connection ends with its input.
 //!
-//! One task owns everything here. Each call is polled once in place, so that requests reach a session's mailbox in the
-//! order of their lines, and is spawned only if it is still pending. All that goes out passes one channel
-//! ([`crate::client`]) and one queue ([`crate::transport`]), in the order in which it was sent.
+//! One task owns all state. It polls each call once in place, so that requests reach a session's mailbox in
+//! the order of their lines, and spawns only calls that are still pending. All output passes one channel
+//! ([`crate::client`]) and one queue ([`crate::transport`]), in the order of sending.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -31,20 +32,19 @@ use incoming::Incoming;
 pub mod dispatch;
 pub mod incoming;
 
-/// Calls that may be unanswered at once. Past it the connection stops reading until some are.
+/// Maximum number of unanswered calls. At this limit the connection stops reading.
 const MAX_IN_FLIGHT: usize = 16_384;
 
-/// How long the end of a connection waits for sessions to stop and for the client to take what is queued.
+/// Maximum time at the end of a connection for the client to take the queued messages.
 const CLOSE: Duration = Duration::from_millis(700);
 
-/// Handed to every handler: lets the client take its request back (`$/cancel_request`).
+/// Context of a call for its handler.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Cancelled when the client takes the request back.
+    /// Cancelled by the client's `$/cancel_request`.
     pub cancel: CancellationToken,
 }
 
-/// A call of the client's that has not been answered yet.
 struct InFlight {
     id: Box<RawValue>,
     cancel: CancellationToken,
@@ -57,16 +57,17 @@ struct Connection {
     notifications: Methods,
     next_call: u64,
     in_flight: HashMap<u64, InFlight>,
-    /// Requests of ours that the client has not answered yet.
+    /// Requests to the client without an answer yet.
     pending: HashMap<u64, oneshot::Sender<Result<Value, ClientError>>>,
     initialized: bool,
-    /// The input has ended: the client has left and will answer nothing.
+    /// True after the end of the input: the client will answer nothing more.
     disconnected: bool,
 }
 
 /// Serves one client until its input ends, its output is gone, or `stop` is cancelled.
 ///
-/// After the end of the input no new work begins; what is in flight has `grace`, then it is cancelled.
+/// After the end of the input no new work begins. Calls in flight have `grace` to finish, then they are
+/// cancelled.
 pub async fn serve(
     transport: Transport,
     agent: Arc<Agent>,
@@ -103,7 +104,7 @@ pub async fn serve(
     };
     agent.close().await;
     if !broken {
-        // The sessions have stopped: what they had to say is in the channel.
+        // The sessions have stopped, so all their messages are in the channel.
         let drain = async {
             while !connection.in_flight.is_empty() {
                 let (slot, message) = next_outgoing(&queue, &mut outgoing, &mut barrier).await;
@@ -112,7 +113,7 @@ pub async fn serve(
                 }
             }
             drop(queue);
-            // An error means that the writer is gone, and then there is nothing to wait for.
+            // An error means that the writer is gone.
             let _ = flushed.await;
         };
         if tokio::time::timeout(CLOSE, drain).await.is_err() {
@@ -121,7 +122,6 @@ pub async fn serve(
     }
 }
 
-/// Waits until `deadline`; for ever without one.
 async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
@@ -129,8 +129,8 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// Waits for room in the queue first, so that a message is taken only when it can be passed on. `held` is what the next message
-/// waits for; it outlives this future, which may be dropped at any time.
+/// Reserves a queue slot first, so that a message leaves the channel only when it can be passed on. `barrier`
+/// blocks the next message; the caller owns it, because this future may be dropped at any time.
 async fn next_outgoing<'q>(
     queue: &'q mpsc::Sender<String>,
     outgoing: &mut ClientEnd,
@@ -142,7 +142,7 @@ async fn next_outgoing<'q>(
     };
     loop {
         if let Some(after) = barrier {
-            // Dropped, nothing is left to wait for.
+            // A dropped sender lifts the barrier.
             let _ = after.await;
             *barrier = None;
         }
@@ -190,7 +190,7 @@ impl Connection {
         let call = self.open_call(id);
         let cancel = self.in_flight[&call].cancel.clone();
         let mut response = call_table(&self.requests, call, method, params, cancel);
-        // Polled once in place: the handler posts to the session's mailbox before the next line is looked at.
+        // Polled once in place: the handler posts to the session's mailbox before the next line is read.
         if let Some(response) = (&mut response).now_or_never() {
             self.initialized |= method == "initialize" && response.is_success();
             return pass_on(&self.client, call, response);
@@ -222,7 +222,7 @@ impl Connection {
             return;
         }
         let response = call_table(&self.notifications, 0, method, params, CancellationToken::new());
-        // Notification handlers only post, so they are done at the first poll; there is nobody to answer.
+        // Notification handlers only post to a mailbox, so one poll completes them.
         if response.now_or_never().is_none_or(|response| response.is_error()) {
             tracing::debug!(method, "a notification could not be carried out");
         }
@@ -254,11 +254,10 @@ impl Connection {
             Err(error) if says_not_found(error.get()) => Err(ClientError::NotFound(error.get().to_owned())),
             Err(error) => Err(ClientError::Refused(error.get().to_owned())),
         };
-        // Whoever asked may have lost interest meanwhile; the answer is void then.
+        // The requester may be gone.
         let _ = reply.send(outcome);
     }
 
-    /// Answers at once with an error.
     fn refuse(&mut self, id: Option<&RawValue>, error: AgentError) {
         let call = self.open_call(id.unwrap_or(RawValue::NULL));
         self.client
@@ -272,7 +271,7 @@ impl Connection {
         self.next_call
     }
 
-    /// The line for a message, if there is one to write.
+    /// Returns the line for a message, or `None` if there is nothing to write.
     fn encode(&mut self, message: Outgoing) -> Option<String> {
         match message {
             Outgoing::Update(notification, _room) => Some(notification_line("session/update", &notification)),
@@ -288,7 +287,7 @@ impl Connection {
                 let params = CancelRequestNotification::new(crate::acp::RequestId::Number(id.cast_signed()));
                 Some(notification_line(dispatch::CANCEL_REQUEST, &params))
             }
-            // It is waited for before this.
+            // `next_outgoing` handles barriers.
             Outgoing::Barrier(_) => None,
             Outgoing::Answer { call, json } => {
                 let InFlight { id, .. } = self.in_flight.remove(&call)?;
@@ -304,7 +303,7 @@ impl Drop for Connection {
     }
 }
 
-/// Sends an answer on its way, and then says so to whoever waits for that.
+/// Queues an answer, then notifies the task that waits for it.
 fn pass_on(client: &Client, call: u64, response: MethodResponse) {
     let is_success = response.is_success();
     let (json, waiting, _) = response.into_parts();
@@ -314,7 +313,7 @@ fn pass_on(client: &Client, call: u64, response: MethodResponse) {
     }
 }
 
-/// Calls one row of a table. The future never panics: a handler's panic becomes an internal error.
+/// Calls one row of a table. A handler's panic becomes an internal error.
 fn call_table(
     table: &Methods,
     call: u64,
@@ -366,7 +365,7 @@ fn line<P: Serialize>(message: &Envelope<'_, P>) -> String {
     line
 }
 
-/// Puts the client's own id in the place of the call's number.
+/// Builds the answer with the client's own id instead of the call number.
 fn answer_line(id: &RawValue, response: &RawValue) -> String {
     #[derive(Deserialize)]
     struct Outcome<'a> {

@@ -1,7 +1,7 @@
-//! The MCP servers of a session: how each is reached, and what is believed of it. Pure.
+//! MCP servers of a session: their definitions, transports, trust and sandbox. Pure.
 //!
-//! A user writes them under `servers:`, a client names them with a session. An entry of the user's without a command and
-//! without an address is about the client's server of that name: what is believed of it, and how it is held.
+//! Servers come from the user's files (`servers:`) and from the client. A user entry with neither `command`
+//! nor `url` does not define a server: it configures the client's server of the same name.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,108 +14,97 @@ use serde::Deserialize;
 use crate::acp::McpServer;
 use crate::permission::hints::{Override, Trust};
 
-/// How long a call of a server's tool may take, where its entry does not say.
+/// Default time limit of a tool call.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A server as a user writes it. Unknown keys are errors.
+/// MCP server in a user's file. Unknown keys are errors.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerDefinition {
-    /// The program of a server that is spoken to over its input and output.
+    /// Program of a server that speaks over stdin and stdout.
     pub command: Option<String>,
-    /// What the program is told.
+    /// Arguments of the program.
     pub args: Vec<String>,
-    /// What its environment has besides the usual: `PATH`, `HOME`, the locale and toolchains. `${NAME}` is a variable of
-    /// Modegate's own.
+    /// Environment variables beyond `PATH`, `HOME`, the locale and toolchains. `${NAME}` is replaced by a
+    /// variable of Modegate's environment.
     #[schemars(with = "BTreeMap<String, String>")]
     pub env: BTreeMap<String, SecretString>,
-    /// Where it works. Default: the session's folder.
+    /// Working directory of the program. Default: the session's folder.
     pub cwd: Option<PathBuf>,
-    /// The address of a server that is spoken to over streamable HTTP.
+    /// Address of a server that speaks streamable HTTP.
     pub url: Option<String>,
-    /// What is sent to it with every request. `${NAME}` is a variable of Modegate's own.
+    /// HTTP headers of every request. `${NAME}` is replaced by a variable of Modegate's environment.
     #[schemars(with = "BTreeMap<String, String>")]
     pub headers: BTreeMap<String, SecretString>,
-    /// Whether what it says of its tools is believed: true, false, or the names of those tools. Default: the user is asked
-    /// before the first call that a mode would not allow otherwise.
+    /// Trust in the server's tool hints: true, false, or the names of the trusted tools. Default: the user is
+    /// asked before the first call that the mode allows only because of a hint.
     pub trust_hints: Option<Trust>,
-    /// What its tools do, whatever it says: `read_only` or `changes`.
+    /// Effects of tools, which override the server's hints: `read_only` or `changes`.
     pub tools: BTreeMap<String, Override>,
-    /// What the kernel holds its program to. Default: off.
+    /// Sandbox of the program. Default: off.
     pub sandbox: Option<ServerSandbox>,
-    /// What a program that is held to reading may read besides the session's folders, the system, and what lies beside the
-    /// paths of its command line.
+    /// Paths that a program in the `read_only` sandbox may read in addition to the session's folders, the
+    /// system, and the surroundings of paths in its command line.
     pub read: Vec<PathBuf>,
-    /// Seconds that a call may take. Default: 300.
+    /// Seconds that a tool call may take. Default: 300.
     pub timeout: Option<u64>,
-    /// Whether the server is told of the session's folders when it asks. Default: true.
+    /// Answer the server's requests for the session's folders. Default: true.
     pub roots: Option<bool>,
-    /// A variable that its values name and that is not there: nothing of this name is started.
+    /// Unset variable that a value refers to. The server is not started then.
     #[serde(skip)]
     #[schemars(skip)]
     pub missing: Option<String>,
 }
 
-/// What the kernel holds a server's program to.
+/// Sandbox of an MCP server's program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerSandbox {
-    /// It reads the session's folders and the system, writes nowhere but in a temporary folder of its own, and has no
-    /// network.
+    /// The program reads the session's folders and the system, writes only to its own temporary folder, and
+    /// has no network.
     ReadOnly,
-    /// It writes the session's folders, temporary folders and caches.
+    /// The program writes to the session's folders, temporary folders and caches.
     Workspace,
-    /// It does what the user may do.
+    /// The program may do everything the user may do.
     #[default]
     Off,
 }
 
-/// A server of a session.
+/// MCP server of a session.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Its name, as whoever brought it wrote it.
     pub name: String,
-    /// How it is reached.
     pub transport: Transport,
-    /// Which of its hints are believed; `None` where the user has not said.
+    /// Trust in hints; `None` if the user has not decided.
     pub trust: Option<Trust>,
-    /// What is said of its tools.
+    /// Effects set by the user, by tool name.
     pub tools: BTreeMap<String, Override>,
-    /// What the kernel holds it to.
     pub sandbox: ServerSandbox,
-    /// What it may read besides, where it is held to reading.
+    /// Additional readable paths in the `read_only` sandbox.
     pub read: Vec<PathBuf>,
-    /// How long a call may take.
     pub timeout: Duration,
-    /// Whether it is told of the session's folders.
+    /// True if the server may learn the session's folders.
     pub roots: bool,
 }
 
-/// How a server is reached.
 #[derive(Debug, Clone)]
 pub enum Transport {
-    /// It is started, and spoken to over its input and output.
     Program {
-        /// The program, by name or path.
         command: String,
-        /// What it is told.
         args: Vec<String>,
-        /// What its environment has besides the usual.
+        /// Variables in addition to the default ones.
         env: Vec<(String, SecretString)>,
-        /// Where it works, if not in the session's folder.
+        /// `None` for the session's folder.
         cwd: Option<PathBuf>,
     },
-    /// It is spoken to over streamable HTTP.
     Address {
-        /// Where.
         url: String,
-        /// What is sent with every request.
         headers: Vec<(String, SecretString)>,
     },
 }
 
 impl ServerDefinition {
-    /// What is wrong with it, in one sentence.
+    /// Returns the first error in the definition as a sentence.
     pub fn fault(&self) -> Option<&'static str> {
         let is_about_program = !self.args.is_empty() || !self.env.is_empty() || self.cwd.is_some();
         match (&self.command, &self.url) {
@@ -138,7 +127,7 @@ impl ServerDefinition {
         }
     }
 
-    /// How it is reached; none: it is about a server of the client's.
+    /// `None` if the entry only configures a server of the client.
     fn transport(&self) -> Option<Transport> {
         let own = |values: &BTreeMap<String, SecretString>| {
             values.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
@@ -167,7 +156,8 @@ impl ServerDefinition {
     }
 }
 
-/// The servers of a session: the user's, and those that the client brings. What is not to be had is said, one sentence each.
+/// Combines the user's servers with the client's. Also returns one sentence for each server that cannot be
+/// started.
 pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -> (Vec<Entry>, Vec<String>) {
     let mut notices = Vec::new();
     for (name, definition) in own {
@@ -204,14 +194,15 @@ pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -
                 ));
                 continue;
             }
-            // The schema may grow.
+            // The schema's enum is non-exhaustive.
             _ => {
                 notices
                     .push("An MCP server was not started: it is reached in a way that is not known.".into());
                 continue;
             }
         };
-        // Also where the user's own is not to be had: it would be held as the user wants, and this one not.
+        // The name is also taken if the user's server cannot start: the client's server must not replace it,
+        // because the user's sandbox and trust were meant for another program.
         let is_taken = own.get(name).is_some_and(|definition| definition.missing.is_some());
         if is_taken || entries.iter().any(|entry| entry.name == *name) {
             notices.push(format!(

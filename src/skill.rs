@@ -1,7 +1,7 @@
-//! Skills: instructions for one kind of task each, in a folder of its own with a `SKILL.md`, and files that go with them. Pure:
+//! Skills: instructions for one kind of task, in a folder with a `SKILL.md` and related files. Pure:
 //! `config/skill_files` finds the folders.
 //!
-//! The form is that of <https://agentskills.io/specification>. A skill is text and no more: nothing in it changes what is allowed.
+//! The format is <https://agentskills.io/specification>. A skill is only text: it never changes permissions.
 
 use std::path::PathBuf;
 
@@ -9,44 +9,38 @@ use serde::Deserialize;
 
 use crate::front_matter;
 
-/// The file that makes a folder a skill.
+/// File that makes a folder a skill.
 pub const FILE: &str = "SKILL.md";
 
-/// Characters of a name.
 const MAX_NAME: usize = 64;
 
-/// Characters of a description.
 const MAX_DESCRIPTION: usize = 1024;
 
-/// Said where a header cannot be used.
 const HEADER: &str = "SKILL.md begins with a header between two lines of ---, which has name and description";
 
-/// Who put a skill there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The user, in one of their own folders.
+    /// One of the user's own folders.
     User,
-    /// Whoever wrote the project.
+    /// A folder of the project, written by its authors.
     Project,
 }
 
-/// A skill, as it was when it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skill {
-    /// Also its folder's: lower-case letters, digits and single hyphens.
+    /// Name of the skill and of its folder: lower-case letters, digits and single hyphens.
     pub name: String,
-    /// What it does and when it is to be used, in one line.
+    /// Purpose and use of the skill, in one line.
     pub description: String,
-    /// The instructions: `SKILL.md` without its header.
+    /// Content of `SKILL.md` below its header.
     pub body: String,
-    /// Where its files are: absolute, without symbolic links.
+    /// Absolute path without symbolic links.
     pub folder: PathBuf,
-    /// Whose it is.
     pub origin: Origin,
 }
 
-/// What is read of a header. What else stands there (`license`, `compatibility`, `metadata`, what others add) is for people.
-/// `allowed-tools` is not read: it would let calls run without asking, and that is for the user to say.
+/// Fields that Modegate reads; the others are for people. `allowed-tools` is not read: it would let calls run
+/// without asking, which only the user may decide.
 #[derive(Debug, Default, Deserialize)]
 struct Header {
     name: Option<String>,
@@ -54,7 +48,7 @@ struct Header {
 }
 
 impl Skill {
-    /// Reads the `SKILL.md` of a folder that has this name. The error is one sentence, which names what is valid.
+    /// Parses the `SKILL.md` of the folder `name`. The error is one sentence that states what is valid.
     pub fn parse(name: &str, folder: PathBuf, origin: Origin, text: &str) -> Result<Self, String> {
         let (header, body) = front_matter::split(text)?;
         let header: Header = serde_saphyr::from_str(header.ok_or(HEADER)?).map_err(|error| {
@@ -88,37 +82,34 @@ impl Skill {
     }
 }
 
-/// Whether a text can be a skill's name, by the specification.
+/// True for names that the specification permits.
 fn is_name(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.len() <= MAX_NAME && text.split('-').all(|part| !part.is_empty() && part.chars().all(is_plain))
 }
 
-/// The skills of a session, by name. Each name is there once.
+/// Skills of a session, sorted by name. Names are unique.
 #[derive(Debug, Clone, Default)]
 pub struct Skills(Vec<Skill>);
 
 impl Skills {
-    /// These skills; of several that have one name the first counts.
+    /// Sorts the skills. The first skill of a name wins.
     pub fn new(skills: impl IntoIterator<Item = Skill>) -> Self {
         let mut all: Vec<Skill> = skills.into_iter().collect();
-        // Stable: the first stays the first.
+        // A stable sort, so the first skill of a name stays first.
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all.dedup_by(|next, first| next.name == first.name);
         Self(all)
     }
 
-    /// Finds one by its name.
     pub fn find(&self, name: &str) -> Option<&Skill> {
         self.0.iter().find(|skill| skill.name == name)
     }
 
-    /// All of them, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Skill> {
         self.0.iter()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,7 +1,8 @@
-//! The log: to stderr, never to stdout.
+//! Log on stderr, never on stdout.
 //!
-//! Quiet unless something is wrong; `MODEGATE_LOG` sets the level. Fields carry names and ids, never contents or keys. A
-//! thread of its own writes the log and drops lines while stderr is not read, so that the agent never waits for its log.
+//! Logs warnings and errors; `MODEGATE_LOG` sets another level. Fields carry names and ids, never contents or
+//! keys. A separate thread writes the log and drops lines while stderr is not read, so that the agent never
+//! waits.
 
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,13 +13,13 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Lines that may wait for the thread; further lines are dropped.
+/// Lines that may wait for the thread. Further lines are dropped.
 const MAX_WAITING: usize = 1024;
 
-/// How long the end of the process waits for the remaining lines.
+/// Maximum time to write the remaining lines at the end of the process.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// Writes the remaining lines when it is dropped.
+/// Writes the remaining lines on drop.
 pub struct LogGuard {
     lines: SyncSender<Option<Vec<u8>>>,
     written: Receiver<()>,
@@ -26,14 +27,14 @@ pub struct LogGuard {
 
 impl Drop for LogGuard {
     fn drop(&mut self) {
-        // A full queue means that nobody reads stderr.
+        // A full queue means that stderr is not read.
         if self.lines.try_send(None).is_ok() {
             let _ = self.written.recv_timeout(LAST_LINES);
         }
     }
 }
 
-/// One line on its way to the thread.
+/// Log line, sent to the thread on drop.
 struct Line {
     bytes: Vec<u8>,
     lines: SyncSender<Option<Vec<u8>>>,
@@ -52,12 +53,12 @@ impl Write for Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // Dropped while the queue is full, as documented above.
+        // A full queue drops the line.
         let _ = self.lines.try_send(Some(std::mem::take(&mut self.bytes)));
     }
 }
 
-/// Starts the log. An unknown level is reported and read as `warn`. Lines are written while the guard lives.
+/// Starts the log, which runs until the guard is dropped. An unknown level is reported and treated as `warn`.
 pub fn start(level: Option<&str>) -> LogGuard {
     let parsed = level.map(str::parse::<LevelFilter>);
     let filter = match parsed {
@@ -71,7 +72,7 @@ pub fn start(level: Option<&str>) -> LogGuard {
         let _ = done.send(());
     });
     let guard = LogGuard { lines: lines.clone(), written };
-    // Entries of the MCP library quote what servers say, and contents are not logged.
+    // The MCP library logs messages of servers, and contents must not be logged.
     let targets = Targets::new().with_default(filter).with_target("rmcp", LevelFilter::OFF);
     let writer = move || Line { bytes: Vec::new(), lines: lines.clone() };
     let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
@@ -82,11 +83,11 @@ pub fn start(level: Option<&str>) -> LogGuard {
     guard
 }
 
-/// Writes lines until the end is announced.
+/// Writes lines until the guard is dropped.
 fn write_lines(queue: &Receiver<Option<Vec<u8>>>) {
     let mut stderr = std::io::stderr();
     while let Ok(Some(line)) = queue.recv() {
-        // There is no other place to report that stderr is closed.
+        // A closed stderr cannot be reported anywhere else.
         let _ = stderr.write_all(&line);
     }
 }

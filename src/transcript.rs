@@ -1,8 +1,10 @@
-//! Transcripts: recording the lines that pass, pacing a recorded client, and replaying it against the binary.
+//! Transcripts: records the lines of a connection, paces a recorded client, and replays it against the
+//! binary.
 //!
-//! [`recorder`] and [`lockstep`] sit between the wire and the connection and look like a transport to both: they know lines,
-//! their ids and time, and no method. [`replay`] starts the binary on a transcript, or on a recording ([`recording`]), and
-//! compares what it says, a recording's less what differs in every run ([`normalise`], [`compare`]).
+//! [`recorder`] and [`lockstep`] sit between the wire and the connection and look like a transport to both.
+//! They know lines and ids, but no methods. [`replay`] runs the binary on a transcript or a recording
+//! ([`recording`]) and compares the output; that of recordings is normalised first ([`normalise`],
+//! [`compare`]).
 
 use crate::transport::Line;
 
@@ -14,21 +16,19 @@ pub mod recorder;
 mod recording;
 pub mod replay;
 
-/// In an answer's `_meta`: the file that the client wrote before it answered.
+/// Key in an answer's `_meta` for the file that the client wrote before it answered.
 const WRITE_META: &str = "modegate/write";
 
-/// The ends of a line, as far as pacing needs them.
+/// Kind of a line. Ids are JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Shape {
-    /// A call that is to be answered, by its id.
+    /// Call that expects an answer.
     Request(String),
-    /// An answer, by the id that it answers.
     Answer(String),
-    /// Anything else.
     Other,
 }
 
-/// Looks at a line's id and whether it has a method.
+/// Returns the kind of a line and the parsed message.
 fn shape(line: &str) -> (Shape, serde_json::Value) {
     let message: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
     let id = message.get("id").map(ToString::to_string);

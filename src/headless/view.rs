@@ -1,4 +1,4 @@
-//! What a headless run shows: the answer as text, as one JSON object, or as a stream of JSON lines.
+//! Output of a headless run: the answer as text, as one JSON object, or as a stream of JSON lines.
 
 use std::io::{self, Write};
 
@@ -10,24 +10,22 @@ use crate::acp::{
 };
 use crate::session::encoder::{CLAIM_META, DENIED_META, NOTICE_META};
 
-/// How the answer is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
-    /// The answer's text.
     #[default]
     Text,
     /// One JSON object at the end.
     Json,
-    /// One JSON object per update, and the same object at the end.
+    /// One JSON object per update, then the object of [`Self::Json`].
     StreamJson,
 }
 
-/// Text without what a terminal would obey: files and prompts are quoted in it.
+/// Removes control characters, because output quotes files and prompts and a terminal would obey them.
 pub fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
-/// The first line of what a call shows.
+/// Returns the first line of a call's content that is not empty.
 fn first_line(content: Option<&[ToolCallContent]>) -> String {
     let text = content.into_iter().flatten().find_map(|content| match content {
         ToolCallContent::Content(content) => match &content.content {
@@ -39,26 +37,24 @@ fn first_line(content: Option<&[ToolCallContent]>) -> String {
     printable(text.unwrap_or_default())
 }
 
-/// What is shown of a turn, and what is remembered for the end.
+/// Prints a turn and collects its results.
 pub(super) struct View<'a, O, P> {
     pub(super) output: &'a mut O,
     pub(super) progress: &'a mut P,
     pub(super) format: Format,
     pub(super) session: String,
     pub(super) mode: String,
-    /// Titles of calls that would have needed consent.
+    /// Titles of denied calls.
     pub(super) denied: Vec<String>,
-    /// What Modegate itself said.
+    /// Messages of Modegate itself.
     pub(super) notices: Vec<String>,
-    /// The model's text.
     pub(super) text: String,
-    /// The model has said something since its last call.
+    /// True if the model has written text since its last call.
     pub(super) answered: bool,
-    /// The title of the last call.
     pub(super) last_call: String,
-    /// The model that answers; `None` if an external agent does.
+    /// `None` if an external agent answers.
     pub(super) model: Option<String>,
-    /// What the user is to know of the model that answers.
+    /// Warning about the selected model.
     pub(super) warning: Option<String>,
 }
 
@@ -84,10 +80,10 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 Ok(())
             }
             SessionUpdate::ToolCall(call) => {
-                // What was said before a call is not yet the answer.
+                // Text before a call is not the answer.
                 self.answered = false;
                 self.last_call.clone_from(&call.title);
-                // A call whose arguments are still to come has no title of its own yet.
+                // A call without its complete arguments has no final title.
                 if call.raw_input.is_none() {
                     return Ok(());
                 }
@@ -107,18 +103,18 @@ impl<O: Write, P: Write> View<'_, O, P> {
                     );
                 };
                 self.denied.push(self.last_call.clone());
-                // Its first sentence names what has denied the call: a mode, a limit or a rule.
+                // The first sentence names the mode, limit or rule that denied the call.
                 let message = first_line(update.fields.content.as_deref());
                 let first = message.split_once(". ").map_or(message.as_str(), |(first, _)| first);
                 let rule = rule.as_str().unwrap_or_default();
                 writeln!(self.progress, "  denied: {} ({rule})", first.trim_end_matches('.'))
             }
-            // Thoughts, plans, usage and whatever the protocol may add are for editors.
+            // Thoughts, plans, usage and unknown updates are for editors.
             _ => Ok(()),
         }
     }
 
-    /// Says that nobody was there to be asked.
+    /// Reports a permission request as denied, because no user can answer it.
     pub(super) fn deny(&mut self, request: &RequestPermissionRequest) -> io::Result<()> {
         if request.tool_call.fields.kind == Some(ToolKind::SwitchMode) {
             return self.show_plan(request);
@@ -142,7 +138,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
         Ok(())
     }
 
-    /// A plan that was presented is the answer; nobody is there to accept it, so the mode stays.
+    /// Prints a presented plan as the answer. No user can accept it, so the mode stays.
     fn show_plan(&mut self, request: &RequestPermissionRequest) -> io::Result<()> {
         writeln!(self.progress, "  the mode stays: nobody is here to accept a plan")?;
         let content = request.tool_call.fields.content.iter().flatten();
@@ -159,7 +155,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
         Ok(())
     }
 
-    /// Ends the output: the answer's last line, or the object that sums it up.
+    /// Ends the output with a newline or with the JSON object that sums up the run.
     pub(super) fn finish(&mut self, stop: Option<StopReason>, error: Option<&str>) -> io::Result<()> {
         match self.format {
             Format::Text if self.text.is_empty() || self.text.ends_with('\n') => Ok(()),

@@ -1,7 +1,7 @@
-//! The table: one row and one thin handler per ACP method.
+//! Table of ACP methods: one row and one thin handler per method.
 //!
-//! A handler parses, finds, asks and answers. It posts to a session's mailbox before its first await, because the
-//! connection polls it once in place and only then reads the next line.
+//! A handler posts to a session's mailbox before its first await, because the connection polls it once in
+//! place and only then reads the next line.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -27,10 +27,9 @@ use crate::agent::Agent;
 use crate::error::AgentError;
 use crate::session::head_meta;
 
-/// Handled by the connection itself, which knows what is in flight.
+/// Handled by the connection, which knows the calls in flight.
 pub const CANCEL_REQUEST: &str = "$/cancel_request";
 
-/// The methods that are answered.
 pub fn requests(agent: Arc<Agent>) -> Methods {
     let mut table = RpcModule::from_arc(agent);
     row(&mut table, "initialize", initialize);
@@ -48,7 +47,6 @@ pub fn requests(agent: Arc<Agent>) -> Methods {
     table.into()
 }
 
-/// The methods that are never answered.
 pub fn notifications(agent: Arc<Agent>) -> Methods {
     let mut table = RpcModule::from_arc(agent);
     row(&mut table, "session/cancel", cancel);
@@ -78,7 +76,7 @@ async fn new_session(
 ) -> Result<ResponsePayload<'static, NewSessionResponse>, AgentError> {
     let response = agent.new_session(&request).await?;
     let id = response.session_id.clone();
-    // Who has the id can load it, also from another process.
+    // Store the session first: any process may load a session whose id it knows.
     agent.session(&id)?.recorded().await;
     announcing_commands(&agent, &id, response)
 }
@@ -111,7 +109,7 @@ async fn fork_session(
     announcing_commands(&agent, &id, response)
 }
 
-/// Answers, and has the session greet its client once that is done.
+/// Returns a response after which the session announces its commands.
 fn announcing_commands<R: Serialize + Clone>(
     agent: &Agent,
     id: &SessionId,
@@ -158,7 +156,7 @@ async fn prompt(
         ResponsePayload::success(PromptResponse::new(end.reason).meta(end.head.as_ref().map(head_meta)))
             .notify_on_completion();
     tokio::spawn(async move {
-        // Whether it could be written or not: the answer is over.
+        // Dropping `end` starts the next prompt, so wait until the answer is written or lost.
         let _ = answered.await;
         drop(end);
     });
@@ -188,7 +186,7 @@ async fn cancel(agent: Arc<Agent>, request: CancelNotification, _: Call) -> Resu
     Ok(())
 }
 
-/// A row whose handler returns a result of the protocol.
+/// Adds a method whose handler returns the result.
 fn row<P, R, F>(table: &mut RpcModule<Agent>, method: &'static str, handler: fn(Arc<Agent>, P, Call) -> F)
 where
     P: DeserializeOwned + Send + 'static,
@@ -200,7 +198,7 @@ where
     });
 }
 
-/// A row whose handler does something once its answer is on its way.
+/// Adds a method whose handler acts after its answer is sent.
 fn row_with_payload<P, R, F>(
     table: &mut RpcModule<Agent>,
     method: &'static str,

@@ -1,7 +1,7 @@
-//! Sorts one line: request, notification, answer, or an error to send back. Pure.
+//! Classifies one line: request, notification, answer, or an error to send back. Pure.
 //!
-//! jsonrpsee's own entry refuses notifications, answers, batches and negative ids, so a line is sorted here first and
-//! only then handed to its table. Ids are kept as the text that the client wrote.
+//! jsonrpsee's own entry point refuses notifications, answers, batches and negative ids, so this module
+//! classifies lines before they reach the method table. Ids keep the client's spelling.
 
 use std::borrow::Cow;
 
@@ -10,41 +10,31 @@ use serde_json::value::RawValue;
 
 use crate::error::AgentError;
 
-/// What a line turned out to be.
 #[derive(Debug)]
 pub enum Incoming<'a> {
-    /// Nothing but white space.
     Blank,
-    /// A method call that must be answered under `id`.
     Request {
-        /// The id as the client wrote it: a string, a number or null.
+        /// String, number or null, as the client wrote it.
         id: &'a RawValue,
-        /// The method's name.
         method: Cow<'a, str>,
-        /// The parameters, unparsed.
         params: Option<&'a RawValue>,
     },
-    /// A method call that must not be answered.
     Notification {
-        /// The method's name.
         method: Cow<'a, str>,
-        /// The parameters, unparsed.
         params: Option<&'a RawValue>,
     },
-    /// An answer to a request of ours.
+    /// Answer to a request of Modegate.
     Answer {
-        /// The id that it answers, as the client wrote it.
         id: &'a RawValue,
-        /// The result, or the error object.
+        /// Result or error object.
         outcome: Result<&'a RawValue, &'a RawValue>,
     },
-    /// An answer that cannot be to a request of ours. Answers are never answered.
+    /// Answer without a legal id. Ignored, because answers are never answered.
     NoAnswer,
-    /// No message of the protocol.
+    /// Invalid message, which gets an error response.
     Invalid {
-        /// The id, if one could be read.
+        /// `None` if the line has no readable id.
         id: Option<&'a RawValue>,
-        /// What to say.
         error: AgentError,
     },
 }
@@ -63,12 +53,12 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Keeps `null` apart from a member that is not there.
+/// Distinguishes `null` from a missing member.
 fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// Sorts a line. Never fails: what is wrong becomes [`Incoming::Invalid`].
+/// Classifies a line. Errors become [`Incoming::Invalid`].
 pub fn sort(line: &[u8]) -> Incoming<'_> {
     let Ok(text) = std::str::from_utf8(line) else {
         return Incoming::Invalid { id: None, error: AgentError::NotJson };
@@ -92,7 +82,7 @@ fn sort_object(text: &str) -> Incoming<'_> {
     let Envelope { id, method, params, result, error } = envelope;
     let legal_id = id.filter(|id| is_legal_id(id));
     let Some(method) = method else {
-        // Some write a null error beside a result; anything else in that place is an error.
+        // Some clients write a null error beside a result; any other value is an error.
         let error = error.filter(|error| result.is_none() || error.get() != "null");
         return match (legal_id, result, error) {
             (Some(id), _, Some(error)) => Incoming::Answer { id, outcome: Err(error) },
@@ -122,7 +112,7 @@ fn is_legal_id(id: &RawValue) -> bool {
 }
 
 fn is_json(text: &str) -> bool {
-    // Ignoring the value does not recurse, so depth is no danger here.
+    // `IgnoredAny` does not recurse, so deep nesting cannot overflow the stack.
     serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 

@@ -1,4 +1,4 @@
-//! `find_files`: files by a glob over their paths; `.gitignore` is honoured.
+//! `find_files`: finds files by a glob over their paths. Honours `.gitignore`.
 
 use async_trait::async_trait;
 use ignore::overrides::Override;
@@ -14,7 +14,6 @@ use crate::gate::Permit;
 use crate::permission::{Effect, Target};
 use crate::workspace::{EntryKind, Workspace};
 
-/// Paths in one answer.
 const MAX_PATHS: usize = 500;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -27,7 +26,6 @@ struct Arguments {
     path: Option<String>,
 }
 
-/// The tool.
 pub struct FindFiles(ToolSpec);
 
 impl FindFiles {

@@ -1,7 +1,8 @@
-//! A command that runs: a task of its own that owns the process, its permit and its output.
+//! Runs a command in a task that owns its process, its permit and its output.
 //!
-//! The permit is given back when nothing of the command is left, or when nobody can vouch for that any more. Whoever
-//! began the command may stop waiting at any time; the task does not.
+//! The task returns the permit once the supervisor confirms that no process of the command is left. Without
+//! that confirmation, the task returns the permit as unconfirmed. Callers may stop waiting at any time; the
+//! task continues.
 
 use std::time::Duration;
 
@@ -11,34 +12,29 @@ use tokio::time::Instant;
 use crate::gate::Permit;
 use crate::process::{Event, Exit, Process};
 
-/// Bytes of output that are kept from the start, and from the end.
+/// Bytes of output kept from the start and from the end. The middle is dropped.
 const HEAD: usize = 12 * 1024;
 const TAIL: usize = 24 * 1024;
 
-/// How long a command that was asked to end may take.
+/// Grace period between asking a command to end and killing it.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Questions that may wait for the task. One asks at a time; a second may be about to.
+/// Messages that may wait for the task. Each caller waits for its reply, so few are enough.
 const MAILBOX: usize = 4;
 
-/// A command that runs, or did. Cheap to clone.
+/// Running or finished command. Cheap to clone; dropping the last clone ends the command.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Unique in the session: `job_1`.
+    /// Unique in the session, such as `job_1`; empty for calls of the shell tools.
     pub id: String,
-    /// The command line.
     pub line: String,
     mailbox: mpsc::Sender<Message>,
-    /// Tells what has happened.
     changes: watch::Receiver<Happened>,
 }
 
-/// What has happened to a command, in brief.
 #[derive(Debug, Clone, Copy, Default)]
 struct Happened {
-    /// How much it was.
     count: u64,
-    /// Nothing more will come.
     is_over: bool,
 }
 
@@ -49,71 +45,64 @@ enum Message {
     Stop,
 }
 
-/// What a command has written since somebody last asked.
+/// Output from a given byte on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct News {
-    /// Whole characters; a note stands where more was written than is kept.
+    /// Whole characters, with a note in place of dropped bytes.
     pub text: String,
-    /// Where the next news begins, in bytes of the output.
+    /// Byte offset for the next request.
     pub next: usize,
-    /// Nothing of the command is left, and nothing more will come.
     pub is_over: bool,
-    /// How it ended, once it has come to its own end.
+    /// `None` if the command still runs or never exited.
     pub exit: Option<Exit>,
 }
 
-/// How a command stands.
 #[derive(Debug, Clone)]
 pub struct JobSnapshot {
-    /// What it wrote: the start and the end of it.
+    /// Start and end of the output, with a note in place of dropped bytes.
     pub output: String,
-    /// Bytes that it wrote in all.
+    /// Total bytes, including dropped ones.
     pub written: usize,
-    /// How it ended, once nothing of it is left.
+    /// `None` while the command runs.
     pub end: Option<End>,
 }
 
-/// What the model is told besides, where it helps.
+/// Hints for the model that [`End::describe`] adds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Notes {
-    /// That the command was held to reading, if it failed.
+    /// Mention the read-only sandbox if the command failed.
     pub sandboxed: bool,
-    /// That there is a way to keep something running, if it left something behind.
+    /// Mention `run_background_job` if the command left processes behind.
     pub keeps: bool,
 }
 
-/// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
-    /// What goes with it.
     pub notes: Notes,
-    /// The command's own end, if it came to it.
+    /// `None` if the command never exited.
     pub exit: Option<Exit>,
-    /// Who ended it, if it was ended.
+    /// `None` if nothing stopped the command.
     pub why: Option<Why>,
-    /// Why it was never begun.
+    /// Reason for which the command never started.
     pub failure: Option<String>,
-    /// Processes that it left behind, which were ended.
+    /// Number of processes that the command left behind and the supervisor ended.
     pub left_behind: usize,
-    /// Nothing of it is left, for certain.
+    /// True if the supervisor confirmed that no process is left.
     pub confirmed: bool,
 }
 
-/// Why a command was ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// Its permit was taken back: the turn, the session or the mode is over.
+    /// The permit was cancelled: the turn, the session or the mode is over.
     Revoked,
-    /// Its time was up.
     Time(Duration),
-    /// It was stopped by name.
     Stopped,
-    /// It was ended by somebody else: its supervisor died.
+    /// The end has another cause: the supervisor died.
     Elsewhere,
 }
 
 impl Job {
-    /// Takes charge of a process. `limit` is how long it may run.
+    /// Starts the task for `process`. `limit` is the maximum run time.
     pub fn begin(
         (id, line, notes): (String, String, Notes),
         process: Process,
@@ -127,27 +116,27 @@ impl Job {
         Self { id, line, mailbox, changes }
     }
 
-    /// Waits until something has happened since it was last asked.
+    /// Waits for the next event of the command.
     pub async fn changed(&mut self) {
-        // An error means that the task is gone, which `look` says.
+        // An error means that the task is gone, which `snapshot` reports.
         let _ = self.changes.changed().await;
     }
 
-    /// How it stands. None: its task has died.
+    /// Returns `None` if the task has died.
     pub async fn snapshot(&self) -> Option<JobSnapshot> {
         let (reply, snapshot) = oneshot::channel();
         self.mailbox.send(Message::Snapshot(reply)).await.ok()?;
         snapshot.await.ok()
     }
 
-    /// What it has written from this byte on. None: its task has died.
+    /// Returns the output from byte `from` on, or `None` if the task has died.
     pub async fn since(&self, from: usize) -> Option<News> {
         let (reply, news) = oneshot::channel();
         self.mailbox.send(Message::Since(from, reply)).await.ok()?;
         news.await.ok()
     }
 
-    /// Waits until nothing of it is left. None: its task has died.
+    /// Waits for the end of the command. Returns `None` if the task has died.
     pub async fn over(&mut self) -> Option<JobSnapshot> {
         loop {
             self.changes.mark_unchanged();
@@ -159,7 +148,7 @@ impl Job {
         }
     }
 
-    /// Waits until nothing of it is left, without being a reason for it to go on: a command that nobody else holds is ended.
+    /// Waits for the end of the command without keeping it alive: unlike a [`Job`], the future is no handle.
     pub fn ending(&self) -> impl Future<Output = ()> + use<> {
         let mut changes = self.changes.clone();
         async move {
@@ -168,12 +157,12 @@ impl Job {
         }
     }
 
-    /// Whether nothing of it is left, or its task has died.
+    /// True if the command is over or its task has died.
     pub fn is_over(&self) -> bool {
         self.changes.borrow().is_over || self.changes.has_changed().is_err()
     }
 
-    /// Asks it to end, and ends it if it does not.
+    /// Asks the command to end, and kills it after the grace period.
     pub async fn stop(&self) {
         // With the task gone there is nothing to stop.
         let _ = self.mailbox.send(Message::Stop).await;
@@ -192,7 +181,7 @@ impl Task {
     async fn run(mut self, notes: Notes, permit: Permit, limit: Option<Duration>) {
         let mut end = End { notes, exit: None, why: None, failure: None, left_behind: 0, confirmed: false };
         let started = Instant::now();
-        // When it is ended without being asked any more.
+        // At this time the command is asked to end or, if `end.why` is set, killed.
         let mut deadline = limit.map(|limit| started + limit);
         let mut is_ending = false;
         loop {
@@ -205,7 +194,7 @@ impl Task {
                 }
                 () = at(deadline), if !is_ending => {
                     if end.why.is_none() {
-                        // It may end in its own way first.
+                        // Ask first, so that the command can clean up.
                         end.why = Some(Why::Time(limit.unwrap_or_default()));
                         deadline = Some(Instant::now() + TIMEOUT);
                         self.process.ask_to_end().await;
@@ -239,7 +228,7 @@ impl Task {
                         self.process.ask_to_end().await;
                         continue;
                     }
-                    // Nobody can ask for it any more.
+                    // All handles were dropped.
                     None if !is_ending => {
                         is_ending = true;
                         self.process.end().await;
@@ -274,14 +263,14 @@ impl Task {
         let is_over = self.end.is_some();
         let (text, next) = self.output.since(from, is_over);
         let exit = self.end.as_ref().and_then(|end| end.exit);
-        // Whoever asked may have stopped waiting.
+        // The caller may have stopped waiting.
         let _ = reply.send(News { text, next, is_over, exit });
     }
 
     fn answer(&self, reply: oneshot::Sender<JobSnapshot>) {
         let snapshot =
             JobSnapshot { output: self.output.text(), written: self.output.written, end: self.end.clone() };
-        // Whoever asked may have stopped waiting.
+        // The caller may have stopped waiting.
         let _ = reply.send(snapshot);
     }
 }
@@ -293,7 +282,7 @@ async fn at(deadline: Option<Instant>) {
     }
 }
 
-/// The start and the end of what was written.
+/// First [`HEAD`] and last [`TAIL`] bytes of the output.
 #[derive(Debug, Default)]
 struct Output {
     head: Vec<u8>,
@@ -312,8 +301,8 @@ impl Output {
         self.tail.extend(rest);
     }
 
-    /// What was written from a byte on, and where that ends: a character that is not whole yet waits for its rest, unless
-    /// nothing more will come.
+    /// Returns the output from byte `from` on, and the offset of its end. An incomplete character at the end
+    /// waits for its remaining bytes unless `is_over`.
     fn since(&self, from: usize, is_over: bool) -> (String, usize) {
         let head = self.head.get(from..).unwrap_or_default();
         let first_of_tail = self.written - self.tail.len();
@@ -329,7 +318,6 @@ impl Output {
         (String::from_utf8_lossy(&bytes).into_owned(), self.written - cut)
     }
 
-    /// As text; what is missing in between is said.
     fn text(&self) -> String {
         let tail: Vec<u8> = self.tail.iter().copied().collect();
         if self.head.contains(&0) || tail.contains(&0) {
@@ -344,7 +332,7 @@ impl Output {
     }
 }
 
-/// Bytes at the end that begin a character and do not complete it.
+/// Counts the bytes at the end that begin a character and do not complete it.
 fn unfinished(bytes: &[u8]) -> usize {
     match std::str::from_utf8(&bytes[bytes.len().saturating_sub(4)..]) {
         Ok(_) => 0,
@@ -360,7 +348,7 @@ fn unfinished(bytes: &[u8]) -> usize {
 }
 
 impl JobSnapshot {
-    /// What the model reads.
+    /// Returns the text for the model.
     pub fn describe(&self) -> String {
         let mut text = self.output.clone();
         if !text.is_empty() && !text.ends_with('\n') {
@@ -375,17 +363,17 @@ impl JobSnapshot {
 }
 
 impl End {
-    /// Whether the command ran to an end of its own.
+    /// True if the command started, nothing stopped it, and its end is confirmed.
     pub fn is_own(&self) -> bool {
         self.why.is_none() && self.failure.is_none() && self.confirmed
     }
 
-    /// Whether nobody asked for the end: neither who stopped it by name, nor a mode, nor the end of its turn or session.
+    /// True unless a stop call, a mode change, or the end of the turn or session ended the command.
     pub fn is_unasked(&self) -> bool {
         !matches!(self.why, Some(Why::Revoked | Why::Stopped))
     }
 
-    /// How it ended, in brackets.
+    /// Returns the end as a bracketed note for the model.
     pub fn describe(&self, was_silent: bool) -> String {
         let mut parts = Vec::new();
         if let Some(failure) = &self.failure {
@@ -454,7 +442,7 @@ mod tests {
         assert!(output.text().ends_with('y') && output.tail.len() == TAIL);
     }
 
-    /// Read at any pace, in pieces of any size, nothing is lost or doubled, and no character is cut.
+    /// Reads of any size and frequency lose nothing, repeat nothing and split no character.
     #[test]
     fn what_is_read_since_the_last_time_adds_up_to_everything() {
         let text = "aé€😀\n".repeat(2000);

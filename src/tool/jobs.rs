@@ -1,4 +1,5 @@
-//! Background jobs: commands that go on after their turn, until their session ends or a mode denies them.
+//! Tools for background jobs: commands that outlive their turn, until their session ends or a mode denies
+//! them.
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -18,7 +19,7 @@ use crate::permission::{Commands, Effect, Target};
 use crate::process::shell::{CommandSandbox, Shell};
 use crate::workspace::Workspace;
 
-/// Jobs of a session that may run at once.
+/// Maximum number of running jobs in a session.
 const MAX_RUNNING: usize = 16;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -31,7 +32,6 @@ struct RunArguments {
     cwd: Option<String>,
 }
 
-/// `run_background_job`.
 pub struct Run {
     spec: ToolSpec,
     shell: Shell,
@@ -119,7 +119,6 @@ impl PreparedCall for RunCall {
 #[serde(deny_unknown_fields)]
 struct NoArguments {}
 
-/// `list_background_jobs`.
 pub struct List(ToolSpec);
 
 impl List {
@@ -148,7 +147,6 @@ struct OneArguments {
     job: String,
 }
 
-/// `view_background_job`.
 pub struct View(ToolSpec);
 
 impl View {
@@ -170,7 +168,6 @@ impl Tool for View {
     }
 }
 
-/// `stop_background_job`.
 pub struct Stop(ToolSpec);
 
 impl Stop {
@@ -192,7 +189,7 @@ impl Tool for Stop {
     }
 }
 
-/// A call about jobs that there are.
+/// Call on existing jobs.
 #[derive(Debug)]
 struct About {
     what: What,

@@ -1,4 +1,4 @@
-//! `list_directory`: the entries of one directory.
+//! `list_directory`: lists the entries of one directory.
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -13,7 +13,6 @@ use crate::gate::Permit;
 use crate::permission::{Effect, Target};
 use crate::workspace::{self, FileError, Workspace};
 
-/// Entries in one answer.
 const MAX_ENTRIES: usize = 1000;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -24,7 +23,6 @@ struct Arguments {
     path: Option<String>,
 }
 
-/// The tool.
 pub struct ListDirectory(ToolSpec);
 
 impl ListDirectory {

@@ -1,4 +1,4 @@
-//! `move_file`: gives a file or a directory another name; never in the place of something.
+//! `move_file`: moves or renames a file or directory. Never overwrites.
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -21,7 +21,6 @@ struct Arguments {
     to: String,
 }
 
-/// The tool.
 pub struct MoveFile(ToolSpec);
 
 impl MoveFile {

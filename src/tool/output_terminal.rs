@@ -1,7 +1,8 @@
-//! The output of a command as a terminal that the client shows and does not run: Zed's display-only terminals.
+//! Streams command output to the client as Zed's display-only terminal: the client shows it, Modegate runs
+//! the command.
 //!
-//! The client learns of the terminal with the call (`_meta.terminal_info`, see [`crate::session::encoder`]); what is written goes
-//! into `_meta.terminal_output` of its updates, and the end into `_meta.terminal_exit`. The command runs in Modegate's own process.
+//! The tool call announces the terminal (`_meta.terminal_info`, see [`crate::session::encoder`]). Its updates
+//! carry the output in `_meta.terminal_output` and the end in `_meta.terminal_exit`.
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -11,15 +12,15 @@ use super::{ClientIo, Job};
 use crate::acp::{SessionId, ToolCallId};
 use crate::process::Exit;
 
-/// Bytes of JSON in one update.
+/// Maximum bytes of JSON in one update.
 const PIECE: usize = 16 * 1024;
 
-/// The id of a call's terminal. Calls are counted by session.
+/// Terminal id of a call. Call ids are unique only within a session.
 pub fn id(session: &SessionId, call: &ToolCallId) -> String {
     format!("{session}/{call}")
 }
 
-/// Shows what a command has written since it was last asked, until nothing more comes. `pace` is waited between updates.
+/// Streams output until the command ends, and waits `pace` between updates.
 pub(super) async fn stream(
     client_io: &ClientIo,
     job: &mut Job,
@@ -43,19 +44,19 @@ pub(super) async fn stream(
         }
         job.changed().await;
         tokio::select! {
-            // The end is shown at once.
+            // The end is not delayed.
             () = job.ending() => {}
             () = tokio::time::sleep(pace) => {}
         }
     }
 }
 
-/// Without what a terminal would obey.
+/// Escapes control characters that a terminal would obey, except line ends.
 fn for_terminal(text: &str) -> String {
     text.split('\r').map(visible).collect::<Vec<_>>().join("\r")
 }
 
-/// A command that was ended has neither.
+/// Builds `terminal_exit`. A killed command without an exit reports SIGKILL.
 fn exit(exit: Option<Exit>) -> Value {
     match exit {
         Some(Exit::Status(status)) => json!({ "exit_code": status, "signal": null }),

@@ -1,4 +1,4 @@
-//! `read_file`: a text file, whole or a range of its lines.
+//! `read_file`: reads a text file, whole or a range of its lines.
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -11,10 +11,9 @@ use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::workspace::Workspace;
 
-/// Lines in one answer unless fewer are asked for.
+/// Default and maximum number of lines in an answer.
 pub(super) const MAX_LINES: u32 = 2000;
 
-/// Bytes in one answer.
 const MAX_BYTES: usize = 200 * 1024;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -30,7 +29,6 @@ struct Arguments {
     limit: Option<u32>,
 }
 
-/// The tool.
 pub struct ReadFile(ToolSpec);
 
 impl ReadFile {
@@ -111,7 +109,7 @@ impl PreparedCall for Call {
     }
 }
 
-/// The lines asked for, and where to go on if there are more.
+/// Returns the requested lines and, if more follow, a note with the next line number.
 pub(super) fn excerpt(text: &str, first: u32, limit: u32) -> Result<String, ToolError> {
     let total = text.lines().count();
     if text.is_empty() {

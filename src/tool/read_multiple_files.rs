@@ -1,4 +1,4 @@
-//! `read_multiple_files`: several text files at once; one that cannot be read says so in its place.
+//! `read_multiple_files`: reads several text files. An unreadable file yields its error in place of the text.
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -11,10 +11,8 @@ use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::workspace::Workspace;
 
-/// Files in one call.
 const MAX_FILES: usize = 50;
 
-/// Bytes of one answer.
 const MAX_BYTES: usize = 400 * 1024;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -24,7 +22,6 @@ struct Arguments {
     paths: Vec<String>,
 }
 
-/// The tool.
 pub struct ReadMultipleFiles(ToolSpec);
 
 impl ReadMultipleFiles {

@@ -1,4 +1,4 @@
-//! A call that reads something and answers with text: what listing, walking and searching have in common.
+//! Shared call type of tools that read one target and return text: listing, finding and searching.
 
 use async_trait::async_trait;
 
@@ -6,10 +6,9 @@ use super::{PreparedCall, RunContext, ToolError, ToolOutput, blocking};
 use crate::gate::Permit;
 use crate::permission::Target;
 
-/// What is done once the call may run. The permit says when it has to stop, and what it may read.
+/// Work of the call. The permit says when to stop and which files it may read.
 type Work = Box<dyn FnOnce(&Permit) -> Result<String, ToolError> + Send>;
 
-/// The call.
 pub struct Reading {
     title: String,
     targets: [Target; 1],
@@ -17,7 +16,6 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// A call about one place.
     pub fn boxed(
         title: String,
         target: Target,
@@ -48,7 +46,7 @@ impl PreparedCall for Reading {
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let permit = context.permit;
-        // The permit stays with the work until it is over, whether or not somebody still waits for it.
+        // The work owns the permit until its end, even if the caller stops waiting.
         blocking(move || {
             let text = (self.work)(&permit)?;
             Ok(ToolOutput { text, ..ToolOutput::default() })

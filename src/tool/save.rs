@@ -1,7 +1,7 @@
-//! How a tool that changes text carries its changes out: through the editor where it takes writes, else on the disk.
+//! Applies the changes of text-editing tools: through the editor if it accepts writes, else on disk.
 //!
-//! What the editor is asked to write is never written behind its back. A write that was sent is waited for by a task of its
-//! own, which keeps the permit: whoever began it may stop waiting, and what nobody vouches for is named.
+//! A write that the editor refuses is not made on disk instead. A task owns each sent write and its permit,
+//! so callers may stop waiting. Writes whose outcome is unknown are named in the error.
 
 use std::time::Duration;
 
@@ -14,35 +14,32 @@ use crate::gate::Permit;
 use crate::permission::Target;
 use crate::workspace::{Change, Changes, ContentHash, Journal, Operation, PendingWrite, Workspace};
 
-/// How long an editor may take to write a file.
+/// Timeout of one write by the editor.
 const WRITE: Duration = Duration::from_secs(30);
 
-/// How long it may take once the write is not wanted any more. Less than a mode change waits, so that there is time to say so.
+/// Timeout after a cancellation. Shorter than a mode change waits, so that the outcome can still be reported.
 const TIMEOUT: Duration = Duration::from_millis(1800);
 
-/// What a call is about to do.
 pub struct Planned {
-    /// The changes, in order.
     pub changes: Vec<Planning>,
-    /// What it comes to if they are made.
+    /// Result of the call if all changes succeed.
     pub output: ToolOutput,
 }
 
-/// One change.
 #[derive(Debug, Clone)]
 pub struct Planning {
-    /// What is to be done.
     pub change: Change,
-    /// What stood there; none: nothing.
+    /// Previous content; `None` if the file did not exist.
     pub before: Option<Vec<u8>>,
-    /// The editor had changes that were not saved.
+    /// True if the editor had unsaved changes.
     pub unsaved: bool,
 }
 
-/// Plans a call by what the editor shows, and carries the plan out. `plan` is handed what the model last saw of each target.
+/// Plans a call on the texts that the editor shows, then applies the plan. `plan` receives the content hashes
+/// of the targets that the model last saw.
 ///
 /// # Errors
-/// It cannot be planned, or not be carried out: then the text says what is changed all the same, if anything is.
+/// Returns an error if the plan or a change fails. The error names the changes that remain.
 pub async fn change_text(
     context: RunContext,
     targets: &[Target],
@@ -62,7 +59,7 @@ pub async fn change_text(
         })
         .await;
     }
-    // Nothing is changed while it is planned.
+    // Planning changes nothing and leaves the permit here.
     let (planned, buffers) = blocking(move || {
         let planned = plan(&buffers, &known)?;
         Ok((planned, buffers))
@@ -87,25 +84,24 @@ pub async fn change_text(
     }
 }
 
-/// Changes on their way.
 struct Saving {
     client_io: ClientIo,
     workspace: Workspace,
     buffers: Buffers,
     journal: Journal,
-    /// All that is to be changed, as it was announced.
+    /// The announced changes, until they are reported.
     operation: Option<Operation>,
-    /// What was written.
+    /// Writes that the editor has confirmed.
     done: Vec<Planning>,
-    /// The folders that were made for it.
+    /// Folders that were created for the writes.
     pending_writes: Vec<PendingWrite>,
 }
 
-/// Why a write through the editor is not done.
+/// Error of a write through the editor.
 enum SaveError {
-    /// It was not sent, or the editor refused it.
+    /// The write was not sent, or the editor refused it.
     NotDone(String),
-    /// Nobody can say whether it was done, or will be.
+    /// The write may be done, or may still happen.
     Unconfirmed(String),
 }
 
@@ -116,7 +112,7 @@ impl Saving {
         self.operation = Some(blocking(move || Ok(workspace.begin(&changes, &journal))).await?);
         let outcome = self.carry_out(permit, list).await;
         if let Some(operation) = self.operation.take() {
-            // Also after a failure: what could not be taken back is there.
+            // Also after a failure: some changes may remain.
             blocking(move || {
                 operation.conclude();
                 Ok(())
@@ -157,7 +153,7 @@ impl Saving {
         }
     }
 
-    /// Has the editor write one file.
+    /// Writes one file through the editor and reports what undo cannot restore.
     async fn send(&mut self, permit: &Permit, planning: &Planning) -> Result<(), SaveError> {
         let Change::Write { target, content, .. } = planning.change.clone() else {
             return Err(SaveError::NotDone("it is no write".into()));
@@ -211,7 +207,7 @@ impl Saving {
         written
     }
 
-    /// Makes sure that a file still is what the change was planned on: while another one was written, the user may have typed.
+    /// Checks that a file is still as planned: the user may have typed while another file was written.
     async fn check(
         &self,
         permit: &Permit,
@@ -225,7 +221,7 @@ impl Saving {
         }
         let before = planning.before.as_deref().map_or(ContentHash::Absent, ContentHash::of);
         let found = content_hash(&self.client_io, target, &permit.cancel).await;
-        // Cancelled, what was found is not what the editor shows.
+        // After a cancellation, `found` may differ from the text in the editor.
         if permit.cancel.is_cancelled() {
             return Err(stopped());
         }
@@ -235,7 +231,6 @@ impl Saving {
         }
     }
 
-    /// Asks the editor for the write, and waits for its answer.
     async fn write(
         &self,
         permit: &Permit,
@@ -266,7 +261,8 @@ impl Saving {
         }
     }
 
-    /// Puts back what was written, if that may still be done and it still is what was written, and says how it ended.
+    /// Restores the written files, newest first, as long as each still has the written content. Returns the
+    /// error for the model.
     async fn take_back(&mut self, permit: Permit, why: String) -> ToolError {
         while let Some(planning) = self.done.pop() {
             let Change::Write { target, content, .. } = &planning.change else { continue };
@@ -297,7 +293,7 @@ impl Saving {
         failed(&why, &self.names())
     }
 
-    /// Removes a file that was new. Says whether it is gone.
+    /// Removes a file that this call created. Returns true if the file is gone.
     async fn remove(&self, permit: &Permit, target: &Target, content: &[u8]) -> bool {
         let found = content_hash(&self.client_io, target, &permit.cancel).await;
         if !found.is_ok_and(|found| found == ContentHash::of(content)) {
@@ -305,7 +301,7 @@ impl Saving {
         }
         let (workspace, cancel) = (self.workspace.clone(), permit.cancel.clone());
         let change = Change::Remove { target: target.clone() };
-        // The operation that made it reports what comes of it.
+        // Silent, because the operation that created the file reports the result.
         let removed = blocking(move || Ok(workspace.apply(&[change], &cancel, &Journal::silent())?)).await;
         removed.is_ok()
     }
@@ -321,7 +317,7 @@ impl Saving {
     }
 }
 
-/// What there is of a file now: as the editor shows it, else on the disk.
+/// Returns the hash of the text in the editor or, without one, of the file on disk.
 async fn content_hash(
     client_io: &ClientIo,
     target: &Target,
@@ -332,22 +328,21 @@ async fn content_hash(
     blocking(move || buffers.content_hash(&target)).await
 }
 
-/// What goes through the editor: the content of a file under its own name. What a file is called is the disk's.
+/// True for changes that go through the editor: content under the file's own name. The rest happens on disk.
 fn is_sent(change: &Change) -> bool {
     matches!(change, Change::Write { like: None, .. })
 }
 
-/// Whether exactly this stands on the disk.
+/// True if the file on disk has exactly this content.
 fn holds(target: &Target, content: &[u8]) -> bool {
     on_disk(target) == Some(ContentHash::of(content))
 }
 
-/// What stands on the disk, if it can be read.
 fn on_disk(target: &Target) -> Option<ContentHash> {
     super::text_file::TextFile::read(target).ok().map(|file| file.content_hash)
 }
 
-/// What undoing does not bring back.
+/// Returns a note if undo does not restore unsaved text.
 fn unsaved(workspace: &Workspace, planning: &Planning) -> Option<String> {
     let Change::Write { target, .. } = &planning.change else { return None };
     let name = workspace.display(target);

@@ -1,5 +1,5 @@
-//! What was saved when a file was last seen in the editor. An editor goes on showing what was deleted: by this that is known
-//! from a text that was never saved.
+//! Remembers the last saved text of files that the editor showed. Some editors still show a deleted file:
+//! this distinguishes its old text from text that was never saved.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,26 +8,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::text_file::BOM;
 use crate::workspace::ContentHash;
 
-/// The texts of one session's files, by their stamps. Cheap to clone; clones share them.
+/// Hashes of one session's saved texts. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Saved(Arc<Mutex<HashMap<PathBuf, ContentHash>>>);
 
 impl Saved {
-    /// Takes note of a text that is saved.
+    /// Records the saved text of a file.
     pub fn note(&self, path: &Path, text: &str) {
-        // A panic elsewhere does not make the list wrong.
+        // A panic elsewhere cannot make the map inconsistent.
         let mut saved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         saved.insert(path.to_owned(), content_hash(text));
     }
 
-    /// Whether this text is the one that was saved last.
+    /// True if `text` is the file's last saved text.
     pub fn is(&self, path: &Path, text: &str) -> bool {
         let saved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         saved.get(path).is_some_and(|saved| *saved == content_hash(text))
     }
 }
 
-/// Without what editors hide.
+/// Ignores byte order marks and carriage returns, which editors hide.
 fn content_hash(text: &str) -> ContentHash {
     ContentHash::of(text.trim_start_matches(BOM).replace("\r\n", "\n").as_bytes())
 }

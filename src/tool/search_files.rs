@@ -1,4 +1,5 @@
-//! `search_files`: lines that match a regular expression, with ripgrep's own libraries; `.gitignore` is honoured.
+//! `search_files`: searches file contents for a regular expression with ripgrep's libraries. Honours
+//! `.gitignore`.
 
 use std::io;
 use std::path::Path;
@@ -21,19 +22,18 @@ use crate::gate::Permit;
 use crate::permission::{Effect, Target};
 use crate::workspace::{EntryKind, Workspace};
 
-/// Matching lines in one answer unless others are asked for.
+/// Default number of matching lines in an answer.
 const MATCHES: usize = 200;
 
-/// Matching lines in one answer at most.
 const MAX_MATCHES: usize = 1000;
 
-/// Characters of a pattern in a title.
+/// Maximum characters of a pattern in a title.
 const TITLE: usize = 60;
 
-/// The longest line that is searched, in bytes; a file with a longer one is left out from there on.
+/// Maximum bytes of a line. The rest of a file with a longer line is skipped.
 const MAX_LINE: usize = 16 * 1024 * 1024;
 
-/// Characters of a matching line that are shown.
+/// Maximum displayed characters of a matching line.
 const MAX_COLUMNS: usize = 300;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -58,7 +58,6 @@ struct Arguments {
     per_file: Option<usize>,
 }
 
-/// The tool.
 pub struct SearchFiles(ToolSpec);
 
 impl SearchFiles {
@@ -85,7 +84,7 @@ impl Tool for SearchFiles {
         let bad = |reason: String| ToolError::arguments("search_files", reason);
         let matcher = {
             let pattern = pattern.clone();
-            // Some patterns take a while to compile.
+            // Compiling a pattern can be slow.
             blocking(move || {
                 RegexMatcherBuilder::new()
                     .case_insensitive(ignore_case)
@@ -154,7 +153,7 @@ impl Call {
                 let file = Interruptible { file, cancel: &permit.cancel };
                 searcher.search_reader(&self.matcher, file, sink)
             });
-            // What cannot be read, or vanished meanwhile, has no matches to show.
+            // Unreadable or vanished files have no matches.
             if let Err(error) = outcome {
                 tracing::debug!(%error, path = %entry.path.display(), "a file could not be searched");
             }
@@ -175,7 +174,7 @@ impl Call {
     }
 }
 
-/// A file that is read until the call has to end.
+/// File whose reads fail once the call is cancelled.
 struct Interruptible<'a> {
     file: std::fs::File,
     cancel: &'a CancellationToken,

@@ -1,5 +1,7 @@
-//! What the session itself carries out for a call: another agent is to work, or to take over. The tools here only read the
-//! arguments; whatever the other agent does is decided call by call, under this session's mode and under its own (D40-D46).
+//! Tools whose calls the session itself carries out: `delegate`, `run_skill` and `handoff`. They only parse
+//! arguments.
+//!
+//! Each call of the other agent is decided under this session's mode and under its own (D40-D46).
 
 use std::path::PathBuf;
 
@@ -14,36 +16,23 @@ use crate::agents::AgentRegistry;
 use crate::permission::{Effect, Target};
 use crate::workspace::Workspace;
 
-/// Bytes of a task.
 const MAX_TASK: usize = 64 * 1024;
 
-/// Characters of a task in a title.
 const TITLE: usize = 60;
 
-/// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionAction {
-    /// An agent works on a task, and what it answers is the result.
+    /// A sub-agent works on a task, and its answer is the result.
     Delegate {
-        /// The agent; none: the session's own.
+        /// `None` for the session's own agent.
         agent: Option<String>,
-        /// What it is told.
         task: String,
-        /// It goes on while this agent does.
         is_background: bool,
     },
-    /// The session's own agent works on a task by a skill.
-    Skill {
-        /// The skill.
-        skill: String,
-        /// What it is told besides.
-        task: String,
-    },
-    /// Another agent goes on with this conversation.
-    Handoff {
-        /// The agent.
-        agent: String,
-    },
+    /// A sub-agent like the session's own works on a task with a skill's instructions.
+    Skill { skill: String, task: String },
+    /// Another agent continues this conversation.
+    Handoff { agent: String },
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -56,11 +45,10 @@ struct DelegateArguments {
     agent: Option<String>,
 }
 
-/// `delegate` and `delegate_background`.
+/// The tools `delegate` and `delegate_background`.
 pub(super) struct Delegate(ToolSpec);
 
 impl Delegate {
-    /// Those of a session with these agents.
     pub fn new(agents: &AgentRegistry) -> [Self; 2] {
         let agents = describe(agents);
         let spec = |name, what: &str| {
@@ -82,7 +70,7 @@ impl Delegate {
     }
 }
 
-/// The agents there are, for a model.
+/// Lists the agents for the model.
 fn describe(agents: &AgentRegistry) -> String {
     let mut text = "The agents:".to_owned();
     for agent in agents.iter() {
@@ -118,10 +106,8 @@ struct SkillArguments {
     task: String,
 }
 
-/// The name of the tool for skills.
 pub const RUN: &str = "run_skill";
 
-/// `run_skill`.
 pub(super) struct RunSkill(ToolSpec);
 
 impl RunSkill {
@@ -158,14 +144,11 @@ struct HandoffArguments {
     agent: String,
 }
 
-/// The name of the tool that hands over.
 pub const HANDOFF: &str = "handoff";
 
-/// `handoff`.
 pub(super) struct Handoff(ToolSpec);
 
 impl Handoff {
-    /// That of a session with these agents.
     pub fn new(agents: &AgentRegistry) -> Self {
         let spec = ToolSpec::new::<HandoffArguments>(HANDOFF, ToolKind::Other, Effect::Delegate, "");
         let what = "Let another agent go on with this conversation, from the next step on and for good. The mode stays what it is.";
@@ -209,7 +192,7 @@ fn short(task: &str) -> String {
 struct Call {
     action: SessionAction,
     title: String,
-    /// The agent or the skill, for rules.
+    /// Name of the agent or skill, which rules match.
     mentions: Vec<PathBuf>,
 }
 

@@ -1,5 +1,5 @@
-//! `shell` and `shell_read_only`: one command line, to its end. The second is held to reading by the kernel, and it is that
-//! which makes its effect a read.
+//! `shell` and `shell_read_only` run one command line to its end. `shell_read_only` has the effect of a read
+//! only because the kernel sandbox prevents writes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,20 +25,19 @@ use crate::permission::{Commands, Effect, Target};
 use crate::process::shell::{CommandSandbox, Shell};
 use crate::workspace::Workspace;
 
-/// Seconds that a command may take, if its call does not say, and at most.
+/// Default and maximum timeout of a call, in seconds.
 const SECONDS: u64 = 120;
 const MAX_SECONDS: u64 = 1800;
 
-/// Bytes of a command line. The kernel takes no longer ones.
+/// Maximum bytes of a command line, below the kernel's limit for one argument.
 const MAX_LINE: usize = 100 * 1024;
 
-/// Characters of a title.
 const TITLE: usize = 120;
 
-/// How long what was shown stands before it is shown anew.
+/// Time between updates of the displayed output.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Bytes that are shown of a command that runs.
+/// Maximum bytes of JSON in one update.
 const SHOWN: usize = 8 * 1024;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -54,7 +53,6 @@ struct Arguments {
     timeout: Option<u64>,
 }
 
-/// The tool.
 pub struct ShellTool {
     spec: ToolSpec,
     shell: Shell,
@@ -62,7 +60,6 @@ pub struct ShellTool {
 }
 
 impl ShellTool {
-    /// The tool that can look and cannot touch.
     pub fn read_only(shell: Shell, sandbox: CommandSandbox) -> Self {
         let what = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. The system \
                     holds it to that: it can write only below $TMPDIR, which is gone afterwards, has no network, and sees \
@@ -70,7 +67,6 @@ impl ShellTool {
         Self::new("shell_read_only", Effect::Read, ShellUse::ReadOnly, what, shell, sandbox)
     }
 
-    /// The tool that runs anything.
     pub fn full(shell: Shell, sandbox: CommandSandbox) -> Self {
         let what = if sandbox.is_off() {
             "Run a command line and wait for its end. What it leaves in the background is ended with it."
@@ -114,20 +110,20 @@ impl Tool for ShellTool {
     }
 }
 
-/// A command line that is to be started, and where.
+/// Command line to start, and its working directory.
 #[derive(Debug)]
 pub struct Start {
     line: String,
     parsed: CommandLine,
     cwd: PathBuf,
-    /// Its folder's name, where that is not the session's own.
+    /// Display name of the working directory, if it is not the session's.
     elsewhere: Option<String>,
-    /// The paths that it names lie in the session's folders, links followed.
+    /// True if all named paths are inside the session's folders, with links followed.
     stays_inside: bool,
 }
 
 impl Start {
-    /// Reads a command line and finds its folder, which lies in those of the session.
+    /// Parses a command line and resolves its working directory, which must be inside the session's folders.
     pub async fn new(
         tool: &str,
         line: String,
@@ -159,7 +155,6 @@ impl Start {
         Ok(Self { line, parsed, cwd: target.path, elsewhere, stays_inside })
     }
 
-    /// One line for people.
     pub fn title(&self) -> String {
         let whole = visible(self.line.trim());
         let line = whole.lines().next().unwrap_or_default();
@@ -168,23 +163,21 @@ impl Start {
         format!("{}{more}", &line[..end])
     }
 
-    /// What it runs.
     pub fn commands(&self) -> Commands {
         self.parsed.to_commands(self.elsewhere.as_deref(), self.stays_inside)
     }
 
-    /// What the user is shown when asked: the line as it is, and its parts.
+    /// Shows the complete line and its parsed parts in a permission request.
     pub fn preview(&self) -> Vec<ToolContent> {
         let line = visible(self.line.trim_end());
         let longest = line.split(|c| c != '`').map(str::len).max().unwrap_or(0);
         let fence = "`".repeat(longest.max(2) + 1);
         let place = self.elsewhere.as_ref().map(|place| format!("In: {place}\n")).unwrap_or_default();
-        // The parts come first: a long line is cut.
+        // The parts come first, because a long line is truncated.
         let text = format!("{place}{}{fence}sh\n{line}\n{fence}\n", self.parsed.describe());
         vec![ToolContent::middle(&text)]
     }
 
-    /// Starts it.
     pub async fn begin(
         self,
         id: String,
@@ -201,7 +194,7 @@ impl Start {
     }
 }
 
-/// Whether every path that a command line names lies in the session's folders, links followed.
+/// True if every path in a command line is inside the session's folders, with links followed.
 pub(super) fn stays_inside(line: &CommandLine, cwd: &Path, folders: &Workspace) -> bool {
     let is_inside = |path: &String| {
         let target = cwd.join(path).to_str().map(|path| folders.resolve(path));
@@ -243,7 +236,7 @@ impl PreparedCall for Call {
         let cancel = permit.cancel.clone();
         let is_terminal = client_io.capabilities().shows_output;
         let notes = Notes { sandboxed: sandbox.is_read_only(), keeps: !sandbox.is_read_only() };
-        // What is held to reading changes nothing.
+        // Commands in the read-only sandbox change nothing that a snapshot covers.
         let snapshot = snapshot.filter(|_| !sandbox.is_read_only());
         let snapshot = match snapshot {
             Some(snapshot) => Some((begin(&snapshot, &permit, &changes).await?, snapshot)),
@@ -252,7 +245,7 @@ impl PreparedCall for Call {
         let mut job = start.begin(String::new(), notes, &shell, &sandbox, permit, Some(limit)).await?;
         let reporting =
             snapshot.map(|(running, snapshot)| report_when_done(snapshot, running, &job, changes));
-        // Nobody fills a terminal in a deterministic run: it would show how fast the command was.
+        // A deterministic run has no `progress` and streams no output, because that depends on timing.
         let job_snapshot = if is_terminal && progress.is_some() {
             let mut shown = job.clone();
             let (job_snapshot, ()) =
@@ -266,7 +259,7 @@ impl PreparedCall for Call {
             }
         };
         if let Some(reporting) = reporting {
-            // It does not panic; if it is lost with the runtime, so is everything else.
+            // The task does not panic; it is lost only with the runtime.
             let _ = reporting.await;
         }
         let job_snapshot =
@@ -287,7 +280,7 @@ impl PreparedCall for Call {
     }
 }
 
-/// Shows what a command has written so far, at its pace, for ever.
+/// Sends interim output every [`INTERVAL`]. Never returns.
 async fn show(job: &mut Job, progress: Option<mpsc::Sender<ToolContent>>) {
     let mut shown = 0;
     while let Some(progress) = &progress {
@@ -298,7 +291,7 @@ async fn show(job: &mut Job, progress: Option<mpsc::Sender<ToolContent>>) {
                     continue;
                 }
                 shown = snapshot.written;
-                // Nobody may look any more.
+                // The receiver may be gone.
                 let _ = progress.send(ToolContent::Text(end_of(&snapshot.output, SHOWN).to_owned())).await;
             }
             _ => break,
@@ -308,7 +301,7 @@ async fn show(job: &mut Job, progress: Option<mpsc::Sender<ToolContent>>) {
     std::future::pending::<()>().await;
 }
 
-/// The last lines of a text that fit into so many bytes of JSON.
+/// Returns the last lines of a text that fit into `budget` bytes of JSON.
 fn end_of(text: &str, budget: usize) -> &str {
     if fitting(text, budget) == text.len() {
         return text;

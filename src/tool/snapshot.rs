@@ -1,9 +1,10 @@
-//! The handle on a session's [`WorkspaceSnapshot`]: a task of its own owns the copies, and compares on the blocking pool.
+//! Handle to a session's [`WorkspaceSnapshot`]. A task owns the file copies and compares them on the blocking
+//! pool.
 //!
-//! It is no state of the session: what it holds is found again by looking at the disk, and a session without it does
-//! everything but say what commands have changed. The task takes one message after the other, so a command that begins waits
-//! until what the one before it changed has been told. Before a command begins, the task passes over what others have changed
-//! since the last comparison, unless commands or jobs are running: then their changes are told.
+//! The task finds the files that commands change. It is not session state: a session without it works, but
+//! cannot report these changes. The task handles one message at a time, so a new command waits until earlier
+//! changes are reported. Before a command starts, the task discards changes by others since the last
+//! comparison, unless a command or job is running: then it reports them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,28 +18,28 @@ use crate::bounded_file;
 use crate::gate::Permit;
 use crate::workspace::{Changes, WorkspaceSnapshot};
 
-/// How long one comparison may take. The first one copies files, on a disk that may be slow.
+/// Timeout of one comparison. The first one copies files, perhaps on a slow disk.
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// Messages that may wait: a command, a background job and the end of a turn may ask at the same time.
+/// Messages that may wait: a command, a background job and the end of a turn may arrive together.
 const MAILBOX: usize = 4;
 
-/// The copies of a session's files. Cheap to clone; with the last clone the copies go.
+/// Cheap to clone; dropping the last clone removes the copies.
 #[derive(Debug, Clone)]
 pub struct SnapshotHandle {
     mailbox: mpsc::Sender<Message>,
-    /// Background jobs may have changed files since the last comparison.
+    /// True if background jobs may have changed files since the last comparison.
     has_jobs: Arc<AtomicBool>,
 }
 
-/// A command or a background job, from the comparison before it begins. It counts as running until this is dropped.
+/// Marks a command or background job as running, from the comparison before its start until it is dropped.
 #[derive(Debug)]
 pub struct Running {
     mark: Arc<Mark>,
     has_jobs: Arc<AtomicBool>,
 }
 
-/// Held by the command as long as it runs, and by the task that compares.
+/// Shared by a [`Running`] and the task. A strong count above one means that the command runs.
 #[derive(Debug, Default)]
 struct Mark {
     is_job: AtomicBool,
@@ -46,29 +47,23 @@ struct Mark {
 
 #[derive(Debug)]
 enum Message {
-    /// A command is about to begin.
     Begin { cancel: CancellationToken, reply: oneshot::Sender<(Arc<Mark>, Changes)> },
-    /// What has changed is to be told.
     Sync { cancel: CancellationToken, reply: oneshot::Sender<Changes> },
-    /// A turn begins.
     BeginTurn { cancel: CancellationToken, reply: oneshot::Sender<Changes> },
-    /// A turn ends.
     EndTurn { cancel: CancellationToken, reply: oneshot::Sender<Changes> },
 }
 
-/// What is done about a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Comparison {
-    /// Nothing.
     None,
-    /// What has changed is nobody's.
+    /// Update the copies and discard the changes.
     TakeUp,
-    /// What has changed is told.
+    /// Update the copies and report the changes.
     Tell,
 }
 
 impl SnapshotHandle {
-    /// Takes charge of copies. To be called inside of the runtime.
+    /// Starts the task. Must be called inside the Tokio runtime.
     pub fn new(snapshot: WorkspaceSnapshot) -> Self {
         let (mailbox, messages) = mpsc::channel(MAILBOX);
         let has_jobs = Arc::new(AtomicBool::new(false));
@@ -76,23 +71,23 @@ impl SnapshotHandle {
         Self { mailbox, has_jobs }
     }
 
-    /// Brings the copies up to date before a command begins. What has changed up to now is not its doing: the changes are those
-    /// of other commands that run, or of jobs of this turn, and none if there are no such commands.
+    /// Updates the copies before a command starts. Returns the changes of other running commands and of this
+    /// turn's jobs; without such commands there are none.
     async fn begin(&self, cancel: &CancellationToken) -> (Running, Changes) {
         let (reply, started) = oneshot::channel();
-        // With the task gone there are no copies, which `sync` says.
+        // If the task is gone, `sync` reports that.
         let _ = self.mailbox.send(Message::Begin { cancel: cancel.clone(), reply }).await;
         let (mark, changes) = started.await.unwrap_or_default();
         (Running { mark, has_jobs: Arc::clone(&self.has_jobs) }, changes)
     }
 
-    /// Brings the copies up to date, and says what has changed since they were.
+    /// Updates the copies and returns the changes since the last comparison.
     pub async fn sync(&self, cancel: &CancellationToken) -> Changes {
         self.ask(|reply| Message::Sync { cancel: cancel.clone(), reply }).await
     }
 
-    /// Passes over what jobs have changed between the turns, which is not covered. Returns what is told of other commands that
-    /// run meanwhile.
+    /// Discards changes that jobs made between turns, which undo does not cover. Returns the changes instead
+    /// if other commands are running.
     pub async fn begin_turn(&self, cancel: &CancellationToken) -> Changes {
         if !self.has_jobs.load(Ordering::Acquire) {
             return Changes::default();
@@ -100,7 +95,7 @@ impl SnapshotHandle {
         self.ask(|reply| Message::BeginTurn { cancel: cancel.clone(), reply }).await
     }
 
-    /// Says what jobs have changed that ran in the turn.
+    /// Returns the changes of jobs that ran in the turn.
     pub async fn end_turn(&self, cancel: &CancellationToken) -> Changes {
         if !self.has_jobs.load(Ordering::Acquire) {
             return Changes::default();
@@ -110,7 +105,7 @@ impl SnapshotHandle {
 
     async fn ask(&self, message: impl FnOnce(oneshot::Sender<Changes>) -> Message) -> Changes {
         let (reply, changes) = oneshot::channel();
-        // With the task gone the answer does not come either.
+        // If the task is gone, the reply fails, too.
         let _ = self.mailbox.send(message(reply)).await;
         changes.await.unwrap_or_else(|_| Changes {
             uncovered: vec!["What commands changed is not known, and cannot be undone.".into()],
@@ -120,7 +115,8 @@ impl SnapshotHandle {
 }
 
 impl Running {
-    /// A job has begun. What it changed before its end is told also after its end, in the turn in which it ended.
+    /// Keeps the command marked as a job. Changes before its end are also reported after its end, in the same
+    /// turn.
     pub(super) fn keep_as_job(self, job: &Job) {
         self.mark.is_job.store(true, Ordering::Release);
         self.has_jobs.store(true, Ordering::Release);
@@ -132,7 +128,7 @@ impl Running {
     }
 }
 
-/// The commands that run, and the jobs that have ended since the last comparison.
+/// Running commands, and jobs that ended since the last comparison.
 #[derive(Debug, Default)]
 struct Marks(Vec<Arc<Mark>>);
 
@@ -159,13 +155,13 @@ impl Marks {
             Message::Begin { .. } => Comparison::TakeUp,
             Message::Sync { .. } => Comparison::Tell,
             Message::BeginTurn { .. } | Message::EndTurn { .. } if !self.has_jobs() => Comparison::None,
-            // What the user changed while a command ran counts as the command's.
+            // The user's changes during a command count as the command's.
             Message::BeginTurn { .. } if !self.has_commands() => Comparison::TakeUp,
             Message::BeginTurn { .. } | Message::EndTurn { .. } => Comparison::Tell,
         }
     }
 
-    /// Those of which a comparison that begins now does not tell everything.
+    /// Marks of running commands: a comparison that starts now may miss some of their changes.
     fn running(&self) -> Self {
         Self(self.0.iter().filter(|mark| Self::is_running(mark)).cloned().collect())
     }
@@ -197,7 +193,7 @@ async fn serve(
                 };
                 (snapshot, changes)
             });
-            // The reply stays here: with a file system that does not answer it is dropped, and whoever asked goes on without.
+            // The reply sender stays here: if the file system hangs, it is dropped and the caller continues.
             let Some((same, found)) = compared.await else {
                 tracing::error!("the comparison of files failed or did not end");
                 return;
@@ -208,11 +204,11 @@ async fn serve(
                 has_jobs.store(marks.has_jobs(), Ordering::Release);
             }
         }
-        // Whoever asked may have stopped waiting.
+        // The caller may have stopped waiting.
         match message {
             Message::Begin { reply, .. } => {
                 let mark = Arc::new(Mark::default());
-                // Those of commands that never began, or have told their changes.
+                // Drops commands that never started or whose changes are reported.
                 marks.0.retain(|mark| Marks::counts(mark));
                 marks.0.push(Arc::clone(&mark));
                 drop(reply.send((mark, changes)));
@@ -222,40 +218,39 @@ async fn serve(
             | Message::EndTurn { reply, .. } => drop(reply.send(changes)),
         }
     }
-    // Removing many files takes a while.
+    // Removing many files may block for a while.
     let _ = tokio::task::spawn_blocking(move || drop(snapshot)).await;
 }
 
-/// Tells what a call has changed.
 pub(super) fn report(to: &mpsc::UnboundedSender<Changes>, changes: Changes) {
     if !changes.is_empty() {
-        // Nobody may keep a record.
+        // The receiver may be gone.
         let _ = to.send(changes);
     }
 }
 
-/// Said of a command that may not begin any more.
+/// Tool error for a command that may no longer start.
 pub(super) const NOT_RUN: &str =
     "It was not run: its turn was cancelled, or the mode does not allow it any more.";
 
-/// Brings the copies up to date before a command begins, and tells what other commands have changed up to now.
+/// Updates the copies before a command starts and reports the changes of other commands.
 ///
 /// # Errors
-/// The command may not begin any more.
+/// Returns an error if the command may no longer start.
 pub(super) async fn begin(
     snapshot: &SnapshotHandle,
     permit: &Permit,
     changes: &mpsc::UnboundedSender<Changes>,
 ) -> Result<Running, ToolError> {
     let (snapshot, cancel, changes) = (snapshot.clone(), permit.cancel.clone(), changes.clone());
-    // What is told of others is told also if this command may not begin any more.
+    // A separate task: changes of other commands are reported even if this command is cancelled.
     let started = tokio::spawn(async move {
         let (running, of_others) = snapshot.begin(&cancel).await;
         report(&changes, of_others);
         running
     });
     tokio::select! {
-        // What is compared for somebody else may take a while.
+        // A comparison for another command may take a while.
         () = permit.cancel.cancelled() => {}
         started = started => {
             if let Ok(running) = started && !permit.cancel.is_cancelled() {
@@ -266,8 +261,8 @@ pub(super) async fn begin(
     Err(ToolError::Failed(NOT_RUN.into()))
 }
 
-/// Tells what a command has changed once nothing of it is left, whether or not somebody still waits for the command: the
-/// task that does it is returned. Nothing cancels it, because only a command that was told of can be undone.
+/// Reports the changes of a command after its end, even if its caller stops waiting. Nothing cancels the
+/// returned task, because only reported changes can be undone.
 pub(super) fn report_when_done(
     snapshot: SnapshotHandle,
     running: Running,

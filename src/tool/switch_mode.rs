@@ -1,5 +1,5 @@
-//! `switch_mode`: the model presents its plan and asks to leave the mode. The session asks the user and switches; this
-//! file only reads the arguments.
+//! `switch_mode`: the model presents its plan and asks to leave the mode. This tool only parses arguments;
+//! the session asks the user and switches.
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -13,7 +13,6 @@ use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::workspace::Workspace;
 
-/// Steps of one plan.
 const MAX_STEPS: usize = 50;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -29,18 +28,15 @@ struct Arguments {
     mode: Option<String>,
 }
 
-/// What the model proposes.
+/// Proposal of the model to leave the mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposal {
-    /// The plan's text.
     pub plan: String,
-    /// Its steps.
     pub steps: Vec<String>,
-    /// The mode that the model would have.
+    /// `None` for the mode that this mode leads to.
     pub mode: Option<String>,
 }
 
-/// The tool.
 pub struct SwitchMode(ToolSpec);
 
 impl SwitchMode {

@@ -1,4 +1,5 @@
-//! Bytes of a file as text and back: byte order mark, line endings, and what is no text at all. Pure.
+//! Decodes text files and encodes them again: byte order mark, line endings, detection of binary files. Reads
+//! files, never writes them.
 
 use std::io::Read;
 
@@ -6,32 +7,31 @@ use super::ToolError;
 use crate::permission::Target;
 use crate::workspace::{self, ContentHash, FileError};
 
-/// The largest file that is read whole, in bytes.
+/// Maximum size of a file that is read whole, in bytes.
 pub const MAX_FILE: u64 = 10 * 1024 * 1024;
 
-/// Bytes that are looked at to tell text from anything else.
+/// Bytes that are searched for NUL, which marks a binary file.
 const LOOK: usize = 8192;
 
-/// UTF-8's byte order mark.
+/// The UTF-8 byte order mark.
 pub const BOM: &str = "\u{feff}";
 
-/// The content of a text file, taken apart so that it can be put together again as it was.
+/// Content of a text file, split so that it can be restored exactly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextFile {
-    /// The file began with a UTF-8 byte order mark; `text` does not.
+    /// True if the file began with a byte order mark, which `text` omits.
     pub bom: bool,
-    /// Everything else, line endings as they are.
+    /// Line endings are those of the file.
     pub text: String,
-    /// Bytes that are not UTF-8 were replaced: the text must not be written back.
+    /// True if invalid UTF-8 was replaced: the text must not be written back.
     pub lossy: bool,
-    /// The editor has changes that are not saved: the text is the editor's.
+    /// True if `text` has unsaved changes of the editor.
     pub unsaved: bool,
-    /// Of the file's bytes, or of what they would be.
+    /// Hash of the file's bytes or, for unsaved text, of the bytes that saving would write.
     pub content_hash: ContentHash,
 }
 
 impl TextFile {
-    /// Reads the file that was resolved.
     pub fn read(target: &Target) -> Result<Self, ToolError> {
         let path = target.path.display();
         let mut open = workspace::open(target)?;
@@ -42,13 +42,13 @@ impl TextFile {
             )));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
-        // The file may grow meanwhile: the limit holds for what is read, not for what was announced.
+        // The file may grow meanwhile, so the read itself is limited.
         let taken = open.file.by_ref().take(MAX_FILE).read_to_end(&mut bytes);
         taken.map_err(|error| FileError::io(&target.path, &error))?;
         Self::decode(bytes).map_err(|what| ToolError::Failed(format!("{path} is {what} ({length} bytes).")))
     }
 
-    /// Takes a content apart; the error says what it is instead of text.
+    /// Decodes a file's content. The error names the content that is not text.
     pub fn decode(bytes: Vec<u8>) -> Result<Self, &'static str> {
         let content_hash = ContentHash::of(&bytes);
         if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
@@ -67,8 +67,9 @@ impl TextFile {
         }
     }
 
-    /// This file as an editor shows it. Editors hide byte order marks and carriage returns, and some do not: what differs in
-    /// nothing else is what is saved, and what does is put as the saved file has it.
+    /// Returns the file as the editor shows it. Some editors hide byte order marks and carriage returns: a
+    /// text that differs only in these is the saved text. Any other text gets the saved file's mark and line
+    /// endings.
     #[must_use]
     pub fn shown_as(self, shown: &str) -> Self {
         let shown = shown.strip_prefix(BOM).unwrap_or(shown);
@@ -80,29 +81,29 @@ impl TextFile {
         Self { text, unsaved: true, content_hash, ..self }
     }
 
-    /// Another text with this file's line endings, if they are CRLF throughout.
+    /// Converts `text` to CRLF if all lines of this file end with CRLF.
     pub fn with_endings(&self, text: &str) -> String {
         if self.is_crlf() { to_crlf(text) } else { text.to_owned() }
     }
 
-    /// Whether every line ends with CRLF (and there is at least one).
+    /// True if there are lines and all end with CRLF.
     pub fn is_crlf(&self) -> bool {
         let newlines = self.text.matches('\n').count();
         newlines > 0 && self.text.matches("\r\n").count() == newlines
     }
 }
 
-/// Whether a regular file stands there that is text, in UTF-8.
+/// True if the target is a regular file with UTF-8 text.
 pub fn is_text(target: &Target) -> bool {
     TextFile::read(target).is_ok_and(|file| !file.lossy)
 }
 
-/// Text with a byte order mark, if there is to be one.
 pub fn encode(bom: bool, text: &str) -> Vec<u8> {
     if bom { [BOM, text].concat().into_bytes() } else { text.as_bytes().to_vec() }
 }
 
-/// Fails when a file is not what the model last saw (`known`), or not what the user was `shown` when asked.
+/// Returns an error if a file is not as the model last saw it (`known`) or as the user saw it in a permission
+/// request (`shown`).
 pub fn check_unchanged(
     name: &str,
     before: ContentHash,
@@ -120,7 +121,6 @@ pub fn check_unchanged(
     Ok(())
 }
 
-/// Every line ending as CRLF.
 fn to_crlf(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\n', "\r\n")
 }

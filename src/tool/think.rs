@@ -1,4 +1,4 @@
-//! `think`: a place for the model to write a thought down. It does nothing else.
+//! `think`: lets the model write down a thought. Has no effect.
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -17,7 +17,6 @@ struct Arguments {
     thought: String,
 }
 
-/// The tool.
 pub struct Think(ToolSpec);
 
 impl Think {

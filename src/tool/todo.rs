@@ -1,4 +1,4 @@
-//! `todo`: the model's list of tasks, whole each time; clients show it as a plan.
+//! `todo`: replaces the model's list of tasks, which clients show as a plan.
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -10,7 +10,6 @@ use crate::acp::{PlanEntry, PlanEntryPriority, PlanEntryStatus, ToolKind};
 use crate::permission::{Effect, Target};
 use crate::workspace::Workspace;
 
-/// Tasks in one list.
 const MAX_ITEMS: usize = 100;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -51,7 +50,6 @@ enum Priority {
     Low,
 }
 
-/// The tool.
 pub struct Todo(ToolSpec);
 
 impl Todo {

@@ -1,4 +1,4 @@
-//! The tools there are, and those of a session.
+//! Builds the sets of tools: the built-in tools, and the set of one session. Runs no tool.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -24,23 +24,21 @@ use crate::server::Entry;
 use crate::skill::Skills;
 use crate::workspace::Workspace;
 
-/// The tools there are, in the order in which models are told of them. Cheap to clone.
+/// Tools in the order in which models see them. Cheap to clone.
 #[derive(Clone)]
 pub struct Toolset {
     tools: Arc<[Arc<dyn Tool>]>,
-    /// What commands are run with; none: there are none.
+    /// `None` if there are no tools that run commands.
     shell: Option<Shell>,
-    /// What servers are called with.
     http: Arc<Http>,
-    /// The session's servers, whose tools may change at any time.
+    /// MCP servers of the session. Their tools may change at any time.
     servers: Servers,
 }
 
-/// Said where a session has no read-only commands because of its folder.
+/// Note for a session whose folder is too wide for read-only commands.
 const TOO_WIDE: &str = "There are no read-only commands in this session: its folder is your home folder, the root of the \
     file system, or a folder around them, and these are not readable as a whole.\n\n";
 
-/// The tools that run commands and look after them, and what they do.
 const COMMAND_TOOLS: [(&str, Effect); 6] = [
     ("shell_read_only", Effect::Read),
     ("shell", Effect::Execute),
@@ -50,7 +48,6 @@ const COMMAND_TOOLS: [(&str, Effect); 6] = [
     ("stop_background_job", Effect::Session),
 ];
 
-/// The tools by which other agents work, and what they do.
 const DELEGATION_TOOLS: [(&str, Effect); 6] = [
     ("delegate", Effect::Delegate),
     ("delegate_background", Effect::Delegate),
@@ -60,7 +57,7 @@ const DELEGATION_TOOLS: [(&str, Effect); 6] = [
     (HANDOFF, Effect::Delegate),
 ];
 
-/// What each of Modegate's own tools does, whether or not a session has it.
+/// Effects of all of Modegate's tools, including tools that a session may lack.
 fn effects() -> Vec<(&'static str, Effect)> {
     let tools = Toolset::built_in();
     let built_in = tools.iter().filter_map(|tool| match &tool.spec().name {
@@ -70,13 +67,14 @@ fn effects() -> Vec<(&'static str, Effect)> {
     built_in.chain(COMMAND_TOOLS).chain(skills::TOOLS).chain(DELEGATION_TOOLS).collect()
 }
 
-/// What a tool of Modegate's own does; none: there is no such tool.
+/// Returns `None` if Modegate has no tool of this name.
 pub fn effect_of(name: &str) -> Option<Effect> {
     static EFFECTS: LazyLock<Vec<(&str, Effect)>> = LazyLock::new(effects);
     EFFECTS.iter().find(|(tool, _)| *tool == name).map(|(_, effect)| *effect)
 }
 
-/// Whether a pattern over names can be about a tool of Modegate's own, or about a server's; else the nearest name.
+/// Returns the nearest known name if `pattern` matches no tool of Modegate and cannot match one of an MCP
+/// server.
 pub fn unknown_tool(pattern: &str) -> Option<String> {
     if pattern.contains(['*', '?', '[', '{']) || pattern.starts_with("mcp_") {
         return None;
@@ -86,13 +84,12 @@ pub fn unknown_tool(pattern: &str) -> Option<String> {
 }
 
 impl Toolset {
-    /// These tools, in this order.
     pub fn new(tools: Vec<Arc<dyn Tool>>) -> Self {
         Self { tools: tools.into(), shell: None, http: Arc::default(), servers: Servers::default() }
     }
 
-    /// The built-in tools; `fetch` reaches what is public, and nothing is remembered. Those that run commands come with a
-    /// session's folders, see [`Self::for_session`].
+    /// Built-in tools. `fetch` reaches public addresses only, and memories are not stored.
+    /// [`Self::for_session`] adds the tools that run commands.
     pub fn built_in() -> Self {
         let nowhere: Arc<dyn Memories> = Arc::new(Nowhere);
         let mut tools: Vec<Arc<dyn Tool>> = vec![
@@ -117,26 +114,24 @@ impl Toolset {
         Self::new(tools)
     }
 
-    /// These tools without those by which the model proposes to leave a mode.
+    /// Removes the tools by which the model proposes to leave a mode.
     #[must_use]
     pub fn without_exit(self) -> Self {
         let tools = self.tools.iter().filter(|tool| !tool.spec().is_exit).cloned().collect();
         Self { tools, ..self }
     }
 
-    /// These tools, of which `fetch` reaches what these clients reach.
     #[must_use]
     pub fn with_fetch(self, fetch_client: Arc<FetchClient>, limits: Limits) -> Self {
         self.with(&[Arc::new(Fetch::new(fetch_client, limits))])
     }
 
-    /// These tools, of which those for memories are about what is kept there.
     #[must_use]
     pub fn with_memories(self, memories: &Arc<dyn Memories>) -> Self {
         self.with(&memory::tools(memories))
     }
 
-    /// These tools, others in the place of those of their names.
+    /// Replaces tools by those of the same name in `others`.
     fn with(self, others: &[Arc<dyn Tool>]) -> Self {
         let other = |tool: &Arc<dyn Tool>| {
             others.iter().find(|other| other.spec().name == tool.spec().name).map(Arc::clone)
@@ -145,14 +140,13 @@ impl Toolset {
         Self { tools, ..self }
     }
 
-    /// These tools, and commands that are run with a shell.
     #[must_use]
     pub fn with_shell(self, shell: Shell) -> Self {
         Self { shell: Some(shell), ..self }
     }
 
-    /// The tools of a session in these folders. What the kernel cannot hold to reading there is not among them; that it could
-    /// hold it elsewhere is said.
+    /// Adds the tools that run commands in the session's folders. `shell_read_only` is missing if the kernel
+    /// cannot sandbox it there; if only these folders are the reason, a note is returned, too.
     #[must_use]
     pub fn for_session(&self, workspace: &Workspace) -> (Self, Option<&'static str>) {
         let Some(shell) = &self.shell else { return (self.clone(), None) };
@@ -170,7 +164,7 @@ impl Toolset {
         (Self { tools: tools.into(), ..self.clone() }, is_missing.then_some(TOO_WIDE))
     }
 
-    /// These tools, and those that list and read these skills, in the place of any that did: none where there are no skills.
+    /// Replaces the tools for skills. Without skills there are none.
     #[must_use]
     pub fn with_skills(self, skills: &Arc<Skills>) -> Self {
         let is_other =
@@ -179,7 +173,7 @@ impl Toolset {
         Self { tools: others.chain(skills::tools(skills)).collect(), ..self }
     }
 
-    /// These tools, and those of servers, none of which is started yet. What the session is to know of them goes to `events`.
+    /// Sets the MCP servers, which start later. Their events go to `events`.
     #[must_use]
     pub fn with_servers(
         self,
@@ -197,22 +191,20 @@ impl Toolset {
         Self { servers: Servers::new(entries, &options, events), ..self }
     }
 
-    /// What commands are run with; none: there are none.
     pub fn shell(&self) -> Option<&Shell> {
         self.shell.as_ref()
     }
 
-    /// Whether somebody else's agent can be held here.
+    /// True if external agents can be sandboxed here.
     pub fn can_sandbox(&self) -> bool {
         self.shell.as_ref().is_some_and(|shell| shell.support().read_only())
     }
 
-    /// The session's servers.
     pub fn servers(&self) -> &Servers {
         &self.servers
     }
 
-    /// These tools, and those by which these agents work.
+    /// Replaces the tools for delegation by those for `agents`.
     #[must_use]
     pub fn with_agents(self, agents: &AgentRegistry) -> Self {
         let is_other =
@@ -230,8 +222,8 @@ impl Toolset {
         Self { tools: tools.into(), ..self }
     }
 
-    /// The tools of a session that works for another, so many steps down: it asks nobody and leaves no mode, and at the end of
-    /// the line it lets nobody work.
+    /// Returns the tools of a sub-agent: without questions to the user, without an exit from the mode and,
+    /// unless `may_delegate`, without delegation (`handoff` stays).
     #[must_use]
     pub fn for_subagent(&self, may_delegate: bool) -> Self {
         let is_there = |tool: &&Arc<dyn Tool>| {
@@ -243,19 +235,18 @@ impl Toolset {
         Self { tools: self.tools.iter().filter(is_there).cloned().collect(), ..self.clone() }
     }
 
-    /// Modegate's own tools in order.
+    /// Modegate's own tools, in order.
     pub fn iter(&self) -> impl Iterator<Item = &dyn Tool> {
         self.tools.iter().map(AsRef::as_ref)
     }
 
-    /// The tools in order, those of servers last, as they are now.
+    /// All tools, in order. Those of MCP servers come last, as they are now.
     pub fn all(&self) -> Vec<Arc<dyn Tool>> {
         let mut all = self.tools.to_vec();
         all.extend(self.servers.tools());
         all
     }
 
-    /// Finds a tool by its name.
     pub fn find(&self, name: &str) -> Option<Arc<dyn Tool>> {
         let own = self.tools.iter().find(|tool| tool.spec().name == name);
         own.cloned().or_else(|| self.servers.tools().into_iter().find(|tool| tool.spec().name == name))

@@ -1,4 +1,5 @@
-//! Walking a folder for a tool: what git ignores and version control's own files are left out, and what rules keep back.
+//! Lists folders for tools. Skips files that git ignores, files of version control, and files that rules
+//! deny.
 
 use ignore::overrides::{Override, OverrideBuilder};
 
@@ -7,7 +8,8 @@ use crate::gate::Permit;
 use crate::permission::Target;
 use crate::workspace::{Entry, EntryKind, Walk, WalkOptions, Workspace};
 
-/// Globs as in `.gitignore`, relative to a directory; none means everything. The error says what is no glob.
+/// Compiles a glob as in `.gitignore`, relative to `root`. `None` matches everything. The error describes the
+/// glob.
 pub fn globs(root: &std::path::Path, glob: Option<&str>) -> Result<Override, String> {
     let mut globs = OverrideBuilder::new(root);
     if let Some(glob) = glob {
@@ -16,20 +18,20 @@ pub fn globs(root: &std::path::Path, glob: Option<&str>) -> Result<Override, Str
     globs.build().map_err(|error| format!("glob: {error}"))
 }
 
-/// The entries below a directory that a call may read.
+/// Entries below a directory that a call may read.
 pub struct ToolWalk<'a> {
     walk: Walk,
     workspace: &'a Workspace,
     permit: &'a Permit,
-    /// Files that rules keep back.
+    /// Number of files that rules deny.
     left_out: usize,
 }
 
 impl<'a> ToolWalk<'a> {
-    /// Begins to walk a directory; of a file it shows that file.
+    /// Starts at a directory; a file yields only itself.
     ///
     /// # Errors
-    /// There is neither there.
+    /// Returns an error if the target is neither a file nor a directory.
     pub fn new(
         target: &Target,
         globs: Override,
@@ -41,7 +43,8 @@ impl<'a> ToolWalk<'a> {
         Ok(Self { walk: Walk::new(target, options)?, workspace, permit, left_out: 0 })
     }
 
-    /// The next entry; `Err` if the call has to end, with `what` was not done.
+    /// Returns the next entry, or an error if the call is cancelled. The error says that `what` did not
+    /// happen.
     pub fn next(&mut self, what: &str) -> Result<Option<Entry>, ToolError> {
         for entry in self.walk.by_ref() {
             if self.permit.cancel.is_cancelled() {
@@ -55,7 +58,7 @@ impl<'a> ToolWalk<'a> {
         Ok(None)
     }
 
-    /// What the model is told of what is not in the answer, in lines.
+    /// Notes for the model on omitted entries, one per line.
     pub fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = left_out(self.left_out).into_iter().collect();
         notes.extend(self.walk.problems().iter().map(|problem| format!("[{problem}]")));
@@ -66,7 +69,7 @@ impl<'a> ToolWalk<'a> {
     }
 }
 
-/// What the model is told of files that rules keep back.
+/// Note for the model on files that rules leave out.
 pub fn left_out(files: usize) -> Option<String> {
     match files {
         0 => None,

@@ -1,4 +1,4 @@
-//! `write_file`: a whole file, new or in the place of an old one.
+//! `write_file`: creates or replaces a whole text file.
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -26,7 +26,6 @@ struct Arguments {
     content: String,
 }
 
-/// The tool.
 pub struct WriteFile(ToolSpec);
 
 impl WriteFile {
@@ -64,7 +63,7 @@ struct Call {
     targets: [Target; 1],
     content: String,
     workspace: Workspace,
-    /// What stood there when the user was asked, if the user was.
+    /// Hash of the content that the permission request showed, if there was one.
     shown: Option<ContentHash>,
 }
 
@@ -108,12 +107,11 @@ impl PreparedCall for Call {
     }
 }
 
-/// What writing would do.
 struct Plan {
     before: ContentHash,
-    /// What stood there, if anything did.
+    /// Previous bytes of an existing file.
     old: Option<Vec<u8>>,
-    /// The editor had changes that were not saved.
+    /// True if the editor had unsaved changes.
     unsaved: bool,
     bytes: Vec<u8>,
     diff: ToolContent,
@@ -133,7 +131,7 @@ impl Call {
             let name = self.workspace.display(&self.targets[0]);
             return Err(ToolError::Failed(format!("{name} is not UTF-8 and is not replaced as text.")));
         }
-        // The mark is put back below; models that copy it would double it.
+        // `encode` restores the mark; a copy by the model would double it.
         let new = old.with_endings(self.content.trim_start_matches('\u{feff}'));
         let bytes = encode(old.bom, &new);
         let diff = ToolContent::diff(&path, Some(&old.text), &new, 1);

@@ -1,4 +1,4 @@
-//! Where two conversations differ: which message, and which of its members. Pure.
+//! Finds the first difference between two conversations: the message and its member. Pure.
 
 use std::fmt;
 
@@ -6,30 +6,25 @@ use serde_json::Value;
 
 use super::normalise::Message;
 
-/// Characters of a value that are shown.
+/// Maximum characters of a displayed value.
 const SHOWN: usize = 300;
 
-/// How an actual conversation compares to the expected one.
 #[derive(Debug, PartialEq)]
 pub(super) enum Comparison {
-    /// The same messages in the same order.
     Same,
-    /// The same messages, and everything that belongs together in the same order; this is the first one at another place.
+    /// Same messages, and the same order in each lane. The number is that of the first message in another
+    /// place.
     Reordered(usize),
-    /// Something differs.
     Different(Difference),
 }
 
-/// The first difference.
 #[derive(Debug, PartialEq)]
 pub(super) struct Difference {
-    /// The number of the expected message, or of the actual one where nothing was expected; from 1.
+    /// Number of the expected message, or of the actual one if none was expected; from 1.
     number: usize,
-    /// Where in the message, as a JSON path.
+    /// JSON path inside the message.
     path: String,
-    /// `None` if nothing was expected there.
     expected: Option<Value>,
-    /// `None` if nothing came.
     actual: Option<Value>,
 }
 
@@ -42,7 +37,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// A value in one line: the start of a long one.
+/// Returns a value on one line, truncated.
 fn shown(value: Option<&Value>) -> String {
     let Some(value) = value else { return "nothing".into() };
     let text = value.to_string();
@@ -52,7 +47,7 @@ fn shown(value: Option<&Value>) -> String {
     }
 }
 
-/// Compares lines that have to be the same to the byte. `None` if they are.
+/// Compares lines byte by byte. Returns `None` if they are the same.
 pub(super) fn lines(expected: &str, actual: &str) -> Option<Difference> {
     let (mut left, mut right) = (expected.lines(), actual.lines());
     let mut number = 0;
@@ -77,7 +72,6 @@ pub(super) fn lines(expected: &str, actual: &str) -> Option<Difference> {
     }
 }
 
-/// Compares conversations.
 pub(super) fn conversations(expected: &[Message], actual: &[Message]) -> Comparison {
     let values = |messages: &[Message], at: usize| messages.get(at).map(|message| message.value.clone());
     let Some(first) =
@@ -125,7 +119,7 @@ fn difference(number: usize, expected: Option<&Value>, actual: Option<&Value>) -
     Some(Difference { number, path, expected: expected.cloned(), actual: actual.cloned() })
 }
 
-/// The first member that differs, deepest first.
+/// Descends to the first member that differs.
 fn member<'a>(
     path: String,
     expected: &'a Value,

@@ -1,15 +1,16 @@
-//! Paces a client that was written down: each line goes when the conversation has come to where it belongs.
+//! Paces a recorded client: sends each line when the conversation has reached the place of that line.
 //!
-//! - An answer waits until the request with its id has been made.
-//! - A request or notification waits until everything before it is answered, unless it carries
-//!   `"_meta": {"modegate/after": N}` in its parameters: then it goes after the Nth message that was sent.
-//! - A request of the agent's that no later line can answer counts as cancelled.
-//! - At the end of the lines the last turn runs to its end.
+//! - An answer waits for the agent's request with its id.
+//! - A request or notification waits until everything before it is answered. With
+//!   `"_meta": {"modegate/after": N}` in its parameters, it waits for the Nth message of the agent instead.
+//! - If no later line can answer a request of the agent, that request is answered as cancelled.
+//! - After the last line, the last turn runs to its end.
 //!
-//! When the run is to be deterministic, lines go only when nothing moves any more, scripted pauses end only then, and
-//! `${CWD}` stands for the working directory in both directions. `${SESSION:N}` in a line of the client stands for the session
-//! that the answer to the client's Nth request named. An answer whose `_meta` has `modegate/write` (a path below the working
-//! directory, and its content) writes that file first, as the recorded client did.
+//! In a deterministic run, lines are sent and scripted pauses end only when all tasks are idle. `${CWD}`
+//! stands for the working directory in both directions. In lines of the client, `${SESSION:N}` stands for the
+//! session that the answer to the client's Nth request returned. If an answer's `_meta` has `modegate/write`
+//! (a path below the working directory, and its content), that file is written first, as the recorded client
+//! did.
 
 use std::collections::HashMap;
 use std::path::{Component, Path};
@@ -21,20 +22,19 @@ use tokio::task::yield_now;
 use super::{Shape, WRITE_META, shape, text_of};
 use crate::transport::{Line, Transport};
 
-/// Turns that every other task gets before the process counts as at rest. Far more than messages have hops.
+/// Scheduler turns without activity after which the process counts as idle. Far more than a message has hops.
 const SETTLE: usize = 64;
 
-/// What a deterministic run needs beside the lines.
 pub struct Determinism {
-    /// The working directory as it stands in JSON, without quotes.
+    /// Working directory in JSON, without quotes.
     pub cwd: String,
-    /// Scripted pauses that wait to be ended.
+    /// Scripted pauses that wait for their end.
     pub pauses: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
-    /// Whether a thread is at work for somebody.
+    /// True while work runs on another thread.
     pub is_busy: Box<dyn Fn() -> bool + Send>,
 }
 
-/// Puts the pacing between a transport and its connection.
+/// Inserts the pacing between a transport and its connection.
 pub fn start(transport: Transport, determinism: Option<Determinism>) -> Transport {
     let Transport { incoming: wire_in, outgoing: wire_out, flushed } = transport;
     let (to_agent, incoming) = mpsc::channel(1);
@@ -58,7 +58,6 @@ pub fn start(transport: Transport, determinism: Option<Determinism>) -> Transpor
     Transport { incoming, outgoing, flushed }
 }
 
-/// The next line of the client, as far as its turn goes.
 struct Head {
     line: Line,
     shape: Shape,
@@ -71,29 +70,28 @@ struct LockstepRun {
     to_agent: mpsc::Sender<Line>,
     from_agent: mpsc::Receiver<String>,
     head: Option<Head>,
-    /// Ids of the client's requests that are not answered.
+    /// Ids of the client's unanswered requests.
     open: Vec<String>,
-    /// Ids of the agent's requests that are not answered.
+    /// Ids of the agent's unanswered requests.
     open_requests: Vec<String>,
-    /// Ids of all the agent's requests: a late answer is still a line.
+    /// Ids of all the agent's requests: a late answer is still sent.
     ever_asked: Vec<String>,
-    /// The id of the line that was fed last, if it was a request: an error without an id is its answer.
+    /// Id of the line that was sent last, if that was a request. An error without an id answers it.
     last_fed: Option<String>,
     /// Ids of all the client's requests, in order.
     requests: Vec<String>,
-    /// The sessions that answers named, by the number of the request, from 1.
+    /// Session ids from answers, by the number of the client's request, from 1.
     sessions: HashMap<usize, String>,
-    /// Messages sent to the client.
     sent: u64,
     determinism: Option<Determinism>,
 }
 
-/// The other side is gone: there is nothing left to pace.
+/// Error: the other side of the transport is gone.
 struct Gone;
 
 impl LockstepRun {
     async fn run(mut self) {
-        // Either side may end the conversation; the channels tell the other.
+        // If one side ends the conversation, the closed channels end the other.
         let _ = self.play().await;
     }
 
@@ -112,7 +110,7 @@ impl LockstepRun {
                 self.pass(line).await?;
             }
         }
-        // The connection sees the end of its input, with nothing in flight.
+        // Close the connection's input while nothing is in flight.
         let (nobody, _) = mpsc::channel(1);
         self.to_agent = nobody;
         while let Some(line) = self.from_agent.recv().await {
@@ -121,10 +119,10 @@ impl LockstepRun {
         Ok(())
     }
 
-    /// Looks at the next line; says whether there is none.
+    /// Reads the next line. Returns true if there is none.
     ///
-    /// Meanwhile messages pass, so that a client that waits for one can go on. In a deterministic run they do not:
-    /// where a line belongs must not depend on how soon it is read.
+    /// Messages to the client pass while this waits, so that a client that needs one can continue. In a
+    /// deterministic run they do not pass: the place of a line must not depend on how soon it is read.
     async fn read_head(&mut self) -> Result<bool, Gone> {
         if self.head.is_none() {
             let line = loop {
@@ -184,7 +182,8 @@ impl LockstepRun {
         self.feed(line).await
     }
 
-    /// Hands a line over and waits until it was taken: what it causes comes before anything else happens here.
+    /// Sends a line and waits until the connection has taken it, so that its effects come before anything
+    /// else.
     async fn feed(&mut self, line: Line) -> Result<(), Gone> {
         self.to_agent.send(line).await.map_err(|_| Gone)?;
         while self.to_agent.capacity() == 0 {
@@ -193,11 +192,12 @@ impl LockstepRun {
         Ok(())
     }
 
-    /// A request of the agent's that no line can answer any more.
+    /// Returns a request of the agent that no line can answer any more.
     fn unanswerable(&self) -> Option<String> {
         let waits = match &self.head {
             Some(Head { shape: Shape::Answer(id), .. }) => !self.open_requests.contains(id),
-            // Lines that go after a message may come first; when nothing moves, they cannot.
+            // The next line waits for a message count. In a deterministic run all tasks are idle now, so it
+            // stays unreached.
             Some(Head { after: Some(_), .. }) => self.determinism.is_some(),
             Some(_) | None => true,
         };
@@ -210,11 +210,11 @@ impl LockstepRun {
         self.feed(Line::Bytes(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into_bytes())).await
     }
 
-    /// Ends one scripted pause, if one waits.
+    /// Ends one waiting scripted pause. Returns false if there is none.
     fn end_a_pause(&mut self) -> bool {
         let Some(determinism) = &mut self.determinism else { return false };
         while let Ok(pause) = determinism.pauses.try_recv() {
-            // Whoever paused may have been cancelled meanwhile; then the next one is ended.
+            // The paused task may be cancelled. Then the next pause ends.
             if pause.send(()).is_ok() {
                 return true;
             }
@@ -222,7 +222,7 @@ impl LockstepRun {
         false
     }
 
-    /// In a deterministic run: passes messages on until nothing moves.
+    /// In a deterministic run, passes messages on until all tasks are idle.
     async fn settle(&mut self) -> Result<(), Gone> {
         if self.determinism.is_none() {
             return Ok(());
@@ -278,7 +278,7 @@ impl LockstepRun {
     }
 }
 
-/// Writes the file that an answer carries. `cwd` is the working directory as it stands in JSON.
+/// Writes the file that an answer carries, if its path is inside `cwd` (in JSON, without quotes).
 fn write_for_client(answer: &str, cwd: &str) {
     let answer: Value = serde_json::from_str(answer).unwrap_or_default();
     let write = &answer["result"]["_meta"][WRITE_META];

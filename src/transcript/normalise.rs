@@ -1,26 +1,24 @@
-//! What the agent said, less what differs in every run. Pure.
+//! Normalises the agent's messages: removes what differs in every run, and nothing else. Pure.
 //!
-//! Ids of sessions and hashes in `_meta` that cover ids or times are numbered in the order in which they first appear, so
-//! that the same one is the same everywhere. Times become a placeholder. Pieces of one message are joined, however they were
-//! cut. What is shown for the moment only (output while a command runs) is left out. Nothing else is.
+//! Session ids, and hashes in `_meta` that cover ids or times, become numbers in the order of their first
+//! appearance. Times and request ids become placeholders. Chunks of one message are joined. Transient
+//! updates, such as the output of a running command, are dropped.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-/// A message of the agent.
 #[derive(Debug, PartialEq)]
 pub(super) struct Message {
-    /// Its number among the agent's messages, from 1.
+    /// Number among the agent's messages, from 1.
     pub number: usize,
-    /// What it belongs to: messages of one lane have an order, also where several things happen at the same time.
+    /// Messages of one lane keep their order, even if lanes run concurrently.
     pub lane: String,
-    /// The message, normalised.
     pub value: Value,
 }
 
-/// Normalises messages, in order. Without `with_model`, the options that name the model are left out.
+/// Normalises messages in order. Without `with_model`, drops the options that name the model.
 pub(super) fn normalise(messages: &[Value], with_model: bool) -> Vec<Message> {
     let mut names = Names { with_model, ..Names::default() };
     let mut normalised: Vec<Message> = Vec::new();
@@ -43,7 +41,7 @@ pub(super) fn normalise(messages: &[Value], with_model: bool) -> Vec<Message> {
     normalised
 }
 
-/// Whether a message shows something for the moment only: what a call has come to so far. A replay does not send these.
+/// True if a message only shows interim output of a call. A replay does not send these.
 pub(super) fn is_transient(message: &Value) -> bool {
     let update = &message["params"]["update"];
     update["sessionUpdate"] == "tool_call_update"
@@ -52,7 +50,7 @@ pub(super) fn is_transient(message: &Value) -> bool {
         && update.get("rawInput").is_none()
 }
 
-/// The text of a piece of a message.
+/// Returns the text of a message chunk.
 fn piece(message: &Value) -> Option<&str> {
     let update = &message["params"]["update"];
     update["sessionUpdate"].as_str().filter(|kind| kind.ends_with("_chunk"))?;
@@ -72,7 +70,7 @@ fn lane(message: &Value) -> String {
             match (&update["toolCallId"], &update["messageId"]) {
                 (Value::String(call), _) => format!("{session} call {call}"),
                 (_, Value::String(id)) => format!("{session} {kind} {id}"),
-                // Sent when the client knows the session, beside whatever the client does meanwhile.
+                // Sent once the client knows the session, concurrently with other messages.
                 _ if kind == "available_commands_update" => format!("{session} commands"),
                 _ => format!("{session} state"),
             }
@@ -84,13 +82,13 @@ fn lane(message: &Value) -> String {
     }
 }
 
-/// What stands for ids and hashes.
+/// Placeholders for ids and hashes.
 #[derive(Default)]
 struct Names {
     with_model: bool,
     sessions: HashMap<String, usize>,
     hashes: HashMap<String, usize>,
-    /// What the agent's requests were about, by their ids.
+    /// Method and tool call of the agent's requests, by request id.
     requests: HashMap<String, String>,
 }
 
@@ -99,7 +97,7 @@ impl Names {
         self.value("", message, false);
         let is_call = message.get("method").is_some();
         if is_call && let Some(id) = message.get("id").map(ToString::to_string) {
-            // Requests are counted over all sessions.
+            // All sessions share one request counter, so ids depend on timing.
             let about = format!("{} {}", message["method"], message["params"]["toolCall"]["toolCallId"]);
             message["id"] = "${REQUEST}".into();
             self.requests.insert(id, about);
@@ -148,7 +146,7 @@ impl Names {
         }
     }
 
-    /// A text with the ids of sessions numbered.
+    /// Replaces session ids by numbers.
     fn count(&mut self, text: &str) -> String {
         let mut counted = String::new();
         let mut rest = text;

@@ -1,7 +1,7 @@
-//! Records every line that passes, with its direction and time.
+//! Records every line of a connection with its direction and time.
 //!
-//! The file is JSON lines: a header with the format's version and the options of the process, then one object per line of the
-//! conversation. Lines are kept as they were on the wire, not as they were understood.
+//! The file is JSON lines: a header with the format version and launch options, then one object per line.
+//! Lines are stored as on the wire, not as parsed.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -15,13 +15,14 @@ use super::launch_options::{LaunchOptions, VERSION};
 use super::text_of;
 use crate::transport::{Line, Transport};
 
-/// The header's key for the version of the format.
+/// Header key of the format version.
 pub const VERSION_KEY: &str = "modegate_transcript";
 
 /// Records a transport's lines into a new file.
 ///
 /// # Errors
-/// The file exists already or cannot be created. A file that fails later is reported in the log, and the conversation goes on.
+/// Returns an error if the file exists or cannot be created. Later errors are logged and stop only the
+/// recording.
 pub fn start(transport: Transport, path: &Path, options: &LaunchOptions) -> std::io::Result<Transport> {
     let mut file = BufWriter::new(File::create_new(path)?);
     let header = json!({ VERSION_KEY: VERSION, "agent": env!("CARGO_PKG_VERSION"), "options": options });
@@ -36,7 +37,7 @@ pub fn start(transport: Transport, path: &Path, options: &LaunchOptions) -> std:
 }
 
 struct Recorder {
-    /// Gone once it failed.
+    /// `None` after a write error.
     file: Option<BufWriter<File>>,
     start: Instant,
 }
@@ -64,7 +65,7 @@ async fn pass(
     loop {
         tokio::select! {
             biased;
-            // Closing the receiver tells the agent that its output is gone.
+            // Closing `from_agent` tells the agent that its output is gone.
             () = wire_out.closed() => return,
             line = from_agent.recv() => {
                 let Some(line) = line else { return };

@@ -1,10 +1,10 @@
-//! A file that `--record` made, as a replay needs it: the options of the process, the client's lines, and what was answered.
-//! Pure.
+//! Reads a file made with `--record` for a replay: the launch options, the client's lines and the agent's
+//! messages. Pure.
 //!
-//! The client's lines are played in another directory and in sessions with other ids: both are replaced by names that
-//! `lockstep` resolves. What was said in the middle of a turn goes at the same place again. An answer by which the client wrote
-//! a file carries that file, which `lockstep` writes. Answers to one session are put into the order of its requests, because a
-//! replay runs one call at a time.
+//! A replay runs in another directory with other session ids, so both become placeholders that `lockstep`
+//! resolves. Lines sent during a turn keep their place. The answer to a write request carries the file, which
+//! `lockstep` writes. Adjacent answers to one session follow the order of its requests, because a replay runs
+//! one call at a time.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -14,14 +14,10 @@ use super::launch_options::{LaunchOptions, VERSION};
 use super::normalise::is_transient;
 use super::recorder::VERSION_KEY;
 
-/// A recording.
 #[derive(Debug, Default)]
 pub(super) struct Recording {
-    /// What the process was started with.
     pub options: LaunchOptions,
-    /// The client's lines.
     pub input: String,
-    /// The agent's messages.
     pub expected: Vec<Value>,
 }
 
@@ -31,36 +27,35 @@ struct Header {
     options: LaunchOptions,
 }
 
-/// A session that an answer named.
+/// Session id from an answer.
 struct Named {
     id: String,
-    /// The number of the client's request, from 1.
+    /// Number of the client's request, from 1.
     request: usize,
 }
 
-/// A request of the agent.
+/// Request of the agent.
 struct Asked {
     id: String,
     session: Value,
-    /// The file that the client is to write, as [`WRITE_META`] has it.
+    /// File that the client must write, in the form of [`WRITE_META`].
     write: Option<Value>,
 }
 
-/// A line of the client.
 struct InputLine {
     text: String,
-    /// The number and the session of the agent's request that the line answers.
+    /// Number and session of the agent's request that the line answers.
     answers: Option<(usize, Value)>,
 }
 
-/// The real path of a folder, where that is another.
+/// Returns the canonical path of a folder, if there is one.
 pub(super) type RealPath<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Reads a recording. `None` if the text is none: its first line has no header. The agent names real paths where the client
-/// names a link.
+/// Reads a recording. Returns `None` if the first line is no header. `real` finds the canonical paths, which
+/// the agent uses where the client uses a link.
 ///
 /// # Errors
-/// The recording cannot be replayed; the error is a sentence.
+/// Returns a sentence if the recording cannot be replayed.
 pub(super) fn read(text: &str, real: RealPath<'_>) -> Option<Result<Recording, String>> {
     let first: Value = serde_json::from_str(text.lines().next()?).ok()?;
     let version = first.get(VERSION_KEY)?;
@@ -84,12 +79,12 @@ fn conversation<'a>(lines: impl Iterator<Item = &'a str>, real: RealPath<'_>) ->
     let mut folders: Vec<String> = Vec::new();
     let mut sessions: Vec<Named> = Vec::new();
     let (mut input, mut asked) = (Vec::<InputLine>::new(), Vec::<Asked>::new());
-    // The client's requests; which of them are open; and how much the agent has said that it says in a replay, too.
+    // All requests of the client, the unanswered ones, and the number of messages that a replay sends, too.
     let (mut requests, mut open, mut sent) = (Vec::<String>::new(), Vec::<String>::new(), 0_u64);
     for (at, line) in lines.enumerate() {
         let entry: Value = serde_json::from_str(line).unwrap_or_default();
         let Some(line) = entry["line"].as_str() else {
-            // The end of a recording whose process was killed.
+            // A killed process leaves an incomplete last line.
             tracing::debug!(line = at + 2, "a line of the recording cannot be read");
             continue;
         };
@@ -153,7 +148,7 @@ fn asked_for(id: String, message: &Value) -> Asked {
     Asked { id, session: params["sessionId"].clone(), write }
 }
 
-/// Sorts answers that stand next to each other and are for the same session.
+/// Sorts adjacent answers to the same session.
 fn in_order_of_requests(input: &mut [InputLine]) {
     for end in 1..input.len() {
         for at in (1..=end).rev() {
@@ -170,7 +165,7 @@ fn in_order_of_requests(input: &mut [InputLine]) {
     }
 }
 
-/// Notes the working directory that a request names. Nothing is played where it was recorded.
+/// Notes the working directory of a request, because a replay never runs where the recording was made.
 fn note_folders(message: &Value, real: RealPath<'_>, folders: &mut Vec<String>) -> Result<(), String> {
     let params = &message["params"];
     if params["additionalDirectories"].as_array().is_some_and(|more| !more.is_empty()) {
@@ -185,7 +180,7 @@ fn note_folders(message: &Value, real: RealPath<'_>, folders: &mut Vec<String>) 
                 folders.push(quoted);
             }
         }
-        // The longest first: one folder may lie in another.
+        // Longest first: one folder may contain another.
         folders.sort_by_key(|folder| std::cmp::Reverse(folder.len()));
     }
     Ok(())
@@ -235,7 +230,7 @@ mod tests {
             recording.input.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(input[0]["params"]["cwd"], "${CWD}");
         assert_eq!(input[1]["params"]["sessionId"], "${SESSION:1}");
-        // The answer and one update: what is shown for the moment only is not said again.
+        // One answer and one update: transient updates do not count.
         assert_eq!(input[2]["params"]["_meta"]["modegate/after"], 2);
         assert_eq!(recording.expected.len(), 3);
         assert_eq!(recording.expected[2]["params"]["update"]["text"], "${CWD}/a");

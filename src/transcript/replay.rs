@@ -1,9 +1,11 @@
-//! `modegate replay`: plays a client's side of a conversation against this binary and shows where it diverges.
+//! `modegate replay`: plays a recorded client against this binary and shows where the agent's output
+//! diverges.
 //!
-//! A transcript is `NAME.in.jsonl`, the client's lines, with `NAME.output.jsonl`, what is expected to the byte; beside them may
-//! stand `NAME.model.jsonl`, a script for the model, and `NAME.files`, what the working directory holds. A file that was made
-//! with `--record` is one, too: it is compared less what differs in every run. Each is played in a directory of its own, never
-//! where it was recorded, and no provider is asked unless one is named.
+//! A transcript is `NAME.in.jsonl`, the client's lines, with `NAME.out.jsonl`, the expected output to the
+//! byte. Optional companions are `NAME.model.jsonl`, a script for the model, and `NAME.files`, the content of
+//! the working directory. A recording made with `--record` is normalised before it is compared. Each replay
+//! runs in its own directory, never where it was recorded, and calls a model provider only if the command
+//! line names one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,43 +21,35 @@ use super::normalise::normalise;
 use super::recording;
 use crate::bounded_file;
 
-/// Bytes of one file of a transcript.
+/// Maximum bytes of one transcript file.
 const MAX_FILE: u64 = 1024 * 1024 * 1024;
 
-/// The model that answers where none is named.
 const OFFLINE: &str = "offline";
 
-/// Begins the name of a script's model.
 const SCRIPTED: &str = "scripted";
 
-/// Where replays find their binary and put their working directories, and what they were asked for.
 pub struct Replay {
-    /// The binary to play against.
     pub binary: PathBuf,
-    /// A folder for working directories; it is created and emptied.
+    /// Folder for the working directories, which each replay creates and removes.
     pub scratch: PathBuf,
-    /// Write what came as what is expected.
+    /// Write the actual output as the expected output.
     pub update: bool,
-    /// What the working directory of a recording holds; nothing without it.
+    /// Initial content of the working directory for recordings; empty if `None`.
     pub files: Option<PathBuf>,
-    /// Options that come before those of recordings.
+    /// Options that override those of recordings.
     pub options: LaunchOptions,
-    /// What the binary has in its environment besides.
+    /// Additional environment variables of the binary.
     pub environment: Vec<(String, OsString)>,
 }
 
-/// What came of several replays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// How many were played.
     pub played: usize,
-    /// How many said something else than expected.
     pub diverged: usize,
-    /// How many had nothing that was expected: nothing was checked.
+    /// Transcripts without expected output.
     pub unchecked: usize,
 }
 
-/// A conversation to play.
 struct Transcript {
     name: String,
     input: String,
@@ -64,15 +58,13 @@ struct Transcript {
     files: Option<PathBuf>,
 }
 
-/// What the agent is expected to say.
 enum Expected {
-    /// These bytes, in this file; `None` if there is no such file yet.
+    /// Compared byte by byte. `text` is `None` if `file` does not exist.
     Bytes { file: PathBuf, text: Option<String> },
-    /// These messages of a recording.
+    /// Compared after normalisation. `model` produced the recording.
     Messages { messages: Vec<Value>, model: String },
 }
 
-/// What came of one replay.
 enum Verdict {
     Same,
     Reordered(usize),
@@ -82,10 +74,10 @@ enum Verdict {
 }
 
 impl Replay {
-    /// Replays a file or all of a folder. Reports to `out`.
+    /// Replays a file, or all transcripts of a folder, and reports to `out`.
     ///
     /// # Errors
-    /// There is nothing to replay at `path`, or it cannot be replayed.
+    /// Returns an error if `path` contains no transcript or a replay cannot run.
     pub fn run(&self, path: &Path, out: &mut impl Write) -> io::Result<Outcome> {
         let mut outcome = Outcome::default();
         let transcripts = self.find(path)?;
@@ -114,7 +106,7 @@ impl Replay {
                 }
             }
         }
-        // Empty by now; if not, somebody else uses it.
+        // Fails if the folder is not empty: another process uses it.
         let _ = fs::remove_dir(&self.scratch);
         let Outcome { played, diverged, unchecked } = outcome;
         let nothing = if unchecked > 0 { format!(", {unchecked} unchecked") } else { String::new() };
@@ -149,7 +141,7 @@ impl Replay {
                     .lines()
                     .map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line)))
                     .collect();
-                // Another model is no difference of the agent.
+                // A different model is not a difference of the agent.
                 let with_model = self.model_of(transcript)?.split(':').next() == Some(model.as_str());
                 let (expected, actual) = (normalise(messages, with_model), normalise(&actual, with_model));
                 match compare::conversations(&expected, &actual) {
@@ -161,7 +153,7 @@ impl Replay {
         })
     }
 
-    /// The model that answers: a provider's only if it is named on the command line.
+    /// Returns the model for a replay. A provider is used only if the command line names it.
     fn model_of(&self, transcript: &Transcript) -> io::Result<String> {
         if let Some(model) = &self.options.model {
             return Ok(model.clone());
@@ -218,10 +210,10 @@ impl Replay {
         let mut subagent = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut stdin = subagent.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let input = transcript.input.clone();
-        // Written beside the reading: a long transcript fills both pipes.
+        // On another thread, because a long transcript fills both pipes.
         let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
         let output = subagent.wait_with_output()?;
-        // The agent may end before it has read everything; what it said is what counts.
+        // The agent may exit before it has read everything; only its output counts.
         let _ = writer.join();
         if !output.status.success() {
             return Err(invalid(&transcript.name, &format!("the agent ended with {}", output.status)));
@@ -282,18 +274,17 @@ impl Replay {
     }
 }
 
-/// The real path of a folder of the recorded client, if the folder is on this machine.
+/// Returns the canonical path of the recorded client's folder, if the folder exists on this machine.
 fn real_path(folder: &str) -> Option<String> {
     Some(fs::canonicalize(folder).ok()?.to_str()?.to_owned())
 }
 
-/// The content of a file that was named on the command line.
 fn text_of(path: &Path) -> io::Result<String> {
     let text = bounded_file::read_own_text(path, MAX_FILE);
     text.map_err(|error| io::Error::other(format!("{} {error}", path.display())))
 }
 
-/// A transcript that was written, with what stands beside it.
+/// Builds a transcript from `NAME.in.jsonl` and the files beside it.
 fn written(path: &Path, stem: &str, input: String) -> io::Result<Transcript> {
     let beside = |ending: &str| path.with_file_name(format!("{stem}.{ending}"));
     let existing = |path: PathBuf| path.exists().then_some(path);
@@ -314,7 +305,7 @@ fn invalid(name: &str, text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{name}: {text}"))
 }
 
-/// Removes a database with what SQLite keeps beside it.
+/// Removes a database and the files that SQLite keeps beside it.
 fn remove_store(store: &Path) -> io::Result<()> {
     let Some((folder, name)) = store.parent().zip(store.file_name()) else { return Ok(()) };
     for entry in fs::read_dir(folder)? {
