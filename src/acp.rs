@@ -1,7 +1,4 @@
-//! ACP types from the official schema crate. No logic.
-//!
-//! All messages use these types. The wrappers at the end cover the one message for which ACP's page and its
-//! schema differ. Other modules import from here, never from the schema crate.
+//! ACP types from the official schema crate, which only this module imports. No logic.
 
 pub use agent_client_protocol_schema::ProtocolVersion;
 pub use agent_client_protocol_schema::v1::{
@@ -37,7 +34,6 @@ pub use agent_client_protocol_schema::v1::{
 
 use serde::Serialize;
 
-/// Parameters of a `session/update` notification.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionNotification {
@@ -45,7 +41,6 @@ pub struct SessionNotification {
     pub update: Update,
 }
 
-/// Update of the schema, or the mode change with both spellings of its key.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub enum Update {
@@ -59,7 +54,7 @@ impl From<SessionUpdate> for Update {
     }
 }
 
-/// `current_mode_update` with two keys: `currentModeId` is in the schema, and clients read it; `modeId` is on
+/// `current_mode_update` with two keys: `currentModeId` is in the schema and read by clients, `modeId` is on
 /// ACP's page on session modes.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "sessionUpdate", rename = "current_mode_update", rename_all = "camelCase")]

@@ -1,16 +1,13 @@
-//! Request errors, and their only mapping to JSON-RPC codes.
-//!
-//! The mapping follows ACP's error page. Clients get one short sentence; details go to the log.
+//! Request errors, and their only mapping to JSON-RPC codes, which follows ACP's error page.
 
 use jsonrpsee_types::ErrorObjectOwned;
 use serde_json::{Value, json};
 
 use crate::acp::SessionId;
 
-/// Maximum characters of a message.
 const MAX_MESSAGE: usize = 300;
 
-/// Error response to a request. Clients see the `Display` text.
+/// Clients see the `Display` text.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     #[error("the line is not valid JSON")]
@@ -22,11 +19,7 @@ pub enum AgentError {
     #[error("method not found: {method}")]
     MethodNotFound { method: String },
     #[error("{message}")]
-    InvalidParams {
-        message: String,
-        /// Description of valid parameters.
-        data: Value,
-    },
+    InvalidParams { message: String, data: Value },
     /// The session is unknown or not active on this connection.
     #[error("session not found")]
     UnknownSession(SessionId),
@@ -35,25 +28,22 @@ pub enum AgentError {
     /// The provider has no key, or rejects it.
     #[error("{0}")]
     AuthRequired(String),
-    /// The model failed. The text is one short sentence without secrets.
+    /// A short sentence without secrets.
     #[error("{0}")]
     Model(String),
     #[error("the change could not be recorded, so it was not made")]
     Unrecorded,
-    /// A tightening mode change could not be stored: `mode` stays, and the denials of `unrecorded` apply as
-    /// well.
+    /// A tightening mode change was not stored: `mode` stays, but the denials of `unrecorded` apply, too.
     #[error(
         "the change could not be recorded: the mode is still {mode}, but what {unrecorded} denies is denied"
     )]
     ModeUnrecorded { mode: String, unrecorded: String },
-    /// The session store cannot be used.
     #[error("sessions of before cannot be read, because {0}")]
     NoStore(String),
     #[error("the session's record cannot be read")]
     Unreadable,
     #[error("internal error")]
     Internal,
-    /// The client cancelled the request.
     #[error("request cancelled")]
     Cancelled,
 }
@@ -63,7 +53,6 @@ impl AgentError {
         Self::InvalidParams { message: message.into(), data }
     }
 
-    /// Returns the JSON-RPC code from ACP's error page.
     pub fn code(&self) -> i32 {
         match self {
             Self::NotJson => -32700,
@@ -103,7 +92,7 @@ impl AgentError {
     }
 }
 
-/// Returns one line of limited length, because messages quote the client's input.
+/// Returns one line, because messages quote the client's input.
 fn shorten(message: &str) -> String {
     let line: String =
         message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_MESSAGE + 1).collect();
@@ -118,7 +107,7 @@ impl From<AgentError> for ErrorObjectOwned {
         ErrorObjectOwned::owned(error.code(), shorten(&error.to_string()), error.data())
     }
 }
-/// True if a client's error, as JSON, is ACP's "resource not found" (-32002).
+/// True for ACP's "resource not found" (-32002).
 pub fn says_not_found(error: &str) -> bool {
     let error: Option<Value> = serde_json::from_str(error).ok();
     error.is_some_and(|error| error["code"] == -32002)

@@ -1,6 +1,6 @@
 //! YAML header of a Markdown file, between two lines of `---` at its top. Pure.
 
-/// Splits a text into its header, if any, and the text below. Removes a byte order mark.
+/// Splits a text into its header, if any, and the text below.
 ///
 /// # Errors
 /// Returns an error if the header has no end.

@@ -1,7 +1,4 @@
-//! Runs one prompt without an editor, as the agent's client.
-//!
-//! The answer goes to `output`, progress to `progress`. No user can be asked, so permission requests are
-//! denied and the mode stays.
+//! Runs one prompt without an editor. Denies permission requests, because no user can answer them.
 
 use std::io::Write;
 use std::path::Path;
@@ -18,10 +15,8 @@ pub use view::{Format, printable};
 
 mod view;
 
-/// Outcome of the prompt, which determines the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The turn ended normally.
     Done,
     /// The turn failed or reached a limit.
     Failed,
@@ -34,13 +29,13 @@ pub struct Job<'a> {
     pub cwd: &'a Path,
     pub prompt: String,
     pub format: Format,
-    /// Stored session to continue; `None` starts a new one.
+    /// Session to continue; `None` starts a new one.
     pub session: Option<StoredTarget>,
 }
 
 pub struct StoredTarget {
     pub id: SessionId,
-    /// Mode to switch to; `None` keeps the session's mode.
+    /// `None` keeps the session's mode.
     pub mode: Option<SessionModeId>,
 }
 
@@ -111,7 +106,7 @@ pub async fn run(
     view.finish(stopped.as_ref().ok().copied(), error.as_deref())?;
     agent.close().await;
     if let Some(head) = head {
-        // A copy of the head, kept elsewhere, lets `modegate audit --head` detect a truncated log later.
+        // Kept elsewhere, the head reveals a truncated log.
         writeln!(view.progress, "modegate: head of the record {}", head.hash)?;
     }
     let plan = view.mode == "plan";
@@ -135,7 +130,6 @@ pub async fn run(
     })
 }
 
-/// Opens the stored session or creates a new one.
 async fn session(agent: &Agent, job: &Job<'_>) -> anyhow::Result<SessionId> {
     let Some(StoredTarget { id, mode }) = &job.session else {
         return Ok(agent.new_session(&NewSessionRequest::new(job.cwd)).await?.session_id);
@@ -151,23 +145,19 @@ async fn take<O: Write, P: Write>(view: &mut View<'_, O, P>, message: Outgoing) 
     match message {
         Outgoing::Update(notification, _room) => view.update(&notification.update),
         Outgoing::Barrier(stored) => {
-            // A dropped sender lifts the barrier.
             let _ = stored.await;
             Ok(())
         }
         Outgoing::Request { request: ClientRequest::RequestPermission(request), reply, .. } => {
             view.deny(&request)?;
-            // The requester may be gone.
             let _ = reply.send(Err(ClientError::Gone));
             Ok(())
         }
         // This client offers no other capability.
         Outgoing::Request { reply, .. } => {
-            // The requester may be gone.
             let _ = reply.send(Err(ClientError::Gone));
             Ok(())
         }
-        // Without a connection there are no calls to answer, and a denied request is not open.
         Outgoing::Answer { .. } | Outgoing::Withdraw(_) => Ok(()),
     }
 }

@@ -1,18 +1,18 @@
 //! Modegate: a standalone ACP coding agent whose modes hold.
 //!
-//! An editor starts the `modegate` binary and exchanges line-delimited JSON-RPC messages with it. The
-//! modules, from the wire inwards:
+//! An editor starts the `modegate` binary and exchanges line-delimited JSON-RPC messages with it. From the
+//! wire inwards:
 //!
-//! - [`transport`] converts bytes to lines; [`rpc`] classifies lines and owns the connection;
-//!   [`rpc::dispatch`] is the table of methods; [`client`] is the agent's view of its client.
-//! - [`agent`] owns the sessions; [`session`] is one conversation: an actor with a mode, a toolset, and a
-//!   turn that calls the model and runs tools.
+//! - [`transport`] converts bytes to lines; [`rpc`] owns the connection and the table of methods; [`client`]
+//!   is the agent's view of its client.
+//! - [`agent`] owns the sessions; [`session`] is one conversation: an actor with a mode, a toolset and a
+//!   turn.
 //! - [`mode`] and [`permission`] decide calls; [`gate`] ends running calls that a new mode denies; [`tool`]
 //!   and [`workspace`] carry calls out; [`model`] calls providers over [`http`]; [`store`] persists sessions.
-//! - [`transcript`] records and replays conversations; [`headless`] runs one prompt without an editor;
-//!   [`cli`] and [`config`] read options and files.
+//! - [`transcript`] replays conversations; [`headless`] runs one prompt without an editor; [`cli`] and
+//!   [`config`] read options and files.
 //!
-//! `docs/architecture.md` has the full map with the invariants and the life of a prompt.
+//! `docs/architecture.md` has the full map.
 
 pub mod acp;
 pub mod agent;

@@ -1,5 +1,4 @@
-//! The binary: parses arguments, starts the log, runs the command line and maps the result to an exit code.
-//! Only this file names stdin and stdout.
+//! The binary: arguments, log, command line, exit code. Only this file names stdin and stdout.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -11,12 +10,12 @@ use modegate::telemetry;
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
-    // First of all, because a supervisor must have one thread and every command starts one.
+    // First, because a supervisor must have one thread and every command starts one.
     #[cfg(target_os = "linux")]
     if environment::is_supervisor() {
         return supervise();
     }
-    // While the process has one thread, because this removes the keys from the environment.
+    // Removes the keys from the environment, which is safe only with one thread.
     let environment = Environment::take();
     #[cfg(target_os = "linux")]
     modegate::process::orphans::adopt();
@@ -48,7 +47,6 @@ fn main() -> ExitCode {
             // The reader of stdout has closed the pipe.
             return ExitCode::FAILURE;
         }
-        // If stderr is closed, the error cannot be reported.
         let _ = writeln!(std::io::stderr(), "modegate: {error:#}");
         ExitCode::FAILURE
     })
@@ -60,7 +58,6 @@ fn supervise() -> ExitCode {
     use std::os::fd::AsFd;
     match std::io::stdin().as_fd().try_clone_to_owned() {
         Ok(connection) => modegate::process::supervisor::run(connection),
-        // If stderr is closed, the error cannot be reported.
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "modegate: {error}");
             ExitCode::FAILURE
@@ -83,7 +80,6 @@ fn input_kind() -> InputKind {
     InputKind::Other
 }
 
-/// Cancels `stop` on SIGTERM or Ctrl-C.
 async fn stop_on_signal(stop: CancellationToken) {
     #[cfg(unix)]
     let terminate = async {

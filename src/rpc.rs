@@ -1,9 +1,8 @@
-//! JSON-RPC connection with one client: classifies lines, calls the method table, tracks unanswered requests
-//! in both directions. The connection ends with its input.
+//! JSON-RPC connection with one client, which ends with its input.
 //!
 //! One task owns all state. It polls each call once in place, so that requests reach a session's mailbox in
-//! the order of their lines, and spawns only calls that are still pending. All output passes one channel
-//! ([`crate::client`]) and one queue ([`crate::transport`]), in the order of sending.
+//! the order of their lines, and spawns only pending calls. All output passes one channel ([`crate::client`])
+//! and one queue ([`crate::transport`]), in order.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -32,16 +31,15 @@ use incoming::Incoming;
 pub mod dispatch;
 pub mod incoming;
 
-/// Maximum number of unanswered calls. At this limit the connection stops reading.
+/// Unanswered calls at which the connection stops reading.
 const MAX_IN_FLIGHT: usize = 16_384;
 
-/// Maximum time at the end of a connection for the client to take the queued messages.
+/// Time for the client to take the last messages.
 const CLOSE: Duration = Duration::from_millis(700);
 
-/// Context of a call for its handler.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Cancelled by the client's `$/cancel_request`.
+    /// Cancelled by `$/cancel_request`.
     pub cancel: CancellationToken,
 }
 
@@ -57,17 +55,14 @@ struct Connection {
     notifications: Methods,
     next_call: u64,
     in_flight: HashMap<u64, InFlight>,
-    /// Requests to the client without an answer yet.
+    /// Unanswered requests to the client.
     pending: HashMap<u64, oneshot::Sender<Result<Value, ClientError>>>,
     initialized: bool,
-    /// True after the end of the input: the client will answer nothing more.
     disconnected: bool,
 }
 
-/// Serves one client until its input ends, its output is gone, or `stop` is cancelled.
-///
-/// After the end of the input no new work begins. Calls in flight have `grace` to finish, then they are
-/// cancelled.
+/// Serves one client until its input ends, its output is gone, or `stop` is cancelled. After the end of the
+/// input, calls in flight have `grace`, then they are cancelled.
 pub async fn serve(
     transport: Transport,
     agent: Arc<Agent>,
@@ -113,7 +108,6 @@ pub async fn serve(
                 }
             }
             drop(queue);
-            // An error means that the writer is gone.
             let _ = flushed.await;
         };
         if tokio::time::timeout(CLOSE, drain).await.is_err() {
@@ -129,15 +123,14 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// Reserves a queue slot first, so that a message leaves the channel only when it can be passed on. `barrier`
-/// blocks the next message; the caller owns it, because this future may be dropped at any time.
+/// Reserves a queue slot before it takes a message. The caller owns `barrier`, which blocks the next message,
+/// because this future may be dropped at any time.
 async fn next_outgoing<'q>(
     queue: &'q mpsc::Sender<String>,
     outgoing: &mut ClientEnd,
     barrier: &mut Option<oneshot::Receiver<()>>,
 ) -> (mpsc::Permit<'q, String>, Outgoing) {
     let Ok(slot) = queue.reserve().await else {
-        // The output is gone: the caller sees the queue closed.
         return std::future::pending().await;
     };
     loop {
@@ -190,7 +183,7 @@ impl Connection {
         let call = self.open_call(id);
         let cancel = self.in_flight[&call].cancel.clone();
         let mut response = call_table(&self.requests, call, method, params, cancel);
-        // Polled once in place: the handler posts to the session's mailbox before the next line is read.
+        // Polled in place: the handler posts to the session's mailbox before the next line is read.
         if let Some(response) = (&mut response).now_or_never() {
             self.initialized |= method == "initialize" && response.is_success();
             return pass_on(&self.client, call, response);
@@ -222,7 +215,7 @@ impl Connection {
             return;
         }
         let response = call_table(&self.notifications, 0, method, params, CancellationToken::new());
-        // Notification handlers only post to a mailbox, so one poll completes them.
+        // Notification handlers only post, so one poll completes them.
         if response.now_or_never().is_none_or(|response| response.is_error()) {
             tracing::debug!(method, "a notification could not be carried out");
         }
@@ -254,7 +247,6 @@ impl Connection {
             Err(error) if says_not_found(error.get()) => Err(ClientError::NotFound(error.get().to_owned())),
             Err(error) => Err(ClientError::Refused(error.get().to_owned())),
         };
-        // The requester may be gone.
         let _ = reply.send(outcome);
     }
 
@@ -271,7 +263,6 @@ impl Connection {
         self.next_call
     }
 
-    /// Returns the line for a message, or `None` if there is nothing to write.
     fn encode(&mut self, message: Outgoing) -> Option<String> {
         match message {
             Outgoing::Update(notification, _room) => Some(notification_line("session/update", &notification)),
@@ -303,7 +294,6 @@ impl Drop for Connection {
     }
 }
 
-/// Queues an answer, then notifies the task that waits for it.
 fn pass_on(client: &Client, call: u64, response: MethodResponse) {
     let is_success = response.is_success();
     let (json, waiting, _) = response.into_parts();
@@ -313,7 +303,7 @@ fn pass_on(client: &Client, call: u64, response: MethodResponse) {
     }
 }
 
-/// Calls one row of a table. A handler's panic becomes an internal error.
+/// A handler's panic becomes an internal error.
 fn call_table(
     table: &Methods,
     call: u64,
@@ -365,7 +355,7 @@ fn line<P: Serialize>(message: &Envelope<'_, P>) -> String {
     line
 }
 
-/// Builds the answer with the client's own id instead of the call number.
+/// Replaces the call number by the client's own id.
 fn answer_line(id: &RawValue, response: &RawValue) -> String {
     #[derive(Deserialize)]
     struct Outcome<'a> {

@@ -1,7 +1,6 @@
-//! MCP servers of a session: their definitions, transports, trust and sandbox. Pure.
+//! MCP servers of a session, from the user's files (`servers:`) and from the client. Pure.
 //!
-//! Servers come from the user's files (`servers:`) and from the client. A user entry with neither `command`
-//! nor `url` does not define a server: it configures the client's server of the same name.
+//! A user entry with neither `command` nor `url` configures the client's server of the same name.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +13,6 @@ use serde::Deserialize;
 use crate::acp::McpServer;
 use crate::permission::hints::{Override, Trust};
 
-/// Default time limit of a tool call.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// MCP server in a user's file. Unknown keys are errors.
@@ -25,86 +23,70 @@ pub struct ServerDefinition {
     pub command: Option<String>,
     /// Arguments of the program.
     pub args: Vec<String>,
-    /// Environment variables beyond `PATH`, `HOME`, the locale and toolchains. `${NAME}` is replaced by a
-    /// variable of Modegate's environment.
+    /// Environment variables beyond `PATH`, `HOME`, the locale and toolchains. `${NAME}` is a variable of
+    /// Modegate's own.
     #[schemars(with = "BTreeMap<String, String>")]
     pub env: BTreeMap<String, SecretString>,
-    /// Working directory of the program. Default: the session's folder.
+    /// Working directory. Default: the session's folder.
     pub cwd: Option<PathBuf>,
     /// Address of a server that speaks streamable HTTP.
     pub url: Option<String>,
-    /// HTTP headers of every request. `${NAME}` is replaced by a variable of Modegate's environment.
+    /// HTTP headers. `${NAME}` is a variable of Modegate's own.
     #[schemars(with = "BTreeMap<String, String>")]
     pub headers: BTreeMap<String, SecretString>,
-    /// Trust in the server's tool hints: true, false, or the names of the trusted tools. Default: the user is
-    /// asked before the first call that the mode allows only because of a hint.
+    /// Trusted tool hints: true, false, or names of tools. Default: ask the user before the first call that
+    /// needs the hint.
     pub trust_hints: Option<Trust>,
-    /// Effects of tools, which override the server's hints: `read_only` or `changes`.
+    /// Effects of tools, which override hints: `read_only` or `changes`.
     pub tools: BTreeMap<String, Override>,
     /// Sandbox of the program. Default: off.
     pub sandbox: Option<ServerSandbox>,
-    /// Paths that a program in the `read_only` sandbox may read in addition to the session's folders, the
-    /// system, and the surroundings of paths in its command line.
+    /// Paths that the `read_only` sandbox may read, beyond the session's folders, the system, and the folders
+    /// around paths in the command line.
     pub read: Vec<PathBuf>,
     /// Seconds that a tool call may take. Default: 300.
     pub timeout: Option<u64>,
-    /// Answer the server's requests for the session's folders. Default: true.
+    /// Answer requests for the session's folders. Default: true.
     pub roots: Option<bool>,
-    /// Unset variable that a value refers to. The server is not started then.
+    /// Unset variable that a value refers to. Prevents the start.
     #[serde(skip)]
     #[schemars(skip)]
     pub missing: Option<String>,
 }
 
-/// Sandbox of an MCP server's program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerSandbox {
-    /// The program reads the session's folders and the system, writes only to its own temporary folder, and
-    /// has no network.
+    /// Reads the session's folders and the system, writes only to its own temporary folder, and has no
+    /// network.
     ReadOnly,
-    /// The program writes to the session's folders, temporary folders and caches.
+    /// Writes the session's folders, temporary folders and caches.
     Workspace,
-    /// The program may do everything the user may do.
+    /// No restrictions beyond the user's.
     #[default]
     Off,
 }
 
-/// MCP server of a session.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub name: String,
     pub transport: Transport,
-    /// Trust in hints; `None` if the user has not decided.
+    /// `None` if the user has not decided.
     pub trust: Option<Trust>,
-    /// Effects set by the user, by tool name.
     pub tools: BTreeMap<String, Override>,
     pub sandbox: ServerSandbox,
-    /// Additional readable paths in the `read_only` sandbox.
     pub read: Vec<PathBuf>,
     pub timeout: Duration,
-    /// True if the server may learn the session's folders.
     pub roots: bool,
 }
 
 #[derive(Debug, Clone)]
 pub enum Transport {
-    Program {
-        command: String,
-        args: Vec<String>,
-        /// Variables in addition to the default ones.
-        env: Vec<(String, SecretString)>,
-        /// `None` for the session's folder.
-        cwd: Option<PathBuf>,
-    },
-    Address {
-        url: String,
-        headers: Vec<(String, SecretString)>,
-    },
+    Program { command: String, args: Vec<String>, env: Vec<(String, SecretString)>, cwd: Option<PathBuf> },
+    Address { url: String, headers: Vec<(String, SecretString)> },
 }
 
 impl ServerDefinition {
-    /// Returns the first error in the definition as a sentence.
     pub fn fault(&self) -> Option<&'static str> {
         let is_about_program = !self.args.is_empty() || !self.env.is_empty() || self.cwd.is_some();
         match (&self.command, &self.url) {
@@ -127,7 +109,7 @@ impl ServerDefinition {
         }
     }
 
-    /// `None` if the entry only configures a server of the client.
+    /// `None` if the entry configures a server of the client.
     fn transport(&self) -> Option<Transport> {
         let own = |values: &BTreeMap<String, SecretString>| {
             values.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
@@ -156,8 +138,7 @@ impl ServerDefinition {
     }
 }
 
-/// Combines the user's servers with the client's. Also returns one sentence for each server that cannot be
-/// started.
+/// Combines both sources. Also returns one sentence for each server that cannot be started.
 pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -> (Vec<Entry>, Vec<String>) {
     let mut notices = Vec::new();
     for (name, definition) in own {
@@ -194,15 +175,13 @@ pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -
                 ));
                 continue;
             }
-            // The schema's enum is non-exhaustive.
             _ => {
                 notices
                     .push("An MCP server was not started: it is reached in a way that is not known.".into());
                 continue;
             }
         };
-        // The name is also taken if the user's server cannot start: the client's server must not replace it,
-        // because the user's sandbox and trust were meant for another program.
+        // Also if the user's server cannot start: a client's server must not take its name and settings.
         let is_taken = own.get(name).is_some_and(|definition| definition.missing.is_some());
         if is_taken || entries.iter().any(|entry| entry.name == *name) {
             notices.push(format!(

@@ -1,5 +1,5 @@
-//! Skills: instructions for one kind of task, in a folder with a `SKILL.md` and related files. Pure:
-//! `config/skill_files` finds the folders.
+//! Skills: instructions for one kind of task, in a folder with a `SKILL.md`. Pure: `config/skill_files` reads
+//! the folders.
 //!
 //! The format is <https://agentskills.io/specification>. A skill is only text: it never changes permissions.
 
@@ -9,7 +9,6 @@ use serde::Deserialize;
 
 use crate::front_matter;
 
-/// File that makes a folder a skill.
 pub const FILE: &str = "SKILL.md";
 
 const MAX_NAME: usize = 64;
@@ -20,17 +19,15 @@ const HEADER: &str = "SKILL.md begins with a header between two lines of ---, wh
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// One of the user's own folders.
     User,
-    /// A folder of the project, written by its authors.
     Project,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skill {
-    /// Name of the skill and of its folder: lower-case letters, digits and single hyphens.
+    /// Also the folder's name: lower-case letters, digits and single hyphens.
     pub name: String,
-    /// Purpose and use of the skill, in one line.
+    /// Purpose and use, in one line.
     pub description: String,
     /// Content of `SKILL.md` below its header.
     pub body: String,
@@ -39,8 +36,8 @@ pub struct Skill {
     pub origin: Origin,
 }
 
-/// Fields that Modegate reads; the others are for people. `allowed-tools` is not read: it would let calls run
-/// without asking, which only the user may decide.
+/// Fields that Modegate reads. `allowed-tools` is ignored: it would let calls run without asking, which only
+/// the user may decide.
 #[derive(Debug, Default, Deserialize)]
 struct Header {
     name: Option<String>,
@@ -48,7 +45,7 @@ struct Header {
 }
 
 impl Skill {
-    /// Parses the `SKILL.md` of the folder `name`. The error is one sentence that states what is valid.
+    /// The error is one sentence.
     pub fn parse(name: &str, folder: PathBuf, origin: Origin, text: &str) -> Result<Self, String> {
         let (header, body) = front_matter::split(text)?;
         let header: Header = serde_saphyr::from_str(header.ok_or(HEADER)?).map_err(|error| {
@@ -82,21 +79,19 @@ impl Skill {
     }
 }
 
-/// True for names that the specification permits.
 fn is_name(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.len() <= MAX_NAME && text.split('-').all(|part| !part.is_empty() && part.chars().all(is_plain))
 }
 
-/// Skills of a session, sorted by name. Names are unique.
+/// Skills sorted by name. Names are unique.
 #[derive(Debug, Clone, Default)]
 pub struct Skills(Vec<Skill>);
 
 impl Skills {
-    /// Sorts the skills. The first skill of a name wins.
+    /// The first skill of a name wins.
     pub fn new(skills: impl IntoIterator<Item = Skill>) -> Self {
         let mut all: Vec<Skill> = skills.into_iter().collect();
-        // A stable sort, so the first skill of a name stays first.
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all.dedup_by(|next, first| next.name == first.name);
         Self(all)

@@ -1,8 +1,6 @@
-//! Log on stderr, never on stdout.
+//! Log on stderr, never on stdout. Fields carry names and ids, never contents or keys.
 //!
-//! Logs warnings and errors; `MODEGATE_LOG` sets another level. Fields carry names and ids, never contents or
-//! keys. A separate thread writes the log and drops lines while stderr is not read, so that the agent never
-//! waits.
+//! A separate thread writes the log and drops lines while stderr is not read, so that the agent never waits.
 
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -13,13 +11,10 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Lines that may wait for the thread. Further lines are dropped.
 const MAX_WAITING: usize = 1024;
 
-/// Maximum time to write the remaining lines at the end of the process.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// Writes the remaining lines on drop.
 pub struct LogGuard {
     lines: SyncSender<Option<Vec<u8>>>,
     written: Receiver<()>,
@@ -34,7 +29,6 @@ impl Drop for LogGuard {
     }
 }
 
-/// Log line, sent to the thread on drop.
 struct Line {
     bytes: Vec<u8>,
     lines: SyncSender<Option<Vec<u8>>>,
@@ -53,12 +47,11 @@ impl Write for Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // A full queue drops the line.
         let _ = self.lines.try_send(Some(std::mem::take(&mut self.bytes)));
     }
 }
 
-/// Starts the log, which runs until the guard is dropped. An unknown level is reported and treated as `warn`.
+/// Starts the log, which runs until the guard is dropped. An unknown level is treated as `warn`.
 pub fn start(level: Option<&str>) -> LogGuard {
     let parsed = level.map(str::parse::<LevelFilter>);
     let filter = match parsed {
@@ -72,7 +65,7 @@ pub fn start(level: Option<&str>) -> LogGuard {
         let _ = done.send(());
     });
     let guard = LogGuard { lines: lines.clone(), written };
-    // The MCP library logs messages of servers, and contents must not be logged.
+    // The MCP library logs contents of servers, which must not be logged.
     let targets = Targets::new().with_default(filter).with_target("rmcp", LevelFilter::OFF);
     let writer = move || Line { bytes: Vec::new(), lines: lines.clone() };
     let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
@@ -83,11 +76,9 @@ pub fn start(level: Option<&str>) -> LogGuard {
     guard
 }
 
-/// Writes lines until the guard is dropped.
 fn write_lines(queue: &Receiver<Option<Vec<u8>>>) {
     let mut stderr = std::io::stderr();
     while let Ok(Some(line)) = queue.recv() {
-        // A closed stderr cannot be reported anywhere else.
         let _ = stderr.write_all(&line);
     }
 }

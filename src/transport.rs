@@ -1,48 +1,43 @@
-//! Converts bytes to lines and back, on two threads, so that pipes, sockets, terminals and files all work.
-//! Knows newlines, not JSON.
+//! Converts bytes to lines and back on two threads, so that pipes, sockets, terminals and files work. Knows
+//! no JSON.
 //!
-//! The reader passes lines through a bounded channel, so a flooding client blocks in its own pipe. The writer
-//! writes all queued lines together, up to a batch: a burst costs one system call, and a single line is never
-//! delayed. Tests use the other ends of the same channels.
+//! The reader's channel is bounded, so a flooding client blocks in its own pipe. The writer writes all queued
+//! lines together: a burst costs one system call, and a single line is not delayed.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::thread;
 
 use tokio::sync::{mpsc, oneshot};
 
-/// Maximum bytes of an input line. A longer line is dropped and reported as [`Line::TooLong`].
 pub const MAX_LINE: usize = 64 * 1024 * 1024;
 
-/// Lines between the reader thread and the connection. Small, because the pipe is the real queue.
+/// Small, because the pipe is the real queue.
 const INCOMING: usize = 64;
 
-/// Lines that wait for the writer thread. A full queue causes back pressure.
 const OUTGOING: usize = 256;
 
-/// Bytes after which the writer stops gathering and writes.
+/// Bytes after which the writer stops gathering.
 const BATCH: usize = 64 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
-    /// A line without its newline.
     Bytes(Vec<u8>),
-    /// A line of more than [`MAX_LINE`] bytes. The content is dropped.
+    /// The line exceeded [`MAX_LINE`] and was dropped.
     TooLong,
 }
 
-/// Both ends of a line-based connection. Dropping `outgoing` lets the writer finish.
+/// Dropping `outgoing` lets the writer finish.
 #[derive(Debug)]
 pub struct Transport {
-    /// Lines from the peer. Closes at the end of the input.
+    /// Closes at the end of the input.
     pub incoming: mpsc::Receiver<Line>,
-    /// Lines to the peer, each with its newline. Closes when the output is gone.
+    /// Lines with their newlines. Closes when the output is gone.
     pub outgoing: mpsc::Sender<String>,
-    /// Resolves when all queued lines are written and flushed, or the output is gone.
+    /// Resolves when all lines are written and flushed, or the output is gone.
     pub flushed: oneshot::Receiver<()>,
 }
 
 impl Transport {
-    /// Starts the reader and the writer thread.
     pub fn start(
         input: impl Read + Send + 'static,
         output: impl Write + Send + 'static,
@@ -53,7 +48,6 @@ impl Transport {
         thread::Builder::new().name("reader".into()).spawn(move || read_lines(input, &lines_tx))?;
         thread::Builder::new().name("writer".into()).spawn(move || {
             write_lines(output, lines_rx);
-            // The receiver is gone if the connection was given up.
             let _ = flushed_tx.send(());
         })?;
         Ok(Self { incoming, outgoing, flushed })
@@ -78,8 +72,7 @@ fn read_lines(input: impl Read, lines: &mpsc::Sender<Line>) {
     }
 }
 
-/// Reads up to the next newline. Returns `None` at the end of the input. A last line without a newline
-/// counts.
+/// Returns `None` at the end of the input. A last line without a newline counts.
 fn read_line(input: &mut impl BufRead) -> std::io::Result<Option<Line>> {
     let mut line = Vec::new();
     let mut too_long = false;
@@ -133,7 +126,6 @@ mod tests {
     use super::*;
 
     fn lines_of(input: &[u8]) -> Vec<Line> {
-        // A tiny buffer splits every line into several reads.
         let mut input = BufReader::with_capacity(3, input);
         std::iter::from_fn(|| read_line(&mut input).unwrap()).collect()
     }

@@ -1,4 +1,4 @@
-//! Output of a headless run: the answer as text, as one JSON object, or as a stream of JSON lines.
+//! Output of a headless run.
 
 use std::io::{self, Write};
 
@@ -14,18 +14,16 @@ use crate::session::encoder::{CLAIM_META, DENIED_META, NOTICE_META};
 pub enum Format {
     #[default]
     Text,
-    /// One JSON object at the end.
     Json,
-    /// One JSON object per update, then the object of [`Self::Json`].
+    /// A JSON object per update, then the object of [`Self::Json`].
     StreamJson,
 }
 
-/// Removes control characters, because output quotes files and prompts and a terminal would obey them.
+/// Removes control characters, which a terminal would obey: output quotes files and prompts.
 pub fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
-/// Returns the first line of a call's content that is not empty.
 fn first_line(content: Option<&[ToolCallContent]>) -> String {
     let text = content.into_iter().flatten().find_map(|content| match content {
         ToolCallContent::Content(content) => match &content.content {
@@ -37,14 +35,12 @@ fn first_line(content: Option<&[ToolCallContent]>) -> String {
     printable(text.unwrap_or_default())
 }
 
-/// Prints a turn and collects its results.
 pub(super) struct View<'a, O, P> {
     pub(super) output: &'a mut O,
     pub(super) progress: &'a mut P,
     pub(super) format: Format,
     pub(super) session: String,
     pub(super) mode: String,
-    /// Titles of denied calls.
     pub(super) denied: Vec<String>,
     /// Messages of Modegate itself.
     pub(super) notices: Vec<String>,
@@ -54,7 +50,6 @@ pub(super) struct View<'a, O, P> {
     pub(super) last_call: String,
     /// `None` if an external agent answers.
     pub(super) model: Option<String>,
-    /// Warning about the selected model.
     pub(super) warning: Option<String>,
 }
 
@@ -83,7 +78,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 // Text before a call is not the answer.
                 self.answered = false;
                 self.last_call.clone_from(&call.title);
-                // A call without its complete arguments has no final title.
+                // A call without its arguments has no final title.
                 if call.raw_input.is_none() {
                     return Ok(());
                 }
@@ -103,18 +98,17 @@ impl<O: Write, P: Write> View<'_, O, P> {
                     );
                 };
                 self.denied.push(self.last_call.clone());
-                // The first sentence names the mode, limit or rule that denied the call.
+                // The first sentence names the mode, limit or rule.
                 let message = first_line(update.fields.content.as_deref());
                 let first = message.split_once(". ").map_or(message.as_str(), |(first, _)| first);
                 let rule = rule.as_str().unwrap_or_default();
                 writeln!(self.progress, "  denied: {} ({rule})", first.trim_end_matches('.'))
             }
-            // Thoughts, plans, usage and unknown updates are for editors.
+            // Other updates are for editors.
             _ => Ok(()),
         }
     }
 
-    /// Reports a permission request as denied, because no user can answer it.
     pub(super) fn deny(&mut self, request: &RequestPermissionRequest) -> io::Result<()> {
         if request.tool_call.fields.kind == Some(ToolKind::SwitchMode) {
             return self.show_plan(request);
@@ -138,7 +132,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
         Ok(())
     }
 
-    /// Prints a presented plan as the answer. No user can accept it, so the mode stays.
+    /// Prints a plan as the answer. No user can accept it, so the mode stays.
     fn show_plan(&mut self, request: &RequestPermissionRequest) -> io::Result<()> {
         writeln!(self.progress, "  the mode stays: nobody is here to accept a plan")?;
         let content = request.tool_call.fields.content.iter().flatten();
@@ -155,7 +149,6 @@ impl<O: Write, P: Write> View<'_, O, P> {
         Ok(())
     }
 
-    /// Ends the output with a newline or with the JSON object that sums up the run.
     pub(super) fn finish(&mut self, stop: Option<StopReason>, error: Option<&str>) -> io::Result<()> {
         match self.format {
             Format::Text if self.text.is_empty() || self.text.ends_with('\n') => Ok(()),

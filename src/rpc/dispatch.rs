@@ -1,7 +1,7 @@
-//! Table of ACP methods: one row and one thin handler per method.
+//! Table of ACP methods, each with a thin handler.
 //!
-//! A handler posts to a session's mailbox before its first await, because the connection polls it once in
-//! place and only then reads the next line.
+//! A handler posts to a session's mailbox before its first await: the connection polls it once in place and
+//! only then reads the next line.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::agent::Agent;
 use crate::error::AgentError;
 use crate::session::head_meta;
 
-/// Handled by the connection, which knows the calls in flight.
+/// The connection handles it, because it knows the calls in flight.
 pub const CANCEL_REQUEST: &str = "$/cancel_request";
 
 pub fn requests(agent: Arc<Agent>) -> Methods {
@@ -76,7 +76,7 @@ async fn new_session(
 ) -> Result<ResponsePayload<'static, NewSessionResponse>, AgentError> {
     let response = agent.new_session(&request).await?;
     let id = response.session_id.clone();
-    // Store the session first: any process may load a session whose id it knows.
+    // Store first: any process may load a session whose id it knows.
     agent.session(&id)?.recorded().await;
     announcing_commands(&agent, &id, response)
 }
@@ -109,7 +109,7 @@ async fn fork_session(
     announcing_commands(&agent, &id, response)
 }
 
-/// Returns a response after which the session announces its commands.
+/// The session announces its commands after the response.
 fn announcing_commands<R: Serialize + Clone>(
     agent: &Agent,
     id: &SessionId,
@@ -156,7 +156,7 @@ async fn prompt(
         ResponsePayload::success(PromptResponse::new(end.reason).meta(end.head.as_ref().map(head_meta)))
             .notify_on_completion();
     tokio::spawn(async move {
-        // Dropping `end` starts the next prompt, so wait until the answer is written or lost.
+        // Dropping `end` lets the next prompt begin, so wait until the answer is written or lost.
         let _ = answered.await;
         drop(end);
     });
@@ -186,7 +186,6 @@ async fn cancel(agent: Arc<Agent>, request: CancelNotification, _: Call) -> Resu
     Ok(())
 }
 
-/// Adds a method whose handler returns the result.
 fn row<P, R, F>(table: &mut RpcModule<Agent>, method: &'static str, handler: fn(Arc<Agent>, P, Call) -> F)
 where
     P: DeserializeOwned + Send + 'static,

@@ -1,7 +1,7 @@
 //! Classifies one line: request, notification, answer, or an error to send back. Pure.
 //!
-//! jsonrpsee's own entry point refuses notifications, answers, batches and negative ids, so this module
-//! classifies lines before they reach the method table. Ids keep the client's spelling.
+//! jsonrpsee's own entry point refuses notifications, answers, batches and negative ids, so this module comes
+//! first. Ids keep the client's spelling.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,6 @@ use crate::error::AgentError;
 pub enum Incoming<'a> {
     Blank,
     Request {
-        /// String, number or null, as the client wrote it.
         id: &'a RawValue,
         method: Cow<'a, str>,
         params: Option<&'a RawValue>,
@@ -26,14 +25,12 @@ pub enum Incoming<'a> {
     /// Answer to a request of Modegate.
     Answer {
         id: &'a RawValue,
-        /// Result or error object.
         outcome: Result<&'a RawValue, &'a RawValue>,
     },
-    /// Answer without a legal id. Ignored, because answers are never answered.
+    /// Answer without a legal id, which is ignored.
     NoAnswer,
-    /// Invalid message, which gets an error response.
     Invalid {
-        /// `None` if the line has no readable id.
+        /// `None` if unreadable or illegal.
         id: Option<&'a RawValue>,
         error: AgentError,
     },
@@ -58,7 +55,6 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// Classifies a line. Errors become [`Incoming::Invalid`].
 pub fn sort(line: &[u8]) -> Incoming<'_> {
     let Ok(text) = std::str::from_utf8(line) else {
         return Incoming::Invalid { id: None, error: AgentError::NotJson };
@@ -82,7 +78,7 @@ fn sort_object(text: &str) -> Incoming<'_> {
     let Envelope { id, method, params, result, error } = envelope;
     let legal_id = id.filter(|id| is_legal_id(id));
     let Some(method) = method else {
-        // Some clients write a null error beside a result; any other value is an error.
+        // Some clients send a null error beside a result.
         let error = error.filter(|error| result.is_none() || error.get() != "null");
         return match (legal_id, result, error) {
             (Some(id), _, Some(error)) => Incoming::Answer { id, outcome: Err(error) },
@@ -112,7 +108,7 @@ fn is_legal_id(id: &RawValue) -> bool {
 }
 
 fn is_json(text: &str) -> bool {
-    // `IgnoredAny` does not recurse, so deep nesting cannot overflow the stack.
+    // `IgnoredAny` does not recurse, so deep nesting is safe.
     serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 

@@ -1,8 +1,8 @@
-//! Runs a command in a task that owns its process, its permit and its output.
+//! Runs a command in a task that owns its process, permit and output. Callers may stop waiting; the task
+//! continues.
 //!
-//! The task returns the permit once the supervisor confirms that no process of the command is left. Without
-//! that confirmation, the task returns the permit as unconfirmed. Callers may stop waiting at any time; the
-//! task continues.
+//! The task returns the permit when the supervisor confirms that no process of the command is left, and
+//! otherwise as unconfirmed.
 
 use std::time::Duration;
 
@@ -12,20 +12,19 @@ use tokio::time::Instant;
 use crate::gate::Permit;
 use crate::process::{Event, Exit, Process};
 
-/// Bytes of output kept from the start and from the end. The middle is dropped.
+/// Bytes of output kept from the start and from the end.
 const HEAD: usize = 12 * 1024;
 const TAIL: usize = 24 * 1024;
 
 /// Grace period between asking a command to end and killing it.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Messages that may wait for the task. Each caller waits for its reply, so few are enough.
 const MAILBOX: usize = 4;
 
 /// Running or finished command. Cheap to clone; dropping the last clone ends the command.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Unique in the session, such as `job_1`; empty for calls of the shell tools.
+    /// Such as `job_1`; empty for calls of the shell tools.
     pub id: String,
     pub line: String,
     mailbox: mpsc::Sender<Message>,
@@ -45,21 +44,17 @@ enum Message {
     Stop,
 }
 
-/// Output from a given byte on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct News {
     /// Whole characters, with a note in place of dropped bytes.
     pub text: String,
-    /// Byte offset for the next request.
     pub next: usize,
     pub is_over: bool,
-    /// `None` if the command still runs or never exited.
     pub exit: Option<Exit>,
 }
 
 #[derive(Debug, Clone)]
 pub struct JobSnapshot {
-    /// Start and end of the output, with a note in place of dropped bytes.
     pub output: String,
     /// Total bytes, including dropped ones.
     pub written: usize,
@@ -67,25 +62,18 @@ pub struct JobSnapshot {
     pub end: Option<End>,
 }
 
-/// Hints for the model that [`End::describe`] adds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Notes {
-    /// Mention the read-only sandbox if the command failed.
     pub sandboxed: bool,
-    /// Mention `run_background_job` if the command left processes behind.
     pub keeps: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
     pub notes: Notes,
-    /// `None` if the command never exited.
     pub exit: Option<Exit>,
-    /// `None` if nothing stopped the command.
     pub why: Option<Why>,
-    /// Reason for which the command never started.
     pub failure: Option<String>,
-    /// Number of processes that the command left behind and the supervisor ended.
     pub left_behind: usize,
     /// True if the supervisor confirmed that no process is left.
     pub confirmed: bool,
@@ -97,12 +85,11 @@ pub enum Why {
     Revoked,
     Time(Duration),
     Stopped,
-    /// The end has another cause: the supervisor died.
+    /// The supervisor died.
     Elsewhere,
 }
 
 impl Job {
-    /// Starts the task for `process`. `limit` is the maximum run time.
     pub fn begin(
         (id, line, notes): (String, String, Notes),
         process: Process,
@@ -116,27 +103,23 @@ impl Job {
         Self { id, line, mailbox, changes }
     }
 
-    /// Waits for the next event of the command.
     pub async fn changed(&mut self) {
-        // An error means that the task is gone, which `snapshot` reports.
         let _ = self.changes.changed().await;
     }
 
-    /// Returns `None` if the task has died.
     pub async fn snapshot(&self) -> Option<JobSnapshot> {
         let (reply, snapshot) = oneshot::channel();
         self.mailbox.send(Message::Snapshot(reply)).await.ok()?;
         snapshot.await.ok()
     }
 
-    /// Returns the output from byte `from` on, or `None` if the task has died.
     pub async fn since(&self, from: usize) -> Option<News> {
         let (reply, news) = oneshot::channel();
         self.mailbox.send(Message::Since(from, reply)).await.ok()?;
         news.await.ok()
     }
 
-    /// Waits for the end of the command. Returns `None` if the task has died.
+    /// Waits for the end. Returns `None` if the task has died.
     pub async fn over(&mut self) -> Option<JobSnapshot> {
         loop {
             self.changes.mark_unchanged();
@@ -148,23 +131,19 @@ impl Job {
         }
     }
 
-    /// Waits for the end of the command without keeping it alive: unlike a [`Job`], the future is no handle.
+    /// Waits for the end without keeping the command alive.
     pub fn ending(&self) -> impl Future<Output = ()> + use<> {
         let mut changes = self.changes.clone();
         async move {
-            // An error means that the task is gone, and its process with it.
             let _ = changes.wait_for(|happened| happened.is_over).await;
         }
     }
 
-    /// True if the command is over or its task has died.
     pub fn is_over(&self) -> bool {
         self.changes.borrow().is_over || self.changes.has_changed().is_err()
     }
 
-    /// Asks the command to end, and kills it after the grace period.
     pub async fn stop(&self) {
-        // With the task gone there is nothing to stop.
         let _ = self.mailbox.send(Message::Stop).await;
     }
 }
@@ -181,7 +160,7 @@ impl Task {
     async fn run(mut self, notes: Notes, permit: Permit, limit: Option<Duration>) {
         let mut end = End { notes, exit: None, why: None, failure: None, left_behind: 0, confirmed: false };
         let started = Instant::now();
-        // At this time the command is asked to end or, if `end.why` is set, killed.
+        // Until then the command runs or, once `end.why` is set, may end gracefully.
         let mut deadline = limit.map(|limit| started + limit);
         let mut is_ending = false;
         loop {
@@ -194,7 +173,6 @@ impl Task {
                 }
                 () = at(deadline), if !is_ending => {
                     if end.why.is_none() {
-                        // Ask first, so that the command can clean up.
                         end.why = Some(Why::Time(limit.unwrap_or_default()));
                         deadline = Some(Instant::now() + TIMEOUT);
                         self.process.ask_to_end().await;
@@ -263,14 +241,12 @@ impl Task {
         let is_over = self.end.is_some();
         let (text, next) = self.output.since(from, is_over);
         let exit = self.end.as_ref().and_then(|end| end.exit);
-        // The caller may have stopped waiting.
         let _ = reply.send(News { text, next, is_over, exit });
     }
 
     fn answer(&self, reply: oneshot::Sender<JobSnapshot>) {
         let snapshot =
             JobSnapshot { output: self.output.text(), written: self.output.written, end: self.end.clone() };
-        // The caller may have stopped waiting.
         let _ = reply.send(snapshot);
     }
 }
@@ -301,8 +277,8 @@ impl Output {
         self.tail.extend(rest);
     }
 
-    /// Returns the output from byte `from` on, and the offset of its end. An incomplete character at the end
-    /// waits for its remaining bytes unless `is_over`.
+    /// Returns the output from byte `from` on, and the offset of its end. An incomplete final character is
+    /// left for the next call unless `is_over`.
     fn since(&self, from: usize, is_over: bool) -> (String, usize) {
         let head = self.head.get(from..).unwrap_or_default();
         let first_of_tail = self.written - self.tail.len();
@@ -332,7 +308,6 @@ impl Output {
     }
 }
 
-/// Counts the bytes at the end that begin a character and do not complete it.
 fn unfinished(bytes: &[u8]) -> usize {
     match std::str::from_utf8(&bytes[bytes.len().saturating_sub(4)..]) {
         Ok(_) => 0,
@@ -348,7 +323,6 @@ fn unfinished(bytes: &[u8]) -> usize {
 }
 
 impl JobSnapshot {
-    /// Returns the text for the model.
     pub fn describe(&self) -> String {
         let mut text = self.output.clone();
         if !text.is_empty() && !text.ends_with('\n') {
@@ -363,17 +337,16 @@ impl JobSnapshot {
 }
 
 impl End {
-    /// True if the command started, nothing stopped it, and its end is confirmed.
+    /// True if the command ran undisturbed and its end is confirmed.
     pub fn is_own(&self) -> bool {
         self.why.is_none() && self.failure.is_none() && self.confirmed
     }
 
-    /// True unless a stop call, a mode change, or the end of the turn or session ended the command.
+    /// False if a stop call, a mode change, or the end of the turn or session ended the command.
     pub fn is_unasked(&self) -> bool {
         !matches!(self.why, Some(Why::Revoked | Why::Stopped))
     }
 
-    /// Returns the end as a bracketed note for the model.
     pub fn describe(&self, was_silent: bool) -> String {
         let mut parts = Vec::new();
         if let Some(failure) = &self.failure {
@@ -442,7 +415,6 @@ mod tests {
         assert!(output.text().ends_with('y') && output.tail.len() == TAIL);
     }
 
-    /// Reads of any size and frequency lose nothing, repeat nothing and split no character.
     #[test]
     fn what_is_read_since_the_last_time_adds_up_to_everything() {
         let text = "aé€😀\n".repeat(2000);

@@ -1,5 +1,4 @@
-//! Tools for background jobs: commands that outlive their turn, until their session ends or a mode denies
-//! them.
+//! Background jobs: commands that outlive their turn, until their session ends or a mode denies them.
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -19,7 +18,6 @@ use crate::permission::{Commands, Effect, Target};
 use crate::process::shell::{CommandSandbox, Shell};
 use crate::workspace::Workspace;
 
-/// Maximum number of running jobs in a session.
 const MAX_RUNNING: usize = 16;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -189,7 +187,6 @@ impl Tool for Stop {
     }
 }
 
-/// Call on existing jobs.
 #[derive(Debug)]
 struct About {
     what: What,

@@ -1,8 +1,7 @@
-//! Streams command output to the client as Zed's display-only terminal: the client shows it, Modegate runs
-//! the command.
+//! Streams command output to Zed's display-only terminal. Modegate itself runs the command.
 //!
 //! The tool call announces the terminal (`_meta.terminal_info`, see [`crate::session::encoder`]). Its updates
-//! carry the output in `_meta.terminal_output` and the end in `_meta.terminal_exit`.
+//! carry `_meta.terminal_output` and, at the end, `_meta.terminal_exit`.
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -12,15 +11,14 @@ use super::{ClientIo, Job};
 use crate::acp::{SessionId, ToolCallId};
 use crate::process::Exit;
 
-/// Maximum bytes of JSON in one update.
+/// Bytes of JSON in one update.
 const PIECE: usize = 16 * 1024;
 
-/// Terminal id of a call. Call ids are unique only within a session.
+/// Call ids are unique only within a session.
 pub fn id(session: &SessionId, call: &ToolCallId) -> String {
     format!("{session}/{call}")
 }
 
-/// Streams output until the command ends, and waits `pace` between updates.
 pub(super) async fn stream(
     client_io: &ClientIo,
     job: &mut Job,
@@ -44,7 +42,6 @@ pub(super) async fn stream(
         }
         job.changed().await;
         tokio::select! {
-            // The end is not delayed.
             () = job.ending() => {}
             () = tokio::time::sleep(pace) => {}
         }
@@ -56,7 +53,7 @@ fn for_terminal(text: &str) -> String {
     text.split('\r').map(visible).collect::<Vec<_>>().join("\r")
 }
 
-/// Builds `terminal_exit`. A killed command without an exit reports SIGKILL.
+/// A killed command without an exit reports SIGKILL.
 fn exit(exit: Option<Exit>) -> Value {
     match exit {
         Some(Exit::Status(status)) => json!({ "exit_code": status, "signal": null }),

@@ -1,4 +1,4 @@
-//! `read_file`: reads a text file, whole or a range of its lines.
+//! `read_file`: a text file, whole or a range of lines.
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -11,7 +11,7 @@ use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::workspace::Workspace;
 
-/// Default and maximum number of lines in an answer.
+/// Default and maximum number of lines.
 pub(super) const MAX_LINES: u32 = 2000;
 
 const MAX_BYTES: usize = 200 * 1024;
@@ -109,7 +109,7 @@ impl PreparedCall for Call {
     }
 }
 
-/// Returns the requested lines and, if more follow, a note with the next line number.
+/// Returns the lines and, if more follow, a note with the next line number.
 pub(super) fn excerpt(text: &str, first: u32, limit: u32) -> Result<String, ToolError> {
     let total = text.lines().count();
     if text.is_empty() {

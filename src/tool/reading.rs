@@ -1,4 +1,4 @@
-//! Shared call type of tools that read one target and return text: listing, finding and searching.
+//! Call type of tools that read one target and return text.
 
 use async_trait::async_trait;
 
@@ -6,7 +6,7 @@ use super::{PreparedCall, RunContext, ToolError, ToolOutput, blocking};
 use crate::gate::Permit;
 use crate::permission::Target;
 
-/// Work of the call. The permit says when to stop and which files it may read.
+/// The permit says when to stop and which files are readable.
 type Work = Box<dyn FnOnce(&Permit) -> Result<String, ToolError> + Send>;
 
 pub struct Reading {

@@ -1,7 +1,8 @@
-//! Applies the changes of text-editing tools: through the editor if it accepts writes, else on disk.
+//! Applies text changes: through the editor if it accepts writes, else on disk. A write that the editor
+//! refuses is not made on disk.
 //!
-//! A write that the editor refuses is not made on disk instead. A task owns each sent write and its permit,
-//! so callers may stop waiting. Writes whose outcome is unknown are named in the error.
+//! A task owns each sent write and its permit, so callers may stop waiting. Errors name writes with an
+//! unknown outcome.
 
 use std::time::Duration;
 
@@ -14,29 +15,26 @@ use crate::gate::Permit;
 use crate::permission::Target;
 use crate::workspace::{Change, Changes, ContentHash, Journal, Operation, PendingWrite, Workspace};
 
-/// Timeout of one write by the editor.
 const WRITE: Duration = Duration::from_secs(30);
 
-/// Timeout after a cancellation. Shorter than a mode change waits, so that the outcome can still be reported.
+/// Timeout after a cancellation. Shorter than a mode change waits, so that the outcome can be reported.
 const TIMEOUT: Duration = Duration::from_millis(1800);
 
 pub struct Planned {
     pub changes: Vec<Planning>,
-    /// Result of the call if all changes succeed.
     pub output: ToolOutput,
 }
 
 #[derive(Debug, Clone)]
 pub struct Planning {
     pub change: Change,
-    /// Previous content; `None` if the file did not exist.
+    /// `None` if the file did not exist.
     pub before: Option<Vec<u8>>,
-    /// True if the editor had unsaved changes.
     pub unsaved: bool,
 }
 
-/// Plans a call on the texts that the editor shows, then applies the plan. `plan` receives the content hashes
-/// of the targets that the model last saw.
+/// Plans a call on the texts that the editor shows, then applies the plan. `plan` gets the content hashes
+/// that the model last saw.
 ///
 /// # Errors
 /// Returns an error if the plan or a change fails. The error names the changes that remain.
@@ -59,7 +57,6 @@ pub async fn change_text(
         })
         .await;
     }
-    // Planning changes nothing and leaves the permit here.
     let (planned, buffers) = blocking(move || {
         let planned = plan(&buffers, &known)?;
         Ok((planned, buffers))
@@ -89,19 +86,15 @@ struct Saving {
     workspace: Workspace,
     buffers: Buffers,
     journal: Journal,
-    /// The announced changes, until they are reported.
     operation: Option<Operation>,
-    /// Writes that the editor has confirmed.
     done: Vec<Planning>,
-    /// Folders that were created for the writes.
     pending_writes: Vec<PendingWrite>,
 }
 
-/// Error of a write through the editor.
 enum SaveError {
-    /// The write was not sent, or the editor refused it.
+    /// Not sent, or refused by the editor.
     NotDone(String),
-    /// The write may be done, or may still happen.
+    /// May be done, or may still happen.
     Unconfirmed(String),
 }
 
@@ -112,7 +105,6 @@ impl Saving {
         self.operation = Some(blocking(move || Ok(workspace.begin(&changes, &journal))).await?);
         let outcome = self.carry_out(permit, list).await;
         if let Some(operation) = self.operation.take() {
-            // Also after a failure: some changes may remain.
             blocking(move || {
                 operation.conclude();
                 Ok(())
@@ -207,7 +199,7 @@ impl Saving {
         written
     }
 
-    /// Checks that a file is still as planned: the user may have typed while another file was written.
+    /// Checks that the file still has the content of `planning.before`: the user may have typed.
     async fn check(
         &self,
         permit: &Permit,
@@ -221,7 +213,6 @@ impl Saving {
         }
         let before = planning.before.as_deref().map_or(ContentHash::Absent, ContentHash::of);
         let found = content_hash(&self.client_io, target, &permit.cancel).await;
-        // After a cancellation, `found` may differ from the text in the editor.
         if permit.cancel.is_cancelled() {
             return Err(stopped());
         }
@@ -261,8 +252,7 @@ impl Saving {
         }
     }
 
-    /// Restores the written files, newest first, as long as each still has the written content. Returns the
-    /// error for the model.
+    /// Restores the written files, newest first, as long as each still has the written content.
     async fn take_back(&mut self, permit: Permit, why: String) -> ToolError {
         while let Some(planning) = self.done.pop() {
             let Change::Write { target, content, .. } = &planning.change else { continue };
@@ -293,7 +283,7 @@ impl Saving {
         failed(&why, &self.names())
     }
 
-    /// Removes a file that this call created. Returns true if the file is gone.
+    /// Removes a file that this call created. Returns true on success.
     async fn remove(&self, permit: &Permit, target: &Target, content: &[u8]) -> bool {
         let found = content_hash(&self.client_io, target, &permit.cancel).await;
         if !found.is_ok_and(|found| found == ContentHash::of(content)) {
@@ -301,7 +291,7 @@ impl Saving {
         }
         let (workspace, cancel) = (self.workspace.clone(), permit.cancel.clone());
         let change = Change::Remove { target: target.clone() };
-        // Silent, because the operation that created the file reports the result.
+        // Silent: the operation that created the file reports the result.
         let removed = blocking(move || Ok(workspace.apply(&[change], &cancel, &Journal::silent())?)).await;
         removed.is_ok()
     }
@@ -317,7 +307,6 @@ impl Saving {
     }
 }
 
-/// Returns the hash of the text in the editor or, without one, of the file on disk.
 async fn content_hash(
     client_io: &ClientIo,
     target: &Target,
@@ -328,12 +317,11 @@ async fn content_hash(
     blocking(move || buffers.content_hash(&target)).await
 }
 
-/// True for changes that go through the editor: content under the file's own name. The rest happens on disk.
+/// True for content under the file's own name. All other changes happen on disk.
 fn is_sent(change: &Change) -> bool {
     matches!(change, Change::Write { like: None, .. })
 }
 
-/// True if the file on disk has exactly this content.
 fn holds(target: &Target, content: &[u8]) -> bool {
     on_disk(target) == Some(ContentHash::of(content))
 }
@@ -342,7 +330,6 @@ fn on_disk(target: &Target) -> Option<ContentHash> {
     super::text_file::TextFile::read(target).ok().map(|file| file.content_hash)
 }
 
-/// Returns a note if undo does not restore unsaved text.
 fn unsaved(workspace: &Workspace, planning: &Planning) -> Option<String> {
     let Change::Write { target, .. } = &planning.change else { return None };
     let name = workspace.display(target);

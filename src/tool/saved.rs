@@ -1,5 +1,5 @@
-//! Remembers the last saved text of files that the editor showed. Some editors still show a deleted file:
-//! this distinguishes its old text from text that was never saved.
+//! Remembers the last saved text of files that the editor showed. Some editors still show deleted files: this
+//! distinguishes such text from text that was never saved.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::text_file::BOM;
 use crate::workspace::ContentHash;
 
-/// Hashes of one session's saved texts. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Saved(Arc<Mutex<HashMap<PathBuf, ContentHash>>>);
 
 impl Saved {
-    /// Records the saved text of a file.
     pub fn note(&self, path: &Path, text: &str) {
         // A panic elsewhere cannot make the map inconsistent.
         let mut saved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         saved.insert(path.to_owned(), content_hash(text));
     }
 
-    /// True if `text` is the file's last saved text.
     pub fn is(&self, path: &Path, text: &str) -> bool {
         let saved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         saved.get(path).is_some_and(|saved| *saved == content_hash(text))

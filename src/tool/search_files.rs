@@ -1,5 +1,4 @@
-//! `search_files`: searches file contents for a regular expression with ripgrep's libraries. Honours
-//! `.gitignore`.
+//! `search_files`: searches files with ripgrep's libraries. Honours `.gitignore`.
 
 use std::io;
 use std::path::Path;
@@ -22,18 +21,16 @@ use crate::gate::Permit;
 use crate::permission::{Effect, Target};
 use crate::workspace::{EntryKind, Workspace};
 
-/// Default number of matching lines in an answer.
+/// Default number of matching lines.
 const MATCHES: usize = 200;
 
 const MAX_MATCHES: usize = 1000;
 
-/// Maximum characters of a pattern in a title.
 const TITLE: usize = 60;
 
 /// Maximum bytes of a line. The rest of a file with a longer line is skipped.
 const MAX_LINE: usize = 16 * 1024 * 1024;
 
-/// Maximum displayed characters of a matching line.
 const MAX_COLUMNS: usize = 300;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -84,7 +81,6 @@ impl Tool for SearchFiles {
         let bad = |reason: String| ToolError::arguments("search_files", reason);
         let matcher = {
             let pattern = pattern.clone();
-            // Compiling a pattern can be slow.
             blocking(move || {
                 RegexMatcherBuilder::new()
                     .case_insensitive(ignore_case)
@@ -153,7 +149,7 @@ impl Call {
                 let file = Interruptible { file, cancel: &permit.cancel };
                 searcher.search_reader(&self.matcher, file, sink)
             });
-            // Unreadable or vanished files have no matches.
+            // Unreadable files have no matches.
             if let Err(error) = outcome {
                 tracing::debug!(%error, path = %entry.path.display(), "a file could not be searched");
             }

@@ -1,7 +1,5 @@
-//! Tools whose calls the session itself carries out: `delegate`, `run_skill` and `handoff`. They only parse
-//! arguments.
-//!
-//! Each call of the other agent is decided under this session's mode and under its own (D40-D46).
+//! `delegate`, `run_skill` and `handoff`: only parse arguments; the session carries the call out. Each call
+//! of the other agent is decided under this session's mode and under its own (D40-D46).
 
 use std::path::PathBuf;
 
@@ -22,14 +20,14 @@ const TITLE: usize = 60;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionAction {
-    /// A sub-agent works on a task, and its answer is the result.
+    /// A sub-agent's answer is the result.
     Delegate {
         /// `None` for the session's own agent.
         agent: Option<String>,
         task: String,
         is_background: bool,
     },
-    /// A sub-agent like the session's own works on a task with a skill's instructions.
+    /// Like [`Self::Delegate`], with a skill's instructions.
     Skill { skill: String, task: String },
     /// Another agent continues this conversation.
     Handoff { agent: String },
@@ -45,7 +43,6 @@ struct DelegateArguments {
     agent: Option<String>,
 }
 
-/// The tools `delegate` and `delegate_background`.
 pub(super) struct Delegate(ToolSpec);
 
 impl Delegate {
@@ -70,7 +67,6 @@ impl Delegate {
     }
 }
 
-/// Lists the agents for the model.
 fn describe(agents: &AgentRegistry) -> String {
     let mut text = "The agents:".to_owned();
     for agent in agents.iter() {
@@ -192,7 +188,7 @@ fn short(task: &str) -> String {
 struct Call {
     action: SessionAction,
     title: String,
-    /// Name of the agent or skill, which rules match.
+    /// Agent or skill, which rules match.
     mentions: Vec<PathBuf>,
 }
 

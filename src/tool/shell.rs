@@ -1,5 +1,5 @@
-//! `shell` and `shell_read_only` run one command line to its end. `shell_read_only` has the effect of a read
-//! only because the kernel sandbox prevents writes.
+//! `shell` and `shell_read_only`: run one command line to its end. The second counts as a read only because
+//! the kernel sandbox prevents writes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,15 +29,13 @@ use crate::workspace::Workspace;
 const SECONDS: u64 = 120;
 const MAX_SECONDS: u64 = 1800;
 
-/// Maximum bytes of a command line, below the kernel's limit for one argument.
+/// Below the kernel's limit for one argument.
 const MAX_LINE: usize = 100 * 1024;
 
 const TITLE: usize = 120;
 
-/// Time between updates of the displayed output.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum bytes of JSON in one update.
 const SHOWN: usize = 8 * 1024;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -110,20 +108,18 @@ impl Tool for ShellTool {
     }
 }
 
-/// Command line to start, and its working directory.
 #[derive(Debug)]
 pub struct Start {
     line: String,
     parsed: CommandLine,
     cwd: PathBuf,
-    /// Display name of the working directory, if it is not the session's.
+    /// `None` for the session's working directory.
     elsewhere: Option<String>,
-    /// True if all named paths are inside the session's folders, with links followed.
     stays_inside: bool,
 }
 
 impl Start {
-    /// Parses a command line and resolves its working directory, which must be inside the session's folders.
+    /// Parses a command line and resolves `cwd`, which must be inside the session's folders.
     pub async fn new(
         tool: &str,
         line: String,
@@ -167,13 +163,12 @@ impl Start {
         self.parsed.to_commands(self.elsewhere.as_deref(), self.stays_inside)
     }
 
-    /// Shows the complete line and its parsed parts in a permission request.
     pub fn preview(&self) -> Vec<ToolContent> {
         let line = visible(self.line.trim_end());
         let longest = line.split(|c| c != '`').map(str::len).max().unwrap_or(0);
         let fence = "`".repeat(longest.max(2) + 1);
         let place = self.elsewhere.as_ref().map(|place| format!("In: {place}\n")).unwrap_or_default();
-        // The parts come first, because a long line is truncated.
+        // Parts first, because a long line is truncated.
         let text = format!("{place}{}{fence}sh\n{line}\n{fence}\n", self.parsed.describe());
         vec![ToolContent::middle(&text)]
     }
@@ -194,7 +189,7 @@ impl Start {
     }
 }
 
-/// True if every path in a command line is inside the session's folders, with links followed.
+/// True if all named paths are inside the session's folders, with links followed.
 pub(super) fn stays_inside(line: &CommandLine, cwd: &Path, folders: &Workspace) -> bool {
     let is_inside = |path: &String| {
         let target = cwd.join(path).to_str().map(|path| folders.resolve(path));
@@ -236,7 +231,7 @@ impl PreparedCall for Call {
         let cancel = permit.cancel.clone();
         let is_terminal = client_io.capabilities().shows_output;
         let notes = Notes { sandboxed: sandbox.is_read_only(), keeps: !sandbox.is_read_only() };
-        // Commands in the read-only sandbox change nothing that a snapshot covers.
+        // Read-only commands change nothing.
         let snapshot = snapshot.filter(|_| !sandbox.is_read_only());
         let snapshot = match snapshot {
             Some(snapshot) => Some((begin(&snapshot, &permit, &changes).await?, snapshot)),
@@ -245,7 +240,7 @@ impl PreparedCall for Call {
         let mut job = start.begin(String::new(), notes, &shell, &sandbox, permit, Some(limit)).await?;
         let reporting =
             snapshot.map(|(running, snapshot)| report_when_done(snapshot, running, &job, changes));
-        // A deterministic run has no `progress` and streams no output, because that depends on timing.
+        // In a deterministic run `progress` is `None`: streamed output would depend on timing.
         let job_snapshot = if is_terminal && progress.is_some() {
             let mut shown = job.clone();
             let (job_snapshot, ()) =
@@ -259,7 +254,6 @@ impl PreparedCall for Call {
             }
         };
         if let Some(reporting) = reporting {
-            // The task does not panic; it is lost only with the runtime.
             let _ = reporting.await;
         }
         let job_snapshot =
@@ -280,7 +274,6 @@ impl PreparedCall for Call {
     }
 }
 
-/// Sends interim output every [`INTERVAL`]. Never returns.
 async fn show(job: &mut Job, progress: Option<mpsc::Sender<ToolContent>>) {
     let mut shown = 0;
     while let Some(progress) = &progress {
@@ -291,7 +284,6 @@ async fn show(job: &mut Job, progress: Option<mpsc::Sender<ToolContent>>) {
                     continue;
                 }
                 shown = snapshot.written;
-                // The receiver may be gone.
                 let _ = progress.send(ToolContent::Text(end_of(&snapshot.output, SHOWN).to_owned())).await;
             }
             _ => break,
@@ -301,7 +293,7 @@ async fn show(job: &mut Job, progress: Option<mpsc::Sender<ToolContent>>) {
     std::future::pending::<()>().await;
 }
 
-/// Returns the last lines of a text that fit into `budget` bytes of JSON.
+/// Returns the last lines that fit into `budget` bytes of JSON.
 fn end_of(text: &str, budget: usize) -> &str {
     if fitting(text, budget) == text.len() {
         return text;

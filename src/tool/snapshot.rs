@@ -1,10 +1,8 @@
-//! Handle to a session's [`WorkspaceSnapshot`]. A task owns the file copies and compares them on the blocking
-//! pool.
+//! Finds the files that commands change: a task owns a [`WorkspaceSnapshot`] and compares it with the disk.
 //!
-//! The task finds the files that commands change. It is not session state: a session without it works, but
-//! cannot report these changes. The task handles one message at a time, so a new command waits until earlier
-//! changes are reported. Before a command starts, the task discards changes by others since the last
-//! comparison, unless a command or job is running: then it reports them.
+//! The task handles one message at a time, so a new command waits until earlier changes are reported. Before
+//! a command starts, other changes are discarded, unless a command or job is running: then they are reported,
+//! too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,28 +16,25 @@ use crate::bounded_file;
 use crate::gate::Permit;
 use crate::workspace::{Changes, WorkspaceSnapshot};
 
-/// Timeout of one comparison. The first one copies files, perhaps on a slow disk.
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// Messages that may wait: a command, a background job and the end of a turn may arrive together.
 const MAILBOX: usize = 4;
 
-/// Cheap to clone; dropping the last clone removes the copies.
+/// Dropping the last clone removes the copies.
 #[derive(Debug, Clone)]
 pub struct SnapshotHandle {
     mailbox: mpsc::Sender<Message>,
-    /// True if background jobs may have changed files since the last comparison.
     has_jobs: Arc<AtomicBool>,
 }
 
-/// Marks a command or background job as running, from the comparison before its start until it is dropped.
+/// Marks a command or job as running, from the comparison before its start until it is dropped.
 #[derive(Debug)]
 pub struct Running {
     mark: Arc<Mark>,
     has_jobs: Arc<AtomicBool>,
 }
 
-/// Shared by a [`Running`] and the task. A strong count above one means that the command runs.
+/// A strong count above one means that the command runs.
 #[derive(Debug, Default)]
 struct Mark {
     is_job: AtomicBool,
@@ -56,14 +51,11 @@ enum Message {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     None,
-    /// Update the copies and discard the changes.
     TakeUp,
-    /// Update the copies and report the changes.
     Tell,
 }
 
 impl SnapshotHandle {
-    /// Starts the task. Must be called inside the Tokio runtime.
     pub fn new(snapshot: WorkspaceSnapshot) -> Self {
         let (mailbox, messages) = mpsc::channel(MAILBOX);
         let has_jobs = Arc::new(AtomicBool::new(false));
@@ -71,23 +63,20 @@ impl SnapshotHandle {
         Self { mailbox, has_jobs }
     }
 
-    /// Updates the copies before a command starts. Returns the changes of other running commands and of this
-    /// turn's jobs; without such commands there are none.
+    /// Returns the changes so far if other commands or jobs count, and discards them otherwise.
     async fn begin(&self, cancel: &CancellationToken) -> (Running, Changes) {
         let (reply, started) = oneshot::channel();
-        // If the task is gone, `sync` reports that.
         let _ = self.mailbox.send(Message::Begin { cancel: cancel.clone(), reply }).await;
         let (mark, changes) = started.await.unwrap_or_default();
         (Running { mark, has_jobs: Arc::clone(&self.has_jobs) }, changes)
     }
 
-    /// Updates the copies and returns the changes since the last comparison.
     pub async fn sync(&self, cancel: &CancellationToken) -> Changes {
         self.ask(|reply| Message::Sync { cancel: cancel.clone(), reply }).await
     }
 
-    /// Discards changes that jobs made between turns, which undo does not cover. Returns the changes instead
-    /// if other commands are running.
+    /// Discards changes that jobs made between turns, which undo does not cover, unless another command is
+    /// running.
     pub async fn begin_turn(&self, cancel: &CancellationToken) -> Changes {
         if !self.has_jobs.load(Ordering::Acquire) {
             return Changes::default();
@@ -95,7 +84,6 @@ impl SnapshotHandle {
         self.ask(|reply| Message::BeginTurn { cancel: cancel.clone(), reply }).await
     }
 
-    /// Returns the changes of jobs that ran in the turn.
     pub async fn end_turn(&self, cancel: &CancellationToken) -> Changes {
         if !self.has_jobs.load(Ordering::Acquire) {
             return Changes::default();
@@ -105,7 +93,6 @@ impl SnapshotHandle {
 
     async fn ask(&self, message: impl FnOnce(oneshot::Sender<Changes>) -> Message) -> Changes {
         let (reply, changes) = oneshot::channel();
-        // If the task is gone, the reply fails, too.
         let _ = self.mailbox.send(message(reply)).await;
         changes.await.unwrap_or_else(|_| Changes {
             uncovered: vec!["What commands changed is not known, and cannot be undone.".into()],
@@ -115,8 +102,7 @@ impl SnapshotHandle {
 }
 
 impl Running {
-    /// Keeps the command marked as a job. Changes before its end are also reported after its end, in the same
-    /// turn.
+    /// Keeps the mark until the job ends. Its last changes are reported after its end, in the same turn.
     pub(super) fn keep_as_job(self, job: &Job) {
         self.mark.is_job.store(true, Ordering::Release);
         self.has_jobs.store(true, Ordering::Release);
@@ -128,7 +114,6 @@ impl Running {
     }
 }
 
-/// Running commands, and jobs that ended since the last comparison.
 #[derive(Debug, Default)]
 struct Marks(Vec<Arc<Mark>>);
 
@@ -161,7 +146,7 @@ impl Marks {
         }
     }
 
-    /// Marks of running commands: a comparison that starts now may miss some of their changes.
+    /// A comparison that starts now may miss changes of these commands.
     fn running(&self) -> Self {
         Self(self.0.iter().filter(|mark| Self::is_running(mark)).cloned().collect())
     }
@@ -193,7 +178,7 @@ async fn serve(
                 };
                 (snapshot, changes)
             });
-            // The reply sender stays here: if the file system hangs, it is dropped and the caller continues.
+            // If the file system hangs, this drops the reply sender and the caller continues.
             let Some((same, found)) = compared.await else {
                 tracing::error!("the comparison of files failed or did not end");
                 return;
@@ -204,11 +189,9 @@ async fn serve(
                 has_jobs.store(marks.has_jobs(), Ordering::Release);
             }
         }
-        // The caller may have stopped waiting.
         match message {
             Message::Begin { reply, .. } => {
                 let mark = Arc::new(Mark::default());
-                // Drops commands that never started or whose changes are reported.
                 marks.0.retain(|mark| Marks::counts(mark));
                 marks.0.push(Arc::clone(&mark));
                 drop(reply.send((mark, changes)));
@@ -218,23 +201,18 @@ async fn serve(
             | Message::EndTurn { reply, .. } => drop(reply.send(changes)),
         }
     }
-    // Removing many files may block for a while.
     let _ = tokio::task::spawn_blocking(move || drop(snapshot)).await;
 }
 
 pub(super) fn report(to: &mpsc::UnboundedSender<Changes>, changes: Changes) {
     if !changes.is_empty() {
-        // The receiver may be gone.
         let _ = to.send(changes);
     }
 }
 
-/// Tool error for a command that may no longer start.
 pub(super) const NOT_RUN: &str =
     "It was not run: its turn was cancelled, or the mode does not allow it any more.";
 
-/// Updates the copies before a command starts and reports the changes of other commands.
-///
 /// # Errors
 /// Returns an error if the command may no longer start.
 pub(super) async fn begin(
@@ -243,14 +221,13 @@ pub(super) async fn begin(
     changes: &mpsc::UnboundedSender<Changes>,
 ) -> Result<Running, ToolError> {
     let (snapshot, cancel, changes) = (snapshot.clone(), permit.cancel.clone(), changes.clone());
-    // A separate task: changes of other commands are reported even if this command is cancelled.
+    // In a task, because changes of others are reported even if this command is cancelled.
     let started = tokio::spawn(async move {
         let (running, of_others) = snapshot.begin(&cancel).await;
         report(&changes, of_others);
         running
     });
     tokio::select! {
-        // A comparison for another command may take a while.
         () = permit.cancel.cancelled() => {}
         started = started => {
             if let Ok(running) = started && !permit.cancel.is_cancelled() {
@@ -261,8 +238,8 @@ pub(super) async fn begin(
     Err(ToolError::Failed(NOT_RUN.into()))
 }
 
-/// Reports the changes of a command after its end, even if its caller stops waiting. Nothing cancels the
-/// returned task, because only reported changes can be undone.
+/// Reports a command's changes after its end. Nothing cancels the task, because only reported changes can be
+/// undone.
 pub(super) fn report_when_done(
     snapshot: SnapshotHandle,
     running: Running,

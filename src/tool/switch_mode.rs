@@ -1,5 +1,5 @@
-//! `switch_mode`: the model presents its plan and asks to leave the mode. This tool only parses arguments;
-//! the session asks the user and switches.
+//! `switch_mode`: the model presents its plan and asks to leave the mode. Only parses arguments; the session
+//! switches.
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -28,12 +28,11 @@ struct Arguments {
     mode: Option<String>,
 }
 
-/// Proposal of the model to leave the mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposal {
     pub plan: String,
     pub steps: Vec<String>,
-    /// `None` for the mode that this mode leads to.
+    /// `None` for the default exit of the mode.
     pub mode: Option<String>,
 }
 

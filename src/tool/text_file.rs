@@ -1,5 +1,4 @@
-//! Decodes text files and encodes them again: byte order mark, line endings, detection of binary files. Reads
-//! files, never writes them.
+//! Decodes and encodes text files: byte order mark, line endings, binary data. Never writes.
 
 use std::io::Read;
 
@@ -7,25 +6,20 @@ use super::ToolError;
 use crate::permission::Target;
 use crate::workspace::{self, ContentHash, FileError};
 
-/// Maximum size of a file that is read whole, in bytes.
 pub const MAX_FILE: u64 = 10 * 1024 * 1024;
 
-/// Bytes that are searched for NUL, which marks a binary file.
+/// Bytes searched for NUL, which marks a binary file.
 const LOOK: usize = 8192;
 
-/// The UTF-8 byte order mark.
 pub const BOM: &str = "\u{feff}";
 
-/// Content of a text file, split so that it can be restored exactly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextFile {
-    /// True if the file began with a byte order mark, which `text` omits.
     pub bom: bool,
-    /// Line endings are those of the file.
+    /// Without the byte order mark, with the file's line endings.
     pub text: String,
-    /// True if invalid UTF-8 was replaced: the text must not be written back.
+    /// Invalid UTF-8 was replaced, so the text must not be written back.
     pub lossy: bool,
-    /// True if `text` has unsaved changes of the editor.
     pub unsaved: bool,
     /// Hash of the file's bytes or, for unsaved text, of the bytes that saving would write.
     pub content_hash: ContentHash,
@@ -42,13 +36,12 @@ impl TextFile {
             )));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
-        // The file may grow meanwhile, so the read itself is limited.
+        // The file may grow, so the read is limited, too.
         let taken = open.file.by_ref().take(MAX_FILE).read_to_end(&mut bytes);
         taken.map_err(|error| FileError::io(&target.path, &error))?;
         Self::decode(bytes).map_err(|what| ToolError::Failed(format!("{path} is {what} ({length} bytes).")))
     }
 
-    /// Decodes a file's content. The error names the content that is not text.
     pub fn decode(bytes: Vec<u8>) -> Result<Self, &'static str> {
         let content_hash = ContentHash::of(&bytes);
         if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
@@ -67,7 +60,7 @@ impl TextFile {
         }
     }
 
-    /// Returns the file as the editor shows it. Some editors hide byte order marks and carriage returns: a
+    /// Returns the file as the editor shows it. Editors may hide byte order marks and carriage returns, so a
     /// text that differs only in these is the saved text. Any other text gets the saved file's mark and line
     /// endings.
     #[must_use]
@@ -81,19 +74,17 @@ impl TextFile {
         Self { text, unsaved: true, content_hash, ..self }
     }
 
-    /// Converts `text` to CRLF if all lines of this file end with CRLF.
+    /// Converts `text` to CRLF if this file uses CRLF throughout.
     pub fn with_endings(&self, text: &str) -> String {
         if self.is_crlf() { to_crlf(text) } else { text.to_owned() }
     }
 
-    /// True if there are lines and all end with CRLF.
     pub fn is_crlf(&self) -> bool {
         let newlines = self.text.matches('\n').count();
         newlines > 0 && self.text.matches("\r\n").count() == newlines
     }
 }
 
-/// True if the target is a regular file with UTF-8 text.
 pub fn is_text(target: &Target) -> bool {
     TextFile::read(target).is_ok_and(|file| !file.lossy)
 }
@@ -102,8 +93,8 @@ pub fn encode(bom: bool, text: &str) -> Vec<u8> {
     if bom { [BOM, text].concat().into_bytes() } else { text.as_bytes().to_vec() }
 }
 
-/// Returns an error if a file is not as the model last saw it (`known`) or as the user saw it in a permission
-/// request (`shown`).
+/// Returns an error if a file is not as the model last saw it (`known`) or as a permission request showed it
+/// (`shown`).
 pub fn check_unchanged(
     name: &str,
     before: ContentHash,

@@ -1,4 +1,4 @@
-//! Builds the sets of tools: the built-in tools, and the set of one session. Runs no tool.
+//! The built-in tools, and the tools of one session. Runs no tool.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -24,18 +24,17 @@ use crate::server::Entry;
 use crate::skill::Skills;
 use crate::workspace::Workspace;
 
-/// Tools in the order in which models see them. Cheap to clone.
+/// Tools in the order in which models see them.
 #[derive(Clone)]
 pub struct Toolset {
     tools: Arc<[Arc<dyn Tool>]>,
     /// `None` if there are no tools that run commands.
     shell: Option<Shell>,
     http: Arc<Http>,
-    /// MCP servers of the session. Their tools may change at any time.
+    /// The tools of servers may change at any time.
     servers: Servers,
 }
 
-/// Note for a session whose folder is too wide for read-only commands.
 const TOO_WIDE: &str = "There are no read-only commands in this session: its folder is your home folder, the root of the \
     file system, or a folder around them, and these are not readable as a whole.\n\n";
 
@@ -57,7 +56,7 @@ const DELEGATION_TOOLS: [(&str, Effect); 6] = [
     (HANDOFF, Effect::Delegate),
 ];
 
-/// Effects of all of Modegate's tools, including tools that a session may lack.
+/// Includes tools that a session may lack.
 fn effects() -> Vec<(&'static str, Effect)> {
     let tools = Toolset::built_in();
     let built_in = tools.iter().filter_map(|tool| match &tool.spec().name {
@@ -67,14 +66,12 @@ fn effects() -> Vec<(&'static str, Effect)> {
     built_in.chain(COMMAND_TOOLS).chain(skills::TOOLS).chain(DELEGATION_TOOLS).collect()
 }
 
-/// Returns `None` if Modegate has no tool of this name.
 pub fn effect_of(name: &str) -> Option<Effect> {
     static EFFECTS: LazyLock<Vec<(&str, Effect)>> = LazyLock::new(effects);
     EFFECTS.iter().find(|(tool, _)| *tool == name).map(|(_, effect)| *effect)
 }
 
-/// Returns the nearest known name if `pattern` matches no tool of Modegate and cannot match one of an MCP
-/// server.
+/// Returns the nearest name for an unknown tool. Does not check globs and MCP tools.
 pub fn unknown_tool(pattern: &str) -> Option<String> {
     if pattern.contains(['*', '?', '[', '{']) || pattern.starts_with("mcp_") {
         return None;
@@ -88,8 +85,7 @@ impl Toolset {
         Self { tools: tools.into(), shell: None, http: Arc::default(), servers: Servers::default() }
     }
 
-    /// Built-in tools. `fetch` reaches public addresses only, and memories are not stored.
-    /// [`Self::for_session`] adds the tools that run commands.
+    /// `fetch` reaches public addresses only, and memories are not stored.
     pub fn built_in() -> Self {
         let nowhere: Arc<dyn Memories> = Arc::new(Nowhere);
         let mut tools: Vec<Arc<dyn Tool>> = vec![
@@ -114,7 +110,6 @@ impl Toolset {
         Self::new(tools)
     }
 
-    /// Removes the tools by which the model proposes to leave a mode.
     #[must_use]
     pub fn without_exit(self) -> Self {
         let tools = self.tools.iter().filter(|tool| !tool.spec().is_exit).cloned().collect();
@@ -131,7 +126,7 @@ impl Toolset {
         self.with(&memory::tools(memories))
     }
 
-    /// Replaces tools by those of the same name in `others`.
+    /// Replaces tools by those of the same name.
     fn with(self, others: &[Arc<dyn Tool>]) -> Self {
         let other = |tool: &Arc<dyn Tool>| {
             others.iter().find(|other| other.spec().name == tool.spec().name).map(Arc::clone)
@@ -145,8 +140,8 @@ impl Toolset {
         Self { shell: Some(shell), ..self }
     }
 
-    /// Adds the tools that run commands in the session's folders. `shell_read_only` is missing if the kernel
-    /// cannot sandbox it there; if only these folders are the reason, a note is returned, too.
+    /// Adds the tools that run commands. Also returns a note if only these folders prevent read-only
+    /// commands.
     #[must_use]
     pub fn for_session(&self, workspace: &Workspace) -> (Self, Option<&'static str>) {
         let Some(shell) = &self.shell else { return (self.clone(), None) };
@@ -164,7 +159,6 @@ impl Toolset {
         (Self { tools: tools.into(), ..self.clone() }, is_missing.then_some(TOO_WIDE))
     }
 
-    /// Replaces the tools for skills. Without skills there are none.
     #[must_use]
     pub fn with_skills(self, skills: &Arc<Skills>) -> Self {
         let is_other =
@@ -173,7 +167,7 @@ impl Toolset {
         Self { tools: others.chain(skills::tools(skills)).collect(), ..self }
     }
 
-    /// Sets the MCP servers, which start later. Their events go to `events`.
+    /// Sets the MCP servers, without starting them.
     #[must_use]
     pub fn with_servers(
         self,
@@ -195,7 +189,6 @@ impl Toolset {
         self.shell.as_ref()
     }
 
-    /// True if external agents can be sandboxed here.
     pub fn can_sandbox(&self) -> bool {
         self.shell.as_ref().is_some_and(|shell| shell.support().read_only())
     }
@@ -204,7 +197,6 @@ impl Toolset {
         &self.servers
     }
 
-    /// Replaces the tools for delegation by those for `agents`.
     #[must_use]
     pub fn with_agents(self, agents: &AgentRegistry) -> Self {
         let is_other =
@@ -222,8 +214,8 @@ impl Toolset {
         Self { tools: tools.into(), ..self }
     }
 
-    /// Returns the tools of a sub-agent: without questions to the user, without an exit from the mode and,
-    /// unless `may_delegate`, without delegation (`handoff` stays).
+    /// Removes questions to the user, the exit from the mode and, unless `may_delegate`, delegation
+    /// (`handoff` stays).
     #[must_use]
     pub fn for_subagent(&self, may_delegate: bool) -> Self {
         let is_there = |tool: &&Arc<dyn Tool>| {
@@ -240,7 +232,7 @@ impl Toolset {
         self.tools.iter().map(AsRef::as_ref)
     }
 
-    /// All tools, in order. Those of MCP servers come last, as they are now.
+    /// Includes the current tools of MCP servers, which come last.
     pub fn all(&self) -> Vec<Arc<dyn Tool>> {
         let mut all = self.tools.to_vec();
         all.extend(self.servers.tools());

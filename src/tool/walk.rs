@@ -1,4 +1,4 @@
-//! Lists folders for tools. Skips files that git ignores, files of version control, and files that rules
+//! Lists folders for tools, without files that git ignores, files of version control, and files that rules
 //! deny.
 
 use ignore::overrides::{Override, OverrideBuilder};
@@ -8,8 +8,7 @@ use crate::gate::Permit;
 use crate::permission::Target;
 use crate::workspace::{Entry, EntryKind, Walk, WalkOptions, Workspace};
 
-/// Compiles a glob as in `.gitignore`, relative to `root`. `None` matches everything. The error describes the
-/// glob.
+/// Compiles a glob as in `.gitignore`. `None` matches everything.
 pub fn globs(root: &std::path::Path, glob: Option<&str>) -> Result<Override, String> {
     let mut globs = OverrideBuilder::new(root);
     if let Some(glob) = glob {
@@ -18,20 +17,15 @@ pub fn globs(root: &std::path::Path, glob: Option<&str>) -> Result<Override, Str
     globs.build().map_err(|error| format!("glob: {error}"))
 }
 
-/// Entries below a directory that a call may read.
 pub struct ToolWalk<'a> {
     walk: Walk,
     workspace: &'a Workspace,
     permit: &'a Permit,
-    /// Number of files that rules deny.
     left_out: usize,
 }
 
 impl<'a> ToolWalk<'a> {
     /// Starts at a directory; a file yields only itself.
-    ///
-    /// # Errors
-    /// Returns an error if the target is neither a file nor a directory.
     pub fn new(
         target: &Target,
         globs: Override,
@@ -43,8 +37,7 @@ impl<'a> ToolWalk<'a> {
         Ok(Self { walk: Walk::new(target, options)?, workspace, permit, left_out: 0 })
     }
 
-    /// Returns the next entry, or an error if the call is cancelled. The error says that `what` did not
-    /// happen.
+    /// Returns an error if the call is cancelled before `what`.
     pub fn next(&mut self, what: &str) -> Result<Option<Entry>, ToolError> {
         for entry in self.walk.by_ref() {
             if self.permit.cancel.is_cancelled() {
@@ -58,7 +51,6 @@ impl<'a> ToolWalk<'a> {
         Ok(None)
     }
 
-    /// Notes for the model on omitted entries, one per line.
     pub fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = left_out(self.left_out).into_iter().collect();
         notes.extend(self.walk.problems().iter().map(|problem| format!("[{problem}]")));
@@ -69,7 +61,6 @@ impl<'a> ToolWalk<'a> {
     }
 }
 
-/// Note for the model on files that rules leave out.
 pub fn left_out(files: usize) -> Option<String> {
     match files {
         0 => None,

@@ -63,7 +63,7 @@ struct Call {
     targets: [Target; 1],
     content: String,
     workspace: Workspace,
-    /// Hash of the content that the permission request showed, if there was one.
+    /// Hash of the content that the permission request showed.
     shown: Option<ContentHash>,
 }
 
@@ -109,9 +109,7 @@ impl PreparedCall for Call {
 
 struct Plan {
     before: ContentHash,
-    /// Previous bytes of an existing file.
     old: Option<Vec<u8>>,
-    /// True if the editor had unsaved changes.
     unsaved: bool,
     bytes: Vec<u8>,
     diff: ToolContent,

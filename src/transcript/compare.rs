@@ -6,14 +6,12 @@ use serde_json::Value;
 
 use super::normalise::Message;
 
-/// Maximum characters of a displayed value.
 const SHOWN: usize = 300;
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Comparison {
     Same,
-    /// Same messages, and the same order in each lane. The number is that of the first message in another
-    /// place.
+    /// Same messages, in the same order in each lane. The number is that of the first message that moved.
     Reordered(usize),
     Different(Difference),
 }
@@ -22,7 +20,6 @@ pub(super) enum Comparison {
 pub(super) struct Difference {
     /// Number of the expected message, or of the actual one if none was expected; from 1.
     number: usize,
-    /// JSON path inside the message.
     path: String,
     expected: Option<Value>,
     actual: Option<Value>,
@@ -37,7 +34,6 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Returns a value on one line, truncated.
 fn shown(value: Option<&Value>) -> String {
     let Some(value) = value else { return "nothing".into() };
     let text = value.to_string();
@@ -119,7 +115,6 @@ fn difference(number: usize, expected: Option<&Value>, actual: Option<&Value>) -
     Some(Difference { number, path, expected: expected.cloned(), actual: actual.cloned() })
 }
 
-/// Descends to the first member that differs.
 fn member<'a>(
     path: String,
     expected: &'a Value,

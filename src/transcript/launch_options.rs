@@ -1,10 +1,10 @@
-//! Launch options that a replay needs, part of a recording's header. Contains no secrets.
+//! Launch options in a recording's header. Contains no secrets.
 
 use serde::{Deserialize, Serialize};
 
 pub const VERSION: u32 = 2;
 
-/// Options of a recorded process. An unknown member is an error: it might change the outcome.
+/// An unknown member is an error: it might change the outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct LaunchOptions {
@@ -17,12 +17,11 @@ pub struct LaunchOptions {
     pub agent: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_exit: bool,
-    /// Model of new sessions: `offline`, `scripted` or PROVIDER/NAME.
+    /// Such as `offline`, `scripted` or PROVIDER/NAME.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreKind>,
-    /// External agent of `modegate wrap`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wraps: Option<String>,
 }

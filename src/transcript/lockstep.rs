@@ -1,16 +1,15 @@
-//! Paces a recorded client: sends each line when the conversation has reached the place of that line.
+//! Paces a recorded client: sends each line when the conversation has reached its place.
 //!
 //! - An answer waits for the agent's request with its id.
-//! - A request or notification waits until everything before it is answered. With
-//!   `"_meta": {"modegate/after": N}` in its parameters, it waits for the Nth message of the agent instead.
-//! - If no later line can answer a request of the agent, that request is answered as cancelled.
+//! - A request or notification waits until everything before it is answered or, with
+//!   `"_meta": {"modegate/after": N}` in its parameters, for the agent's Nth message.
+//! - A request of the agent that no later line can answer is answered as cancelled.
 //! - After the last line, the last turn runs to its end.
 //!
-//! In a deterministic run, lines are sent and scripted pauses end only when all tasks are idle. `${CWD}`
-//! stands for the working directory in both directions. In lines of the client, `${SESSION:N}` stands for the
-//! session that the answer to the client's Nth request returned. If an answer's `_meta` has `modegate/write`
-//! (a path below the working directory, and its content), that file is written first, as the recorded client
-//! did.
+//! A deterministic run sends lines and ends scripted pauses only when all tasks are idle. `${CWD}` is the
+//! working directory in both directions; in the client's lines, `${SESSION:N}` is the session that the answer
+//! to the client's Nth request returned. If an answer's `_meta` has `modegate/write` (path and content), the
+//! file is written first.
 
 use std::collections::HashMap;
 use std::path::{Component, Path};
@@ -22,19 +21,17 @@ use tokio::task::yield_now;
 use super::{Shape, WRITE_META, shape, text_of};
 use crate::transport::{Line, Transport};
 
-/// Scheduler turns without activity after which the process counts as idle. Far more than a message has hops.
+/// Idle scheduler turns after which the process is at rest. Far more than a message has hops.
 const SETTLE: usize = 64;
 
 pub struct Determinism {
     /// Working directory in JSON, without quotes.
     pub cwd: String,
-    /// Scripted pauses that wait for their end.
     pub pauses: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
     /// True while work runs on another thread.
     pub is_busy: Box<dyn Fn() -> bool + Send>,
 }
 
-/// Inserts the pacing between a transport and its connection.
 pub fn start(transport: Transport, determinism: Option<Determinism>) -> Transport {
     let Transport { incoming: wire_in, outgoing: wire_out, flushed } = transport;
     let (to_agent, incoming) = mpsc::channel(1);
@@ -70,28 +67,25 @@ struct LockstepRun {
     to_agent: mpsc::Sender<Line>,
     from_agent: mpsc::Receiver<String>,
     head: Option<Head>,
-    /// Ids of the client's unanswered requests.
+    /// Unanswered requests of the client.
     open: Vec<String>,
-    /// Ids of the agent's unanswered requests.
+    /// Unanswered requests of the agent.
     open_requests: Vec<String>,
-    /// Ids of all the agent's requests: a late answer is still sent.
+    /// All requests of the agent: a late answer is still sent.
     ever_asked: Vec<String>,
-    /// Id of the line that was sent last, if that was a request. An error without an id answers it.
+    /// Last line, if it was a request: an error without an id answers it.
     last_fed: Option<String>,
-    /// Ids of all the client's requests, in order.
     requests: Vec<String>,
-    /// Session ids from answers, by the number of the client's request, from 1.
+    /// Session ids by the number of the client's request, from 1.
     sessions: HashMap<usize, String>,
     sent: u64,
     determinism: Option<Determinism>,
 }
 
-/// Error: the other side of the transport is gone.
 struct Gone;
 
 impl LockstepRun {
     async fn run(mut self) {
-        // If one side ends the conversation, the closed channels end the other.
         let _ = self.play().await;
     }
 
@@ -119,10 +113,8 @@ impl LockstepRun {
         Ok(())
     }
 
-    /// Reads the next line. Returns true if there is none.
-    ///
-    /// Messages to the client pass while this waits, so that a client that needs one can continue. In a
-    /// deterministic run they do not pass: the place of a line must not depend on how soon it is read.
+    /// Returns true if there is no next line. Messages pass while this waits, except in a deterministic run:
+    /// the place of a line must not depend on how soon it is read.
     async fn read_head(&mut self) -> Result<bool, Gone> {
         if self.head.is_none() {
             let line = loop {
@@ -182,8 +174,7 @@ impl LockstepRun {
         self.feed(line).await
     }
 
-    /// Sends a line and waits until the connection has taken it, so that its effects come before anything
-    /// else.
+    /// Sends a line and waits until it is taken, so that its effects come first.
     async fn feed(&mut self, line: Line) -> Result<(), Gone> {
         self.to_agent.send(line).await.map_err(|_| Gone)?;
         while self.to_agent.capacity() == 0 {
@@ -192,12 +183,10 @@ impl LockstepRun {
         Ok(())
     }
 
-    /// Returns a request of the agent that no line can answer any more.
     fn unanswerable(&self) -> Option<String> {
         let waits = match &self.head {
             Some(Head { shape: Shape::Answer(id), .. }) => !self.open_requests.contains(id),
-            // The next line waits for a message count. In a deterministic run all tasks are idle now, so it
-            // stays unreached.
+            // In a deterministic run all tasks are idle here, so the awaited message will not come.
             Some(Head { after: Some(_), .. }) => self.determinism.is_some(),
             Some(_) | None => true,
         };
@@ -210,7 +199,7 @@ impl LockstepRun {
         self.feed(Line::Bytes(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into_bytes())).await
     }
 
-    /// Ends one waiting scripted pause. Returns false if there is none.
+    /// Ends one pause. Returns false if none waits.
     fn end_a_pause(&mut self) -> bool {
         let Some(determinism) = &mut self.determinism else { return false };
         while let Ok(pause) = determinism.pauses.try_recv() {
@@ -278,7 +267,7 @@ impl LockstepRun {
     }
 }
 
-/// Writes the file that an answer carries, if its path is inside `cwd` (in JSON, without quotes).
+/// Writes the file that an answer carries, if its path is inside `cwd`.
 fn write_for_client(answer: &str, cwd: &str) {
     let answer: Value = serde_json::from_str(answer).unwrap_or_default();
     let write = &answer["result"]["_meta"][WRITE_META];

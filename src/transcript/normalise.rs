@@ -1,8 +1,8 @@
-//! Normalises the agent's messages: removes what differs in every run, and nothing else. Pure.
+//! Removes from the agent's messages what differs in every run, and nothing else. Pure.
 //!
-//! Session ids, and hashes in `_meta` that cover ids or times, become numbers in the order of their first
-//! appearance. Times and request ids become placeholders. Chunks of one message are joined. Transient
-//! updates, such as the output of a running command, are dropped.
+//! Session ids, and hashes in `_meta` that cover ids or times, are numbered in the order of their appearance.
+//! Times and request ids become placeholders, chunks of one message are joined, and transient updates are
+//! dropped.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -11,14 +11,13 @@ use serde_json::{Map, Value};
 
 #[derive(Debug, PartialEq)]
 pub(super) struct Message {
-    /// Number among the agent's messages, from 1.
     pub number: usize,
     /// Messages of one lane keep their order, even if lanes run concurrently.
     pub lane: String,
     pub value: Value,
 }
 
-/// Normalises messages in order. Without `with_model`, drops the options that name the model.
+/// Without `with_model`, drops the options that name the model.
 pub(super) fn normalise(messages: &[Value], with_model: bool) -> Vec<Message> {
     let mut names = Names { with_model, ..Names::default() };
     let mut normalised: Vec<Message> = Vec::new();
@@ -41,7 +40,7 @@ pub(super) fn normalise(messages: &[Value], with_model: bool) -> Vec<Message> {
     normalised
 }
 
-/// True if a message only shows interim output of a call. A replay does not send these.
+/// True for interim output of a call, which a replay does not send.
 pub(super) fn is_transient(message: &Value) -> bool {
     let update = &message["params"]["update"];
     update["sessionUpdate"] == "tool_call_update"
@@ -50,7 +49,6 @@ pub(super) fn is_transient(message: &Value) -> bool {
         && update.get("rawInput").is_none()
 }
 
-/// Returns the text of a message chunk.
 fn piece(message: &Value) -> Option<&str> {
     let update = &message["params"]["update"];
     update["sessionUpdate"].as_str().filter(|kind| kind.ends_with("_chunk"))?;
@@ -70,7 +68,7 @@ fn lane(message: &Value) -> String {
             match (&update["toolCallId"], &update["messageId"]) {
                 (Value::String(call), _) => format!("{session} call {call}"),
                 (_, Value::String(id)) => format!("{session} {kind} {id}"),
-                // Sent once the client knows the session, concurrently with other messages.
+                // Sent concurrently with other messages.
                 _ if kind == "available_commands_update" => format!("{session} commands"),
                 _ => format!("{session} state"),
             }
@@ -82,13 +80,12 @@ fn lane(message: &Value) -> String {
     }
 }
 
-/// Placeholders for ids and hashes.
 #[derive(Default)]
 struct Names {
     with_model: bool,
     sessions: HashMap<String, usize>,
     hashes: HashMap<String, usize>,
-    /// Method and tool call of the agent's requests, by request id.
+    /// Method and tool call by request id.
     requests: HashMap<String, String>,
 }
 
@@ -97,7 +94,7 @@ impl Names {
         self.value("", message, false);
         let is_call = message.get("method").is_some();
         if is_call && let Some(id) = message.get("id").map(ToString::to_string) {
-            // All sessions share one request counter, so ids depend on timing.
+            // All sessions share one counter, so ids depend on timing.
             let about = format!("{} {}", message["method"], message["params"]["toolCall"]["toolCallId"]);
             message["id"] = "${REQUEST}".into();
             self.requests.insert(id, about);
@@ -146,7 +143,6 @@ impl Names {
         }
     }
 
-    /// Replaces session ids by numbers.
     fn count(&mut self, text: &str) -> String {
         let mut counted = String::new();
         let mut rest = text;

@@ -1,7 +1,6 @@
-//! Records every line of a connection with its direction and time.
+//! Records every line of a connection as it is on the wire, not as it was parsed.
 //!
-//! The file is JSON lines: a header with the format version and launch options, then one object per line.
-//! Lines are stored as on the wire, not as parsed.
+//! The file is JSON lines: a header with version and launch options, then one object per line.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -15,14 +14,10 @@ use super::launch_options::{LaunchOptions, VERSION};
 use super::text_of;
 use crate::transport::{Line, Transport};
 
-/// Header key of the format version.
 pub const VERSION_KEY: &str = "modegate_transcript";
 
-/// Records a transport's lines into a new file.
-///
 /// # Errors
-/// Returns an error if the file exists or cannot be created. Later errors are logged and stop only the
-/// recording.
+/// Returns an error if the file exists or cannot be created. Later errors stop only the recording.
 pub fn start(transport: Transport, path: &Path, options: &LaunchOptions) -> std::io::Result<Transport> {
     let mut file = BufWriter::new(File::create_new(path)?);
     let header = json!({ VERSION_KEY: VERSION, "agent": env!("CARGO_PKG_VERSION"), "options": options });

@@ -1,10 +1,8 @@
-//! Reads a file made with `--record` for a replay: the launch options, the client's lines and the agent's
-//! messages. Pure.
+//! Reads a file made with `--record` for a replay. Pure.
 //!
-//! A replay runs in another directory with other session ids, so both become placeholders that `lockstep`
-//! resolves. Lines sent during a turn keep their place. The answer to a write request carries the file, which
-//! `lockstep` writes. Adjacent answers to one session follow the order of its requests, because a replay runs
-//! one call at a time.
+//! Directory and session ids become placeholders that `lockstep` resolves. Lines sent during a turn keep
+//! their place. Answers to write requests carry the file to write. Adjacent answers to one session follow the
+//! order of its requests, because a replay runs one call at a time.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -27,35 +25,31 @@ struct Header {
     options: LaunchOptions,
 }
 
-/// Session id from an answer.
 struct Named {
     id: String,
-    /// Number of the client's request, from 1.
+    /// Counts the client's requests from 1.
     request: usize,
 }
 
-/// Request of the agent.
 struct Asked {
     id: String,
     session: Value,
-    /// File that the client must write, in the form of [`WRITE_META`].
     write: Option<Value>,
 }
 
 struct InputLine {
     text: String,
-    /// Number and session of the agent's request that the line answers.
+    /// Number and session of the answered request.
     answers: Option<(usize, Value)>,
 }
 
-/// Returns the canonical path of a folder, if there is one.
 pub(super) type RealPath<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Reads a recording. Returns `None` if the first line is no header. `real` finds the canonical paths, which
-/// the agent uses where the client uses a link.
+/// Returns `None` if the first line is no header. `real` finds canonical paths: the agent uses them where the
+/// client uses a link.
 ///
 /// # Errors
-/// Returns a sentence if the recording cannot be replayed.
+/// Returns an error if the recording cannot be replayed.
 pub(super) fn read(text: &str, real: RealPath<'_>) -> Option<Result<Recording, String>> {
     let first: Value = serde_json::from_str(text.lines().next()?).ok()?;
     let version = first.get(VERSION_KEY)?;
@@ -79,7 +73,7 @@ fn conversation<'a>(lines: impl Iterator<Item = &'a str>, real: RealPath<'_>) ->
     let mut folders: Vec<String> = Vec::new();
     let mut sessions: Vec<Named> = Vec::new();
     let (mut input, mut asked) = (Vec::<InputLine>::new(), Vec::<Asked>::new());
-    // All requests of the client, the unanswered ones, and the number of messages that a replay sends, too.
+    // `sent` counts the messages that a replay sends, too.
     let (mut requests, mut open, mut sent) = (Vec::<String>::new(), Vec::<String>::new(), 0_u64);
     for (at, line) in lines.enumerate() {
         let entry: Value = serde_json::from_str(line).unwrap_or_default();
@@ -148,7 +142,6 @@ fn asked_for(id: String, message: &Value) -> Asked {
     Asked { id, session: params["sessionId"].clone(), write }
 }
 
-/// Sorts adjacent answers to the same session.
 fn in_order_of_requests(input: &mut [InputLine]) {
     for end in 1..input.len() {
         for at in (1..=end).rev() {
@@ -165,7 +158,6 @@ fn in_order_of_requests(input: &mut [InputLine]) {
     }
 }
 
-/// Notes the working directory of a request, because a replay never runs where the recording was made.
 fn note_folders(message: &Value, real: RealPath<'_>, folders: &mut Vec<String>) -> Result<(), String> {
     let params = &message["params"];
     if params["additionalDirectories"].as_array().is_some_and(|more| !more.is_empty()) {

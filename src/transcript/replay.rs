@@ -1,11 +1,8 @@
-//! `modegate replay`: plays a recorded client against this binary and shows where the agent's output
-//! diverges.
+//! `modegate replay`: plays a recorded client against this binary and shows where the output diverges.
 //!
-//! A transcript is `NAME.in.jsonl`, the client's lines, with `NAME.out.jsonl`, the expected output to the
-//! byte. Optional companions are `NAME.model.jsonl`, a script for the model, and `NAME.files`, the content of
-//! the working directory. A recording made with `--record` is normalised before it is compared. Each replay
-//! runs in its own directory, never where it was recorded, and calls a model provider only if the command
-//! line names one.
+//! A transcript is `NAME.in.jsonl` with the expected bytes in `NAME.out.jsonl`. `NAME.model.jsonl` (a script
+//! for the model) and `NAME.files` (the working directory) are optional. Recordings are normalised first. A
+//! replay never runs where it was recorded and calls no provider unless the command line names one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,7 +18,6 @@ use super::normalise::normalise;
 use super::recording;
 use crate::bounded_file;
 
-/// Maximum bytes of one transcript file.
 const MAX_FILE: u64 = 1024 * 1024 * 1024;
 
 const OFFLINE: &str = "offline";
@@ -34,11 +30,10 @@ pub struct Replay {
     pub scratch: PathBuf,
     /// Write the actual output as the expected output.
     pub update: bool,
-    /// Initial content of the working directory for recordings; empty if `None`.
+    /// Initial working directory of recordings; empty if `None`.
     pub files: Option<PathBuf>,
-    /// Options that override those of recordings.
+    /// Override the options of recordings.
     pub options: LaunchOptions,
-    /// Additional environment variables of the binary.
     pub environment: Vec<(String, OsString)>,
 }
 
@@ -46,7 +41,7 @@ pub struct Replay {
 pub struct Outcome {
     pub played: usize,
     pub diverged: usize,
-    /// Transcripts without expected output.
+    /// Nothing was expected, so nothing was checked.
     pub unchecked: usize,
 }
 
@@ -59,9 +54,7 @@ struct Transcript {
 }
 
 enum Expected {
-    /// Compared byte by byte. `text` is `None` if `file` does not exist.
     Bytes { file: PathBuf, text: Option<String> },
-    /// Compared after normalisation. `model` produced the recording.
     Messages { messages: Vec<Value>, model: String },
 }
 
@@ -74,8 +67,6 @@ enum Verdict {
 }
 
 impl Replay {
-    /// Replays a file, or all transcripts of a folder, and reports to `out`.
-    ///
     /// # Errors
     /// Returns an error if `path` contains no transcript or a replay cannot run.
     pub fn run(&self, path: &Path, out: &mut impl Write) -> io::Result<Outcome> {
@@ -106,7 +97,7 @@ impl Replay {
                 }
             }
         }
-        // Fails if the folder is not empty: another process uses it.
+        // Fails if another process uses the folder.
         let _ = fs::remove_dir(&self.scratch);
         let Outcome { played, diverged, unchecked } = outcome;
         let nothing = if unchecked > 0 { format!(", {unchecked} unchecked") } else { String::new() };
@@ -141,7 +132,6 @@ impl Replay {
                     .lines()
                     .map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line)))
                     .collect();
-                // A different model is not a difference of the agent.
                 let with_model = self.model_of(transcript)?.split(':').next() == Some(model.as_str());
                 let (expected, actual) = (normalise(messages, with_model), normalise(&actual, with_model));
                 match compare::conversations(&expected, &actual) {
@@ -153,7 +143,6 @@ impl Replay {
         })
     }
 
-    /// Returns the model for a replay. A provider is used only if the command line names it.
     fn model_of(&self, transcript: &Transcript) -> io::Result<String> {
         if let Some(model) = &self.options.model {
             return Ok(model.clone());
@@ -213,7 +202,7 @@ impl Replay {
         // On another thread, because a long transcript fills both pipes.
         let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
         let output = subagent.wait_with_output()?;
-        // The agent may exit before it has read everything; only its output counts.
+        // The agent may exit early; only its output counts.
         let _ = writer.join();
         if !output.status.success() {
             return Err(invalid(&transcript.name, &format!("the agent ended with {}", output.status)));
@@ -274,7 +263,7 @@ impl Replay {
     }
 }
 
-/// Returns the canonical path of the recorded client's folder, if the folder exists on this machine.
+/// `None` if the folder does not exist on this machine.
 fn real_path(folder: &str) -> Option<String> {
     Some(fs::canonicalize(folder).ok()?.to_str()?.to_owned())
 }
@@ -284,7 +273,6 @@ fn text_of(path: &Path) -> io::Result<String> {
     text.map_err(|error| io::Error::other(format!("{} {error}", path.display())))
 }
 
-/// Builds a transcript from `NAME.in.jsonl` and the files beside it.
 fn written(path: &Path, stem: &str, input: String) -> io::Result<Transcript> {
     let beside = |ending: &str| path.with_file_name(format!("{stem}.{ending}"));
     let existing = |path: PathBuf| path.exists().then_some(path);
@@ -305,7 +293,6 @@ fn invalid(name: &str, text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{name}: {text}"))
 }
 
-/// Removes a database and the files that SQLite keeps beside it.
 fn remove_store(store: &Path) -> io::Result<()> {
     let Some((folder, name)) = store.parent().zip(store.file_name()) else { return Ok(()) };
     for entry in fs::read_dir(folder)? {
@@ -329,7 +316,6 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         } else if kind.is_file() {
             fs::copy(entry.path(), target)?;
         } else {
-            // Copying a FIFO would wait for a writer, and a link may lead anywhere.
             let text = format!("{} is neither a file nor a folder", entry.path().display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
