@@ -15,6 +15,7 @@ use crate::gate::Permit;
 use crate::permission::Target;
 use crate::workspace::{Change, Changes, ContentHash, Journal, Operation, PendingWrite, Workspace};
 
+/// Timeout of one write by the editor.
 const WRITE: Duration = Duration::from_secs(30);
 
 /// Timeout after a cancellation. Shorter than a mode change waits, so that the outcome can be reported.
