@@ -73,6 +73,7 @@ mod tidy;
 mod tools_page;
 mod transcripts;
 mod turns;
+mod tutorial;
 mod undo;
 mod undo_fuzz;
 mod untrusted_project;
