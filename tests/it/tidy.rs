@@ -445,7 +445,7 @@ fn the_readme_has_the_two_commands_and_its_links_lead_somewhere() {
     assert!(readme.contains("cargo run --release -- --mode plan -p"));
     assert!(readme.contains("cargo test"));
     let mut pages = files(&root().join("docs"), "md");
-    pages.push(root().join("README.md"));
+    pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|page| root().join(page)));
     for page in pages {
         let text = fs::read_to_string(&page).unwrap();
         for (at, _) in text.match_indices("](") {
