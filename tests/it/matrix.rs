@@ -1,6 +1,6 @@
 //! Every mode with every tool and a set of rules: what is offered can be called, and what is not has no effect.
 //!
-//! The modes are the built-in ones and the worked ones of `docs/modes.md`, which is read for them.
+//! The modes are the built-in ones and the worked ones of `docs/reference/modes-file.md`, which is read for them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -83,10 +83,10 @@ const RULES: [&str; 4] = [
 
 /// The built-in modes, and those of the first YAML block of the page for users that begins with `modes:`.
 fn layers(rules: &str) -> Layers {
-    let page = include_str!("../../docs/modes.md");
+    let page = include_str!("../../docs/reference/modes-file.md");
     let worked = page.split("```yaml\n").find(|block| block.starts_with("modes:")).expect("worked modes");
     let mut layers = Layers::default();
-    layers.add("docs/modes.md", worked.split("```").next().unwrap(), Owner::User).unwrap();
+    layers.add("docs/reference/modes-file.md", worked.split("```").next().unwrap(), Owner::User).unwrap();
     layers.add("rules", rules, Owner::User).unwrap();
     layers
 }
