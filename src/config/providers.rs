@@ -143,8 +143,8 @@ fn endpoint(provider: Provider, environment: &Environment, settings: Option<&Pro
     }
 }
 
-/// Security: a key is sent only to the address it was given for. A key from the environment goes with the
-/// environment's address or the provider's own, a key from a file with the address of that file.
+/// Security: a key is sent only to the address it was given for. A key goes with the address from the same
+/// source (environment or file), or with the provider's own address if no other is set.
 fn key(
     provider: Provider,
     environment: &Environment,
