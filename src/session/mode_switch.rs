@@ -1,8 +1,7 @@
-//! Parser for mode switches in the model's text: a fenced `yaml` block with the key `mode_switch`. Pure.
+//! Parser for `mode_switch` blocks in the model's text, which are fenced as `yaml`. Pure.
 //!
-//! Text arrives in arbitrary pieces. A block that may be a switch is buffered, and a switch is removed from
-//! the client's text; all other text passes through. Fences inside quotes, other fences or indented code do
-//! not count (G27-G34, G51-G55).
+//! Text arrives in arbitrary pieces. A possible block is buffered, and a switch is removed from the client's
+//! text. Fences inside quotes, other fences or indented code do not count (G27-G34, G51-G55).
 
 use std::borrow::Cow;
 
@@ -43,7 +42,7 @@ pub struct Reader {
     place: Place,
     /// The incomplete last line, while its end may matter.
     line: String,
-    /// Kind of the current line, once its start has decided that.
+    /// `None` until the start of the line has decided its kind.
     rest: Option<Rest>,
     held: String,
     /// `None` before the first non-empty line.
@@ -71,7 +70,6 @@ enum Rest {
 }
 
 impl Reader {
-    /// Returns the text that can be forwarded now.
     pub fn push<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
         if self.rest == Some(Rest::Plain) && !piece.contains('\n') {
             return Cow::Borrowed(piece);
@@ -138,7 +136,6 @@ impl Reader {
         }
     }
 
-    /// Drops a line that is complete, or too long to close a fence.
     fn end_passed(&mut self, is_whole: bool) {
         if is_whole || self.line.len() > MAX_LINE {
             self.line.clear();
@@ -281,7 +278,7 @@ fn read(content: &str) -> Result<Switch, String> {
     Ok(Switch { analysis, new_mode })
 }
 
-/// Mark and length of the fence that a line opens; true for YAML.
+/// Mark and length of an opening fence; true for YAML.
 fn opening(line: &str) -> Option<(u8, usize, bool)> {
     let (mark, length, rest) = fence(line)?;
     if length < 3 || (mark == b'`' && rest.contains('`')) {

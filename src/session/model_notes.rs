@@ -1,8 +1,7 @@
-//! Facts that stay in the conversation: undone files, interrupted changes, finished background agents, a
-//! resumed session.
+//! Facts that stay in the conversation, such as undone files or finished background agents.
 //!
 //! A fact becomes an event only between turns or right before a request, so that later loads reproduce its
-//! position. Statements about modes are in reminders, which are never stored.
+//! position. Reminders, which are never stored, describe the mode.
 
 use super::actor::Actor;
 use crate::event::SessionEvent;
@@ -22,7 +21,6 @@ impl Actor {
         }
     }
 
-    /// Queues a fact for the next request or turn.
     pub(super) fn note_later(&mut self, text: String) {
         let pending = &mut self.session.pending_model_notes;
         if pending.len() < MAX_PENDING && !pending.contains(&text) {

@@ -109,7 +109,6 @@ impl Actor {
                     let message = format!("the model {} takes no pictures", self.session.active.model);
                     return Err(AgentError::invalid_params(message, valid));
                 }
-                // Audio, and later additions to the schema.
                 _ => {
                     let message = "the prompt has content that was not advertised";
                     return Err(AgentError::invalid_params(message, valid));

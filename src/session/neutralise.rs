@@ -1,8 +1,7 @@
 //! Neutralises text that looks like one of Modegate's own tags. Pure.
 //!
-//! Models recognise a reminder by its tag. Prompts, files, tool output and project modes share the request,
-//! and must not open or close a tag. [`neutralise`] is for text that stays in place, [`NeutralisedText`] for
-//! text between tags.
+//! Models recognise a reminder by its tag, which no other text in a request may open or close. [`neutralise`]
+//! is for text that stays in place, [`NeutralisedText`] for text between tags.
 
 use std::borrow::Cow;
 use std::fmt;

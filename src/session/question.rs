@@ -39,7 +39,6 @@ impl Actor {
         });
     }
 
-    /// Returns an error if no call of the server is running or the limit is reached.
     fn asking_call(&mut self, part: &str) -> Result<Active, &'static str> {
         let prefix = format!("mcp__{part}__");
         let active = self.gate.active(|facts| facts.tool.starts_with(&prefix));

@@ -146,7 +146,6 @@ fn instructions(mode: &Mode, modes: &[&str]) -> String {
     )
 }
 
-/// Inserts the reminder after the last block, or before the last prompt.
 pub fn splice(
     mut messages: Vec<Arc<Message>>,
     reminder: Option<String>,

@@ -18,7 +18,6 @@ use crate::tool::{Tool, ToolSpec};
 
 #[derive(Default)]
 pub(super) struct Offers {
-    /// Reused as long as the tools stay the same.
     shown: Arc<[ToolOffer]>,
     of: Vec<Arc<dyn Tool>>,
     available: Arc<[String]>,

@@ -230,7 +230,6 @@ impl Actor {
         cwd != stored.cwd || !directories.iter().all(|folder| stored.directories.contains(folder))
     }
 
-    /// Queues a replay. The actor handles other messages between its events.
     pub(super) async fn begin_replay(&mut self, reply: oneshot::Sender<Result<SessionSnapshot, AgentError>>) {
         self.save().await;
         // The replay includes these events.

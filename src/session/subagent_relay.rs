@@ -73,7 +73,6 @@ pub(super) struct Heartbeat {
 #[derive(Debug, Default, Clone)]
 pub(super) struct SubagentOutput {
     id: Option<MessageId>,
-    /// Text of the last message.
     pub text: String,
     pub stopped: Option<&'static str>,
     pub plan: String,

@@ -31,7 +31,6 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub(super) struct Subagents {
     at_work: HashMap<ToolCallId, SessionHandle>,
-    /// Client request ids, by the parent's call and the sub-agent's number.
     open_requests: HashMap<(ToolCallId, u64), u64>,
     /// Unbounded: updates take send permits, and no report may wait for a session that is ending.
     pub reports: (mpsc::UnboundedSender<Report>, mpsc::UnboundedReceiver<Report>),

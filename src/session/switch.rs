@@ -137,7 +137,6 @@ impl Actor {
         None
     }
 
-    /// True if a mode allows something that the session does not allow now.
     pub(super) fn would_widen(&self, target: &SessionModeId) -> bool {
         let (modes, mode) = (&self.context.modes, &self.session.mode);
         let ceilings = |id: &SessionModeId| modes.ceilings(&id.0).unwrap_or_default();

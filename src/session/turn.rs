@@ -57,7 +57,6 @@ pub(super) enum TurnError {
 
 pub(super) struct Announced {
     pub(super) id: ToolCallId,
-    /// `None` if there is no such tool.
     pub(super) tool: Option<(ToolSpec, Prepared)>,
 }
 
@@ -260,7 +259,6 @@ impl Turn {
         Err(TurnError::Model(ModelError::new("the model's reply ended early")))
     }
 
-    /// Forwards buffered text that is not a mode switch.
     async fn pass_rest(&self, reader: Option<&mut Reader>, message_id: &MessageId) -> Result<(), TurnError> {
         let rest = reader.map(Reader::flush).unwrap_or_default();
         if rest.is_empty() {

@@ -51,7 +51,6 @@ pub enum Claim {
 
 type IsOfKind = fn(&CallFacts) -> bool;
 
-/// Names for claims that cover a kind of tools.
 const KINDS: [(IsOfKind, &str); 4] = [
     (|tool| tool.effect == Effect::Edit, "changing files"),
     (|tool| tool.effect == Effect::State, "changing memories"),
