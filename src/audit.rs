@@ -1,8 +1,8 @@
-//! An audit: whether a session's chain holds together, whether the rest of the record agrees with it, and whether each call
-//! that may have changed something was allowed by what held when it was made. Pure.
+//! Audits a session: checks the chain, compares it with the other tables, and decides again each call that
+//! may have changed something. Pure.
 //!
-//! Each call is decided again, with the facts and the text of the modes and rules that were kept with it. What an audit shows
-//! and what it cannot is said in `docs/security.md`.
+//! A call is decided with the facts, modes and rules stored with it. `docs/security.md` describes the limits
+//! of an audit.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,25 +15,18 @@ use crate::permission::{self, Ceilings, Effect, Grants, Verdict};
 use crate::store::entry::{Consent, Entry};
 use crate::store::evidence::{Evidence, ShownCall};
 
-/// What an audit has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Where the chain has come to; none if it does not hold together.
+    /// `None` if the chain is broken.
     pub head: Option<Head>,
-    /// Mode changes in it.
     pub mode_changes: usize,
-    /// Denials in it.
     pub denials: usize,
-    /// Calls in it that may have changed something: each was decided again.
     pub calls: usize,
-    /// What is wrong, one sentence each.
     pub findings: Vec<String>,
-    /// What is to be known besides, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Looks at all of it. `effect_of` says what a tool does; none: there is no such tool. `kept` is a hash that somebody kept
-/// elsewhere.
+/// `effect_of` returns `None` for an unknown tool. `recorded` is a chain hash that the user kept elsewhere.
 pub fn audit(
     evidence: &Evidence,
     effect_of: impl Fn(&str) -> Option<Effect>,
@@ -72,21 +65,16 @@ pub fn audit(
 struct Audit<'a> {
     evidence: &'a Evidence,
     report: Report,
-    /// The mode that is on, as far as the chain has been read.
     mode: Option<String>,
-    /// The answers that are remembered by then.
     grants: Grants,
-    /// The calls in the chain: the tool and the hash of the arguments.
+    /// Tool and hash of the arguments, by call id.
     recorded: HashMap<String, (String, String)>,
-    /// The turns before the chain begins.
+    /// Last turn before the chain starts.
     before: u64,
-    /// Rows of mode changes and denials that are older than it.
+    /// Numbers of mode changes and denials before the chain starts.
     older: (usize, usize),
-    /// The mode changes in the chain.
     modes: Vec<(Option<String>, String, String)>,
-    /// The denials in the chain.
     denied: Vec<(String, String)>,
-    /// What calls were decided under, by the hash of its text.
     parsed: HashMap<String, Result<Ceilings, String>>,
 }
 
@@ -107,7 +95,7 @@ impl Audit<'_> {
                 let text = "the record is older than chains: there is nothing to decide again";
                 self.report.notes.push(text.into());
             }
-            // A new session, or a copy: what came before it is not its own.
+            // A new session or a fork: earlier turns are not its own.
             (Some(Ok(Entry::Mode { from: None, turn, .. })), _) => self.before = turn,
             (Some(Ok(Entry::Older { turns, mode_changes, denials, .. })), _) => {
                 self.before = turns;
@@ -165,7 +153,6 @@ impl Audit<'_> {
         }
     }
 
-    /// Decides a call again.
     fn call(&mut self, number: u64, entry: &Entry) {
         let Entry::Call { call, facts, arguments, mode, under, consent, .. } = entry else { return };
         self.report.calls += 1;
@@ -206,7 +193,6 @@ impl Audit<'_> {
         }
     }
 
-    /// A text that the record names by its hash.
     fn text(&self, name: &str) -> Result<String, String> {
         match self.evidence.texts.get(name) {
             None => Err("it is not kept".into()),
@@ -215,7 +201,6 @@ impl Audit<'_> {
         }
     }
 
-    /// Whether the rest of the record says the same.
     fn agree(&mut self, effect_of: impl Fn(&str) -> Option<Effect>) {
         let Evidence { mode_column, links, mode_changes, denials, calls, .. } = self.evidence;
         if links.is_empty() {
@@ -264,7 +249,6 @@ impl Audit<'_> {
     }
 }
 
-/// Reads what a call was decided under.
 fn parse(text: &str) -> Result<Ceilings, String> {
     let mut under = Ceilings { modes: Vec::new(), rules: Vec::new() };
     let mut document = String::new();

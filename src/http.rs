@@ -1,9 +1,9 @@
-//! The HTTP clients: here the one for models, in [`fetch_client`] those for addresses that models name. Knows bytes, headers
-//! and time limits, not what they mean.
+//! HTTP clients: here for models, in [`fetch_client`] for addresses that models name. Knows nothing of the
+//! content.
 //!
-//! It is built with the first session of a provider's model, off the main thread, because reading the system's certificates takes a while.
-//! Redirects are not followed: a key goes to the address that was configured and nowhere else. Proxies are taken from
-//! the usual variables (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`), except for servers on this machine.
+//! The client is built off the main thread, because loading the system's certificates is slow. Redirects are
+//! not followed, so that a key goes only to the configured address. Proxies come from `HTTPS_PROXY`,
+//! `HTTP_PROXY` and `NO_PROXY`, except for servers on this machine.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -16,67 +16,58 @@ use tokio::sync::OnceCell;
 pub mod fetch_client;
 mod public;
 
-/// How long reaching a server may take.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How long a server may be silent. Models think for minutes.
+/// Maximum silence of a server. Models may think for minutes.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// How long a body that is read as a whole may take.
+/// Timeout for a body that is read as a whole.
 const TEXT: Duration = Duration::from_secs(5);
 
-/// Bytes of a body that is read as a whole.
+/// Maximum bytes of a body that is read as a whole.
 const MAX_TEXT: usize = 64 * 1024;
 
-/// The client. It keeps connections open between requests.
 #[derive(Debug, Default)]
 pub struct Http {
     client: OnceCell<reqwest::Client>,
-    /// For servers on this machine without encryption: no proxy, and no certificates to be read.
+    /// For unencrypted servers on this machine: no proxy and no certificates.
     local: OnceCell<reqwest::Client>,
 }
 
-/// A request to be made.
 #[derive(Debug)]
 pub struct Post {
-    /// Where to.
     pub url: String,
     /// Without the content type, which is JSON.
     pub headers: Vec<(&'static str, SecretString)>,
-    /// JSON; cheap to clone.
     pub body: Bytes,
 }
 
-/// A response whose head has come.
 #[derive(Debug)]
 pub struct Response(reqwest::Response);
 
-/// Why there is no response, or no more of it. The text names no key and no address beyond the host.
+/// Error of a request or its response. The text contains no key, and no address beyond the host.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// The address, a header or the certificates are no good: asking again does not help.
+    /// An invalid address, header or certificate store. A retry does not help.
     #[error("{0}")]
     Unusable(String),
-    /// The address is one that may not be reached.
     #[error("{0}")]
     Refused(String),
-    /// The server could not be reached.
     #[error("{0}")]
     Unreachable(String),
-    /// The server broke off, or is silent.
     #[error("{0}")]
     Broken(String),
 }
 
 impl Http {
-    /// Builds the client, so that the first request does not wait for it. That it cannot be built, the first request says.
+    /// Builds the client, so that the first request does not wait. An error appears with that request.
     pub async fn prepare(&self, url: &str) {
         if let Err(error) = self.client(url).await {
             tracing::debug!(%error, "no HTTP client yet");
         }
     }
 
-    /// Makes a request. Dropping the future, or the response, ends it.
+    /// Sends a request. Dropping the future or the response cancels it.
     pub async fn post(&self, post: Post) -> Result<Response, HttpError> {
         let client = self.client(&post.url).await?;
         let mut request = client.post(&post.url).header("content-type", "application/json").body(post.body);
@@ -92,10 +83,6 @@ impl Http {
 }
 
 impl Http {
-    /// The client itself, for a library that makes its own requests.
-    ///
-    /// # Errors
-    /// It cannot be built.
     pub async fn client_for(&self, url: &str) -> Result<reqwest::Client, HttpError> {
         self.client(url).await.cloned()
     }
@@ -108,10 +95,7 @@ impl Http {
     }
 }
 
-/// Headers, whose values are not shown.
-///
-/// # Errors
-/// A name or a value has characters that no header may have; the value is not named.
+/// Converts headers and marks their values as sensitive. An error does not contain the value.
 pub fn headers(
     pairs: &[(String, SecretString)],
 ) -> Result<std::collections::HashMap<HeaderName, HeaderValue>, HttpError> {
@@ -127,7 +111,7 @@ pub fn headers(
     pairs.iter().map(header).collect()
 }
 
-/// Whether an address is this machine's, without encryption.
+/// True for an unencrypted address on this machine.
 fn is_local(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else { return false };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -141,27 +125,22 @@ fn is_local(url: &str) -> bool {
 }
 
 impl Response {
-    /// The status code.
     pub fn status(&self) -> u16 {
         self.0.status().as_u16()
     }
 
-    /// The status code with the words that go with it: `404 Not Found`.
     pub fn status_text(&self) -> String {
         self.0.status().to_string()
     }
 
-    /// A header's value, if it is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.0.headers().get(name)?.to_str().ok()
     }
 
-    /// More of the body; none at its end.
     pub async fn chunk(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>, HttpError> {
         self.0.chunk().await.map_err(explain)
     }
 
-    /// The start of the body as text.
     pub async fn text(mut self) -> String {
         let mut bytes = Vec::new();
         let read = async {
@@ -172,7 +151,7 @@ impl Response {
                 }
             }
         };
-        // What has come by then is enough to say what is wrong.
+        // A partial body is enough for an error message.
         let _ = tokio::time::timeout(TEXT, read).await;
         String::from_utf8_lossy(&bytes).into_owned()
     }
@@ -186,9 +165,8 @@ async fn build(is_local: bool) -> Result<reqwest::Client, HttpError> {
     off_thread(build).await
 }
 
-/// What all clients have in common: no redirects, no cookies, and patience that ends.
 fn builder() -> reqwest::ClientBuilder {
-    // Somebody else's choice would do as well.
+    // Fails if another provider is installed, which would do as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .connect_timeout(CONNECT)
@@ -202,7 +180,6 @@ fn finish(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, HttpError>
     builder.build().map_err(|error| HttpError::Unusable(format!("no HTTP client: {}", chain(&error))))
 }
 
-/// Makes a client where it does not hold anybody up.
 async fn off_thread(
     build: impl FnOnce() -> Result<reqwest::Client, HttpError> + Send + 'static,
 ) -> Result<reqwest::Client, HttpError> {
@@ -240,10 +217,10 @@ fn chain(error: &reqwest::Error) -> String {
     text
 }
 
-/// What the library of this room says went wrong, for a library that makes its own requests.
+/// Error of the HTTP library, for a library that makes its own requests.
 pub type LibraryError = reqwest::Error;
 
-/// The innermost cause, which is the one that says something. Those around it have the address.
+/// Returns the innermost cause. Outer causes contain the address.
 pub fn root(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {

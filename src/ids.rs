@@ -1,13 +1,12 @@
-//! Where ids, times and hashes come from. Real ones in use; counted ones where the same run must give the same bytes.
-//!
-//! Rooms that need an id or a time are handed a [`Source`]; nothing else asks the operating system for either.
+//! Ids, times and hashes. Code that needs a session id or the time gets a [`Source`]: real in normal use,
+//! counted where every run must give the same bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::acp::SessionId;
 
-/// A source of ids and of the time. Cheap to clone; clones share the counters.
+/// Cheap to clone; clones share the counters.
 #[derive(Debug, Clone)]
 pub struct Source(Kind);
 
@@ -18,22 +17,19 @@ enum Kind {
 }
 
 impl Source {
-    /// Unique ids (UUID version 7) and the system's clock.
     pub fn real() -> Self {
         Self(Kind::Real)
     }
 
-    /// `sess_1`, `sess_2`, … and a clock that moves one millisecond each time it is read.
+    /// Ids `sess_1`, `sess_2`, … and a clock that advances one millisecond at each call.
     pub fn counted() -> Self {
         Self(Kind::Counted { ids: Arc::default(), ticks: Arc::default() })
     }
 
-    /// Whether the same run gives the same ids and times.
     pub fn is_counted(&self) -> bool {
         matches!(self.0, Kind::Counted { .. })
     }
 
-    /// A session id that was not given before.
     pub fn session_id(&self) -> SessionId {
         match &self.0 {
             Kind::Real => SessionId::new(format!("sess_{}", uuid::Uuid::now_v7().simple())),
@@ -43,7 +39,6 @@ impl Source {
         }
     }
 
-    /// Milliseconds since 1970-01-01 UTC.
     pub fn now_ms(&self) -> i64 {
         match &self.0 {
             Kind::Real => jiff::Timestamp::now().as_millisecond(),
@@ -52,12 +47,11 @@ impl Source {
     }
 }
 
-/// The SHA-256 of a text, in hexadecimal digits: what names a text in the record, and a file that is trusted.
+/// Returns the SHA-256 of a text in hexadecimal digits.
 pub fn hash(text: &str) -> String {
     hash_bytes(text.as_bytes())
 }
 
-/// The SHA-256 of bytes, in hexadecimal digits: what names the content of a file.
 pub fn hash_bytes(bytes: &[u8]) -> String {
     use std::fmt::Write;
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
@@ -67,8 +61,8 @@ pub fn hash_bytes(bytes: &[u8]) -> String {
     })
 }
 
-/// A length of time as people write it (`30d`, `12client`, `2 weeks`), in milliseconds. A day has 24 hours; months and years have no
-/// one length.
+/// Parses a duration such as `30d`, `12h` or `2 weeks`. A day has 24 hours. Months and years have no fixed
+/// length and give `None`.
 pub fn duration_ms(text: &str) -> Option<i64> {
     let span: jiff::Span = text.parse().ok()?;
     let total = span.total((jiff::Unit::Millisecond, jiff::SpanRelativeTo::days_are_24_hours())).ok()?;
@@ -76,12 +70,11 @@ pub fn duration_ms(text: &str) -> Option<i64> {
     (total >= 0.0).then_some(total as i64)
 }
 
-/// A time in milliseconds since 1970 as ISO 8601 has it, in UTC.
+/// Formats a time as ISO 8601 in UTC.
 pub fn time_iso(at_ms: i64) -> String {
     jiff::Timestamp::from_millisecond(at_ms).map_or_else(|_| at_ms.to_string(), |at| at.to_string())
 }
 
-/// A time in milliseconds since 1970 for people, in UTC.
 pub fn time_text(at_ms: i64) -> String {
     jiff::Timestamp::from_millisecond(at_ms)
         .map_or_else(|_| at_ms.to_string(), |at| at.strftime("%F %T").to_string())

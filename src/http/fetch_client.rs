@@ -1,8 +1,8 @@
-//! Getting addresses that a model names: only what is public, and what the user's own settings add.
+//! Fetches addresses that a model names: public ones, and those that the user's settings allow.
 //!
-//! What a name leads to is looked up once, looked at, and connected to, all in the client's own resolver: there is no
-//! second look-up that could say something else. Nothing is sent but the address: no cookie, no key, no referrer. Redirects are
-//! not followed here.
+//! The client's own resolver looks a name up, checks the addresses and connects to them, so that no second
+//! lookup can give other addresses. A request contains no cookie, key or referrer. Redirects are not followed
+//! here.
 
 use std::fmt;
 use std::io;
@@ -18,19 +18,15 @@ use url::{Host, Url};
 use super::public::why_not_public;
 use super::{HttpError, Response, builder, explain, finish, off_thread};
 
-/// What an answer may be, the best first.
 const ACCEPT: &str = "text/markdown, text/html;q=0.9, application/json;q=0.9, text/*;q=0.8, */*;q=0.1";
 
-/// The names of networks that are not public.
+/// Domains of networks that are not public.
 const PRIVATE_ADDRESS: [&str; 4] = ["localhost", "local", "internal", "home.arpa"];
 
-/// Where names lead to.
 pub trait Lookup: Send + Sync {
-    /// All addresses of a name.
     fn lookup(&self, name: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
 }
 
-/// The system's own way.
 struct System;
 
 impl Lookup for System {
@@ -40,7 +36,7 @@ impl Lookup for System {
     }
 }
 
-/// A server on a network that is not public, and that the user allows.
+/// A server outside the public network that the user allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedHost {
     host: String,
@@ -49,21 +45,20 @@ pub struct AllowedHost {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AllowedPort {
-    /// That of the scheme.
     Usual,
     This(u16),
     Any,
 }
 
 impl AllowedHost {
-    /// Reads `HOST`, `HOST:PORT` or `HOST:*`. The error says what is wrong.
+    /// Parses `HOST`, `HOST:PORT` or `HOST:*`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let invalid = || format!("{text:?} is no server: give HOST, HOST:PORT or HOST:*");
         let (name, is_any) = text.strip_suffix(":*").map_or((text, false), |name| (name, true));
         if name.is_empty() || name.contains(['/', '@', '?', '#', '*', '\\']) {
             return Err(invalid());
         }
-        // With a scheme that has no port of its own, the port that is written is the one that is there.
+        // `Url` drops the scheme's default port, so that a written port 80 appears only with `https`.
         let url = Url::parse(&format!("http://{name}")).map_err(|_| invalid())?;
         let is_written = Url::parse(&format!("https://{name}")).is_ok_and(|url| url.port() == Some(80));
         let port = match (is_any, url.port()) {
@@ -86,12 +81,10 @@ impl AllowedHost {
     }
 }
 
-/// The server's name, without the dot at its end that some write.
 pub fn host_of(url: &Url) -> Option<String> {
     url.host_str().map(|host| host.trim_end_matches('.').to_owned()).filter(|host| !host.is_empty())
 }
 
-/// The clients. They are made when they are first needed.
 pub struct FetchClient {
     allowed: Vec<AllowedHost>,
     proxy: Option<String>,
@@ -107,27 +100,26 @@ impl Default for FetchClient {
 
 impl fmt::Debug for FetchClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A proxy's address may have a password in it.
+        // The address of a proxy may contain a password.
         f.debug_struct("Outward").field("allowed", &self.allowed).finish_non_exhaustive()
     }
 }
 
 impl FetchClient {
-    /// With what the user allows, and by which proxy public servers are reached. No variable of the environment is asked.
+    /// Reaches public servers through `proxy`. Ignores the environment's proxy variables.
     pub fn new(allowed: Vec<AllowedHost>, proxy: Option<String>) -> Self {
         Self { allowed, proxy, lookup: Arc::new(System), clients: Default::default() }
     }
 
-    /// The same with another way to look names up.
     #[must_use]
     pub fn with_lookup(self, lookup: Arc<dyn Lookup>) -> Self {
         Self { lookup, ..self }
     }
 
-    /// Asks an address for what is there. Dropping the future, or the response, ends it.
+    /// Requests an address. Dropping the future or the response cancels it.
     ///
     /// # Errors
-    /// Beside what can go wrong on the way: the address may not be reached.
+    /// Returns an error if the address is not allowed, or if the request fails.
     pub async fn get(&self, url: &Url) -> Result<Response, HttpError> {
         let is_allowed = self.allowed.iter().any(|host| host.is(url));
         if !is_allowed {
@@ -140,7 +132,7 @@ impl FetchClient {
 
     async fn client(&self, is_allowed: bool, is_encrypted: bool) -> Result<&reqwest::Client, HttpError> {
         let proxy = self.proxy.clone().filter(|_| !is_allowed);
-        // By a proxy it is the proxy that looks names up; ours are its own then.
+        // A proxy looks names up itself. Our resolver then looks up only the proxy.
         let is_free = is_allowed || proxy.is_some();
         let resolver = Guard { lookup: Arc::clone(&self.lookup), is_free };
         let build = move || {
@@ -158,7 +150,6 @@ impl FetchClient {
     }
 }
 
-/// What can be said of an address before any name is looked up.
 fn check(url: &Url) -> Result<(), HttpError> {
     let literal = match url.host() {
         Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
@@ -177,18 +168,17 @@ fn check(url: &Url) -> Result<(), HttpError> {
     }
 }
 
-/// For the model: what is wrong, and not how to get round it.
+/// Message for the model: the reason, but no way around it.
 fn refused(host: &str, why: &str) -> String {
     format!("{host} is {why}, and only public servers are reached, and those that the user's settings name.")
 }
 
-/// The resolver: what it does not give is not connected to.
+/// The client connects only to addresses from this resolver.
 struct Guard {
     lookup: Arc<dyn Lookup>,
     is_free: bool,
 }
 
-/// A name that leads nowhere public.
 #[derive(Debug)]
 struct PrivateAddress(String);
 
@@ -214,7 +204,7 @@ impl Resolve for Guard {
     }
 }
 
-/// The public ones; an error if there are others only. One that is not public is left out, whoever says that it is the name's.
+/// Returns the public addresses, or an error if there are only others. Private addresses are never used.
 fn public(name: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, PrivateAddress> {
     let inward = addresses.iter().find_map(|address| Some((*address, why_not_public(*address)?)));
     let public: Vec<IpAddr> =
@@ -227,7 +217,6 @@ fn public(name: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, PrivateAddr
     }
 }
 
-/// What the resolver said, wherever in an error it is.
 fn refusal(error: &reqwest::Error) -> Option<HttpError> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(next) = cause {

@@ -1,11 +1,9 @@
-//! Which addresses are on the public network, and what the others are. Pure.
-//!
-//! The registries of IANA for special-purpose addresses (RFC 6890 and those that amend it), on the side of caution: what is
-//! not known to be reachable by everybody is not public.
+//! Classifies addresses by the IANA registries of special-purpose addresses (RFC 6890 and its updates). Pure.
+//! When in doubt, an address is not public.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What an address is instead of a public one; none: it is public.
+/// Returns the kind of a non-public address, or `None` for a public one.
 pub fn why_not_public(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => of_four(address),
@@ -39,11 +37,12 @@ fn of_six(address: Ipv6Addr) -> Option<&'static str> {
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0] => Some("unspecified"),
         [0, 0, 0, 0, 0, 0, 0, 1] => Some("this machine"),
-        // Compatible, mapped and translated addresses, in whose stead the other form is at hand.
+        // IPv4-compatible, mapped and translated addresses are refused even if the IPv4 address is public,
+        // because its plain form is available.
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => {
             Some(carried(high, low).unwrap_or("reserved"))
         }
-        // NAT64 and 6to4 lead to what they carry.
+        // NAT64 and 6to4 lead to the IPv4 address in them.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => carried(high, low),
         [0xfc00..=0xfdff, ..] => Some("a private network"),
         [0xfe80..=0xfebf, ..] => Some("link-local"),

@@ -1,29 +1,22 @@
-//! Which models can be chosen: the providers there are, those that this process has the means to use, and which model
-//! is meant where none is named. Pure data.
+//! Models that users can choose, and the default model. Pure data.
 
 use super::known::{Facts, Thinking, facts_of, title_of};
 use super::{Effort, ModelId};
 
-/// A provider of models, as everybody knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Provider {
-    /// Stands before the slash in a model's id.
     pub id: &'static str,
-    /// For people.
     pub title: &'static str,
-    /// The variables that may hold its key; the first is named in messages.
+    /// Environment variables of the key. Messages name the first.
     pub key_variables: &'static [&'static str],
-    /// The variable that may hold its address.
     pub url_variable: &'static str,
-    /// Its own address.
     pub base_url: &'static str,
-    /// It does not answer without a key.
     pub needs_key: bool,
-    /// The models that it offers by themselves; the first is its default.
+    /// The first is the provider's default model.
     pub models: &'static [&'static str],
 }
 
-/// The providers there are. Where several can be used and no model is named, the first of them is taken.
+/// The first usable provider provides the default model.
 pub const PROVIDERS: [Provider; 5] = [
     Provider {
         id: "anthropic",
@@ -72,84 +65,54 @@ pub const PROVIDERS: [Provider; 5] = [
     },
 ];
 
-/// The embedded model.
 pub const OFFLINE: &str = "offline";
 
-/// The model that plays a script.
 pub const SCRIPTED: &str = "scripted";
 
-/// Tokens of context that a model on this machine gets where the user names no other number.
+/// Context tokens of a local model, unless the user sets another number.
 const LOCAL_CONTEXT: u64 = 65_536;
 
-/// What a user says of a model that the table does not know, or knows otherwise.
+/// A user's description of a model, which overrides the table of known models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
-    /// Its name at its provider.
     pub name: String,
-    /// Tokens that fit into its context.
     pub context: Option<u64>,
-    /// It sees pictures.
     pub images: Option<bool>,
 }
 
-/// A provider that this process can ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reachable {
-    /// Which one.
     pub provider: Provider,
-    /// It has a key, or needs none.
     pub has_key: bool,
-    /// The models that a user has named.
     pub described: Vec<Described>,
 }
 
-/// The models that can be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelCatalog {
-    /// In the order of [`PROVIDERS`].
     reachable: Vec<Reachable>,
-    /// The model of new sessions.
     default: ModelId,
-    /// How long it is to think.
     effort: Effort,
-    /// The user has named it.
     is_named: bool,
 }
 
-/// A model that can be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelInfo {
-    /// Its id.
     pub id: ModelId,
-    /// For people.
     pub name: String,
-    /// One line more.
     pub description: String,
 }
 
-/// An id that names no model that can be used here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoModel {
-    /// It names none at all.
     #[error(
         "unknown model {asked:?}: it is `offline`, `scripted:FILE`, or PROVIDER/NAME with one of the providers {}",
         provider_ids()
     )]
-    Unknown {
-        /// What was asked for.
-        asked: String,
-    },
-    /// Its provider has no key.
+    Unknown { asked: String },
     #[error("{title} needs a key: set {variable}, or run `modegate setup`")]
-    NoKey {
-        /// The provider.
-        title: &'static str,
-        /// The variable that would hold the key.
-        variable: &'static str,
-    },
+    NoKey { title: &'static str, variable: &'static str },
 }
 
-/// What to do where no model is set up, as the end of a sentence for users.
 pub const REMEDY: &str =
     "set ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY or OLLAMA_HOST, or run `modegate setup`";
 
@@ -158,26 +121,22 @@ fn provider_ids() -> String {
 }
 
 impl ModelCatalog {
-    /// A catalogue whose default is the model that is meant where none is named: that of the first reachable provider, or
-    /// the embedded one.
+    /// Takes the default model of the first provider with a key, or else the embedded model.
     pub fn new(reachable: Vec<Reachable>) -> Self {
         let first = reachable.iter().find(|reachable| reachable.has_key);
         let default = first.map_or_else(|| ModelId::new(OFFLINE), Reachable::default_model);
         Self { reachable, default, effort: Effort::Default, is_named: false }
     }
 
-    /// The embedded model and nothing else.
     pub fn offline() -> Self {
         Self::new(Vec::new())
     }
 
-    /// Another default; whether the user has named it.
     #[must_use]
     pub fn with_default(self, default: ModelId, effort: Effort, is_named: bool) -> Self {
         Self { default, effort, is_named, ..self }
     }
 
-    /// What the user is to be told where several providers could have been meant.
     pub fn ambiguity(&self) -> Option<String> {
         let mut ids: Vec<&str> = Vec::new();
         let mut keys = Vec::new();
@@ -197,27 +156,23 @@ impl ModelCatalog {
         })
     }
 
-    /// Whether this is the offline model, and answers only because no other is set up and none was named.
+    /// True if the offline model is only used because no other is set up or named.
     pub fn is_fallback(&self, id: &ModelId) -> bool {
         !self.is_named && self.default.as_str() == OFFLINE && *id == self.default
     }
 
-    /// The model of new sessions.
     pub fn default_model(&self) -> &ModelId {
         &self.default
     }
 
-    /// How long the model of new sessions is to think.
     pub fn default_effort(&self) -> Effort {
         self.effort
     }
 
-    /// The reachable providers that have a key, the first one's first.
     pub fn with_key(&self) -> impl Iterator<Item = &Reachable> {
         self.reachable.iter().filter(|reachable| reachable.has_key)
     }
 
-    /// Finds a model. A provider's own name for a model need not be known here.
     pub fn resolve(&self, requested: &str) -> Result<ModelId, NoModel> {
         let id = ModelId::new(requested);
         if requested == OFFLINE || id == self.default {
@@ -230,7 +185,6 @@ impl ModelCatalog {
         }
     }
 
-    /// Whether a model's provider has the key that it needs.
     pub fn check_key(&self, id: ModelId) -> Result<ModelId, NoModel> {
         let Some(provider) = id.parts().and_then(|(id, _)| provider(id)) else { return Ok(id) };
         let has_key = self.with_key().any(|reachable| reachable.provider.id == provider.id);
@@ -240,7 +194,7 @@ impl ModelCatalog {
         Err(NoModel::NoKey { title: provider.title, variable: provider.key_variables[0] })
     }
 
-    /// What is known of a model. The embedded one's context is never full.
+    /// The embedded model has an unlimited context.
     pub fn facts(&self, id: &ModelId) -> Facts {
         let Some((provider, name)) = id.parts() else {
             return Facts {
@@ -253,7 +207,7 @@ impl ModelCatalog {
         };
         let mut facts = facts_of(name);
         if provider == "ollama" {
-            // The memory for all of it is taken at once.
+            // Ollama allocates memory for the whole context.
             facts.context = facts.context.min(LOCAL_CONTEXT);
         }
         let described = self
@@ -269,7 +223,7 @@ impl ModelCatalog {
         facts
     }
 
-    /// The models to choose from: those of the reachable providers, the default, the one that is on, and the embedded one.
+    /// Models to choose from: those of usable providers, the default, the current one, and the embedded one.
     pub fn models(&self, current: &ModelId) -> Vec<ModelInfo> {
         let mut choices: Vec<ModelInfo> = Vec::new();
         let mut add = |id: ModelId, provider: &str| {
@@ -299,7 +253,6 @@ impl ModelCatalog {
 }
 
 impl Reachable {
-    /// The model that is meant where only the provider is known.
     pub fn default_model(&self) -> ModelId {
         let named = self.described.first().map(|described| described.name.as_str());
         let name = named.or_else(|| self.provider.models.first().copied()).unwrap_or_default();
@@ -307,13 +260,11 @@ impl Reachable {
     }
 }
 
-/// The provider that a model's id names.
 pub fn provider_of(model: &str) -> Option<Provider> {
     let (id, name) = model.split_once('/')?;
     provider(id).filter(|_| !name.is_empty())
 }
 
-/// The provider of this id.
 pub fn provider(id: &str) -> Option<Provider> {
     PROVIDERS.into_iter().find(|provider| provider.id == id)
 }

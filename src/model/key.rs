@@ -1,4 +1,4 @@
-//! A provider's key: given, or printed by a command of the user's, which runs once, when the key is first needed.
+//! API key of a provider: given, or printed by the user's own command when the key is first needed.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,16 +9,15 @@ use tokio::sync::OnceCell;
 use crate::process::{Command, Errors, Event, Exit, Processes};
 use crate::sandbox::Confinement;
 
-/// How long a key command may take: it may ask the user for a password.
+/// Timeout of a key command, long enough to ask the user for a password.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Characters of what a command that fails says.
 const MAX_ERROR: usize = 120;
 
-/// Bytes of its output, and of its errors, that are kept.
+/// Maximum bytes kept of stdout, and of stderr.
 const MAX_OUTPUT: usize = 64 * 1024;
 
-/// A key, or how to come by it. It is never shown.
+/// A key, or the command that prints the key. The key is never displayed.
 #[derive(Debug)]
 pub struct Key {
     command: Option<(String, Processes)>,
@@ -26,17 +25,15 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key that is known.
     pub fn given(key: SecretString) -> Self {
         Self { command: None, key: OnceCell::new_with(Some(key)) }
     }
 
-    /// A key that a shell command prints as the first line of its output.
+    /// The command prints the key as its first line.
     pub fn from_command(command: String, processes: Processes) -> Self {
         Self { command: Some((command, processes)), key: OnceCell::new() }
     }
 
-    /// The key. A command that fails is run again next time.
     pub async fn get(&self) -> Result<&SecretString, String> {
         let run = async || match &self.command {
             Some((command, processes)) => run(command, processes).await,
@@ -46,7 +43,7 @@ impl Key {
     }
 }
 
-/// Runs the user's own command, with the user's own rights. Giving up waiting for it ends it.
+/// Runs the user's own command with the user's own rights, unsandboxed. Dropping the future ends it.
 async fn run(command: &str, processes: &Processes) -> Result<SecretString, String> {
     let (shell, flag) = if cfg!(windows) { ("cmd", "/C") } else { ("sh", "-c") };
     let command = Command {

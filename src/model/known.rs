@@ -1,36 +1,30 @@
-//! What is known of models by their names. Pure data; a model that is not in the table works with careful guesses.
+//! Facts about models by name. Pure data. Unknown models get careful defaults.
 
 use super::Effort;
 use Effort::{High, Low, Max, Medium, Minimal, None as Off, XHigh};
 
-/// How a model is told how long to think.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thinking {
-    /// By a word.
     Effort,
-    /// By a number of tokens.
     Budget,
-    /// It does not think.
     Never,
 }
 
-/// What is known of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// Tokens that fit into its context.
+    /// Context size in tokens.
     pub context: u64,
-    /// Tokens that a reply can have.
+    /// Maximum reply size in tokens.
     pub output: u64,
-    /// It sees pictures.
     pub images: bool,
-    /// How it is told how long to think.
     pub thinking: Thinking,
-    /// The efforts that it takes, besides its provider's own.
+    /// Supported efforts, apart from the provider's default.
     pub efforts: &'static [Effort],
 }
 
 impl Facts {
-    /// The effort of a model's that comes nearest to one, rather less than more. None is none at all, and only that.
+    /// Returns the highest supported effort up to `effort`, or else the lowest. `Effort::None` maps only to
+    /// itself.
     pub fn nearest(&self, effort: Effort) -> Option<Effort> {
         match effort {
             Effort::Default => None,
@@ -43,10 +37,8 @@ impl Facts {
     }
 }
 
-/// A row of the table: a model whose name begins so, or is so.
 struct Row {
     name: &'static str,
-    /// For people; none for models that are not offered by themselves.
     title: Option<&'static str>,
     facts: Facts,
 }
@@ -78,7 +70,7 @@ const GEMINI: u64 = 1_048_576;
 
 use Thinking::{Budget, Effort as Word, Never};
 
-/// The longest name that a model's name begins with is its row. As of November 2026.
+/// The longest matching name wins. As of November 2026.
 const ROWS: [Row; 29] = [
     row("claude-opus-5-5", "Claude Opus 5.5", facts(M, 128_000, Word, ALL)),
     row("claude-fable-5-2", "Claude Fable 5.2", facts(M, 128_000, Word, ALL)),
@@ -111,16 +103,15 @@ const ROWS: [Row; 29] = [
     unlisted("kimi", blind(256_000, 32_000, Word, &[Low, High, Max])),
 ];
 
-/// A model that nothing is known of. It is taken to see no pictures, because one that it does not take would be refused with
-/// every request; a user who knows better says so in the settings.
+/// Defaults for unknown models. Images are off, because an image would fail every request to a model without
+/// image support. Users can turn them on in the settings.
 const UNKNOWN: Facts = blind(128_000, 16_384, Word, &[Off, Minimal, Low, Medium, High]);
 
-/// What is known of a model by its name at its provider; what stands before a slash in it is a vendor's name.
+/// Returns the facts for a model name. Ignores a vendor before a slash.
 pub fn facts_of(name: &str) -> Facts {
     find(name).map_or(UNKNOWN, |row| row.facts)
 }
 
-/// A model's name for people.
 pub fn title_of(name: &str) -> &str {
     find(name).and_then(|row| row.title).unwrap_or(name)
 }

@@ -1,9 +1,8 @@
-//! The embedded default: research without a language model, a network or a key.
+//! The embedded default model: research without a language model, a network or a key. Deterministic.
 //!
-//! It is deterministic and says in its first line what it is. It works through the same tools as any model: it searches
-//! for the words of the prompt, reads around the best places, and writes a plan that names file and line. Three plain
-//! sentences ([`action`]) are carried out where the mode has the tools for it. What it does next follows from the
-//! conversation alone, so it keeps no state.
+//! With the same tools as any model, it searches for the words of the prompt, reads around the best places,
+//! and writes a plan that names file and line. It also carries out three plain sentences ([`action`]). Each
+//! step follows from the conversation alone, so the model keeps no state.
 
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -17,26 +16,20 @@ mod findings;
 mod keywords;
 mod plan;
 
-/// What every answer begins with.
 const WHO: &str = "I am Modegate's offline research, not a language model: I search for your words and rank what I \
                    find.\n\n";
 
-/// What every answer ends with.
 const HOW: &str = "\n— Offline: no language model was used. Set a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY) or run `modegate setup` to use one.\n";
 
-/// Words of a prompt that are searched for.
 const MAX_WORDS: usize = 4;
 
-/// Places that are read before the plan is written.
 const MAX_READS: usize = 3;
 
-/// Mentions in one file that are looked at; of definitions ten times as many.
+/// Maximum mentions per file. Definitions get ten times as many.
 const PER_FILE: usize = 4;
 
-/// Lines that are read around a place.
 const AROUND: u32 = 12;
 
-/// The model.
 #[derive(Debug, Clone, Copy)]
 pub struct Offline;
 
@@ -46,7 +39,6 @@ impl Model for Offline {
     }
 }
 
-/// What follows from the conversation so far.
 fn next(request: &ModelRequest) -> Vec<ModelEvent> {
     let turn = Turn::of(&request.messages);
     let offered = |tool: &str| request.tools.iter().any(|offer| offer.name == tool);
@@ -55,7 +47,7 @@ fn next(request: &ModelRequest) -> Vec<ModelEvent> {
         events.push(ModelEvent::Text(WHO.into()));
     }
     match action::parse(&turn.prompt) {
-        // Once begun it is ended, whatever the mode has become: a call that is denied says so.
+        // Once started, an action is finished in any mode: a denied call gives a reason.
         Some(action)
             if turn.has_begun() || turn.replies == 0 && action.tools().iter().all(|tool| offered(tool)) =>
         {
@@ -70,7 +62,6 @@ fn next(request: &ModelRequest) -> Vec<ModelEvent> {
     events
 }
 
-/// Searches, then reads, then the plan.
 fn research(turn: &Turn<'_>, offered: &impl Fn(&str) -> bool) -> Vec<ModelEvent> {
     let words = keywords::of(&turn.prompt, MAX_WORDS);
     let named = keywords::paths(&turn.prompt, MAX_READS);
@@ -107,7 +98,6 @@ fn searches(number: usize, word: &Word) -> [ModelEvent; 2] {
     ]
 }
 
-/// A file that the prompt names, around the line that it names.
 fn look_at(number: usize, named: &keywords::Named) -> ModelEvent {
     let first = named.line.map_or(1, |line| line.saturating_sub(AROUND / 2).max(1));
     ModelEvent::ToolCall {
@@ -134,14 +124,12 @@ fn nothing_to_do(words: &[Word]) -> String {
     }
 }
 
-/// The last prompt and what came of it.
 struct Turn<'a> {
     prompt: String,
-    /// How often the model has answered since.
     replies: usize,
-    /// The results since, by call.
+    /// Successful calls since the prompt: id, arguments, text.
     results: Vec<(&'a str, &'a Value, &'a str)>,
-    /// The failures since, by call.
+    /// Failed calls since the prompt: id, text.
     failures: Vec<(&'a str, &'a str)>,
 }
 
@@ -174,12 +162,10 @@ impl<'a> Turn<'a> {
         Self { prompt, replies, results: results.collect(), failures: failures.collect() }
     }
 
-    /// Whether one of the three sentences is being carried out.
     fn has_begun(&self) -> bool {
         ["look", "change"].iter().any(|call| self.outcome(call).is_some())
     }
 
-    /// What a call came to, if it was made.
     fn outcome(&self, call: &str) -> Option<action::Outcome<'a>> {
         let done = self.results.iter().find(|(id, ..)| *id == call);
         let failed = self.failures.iter().find(|(id, _)| *id == call);
@@ -194,7 +180,7 @@ impl<'a> Turn<'a> {
         findings::Findings::of(words, self.results.iter().map(|(id, _, text)| (*id, *text)))
     }
 
-    /// Searches that failed or were cut: what they say is not the whole.
+    /// Words whose search failed or was cut, so that the findings are incomplete.
     fn unfinished(&self, words: &[Word]) -> Vec<String> {
         let cut = self
             .results
@@ -214,7 +200,6 @@ impl<'a> Turn<'a> {
         names
     }
 
-    /// What was read: path, first line, text.
     fn excerpts(&self) -> Vec<plan::Excerpt<'a>> {
         let excerpt = |(id, arguments, text): &(&str, &'a Value, &'a str)| {
             let path = arguments["path"].as_str()?;

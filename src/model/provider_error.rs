@@ -1,6 +1,6 @@
-//! What goes wrong between us and a provider, as a sentence for the user, and whether asking again may help. Pure.
+//! Turns provider errors into sentences for the user, and decides if a retry may help. Pure.
 //!
-//! The sentence quotes the provider where it helps; whatever looks like the key is taken out of it.
+//! Sentences may quote the provider. Anything that looks like a key is removed.
 
 use std::time::Duration;
 
@@ -8,13 +8,12 @@ use serde_json::Value;
 
 use crate::model::{Failure, ModelError};
 
-/// Bytes of the shortest key that is one: shorter ones stand for none at servers that want any, and are parts of words.
+/// Minimum length of a key for redaction. Shorter keys are placeholders and may be parts of words.
 const SHORTEST: usize = 8;
 
-/// Characters of a provider's own words.
+/// Maximum characters quoted from a provider.
 const QUOTE: usize = 200;
 
-/// Kinds of errors that pass.
 const PASSING: [&str; 8] = [
     "overloaded",
     "rate_limit",
@@ -26,48 +25,36 @@ const PASSING: [&str; 8] = [
     "exhausted",
 ];
 
-/// Something went wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderError {
-    /// What the user is told.
     pub error: ModelError,
-    /// Whether asking again may help.
     pub retry: Retry,
 }
 
-/// Whether asking again may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// It would go wrong again.
     Never,
-    /// After a while.
     Later,
-    /// After as long as the server said.
     After(Duration),
 }
 
 impl ProviderError {
-    /// A problem that stays.
     pub fn lasting(failure: Failure, text: impl Into<String>) -> Self {
         Self { error: ModelError { failure, text: text.into() }, retry: Retry::Never }
     }
 
-    /// A problem that may pass.
     pub fn passing(text: impl Into<String>) -> Self {
         Self { error: ModelError::new(text), retry: Retry::Later }
     }
 
-    /// The server does not speak the format.
     pub fn garbled(text: impl Into<String>) -> Self {
         Self::lasting(Failure::Other, text)
     }
 
-    /// The reply broke off.
     pub fn cut() -> Self {
         Self::passing("the reply ended early")
     }
 
-    /// What a provider says in the middle of a reply: its own kind of error, and its words.
     pub fn reported(kind: &str, message: &str) -> Self {
         let text = format!("the provider ended the reply: {}", quote(message, kind));
         if is_too_long(kind, message) {
@@ -84,27 +71,18 @@ impl ProviderError {
     }
 }
 
-/// A response that is no reply.
 #[derive(Debug, Clone, Copy)]
 pub struct Rejection<'a> {
-    /// The status code.
     pub status: u16,
-    /// The body's start.
     pub body: &'a str,
-    /// How long the server wants us to wait, if it says so in a header.
     pub wait: Option<Duration>,
-    /// The address, for people.
     pub host: &'a str,
-    /// The model's name.
     pub model: &'a str,
-    /// The variable that holds the key.
     pub key_variable: &'a str,
-    /// A key was sent.
     pub has_key: bool,
 }
 
 impl Rejection<'_> {
-    /// What the response means.
     pub fn explain(self) -> ProviderError {
         let Self { status, body, wait, host, model, key_variable, has_key } = self;
         let (kind, message, delay) = parts(body);
@@ -180,11 +158,11 @@ impl Rejection<'_> {
     }
 }
 
-/// Stands among the parts to leave out where a server wants thoughts with every call.
+/// Marker in `without`: the server requires `reasoning_content` with every call.
 pub const NEEDS_THOUGHTS: &str = "+reasoning_content";
 
-/// The optional part of a request that an error names, if the request had it. That a value does not fit is something else:
-/// the user chose it.
+/// Returns the optional part that an error rejects, if the request contained it. Rejected values do not
+/// count, because the user chose them.
 pub fn refused_part(
     error: &str,
     optional: &[&'static str],
@@ -202,7 +180,6 @@ pub fn refused_part(
     says(&REFUSALS).then_some(part)
 }
 
-/// How servers say that they do not take something.
 const REFUSALS: [&str; 9] = [
     "unknown",
     "unsupported",
@@ -215,7 +192,7 @@ const REFUSALS: [&str; 9] = [
     "missing",
 ];
 
-/// Takes a secret out of a text, and anything else that looks like a key.
+/// Removes a secret, and anything else that looks like a key.
 pub fn redact(text: &str, secret: Option<&str>) -> String {
     let text = match secret {
         Some(secret) if secret.len() >= SHORTEST => text.replace(secret, "[key]"),
@@ -237,7 +214,6 @@ pub fn redact(text: &str, secret: Option<&str>) -> String {
     safe
 }
 
-/// The kind, the message and the wait in an error's body, wherever this provider puts them.
 fn parts(body: &str) -> (String, String, Option<Duration>) {
     let Ok(value) = serde_json::from_str::<Value>(body) else {
         return (String::new(), body.trim().to_owned(), None);
@@ -268,7 +244,6 @@ fn parts(body: &str) -> (String, String, Option<Duration>) {
     (kind.join(" "), message, wait)
 }
 
-/// A provider's words in one short line; its kind of error where it has none.
 fn quote(message: &str, kind: &str) -> String {
     let message = if message.trim().is_empty() { kind } else { message };
     let line = message.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -290,7 +265,6 @@ fn is_quota(kind: &str, message: &str) -> bool {
         || message.contains("exceeded your current quota, please check your plan")
 }
 
-/// Every provider has its own words for it.
 fn is_too_long(kind: &str, message: &str) -> bool {
     const KINDS: [&str; 3] =
         ["context_length_exceeded", "exceed_context_size", "model_context_window_exceeded"];

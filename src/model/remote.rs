@@ -1,7 +1,7 @@
-//! A model at a provider: asks over HTTP, asks again when that may help, and turns what comes into events.
+//! A model at a provider: sends requests, retries them, and decodes the response into events.
 //!
-//! Dropping the stream ends the request at once. What was said before a problem stays said: a request is made again only
-//! while nothing of its reply has been passed on.
+//! Dropping the stream cancels the request. A request is retried only while no output of its reply was passed
+//! on, so that the user never sees output twice.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,43 +19,36 @@ use super::wire::{Ask, Decode, Wire};
 use super::{Failure, ModelError, ModelEvent, ModelRequest, ModelStop, Reply};
 use crate::http::{Http, HttpError, Post, Response};
 
-/// How often a request is made at most.
+/// Maximum attempts per request.
 const ATTEMPTS: u32 = 6;
 
-/// How often a server is tried that cannot be reached.
 const UNREACHABLE: u32 = 3;
 
-/// How long a request may take, with all its waits, until it is made for the last time.
+/// Retries start only within this time after the first attempt.
 const BUDGET: Duration = Duration::from_secs(60);
 
-/// The first wait where the server names none; each further one is twice as long.
+/// First wait if the server names none. Each further wait is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
-/// Where a provider's models are, and how to talk to them.
 pub struct Endpoint {
-    /// Without a slash at its end.
+    /// Without a trailing slash.
     pub base_url: String,
-    /// For people: the address without its path.
+    /// Address without its path, for messages.
     pub host: String,
-    /// None where none is needed.
+    /// `None` if no key is needed.
     pub key: Option<Key>,
-    /// The variable that holds the key.
     pub key_variable: &'static str,
-    /// How requests and responses look.
     pub wire: Box<dyn Wire>,
-    /// The address is the provider's own.
     pub is_official: bool,
-    /// Optional parts of requests that the server has said it does not take, by model.
+    /// Optional parts that the server rejected, by model.
     pub without: Mutex<HashMap<String, Vec<&'static str>>>,
 }
 
 impl Endpoint {
-    /// What is left out of requests to a model.
     fn without(&self, name: &str) -> Vec<&'static str> {
         self.without.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
     }
 
-    /// Notes an optional part that an error names, if the request that it is about had it.
     fn leave_out(&self, name: &str, error: &str, without: &[&'static str]) -> bool {
         let Some(part) = refused_part(error, self.wire.optional(), without) else { return false };
         let mut all = self.without.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +60,6 @@ impl Endpoint {
     }
 }
 
-/// Starts a reply of a model at an endpoint.
 pub fn reply(http: Arc<Http>, endpoint: Arc<Endpoint>, facts: Facts, request: &ModelRequest) -> Reply {
     let name = request.model.parts().map_or("", |(_, name)| name).to_owned();
     let mut asking = PendingReply {
@@ -92,7 +84,6 @@ pub fn reply(http: Arc<Http>, endpoint: Arc<Endpoint>, facts: Facts, request: &M
         .boxed()
 }
 
-/// A request on its way to its reply.
 struct PendingReply {
     http: Arc<Http>,
     endpoint: Arc<Endpoint>,
@@ -100,19 +91,17 @@ struct PendingReply {
     request: ModelRequest,
     name: String,
     facts: Facts,
-    /// What the body was written without.
     without: Vec<&'static str>,
     body: bytes::Bytes,
     phase: Phase,
     attempts: u32,
-    /// When it was first made.
     started: Option<Instant>,
-    /// The key, to be kept out of what is said.
+    /// The key, to redact it in messages.
     secret: Option<SecretString>,
-    /// What the provider wants back, of a reply that has not said anything yet: it may be asked again.
+    /// Provider state that waits for output, because the request may still be retried.
     buffered: Vec<ModelEvent>,
     ready: VecDeque<Result<ModelEvent, ModelError>>,
-    /// Something of the reply has been passed on.
+    /// True once output was passed on, which rules out a retry.
     has_output: bool,
 }
 
@@ -123,7 +112,6 @@ enum Phase {
     Over,
 }
 
-/// A response that is being read.
 struct ResponseStream {
     response: Response,
     frames: FrameReader,
@@ -162,7 +150,6 @@ impl PendingReply {
         }
     }
 
-    /// Writes the request, without what this server does not take.
     fn write(&mut self) {
         self.without = self.endpoint.without(&self.name);
         let ask = Ask {
@@ -175,7 +162,6 @@ impl PendingReply {
         self.body = self.endpoint.wire.body(&ask).into();
     }
 
-    /// Makes the request.
     async fn ask(&mut self) -> Result<(), ProviderError> {
         self.attempts += 1;
         self.started.get_or_insert_with(Instant::now);
@@ -210,7 +196,7 @@ impl PendingReply {
         let text = format!("{}: {error}", self.endpoint.host);
         match error {
             HttpError::Unusable(_) | HttpError::Refused(_) => ProviderError::lasting(Failure::Other, text),
-            // A server that is not there seldom comes back within a minute.
+            // A server that is down seldom comes back within a minute.
             HttpError::Unreachable(_) if self.attempts >= UNREACHABLE => {
                 ProviderError::lasting(Failure::Other, text)
             }
@@ -218,7 +204,7 @@ impl PendingReply {
         }
     }
 
-    /// A response that is no reply: a problem, unless the request can be made without what the server does not know.
+    /// If the server rejects an optional part, the request is sent again without this part.
     async fn rejected(&mut self, response: Response) -> Result<(), ProviderError> {
         let status = response.status();
         let wait = wait(&response);
@@ -237,7 +223,7 @@ impl PendingReply {
         redact(text, self.secret.as_ref().map(ExposeSecret::expose_secret))
     }
 
-    /// Passes events on. A reply that says nothing at all is a problem.
+    /// Queues events. An empty reply is an error.
     fn take(&mut self, events: VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         for mut event in events {
             match &mut event {
@@ -265,7 +251,6 @@ impl PendingReply {
         Ok(())
     }
 
-    /// Asks again later, or gives up.
     fn problem(&mut self, provider_error: ProviderError) {
         let ProviderError { error, retry } = provider_error;
         let error = ModelError { text: self.redact(&error.text), ..error };
@@ -297,7 +282,6 @@ impl PendingReply {
 }
 
 impl ResponseStream {
-    /// Reads what has come, or waits for more.
     async fn read(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         let chunk = self
             .response
@@ -317,7 +301,7 @@ impl ResponseStream {
     }
 }
 
-/// How long a server wants us to wait: milliseconds, seconds or a date.
+/// Parses the server's wait: milliseconds, seconds or a date.
 fn wait(response: &Response) -> Option<Duration> {
     let milliseconds = response.header("retry-after-ms").and_then(|text| text.trim().parse().ok());
     if let Some(milliseconds) = milliseconds {

@@ -1,4 +1,4 @@
-//! Everybody who can answer, behind one [`Model`]: a request goes to whom it names.
+//! Sends each request to the model or provider that it names, behind one [`Model`].
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,30 +10,23 @@ use super::remote::{self, Endpoint};
 use super::{Failure, Model, ModelError, ModelId, ModelRequest, Reply};
 use crate::http::Http;
 
-/// Who can answer, by the id of the model or of its provider.
 pub struct Router {
     http: Arc<Http>,
-    /// The models in this process.
     embedded: HashMap<String, Arc<dyn Model>>,
-    /// The providers; exchanged as a whole when the user changes them.
+    /// Replaced as a whole when the user changes providers.
     remote: Mutex<Arc<Remote>>,
 }
 
-/// The providers and what is known of their models.
 pub struct Remote {
-    /// By the id of the provider.
     pub endpoints: HashMap<&'static str, Arc<Endpoint>>,
-    /// What is known of their models.
     pub catalog: Arc<ModelCatalog>,
 }
 
 impl Router {
-    /// The models in this process, by id, and the providers.
     pub fn new(embedded: HashMap<String, Arc<dyn Model>>, remote: Remote) -> Self {
         Self { http: Arc::default(), embedded, remote: Mutex::new(Arc::new(remote)) }
     }
 
-    /// Exchanges the providers. Requests that are under way are not touched.
     pub fn set_remote(&self, remote: Remote) {
         *self.remote.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(remote);
     }

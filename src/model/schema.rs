@@ -1,12 +1,11 @@
-//! The schema of a tool's arguments, as the JSON that requests have in them. Written once, when it is first asked for:
-//! every request has the schemas of all tools in it, and a session in which nobody speaks has none.
+//! JSON Schema of a tool's arguments, serialized on first use: requests contain the schemas of all tools, but
+//! an idle session needs none.
 
 use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-/// JSON Schema of a tool's arguments. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Schema(Arc<Written>);
 
@@ -17,12 +16,11 @@ enum Written {
 }
 
 impl Schema {
-    /// A schema that is made when it is first asked for; see [`written`].
+    /// Creates a schema on first use; see [`written`].
     pub fn when_asked(make: fn() -> Box<RawValue>) -> Self {
         Self(Arc::new(Written::WhenAsked(LazyLock::new(make))))
     }
 
-    /// As requests have it.
     pub fn as_json(&self) -> &RawValue {
         match &*self.0 {
             Written::Already(json) => json,
@@ -30,7 +28,6 @@ impl Schema {
         }
     }
 
-    /// As a value to look into.
     pub fn to_value(&self) -> Value {
         serde_json::from_str(self.as_json().get()).expect("it was written from a value")
     }
@@ -42,7 +39,6 @@ impl From<&Value> for Schema {
     }
 }
 
-/// A schema as JSON.
 pub fn written(schema: &Value) -> Box<RawValue> {
     to_raw_value(schema).expect("a value has string keys and no failing parts")
 }

@@ -1,6 +1,6 @@
-//! A model that plays a script: for tests, demonstrations and developers of clients.
+//! A model that plays a script, for tests, demonstrations and client developers.
 //!
-//! A script is one JSON object a line; empty lines and lines that begin with `#` are skipped:
+//! A script has one JSON object per line. Empty lines and lines that begin with `#` are skipped.
 //!
 //! ```text
 //! {"text": "Hello "}
@@ -12,12 +12,10 @@
 //! {"fail": "the provider is overloaded"}
 //! ```
 //!
-//! `{"for": "TEXT"}` begins the replies for sessions whose first message has this text in it, as those have that work for
-//! another: what stands before is for all others.
-//!
-//! `stop` (`done`, `max_tokens`, `refusal`) or `fail` ends a reply. A session's first request gets the first reply, its
-//! second the second, and so on; a request beyond the last one fails, unless the script ends with `{"loop": true}`, after
-//! which it begins again. `{"repeat": N, "text": "x"}` is N chunks.
+//! The replies after `{"for": "TEXT"}` are for sessions whose first message contains TEXT, such as
+//! sub-agents; those before it are for all others. `stop` (`done`, `max_tokens`, `refusal`) or `fail` ends a
+//! reply. Request N of a session gets reply N. A request beyond the last reply fails, unless the script ends
+//! with `{"loop": true}` and starts over. `{"repeat": N, "text": "x"}` sends N chunks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,40 +29,33 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{Block, Message, Model, ModelError, ModelEvent, ModelRequest, ModelStop, Reply, Usage as Tokens};
 
-/// Replies in the order in which a session gets them.
 #[derive(Debug, Clone)]
 pub struct Scripted {
     parts: Arc<[Part]>,
-    /// Who ends pauses instead of the clock.
+    /// Ends pauses instead of the clock.
     pauses: Option<Pauses>,
 }
 
-/// The replies for some sessions.
 #[derive(Debug, Default)]
 struct Part {
-    /// What their first message has in it; nothing: they are for all others.
+    /// Text in the first message of these sessions. Empty for all other sessions.
     text: String,
     replies: Vec<Vec<Line>>,
-    /// After the last reply comes the first.
     loops: bool,
 }
 
-/// Where pauses are handed to, each to be ended by whoever takes it.
+/// Receives each pause as a sender that ends the pause.
 pub type Pauses = mpsc::UnboundedSender<oneshot::Sender<()>>;
 
-/// A script that cannot be played.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct ScriptError {
-    /// Counted from 1.
     line: usize,
-    /// What is wrong.
     reason: String,
 }
 
 const NO_END: &str = "the last reply has no end: add {\"stop\": \"done\"}";
 
-/// One line of a script.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 enum Word {
@@ -110,7 +101,6 @@ struct Line {
 }
 
 impl Scripted {
-    /// Reads a script; errors name the line.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         let mut parts = vec![Part::default()];
         let mut reply = Vec::new();
@@ -148,7 +138,6 @@ impl Scripted {
         Ok(Self { parts: parts.into(), pauses: None })
     }
 
-    /// Lets somebody else than the clock end its pauses.
     #[must_use]
     pub fn paced_by(self, pauses: Pauses) -> Self {
         Self { pauses: Some(pauses), ..self }
@@ -167,7 +156,6 @@ fn parse_line(line: &str) -> Result<Line, String> {
     Ok(Line { word, repeat })
 }
 
-/// One event of a reply, as a line of a script. What only delays has none.
 pub fn event(line: &str) -> Result<Option<Result<ModelEvent, ModelError>>, String> {
     Ok(to_event(parse_line(line)?.word))
 }
@@ -186,7 +174,6 @@ fn to_event(word: Word) -> Option<Result<ModelEvent, ModelError>> {
     }))
 }
 
-/// The first text of a message.
 fn first_text(message: &Message) -> &str {
     let text = message.blocks.iter().find_map(|block| match block {
         Block::Text(text) => Some(text.as_str()),
@@ -195,13 +182,12 @@ fn first_text(message: &Message) -> &str {
     text.unwrap_or_default()
 }
 
-/// Waits for the clock, or for whoever ends pauses instead of it.
 async fn pause(delay: u64, pauses: Option<&Pauses>) {
     let Some(pauses) = pauses else {
         return tokio::time::sleep(Duration::from_millis(delay)).await;
     };
     let (end, ended) = oneshot::channel();
-    // With nobody there to end it, the pause is over.
+    // A pause without a receiver ends.
     if pauses.send(end).is_ok() {
         let _ = ended.await;
     }

@@ -1,7 +1,7 @@
-//! What a provider's wire format is: a request to bytes, frames of the response to events. Pure.
+//! Wire formats: encode requests, and decode frames of the response into events. Pure.
 //!
-//! One format is one file below. The bytes of a request are the same whenever the request is; the reminder is the last
-//! thing in them, so that what stands before it is the start of the next request too.
+//! Equal requests give equal bytes. The reminder comes last, so that the bytes before it start the next
+//! request, too.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -21,77 +21,64 @@ pub mod gemini;
 pub mod ollama;
 pub mod responses;
 
-/// A request and what has to be known to write it down.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
-    /// The request.
     pub request: &'a ModelRequest,
-    /// The model's name at its provider.
     pub name: &'a str,
-    /// What the model can do.
     pub facts: &'a Facts,
-    /// The address is the provider's own: what other servers of the same format may not know can be sent.
+    /// True for the provider's own address, which takes parts that compatible servers may not know.
     pub is_official: bool,
-    /// Parts of a request that this server has said it does not know.
+    /// Optional parts that the server rejected.
     pub without: &'a [&'static str],
 }
 
 impl Ask<'_> {
-    /// The effort to ask for; none where the provider's own is meant or the model has no such thing.
+    /// Returns `None` for the provider's default, or for a model without efforts.
     pub fn effort(&self) -> Option<Effort> {
         self.facts.nearest(self.request.effort)
     }
 
-    /// Whether an optional part can be sent.
     pub fn may_send(&self, part: &str) -> bool {
         !self.without.contains(&part)
     }
 
-    /// Whether a seal is this model's own, and can go back.
+    /// True if the state came from this model and can go back.
     pub fn is_own(&self, origin: &ModelId) -> bool {
         *origin == self.request.model && self.may_send(SIGNATURE)
     }
 }
 
-/// A wire format.
 pub trait Wire: Send + Sync {
-    /// The address of a model.
     fn url(&self, base: &str, name: &str) -> String;
 
-    /// The headers that a request needs, without optional parts that the server does not take.
     fn headers(
         &self,
         key: Option<&SecretString>,
         without: &[&'static str],
     ) -> Vec<(&'static str, SecretString)>;
 
-    /// Parts of a request that a server may not take: it is asked again without the one that it names.
+    /// Parts that a server may reject. The request is then sent again without them.
     fn optional(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// The body of a request.
     fn body(&self, ask: &Ask<'_>) -> Vec<u8>;
 
-    /// How the response is cut.
     fn framing(&self) -> Framing {
         Framing::Events
     }
 
-    /// Reads one response.
     fn decoder(&self) -> Box<dyn Decode>;
 }
 
-/// Reads a response frame by frame.
 pub trait Decode: Send + Sync {
-    /// Takes a frame and appends what it says.
     fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
 
-    /// The response is over: a reply that is not complete is a problem.
+    /// Ends the response. Returns an error if the reply is incomplete.
     fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
 }
 
-/// A frame as the format's own type; one that does not fit is a problem that shows its start.
+/// Parses a frame. An error quotes the start of the frame.
 pub(super) fn parse<'a, T: serde::Deserialize<'a>>(frame: &'a str) -> Result<T, ProviderError> {
     serde_json::from_str(frame).map_err(|error| {
         let start: String = frame.chars().take(80).collect();
@@ -101,7 +88,7 @@ pub(super) fn parse<'a, T: serde::Deserialize<'a>>(frame: &'a str) -> Result<T, 
     })
 }
 
-/// Arguments as a model wrote them. Text that is no JSON stays text: the tool says what is wrong with it.
+/// Parses tool arguments. Invalid JSON stays a string, which the tool rejects with a reason.
 pub(super) fn arguments(text: &str) -> Value {
     if text.trim().is_empty() {
         return json!({});
@@ -109,7 +96,7 @@ pub(super) fn arguments(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
-/// Arguments as a provider takes them back: always an object.
+/// Wraps other values in an object, because providers accept nothing else.
 pub(super) fn as_object(arguments: &Value) -> Cow<'_, Value> {
     match arguments {
         Value::Object(_) => Cow::Borrowed(arguments),
@@ -118,11 +105,11 @@ pub(super) fn as_object(arguments: &Value) -> Cow<'_, Value> {
     }
 }
 
-/// The optional part that is everything a provider wanted back: a server that finds it wrong is asked without.
+/// Optional part that covers all provider state, for servers that reject this state.
 pub const SIGNATURE: &str = "signature";
 
-/// A call's id as every provider takes it: of letters, digits, `_` and `-`, and not long. Another one has a stand-in, the
-/// same each time.
+/// Returns an id that every provider accepts: letters, digits, `_` and `-`, at most 40 bytes. Other ids get a
+/// stable replacement.
 pub(super) fn call_id(id: &str) -> Cow<'_, str> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if !id.is_empty() && id.len() <= 40 && id.bytes().all(fits) {
@@ -135,7 +122,6 @@ pub(super) fn call_id(id: &str) -> Cow<'_, str> {
     Cow::Owned(format!("call_{hash:016x}"))
 }
 
-/// The text of a tool's result where a format cannot say that it failed.
 pub(super) fn result_text(text: &str, is_error: bool) -> Cow<'_, str> {
     match (is_error, text.is_empty()) {
         (true, _) => Cow::Owned(format!("Error: {text}")),
@@ -144,22 +130,20 @@ pub(super) fn result_text(text: &str, is_error: bool) -> Cow<'_, str> {
     }
 }
 
-/// Stands where a picture was that this model cannot see.
 pub(super) const NO_IMAGE: &str = "[a picture that this model cannot see]";
 
-/// What the assistant says between a tool's result and the user's next words, where it said nothing: a turn was cut off
-/// there, and some templates refuse a user message after a tool's.
+/// Assistant text between a tool result and a user message, because some chat templates reject the two in a
+/// row.
 pub(super) const CUT_OFF: &str = "[interrupted]";
 
-/// The same where what follows is a tool's: pictures, which its result cannot hold.
+/// The same before images of a tool result.
 pub(super) const PICTURES: &str = "[pictures of the result]";
 
-/// The body of a request as bytes.
 pub(super) fn to_bytes(body: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(body).expect("a body has string keys and no failing parts")
 }
 
-/// Whether a block is one that the provider is sent at all: text without a word is refused by some.
+/// False for blank text, which some providers reject.
 pub(super) fn says_something(block: &Block) -> bool {
     match block {
         Block::Text(text) | Block::Note(text) | Block::Reminder(text) => !text.trim_start().is_empty(),
@@ -171,7 +155,6 @@ pub(super) fn says_something(block: &Block) -> bool {
     }
 }
 
-/// The blocks of a message that say something.
 pub(super) fn blocks(message: &Message) -> impl Iterator<Item = &Block> {
     message.blocks.iter().filter(|block| says_something(block))
 }

@@ -1,7 +1,5 @@
-//! Events as JSON and back. The JSON is this file's own: domain types know nothing of it.
-//!
-//! What is read may have been written by an earlier version, or by hand: what cannot be understood is an error that says so,
-//! never a guess.
+//! Encodes events as JSON and decodes them. Stored events may come from an earlier version or be edited by
+//! hand, so anything that cannot be decoded is an error, never a guess.
 
 use std::sync::Arc;
 
@@ -12,7 +10,6 @@ use crate::event::{Compaction, SessionEvent, SwitchOutcome, ToolCallEvent, ToolC
 use crate::model::{Effort, ModelId, ProviderState, Usage};
 use crate::tool::{Location, ToolContent};
 
-/// An event's kind and body.
 pub fn write(event: &SessionEvent) -> (&'static str, Value) {
     match event {
         SessionEvent::UserMessage { message_id, content, typed: None } => {
@@ -104,7 +101,7 @@ fn write_compaction(id: &str, stage: &Compaction) -> Value {
     }
 }
 
-// A path that is no text is shown as well as it can be: it is for people to look at.
+// For display only, so a lossy path is enough.
 fn write_location(location: &Location) -> Value {
     json!({ "path": location.path.to_string_lossy(), "line": location.line })
 }
@@ -116,12 +113,11 @@ fn write_content(content: &ToolContent) -> Value {
             json!({ "path": path.to_string_lossy(), "old": old, "new": new })
         }
         ToolContent::Block(block) => json!({ "block": block }),
-        // The terminal is gone with its client.
+        // The terminal ends with its client.
         ToolContent::Terminal { .. } => write_content(content.lasting()),
     }
 }
 
-/// Reads an event. The error is one sentence.
 pub fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
     let mut body = Body::parse(body)?;
     Ok(match kind {
@@ -250,7 +246,6 @@ fn read_stage(body: &mut Body) -> Result<Compaction, String> {
     })
 }
 
-/// A JSON object that is taken apart.
 struct Body(Map<String, Value>);
 
 impl Body {
@@ -258,7 +253,7 @@ impl Body {
         serde_json::from_str(text).map(Self).map_err(|error| error.to_string())
     }
 
-    /// What stands under a key; nothing reads as null.
+    /// A missing member decodes as null.
     fn take<T: DeserializeOwned>(&mut self, key: &str) -> Result<T, String> {
         let value = self.0.remove(key).unwrap_or_default();
         serde_json::from_value(value).map_err(|error| format!("{key}: {error}"))

@@ -1,4 +1,4 @@
-//! What the turns of a session changed in its folders, and what it takes to put it back.
+//! File changes of turns, with the contents needed to undo them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,35 +10,27 @@ use super::{Store, StoreError};
 use crate::acp::SessionId;
 use crate::workspace::{Changed, Changes, FileState};
 
-/// What a turn changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// The turn.
     pub turn: u64,
-    /// Each change in the order in which it was made.
     pub changed: Vec<Changed>,
-    /// The contents that there were before, by their hashes.
     pub contents: HashMap<String, Vec<u8>>,
-    /// What this turn and later ones changed and nobody can put back, in sentences for people.
+    /// Changes of this turn and later ones that cannot be undone, as sentences for users.
     pub uncovered: Vec<String>,
 }
 
-/// What there is to undo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// This.
     Checkpoint(Checkpoint),
-    /// Nothing.
     Nothing {
-        /// The turn that was asked for was undone already.
         was_undone: bool,
-        /// What the last turn, or that one, changed and nobody can put back, in sentences for people.
+        /// As in [`Checkpoint`], of the requested or last turn.
         uncovered: Vec<String>,
     },
 }
 
 impl Store {
-    /// What a turn changed, or the last one that changed something and was not undone.
+    /// Returns the changes of `turn`, or of the last turn with changes that were not undone.
     pub async fn checkpoint(&self, id: &SessionId, turn: Option<u64>) -> Result<Found, StoreError> {
         let id = id.clone();
         self.work(move |connection, _| {
@@ -59,7 +51,6 @@ impl Store {
         .await
     }
 
-    /// Notes that what a turn changed has been put back.
     pub async fn mark_undone(&self, id: &SessionId, turn: u64, at: i64) -> Result<(), StoreError> {
         let id = id.clone();
         self.work(move |connection, _| {
@@ -70,14 +61,13 @@ impl Store {
         .await
     }
 
-    /// A folder of this process beside the store, for copies of files; none where the record is in memory. What a process
-    /// leaves there when it is killed is cleared away by the next.
+    /// Returns this process's folder beside the store, or `None` if the store is in memory. The next process
+    /// deletes the folder of a killed one.
     pub async fn private_folder(&self) -> Option<PathBuf> {
         self.work(|_, owner| Ok(owner.files())).await.ok().flatten()
     }
 }
 
-/// Writes what a turn changed.
 pub(super) fn insert(
     connection: &Connection,
     id: &SessionId,
@@ -121,7 +111,6 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// Writes contents of files. The same content twice is written once.
 pub(super) fn insert_contents(
     connection: &Connection,
     contents: &[(String, Vec<u8>)],
@@ -134,7 +123,6 @@ pub(super) fn insert_contents(
     Ok(())
 }
 
-/// A content by its hash, if it is kept.
 pub(super) fn content(connection: &Connection, hash: &str) -> rusqlite::Result<Option<Vec<u8>>> {
     let mut statement = connection.prepare_cached("SELECT content FROM contents WHERE hash = ?1")?;
     statement.query_row([hash], |row| row.get(0)).optional()
@@ -170,7 +158,6 @@ pub(super) fn write_file_state(state: &FileState) -> Value {
     match state {
         FileState::Absent => json!({ "kind": "absent" }),
         FileState::File { hash, mode } => json!({ "kind": "file", "hash": hash, "mode": mode }),
-        // A target that is no text is one that nothing leads to; it is told from every other all the same.
         FileState::Link { to } => json!({ "kind": "link", "to": to.to_string_lossy() }),
         FileState::Folder { mode } => json!({ "kind": "folder", "mode": mode }),
     }

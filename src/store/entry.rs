@@ -1,6 +1,7 @@
-//! What a session's chain says: mode changes, denials, remembered answers, and calls that change something, as JSON.
+//! Entries of a session's hash chain, as JSON.
 //!
-//! A call is kept with all that its decision rested on, so that it can be decided again (`modegate audit`).
+//! A call entry contains all facts that its decision used, so that `modegate audit` can decide the call
+//! again.
 
 use std::path::{Path, PathBuf};
 
@@ -9,163 +10,101 @@ use serde::{Deserialize, Serialize};
 use crate::mode::ShellUse;
 use crate::permission::{CallFacts, Claim, CommandScope, Commands, Effect, Scope, Target};
 
-/// One entry.
+/// A chain entry. `at` is in milliseconds since 1970, and `turn` is 0 before the first turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "snake_case")]
 #[allow(clippy::large_enum_variant, reason = "written and read one at a time")]
 pub enum Entry {
-    /// The mode changed, or was first set.
     Mode {
-        /// The turn; 0 before the first.
         turn: u64,
-        /// The mode before; none for the first.
         from: Option<String>,
-        /// The mode after.
         to: String,
-        /// By which way.
         source: String,
-        /// The hash of the mode's text.
         text: String,
-        /// The hash of the plan that was accepted with it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         plan: Option<String>,
-        /// Milliseconds since 1970.
         at: i64,
     },
-    /// The chain begins in a session that is older than chains.
+    /// First entry of a session that is older than chains. The counts cover the time before.
     Older {
-        /// Turns before.
         turns: u64,
-        /// The mode that was on.
         mode: Option<String>,
-        /// Rows of mode changes before.
         mode_changes: u64,
-        /// Rows of denials before.
         denials: u64,
-        /// Milliseconds since 1970.
         at: i64,
     },
-    /// A call was denied.
     Denial {
-        /// The turn.
         turn: u64,
-        /// The call.
         call: String,
-        /// The tool.
         tool: String,
-        /// The mode that was on.
         mode: String,
-        /// The rule that decided.
         rule: String,
-        /// Milliseconds since 1970.
         at: i64,
     },
-    /// The user answered a question once and for all.
     Answer {
-        /// The turn.
         turn: u64,
-        /// The mode in which it holds.
         mode: String,
-        /// Yes or no.
         allows: bool,
-        /// What it covers.
         scope: ScopeRow,
-        /// Milliseconds since 1970.
         at: i64,
     },
-    /// A call that changes something was given leave to run.
+    /// A permitted call that changes something.
     Call {
-        /// The turn.
         turn: u64,
-        /// The call.
         call: String,
-        /// What the decision rested on.
         facts: Facts,
-        /// The hash of its arguments.
         arguments: String,
-        /// The mode that was on.
         mode: String,
-        /// The hash of the text of all that it was decided under.
+        /// Hash of the modes and rules that the decision used.
         under: String,
-        /// Why it was not asked for, or that it was.
         consent: Consent,
-        /// Milliseconds since 1970.
         at: i64,
     },
-    /// A server says something else of a tool than before.
+    /// An MCP server changed its claims about a tool.
     Hint {
-        /// The turn.
         turn: u64,
-        /// The tool.
         tool: String,
-        /// Its effect before.
         from: String,
-        /// Its effect from now on.
         to: String,
-        /// Milliseconds since 1970.
         at: i64,
     },
-    /// Another session was begun to work for a call.
     Delegate {
-        /// The turn.
         turn: u64,
-        /// The call.
         call: String,
-        /// The other session.
         session: String,
-        /// Which agent it is.
         agent: String,
-        /// Milliseconds since 1970.
         at: i64,
     },
-    /// Somebody else's agent was started.
     #[serde(rename = "harness")]
     ExternalAgent {
-        /// The turn.
         turn: u64,
-        /// Which agent.
         agent: String,
-        /// The kernel holds it.
         #[serde(rename = "held")]
         sandboxed: bool,
-        /// Milliseconds since 1970.
         at: i64,
     },
-    /// Another agent goes on.
     Agent {
-        /// The turn.
         turn: u64,
-        /// The agent before.
         from: String,
-        /// The agent from now on.
         to: String,
-        /// Milliseconds since 1970.
         at: i64,
     },
-    /// The user had the files of a turn put back.
     Undo {
-        /// The turn that was undone.
         turn: u64,
-        /// How many files.
         files: u64,
-        /// Milliseconds since 1970.
         at: i64,
     },
 }
 
-/// On what a call's leave rests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Consent {
-    /// The mode and the rules do not have it asked for.
+    /// Modes and rules allow the call without asking.
     Mode,
-    /// The user was asked and said yes.
     User,
-    /// The user had said yes to its like, once and for all.
     Remembered,
 }
 
-/// A call's facts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     tool: String,
@@ -180,14 +119,13 @@ pub struct Facts {
     claim: Option<ClaimRow>,
 }
 
-/// That a call reads is only what its server says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct ClaimRow {
     server: String,
     flips: u64,
 }
 
-/// A path: below the session's folder, or absolute.
+/// A path below the session's folder (`inside`), absolute (`path`), or both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -202,35 +140,30 @@ struct Line {
     whole: String,
     texts: Vec<String>,
     plain: Vec<String>,
-    /// What answers covered of it; only in old records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     covered: Option<Vec<String>>,
-    /// Nothing in old records.
+    /// `None` in old entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     understood: Option<bool>,
-    /// What answers may cover of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     always: Vec<ScopeRow>,
 }
 
-/// What a remembered answer covers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScopeRow {
-    /// `tool`, `below`, `line`, `program`, `origin` or `claims`; `command` in old records.
+    /// `tool`, `below`, `line`, `program`, `origin` or `claims`; `command` in old entries.
     pub kind: String,
-    /// The tool; of `claims`, the MCP server.
+    /// The tool, or the MCP server for `claims`.
     pub tool: String,
-    /// The path, the command, the server or a number; empty for a tool as such.
+    /// Empty for `tool`. For `line` and `program`, a JSON pair of folder and text.
     pub value: String,
 }
 
 impl Entry {
-    /// As a chain keeps it.
     pub fn to_body(&self) -> String {
         serde_json::to_string(self).expect("an entry is texts and numbers")
     }
 
-    /// Reads what a chain keeps. The error is one sentence.
     pub fn read(body: &str) -> Result<Self, String> {
         serde_json::from_str(body).map_err(|error| error.to_string())
     }
@@ -247,7 +180,6 @@ const EFFECTS: [(Effect, &str); 8] = [
     (Effect::Unknown, "unknown"),
 ];
 
-/// The word for an effect.
 pub fn effect(effect: Effect) -> String {
     word(&EFFECTS, effect)
 }
@@ -259,13 +191,14 @@ fn word<T: Copy + PartialEq>(table: &[(T, &'static str)], value: T) -> String {
     table.iter().find(|(known, _)| *known == value).map_or_else(String::new, |(_, word)| (*word).to_owned())
 }
 
-/// What a word stands for. One that is not known is the last of the table, which is the strictest.
+/// Unknown names map to the last row, which is the strictest.
 fn meaning<T: Copy>(table: &[(T, &'static str)], word: &str) -> T {
     table.iter().find(|(_, known)| *known == word).unwrap_or(&table[table.len() - 1]).0
 }
 
 impl Facts {
-    /// Of a call. Where every run has to give the same bytes, paths in the session's folders are kept without the folder.
+    /// `is_portable` leaves out absolute paths in the session's folders, so that every run gives the same
+    /// bytes.
     pub fn new(facts: &CallFacts, is_portable: bool) -> Self {
         let place = |target: &Target| {
             let inside = target.inside.as_ref().map(|inside| inside.to_string_lossy().into_owned());
@@ -300,12 +233,10 @@ impl Facts {
         }
     }
 
-    /// The tool's name.
     pub fn tool(&self) -> &str {
         &self.tool
     }
 
-    /// What a decision rests on, again.
     pub fn to_call(&self, cwd: &Path) -> CallFacts {
         let target = |place: &Place| {
             let inside = place.inside.as_ref().map(PathBuf::from);
@@ -322,7 +253,7 @@ impl Facts {
             plain: command.plain.clone(),
             is_understood: command.understood.unwrap_or(command.covered.is_some()),
             always: command.always.iter().filter_map(scope).collect(),
-            // They allow nothing.
+            // Parts can only reject, and this call was allowed.
             parts: Vec::new(),
             before: command.covered.clone(),
         });
@@ -359,13 +290,12 @@ impl From<&Scope> for ScopeRow {
     }
 }
 
-/// A folder and a text, as one text.
 fn pair(folder: Option<&String>, text: &str) -> String {
     serde_json::json!([folder, text]).to_string()
 }
 
 impl ScopeRow {
-    /// What is covered; none where the kind is not known, and then nothing is.
+    /// Returns `None` for an unknown kind, which covers nothing.
     pub fn to_scope(&self) -> Option<Scope> {
         let tool = self.tool.clone();
         match self.kind.as_str() {

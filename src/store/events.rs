@@ -1,4 +1,4 @@
-//! What happened in a session, as it is kept.
+//! Reads the stored events of a session. An event that cannot be decoded becomes a notice.
 
 use rusqlite::params;
 
@@ -6,21 +6,17 @@ use super::{Store, StoreError, body};
 use crate::acp::{MessageId, SessionId};
 use crate::event::SessionEvent;
 
-/// An event as it is kept.
+/// `at` is in milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredEvent {
-    /// Its place in the session, from 0.
+    /// Position in the session, from 0.
     pub seq: u64,
-    /// The turn it belongs to; 0 before the first.
     pub turn: u64,
-    /// What happened. What cannot be read any more is a notice that says so.
     pub event: SessionEvent,
-    /// Milliseconds since 1970.
     pub at: i64,
 }
 
 impl Store {
-    /// What happened in a session, from a place on, at most so many events.
     pub async fn events(
         &self,
         id: &SessionId,
@@ -48,7 +44,6 @@ impl Store {
     }
 }
 
-/// An event as the record has it: its kind and its body.
 pub fn body_of(event: &SessionEvent) -> (&'static str, serde_json::Value) {
     body::write(event)
 }

@@ -1,4 +1,4 @@
-//! All that an audit of a session looks at, read at one moment.
+//! Reads all data for the audit of a session, in one transaction.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,42 +11,31 @@ use crate::acp::SessionId;
 use crate::chain::Link;
 use crate::ids::hash;
 
-/// What the record says of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evidence {
-    /// The session.
     pub session: StoredSession,
-    /// The mode in the row of the session, which is a copy of the newest change.
     pub mode_column: Option<String>,
-    /// Its chain.
     pub links: Vec<Link>,
-    /// The texts that the record names, by their hashes.
+    /// Texts that the chain names, by hash.
     pub texts: HashMap<String, String>,
-    /// The mode changes of their own table, in order: from, to, by which way.
+    /// Rows in order: from, to, source.
     pub mode_changes: Vec<(Option<String>, String, String)>,
-    /// The denials of their own table, in order: the call and the rule.
+    /// Rows in order: call, rule.
     pub denials: Vec<(String, String)>,
-    /// The calls that are events, in order.
     pub calls: Vec<ShownCall>,
 }
 
-/// A call as the events have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownCall {
-    /// The turn.
     pub turn: u64,
-    /// The call.
     pub id: String,
-    /// The tool.
     pub tool: String,
-    /// The hash of its arguments.
     pub arguments: String,
-    /// It was begun, or is said to have come to its end.
+    /// True if an event reports the call as in progress or completed.
     pub ran: bool,
 }
 
 impl Store {
-    /// What the record says of a session; nothing, if there is none of this id.
     pub async fn evidence(&self, id: &SessionId) -> Result<Option<Evidence>, StoreError> {
         let id = id.clone();
         self.work(move |connection, owner| {
@@ -60,7 +49,6 @@ impl Store {
 
 fn read(connection: &Connection, session: StoredSession) -> rusqlite::Result<Evidence> {
     let id = session.id.0.to_string();
-    // Those that the chain names. What is no JSON names none, and is found to be so later.
     let sql = "SELECT hash, text FROM mode_texts WHERE hash IN (SELECT coalesce(body ->> '$.under', body ->> '$.text') \
                FROM chain WHERE session_id = ?1 AND json_valid(body))";
     let mut statement = connection.prepare(sql)?;
@@ -88,7 +76,7 @@ fn calls(connection: &Connection, id: &str) -> rusqlite::Result<Vec<ShownCall>> 
     let (mut calls, mut ran) = (Vec::new(), HashSet::new());
     while let Some(row) = rows.next()? {
         let (kind, turn, body): (String, i64, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        // What cannot be read is no call that could be named; the chain says of it what there is to say.
+        // An unreadable event gives a call without an id. The chain still has the call.
         let body: Value = serde_json::from_str(&body).unwrap_or_default();
         let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
         if kind == "tool_call" {

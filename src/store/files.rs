@@ -1,9 +1,8 @@
-//! The store's files: for their owner alone, and whether the one that was opened is still there.
+//! Creates the store's files for their owner alone, and detects if an open file was deleted or replaced.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A file that was opened.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
@@ -12,7 +11,6 @@ pub struct Place {
 }
 
 impl Place {
-    /// The file at a path, as it is now.
     pub fn of(path: &Path) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
@@ -21,7 +19,7 @@ impl Place {
         })
     }
 
-    /// Whether the path still leads to it.
+    /// True if the path still leads to this file.
     pub fn is_there(&self) -> bool {
         #[cfg(unix)]
         {
@@ -53,7 +51,7 @@ pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
     let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
     let permissions = file.metadata()?.permissions();
     if permissions.mode() & 0o077 != 0 {
-        // One that was made by something else: what is in it from now on is for its owner alone, if that is this user.
+        // Created by another program. From now on others cannot read it, if this user owns it.
         let outcome = file.set_permissions(std::fs::Permissions::from_mode(0o600));
         tracing::warn!(path = %path.display(), ?outcome, "the store's file could be read by others");
     }
@@ -67,6 +65,6 @@ pub(super) fn private_folder(folder: &Path) -> std::io::Result<()> {
 
 #[cfg(not(unix))]
 pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
-    // Elsewhere the file has the rights that its folder gives it; docs/security.md says so.
+    // The file inherits the rights of its folder here (see docs/security.md).
     std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(path).map(drop)
 }

@@ -1,4 +1,4 @@
-//! Rows as SQL values.
+//! Writes rows to the database.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use super::{Denial, ModeChange, Row, Why, body, checkpoint, intent};
 use crate::chain::Link;
 use crate::event::SessionEvent;
 
-/// Writes a row. The same row twice is written once.
+/// Existing sessions, answers, texts and intents are not written again.
 #[allow(clippy::too_many_lines, reason = "one arm for each kind of row")]
 pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Result<()> {
     match row {
@@ -117,7 +117,6 @@ pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Re
     }
 }
 
-/// Writes a mode change and makes it the session's mode.
 pub fn insert_mode_change(connection: &Connection, change: &ModeChange) -> rusqlite::Result<()> {
     let ModeChange { session, turn, from, to, why, text: (hash, text), link, at } = change;
     let Why { source, analysis, call, plan, keeps_unrecorded: _ } = why;
@@ -168,7 +167,7 @@ fn insert_text(connection: &Connection, hash: &str, text: &str) -> rusqlite::Res
     execute(connection, sql, params![hash, text])
 }
 
-/// Folders as the record has them. One whose name is no text is left out: it could not be found again.
+/// Leaves out folders that are not UTF-8, because they could not be found again.
 fn list(folders: &[PathBuf]) -> String {
     let texts: Vec<&str> = folders.iter().filter_map(|folder| folder.to_str()).collect();
     serde_json::json!(texts).to_string()

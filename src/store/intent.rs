@@ -1,4 +1,4 @@
-//! What turns are about to do to files, until it is known what they did.
+//! File changes that turns announced, stored until their result is known.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,6 @@ use crate::acp::SessionId;
 use crate::workspace::{Changed, FileState, Intent};
 
 impl Store {
-    /// The intents of a session that were never concluded, with their turns, in order.
     pub async fn intents(&self, id: &SessionId) -> Result<Vec<(u64, Intent)>, StoreError> {
         let id = id.clone();
         self.work(move |connection, _| {
@@ -31,7 +30,7 @@ impl Store {
     }
 }
 
-/// Writes an intent. What has a name that is no text is left out: it could not be found again.
+/// Leaves out paths that are not UTF-8, because they could not be found again.
 pub(super) fn insert(
     connection: &Connection,
     id: &SessionId,

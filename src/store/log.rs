@@ -1,4 +1,4 @@
-//! The record of mode changes and denials, for people who ask for it. Reads only.
+//! Reads recorded mode changes for users. Opens the database read-only.
 
 use std::path::Path;
 
@@ -6,34 +6,23 @@ use rusqlite::{Connection, OpenFlags, params};
 
 use super::StoreError;
 
-/// One mode change, as it is recorded.
+/// `at` is in milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedChange {
-    /// The session.
     pub session: String,
-    /// The turn; 0 before the first.
     pub turn: i64,
-    /// The mode before; none for the first of a session.
     pub from: Option<String>,
-    /// The mode after.
     pub to: String,
-    /// By which way.
     pub source: String,
-    /// Who wanted it.
+    /// `user`, `agent` or `system`.
     pub actor: Option<String>,
-    /// The model's reason.
     pub analysis: Option<String>,
-    /// The model's call.
     pub call: Option<String>,
-    /// The hash of what the mode came to; `mode_texts` has the text.
     pub mode_hash: Option<String>,
-    /// The hash of the plan that was accepted with it.
     pub plan_hash: Option<String>,
-    /// Milliseconds since 1970.
     pub at: i64,
 }
 
-/// The mode changes of a session, or of all, the oldest first.
 pub fn mode_changes(path: &Path, session: Option<&str>) -> Result<Vec<LoggedChange>, StoreError> {
     let read = || -> rusqlite::Result<Vec<LoggedChange>> {
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
@@ -61,7 +50,6 @@ pub fn mode_changes(path: &Path, session: Option<&str>) -> Result<Vec<LoggedChan
     read().map_err(|error| StoreError(error.to_string()))
 }
 
-/// The mode that a session had last: that of the newest row, by its id (G43). None: there is no such session.
 pub fn current_mode(path: &Path, session: &str) -> Result<Option<String>, StoreError> {
     Ok(mode_changes(path, Some(session))?.pop().map(|change| change.to))
 }

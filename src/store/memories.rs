@@ -1,4 +1,4 @@
-//! What is remembered of folders. It belongs to no session and outlives them all.
+//! Memories of folders. They belong to no session and outlive all sessions.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,8 @@ use crate::tool::memory::{Change, MAX_COUNT, Memories, Memory, MemoryError};
 
 const COLUMNS: &str = "number, text, category, created_at, updated_at";
 
-/// Said of what ends with the process, as its user wanted it.
 const IN_MEMORY: &str = "It is kept until Modegate ends, because the record is in memory only.";
 
-/// Memories in a store.
 #[derive(Debug, Clone)]
 pub struct StoredMemories {
     store: Store,
@@ -23,14 +21,13 @@ pub struct StoredMemories {
 }
 
 impl StoredMemories {
-    /// Those of a store; ids and times come from there and from `source`.
     pub fn new(store: Store, source: Source) -> Self {
         Self { store, source }
     }
 
-    /// Fails where a file was asked for and is not used: what is written would be gone without a word.
+    /// Returns an error if a requested file is not used, because memories would be lost silently.
     async fn usable(&self) -> Result<(), MemoryError> {
-        // Known after the first wait; that something else could not be written is not our matter.
+        // The result is known after the first wait. Errors of other rows do not matter here.
         let _ = self.store.flush().await;
         match self.store.substituted() {
             Some(reason) => Err(MemoryError::Store(reason.to_owned())),
@@ -45,11 +42,11 @@ impl StoredMemories {
     ) -> Result<T, MemoryError> {
         self.usable().await?;
         let outcome = self.store.write(move |connection| {
-            // It may have waited for long, and the mode may deny it by now.
+            // The call may have waited, and the mode may deny it by now.
             if cancel.is_cancelled() {
                 return Ok(Err(MemoryError::Cancelled));
             }
-            // Immediate: two processes must not both find the last place free.
+            // Immediate: two processes must not both take the last free place.
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let done = work(&transaction)?;
             transaction.commit()?;
@@ -144,7 +141,6 @@ impl Memories for StoredMemories {
 }
 
 impl Store {
-    /// What is remembered of a folder, or of all, with the folder; the oldest first.
     pub async fn memories(&self, folder: Option<String>) -> Result<Vec<(PathBuf, Memory)>, StoreError> {
         self.work(move |connection, _| {
             let sql = format!(
@@ -160,7 +156,6 @@ impl Store {
         .await
     }
 
-    /// Forgets a memory, whatever its folder, for good; whether there was one.
     pub async fn delete_memory(&self, id: &str) -> Result<bool, StoreError> {
         let number = number(id);
         let deleted = self
@@ -170,7 +165,8 @@ impl Store {
         Ok(is_deleted)
     }
 
-    /// What was deleted is not to be found in the log of writes either. Another process may be at it: then it does this.
+    /// Cuts the write-ahead log, which may contain deleted data. Another process that uses the log cuts it
+    /// later.
     async fn overwrite(&self) {
         let cut = self.work(|connection, _| {
             connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>("busy"))
@@ -183,13 +179,12 @@ impl Store {
     }
 }
 
-/// A folder as it is kept.
 fn named(folder: &Path) -> Result<String, MemoryError> {
     let name = folder.to_str().map(str::to_owned);
     name.ok_or_else(|| MemoryError::Store("the name of this session's folder is no text".into()))
 }
 
-/// The number in `mem_1`; of anything else, one that no memory has.
+/// Returns -1, which no memory has, for an unknown format.
 fn number(id: &str) -> i64 {
     id.strip_prefix("mem_").and_then(|number| number.parse().ok()).unwrap_or(-1)
 }

@@ -6,26 +6,21 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::schema::BUSY;
 
-/// One row of `agent_modes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModeRow {
-    /// The mode's name, as written.
     pub name: String,
-    /// The mode's prompt.
     pub prompt: Option<String>,
-    /// Tool names separated by commas. `None` allows all tools, an empty text none.
+    /// `None` allows all tools, and an empty text allows no tool.
     pub allowed_tools: Option<String>,
 }
 
-/// All rows, ordered by name.
-///
 /// # Errors
-/// One sentence: the file is no regular file or no SQLite database, or it has no such table.
+/// Returns an error if the file is not a regular file, not a SQLite database, or lacks the table.
 pub fn read(path: &Path) -> Result<Vec<ModeRow>, String> {
     let expected = |found: &str| {
         format!("{found}: expected a SQLite database with a table agent_modes (name, prompt, allowed_tools)")
     };
-    // SQLite would wait for ever at a FIFO.
+    // SQLite would block forever on a FIFO.
     let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !metadata.is_file() {
         return Err(expected("not a regular file"));
@@ -33,7 +28,7 @@ pub fn read(path: &Path) -> Result<Vec<ModeRow>, String> {
     let rows = || {
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.busy_timeout(BUSY)?;
-        // The file comes from others: its views and triggers must not call functions.
+        // The file is untrusted: its views and triggers must not call functions.
         connection.pragma_update(None, "trusted_schema", false)?;
         let mut statement = connection.prepare(
             "SELECT coalesce(name, ''), prompt, allowed_tools FROM agent_modes ORDER BY lower(trim(name)), name",

@@ -1,8 +1,8 @@
-//! Which process has a session open. A session has one owner; two processes would write over each other's events.
+//! Session ownership. Two processes with one session would overwrite each other's events.
 //!
-//! Each process holds a lock on a file of its own beside the store, named after a random id, and puts that id to the
-//! sessions that it has open. The system lets go of the lock when the process is gone, however that happened: an id whose
-//! file can be locked, or is not there, belongs to nobody.
+//! Each process locks a file beside the store, named after a random id, and writes this id to its open
+//! sessions. The operating system releases the lock when the process ends for any reason. An id whose file
+//! can be locked, or is missing, has no owner.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -10,27 +10,22 @@ use std::path::{Path, PathBuf};
 
 use super::files::{private_file, private_folder};
 
-/// What a process's own folder is called behind its id.
 const FILES: &str = "files";
 
-/// This process, to the others.
 #[derive(Debug)]
 pub struct Owner {
-    /// What stands in the sessions that it has open.
     pub id: String,
-    /// Where the files are; none for a record in memory, which nobody else has.
+    /// Folder of the lock files. `None` for a store in memory or read-only.
     folder: Option<PathBuf>,
-    /// Keeps the lock.
     _lock: Option<File>,
 }
 
 impl Owner {
-    /// Of a record that nobody else has.
     pub fn alone() -> Self {
         Self { id: uuid::Uuid::now_v7().simple().to_string(), folder: None, _lock: None }
     }
 
-    /// Takes a place beside a store's file, and clears away those of processes that are gone.
+    /// Creates a lock file, and deletes the files of processes that have ended.
     pub fn beside(store: &Path) -> io::Result<Self> {
         let mut name = store.file_name().unwrap_or_default().to_owned();
         name.push("-owners");
@@ -41,7 +36,8 @@ impl Owner {
             if path.extension().is_none()
                 && let LockState::Free(_lock) = try_lock(&path)
             {
-                // While the lock is held: whoever has just made the file waits for it, and then sees that it is gone.
+                // Deleted under the lock: a process that just created the file waits for the lock, then sees
+                // that the file is gone.
                 remove(&path);
                 remove_files(&path.with_extension(FILES));
             }
@@ -52,22 +48,20 @@ impl Owner {
             private_file(&path)?;
             let Ok(lock) = OpenOptions::new().write(true).open(&path) else { continue };
             lock.lock()?;
-            // Another process may have cleared it away before it was locked.
+            // Another process may have deleted the file before it was locked.
             if path.exists() {
                 return Ok(Self { id, folder: Some(folder), _lock: Some(lock) });
             }
         }
     }
 
-    /// A folder for this process's own files, to be made when it is needed. None where the record is in memory.
     pub fn files(&self) -> Option<PathBuf> {
         Some(self.folder.as_ref()?.join(&self.id).with_extension(FILES))
     }
 
-    /// Whether another process that is still there goes by this id.
     pub fn is_other(&self, id: &str) -> bool {
         let Some(folder) = &self.folder else { return false };
-        // Ids are made here; what is none names no file.
+        // Only an id is a safe file name.
         let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
         id != self.id && is_id && matches!(try_lock(&folder.join(id)), LockState::Locked)
     }
@@ -83,13 +77,10 @@ impl Drop for Owner {
     }
 }
 
-/// Who holds a file's lock.
 enum LockState {
-    /// Somebody, or it cannot be told.
+    /// Locked by another process, or unknown.
     Locked,
-    /// Nobody else, as long as this is kept.
     Free(File),
-    /// There is no such file.
     Gone,
 }
 
@@ -133,7 +124,6 @@ mod tests {
         let (one, other) = (Owner::beside(&store).unwrap(), Owner::beside(&store).unwrap());
         assert!(one.is_other(&other.id) && !one.is_other(&one.id));
         let remaining = other.id.clone();
-        // As after a SIGKILL: the lock is gone, the file is not.
         let path = one.folder.as_ref().unwrap().join(&remaining);
         drop(other);
         std::fs::write(&path, "").unwrap();

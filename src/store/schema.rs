@@ -1,7 +1,6 @@
-//! Opening the database and bringing it to the present schema.
+//! Opens the database and migrates it to the current schema.
 //!
-//! `PRAGMA user_version` counts the migrations that a file has had. Each is applied once, in its own transaction; a
-//! file from a newer Modegate is refused.
+//! `PRAGMA user_version` counts the migrations of a file. A file from a newer Modegate is rejected.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -13,16 +12,15 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::Sync;
 use super::files::{private_file, private_folder};
 
-/// How long a writer waits for another process that holds the file.
+/// Maximum wait for another process that uses the file.
 pub const BUSY: Duration = Duration::from_secs(2);
 
-/// The same once a wait was in vain, until one is not.
+/// Maximum wait after a failed commit, until a commit succeeds.
 pub const STILL_BUSY: Duration = Duration::from_millis(50);
 
-/// How long to wait between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// One migration a row, in order. Never edit one that has been released: add another.
+/// Migrations in order. Never edit a released one; add another.
 pub(super) const MIGRATIONS: [&str; 9] = [
     "
     CREATE TABLE sessions (
@@ -174,41 +172,24 @@ pub(super) const MIGRATIONS: [&str; 9] = [
 ",
 ];
 
-/// Why a database cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The file system or SQLite said no.
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
-    /// The folder could not be made.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// The file was written by a newer Modegate.
     #[error("it was written by a newer version (schema {found}; this one knows up to {known})")]
-    Newer {
-        /// What the file says.
-        found: i64,
-        /// What this version has.
-        known: usize,
-    },
-    /// The file is only read, and is of another version.
+    Newer { found: i64, known: usize },
     #[error(
         "it has schema {found}, not {known}, and cannot be brought up to date because it cannot be written"
     )]
-    Other {
-        /// What the file says.
-        found: i64,
-        /// What this version has.
-        known: usize,
-    },
+    Other { found: i64, known: usize },
 }
 
-/// A database that ends with the process.
 pub fn open_memory() -> Result<Connection, OpenError> {
     migrate(Connection::open_in_memory()?)
 }
 
-/// A database in a file, readable by its owner only.
 pub fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
     if let Some(folder) = path.parent() {
         private_folder(folder)?;
@@ -217,7 +198,7 @@ pub fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
     let started = Instant::now();
     loop {
         match open_once(path, sync) {
-            // Two processes that both make a new file: SQLite does not wait for this one lock by itself.
+            // SQLite does not wait for this lock if two processes create a new file.
             Err(OpenError::Sqlite(error)) if is_busy(&error) && started.elapsed() < BUSY => {
                 thread::sleep(PAUSE);
             }
@@ -226,7 +207,7 @@ pub fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
     }
 }
 
-/// A database in a file that is only read. It has to be of this version: nothing can be brought up to date.
+/// The schema must be current, because a migration would need write access.
 pub fn open_reading(path: &Path) -> Result<Connection, OpenError> {
     let log = {
         let mut name = path.as_os_str().to_owned();
@@ -235,7 +216,7 @@ pub fn open_reading(path: &Path) -> Result<Connection, OpenError> {
     };
     let is_settled = std::fs::metadata(log).map_or(true, |metadata| metadata.len() == 0);
     let connection = if is_settled {
-        // Nobody writes: without this, SQLite would want to make files beside it.
+        // Without writers, `immutable` keeps SQLite from creating files beside the database.
         let mut name = String::from("file:");
         for byte in path.as_os_str().as_encoded_bytes() {
             write!(name, "%{byte:02X}").expect("writing to a string cannot fail");
@@ -267,7 +248,7 @@ fn open_once(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
         Sync::Full => "FULL",
     };
     connection.pragma_update(None, "synchronous", synchronous)?;
-    // What is deleted is overwritten: it may be what somebody does not want to be found.
+    // Deleted data may be private, so it is overwritten.
     connection.pragma_update(None, "secure_delete", true)?;
     migrate(connection)
 }
@@ -281,7 +262,7 @@ fn migrate(mut connection: Connection) -> Result<Connection, OpenError> {
     }
     for (number, migration) in MIGRATIONS.iter().enumerate().skip(done) {
         let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        // Another process may have been quicker.
+        // Another process may have run this migration already.
         let now: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         if usize::try_from(now).is_ok_and(|now| now > number) {
             continue;

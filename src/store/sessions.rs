@@ -1,4 +1,4 @@
-//! Sessions as they are kept: finding, listing, opening, forking and deleting them.
+//! Finds, lists, opens, forks and deletes stored sessions. Only one process can have a session open.
 
 use std::path::PathBuf;
 
@@ -10,95 +10,68 @@ use crate::acp::SessionId;
 use crate::chain::{Head, Link};
 use crate::permission::Scope;
 
-/// A session as it is kept.
+/// A stored session. Times are in milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredSession {
-    /// Its id.
     pub id: SessionId,
-    /// Its working directory.
     pub cwd: PathBuf,
-    /// Its other folders.
     pub directories: Vec<PathBuf>,
-    /// The mode of the newest row of its mode changes, as it is stored (G43); without a row, the mode it began in. `None` if
-    /// that is null or blank.
+    /// Mode after the newest change (G43), or the initial mode. `None` if null or blank.
     pub mode: Option<String>,
-    /// Its title, once it has one.
     pub title: Option<String>,
-    /// Milliseconds since 1970.
     pub created_at: i64,
-    /// Milliseconds since 1970.
     pub updated_at: i64,
-    /// What every request begins with, once the first was made.
     pub system: Option<String>,
-    /// Whom the user chose to answer, and how long to think, if the user did.
+    /// Model and effort, if the user chose them.
     pub chosen: Option<(String, String)>,
-    /// Events so far.
     pub events: u64,
-    /// Turns begun so far.
     pub turns: u64,
-    /// Where its chain has come to.
     pub head: Head,
-    /// Another process has it open.
     pub is_open_elsewhere: bool,
-    /// Its chain was begun.
+    /// True once the chain had an entry, even if the chain was deleted later.
     pub is_chained: bool,
-    /// The session that it was copied from, if it was.
     pub forked_from: Option<String>,
-    /// The session that it works for, if a client did not begin it.
     pub parent: Option<SessionId>,
-    /// Which agent it is; nothing in records of old.
     pub agent: Option<String>,
-    /// The session of somebody else's agent that answers in it, if that one takes it up again. A copy has none: two would write
-    /// to it.
+    /// Session id of the external agent, if the agent can load it again. Forks have none, because two
+    /// sessions would write to it.
     pub external_session: Option<String>,
-    /// The mode that this one left for the hold.
+    /// The external agent's mode before the sandbox required its read-only mode.
     pub external_mode: Option<String>,
 }
 
-/// A remembered answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredGrant {
-    /// The mode in which it holds.
     pub mode: String,
-    /// Yes or no.
     pub allows: bool,
-    /// What it covers.
     pub scope: Scope,
 }
 
-/// Which sessions are listed, the newest first.
 #[derive(Debug, Clone, Default)]
 pub struct Listing {
-    /// Those of this working directory only.
     pub cwd: Option<PathBuf>,
-    /// Those of this agent only.
     pub agent: Option<String>,
-    /// Those behind this one.
     pub after: Option<(i64, SessionId)>,
-    /// At most so many.
     pub limit: usize,
-    /// Those in which nothing has happened are listed only if they are among these.
+    /// Open sessions, listed even without events.
     pub active: Vec<SessionId>,
 }
 
-/// Why a session is not opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// There is none of this id.
     #[error("there is no such session")]
     Unknown,
-    /// Another process has it open.
     #[error("the session is open in another process")]
     Busy,
-    /// It worked for this one, and is not to be had by itself: what held above it would be lost.
+    /// A sub-agent's session. Opened alone, it would lose the limits of its parents.
     #[error("the session worked for {0}: open that one")]
     Below(SessionId),
-    /// The record cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-// The newest change decides the mode, by its id (G43); the column beside it is a copy, and all that the oldest rows have.
+// The newest row by id decides the mode (G43). The column `mode` is a copy, and the only source in the oldest
+// databases.
 const COLUMNS: &str = "id, cwd, directories, \
     coalesce((SELECT to_mode FROM mode_changes WHERE session_id = sessions.id ORDER BY mode_changes.id DESC LIMIT 1), mode), \
     title, created_at, updated_at, system_prompt, model, effort, owner, \
@@ -108,13 +81,12 @@ const COLUMNS: &str = "id, cwd, directories, \
     harness_session, harness_mode";
 
 impl Store {
-    /// A session, whoever has it open.
     pub async fn session(&self, id: &SessionId) -> Result<Option<StoredSession>, StoreError> {
         let id = id.clone();
         self.work(move |connection, owner| find(connection, owner, &id)).await
     }
 
-    /// Opens a session for this process: no other can open it until it is released or this process is gone.
+    /// No other process can open the session until it is released or this process ends.
     pub async fn open_session(&self, id: &SessionId) -> Result<StoredSession, OpenError> {
         let id = id.clone();
         let open = move |connection: &mut Connection, owner: &Owner| {
@@ -133,7 +105,6 @@ impl Store {
         self.work(open).await?
     }
 
-    /// Sessions, the newest first.
     pub async fn sessions(&self, listing: Listing) -> Result<Vec<StoredSession>, StoreError> {
         self.work(move |connection, owner| {
             let (at, id) = listing.after.map_or((i64::MAX, None), |(at, id)| (at, Some(id.0.to_string())));
@@ -154,7 +125,6 @@ impl Store {
         .await
     }
 
-    /// The mode before the last change of a session's mode; nothing, if there was none.
     pub async fn mode_before(&self, id: &SessionId) -> Result<Option<String>, StoreError> {
         let id = id.clone();
         self.work(move |connection, _| {
@@ -164,7 +134,6 @@ impl Store {
         .await
     }
 
-    /// How many mode changes and denials of a session have rows.
     pub async fn counts(&self, id: &SessionId) -> Result<(u64, u64), StoreError> {
         let id = id.clone();
         self.work(move |connection, _| {
@@ -177,7 +146,6 @@ impl Store {
         .await
     }
 
-    /// The answers that are remembered in a session.
     pub async fn grants(&self, id: &SessionId) -> Result<Vec<StoredGrant>, StoreError> {
         let id = id.clone();
         self.work(move |connection, _| {
@@ -188,7 +156,6 @@ impl Store {
                 Ok((row.get(0)?, row.get(1)?, scope))
             })?;
             let rows: Vec<(String, bool, ScopeRow)> = rows.collect::<Result<_, _>>()?;
-            // An answer that covers nothing that is known is none.
             let grant = |(mode, allows, scope): (String, bool, ScopeRow)| {
                 Some(StoredGrant { mode, allows, scope: scope.to_scope()? })
             };
@@ -197,11 +164,10 @@ impl Store {
         .await
     }
 
-    /// The sessions whose id is this, or begins or ends with it.
+    /// Returns up to 10 sessions whose id begins or ends with `part`, or the one with exactly this id.
     pub async fn sessions_like(&self, part: &str) -> Result<Vec<SessionId>, StoreError> {
         let part = part.to_owned();
         self.work(move |connection, _| {
-            // With or without what every id begins with.
             let sql = "SELECT id FROM sessions WHERE id = ?1 OR substr(id, 1, length(?1)) = ?1 \
                        OR substr(id, 1, length(?1) + 5) = 'sess_' || ?1 \
                        OR substr(id, -length(?1)) = ?1 ORDER BY id = ?1 DESC, id LIMIT 10";
@@ -213,7 +179,7 @@ impl Store {
         .await
     }
 
-    /// Sessions in which nothing has happened since a time. Those that worked for another go with that one.
+    /// Leaves out sub-agent sessions, because they are deleted with their parent.
     pub async fn sessions_before(&self, at: i64) -> Result<Vec<SessionId>, StoreError> {
         self.work(move |connection, _| {
             let mut statement = connection
@@ -224,8 +190,7 @@ impl Store {
         .await
     }
 
-    /// Copies a session, as it is kept now, under a new id, which this process has open. Its chain begins anew, and what was
-    /// allowed once and for all was allowed in the other.
+    /// The copy starts a new chain and gets no remembered allow answers.
     pub async fn fork_session(
         &self,
         id: &SessionId,
@@ -261,10 +226,10 @@ impl Store {
         self.work(fork).await?
     }
 
-    /// Deletes a session and all that belongs to it. One that is not there is gone already (S11).
+    /// Deletes a session with all its data. An unknown id is not an error (S11).
     ///
     /// # Errors
-    /// Another process has it open, or it worked for another, with which it goes.
+    /// Returns an error for a session that is open elsewhere or belongs to a sub-agent.
     pub async fn delete_session(&self, id: &SessionId) -> Result<(), OpenError> {
         let id = id.clone();
         let delete = move |connection: &mut Connection, owner: &Owner| {
@@ -281,7 +246,8 @@ impl Store {
                        AND NOT EXISTS (SELECT 1 FROM intents, json_each(intents.body, '$.contents') WHERE value = hash)";
             transaction.execute(sql, [])?;
             transaction.commit()?;
-            // What was deleted is not to be found in the log of writes either. Another process may be at it: then it does this.
+            // Deleted data must not stay in the write-ahead log. Another process that uses the log cuts it
+            // later.
             if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
                 tracing::debug!(%error, "the log of writes was not cut");
             }
@@ -291,7 +257,6 @@ impl Store {
     }
 }
 
-/// The chain of a session, whole.
 pub(super) fn links(connection: &Connection, id: &SessionId) -> rusqlite::Result<Vec<Link>> {
     let sql = "SELECT number, body, hash FROM chain WHERE session_id = ?1 ORDER BY number";
     let mut statement = connection.prepare(sql)?;
@@ -329,7 +294,7 @@ fn read(row: &rusqlite::Row<'_>, connection: &Connection, owner: &Owner) -> rusq
     };
     Ok(StoredSession {
         cwd: PathBuf::from(row.get::<_, String>(1)?),
-        // What is no list names no folder: a session never gets more folders by it.
+        // An invalid list counts as empty, so that a session never gains folders from it.
         directories: directories.and_then(|list| serde_json::from_str(&list).ok()).unwrap_or_default(),
         mode: row.get::<_, Option<String>>(3)?.filter(|mode| !mode.trim().is_empty()),
         title: row.get(4)?,

@@ -1,4 +1,4 @@
-//! What is recorded is there after the process is gone, and what is not recorded is said.
+//! Flushed rows survive the process, and write failures are reported.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn text(session: &str, seq: u64, text: &str) -> Row {
     Row::Event { session: SessionId::new(session), seq, turn: 1, event, at: 2 }
 }
 
-/// The chain of a session here has one entry for each mode change.
+/// The chain has one entry for each mode change of a session here.
 fn change(session: &str, number: u64, to: &str) -> ModeChange {
     ModeChange {
         link: Link { number, body: "{}".into(), hash: "h".into() },

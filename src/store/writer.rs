@@ -1,4 +1,4 @@
-//! The thread that owns the database: it gathers what is posted, commits it together, and tells whoever waits.
+//! The thread that owns the database: commits posted rows in batches and answers waiting callers.
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -11,27 +11,23 @@ use super::owner::Owner;
 use super::{Command, Location, ModeChange, Row, StoreError, Sync, Work, insert, schema};
 use crate::workspace::Changes;
 
-/// Rows that are kept for another try when they cannot be written.
+/// Maximum number of rows kept for a retry.
 const KEPT: usize = 10_000;
 
-/// Bytes of contents of files among these.
+/// Maximum bytes of file contents in kept rows.
 const KEPT_CONTENTS: usize = 64 * 1024 * 1024;
 
-/// Said of a file that has no name any more.
 const GONE: &str = "the file is gone";
 
-/// Rows in one transaction.
+/// Maximum number of commands in one transaction.
 const BATCH: usize = 1_000;
 
-/// The database, and what this process is to others that use it.
 pub(super) struct Database {
     connection: Connection,
     owner: Owner,
-    /// The file, as it was opened.
     file: Option<Place>,
 }
 
-/// Opens the database of a record.
 pub(super) fn open(location: &Location, sync: Sync) -> Result<Database, schema::OpenError> {
     let alone = |connection| Database { connection, owner: Owner::alone(), file: None };
     match location {
@@ -44,7 +40,6 @@ pub(super) fn open(location: &Location, sync: Sync) -> Result<Database, schema::
     }
 }
 
-/// The same, or a record in memory, and why.
 pub(super) fn open_or_memory(
     location: &Location,
     sync: Sync,
@@ -52,13 +47,11 @@ pub(super) fn open_or_memory(
 ) -> Option<Database> {
     open(location, sync)
         .or_else(|error| {
-            // The user is told with the first turn, and whoever asks for sessions is, too.
             tracing::info!(%error, ?location, "the record cannot be kept there; it is kept in memory");
             let file = match location {
                 Location::Memory => String::new(),
                 Location::File(path) | Location::Reading(path) => format!(" {}", path.display()),
             };
-            // Nobody else sets it for a file.
             let _ = substituted.set(format!("the store{file} cannot be used ({error})"));
             open(&Location::Memory, sync)
         })
@@ -83,7 +76,7 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
             None => Err(rusqlite::Error::InvalidPath("no connection".into())),
         };
         if let Some(Database { connection, .. }) = &database {
-            // Whoever holds the file up has done so once; the sessions do not wait as long every time.
+            // Another process kept the file busy. Later batches wait less, until one succeeds.
             let timeout = if outcome.is_ok() { schema::BUSY } else { schema::STILL_BUSY };
             if let Err(error) = connection.busy_timeout(timeout) {
                 tracing::debug!(%error, "the store's patience could not be set");
@@ -112,13 +105,11 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
 
 type Done = oneshot::Sender<Result<(), StoreError>>;
 
-/// What is committed together.
 #[derive(Default)]
 struct Batch {
     changes: Vec<(Box<ModeChange>, Done)>,
     waiting: Vec<Done>,
     work: Option<Work>,
-    /// The work is one that writes.
     writes: bool,
     count: usize,
 }
@@ -136,7 +127,6 @@ impl Batch {
     }
 }
 
-/// Tells whoever waited. They may have been cancelled meanwhile.
 fn answer(
     outcome: &rusqlite::Result<Vec<rusqlite::Result<()>>>,
     waiting: Vec<Done>,
@@ -156,9 +146,9 @@ fn answer(
     }
 }
 
-/// While nothing can be written, what happened longest ago is given up first; which sessions there are is kept.
+/// Limits the rows kept while writing fails. Concluded intents go first, then the oldest file contents, then
+/// the oldest rows. Rows that start or release a session stay.
 fn forget_oldest(retained: &mut Vec<Row>) {
-    // An operation that is over needs no announcement any more.
     let concluded = |row: &Row| match row {
         Row::Changes { changes, .. } => changes.concludes.clone(),
         _ => None,
@@ -193,8 +183,8 @@ fn forget_oldest(retained: &mut Vec<Row>) {
     });
 }
 
-/// Writes everything, or nothing. A row that can never be written (its session was deleted elsewhere, say) is left out
-/// by itself, so that it does not stand in the way of the others; for a mode change the outcome says so.
+/// Writes everything, or nothing on error. A row that violates a constraint, for example because its session
+/// was deleted, is left out so that it does not block the others.
 fn commit<'a>(
     database: &mut Database,
     rows: &[Row],
@@ -206,7 +196,7 @@ fn commit<'a>(
         return Ok(Vec::new());
     }
     if file.as_ref().is_some_and(|file| !file.is_there()) {
-        // SQLite would go on in a file that has no name any more.
+        // SQLite would keep writing to the deleted file.
         return Err(rusqlite::Error::InvalidPath(GONE.into()));
     }
     // Immediate: a transaction that turns from reading to writing would not wait for another process.
@@ -226,7 +216,7 @@ fn commit<'a>(
     Ok(outcomes)
 }
 
-/// Does something inside a transaction that may be undone by itself. The inner error is one of the row's own.
+/// Runs `work` in a savepoint. The inner error is a constraint violation of this row.
 fn by_itself(
     transaction: &mut Transaction<'_>,
     work: impl FnOnce(&Connection) -> rusqlite::Result<()>,

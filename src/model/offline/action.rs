@@ -1,36 +1,29 @@
-//! The three sentences that the offline model carries out, through the same tools and permissions as any model. Pure.
+//! The three sentences that the offline model carries out, with the same tools and permissions as any model.
+//! Pure.
 //!
 //! - `create FILE with TEXT`
 //! - `replace TEXT by TEXT in FILE`
 //! - `append TEXT to FILE`
 //!
-//! A text or a file name may stand in quotes (`"`, `'` or backticks); without quotes a text goes on to the next keyword
-//! or the end, and a file name is one word.
+//! Texts and file names may be quoted (`"`, `'` or backticks). Without quotes a text ends at the next keyword
+//! or the end of the prompt, and a file name is one word.
 
 use serde_json::json;
 
 use crate::model::ModelEvent;
 
-/// What a prompt asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Make a file that is not there yet.
     Create { file: String, text: String },
-    /// Put a text in the place of another, which occurs once.
     Replace { old: String, new: String, file: String },
-    /// Put a text at the end of a file.
     Append { text: String, file: String },
 }
 
-/// What a tool said, if it was called.
 pub struct Outcome<'a> {
-    /// The text of the result.
     pub text: &'a str,
-    /// It failed or was denied.
     pub failed: bool,
 }
 
-/// Reads a prompt; `None` if it is none of the three sentences.
 pub fn parse(prompt: &str) -> Option<Action> {
     let prompt = prompt.trim();
     let (verb, rest) = prompt.split_once(char::is_whitespace)?;
@@ -53,7 +46,6 @@ pub fn parse(prompt: &str) -> Option<Action> {
 }
 
 impl Action {
-    /// The tools that it needs.
     pub fn tools(&self) -> &'static [&'static str] {
         match self {
             Self::Create { .. } | Self::Append { .. } => &["read_file", "write_file"],
@@ -61,7 +53,6 @@ impl Action {
         }
     }
 
-    /// What follows, given what reading and changing the file came to.
     pub fn next(&self, read: Option<&Outcome<'_>>, changed: Option<&Outcome<'_>>) -> ModelEvent {
         if let Some(changed) = changed {
             let text = if changed.failed {
@@ -104,7 +95,7 @@ fn call(id: &str, name: &str, arguments: serde_json::Value) -> ModelEvent {
     ModelEvent::ToolCall { id: id.into(), name: name.into(), arguments }
 }
 
-/// Whether what was read may be a remark and not the whole content: then nothing is built on it.
+/// True if the text may be a remark instead of the whole content, which must not be written back.
 fn is_no_content(text: &str) -> bool {
     let last = text.lines().next_back().unwrap_or_default();
     text == "[The file is empty.]"
@@ -116,12 +107,10 @@ fn with_newline(text: &str) -> String {
     if text.is_empty() || text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") }
 }
 
-/// Cuts at the first keyword that stands outside quotes.
 fn split<'a>(text: &'a str, keyword: &str) -> Option<(&'a str, &'a str)> {
     places(text, keyword).first().map(|at| cut(text, *at, keyword))
 }
 
-/// Cuts at the last keyword that stands outside quotes.
 fn split_last<'a>(text: &'a str, keyword: &str) -> Option<(&'a str, &'a str)> {
     places(text, keyword).last().map(|at| cut(text, *at, keyword))
 }
@@ -130,7 +119,6 @@ fn cut<'a>(text: &'a str, at: usize, keyword: &str) -> (&'a str, &'a str) {
     (text[..at].trim(), text[at + keyword.len()..].trim())
 }
 
-/// Where a word stands by itself, outside quotes.
 fn places(text: &str, keyword: &str) -> Vec<usize> {
     let mut quote = None;
     let mut places = Vec::new();

@@ -1,38 +1,30 @@
-//! What the searches found: places, ranked. Pure.
+//! Search results: places in files, ranked. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::keywords::Word;
 
-/// A line of a file that bears on the prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// As the search names it.
     pub path: String,
-    /// Counted from 1.
     pub line: u32,
-    /// The line's text.
     pub text: String,
 }
 
-/// A file with what was found in it.
 #[derive(Debug)]
 struct File {
     score: f64,
-    /// The words that it has, by number.
     words: BTreeSet<usize>,
-    /// Best first.
     places: Vec<(f64, Place)>,
 }
 
-/// Files, best first.
 #[derive(Debug)]
 pub struct Findings {
     files: Vec<(String, File)>,
 }
 
 impl Findings {
-    /// Reads the results of searches: `defined_N` and `mentioned_N` are about the Nth word.
+    /// Reads search results. Calls `defined_N` and `mentioned_N` are about word N.
     pub fn of<'a>(words: &[Word], results: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let mut files: BTreeMap<String, File> = BTreeMap::new();
         for (id, text) in results {
@@ -50,11 +42,10 @@ impl Findings {
             if places.is_empty() {
                 continue;
             }
-            // A word that is everywhere says little about where to look.
             #[expect(clippy::cast_precision_loss, reason = "a few hundred lines at most")]
             let rarity = 1.0 / (1.0 + (places.len() as f64).ln());
             for place in places {
-                // `fn retry(` is what was asked for; `fn retry_after(` is beside it.
+                // Prefers `fn retry(` to `fn retry_after(`.
                 let exact = kind == "defined" && has_word(&place.text, &word.text);
                 let worth = worth * rarity * if exact { 3.0 } else { 1.0 };
                 add(&mut files, place, worth, (at, &word.stem));
@@ -62,7 +53,7 @@ impl Findings {
         }
         let mut files: Vec<_> = files.into_iter().collect();
         for (path, file) in &mut files {
-            // A file that has two of the words bears on the prompt more than one that has one of them often.
+            // A file with two of the words counts more than a file with many matches of one word.
             #[expect(clippy::cast_precision_loss, reason = "a handful of words")]
             let breadth = file.words.len() as f64;
             file.score *= trust(path) * breadth;
@@ -72,24 +63,20 @@ impl Findings {
         Self { files }
     }
 
-    /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// The best place of each file, best file first.
     pub fn places(&self) -> impl Iterator<Item = &Place> {
         self.files.iter().filter_map(|(_, file)| file.places.first().map(|(_, place)| place))
     }
 
-    /// The best files with their best places.
     pub fn files(&self, most: usize, each: usize) -> impl Iterator<Item = (&str, Vec<&Place>)> {
         self.files.iter().take(most).map(move |(path, file)| {
             (path.as_str(), file.places.iter().take(each).map(|(_, place)| place).collect())
         })
     }
 
-    /// Files that look like tests.
     pub fn tests(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|(path, _)| path.as_str()).filter(|path| is_test(path))
     }
@@ -105,7 +92,6 @@ fn add(files: &mut BTreeMap<String, File>, place: Place, worth: f64, (word, stem
     if file.places.is_empty() && place.path.to_lowercase().contains(stem) {
         file.score += 2.0;
     }
-    // The tenth mention in one file adds less than the first.
     #[expect(clippy::cast_precision_loss, reason = "a few hundred lines at most")]
     let weight = worth / (1.0 + file.places.len() as f64 / 4.0);
     file.score += weight;
@@ -115,7 +101,6 @@ fn add(files: &mut BTreeMap<String, File>, place: Place, worth: f64, (word, stem
     }
 }
 
-/// Whether a text has a word with nothing that belongs to it on either side.
 fn has_word(text: &str, word: &str) -> bool {
     let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     text.match_indices(word).any(|(at, _)| {
@@ -123,7 +108,7 @@ fn has_word(text: &str, word: &str) -> bool {
     })
 }
 
-/// Code is where a change goes; prose and generated files only speak of it.
+/// Changes go to code. Prose and generated files only mention it.
 fn trust(path: &str) -> f64 {
     let ending = path.rsplit('.').next().unwrap_or_default();
     let name = path.rsplit('/').next().unwrap_or_default().to_lowercase();
@@ -149,7 +134,6 @@ fn is_test(path: &str) -> bool {
         || ["_test.", ".test.", ".spec.", "_spec."].iter().any(|mark| name.contains(mark))
 }
 
-/// Reads `path:line: text`.
 fn place(line: &str) -> Option<Place> {
     line.match_indices(':').find_map(|(at, _)| {
         let (number, text) = line[at + 1..].split_once(": ")?;

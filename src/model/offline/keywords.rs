@@ -1,8 +1,8 @@
-//! The words and paths of a prompt that are worth looking for. Pure.
+//! Words and paths of a prompt that are worth a search. Pure.
 
 use std::collections::HashSet;
 
-/// Words that say nothing about where to look.
+/// Words that do not help a search, sorted.
 const COMMON: [&str; 131] = [
     "about",
     "add",
@@ -137,30 +137,24 @@ const COMMON: [&str; 131] = [
     "your",
 ];
 
-/// Characters of a prompt that are looked at: a pasted log says no more in its second page than in its first.
+/// Maximum characters of a prompt that are examined, because pasted logs repeat themselves.
 const LOOKED_AT: usize = 4_000;
 
-/// Characters of a word that is searched for.
 const LONGEST: usize = 60;
 
-/// Endings of a word that its other forms have, longest first.
+/// Endings of inflected forms, longest first.
 const ENDINGS: [&str; 12] = ["ying", "ies", "ied", "ing", "ers", "es", "ed", "er", "y", "e", "s", ""];
 
-/// A word and how it is searched for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word {
-    /// As the prompt has it.
     pub text: String,
-    /// What its forms share, lower case; an identifier is kept whole.
+    /// Shared start of all forms, in lower case. Identifiers stay whole.
     pub stem: String,
 }
 
-/// A file that a prompt names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
-    /// As the prompt has it.
     pub path: String,
-    /// The line behind it, if there is one.
     pub line: Option<u32>,
 }
 
@@ -169,7 +163,7 @@ impl Word {
         Self { text: text.to_owned(), stem: stem(&text.to_lowercase()) }
     }
 
-    /// A regular expression for the forms of the word: as a word, as a part of `snake_case`, or of `camelCase`.
+    /// Regular expression for the forms of the word, alone or as a part of `snake_case` or `camelCase`.
     pub fn pattern(&self) -> String {
         if is_identifier(&self.text) {
             return format!("(?i:{})", escape(&self.text));
@@ -186,21 +180,19 @@ impl Word {
         format!(r"(?:\b|_)(?i:{stem}{forms}){end}|{}{forms}{end}", escape(&capital))
     }
 
-    /// A regular expression for lines that look like a definition of something with the word in its name.
+    /// Regular expression for lines that seem to define a name with this word.
     pub fn definition_pattern(&self) -> String {
         const BEFORE: &str = r"(?:pub(?:\([^)]*\))?|export|default|async|static|public|private|protected|abstract|final|unsafe|extern|inline|const)";
         const KIND: &str =
             "(?:fn|func|function|def|class|struct|enum|trait|interface|type|mod|module|const|macro_rules!)";
-        // Go writes the receiver before the name.
         format!(r"^\s*(?:{BEFORE}\s+)*{KIND}\s+(?:\([^)]*\)\s*)?\w*(?i:{})", escape(&self.stem))
     }
 }
 
-/// The most telling words of a prompt, at most `most`: identifiers first, then long words, each once.
+/// The most specific words come first: identifiers, then long words.
 pub fn of(prompt: &str, most: usize) -> Vec<Word> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let looked_at: String = prompt.chars().take(LOOKED_AT).collect();
-    // What a path consists of is not what is asked about it.
     let outside_paths = looked_at.split_whitespace().filter(|token| named(token).is_none());
     let mut known = HashSet::new();
     let mut words: Vec<Word> = Vec::new();
@@ -220,7 +212,6 @@ pub fn of(prompt: &str, most: usize) -> Vec<Word> {
     words
 }
 
-/// The files that a prompt names, at most `most`: words with a slash or an ending, links of an editor.
 pub fn paths(prompt: &str, most: usize) -> Vec<Named> {
     let looked_at: String = prompt.chars().take(LOOKED_AT).collect();
     let mut paths: Vec<Named> = looked_at.split_whitespace().filter_map(named).collect();
@@ -230,7 +221,7 @@ pub fn paths(prompt: &str, most: usize) -> Vec<Named> {
 }
 
 fn named(token: &str) -> Option<Named> {
-    // `[name](file:///path)` is how a link of the editor reads.
+    // An editor's link: `[name](file:///path)`.
     let token = token.split_once("](").map_or(token, |(_, link)| link);
     let token = token.trim_start_matches("file://");
     let token =
@@ -242,7 +233,6 @@ fn named(token: &str) -> Option<Named> {
     };
     let (stem, ending) = path.rsplit_once('.')?;
     let is_ending = (1..=5).contains(&ending.len()) && ending.chars().all(|c| c.is_ascii_alphanumeric());
-    // `e.g.` is no file.
     let is_name = stem.chars().count() > 1 && !path.contains("://") && path.chars().any(char::is_alphabetic);
     let is_number = ending.chars().all(|c| c.is_ascii_digit());
     (is_ending && is_name && !is_number).then(|| Named { path: path.to_owned(), line })
@@ -252,7 +242,7 @@ fn is_identifier(text: &str) -> bool {
     text.contains('_') || text.chars().skip(1).any(char::is_uppercase)
 }
 
-/// The part that the forms of a word share: `retries` and `retry` share `retr`.
+/// Returns the shared start of a word's forms: `retr` for `retry` and `retries`.
 fn stem(word: &str) -> String {
     if word.contains('_') || word.ends_with("ss") {
         return word.to_owned();
@@ -264,7 +254,6 @@ fn stem(word: &str) -> String {
     shorter.unwrap_or(word).to_owned()
 }
 
-/// Words are letters, digits and underscores, so only the rest of Unicode could surprise; it stands for itself.
 fn escape(stem: &str) -> String {
     stem.chars().flat_map(|c| if c.is_alphanumeric() || c == '_' { vec![c] } else { vec!['\\', c] }).collect()
 }

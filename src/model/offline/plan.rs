@@ -1,47 +1,32 @@
-//! The plan that the findings allow: where things are, where a change would go, what to check, what is open. Pure.
+//! Writes a plan from the findings: places, a starting point for changes, checks and open questions. Pure.
 
 use std::fmt::Write;
 
 use super::findings::Findings;
 use super::keywords::Word;
 
-/// Files in the plan.
 const FILES: usize = 8;
 
-/// Places of one file.
 const PLACES: usize = 4;
 
-/// Parts of files that are shown.
 const EXCERPTS: usize = 2;
 
-/// Characters of a line that is quoted.
 const QUOTE: usize = 120;
 
-/// A part of a file that was read.
 pub struct Excerpt<'a> {
-    /// As the search names it.
     pub path: &'a str,
-    /// Its first line, from 1.
     pub first: u64,
-    /// The lines.
     pub text: &'a str,
 }
 
-/// What a plan is made of.
 pub struct Material<'a> {
-    /// The prompt.
     pub prompt: &'a str,
-    /// What was searched for.
     pub words: &'a [Word],
-    /// What was found.
     pub findings: &'a Findings,
-    /// What was read.
     pub excerpts: &'a [Excerpt<'a>],
-    /// Words whose search failed or was cut.
     pub unfinished: &'a [String],
 }
 
-/// The plan as Markdown.
 pub fn write(material: &Material<'_>) -> String {
     let Material { prompt, words, findings, excerpts, unfinished } = material;
     let mut plan = Markdown::default();
@@ -121,13 +106,11 @@ fn one_line(text: &str) -> String {
     cut(&line)
 }
 
-/// A line of code, with as many backticks round it as it needs.
 fn quote(text: &str) -> String {
     let fence = if text.contains('`') { "`` " } else { "`" };
     format!("{fence}{}{}", cut(text), fence.chars().rev().collect::<String>())
 }
 
-/// Without what a terminal would obey, and not too long.
 fn cut(text: &str) -> String {
     let text: String = text.chars().filter(|c| !c.is_control()).take(QUOTE + 1).collect();
     match text.char_indices().nth(QUOTE) {

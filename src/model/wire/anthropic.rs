@@ -1,7 +1,7 @@
 //! Anthropic's Messages API.
 //!
-//! Cache markers stand on the system prompt (which covers the tools before it) and on the last stable block of the last
-//! two user messages: the one before the reminder, and the one that the request before this one marked.
+//! Cache markers are on the system prompt, which covers the tools before it, and on the last stable block of
+//! the last two user messages: the one before the reminder, and the one that the previous request marked.
 
 use std::borrow::Cow;
 
@@ -16,29 +16,24 @@ use crate::model::{Block, Effort, Role, ToolOffer};
 
 mod decode;
 
-/// The version of the API that this file speaks.
 const VERSION: &str = "2023-06-01";
 
-/// Lets the server drop thoughts that a changed prefix has made invalid, where it would refuse the request otherwise: a
-/// reminder that is gone, or tools that a mode takes away, change what stood before them.
+/// Lets the server drop thoughts that a changed prefix invalidates, instead of rejecting the request. The
+/// prefix changes when a reminder is gone or a mode removes tools.
 const BETA: &str = "thinking-binding-controls-2026-08-01";
 
-/// The header that it stands in.
 const BETA_HEADER: &str = "anthropic-beta";
 
-/// The member of a request that it allows.
+/// Request member that [`BETA`] permits.
 const BINDING: &str = "block_binding";
 
-/// The optional part that older models refuse: that they think as long as they like.
 const ADAPTIVE: &str = "adaptive thinking";
 
-/// Tokens of a reply, thoughts included, where the model allows as many.
+/// Maximum tokens of a reply, including thoughts, if the model permits as many.
 const MAX_TOKENS: u64 = 64_000;
 
-/// How many user messages get a marker, the last ones first.
 const MARKED: usize = 2;
 
-/// The format.
 #[derive(Debug)]
 pub struct Anthropic;
 
@@ -146,7 +141,7 @@ enum Part<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         cache_control: Option<Marker>,
     },
-    /// As text, but never marked: it is gone in the next request.
+    /// Text without a marker, because the next request does not contain it.
     #[serde(rename = "text")]
     Reminder {
         text: &'a str,
@@ -186,7 +181,7 @@ struct Source<'a> {
     data: &'a str,
 }
 
-/// How the model is to think. The server's own way needs no word, except that its thoughts are to be shown.
+/// Without an effort, the server decides and only returns visible thoughts.
 fn thinking(ask: &Ask<'_>, max_tokens: u64) -> Option<Value> {
     match (ask.facts.thinking, ask.effort()) {
         (Thinking::Effort, _) if !ask.may_send(ADAPTIVE) => None,
@@ -222,7 +217,7 @@ fn messages<'a>(ask: &Ask<'a>) -> Vec<Message<'a>> {
             parts.extend(part(block, std::mem::take(&mut thought), ask));
         }
         if message.role == Role::Assistant {
-            // A thought with nothing behind it was cut off there, and is refused.
+            // The API rejects a trailing thought, which interrupted replies leave.
             while matches!(parts.last(), Some(Part::Thinking { .. } | Part::RedactedThinking { .. })) {
                 parts.pop();
             }
@@ -236,7 +231,7 @@ fn messages<'a>(ask: &Ask<'a>) -> Vec<Message<'a>> {
     messages
 }
 
-/// A block as the API takes it; a thought only goes back with its signature.
+/// A thought goes back only with its signature.
 fn part<'a>(block: &'a Block, thought: &'a str, ask: &Ask<'a>) -> Option<Part<'a>> {
     Some(match block {
         Block::Text(text) | Block::Note(text) => Part::Text { text, cache_control: None },
@@ -266,7 +261,6 @@ fn part<'a>(block: &'a Block, thought: &'a str, ask: &Ask<'a>) -> Option<Part<'a
     })
 }
 
-/// Puts markers on the last stable block of the last user messages.
 fn mark(messages: &mut [Message<'_>]) {
     let mut remaining = MARKED;
     for message in messages.iter_mut().rev().filter(|message| message.role == "user") {

@@ -1,8 +1,8 @@
-//! `OpenAI`'s Chat Completions, as `OpenAI` and the many servers that speak it understand it.
+//! `OpenAI`'s Chat Completions, for `OpenAI` and compatible servers.
 //!
-//! What only some servers know is sent where the address is `OpenAI`'s own. Text stays one string, because some servers
-//! take nothing else, and so the reminder is the end of the last user or tool message: some templates refuse a user
-//! message after a tool's.
+//! Parts that only some servers know go to `OpenAI`'s own address only. Text stays one string, because some
+//! servers accept nothing else. The reminder ends the last user or tool message, because some templates
+//! reject a user message after a tool message.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,6 @@ use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffe
 
 mod decode;
 
-/// The format.
 #[derive(Debug)]
 pub struct Chat;
 
@@ -66,13 +65,12 @@ impl Wire for Chat {
     }
 }
 
-/// The effort to ask for. `OpenAI`'s own models take tools in this format only when they are told not to think.
+/// `OpenAI`'s own models accept tools in this format only with reasoning turned off.
 fn effort(ask: &Ask<'_>) -> Option<Effort> {
     let off = ask.is_official && !ask.request.tools.is_empty() && ask.facts.efforts.contains(&Effort::None);
     ask.effort().or(off.then_some(Effort::None))
 }
 
-/// The header with the key.
 pub(super) fn bearer(key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
     key.map(|key| ("authorization", SecretString::from(format!("Bearer {}", key.expose_secret()))))
         .into_iter()
@@ -101,7 +99,6 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-/// A tool, as `OpenAI` and those who follow it write it.
 #[derive(Serialize)]
 pub(super) struct Tool<'a> {
     r#type: &'static str,
@@ -126,7 +123,6 @@ impl<'a> From<&'a ToolOffer> for Tool<'a> {
     }
 }
 
-/// All tools stay in the request, and only these may be called.
 fn allowed_tools(names: &[String]) -> Value {
     if names.is_empty() {
         return json!("none");
@@ -216,7 +212,7 @@ fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<InputMessage<'a>
     if text.trim().is_empty() && calls.is_empty() {
         return None;
     }
-    // Servers that want thoughts back want them with the calls; some want them of calls that others made.
+    // Servers that want thoughts back want them with the calls, and some even with calls of other models.
     let is_needed = ask.without.contains(&NEEDS_THOUGHTS);
     let wants_thoughts = is_needed || (wants_thoughts && ask.may_send("reasoning_content"));
     if is_needed && thoughts.is_empty() {
@@ -291,7 +287,6 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, input: &mut Vec<InputMessage<'a
     input.push(InputMessage::User { content });
 }
 
-/// Appends text, with something between if there is text already.
 fn append<'a>(text: &mut Cow<'a, str>, more: &'a str, between: &str) {
     if text.is_empty() {
         *text = Cow::Borrowed(more);

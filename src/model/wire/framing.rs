@@ -1,42 +1,34 @@
-//! A response's bytes to frames: server-sent events, or one JSON value a line. Pure; bytes may be cut anywhere.
+//! Splits response bytes into frames. Pure; chunks may end anywhere.
 //!
-//! Of an event only its data matters: every provider that names its events repeats the name inside the data.
+//! Only the data of an event matters, because all providers repeat the event name in it.
 
-/// Bytes of one frame. A larger one is no model's.
+/// Maximum bytes of a frame. No model sends longer ones.
 const MAX_FRAME: usize = 32 * 1024 * 1024;
 
-/// How frames are set apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     /// `text/event-stream`: `data:` lines up to an empty line.
     Events,
-    /// One JSON value a line.
     Lines,
 }
 
-/// A frame that is longer than any model's, or bytes that are no text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unreadable;
 
-/// Takes bytes as they come and gives whole frames.
 #[derive(Debug)]
 pub struct FrameReader {
     framing: Framing,
-    /// The start of a line whose end has not come.
     rest: Vec<u8>,
-    /// The data of an event whose end has not come.
     data: String,
-    /// The last byte was a carriage return: a line feed after it belongs to it.
+    /// True if the last byte was a carriage return, so that a following line feed is skipped.
     after_return: bool,
 }
 
 impl FrameReader {
-    /// No bytes yet.
     pub fn new(framing: Framing) -> Self {
         Self { framing, rest: Vec::new(), data: String::new(), after_return: false }
     }
 
-    /// Takes bytes and hands each frame that they complete to `each`.
     pub fn push<E: From<Unreadable>>(
         &mut self,
         mut bytes: &[u8],
@@ -60,7 +52,6 @@ impl FrameReader {
                 self.keep(line)?;
                 let line = std::mem::take(&mut self.rest);
                 self.line(&line, &mut each)?;
-                // The buffer is used again.
                 self.rest = line;
                 self.rest.clear();
             }
@@ -68,7 +59,7 @@ impl FrameReader {
         Ok(())
     }
 
-    /// The bytes are over: what is left is a frame if its data is there, though its end is not.
+    /// Ends the input. A last frame counts without its terminator.
     pub fn end<E: From<Unreadable>>(&mut self, mut each: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
         let line = std::mem::take(&mut self.rest);
         if !line.is_empty() {

@@ -1,7 +1,7 @@
 //! Google's Gemini API: `streamGenerateContent` as server-sent events.
 //!
-//! Thought signatures go back in the part that they came in. A reminder after results is a content of its own: text
-//! beside results is refused by some of the servers.
+//! Thought signatures go back in the part that contained them. A reminder after results is a separate
+//! content, because some servers reject text beside results.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -16,10 +16,9 @@ use crate::model::known::Thinking;
 use crate::model::provider_error::ProviderError;
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
 
-/// Stands for the signature of a call that another model made.
+/// Replaces the signature of a call by another model.
 const NOT_OURS: &str = "skip_thought_signature_validator";
 
-/// The format.
 #[derive(Debug)]
 pub struct Gemini;
 
@@ -93,7 +92,6 @@ impl<'a> From<&'a ToolOffer> for Tool<'a> {
     }
 }
 
-/// All tools stay in the request, and only these may be called.
 fn allowed(names: &[String]) -> Value {
     if names.is_empty() {
         return json!({ "functionCallingConfig": { "mode": "NONE" } });
@@ -164,7 +162,7 @@ struct Outcome<'a> {
     response: Value,
 }
 
-/// Ids of our own stand for those that a model left out; it does not know them.
+/// Prefix of our ids for calls without an id. The model does not know them.
 const OWN_ID: &str = "own_";
 
 fn id(id: &str) -> Option<&str> {
@@ -288,7 +286,7 @@ impl Decoder {
                     "the model's reply is no good ({reason}): {message}"
                 )));
             }
-            // Everything else is a filter of one kind or another.
+            // All other reasons are content filters.
             _ => ModelStop::Refusal,
         });
         Ok(())

@@ -1,5 +1,5 @@
-//! Ollama's own chat API, one JSON value a line. Its OpenAI-like one cannot set the size of the context, and the size
-//! that a server chooses by itself is too small for an agent.
+//! Ollama's own chat API, one JSON value per line. The OpenAI-compatible API of Ollama cannot set the context
+//! size, and the server's default is too small for an agent.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -14,7 +14,6 @@ use super::{Ask, Decode, Wire, as_object, blocks, call_id, parse, result_text, t
 use crate::model::provider_error::ProviderError;
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, Usage};
 
-/// The format.
 #[derive(Debug)]
 pub struct Ollama;
 
@@ -47,7 +46,7 @@ impl Wire for Ollama {
         to_bytes(&Body {
             model: ask.name,
             stream: true,
-            // Rather an error than a conversation whose start is silently gone.
+            // An error is better than a conversation that silently lost its start.
             truncate: false,
             think,
             options: Options { num_ctx: ask.facts.context },
@@ -163,7 +162,7 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<InputMessage
                     ..InputMessage::default()
                 });
             }
-            // Some templates know no user message after a tool's.
+            // Some templates reject a user message after a tool message.
             Block::Note(note) | Block::Reminder(note) => {
                 match messages.last_mut().filter(|last| last.role == "tool") {
                     Some(last) if input.content.is_empty() && input.images.is_empty() => {

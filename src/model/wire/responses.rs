@@ -1,7 +1,7 @@
-//! `OpenAI`'s Responses API, without state at the server: every request carries the whole conversation.
+//! `OpenAI`'s Responses API without state at the server: every request contains the whole conversation.
 //!
-//! Reasoning goes back as it came, encrypted, in front of what followed it. The reminder is a message of its own at the
-//! end, which this format allows.
+//! Encrypted reasoning goes back unchanged, before the output that followed it. The reminder is a separate
+//! message at the end.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -19,7 +19,6 @@ use crate::model::known::Thinking;
 use crate::model::provider_error::ProviderError;
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
 
-/// The format.
 #[derive(Debug)]
 pub struct Responses;
 
@@ -103,7 +102,6 @@ impl<'a> From<&'a ToolOffer> for Tool<'a> {
     }
 }
 
-/// All tools stay in the request, and only these may be called.
 fn allowed_tools(names: &[String]) -> Value {
     if names.is_empty() {
         return json!("none");
@@ -116,19 +114,9 @@ fn allowed_tools(names: &[String]) -> Value {
 #[serde(untagged)]
 enum Item<'a> {
     Message(InputMessage<'a>),
-    /// As the server gave it.
     Reasoning(&'a Value),
-    Call {
-        r#type: &'static str,
-        call_id: Cow<'a, str>,
-        name: &'a str,
-        arguments: String,
-    },
-    Output {
-        r#type: &'static str,
-        call_id: Cow<'a, str>,
-        output: Cow<'a, str>,
-    },
+    Call { r#type: &'static str, call_id: Cow<'a, str>, name: &'a str, arguments: String },
+    Output { r#type: &'static str, call_id: Cow<'a, str>, output: Cow<'a, str> },
 }
 
 #[derive(Serialize)]
@@ -198,7 +186,7 @@ fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
     items
 }
 
-/// The server refuses reasoning that nothing follows: the reply was cut off there.
+/// The server rejects reasoning without output after it, which interrupted replies leave.
 fn without_lonely_reasoning(items: &mut Vec<Item<'_>>) {
     while matches!(items.last(), Some(Item::Reasoning(_))) {
         items.pop();
@@ -227,7 +215,6 @@ enum Frame {
     Over { response: Over },
     #[serde(rename = "error")]
     Error { error: Option<Value>, code: Option<String>, message: Option<String> },
-    /// Beginnings, parts that come whole later, and what may be added.
     #[serde(other)]
     Other,
 }
@@ -325,7 +312,6 @@ fn begun(item: &Value) -> Option<ModelEvent> {
     Some(ModelEvent::ToolCallStarted { id: word("call_id")?, name: word("name")? })
 }
 
-/// What a finished item says that its pieces did not.
 fn done(mut item: Value) -> Option<ModelEvent> {
     match item["type"].as_str()? {
         "reasoning" => {
@@ -335,14 +321,13 @@ fn done(mut item: Value) -> Option<ModelEvent> {
             is_sealed.then(|| ModelEvent::ProviderState(json!({ "reasoning": item })))
         }
         "message" => item["phase"].as_str().map(|phase| ModelEvent::ProviderState(json!({ "phase": phase }))),
-        // A call that the limit has cut off is none.
+        // The token limit cut off this call.
         "function_call" if item["status"] == "incomplete" => None,
         "function_call" => Some(ModelEvent::ToolCall {
             id: item["call_id"].as_str()?.to_owned(),
             name: item["name"].as_str()?.to_owned(),
             arguments: arguments(item["arguments"].as_str().unwrap_or_default()),
         }),
-        // Tools of the server's own, which are not asked for.
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! The stream of the Messages API: blocks that begin, grow and end.
+//! Decodes the stream of the Messages API, in which blocks start, grow and stop.
 
 use std::collections::VecDeque;
 
@@ -35,7 +35,6 @@ enum Frame {
     Error {
         error: WireMessage,
     },
-    /// Pings, and what may be added.
     #[serde(other)]
     Other,
 }
@@ -106,7 +105,7 @@ struct WireMessage {
     message: String,
 }
 
-/// Each is what it is now, not what came to it.
+/// Totals so far, not increments.
 #[derive(Debug, Default, Deserialize)]
 struct Counts {
     #[serde(rename = "input_tokens")]
@@ -119,7 +118,6 @@ struct Counts {
     output: Option<u64>,
 }
 
-/// A block whose end has not come.
 enum Open {
     Signature(String),
     Call { id: String, name: String, input: Value, json: String },
@@ -162,7 +160,6 @@ impl Decoder {
             (Delta::Json { partial_json }, Some(Open::Call { json, .. })) => {
                 json.push_str(&partial_json);
             }
-            // Deltas of blocks that we did not ask for, and kinds that may be added.
             (Delta::Signature { .. } | Delta::Json { .. } | Delta::Other, _) => {}
         }
     }
@@ -212,7 +209,7 @@ impl Decode for Decoder {
                     None => self.stop,
                     Some("max_tokens" | "model_context_window_exceeded") => Some(ModelStop::MaxTokens),
                     Some("refusal") => Some(ModelStop::Refusal),
-                    // What may be added ends a reply as any other end does.
+                    // Unknown reasons count as a normal end.
                     Some(_) => Some(ModelStop::Done),
                 };
                 let explanation = delta.stop_details.and_then(|details| details.explanation);

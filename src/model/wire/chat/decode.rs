@@ -1,4 +1,4 @@
-//! The stream of Chat Completions. Servers differ in what they leave out, so little is taken for granted.
+//! Decodes the stream of Chat Completions. Servers leave out different members, so most are optional.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ struct Chunk<C> {
     #[serde(default = "Vec::new")]
     choices: Vec<Choice<C>>,
     usage: Option<Counts>,
-    /// Some servers say `"object": "error"` and put the message beside it.
+    /// Some servers send `"object": "error"` with the message beside it.
     object: Option<String>,
     message: Option<Value>,
 }
@@ -41,7 +41,6 @@ struct Delta<C> {
 #[serde(untagged)]
 enum Content {
     Text(String),
-    /// Mistral's: parts of text and of thinking.
     Parts(Vec<Value>),
 }
 
@@ -87,7 +86,7 @@ pub(super) struct Decoder {
     open: Vec<Open>,
     usage: Option<Usage>,
     stop: Option<ModelStop>,
-    /// The server's thoughts came under a name under which it may want them back.
+    /// True if thoughts came as `reasoning_content`, which the server may want back.
     has_reasoning_content: bool,
     details: Vec<Map<String, Value>>,
     ended: bool,
@@ -116,7 +115,7 @@ impl Decoder {
         }
     }
 
-    /// A fragment belongs to the call of its index, or of its id, or to the last one; a new id is a new call.
+    /// A fragment belongs to the call with its index or id, or to the last call. A new id starts a new call.
     fn fragment(&mut self, Fragment { index, id, function }: Fragment, events: &mut VecDeque<ModelEvent>) {
         let id = id.unwrap_or_default();
         let name = function.name.unwrap_or_default();
@@ -139,7 +138,7 @@ impl Decoder {
         }
     }
 
-    /// Fragments of one piece of reasoning are one piece when they go back.
+    /// Fragments of one piece of reasoning go back as one piece.
     fn detail(&mut self, detail: Map<String, Value>) {
         let same = |other: &Map<String, Value>| {
             other.get("index") == detail.get("index") && other.get("type") == detail.get("type")
@@ -161,7 +160,6 @@ impl Decoder {
         }
     }
 
-    /// The reply is complete: the calls, the counts and the end, once.
     fn finish(&mut self, events: &mut VecDeque<ModelEvent>) {
         if std::mem::replace(&mut self.ended, true) {
             return;
@@ -175,7 +173,7 @@ impl Decoder {
         }
         let stop = self.stop.unwrap_or(ModelStop::Done);
         for Open { id, name, json, .. } in self.open.drain(..) {
-            // A call that the limit has cut off is none.
+            // The token limit cut off this call.
             if stop == ModelStop::MaxTokens && serde_json::from_str::<Value>(&json).is_err() {
                 continue;
             }
@@ -192,7 +190,8 @@ impl Decode for Decoder {
             self.finish(events);
             return Ok(());
         }
-        // Nearly always the content is a string; to find out whether it is one costs more than the rest of the chunk.
+        // The content is nearly always a string. Testing for it costs more than parsing the rest of the
+        // chunk.
         match serde_json::from_str::<Chunk<String>>(frame) {
             Ok(chunk) => self.chunk(chunk, events),
             Err(_) => self.chunk::<Content>(parse(frame)?, events),
@@ -231,7 +230,7 @@ impl Decoder {
                 None | Some("") => {}
                 Some("length") => self.stop = Some(ModelStop::MaxTokens),
                 Some("content_filter") => self.stop = Some(ModelStop::Refusal),
-                // What ends a reply is what it says, not what the server calls it.
+                // Other reasons count as a normal end.
                 Some(_) => self.stop = self.stop.or(Some(ModelStop::Done)),
             }
         }
@@ -253,7 +252,6 @@ fn part(part: &Value) -> Option<ModelEvent> {
             let texts = part["thinking"].as_array()?.iter().filter_map(|part| part["text"].as_str());
             Some(ModelEvent::Thought(texts.collect()))
         }
-        // References and what may be added are not text.
         _ => None,
     }
 }
