@@ -72,23 +72,17 @@ impl AgentError {
         }
     }
 
-    fn data(&self) -> Option<Value> {
-        match self {
-            Self::InvalidParams { data, .. } => Some(data.clone()),
-            Self::UnknownSession(id) => Some(json!({ "sessionId": shorten(&id.0) })),
-            Self::NotJson
-            | Self::InvalidRequest(_)
-            | Self::MethodNotFound { .. }
-            | Self::SessionDied
-            | Self::AuthRequired(_)
-            | Self::Model(_)
-            | Self::Unrecorded
-            | Self::ModeUnrecorded { .. }
-            | Self::NoStore(_)
-            | Self::Unreadable
-            | Self::Internal
-            | Self::Cancelled => None,
+    /// The `data` member: `details` has the message again, for clients that show nothing else, beside members of the error.
+    fn data(&self, message: &str) -> Value {
+        let mut data = match self {
+            Self::InvalidParams { data, .. } => data.clone(),
+            Self::UnknownSession(id) => json!({ "sessionId": shorten(&id.0) }),
+            _ => json!({}),
+        };
+        if let Some(members) = data.as_object_mut() {
+            members.entry("details").or_insert_with(|| message.into());
         }
+        data
     }
 }
 
@@ -104,7 +98,9 @@ fn shorten(message: &str) -> String {
 
 impl From<AgentError> for ErrorObjectOwned {
     fn from(error: AgentError) -> Self {
-        ErrorObjectOwned::owned(error.code(), shorten(&error.to_string()), error.data())
+        let message = shorten(&error.to_string());
+        let data = error.data(&message);
+        ErrorObjectOwned::owned(error.code(), message, Some(data))
     }
 }
 /// True for ACP's "resource not found" (-32002).

@@ -129,6 +129,19 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
+/// Text as Markdown code on one line, for titles: clients such as Zed render the titles of calls as Markdown.
+pub fn code_span(text: &str) -> String {
+    let text: String =
+        visible(text).chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { c }).collect();
+    let mut fence = "`".to_owned();
+    while text.contains(&fence) {
+        fence.push('`');
+    }
+    // CommonMark removes one space at each end, so that a backtick may stand next to the fence.
+    let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+    format!("{fence}{pad}{text}{pad}{fence}")
+}
+
 /// True if a character is invisible, or reorders the characters around it.
 pub fn is_unseen(c: char) -> bool {
     c.is_control()
@@ -154,6 +167,18 @@ mod tests {
         assert!(rewritten.len() < TEXT + 100);
         let small = ToolContent::diff(Path::new("/a"), None, "x", 1);
         assert_eq!(small, ToolContent::Diff { path: "/a".into(), old: None, new: "x".into() });
+    }
+
+    #[test]
+    fn a_code_span_survives_markdown() {
+        for (text, expected) in [
+            ("src/__init__.py", "`src/__init__.py`"),
+            ("a`b", "``a`b``"),
+            ("`a` ``b``", "``` `a` ``b`` ```"),
+            ("a\nb\u{202e}", "`a b\\u{202e}`"),
+        ] {
+            assert_eq!(code_span(text), expected);
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::content::code_span;
 use super::{
     PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve_entry,
 };
@@ -56,7 +57,7 @@ struct Call {
 #[async_trait]
 impl PreparedCall for Call {
     fn title(&self) -> String {
-        format!("Delete {}", self.name)
+        format!("Delete {}", code_span(&self.name))
     }
 
     fn targets(&self) -> &[Target] {

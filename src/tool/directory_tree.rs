@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::content::code_span;
 use super::reading::Reading;
 use super::walk::{ToolWalk, globs};
 use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, resolve};
@@ -51,7 +52,7 @@ impl Tool for DirectoryTree {
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
         let Arguments { path, depth } = arguments(&self.0.name, given)?;
         let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
-        let title = format!("Tree of {}", workspace.display(&target));
+        let title = format!("Tree of {}", code_span(&workspace.display(&target)));
         let depth = depth.unwrap_or(DEPTH).max(1);
         let call = Call { target: target.clone(), depth, workspace: workspace.clone() };
         Ok(Reading::boxed(title, target, move |permit| call.tree(permit)))

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
+use super::content::code_span;
 use super::{
     AtWork, ClientIo, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
     arguments, blocking,
@@ -127,7 +128,7 @@ enum Got {
 #[async_trait]
 impl PreparedCall for Call {
     fn title(&self) -> String {
-        format!("Fetch {}", self.url)
+        format!("Fetch {}", code_span(self.url.as_str()))
     }
 
     fn targets(&self) -> &[Target] {

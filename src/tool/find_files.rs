@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::content::code_span;
 use super::reading::Reading;
 use super::walk::{ToolWalk, globs};
 use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, resolve};
@@ -51,7 +52,7 @@ impl Tool for FindFiles {
         let globs =
             globs(&target.path, Some(&glob)).map_err(|reason| ToolError::arguments(&self.0.name, reason))?;
         let call = Call { target: target.clone(), globs, workspace: workspace.clone() };
-        Ok(Reading::boxed(format!("Find {glob}"), target, move |permit| call.find(permit)))
+        Ok(Reading::boxed(format!("Find {}", code_span(&glob)), target, move |permit| call.find(permit)))
     }
 }
 

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::content::code_span;
 use super::reading::Reading;
 use super::walk::left_out;
 use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, resolve};
@@ -45,7 +46,7 @@ impl Tool for ListDirectory {
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
         let Arguments { path } = arguments(&self.0.name, given)?;
         let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
-        let title = format!("List {}", workspace.display(&target));
+        let title = format!("List {}", code_span(&workspace.display(&target)));
         let place = target.clone();
         Ok(Reading::boxed(title, target, move |permit| list(&place, permit)))
     }

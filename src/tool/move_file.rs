@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::content::code_span;
 use super::{
     PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve_entry,
 };
@@ -44,13 +45,14 @@ impl Tool for MoveFile {
         let Arguments { from, to } = arguments(&self.0.name, given)?;
         let targets = [resolve_entry(workspace, from).await?, resolve_entry(workspace, to).await?];
         let [from, to] = [&targets[0], &targets[1]].map(|target| workspace.display(target));
-        Ok(Box::new(Call { what: format!("{from} to {to}"), targets, workspace: workspace.clone() }))
+        Ok(Box::new(Call { from, to, targets, workspace: workspace.clone() }))
     }
 }
 
 #[derive(Debug)]
 struct Call {
-    what: String,
+    from: String,
+    to: String,
     targets: [Target; 2],
     workspace: Workspace,
 }
@@ -58,7 +60,7 @@ struct Call {
 #[async_trait]
 impl PreparedCall for Call {
     fn title(&self) -> String {
-        format!("Move {}", self.what)
+        format!("Move {} to {}", code_span(&self.from), code_span(&self.to))
     }
 
     fn targets(&self) -> &[Target] {
@@ -68,9 +70,9 @@ impl PreparedCall for Call {
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let RunContext { permit, journal, .. } = context;
         effect(permit, move |cancel| {
-            let [from, to] = self.targets;
-            self.workspace.apply(&[Change::Rename { from, to }], cancel, &journal)?;
-            Ok(ToolOutput { text: format!("Moved {}.", self.what), ..ToolOutput::default() })
+            let Self { from: old, to: new, targets: [from, to], workspace } = *self;
+            workspace.apply(&[Change::Rename { from, to }], cancel, &journal)?;
+            Ok(ToolOutput { text: format!("Moved {old} to {new}."), ..ToolOutput::default() })
         })
         .await
     }

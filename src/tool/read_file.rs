@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::buffers::Buffers;
+use super::content::code_span;
 use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -52,7 +53,7 @@ impl Tool for ReadFile {
         let Arguments { path, line, limit } = arguments(&self.0.name, given)?;
         let target = resolve(workspace, path).await?;
         Ok(Box::new(Call {
-            title: format!("Read {}", workspace.display(&target)),
+            title: format!("Read {}", code_span(&workspace.display(&target))),
             targets: [target],
             line,
             limit,

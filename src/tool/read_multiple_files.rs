@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::buffers::Buffers;
+use super::content::code_span;
 use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -64,7 +65,8 @@ struct Call {
 #[async_trait]
 impl PreparedCall for Call {
     fn title(&self) -> String {
-        let names: Vec<_> = self.targets.iter().map(|target| self.workspace.display(target)).collect();
+        let names: Vec<_> =
+            self.targets.iter().map(|target| code_span(&self.workspace.display(target))).collect();
         format!("Read {}", names.join(", "))
     }
 

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::content::code_span;
 use super::reading::Reading;
 use super::walk::{ToolWalk, globs};
 use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, blocking, resolve};
@@ -93,11 +94,11 @@ impl Tool for SearchFiles {
         let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
         let globs = globs(&target.path, glob.as_deref()).map_err(bad)?;
         let place = workspace.display(&target);
-        let pattern = shorten(&pattern, TITLE);
+        let pattern = code_span(&shorten(&pattern, TITLE));
         let title = if place == "." {
             format!("Search for {pattern}")
         } else {
-            format!("Search {place} for {pattern}")
+            format!("Search {} for {pattern}", code_span(&place))
         };
         let limit = limit.unwrap_or(MATCHES).clamp(1, MAX_MATCHES);
         let per_file = per_file.unwrap_or(usize::MAX).max(1);

@@ -145,7 +145,8 @@ async fn in_plan_it_writes_nothing_and_in_code_it_does() {
 async fn one_that_cannot_be_held_refuses_and_is_not_started() {
     let agents = agents("unheld", "");
     let answer = ExternalAgentClient::of("plan", agents).await.err().unwrap();
-    let expected = json!({ "code": "unsupported_mode", "modeId": "plan", "possible": ["ask", "code"] });
+    let details = &answer["error"]["message"];
+    let expected = json!({ "code": "unsupported_mode", "modeId": "plan", "possible": ["ask", "code"], "details": details });
     assert_eq!((&answer["error"]["code"], &answer["error"]["data"]), (&json!(-32602), &expected), "{answer}");
     assert_eq!(processes_of("unheld"), 0);
     // The control: where it is possible, it is started.

@@ -312,7 +312,7 @@ async fn a_question_names_the_whole_address_and_an_answer_for_good_covers_its_se
         let (questions, last) = ask(&mut turns, &site.url("/x?secret=1"), 2).await;
         assert_eq!((last["status"].as_str(), site.asked()), (Some("failed"), before), "a rejection");
         let call = &questions[0]["toolCall"];
-        assert_eq!(call["title"], format!("Fetch {}", site.url("/x?secret=1")));
+        assert_eq!(call["title"], format!("Fetch `{}`", site.url("/x?secret=1")));
         assert_eq!(text(call), site.url("/x?secret=1"));
         let always = format!("Always allow fetch from {} (this session, {mode} mode)", site.url(""));
         assert_eq!(questions[0]["options"][1]["name"], always);

@@ -245,7 +245,7 @@ async fn a_call_is_shown_by_name_while_its_arguments_come_and_closed_if_they_do_
     let seen = about_calls(agent.until_answer(prompt).await);
     let expected = [
         ("tool_call", json!("read_file"), Value::Null),
-        ("tool_call_update", json!("Read a.txt"), Value::Null),
+        ("tool_call_update", json!("Read `a.txt`"), Value::Null),
         ("tool_call_update", Value::Null, json!("in_progress")),
         ("tool_call_update", Value::Null, json!("completed")),
     ];

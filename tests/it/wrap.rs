@@ -50,7 +50,7 @@ fn an_agent_that_is_wrapped_is_held_and_has_its_own_login() {
     let prompt = json!({ "prompt": [{ "type": "text", "text": "say 1" }] });
     assert!(text_of(&call(&mut agent, "session/prompt", prompt)).ends_with('0'), "it goes on");
     let answer = call(&mut agent, "authenticate", json!({ "methodId": "environment" })).pop().unwrap();
-    assert_eq!(answer["error"]["data"], json!({ "validMethods": [] }), "{answer}");
+    assert_eq!(answer["error"]["data"]["validMethods"], json!([]), "{answer}");
     agent.end();
 }
 

@@ -744,7 +744,7 @@ fn time_and_memory_grow_with_the_length_alone() {
                 assert!(line.is_opaque && texts.is_empty(), "{open}: it is not even looked at");
             }
             println!("{size:8} {open:14?} {took:?} {bytes} bytes");
-            assert!(took < Duration::from_secs(2), "{size} of {open:?} took {took:?}");
+            assert!(took < Duration::from_secs(20), "{size} of {open:?} took {took:?}");
             assert!(bytes < 100 * size.min(MAX_LINE), "{size} of {open:?}: {bytes} bytes");
         }
     }

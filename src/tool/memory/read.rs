@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::super::content::code_span;
 use super::super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments};
 use super::{Memories, Memory, show};
 use crate::acp::ToolKind;
@@ -72,7 +73,7 @@ impl Tool for Get {
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
         let GetArguments { category, after } = arguments(&self.0.name, given)?;
         let title = match &category {
-            Some(category) => format!("Memories of {category}"),
+            Some(category) => format!("Memories of {}", code_span(category)),
             None => "Memories".into(),
         };
         let query = Query::Category(category.map(|category| category.trim().to_lowercase()));
@@ -92,7 +93,7 @@ impl Tool for Search {
         if words.is_empty() {
             return Err(ToolError::arguments(&self.0.name, "query has no words"));
         }
-        let title = format!("Search memories for {query}");
+        let title = format!("Search memories for {}", code_span(&query));
         Ok(Box::new(Call::new(title, &self.1, workspace, Query::Words(words), after)))
     }
 }

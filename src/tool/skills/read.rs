@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::super::content::code_span;
 use super::super::read_file::{MAX_LINES, excerpt};
 use super::super::text_file::TextFile;
 use super::super::{
@@ -67,12 +68,18 @@ impl Tool for Read {
             )));
         };
         let (title, path, what) = match file {
-            None => {
-                (format!("Read skill {name}"), skill.folder.join(FILE), What::Instructions(skill.clone()))
-            }
+            None => (
+                format!("Read skill {}", code_span(&name)),
+                skill.folder.join(FILE),
+                What::Instructions(skill.clone()),
+            ),
             Some(file) => {
                 let target = below(skill, &file, workspace).await?;
-                (format!("Read skill {name}: {file}"), target.path.clone(), What::File(target))
+                (
+                    format!("Read skill {}: {}", code_span(&name), code_span(&file)),
+                    target.path.clone(),
+                    What::File(target),
+                )
             }
         };
         let mentions = vec![PathBuf::from(name), path];
