@@ -32,16 +32,16 @@ pub(super) struct Transit {
 }
 
 impl Registry {
-    pub fn add(&mut self, id: SessionId, handle: SessionHandle) {
+    pub(super) fn add(&mut self, id: SessionId, handle: SessionHandle) {
         self.active.insert(id, handle);
     }
 
-    pub fn remove(&mut self, id: &SessionId) -> Option<SessionHandle> {
+    pub(super) fn remove(&mut self, id: &SessionId) -> Option<SessionHandle> {
         self.active.remove(id)
     }
 
     /// Remembers the modes that limit a closed session when reopened. An empty list removes the entry.
-    pub fn keep_unrecorded_modes(&mut self, id: SessionId, unrecorded_modes: Vec<SessionModeId>) {
+    pub(super) fn keep_unrecorded_modes(&mut self, id: SessionId, unrecorded_modes: Vec<SessionModeId>) {
         if unrecorded_modes.is_empty() {
             self.unrecorded_modes.remove(&id);
         } else {
@@ -49,25 +49,25 @@ impl Registry {
         }
     }
 
-    pub fn unrecorded_modes(&self, id: &SessionId) -> Vec<SessionModeId> {
+    pub(super) fn unrecorded_modes(&self, id: &SessionId) -> Vec<SessionModeId> {
         self.unrecorded_modes.get(id).cloned().unwrap_or_default()
     }
 
-    pub fn clear(&mut self) -> Vec<SessionHandle> {
+    pub(super) fn clear(&mut self) -> Vec<SessionHandle> {
         self.active.drain().map(|(_, handle)| handle).collect()
     }
 
-    pub fn get(&self, id: &SessionId) -> Option<&SessionHandle> {
+    pub(super) fn get(&self, id: &SessionId) -> Option<&SessionHandle> {
         self.active.get(id)
     }
 
-    pub fn ids(&self) -> Vec<SessionId> {
+    pub(super) fn ids(&self) -> Vec<SessionId> {
         self.active.keys().cloned().collect()
     }
 }
 
 impl Transit {
-    pub fn begin(registry: &SharedRegistry, id: &SessionId) -> Result<Self, AgentError> {
+    pub(super) fn begin(registry: &SharedRegistry, id: &SessionId) -> Result<Self, AgentError> {
         let mut locked = lock(registry);
         if !locked.moving.insert(id.clone()) {
             let text = "the session is just being opened or closed: wait for that answer";
@@ -78,7 +78,7 @@ impl Transit {
     }
 
     /// Removes the session if it died or could not be loaded.
-    pub fn unless_lost<T>(self, outcome: Result<T, AgentError>) -> Result<T, AgentError> {
+    pub(super) fn unless_lost<T>(self, outcome: Result<T, AgentError>) -> Result<T, AgentError> {
         let is_lost = match &outcome {
             Err(AgentError::SessionDied) => true,
             Err(AgentError::Unreadable) => self.is_new,

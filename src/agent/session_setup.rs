@@ -29,7 +29,7 @@ pub(super) struct SessionSetup {
 
 impl SessionSetup {
     /// Returns a read-only substitute, with a message to the user, if the agent no longer exists.
-    pub fn agent(&mut self, id: Option<&str>) -> Arc<AgentSpec> {
+    pub(super) fn agent(&mut self, id: Option<&str>) -> Arc<AgentSpec> {
         let (agent, doubt) = self.context.agents.stored(id);
         self.pending_user_notices.extend(doubt);
         agent
@@ -39,7 +39,7 @@ impl SessionSetup {
     /// configured default or the mode of `--max-mode`, whichever allows less.
     ///
     /// The most restrictive mode replaces an unknown default, and also becomes a ceiling.
-    pub fn default_mode(&mut self, command_line: Option<&SessionModeId>) -> SessionModeId {
+    pub(super) fn default_mode(&mut self, command_line: Option<&SessionModeId>) -> SessionModeId {
         let mode = self.effective_mode(None, command_line);
         let SessionContext { modes, max_modes, fallback_ceiling, .. } = &self.context;
         match modes.resolve(&mode.0) {
@@ -73,7 +73,7 @@ impl SessionSetup {
         effective.mode.mode_id()
     }
 
-    pub fn stored_agent_and_mode(
+    pub(super) fn stored_agent_and_mode(
         &mut self,
         stored: &StoredSession,
         command_line: Option<&SessionModeId>,

@@ -53,19 +53,18 @@ pub(super) async fn run(
                 let where_not = if all { "" } else { " of this folder; --all lists the others" };
                 writeln!(output, "Nothing is remembered{where_not}.")?;
             }
-            for (folder, retained_context) in &memories {
+            for (folder, memory) in &memories {
                 if json {
                     let line = json!({
-                        "id": retained_context.id, "folder": folder, "category": retained_context.category, "text": retained_context.text,
-                        "created": retained_context.created, "updated": retained_context.updated,
+                        "id": memory.id, "folder": folder, "category": memory.category, "text": memory.text,
+                        "created": memory.created, "updated": memory.updated,
                     });
                     writeln!(output, "{line}")?;
                 } else {
-                    let category =
-                        retained_context.category.as_ref().map(|it| format!("[{it}] ")).unwrap_or_default();
+                    let category = memory.category.as_ref().map(|it| format!("[{it}] ")).unwrap_or_default();
                     let folder = if all { format!("{}  ", folder.display()) } else { String::new() };
-                    let text = visible(&format!("{folder}{category}{}", retained_context.text));
-                    writeln!(output, "{}  {}  {text}", retained_context.id, retained_context.updated)?;
+                    let text = visible(&format!("{folder}{category}{}", memory.text));
+                    writeln!(output, "{}  {}  {text}", memory.id, memory.updated)?;
                 }
             }
         }

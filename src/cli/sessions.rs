@@ -163,14 +163,14 @@ pub(super) async fn run(
             prune(&open(flags, &environment)?, &older_than, dry_run, output).await?;
         }
         Action::SetMode { id, mode } => {
-            let stored_session = OpenedSession::open(&id, flags, environment).await?;
-            let done = set_mode(&stored_session, mode, output).await;
-            stored_session.close(done).await?;
+            let opened = OpenedSession::open(&id, flags, environment).await?;
+            let done = set_mode(&opened, mode, output).await;
+            opened.close(done).await?;
         }
         Action::Undo { id, turn } => {
-            let stored_session = OpenedSession::open(&id, flags, environment).await?;
-            let undone = stored_session.session.undo(turn).await.map_err(anyhow::Error::from);
-            stored_session.close(undone.and_then(|undone| Ok(print::undone(&undone, &mut output)?))).await?;
+            let opened = OpenedSession::open(&id, flags, environment).await?;
+            let undone = opened.session.undo(turn).await.map_err(anyhow::Error::from);
+            opened.close(undone.and_then(|undone| Ok(print::undone(&undone, &mut output)?))).await?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -282,16 +282,12 @@ async fn prune(store: &Store, time: &str, dry_run: bool, mut output: impl Write)
     Ok(())
 }
 
-async fn set_mode(
-    stored_session: &OpenedSession,
-    mode: String,
-    mut output: impl Write,
-) -> anyhow::Result<()> {
-    match stored_session.session.set_mode_from_command_line(SessionModeId::new(mode)).await? {
-        None => writeln!(output, "{}: is in that mode already", stored_session.id)?,
+async fn set_mode(opened: &OpenedSession, mode: String, mut output: impl Write) -> anyhow::Result<()> {
+    match opened.session.set_mode_from_command_line(SessionModeId::new(mode)).await? {
+        None => writeln!(output, "{}: is in that mode already", opened.id)?,
         Some(head) => {
-            let mode = stored_session.session.snapshot().await?.modes.current_mode_id;
-            writeln!(output, "{}: {mode} mode; head of the record {}", stored_session.id, head.hash)?;
+            let mode = opened.session.snapshot().await?.modes.current_mode_id;
+            writeln!(output, "{}: {mode} mode; head of the record {}", opened.id, head.hash)?;
         }
     }
     Ok(())

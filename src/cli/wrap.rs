@@ -65,7 +65,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    pub fn put(
+    pub(super) fn put(
         mut self,
         flags: &mut Flags,
         environment: &Environment,

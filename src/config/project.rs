@@ -6,18 +6,18 @@ use crate::git_folder::{self, Git};
 use crate::session::system_prompt::{FILE, read_file};
 
 /// The repository's root, or the working directory outside a repository.
-pub fn root(cwd: &Path) -> &Path {
+pub(super) fn root(cwd: &Path) -> &Path {
     git_folder::root(cwd).unwrap_or(cwd)
 }
 
 /// From the working directory up to the repository's root.
-pub fn folders(cwd: &Path) -> Vec<PathBuf> {
+pub(super) fn folders(cwd: &Path) -> Vec<PathBuf> {
     let root = root(cwd);
     cwd.ancestors().take_while(|folder| folder.starts_with(root)).map(Path::to_owned).collect()
 }
 
 /// Unusable git folders and agent files, one sentence each.
-pub fn problems(cwd: &Path) -> Vec<String> {
+pub(super) fn problems(cwd: &Path) -> Vec<String> {
     let root = root(cwd);
     let mut problems = Git::of(cwd).problems;
     for folder in folders(cwd) {

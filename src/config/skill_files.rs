@@ -22,7 +22,7 @@ const MAX_FILE: u64 = 64 * 1024;
 
 /// For equal names, the user's skill precedes a project's. Security: models choose skills on their own, so a
 /// cloned repository must not replace the user's instructions. The nearest folder of a project counts first.
-pub fn load(own: Option<&Path>, home: Option<&Path>, cwd: &Path) -> (Skills, Vec<String>) {
+pub(super) fn load(own: Option<&Path>, home: Option<&Path>, cwd: &Path) -> (Skills, Vec<String>) {
     let mut found = Found::default();
     let of_user = own.map(|own| own.join(OWN)).into_iter();
     for folder in of_user.chain(home.into_iter().flat_map(|home| IN_HOME.map(|name| home.join(name)))) {

@@ -15,7 +15,7 @@ const MAX_FILES: usize = 200;
 const MAX_FILE: u64 = 64 * 1024;
 
 /// Sorted by name. For equal names, the nearest project folder counts first, and the user's own last.
-pub fn load(own: Option<&Path>, cwd: &Path) -> (Vec<UserCommand>, Vec<String>) {
+pub(super) fn load(own: Option<&Path>, cwd: &Path) -> (Vec<UserCommand>, Vec<String>) {
     let root = project::root(cwd);
     let in_project = project::folders(cwd).into_iter().map(|it| (it.join(PROJECT), Some(root)));
     let folders: Vec<(PathBuf, Option<&Path>)> =

@@ -5,10 +5,10 @@ use tokio::sync::oneshot;
 
 use crate::acp::{SessionId, SessionModeId};
 
-pub type Answer = Result<Box<RawValue>, Box<RawValue>>;
+pub(super) type Answer = Result<Box<RawValue>, Box<RawValue>>;
 
 #[derive(Debug)]
-pub enum Command {
+pub(super) enum Command {
     Call {
         method: &'static str,
         params: Box<RawValue>,
@@ -21,13 +21,13 @@ pub enum Command {
 
 /// A dropped reply means that no answer will come.
 #[derive(Debug)]
-pub struct Reply {
+pub(super) struct Reply {
     pub to: oneshot::Sender<Answer>,
     pub on_success: OnSuccess,
 }
 
 #[derive(Debug)]
-pub enum OnSuccess {
+pub(super) enum OnSuccess {
     Ignore,
     TurnEnded,
     /// The id is `None` for a created session.

@@ -41,7 +41,7 @@ const MAX_LOGGED: usize = 100;
 
 const WRITTEN: usize = 64 * 1024;
 
-pub const CLOSED: &str = "it closed its output";
+pub(super) const CLOSED: &str = "it closed its output";
 
 enum Phase {
     Starting(Vec<(SessionId, SessionUpdate)>),
@@ -56,7 +56,7 @@ struct OpenRequest {
 
 type Answering = Pin<Box<dyn Future<Output = (String, u64, Result<Value, ClientError>)> + Send>>;
 
-pub struct Connection {
+pub(super) struct Connection {
     name: String,
     client: Client,
     session_id: SessionId,
@@ -84,7 +84,7 @@ struct Message<'a, P> {
 }
 
 impl Connection {
-    pub fn start(
+    pub(super) fn start(
         name: String,
         stdio: ChildStdio,
         program: Program,

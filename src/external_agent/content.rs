@@ -8,7 +8,7 @@ use crate::acp::{ContentBlock, EmbeddedResourceResource, PromptCapabilities, Tex
 /// # Errors
 ///
 /// Returns an error if the agent does not support images, audio or binary files in the content.
-pub fn supported_content(
+pub(super) fn supported_content(
     content: Vec<ContentBlock>,
     takes: &PromptCapabilities,
 ) -> Result<Vec<ContentBlock>, ExternalAgentError> {

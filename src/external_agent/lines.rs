@@ -3,11 +3,11 @@
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// In bytes, as in the ACP libraries.
-pub const LONGEST: usize = 32 * 1024 * 1024;
+pub(super) const LONGEST: usize = 32 * 1024 * 1024;
 
 const CHUNK: usize = 64 * 1024;
 
-pub struct Lines<R> {
+pub(super) struct Lines<R> {
     from: R,
     buffer: Vec<u8>,
     start: usize,
@@ -16,19 +16,19 @@ pub struct Lines<R> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub(super) enum End {
     /// A partial last line is lost.
     Closed,
     TooLong,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    pub fn new(from: R) -> Self {
+    pub(super) fn new(from: R) -> Self {
         Self { from, buffer: Vec::new(), start: 0, searched: 0 }
     }
 
     /// Returns the next line without its line feed. Cancel safe.
-    pub async fn next(&mut self) -> Result<&[u8], End> {
+    pub(super) async fn next(&mut self) -> Result<&[u8], End> {
         loop {
             if let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
                 let (start, end) = (self.start, self.searched + at);

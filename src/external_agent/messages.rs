@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use crate::acp::SessionUpdate;
 
 #[derive(Debug)]
-pub enum PeerMessage<'a> {
+pub(super) enum PeerMessage<'a> {
     Update { session: Cow<'a, str>, update: Box<SessionUpdate> },
     Cancelled(&'a RawValue),
     Request { id: &'a RawValue, method: Cow<'a, str>, params: &'a str },
@@ -50,7 +50,7 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-pub fn read(line: &[u8]) -> PeerMessage<'_> {
+pub(super) fn read(line: &[u8]) -> PeerMessage<'_> {
     let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(line) else {
         let is_blank = line.iter().all(u8::is_ascii_whitespace);
         return PeerMessage::Invalid(if is_blank { "" } else { "it is no message" });

@@ -13,28 +13,28 @@ use crate::acp::{
 use crate::client::{ClientCapabilities, ClientError, ClientRequest};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Refusal {
+pub(super) struct Refusal {
     pub code: i64,
     pub message: String,
 }
 
 impl Refusal {
-    pub fn new(code: i64, message: impl Into<String>) -> Self {
+    pub(super) fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 }
 
 /// JSON-RPC error codes from the ACP page on errors.
-pub const INVALID_REQUEST: i64 = -32600;
+pub(super) const INVALID_REQUEST: i64 = -32600;
 const NO_METHOD: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 const INTERNAL: i64 = -32603;
 const NOT_FOUND: i64 = -32002;
-pub const CANCELLED: i64 = -32800;
+pub(super) const CANCELLED: i64 = -32800;
 
 /// Replaces the agent's session id (first) by Modegate's (second). Requests beyond the announced capabilities
 /// are unknown methods (F1, E1).
-pub fn request(
+pub(super) fn request(
     method: &str,
     params: &str,
     sessions: (&SessionId, &SessionId),
@@ -105,7 +105,7 @@ fn moved(session: &mut SessionId, (agent_session, ours): (&SessionId, &SessionId
     Ok(())
 }
 
-pub fn answer(id: &RawValue, outcome: Result<Value, Refusal>) -> Vec<u8> {
+pub(super) fn answer(id: &RawValue, outcome: Result<Value, Refusal>) -> Vec<u8> {
     #[derive(Serialize)]
     struct Answer<'a> {
         jsonrpc: &'static str,
@@ -122,14 +122,14 @@ pub fn answer(id: &RawValue, outcome: Result<Value, Refusal>) -> Vec<u8> {
     line(&Answer { jsonrpc: "2.0", id, result, error })
 }
 
-pub fn line(message: &impl Serialize) -> Vec<u8> {
+pub(super) fn line(message: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(message).expect("the protocol's types are JSON");
     line.push(b'\n');
     line
 }
 
 /// An absent client never counts as consent (R3).
-pub fn outcome(answer: Result<Value, ClientError>) -> Result<Value, Refusal> {
+pub(super) fn outcome(answer: Result<Value, ClientError>) -> Result<Value, Refusal> {
     answer.map_err(|error| {
         let code = if matches!(error, ClientError::NotFound(_)) { NOT_FOUND } else { INTERNAL };
         Refusal::new(code, error.reason())
@@ -137,7 +137,7 @@ pub fn outcome(answer: Result<Value, ClientError>) -> Result<Value, Refusal> {
 }
 
 /// The answer to permission requests of a cancelled turn (C1).
-pub fn cancelled() -> Value {
+pub(super) fn cancelled() -> Value {
     json!({ "outcome": { "outcome": "cancelled" } })
 }
 

@@ -20,7 +20,7 @@ use crate::process::{Command, Errors, Process};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-pub async fn start(
+pub(super) async fn start(
     request: StartRequest,
     shell: &Shell,
     (session, client): (SessionId, Client),

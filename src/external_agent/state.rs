@@ -7,7 +7,7 @@ use crate::acp::{
 };
 
 #[derive(Debug, Clone, Default)]
-pub struct AgentState {
+pub(super) struct AgentState {
     pub modes: Option<SessionModeState>,
     pub options: Vec<SessionConfigOption>,
     pub fault: Option<&'static str>,
@@ -15,7 +15,7 @@ pub struct AgentState {
 
 impl AgentState {
     /// Values that the answer lacks stay as announced during loading.
-    pub fn session_started(
+    pub(super) fn session_started(
         &mut self,
         modes: Option<SessionModeState>,
         options: Option<Vec<SessionConfigOption>>,
@@ -26,7 +26,7 @@ impl AgentState {
         }
     }
 
-    pub fn apply(&mut self, update: &SessionUpdate) -> bool {
+    pub(super) fn apply(&mut self, update: &SessionUpdate) -> bool {
         match update {
             SessionUpdate::CurrentModeUpdate(update) => self.set_mode(&update.current_mode_id),
             SessionUpdate::ConfigOptionUpdate(update) => self.options.clone_from(&update.config_options),
@@ -35,14 +35,14 @@ impl AgentState {
         true
     }
 
-    pub fn set_mode(&mut self, mode: &SessionModeId) {
+    pub(super) fn set_mode(&mut self, mode: &SessionModeId) {
         if let Some(modes) = &mut self.modes {
             modes.current_mode_id = mode.clone();
         }
     }
 
     /// The announced modes, or the values of the config option for them.
-    pub fn all_modes(&self) -> Option<SessionModeState> {
+    pub(super) fn all_modes(&self) -> Option<SessionModeState> {
         if let Some(modes) = &self.modes {
             return Some(modes.clone());
         }
@@ -63,7 +63,7 @@ impl AgentState {
         Some(SessionModeState::new(select.current_value.0.to_string(), modes))
     }
 
-    pub fn option_of_mode(&self) -> Option<SessionConfigId> {
+    pub(super) fn option_of_mode(&self) -> Option<SessionConfigId> {
         if self.modes.is_some() { None } else { self.mode_option().map(|option| option.id.clone()) }
     }
 

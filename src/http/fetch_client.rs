@@ -101,7 +101,7 @@ impl Default for FetchClient {
 impl fmt::Debug for FetchClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The address of a proxy may contain a password.
-        f.debug_struct("Outward").field("allowed", &self.allowed).finish_non_exhaustive()
+        f.debug_struct("FetchClient").field("allowed", &self.allowed).finish_non_exhaustive()
     }
 }
 

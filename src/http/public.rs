@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Returns the kind of a non-public address, or `None` for a public one.
-pub fn why_not_public(address: IpAddr) -> Option<&'static str> {
+pub(super) fn why_not_public(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => of_four(address),
         IpAddr::V6(address) => of_six(address),

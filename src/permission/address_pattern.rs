@@ -15,7 +15,7 @@ const WILD: [char; 4] = ['*', '?', '[', '{'];
 const UNSENT: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
 
 #[derive(Debug, Clone)]
-pub struct AddressPattern {
+pub(super) struct AddressPattern {
     scheme: GlobMatcher,
     server: Server,
     /// `None` matches every port for deny and ask, and only the scheme's default port for allow.
@@ -36,7 +36,7 @@ struct PathPattern {
 }
 
 impl AddressPattern {
-    pub fn parse(pattern: &str) -> Result<Self, String> {
+    pub(super) fn parse(pattern: &str) -> Result<Self, String> {
         let (scheme, rest) = pattern.split_once("://").unwrap_or(("*", pattern));
         let (authority, path) = rest.find('/').map_or((rest, None), |at| (&rest[..at], Some(&rest[at..])));
         let scheme = glob(&scheme.to_lowercase())?;
@@ -50,7 +50,7 @@ impl AddressPattern {
 
     /// With `strictly` (for allow rules), the pattern must name a non-default port, and match both the sent
     /// and the plain path.
-    pub fn covers(&self, address: &Address, strictly: bool) -> bool {
+    pub(super) fn covers(&self, address: &Address, strictly: bool) -> bool {
         let is_server = match &self.server {
             Server::This(name) => *name == address.host,
             Server::Like(glob) => glob.is_match(&address.host),

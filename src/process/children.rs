@@ -8,14 +8,14 @@ use rustix::process::{self, Pid, Signal};
 
 /// Kept open, because a command may lower the limit on open files.
 #[derive(Debug)]
-pub struct Children {
+pub(super) struct Children {
     /// `None` if the kernel has no such list.
     list: Option<File>,
     buffer: Vec<u8>,
 }
 
 impl Children {
-    pub fn open() -> io::Result<Self> {
+    pub(super) fn open() -> io::Result<Self> {
         // The kernel gives adopted children to the main thread.
         let path = format!("/proc/self/task/{}/children", process::getpid());
         let list = File::open(path).ok();
@@ -26,7 +26,7 @@ impl Children {
     }
 
     /// Includes dead children that are not reaped yet.
-    pub fn list(&mut self) -> io::Result<Vec<Pid>> {
+    pub(super) fn list(&mut self) -> io::Result<Vec<Pid>> {
         let Some(list) = &self.list else { return scan() };
         let mut text = Vec::new();
         loop {
@@ -42,7 +42,7 @@ impl Children {
 }
 
 /// A group dies in one step, so no member can fork away.
-pub fn kill(child: Pid) {
+pub(super) fn kill(child: Pid) {
     if let Some(group) = process::getpgid(Some(child)).ok().filter(|group| *group != process::getpgrp()) {
         let _ = process::kill_process_group(group, Signal::KILL);
     }

@@ -41,7 +41,7 @@ const TYPING: [u32; 3] = [0x5412, 0x541c, 0x541d];
 
 const GET_FLAGS: u32 = 0x8008_6601;
 
-pub fn filter() -> Result<(), String> {
+pub(super) fn filter() -> Result<(), String> {
     seccompiler::apply_filter(&program()).map_err(|error| format!("system calls cannot be filtered: {error}"))
 }
 

@@ -3,48 +3,48 @@
 use seccompiler::{BpfProgram, sock_filter};
 
 /// Offsets in `struct seccomp_data`.
-pub const NUMBER: u32 = 0;
-pub const ARCHITECTURE: u32 = 4;
-pub const fn low(argument: u32) -> u32 {
+pub(super) const NUMBER: u32 = 0;
+pub(super) const ARCHITECTURE: u32 = 4;
+pub(super) const fn low(argument: u32) -> u32 {
     16 + 8 * argument
 }
 
-pub const ALLOW: u32 = 0x7fff_0000;
+pub(super) const ALLOW: u32 = 0x7fff_0000;
 
-pub const KILL: u32 = 0x8000_0000;
+pub(super) const KILL: u32 = 0x8000_0000;
 
 /// Skips the call and returns an error; 0 reports success.
-pub const fn fail(error: i32) -> u32 {
+pub(super) const fn fail(error: i32) -> u32 {
     0x0005_0000 | error.cast_unsigned()
 }
 
-pub fn load(at: u32) -> sock_filter {
+pub(super) fn load(at: u32) -> sock_filter {
     sock_filter { code: 0x20, jt: 0, jf: 0, k: at }
 }
 
-pub fn answer(value: u32) -> sock_filter {
+pub(super) fn answer(value: u32) -> sock_filter {
     sock_filter { code: 0x06, jt: 0, jf: 0, k: value }
 }
 
 /// Skips `same` instructions if the loaded value equals `value`, otherwise `other`.
-pub fn jump(value: u32, same: u8, other: u8) -> sock_filter {
+pub(super) fn jump(value: u32, same: u8, other: u8) -> sock_filter {
     sock_filter { code: 0x15, jt: same, jf: other, k: value }
 }
 
-pub fn jump_above(value: u32, above: u8, other: u8) -> sock_filter {
+pub(super) fn jump_above(value: u32, above: u8, other: u8) -> sock_filter {
     sock_filter { code: 0x25, jt: above, jf: other, k: value }
 }
 
-pub fn jump_bits(bits: u32, some: u8, none: u8) -> sock_filter {
+pub(super) fn jump_bits(bits: u32, some: u8, none: u8) -> sock_filter {
     sock_filter { code: 0x45, jt: some, jf: none, k: bits }
 }
 
-pub fn keep(bits: u32) -> sock_filter {
+pub(super) fn keep(bits: u32) -> sock_filter {
     sock_filter { code: 0x54, jt: 0, jf: 0, k: bits }
 }
 
 /// Runs `part` if the loaded value equals `value`. Every path through `part` must end with an answer.
-pub fn when(value: u32, part: &[sock_filter]) -> BpfProgram {
+pub(super) fn when(value: u32, part: &[sock_filter]) -> BpfProgram {
     let length = u8::try_from(part.len()).expect("a part is a few dozen instructions long");
     std::iter::once(jump(value, 0, length)).chain(part.iter().cloned()).collect()
 }

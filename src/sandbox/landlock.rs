@@ -16,7 +16,7 @@ const NEWEST: ABI = ABI::V7;
 /// Writable devices that store nothing.
 const NULL_DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
-pub fn abi() -> u32 {
+pub(super) fn abi() -> u32 {
     let known = [ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6, ABI::V7];
     let supported = |abi: &&ABI| handles(**abi);
     known.iter().rev().find(supported).map_or(0, |abi| *abi as u32)
@@ -35,7 +35,7 @@ fn handles(abi: ABI) -> bool {
 }
 
 /// Returns true if signals are restricted too.
-pub fn restrict_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -> Result<bool, String> {
+pub(super) fn restrict_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -> Result<bool, String> {
     let ruleset = required()
         .handle_access(AccessFs::from_all(OLDEST))
         .map(|ruleset| ruleset.set_compatibility(CompatLevel::BestEffort))
@@ -53,7 +53,7 @@ pub fn restrict_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -> Resul
     Ok(matches!(status.landlock, LandlockStatus::Available { effective_abi, .. } if effective_abi >= ABI::V6))
 }
 
-pub fn restrict_writes(write: &[PathBuf]) -> Result<(), String> {
+pub(super) fn restrict_writes(write: &[PathBuf]) -> Result<(), String> {
     let writing = AccessFs::from_write(OLDEST);
     let ruleset = required()
         .handle_access(writing)
@@ -66,7 +66,7 @@ pub fn restrict_writes(write: &[PathBuf]) -> Result<(), String> {
 }
 
 /// Denies new device nodes. With ABI 6, signals and abstract Unix sockets stay within the sandbox.
-pub fn restrict_agent(write: &[PathBuf], own_folder: Option<&Path>) -> Result<(), String> {
+pub(super) fn restrict_agent(write: &[PathBuf], own_folder: Option<&Path>) -> Result<(), String> {
     let handled = AccessFs::from_write(OLDEST);
     let writing = handled & !(AccessFs::MakeChar | AccessFs::MakeBlock);
     let ruleset = required()

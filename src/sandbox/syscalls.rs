@@ -76,7 +76,7 @@ const ALLOWED_OLD: &[c_long] = &[libc::SYS_renameat];
 
 /// Landlock does not restrict these.
 #[rustfmt::skip]
-pub const ATTRIBUTES: &[c_long] = &[
+pub(super) const ATTRIBUTES: &[c_long] = &[
     libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchmodat2, libc::SYS_fchown, libc::SYS_fchownat,
     libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr, libc::SYS_removexattr, libc::SYS_lremovexattr,
     libc::SYS_fremovexattr, libc::SYS_utimensat,
@@ -84,7 +84,7 @@ pub const ATTRIBUTES: &[c_long] = &[
 
 #[rustfmt::skip]
 #[cfg(target_arch = "x86_64")]
-pub const ATTRIBUTES_OLD: &[c_long] = &[
+pub(super) const ATTRIBUTES_OLD: &[c_long] = &[
     libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat,
 ];
 
@@ -97,13 +97,13 @@ const SOCKETS: &[c_long] = &[
 ];
 
 #[rustfmt::skip]
-pub const OTHERS: &[c_long] = &[
+pub(super) const OTHERS: &[c_long] = &[
     libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_pidfd_getfd,
     libc::SYS_kcmp, libc::SYS_process_madvise,
 ];
 
 #[rustfmt::skip]
-pub const VIEWS: &[c_long] = &[
+pub(super) const VIEWS: &[c_long] = &[
     libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot, libc::SYS_unshare, libc::SYS_setns,
     libc::SYS_fsopen, libc::SYS_fsmount, libc::SYS_move_mount, libc::SYS_open_tree, libc::SYS_mount_setattr,
     libc::SYS_open_by_handle_at, libc::SYS_name_to_handle_at,
@@ -111,20 +111,20 @@ pub const VIEWS: &[c_long] = &[
 
 /// Interfaces that bypass the file system.
 #[rustfmt::skip]
-pub const PAST_FILES: &[c_long] = &[
+pub(super) const PAST_FILES: &[c_long] = &[
     libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd, libc::SYS_fanotify_init, libc::SYS_keyctl,
     libc::SYS_add_key, libc::SYS_request_key,
 ];
 
 /// Shared with other processes by a key or a name.
 #[rustfmt::skip]
-pub const SHARED: &[c_long] = &[
+pub(super) const SHARED: &[c_long] = &[
     libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmctl, libc::SYS_semget, libc::SYS_semop, libc::SYS_semctl,
     libc::SYS_msgget, libc::SYS_msgsnd, libc::SYS_msgrcv, libc::SYS_msgctl, libc::SYS_mq_open, libc::SYS_mq_unlink,
 ];
 
 #[rustfmt::skip]
-pub const MACHINE: &[c_long] = &[
+pub(super) const MACHINE: &[c_long] = &[
     libc::SYS_setgroups, libc::SYS_capset, libc::SYS_sethostname, libc::SYS_setdomainname,
     libc::SYS_settimeofday, libc::SYS_clock_settime, libc::SYS_adjtimex, libc::SYS_syslog, libc::SYS_reboot,
     libc::SYS_swapon, libc::SYS_swapoff, libc::SYS_quotactl, libc::SYS_init_module, libc::SYS_finit_module,
@@ -171,7 +171,7 @@ const ABOUT_ITSELF: &[c_long] = &[
 ];
 
 /// `CLONE_NEWNS`, `CGROUP`, `UTS`, `IPC`, `USER`, `PID` and `NET`.
-pub const NEW_VIEWS: u32 = 0x7e02_0000;
+pub(super) const NEW_VIEWS: u32 = 0x7e02_0000;
 
 /// Second byte of `ioctl` requests that do not change files.
 const TERMINALS: u64 = 0x5400;
@@ -184,7 +184,7 @@ const GET_FLAGS: u64 = 0x8008_6601;
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 type Compiled = Result<BpfProgram, seccompiler::BackendError>;
 
-pub fn filter(signals_held: bool) -> Result<(), String> {
+pub(super) fn filter(signals_held: bool) -> Result<(), String> {
     let apply = |program: Compiled| {
         let program = program.map_err(|error| error.to_string())?;
         seccompiler::apply_filter(&program).map_err(|error| error.to_string())

@@ -6,7 +6,7 @@ use super::bpf::{ALLOW, ARCHITECTURE, NUMBER, answer, fail, jump, load, low, whe
 
 /// Blocks changes of other processes' limits (which can kill them) and priorities, and typing into terminals,
 /// which are writable files. Written by hand, because the library's filters kill 32-bit programs.
-pub fn filter() -> Result<(), String> {
+pub(super) fn filter() -> Result<(), String> {
     let program = workspace();
     seccompiler::apply_filter(&program).map_err(|error| format!("system calls cannot be filtered: {error}"))
 }
@@ -93,7 +93,7 @@ fn workspace() -> BpfProgram {
 }
 
 /// Refuses new limits for another process.
-pub fn limits_of_others(refuse: u32) -> BpfProgram {
+pub(super) fn limits_of_others(refuse: u32) -> BpfProgram {
     let mut part = vec![load(low(0)), jump(0, 5, 0)];
     part.extend([load(low(2)), jump(0, 0, 2), load(low(2) + 4), jump(0, 1, 0)]);
     part.extend([answer(refuse), answer(ALLOW)]);
@@ -101,16 +101,16 @@ pub fn limits_of_others(refuse: u32) -> BpfProgram {
 }
 
 /// A single process; id 0 is the calling process.
-pub const PRIO_PROCESS: u32 = 0;
-pub const IOPRIO_WHO_PROCESS: u32 = 1;
+pub(super) const PRIO_PROCESS: u32 = 0;
+pub(super) const IOPRIO_WHO_PROCESS: u32 = 1;
 
 /// Refuses anything but the calling process.
-pub fn priority_of_others(one: u32, refuse: u32) -> BpfProgram {
+pub(super) fn priority_of_others(one: u32, refuse: u32) -> BpfProgram {
     let which = [load(low(0)), jump(one, 0, 2)];
     let who = [load(low(1)), jump(0, 1, 0), answer(refuse), answer(ALLOW)];
     which.into_iter().chain(who).collect()
 }
 
-pub fn scheduling_of_others(refuse: u32) -> BpfProgram {
+pub(super) fn scheduling_of_others(refuse: u32) -> BpfProgram {
     vec![load(low(0)), jump(0, 1, 0), answer(refuse), answer(ALLOW)]
 }

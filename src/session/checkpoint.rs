@@ -90,7 +90,7 @@ impl Actor {
         self.snapshot.clone()
     }
 
-    pub(super) fn made_shadow(&self) -> Option<SnapshotHandle> {
+    pub(super) fn made_snapshot(&self) -> Option<SnapshotHandle> {
         match &self.session.ancestry.parent {
             Some(parent) => parent.snapshot.clone(),
             None => self.snapshot.clone(),

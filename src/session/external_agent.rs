@@ -88,7 +88,7 @@ impl Running {
 }
 
 impl ExternalAgentSession {
-    pub fn resume(
+    pub(super) fn resume(
         &mut self,
         events: u64,
         retained_context: RetainedContext,
@@ -261,9 +261,9 @@ impl Actor {
         }
     }
 
-    pub(super) async fn external_agent_event(&mut self, start: u64, stored_session: RunEvent) {
+    pub(super) async fn external_agent_event(&mut self, start: u64, event: RunEvent) {
         let is_now = self.external_agent.running.as_ref().is_some_and(|running| running.start == start);
-        match stored_session {
+        match event {
             RunEvent::Started(Ok((agent, context, previous_mode))) if is_now => {
                 if self.external_agent.running.as_ref().is_some_and(Running::is_ending) {
                     return;

@@ -30,7 +30,7 @@ pub(super) fn is_end(status: ToolCallStatus) -> bool {
 }
 
 impl OpenCalls {
-    pub fn apply(&mut self, update: &SessionUpdate) {
+    pub(super) fn apply(&mut self, update: &SessionUpdate) {
         match update {
             SessionUpdate::ToolCall(call) if !is_end(call.status) => {
                 let shown = OpenCall { tool: call.name.clone(), title: call.title.clone() };
@@ -54,12 +54,12 @@ impl OpenCalls {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Ends all open calls, innermost first. `text` replaces their content; `None` leaves it.
-    pub fn end(&mut self, text: Option<&str>) -> Vec<CutOff> {
+    pub(super) fn end(&mut self, text: Option<&str>) -> Vec<CutOff> {
         let open = std::mem::take(&mut self.0);
         let ended = open.into_iter().rev().map(|(id, OpenCall { tool, title })| {
             let fields = ToolCallUpdateFields::new()

@@ -31,7 +31,7 @@ pub(super) struct Subagent {
 
 impl Subagent {
     /// Runs until the sub-agent answers, is cancelled or stays idle, then closes its session.
-    pub async fn work(
+    pub(super) async fn work(
         self,
         cancel: CancellationToken,
         note: impl FnOnce(&Finished) -> Option<String>,

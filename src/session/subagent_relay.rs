@@ -28,7 +28,7 @@ use crate::tool::ToolContent;
 use crate::tool::background::BackgroundStatus;
 
 /// `_meta` key of a sub-agent's tool call: the parent's call id.
-pub const PARENT_META: &str = "modegate/parent";
+pub(super) const PARENT_META: &str = "modegate/parent";
 
 pub(super) const ENDED: &str = "The session has ended, and this call with it. It may have had effects.";
 
@@ -79,7 +79,7 @@ pub(super) struct SubagentOutput {
 }
 
 impl SubagentOutput {
-    pub fn so_far(&self) -> String {
+    pub(super) fn so_far(&self) -> String {
         let mut start = self.text.len().saturating_sub(SHOWN);
         while !self.text.is_char_boundary(start) {
             start += 1;
@@ -140,7 +140,7 @@ pub(super) struct SubagentRelay {
 }
 
 impl SubagentRelay {
-    pub async fn run(self, mut end: ClientEnd) -> SubagentOutput {
+    pub(super) async fn run(self, mut end: ClientEnd) -> SubagentOutput {
         let mut output = SubagentOutput::default();
         let (mut shown, mut open) = (0, OpenCalls::default());
         let mut answers: FuturesUnordered<BoxFuture<'static, Answered>> = FuturesUnordered::new();

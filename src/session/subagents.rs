@@ -57,18 +57,18 @@ impl Default for Subagents {
 
 impl Subagents {
     /// Cancel-safe: a dropped call loses no report.
-    pub async fn next(&mut self) -> Option<Report> {
+    pub(super) async fn next(&mut self) -> Option<Report> {
         match self.deferred.pop_front() {
             Some(report) => Some(report),
             None => self.reports.1.recv().await,
         }
     }
 
-    pub fn add(&mut self, call: ToolCallId, handle: SessionHandle) {
+    pub(super) fn add(&mut self, call: ToolCallId, handle: SessionHandle) {
         self.at_work.insert(call, handle);
     }
 
-    pub fn add_background(
+    pub(super) fn add_background(
         &mut self,
         agent: &str,
         title: String,
@@ -159,9 +159,7 @@ impl Actor {
             Some(Report::ExternalAgent { report, send_permit }) => {
                 self.external_agent_report(report, send_permit).await
             }
-            Some(Report::ExternalAgentRun { start, event: stored_session }) => {
-                self.external_agent_event(start, stored_session).await
-            }
+            Some(Report::ExternalAgentRun { start, event }) => self.external_agent_event(start, event).await,
             Some(_) | None => {}
         }
     }

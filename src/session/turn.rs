@@ -45,7 +45,7 @@ pub(super) struct Turn {
     pub(super) changes: mpsc::UnboundedSender<Change>,
     pub(super) intents: Arc<dyn IntentLog>,
     /// `None` in a sub-agent session, or if no snapshot exists yet.
-    pub(super) shadow: Option<SnapshotHandle>,
+    pub(super) snapshot: Option<SnapshotHandle>,
 }
 
 #[derive(Debug)]
@@ -83,7 +83,7 @@ pub(super) async fn run(mut turn: Turn) -> Result<StopReason, TurnError> {
         let prompt = std::mem::take(&mut turn.prompt);
         return turn.prompt_external_agent(prompt).await;
     }
-    if let Some(snapshot) = &turn.shadow {
+    if let Some(snapshot) = &turn.snapshot {
         // Skips changes that background jobs made between turns.
         turn.keep_changes(snapshot.begin_turn(&turn.cancel).await);
     }
@@ -97,7 +97,7 @@ pub(super) async fn run(mut turn: Turn) -> Result<StopReason, TurnError> {
         turn.post_event(SessionEvent::Notice { message_id, text }).await?;
     }
     let outcome = if turn.compacts { turn.compact().await } else { take_steps(&turn).await };
-    if let Some(snapshot) = turn.ask_actor(|reply| TurnMessage::Shadow { reply }).await? {
+    if let Some(snapshot) = turn.ask_actor(|reply| TurnMessage::Snapshot { reply }).await? {
         turn.keep_changes(snapshot.end_turn(&turn.cancel).await);
     }
     outcome

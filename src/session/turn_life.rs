@@ -69,7 +69,7 @@ impl Actor {
             actor: to_actor,
             changes: self.changes.0.clone(),
             intents: self.intents(),
-            shadow: self.snapshot.clone(),
+            snapshot: self.snapshot.clone(),
         };
         let task = tokio::spawn(turn::run(running));
         self.turn = Some(RunningTurn { messages, cancel, task, reply });
@@ -121,8 +121,8 @@ impl Actor {
             TurnMessage::Authorize { call, facts, fits, reply } => {
                 let _ = reply.send(self.authorize(call, facts, fits).await);
             }
-            TurnMessage::Shadow { reply } => {
-                let _ = reply.send(self.made_shadow());
+            TurnMessage::Snapshot { reply } => {
+                let _ = reply.send(self.made_snapshot());
             }
             TurnMessage::InBand { found, reply } => self.in_band(found, reply).await,
             TurnMessage::Propose { call, proposal, reply } => self.propose(call, proposal, reply),

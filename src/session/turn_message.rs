@@ -48,7 +48,7 @@ pub(super) enum TurnMessage {
         reply: oneshot::Sender<Authorization>,
     },
     /// Asks for the snapshot of the session's files.
-    Shadow { reply: oneshot::Sender<Option<SnapshotHandle>> },
+    Snapshot { reply: oneshot::Sender<Option<SnapshotHandle>> },
     /// Replies once the switch is settled, with a text if the turn must end.
     InBand { found: Found, reply: oneshot::Sender<Option<&'static str>> },
     /// The model's proposal to leave the mode.

@@ -10,7 +10,7 @@ use crate::event::{Compaction, SessionEvent, SwitchOutcome, ToolCallEvent, ToolC
 use crate::model::{Effort, ModelId, ProviderState, Usage};
 use crate::tool::{Location, ToolContent};
 
-pub fn write(event: &SessionEvent) -> (&'static str, Value) {
+pub(super) fn write(event: &SessionEvent) -> (&'static str, Value) {
     match event {
         SessionEvent::UserMessage { message_id, content, typed: None } => {
             ("user_message", json!({ "message_id": message_id, "content": content }))
@@ -118,7 +118,7 @@ fn write_content(content: &ToolContent) -> Value {
     }
 }
 
-pub fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
+pub(super) fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
     let mut body = Body::parse(body)?;
     Ok(match kind {
         "user_message" => SessionEvent::UserMessage {

@@ -4,14 +4,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug)]
-pub struct Place {
+pub(super) struct Place {
     path: PathBuf,
     #[cfg(unix)]
     number: (u64, u64),
 }
 
 impl Place {
-    pub fn of(path: &Path) -> io::Result<Self> {
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
             #[cfg(unix)]
@@ -20,7 +20,7 @@ impl Place {
     }
 
     /// True if the path still leads to this file.
-    pub fn is_there(&self) -> bool {
+    pub(super) fn is_there(&self) -> bool {
         #[cfg(unix)]
         {
             number(&self.path).is_ok_and(|number| number == self.number)

@@ -13,7 +13,7 @@ use crate::event::SessionEvent;
 
 /// Existing sessions, answers, texts and intents are not written again.
 #[allow(clippy::too_many_lines, reason = "one arm for each kind of row")]
-pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Result<()> {
+pub(super) fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Result<()> {
     match row {
         Row::Session { id, cwd, directories, parent, agent, mode, at } => execute(
             connection,
@@ -117,7 +117,7 @@ pub fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Re
     }
 }
 
-pub fn insert_mode_change(connection: &Connection, change: &ModeChange) -> rusqlite::Result<()> {
+pub(super) fn insert_mode_change(connection: &Connection, change: &ModeChange) -> rusqlite::Result<()> {
     let ModeChange { session, turn, from, to, why, text: (hash, text), link, at } = change;
     let Why { source, analysis, call, plan, keeps_unrecorded: _ } = why;
     insert_text(connection, hash, text)?;

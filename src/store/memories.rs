@@ -67,7 +67,7 @@ impl Memories for StoredMemories {
     async fn list(&self, folder: &Path) -> Result<Vec<Memory>, MemoryError> {
         self.usable().await?;
         let memories = self.store.memories(Some(named(folder)?)).await?;
-        Ok(memories.into_iter().map(|(_, retained_context)| retained_context).collect())
+        Ok(memories.into_iter().map(|(_, memory)| memory).collect())
     }
 
     async fn add(
@@ -78,7 +78,7 @@ impl Memories for StoredMemories {
         cancel: CancellationToken,
     ) -> Result<(Memory, Option<&'static str>), MemoryError> {
         let (folder, at) = (named(folder)?, self.source.now_ms());
-        let retained_context = self
+        let memory = self
             .change(cancel, move |connection| {
                 let sql = "SELECT count(*) FROM memories WHERE folder = ?1";
                 let count: i64 = connection.query_row(sql, [&folder], |row| row.get(0))?;
@@ -92,7 +92,7 @@ impl Memories for StoredMemories {
                 connection.query_row(&sql, params![folder, text, category, at], read).map(Ok)
             })
             .await?;
-        Ok((retained_context, self.store.is_in_memory().then_some(IN_MEMORY)))
+        Ok((memory, self.store.is_in_memory().then_some(IN_MEMORY)))
     }
 
     async fn update(
@@ -103,7 +103,7 @@ impl Memories for StoredMemories {
         cancel: CancellationToken,
     ) -> Result<Memory, MemoryError> {
         let (folder, at, id) = (named(folder)?, self.source.now_ms(), id.to_owned());
-        let retained_context = self
+        let memory = self
             .change(cancel, move |connection| {
                 let sql = format!(
                     "UPDATE memories SET text = coalesce(?3, text), updated_at = ?5, \
@@ -117,7 +117,7 @@ impl Memories for StoredMemories {
             })
             .await?;
         self.store.overwrite().await;
-        Ok(retained_context)
+        Ok(memory)
     }
 
     async fn delete(
@@ -127,7 +127,7 @@ impl Memories for StoredMemories {
         cancel: CancellationToken,
     ) -> Result<Memory, MemoryError> {
         let (folder, id) = (named(folder)?, id.to_owned());
-        let retained_context = self
+        let memory = self
             .change(cancel, move |connection| {
                 let sql =
                     format!("DELETE FROM memories WHERE folder = ?1 AND number = ?2 RETURNING {COLUMNS}");
@@ -136,7 +136,7 @@ impl Memories for StoredMemories {
             })
             .await?;
         self.store.overwrite().await;
-        Ok(retained_context)
+        Ok(memory)
     }
 }
 

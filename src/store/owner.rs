@@ -13,7 +13,7 @@ use super::files::{private_file, private_folder};
 const FILES: &str = "files";
 
 #[derive(Debug)]
-pub struct Owner {
+pub(super) struct Owner {
     pub id: String,
     /// Folder of the lock files. `None` for a store in memory or read-only.
     folder: Option<PathBuf>,
@@ -21,12 +21,12 @@ pub struct Owner {
 }
 
 impl Owner {
-    pub fn alone() -> Self {
+    pub(super) fn alone() -> Self {
         Self { id: uuid::Uuid::now_v7().simple().to_string(), folder: None, _lock: None }
     }
 
     /// Creates a lock file, and deletes the files of processes that have ended.
-    pub fn beside(store: &Path) -> io::Result<Self> {
+    pub(super) fn beside(store: &Path) -> io::Result<Self> {
         let mut name = store.file_name().unwrap_or_default().to_owned();
         name.push("-owners");
         let folder = store.with_file_name(name);
@@ -55,11 +55,11 @@ impl Owner {
         }
     }
 
-    pub fn files(&self) -> Option<PathBuf> {
+    pub(super) fn files(&self) -> Option<PathBuf> {
         Some(self.folder.as_ref()?.join(&self.id).with_extension(FILES))
     }
 
-    pub fn is_other(&self, id: &str) -> bool {
+    pub(super) fn is_other(&self, id: &str) -> bool {
         let Some(folder) = &self.folder else { return false };
         // Only an id is a safe file name.
         let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());

@@ -13,10 +13,10 @@ use super::Sync;
 use super::files::{private_file, private_folder};
 
 /// Maximum wait for another process that uses the file.
-pub const BUSY: Duration = Duration::from_secs(2);
+pub(super) const BUSY: Duration = Duration::from_secs(2);
 
 /// Maximum wait after a failed commit, until a commit succeeds.
-pub const STILL_BUSY: Duration = Duration::from_millis(50);
+pub(super) const STILL_BUSY: Duration = Duration::from_millis(50);
 
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -173,7 +173,7 @@ pub(super) const MIGRATIONS: [&str; 9] = [
 ];
 
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub(super) enum OpenError {
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
     #[error(transparent)]
@@ -186,11 +186,11 @@ pub enum OpenError {
     Other { found: i64, known: usize },
 }
 
-pub fn open_memory() -> Result<Connection, OpenError> {
+pub(super) fn open_memory() -> Result<Connection, OpenError> {
     migrate(Connection::open_in_memory()?)
 }
 
-pub fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
+pub(super) fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
     if let Some(folder) = path.parent() {
         private_folder(folder)?;
     }
@@ -208,7 +208,7 @@ pub fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
 }
 
 /// The schema must be current, because a migration would need write access.
-pub fn open_reading(path: &Path) -> Result<Connection, OpenError> {
+pub(super) fn open_reading(path: &Path) -> Result<Connection, OpenError> {
     let log = {
         let mut name = path.as_os_str().to_owned();
         name.push("-wal");

@@ -253,11 +253,8 @@ async fn what_is_deleted_is_not_to_be_found_in_the_files() {
 }
 
 async fn remember(store: &Store, text: &str) -> Result<Memory, MemoryError> {
-    let stored_session = StoredMemories::new(store.clone(), Source::counted());
-    stored_session
-        .add(Path::new("/w"), text.into(), None, CancellationToken::new())
-        .await
-        .map(|(retained_context, _)| retained_context)
+    let memories = StoredMemories::new(store.clone(), Source::counted());
+    memories.add(Path::new("/w"), text.into(), None, CancellationToken::new()).await.map(|(memory, _)| memory)
 }
 
 #[tokio::test]
@@ -271,21 +268,19 @@ async fn what_is_forgotten_is_not_to_be_found_in_the_files() {
         })
     };
     let text = "a word nobody else says ".repeat(40);
-    let stored_session = StoredMemories::new(store.clone(), Source::counted());
+    let memories = StoredMemories::new(store.clone(), Source::counted());
     let change = Change { text: Some("x".repeat(text.len())), category: None };
     for way in ["update", "delete", "command line"] {
         let id = remember(&store, &text).await.unwrap().id;
         assert!(is_there(), "the control");
         match way {
             "update" => drop(
-                stored_session
+                memories
                     .update(Path::new("/w"), &id, change.clone(), CancellationToken::new())
                     .await
                     .unwrap(),
             ),
-            "delete" => {
-                drop(stored_session.delete(Path::new("/w"), &id, CancellationToken::new()).await.unwrap())
-            }
+            "delete" => drop(memories.delete(Path::new("/w"), &id, CancellationToken::new()).await.unwrap()),
             _ => assert!(store.delete_memory(&id).await.unwrap()),
         }
         assert!(!is_there(), "{way}");
@@ -295,27 +290,18 @@ async fn what_is_forgotten_is_not_to_be_found_in_the_files() {
 #[tokio::test]
 async fn what_was_cancelled_before_its_turn_came_changes_no_memory() {
     let store = Store::open(Location::Memory, Sync::Normal).unwrap();
-    let stored_session = StoredMemories::new(store.clone(), Source::counted());
+    let memories = StoredMemories::new(store.clone(), Source::counted());
     let id = remember(&store, "the control").await.unwrap().id;
     let cancel = CancellationToken::new();
     cancel.cancel();
     let (folder, change) = (Path::new("/w"), Change { text: Some("x".into()), category: None });
-    let added = stored_session
-        .add(folder, "one".into(), None, cancel.clone())
-        .await
-        .map(|(retained_context, _)| retained_context);
-    let updated = stored_session.update(folder, &id, change, cancel.clone()).await;
-    let deleted = stored_session.delete(folder, &id, cancel).await;
+    let added = memories.add(folder, "one".into(), None, cancel.clone()).await.map(|(memory, _)| memory);
+    let updated = memories.update(folder, &id, change, cancel.clone()).await;
+    let deleted = memories.delete(folder, &id, cancel).await;
     for outcome in [added, updated, deleted] {
         assert_eq!(outcome.unwrap_err(), MemoryError::Cancelled);
     }
-    let texts: Vec<_> = stored_session
-        .list(folder)
-        .await
-        .unwrap()
-        .into_iter()
-        .map(|retained_context| retained_context.text)
-        .collect();
+    let texts: Vec<_> = memories.list(folder).await.unwrap().into_iter().map(|memory| memory.text).collect();
     assert_eq!(texts, ["the control"]);
 }
 

@@ -47,10 +47,10 @@ struct Arguments {
     patch: String,
 }
 
-pub struct ApplyPatch(ToolSpec);
+pub(super) struct ApplyPatch(ToolSpec);
 
 impl ApplyPatch {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(ToolSpec::new::<Arguments>(
             "apply_patch",
             ToolKind::Edit,

@@ -19,7 +19,7 @@ use crate::client::ClientError;
 use crate::permission::{Effect, Target};
 use crate::workspace::Workspace;
 
-pub const NAME: &str = "ask_user";
+pub(super) const NAME: &str = "ask_user";
 
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
@@ -45,10 +45,10 @@ struct Question {
     choices: Vec<String>,
 }
 
-pub struct AskUser(ToolSpec);
+pub(super) struct AskUser(ToolSpec);
 
 impl AskUser {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let what = "Ask the user what only the user can know or decide, and wait for the answer. Give choices where you can. An \
                     answer is no permission: calls that need one are asked for by themselves. Never ask for passwords or keys.";
         let spec = ToolSpec::new::<Arguments>(NAME, ToolKind::Other, Effect::Session, what);

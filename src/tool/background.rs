@@ -78,7 +78,7 @@ struct NoArguments {}
 pub(super) struct List(ToolSpec);
 
 impl List {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let what = "List the agents that work in the background, and how each stands.";
         Self(ToolSpec::new::<NoArguments>("list_background_agents", ToolKind::Read, Effect::Session, what))
     }
@@ -109,7 +109,7 @@ struct ViewArguments {
 pub(super) struct View(ToolSpec);
 
 impl View {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let what = "Show what an agent in the background has answered, or has said so far.";
         Self(ToolSpec::new::<ViewArguments>("view_background_agent", ToolKind::Read, Effect::Session, what))
     }
@@ -140,7 +140,7 @@ struct StopArguments {
 pub(super) struct Stop(ToolSpec);
 
 impl Stop {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let what = "Stop an agent in the background and all that it started, and show what it said last.";
         Self(ToolSpec::new::<StopArguments>("stop_background_agent", ToolKind::Other, Effect::Session, what))
     }

@@ -14,7 +14,7 @@ use crate::permission::Target;
 use crate::workspace::ContentHash;
 
 #[derive(Debug, Default)]
-pub struct Buffers {
+pub(super) struct Buffers {
     shown: HashMap<PathBuf, Shown>,
     saved: Saved,
 }
@@ -22,7 +22,7 @@ pub struct Buffers {
 impl Buffers {
     /// Asks the editor for every target that is a text file, but not for missing files, which editors keep
     /// showing after a deletion. Returns no texts if cancelled.
-    pub async fn of(
+    pub(super) async fn of(
         client_io: &ClientIo,
         targets: &[Target],
         cancel: &CancellationToken,
@@ -31,7 +31,7 @@ impl Buffers {
     }
 
     /// As [`Self::of`], for files to change. Includes missing files, which the editor may never have saved.
-    pub async fn to_change(
+    pub(super) async fn to_change(
         client_io: &ClientIo,
         targets: &[Target],
         cancel: &CancellationToken,
@@ -61,7 +61,7 @@ impl Buffers {
         }
     }
 
-    pub fn read(&self, target: &Target) -> Result<TextFile, ToolError> {
+    pub(super) fn read(&self, target: &Target) -> Result<TextFile, ToolError> {
         let saved = TextFile::read(target)?;
         let Some(Shown::Text(shown)) = self.shown.get(&target.path) else { return Ok(saved) };
         if shown.len() as u64 > MAX_FILE {
@@ -79,7 +79,7 @@ impl Buffers {
     }
 
     /// Returns an error if the editor may have unsaved text, which a write would lose.
-    pub fn read_to_change(&self, target: &Target) -> Result<TextFile, ToolError> {
+    pub(super) fn read_to_change(&self, target: &Target) -> Result<TextFile, ToolError> {
         if let Some(why) = self.unknown(target) {
             return Err(not_known(target, &why));
         }
@@ -88,7 +88,7 @@ impl Buffers {
 
     /// Checks that the editor has no unsaved text under the name of a new file: a write would lose it. The
     /// last saved text of a deleted file does not count.
-    pub fn check_new(&self, target: &Target) -> Result<(), ToolError> {
+    pub(super) fn check_new(&self, target: &Target) -> Result<(), ToolError> {
         match self.shown.get(&target.path) {
             Some(Shown::Unknown(why)) => Err(not_known(target, &why.to_string())),
             Some(Shown::Text(shown)) if !shown.is_empty() && !self.saved.is(&target.path, shown) => {
@@ -102,7 +102,7 @@ impl Buffers {
         }
     }
 
-    pub fn content_hash(&self, target: &Target) -> Result<ContentHash, ToolError> {
+    pub(super) fn content_hash(&self, target: &Target) -> Result<ContentHash, ToolError> {
         if is_new(target) {
             return self.check_new(target).map(|()| ContentHash::Absent);
         }
@@ -118,7 +118,7 @@ impl Buffers {
         }
     }
 
-    pub fn note(&self, target: &Target) -> Option<String> {
+    pub(super) fn note(&self, target: &Target) -> Option<String> {
         let why = self.unknown(target)?;
         let why = why.trim_end_matches('.');
         Some(format!(
@@ -127,7 +127,7 @@ impl Buffers {
     }
 
     /// Removes the byte order mark if the editor hides it.
-    pub fn for_editor(&self, target: &Target, content: &str) -> String {
+    pub(super) fn for_editor(&self, target: &Target, content: &str) -> String {
         match self.shown.get(&target.path) {
             Some(Shown::Text(shown)) if !shown.is_empty() && !shown.starts_with(BOM) => {
                 content.trim_start_matches(BOM).to_owned()

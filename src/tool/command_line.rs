@@ -42,7 +42,7 @@ const SHELL_WORDS: &[&str] = &[
 const MAX_SHOWN: usize = 4 * 1024;
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct CommandLine {
+pub(super) struct CommandLine {
     text: String,
     commands: Vec<Simple>,
     reads: Vec<String>,
@@ -70,7 +70,7 @@ enum Place {
 
 impl CommandLine {
     /// Parses a line in time linear in its length.
-    pub fn parse(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         let mut line = scan::scan(text);
         line.is_opaque = line.is_opaque || !is_visible(text);
         line
@@ -79,7 +79,7 @@ impl CommandLine {
     /// The facts for rules and remembered answers. `folder` is the working directory if it is not the
     /// session's own: there the same words can mean something else. `is_inside` is true if all of
     /// [`Self::paths`] lie in the session's folders.
-    pub fn to_commands(&self, folder: Option<&str>, is_inside: bool) -> Commands {
+    pub(super) fn to_commands(&self, folder: Option<&str>, is_inside: bool) -> Commands {
         let of = |scope: fn(String) -> CommandScope, text: &str, depends: bool| {
             scope(text.to_owned()).within(folder.filter(|_| depends))
         };
@@ -111,7 +111,7 @@ impl CommandLine {
     }
 
     /// Paths that must lie in the session's folders before an answer covers more than exactly this line.
-    pub fn paths(&self) -> Vec<String> {
+    pub(super) fn paths(&self) -> Vec<String> {
         let covered = literal::literal_words(&self.text).and_then(|words| programs::covered(&words));
         covered.map(|covered| covered.paths).unwrap_or_default()
     }
@@ -125,7 +125,7 @@ impl CommandLine {
             && self.commands.iter().all(|command| command.is_understood)
     }
 
-    pub fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let mut text = String::new();
         if self.commands.len() > 1 {
             for (number, command) in self.commands.iter().enumerate() {

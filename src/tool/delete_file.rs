@@ -20,10 +20,10 @@ struct Arguments {
     path: String,
 }
 
-pub struct DeleteFile(ToolSpec);
+pub(super) struct DeleteFile(ToolSpec);
 
 impl DeleteFile {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(ToolSpec::new::<Arguments>(
             "delete_file",
             ToolKind::Delete,

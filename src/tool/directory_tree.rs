@@ -29,10 +29,10 @@ struct Arguments {
     depth: Option<usize>,
 }
 
-pub struct DirectoryTree(ToolSpec);
+pub(super) struct DirectoryTree(ToolSpec);
 
 impl DirectoryTree {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(ToolSpec::new::<Arguments>(
             "directory_tree",
             ToolKind::Read,

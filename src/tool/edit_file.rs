@@ -31,10 +31,10 @@ struct Arguments {
     replace_all: bool,
 }
 
-pub struct EditFile(ToolSpec);
+pub(super) struct EditFile(ToolSpec);
 
 impl EditFile {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(ToolSpec::new::<Arguments>(
             "edit_file",
             ToolKind::Edit,

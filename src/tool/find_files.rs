@@ -27,10 +27,10 @@ struct Arguments {
     path: Option<String>,
 }
 
-pub struct FindFiles(ToolSpec);
+pub(super) struct FindFiles(ToolSpec);
 
 impl FindFiles {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(ToolSpec::new::<Arguments>(
             "find_files",
             ToolKind::Search,

@@ -30,14 +30,14 @@ struct RunArguments {
     cwd: Option<String>,
 }
 
-pub struct Run {
+pub(super) struct Run {
     spec: ToolSpec,
     shell: Shell,
     sandbox: CommandSandbox,
 }
 
 impl Run {
-    pub fn new(shell: Shell, sandbox: CommandSandbox) -> Self {
+    pub(super) fn new(shell: Shell, sandbox: CommandSandbox) -> Self {
         let spec = ToolSpec::new::<RunArguments>(
             "run_background_job",
             ToolKind::Execute,
@@ -117,10 +117,10 @@ impl PreparedCall for RunCall {
 #[serde(deny_unknown_fields)]
 struct NoArguments {}
 
-pub struct List(ToolSpec);
+pub(super) struct List(ToolSpec);
 
 impl List {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let what = "List the background jobs of this session, and how each stands.";
         Self(ToolSpec::new::<NoArguments>("list_background_jobs", ToolKind::Read, Effect::Session, what))
     }
@@ -145,10 +145,10 @@ struct OneArguments {
     job: String,
 }
 
-pub struct View(ToolSpec);
+pub(super) struct View(ToolSpec);
 
 impl View {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let what = "Show what a background job has written so far, and how it stands.";
         Self(ToolSpec::new::<OneArguments>("view_background_job", ToolKind::Read, Effect::Session, what))
     }
@@ -166,10 +166,10 @@ impl Tool for View {
     }
 }
 
-pub struct Stop(ToolSpec);
+pub(super) struct Stop(ToolSpec);
 
 impl Stop {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let what = "Stop a background job and all that it started, and show the end of what it wrote.";
         Self(ToolSpec::new::<OneArguments>("stop_background_job", ToolKind::Execute, Effect::Session, what))
     }

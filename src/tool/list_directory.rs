@@ -24,10 +24,10 @@ struct Arguments {
     path: Option<String>,
 }
 
-pub struct ListDirectory(ToolSpec);
+pub(super) struct ListDirectory(ToolSpec);
 
 impl ListDirectory {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(ToolSpec::new::<Arguments>(
             "list_directory",
             ToolKind::Read,

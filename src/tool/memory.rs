@@ -138,8 +138,8 @@ pub fn tools(memories: &Arc<dyn Memories>) -> Vec<Arc<dyn Tool>> {
 }
 
 /// Only the first line begins at the margin, so a text cannot imitate other entries.
-fn line(retained_context: &Memory) -> String {
-    let Memory { id, text, category, created, updated } = retained_context;
+fn line(memory: &Memory) -> String {
+    let Memory { id, text, category, created, updated } = memory;
     let category = category.as_ref().map(|category| format!(" [{category}]")).unwrap_or_default();
     let changed = if updated == created { String::new() } else { format!(", changed {updated}") };
     let text = text.split(LINE_ENDS).collect::<Vec<_>>().join("\n    ");
@@ -150,15 +150,15 @@ fn line(retained_context: &Memory) -> String {
 fn show(memories: &[Memory], after: Option<&str>, none: &str) -> Result<String, ToolError> {
     let first = match after {
         None => 0,
-        Some(id) => match memories.iter().position(|retained_context| retained_context.id == id) {
+        Some(id) => match memories.iter().position(|memory| memory.id == id) {
             Some(at) => at + 1,
             None => return Err(MemoryError::Unknown(id.to_owned()).into()),
         },
     };
     let rest = &memories[first..];
     let mut text = String::new();
-    for (number, retained_context) in rest.iter().enumerate() {
-        let line = line(retained_context);
+    for (number, memory) in rest.iter().enumerate() {
+        let line = line(memory);
         if number > 0 && text.len() + line.len() > PAGE {
             let (remaining, last) = (rest.len() - number, &rest[number - 1].id);
             return Ok(format!("{text}[{remaining} more. Go on with after {last}.]"));
@@ -174,14 +174,14 @@ mod tests {
 
     #[test]
     fn many_memories_are_shown_in_parts_that_meet() {
-        let retained_context = |number: usize| Memory {
+        let memory = |number: usize| Memory {
             id: format!("mem_{number}"),
             text: "x".repeat(MAX_TEXT),
             category: None,
             created: "t".into(),
             updated: "t".into(),
         };
-        let all: Vec<Memory> = (1..=20).map(retained_context).collect();
+        let all: Vec<Memory> = (1..=20).map(memory).collect();
         let first = show(&all, None, "none").unwrap();
         assert!(first.ends_with("[6 more. Go on with after mem_14.]") && first.contains("mem_14 (t): "));
         let rest = show(&all, Some("mem_14"), "none").unwrap();

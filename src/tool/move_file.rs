@@ -22,10 +22,10 @@ struct Arguments {
     to: String,
 }
 
-pub struct MoveFile(ToolSpec);
+pub(super) struct MoveFile(ToolSpec);
 
 impl MoveFile {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(ToolSpec::new::<Arguments>(
             "move_file",
             ToolKind::Move,

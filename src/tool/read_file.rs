@@ -30,10 +30,10 @@ struct Arguments {
     limit: Option<u32>,
 }
 
-pub struct ReadFile(ToolSpec);
+pub(super) struct ReadFile(ToolSpec);
 
 impl ReadFile {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(ToolSpec::new::<Arguments>(
             "read_file",
             ToolKind::Read,

@@ -23,10 +23,10 @@ struct Arguments {
     paths: Vec<String>,
 }
 
-pub struct ReadMultipleFiles(ToolSpec);
+pub(super) struct ReadMultipleFiles(ToolSpec);
 
 impl ReadMultipleFiles {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(ToolSpec::new::<Arguments>(
             "read_multiple_files",
             ToolKind::Read,

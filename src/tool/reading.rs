@@ -9,14 +9,14 @@ use crate::permission::Target;
 /// The permit says when to stop and which files are readable.
 type Work = Box<dyn FnOnce(&Permit) -> Result<String, ToolError> + Send>;
 
-pub struct Reading {
+pub(super) struct Reading {
     title: String,
     targets: [Target; 1],
     work: Work,
 }
 
 impl Reading {
-    pub fn boxed(
+    pub(super) fn boxed(
         title: String,
         target: Target,
         work: impl FnOnce(&Permit) -> Result<String, ToolError> + Send + 'static,

@@ -21,13 +21,13 @@ const WRITE: Duration = Duration::from_secs(30);
 /// Timeout after a cancellation. Shorter than a mode change waits, so that the outcome can be reported.
 const TIMEOUT: Duration = Duration::from_millis(1800);
 
-pub struct Planned {
+pub(super) struct Planned {
     pub changes: Vec<Planning>,
     pub output: ToolOutput,
 }
 
 #[derive(Debug, Clone)]
-pub struct Planning {
+pub(super) struct Planning {
     pub change: Change,
     /// `None` if the file did not exist.
     pub before: Option<Vec<u8>>,
@@ -39,7 +39,7 @@ pub struct Planning {
 ///
 /// # Errors
 /// Returns an error if the plan or a change fails. The error names the changes that remain.
-pub async fn change_text(
+pub(super) async fn change_text(
     context: RunContext,
     targets: &[Target],
     workspace: Workspace,

@@ -56,10 +56,10 @@ struct Arguments {
     per_file: Option<usize>,
 }
 
-pub struct SearchFiles(ToolSpec);
+pub(super) struct SearchFiles(ToolSpec);
 
 impl SearchFiles {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(ToolSpec::new::<Arguments>(
             "search_files",
             ToolKind::Search,

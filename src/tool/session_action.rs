@@ -46,7 +46,7 @@ struct DelegateArguments {
 pub(super) struct Delegate(ToolSpec);
 
 impl Delegate {
-    pub fn new(agents: &AgentRegistry) -> [Self; 2] {
+    pub(super) fn new(agents: &AgentRegistry) -> [Self; 2] {
         let agents = describe(agents);
         let spec = |name, what: &str| {
             let spec = ToolSpec::new::<DelegateArguments>(name, ToolKind::Other, Effect::Delegate, "");
@@ -107,7 +107,7 @@ pub const RUN: &str = "run_skill";
 pub(super) struct RunSkill(ToolSpec);
 
 impl RunSkill {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(ToolSpec::new::<SkillArguments>(
             RUN,
             ToolKind::Other,
@@ -145,7 +145,7 @@ pub const HANDOFF: &str = "handoff";
 pub(super) struct Handoff(ToolSpec);
 
 impl Handoff {
-    pub fn new(agents: &AgentRegistry) -> Self {
+    pub(super) fn new(agents: &AgentRegistry) -> Self {
         let spec = ToolSpec::new::<HandoffArguments>(HANDOFF, ToolKind::Other, Effect::Delegate, "");
         let what = "Let another agent go on with this conversation, from the next step on and for good. The mode stays what it is.";
         Self(ToolSpec { description: format!("{what}\n\n{}", describe(agents)).into(), ..spec })

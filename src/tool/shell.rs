@@ -51,21 +51,21 @@ struct Arguments {
     timeout: Option<u64>,
 }
 
-pub struct ShellTool {
+pub(super) struct ShellTool {
     spec: ToolSpec,
     shell: Shell,
     sandbox: CommandSandbox,
 }
 
 impl ShellTool {
-    pub fn read_only(shell: Shell, sandbox: CommandSandbox) -> Self {
+    pub(super) fn read_only(shell: Shell, sandbox: CommandSandbox) -> Self {
         let what = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. The system \
                     holds it to that: it can write only below $TMPDIR, which is gone afterwards, has no network, and sees \
                     the session's folders and the system's programs, not the home folder.";
         Self::new("shell_read_only", Effect::Read, ShellUse::ReadOnly, what, shell, sandbox)
     }
 
-    pub fn full(shell: Shell, sandbox: CommandSandbox) -> Self {
+    pub(super) fn full(shell: Shell, sandbox: CommandSandbox) -> Self {
         let what = if sandbox.is_off() {
             "Run a command line and wait for its end. What it leaves in the background is ended with it."
         } else {
@@ -109,7 +109,7 @@ impl Tool for ShellTool {
 }
 
 #[derive(Debug)]
-pub struct Start {
+pub(super) struct Start {
     line: String,
     parsed: CommandLine,
     cwd: PathBuf,
@@ -120,7 +120,7 @@ pub struct Start {
 
 impl Start {
     /// Parses a command line and resolves `cwd`, which must be inside the session's folders.
-    pub async fn new(
+    pub(super) async fn new(
         tool: &str,
         line: String,
         cwd: Option<String>,
@@ -151,7 +151,7 @@ impl Start {
         Ok(Self { line, parsed, cwd: target.path, elsewhere, stays_inside })
     }
 
-    pub fn title(&self) -> String {
+    pub(super) fn title(&self) -> String {
         let whole = visible(self.line.trim());
         let line = whole.lines().next().unwrap_or_default();
         let end = line.char_indices().nth(TITLE).map_or(line.len(), |(end, _)| end);
@@ -159,11 +159,11 @@ impl Start {
         format!("{}{more}", &line[..end])
     }
 
-    pub fn commands(&self) -> Commands {
+    pub(super) fn commands(&self) -> Commands {
         self.parsed.to_commands(self.elsewhere.as_deref(), self.stays_inside)
     }
 
-    pub fn preview(&self) -> Vec<ToolContent> {
+    pub(super) fn preview(&self) -> Vec<ToolContent> {
         let line = visible(self.line.trim_end());
         let longest = line.split(|c| c != '`').map(str::len).max().unwrap_or(0);
         let fence = "`".repeat(longest.max(2) + 1);
@@ -173,7 +173,7 @@ impl Start {
         vec![ToolContent::middle(&text)]
     }
 
-    pub async fn begin(
+    pub(super) async fn begin(
         self,
         id: String,
         notes: Notes,

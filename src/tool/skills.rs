@@ -12,10 +12,10 @@ use crate::skill::Skills;
 mod list;
 mod read;
 
-pub const TOOLS: [(&str, Effect); 3] =
+pub(super) const TOOLS: [(&str, Effect); 3] =
     [(list::NAME, Effect::Read), (read::NAME, Effect::Read), (RUN, Effect::Delegate)];
 
-pub fn tools(skills: &Arc<Skills>) -> Vec<Arc<dyn Tool>> {
+pub(super) fn tools(skills: &Arc<Skills>) -> Vec<Arc<dyn Tool>> {
     if skills.is_empty() {
         return Vec::new();
     }

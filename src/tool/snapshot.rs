@@ -263,7 +263,7 @@ mod tests {
 
     struct Place {
         dir: tempfile::TempDir,
-        shadow: SnapshotHandle,
+        snapshot: SnapshotHandle,
     }
 
     impl Place {
@@ -272,7 +272,7 @@ mod tests {
             std::fs::create_dir(dir.path().join("work")).unwrap();
             let workspace = Workspace::new(&dir.path().join("work"), &[]).unwrap();
             let snapshot = SnapshotHandle::new(WorkspaceSnapshot::new(dir.path().join("copies"), &workspace));
-            Self { dir, shadow: snapshot }
+            Self { dir, snapshot }
         }
 
         fn write(&self, file: &str) {
@@ -280,12 +280,12 @@ mod tests {
         }
 
         async fn begin(&self) -> (Running, Vec<String>) {
-            let (running, changes) = self.shadow.begin(&CancellationToken::new()).await;
+            let (running, changes) = self.snapshot.begin(&CancellationToken::new()).await;
             (running, names(&changes))
         }
 
         async fn sync(&self) -> Vec<String> {
-            names(&self.shadow.sync(&CancellationToken::new()).await)
+            names(&self.snapshot.sync(&CancellationToken::new()).await)
         }
     }
 
@@ -330,7 +330,7 @@ mod tests {
         let place = Place::new();
         let never = CancellationToken::new();
         let (job, _) = place.begin().await;
-        assert!(!place.shadow.has_jobs.load(Ordering::Acquire));
+        assert!(!place.snapshot.has_jobs.load(Ordering::Acquire));
         job.mark.is_job.store(true, Ordering::Release);
         job.has_jobs.store(true, Ordering::Release);
         place.write("by_job");
@@ -344,13 +344,13 @@ mod tests {
         job.mark.is_job.store(true, Ordering::Release);
         job.has_jobs.store(true, Ordering::Release);
         place.write("in_turn");
-        assert_eq!(names(&place.shadow.end_turn(&never).await), ["in_turn"]);
+        assert_eq!(names(&place.snapshot.end_turn(&never).await), ["in_turn"]);
         place.write("between");
         drop(job);
-        assert_eq!(names(&place.shadow.begin_turn(&never).await), [""; 0]);
-        assert!(!place.shadow.has_jobs.load(Ordering::Acquire));
+        assert_eq!(names(&place.snapshot.begin_turn(&never).await), [""; 0]);
+        assert!(!place.snapshot.has_jobs.load(Ordering::Acquire));
         place.write("by_user");
-        assert_eq!(names(&place.shadow.end_turn(&never).await), [""; 0]);
+        assert_eq!(names(&place.snapshot.end_turn(&never).await), [""; 0]);
         assert_eq!(place.begin().await.1, [""; 0]);
     }
 }

@@ -36,10 +36,10 @@ pub struct Proposal {
     pub mode: Option<String>,
 }
 
-pub struct SwitchMode(ToolSpec);
+pub(super) struct SwitchMode(ToolSpec);
 
 impl SwitchMode {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let spec = ToolSpec::new::<Arguments>(
             "switch_mode",
             ToolKind::SwitchMode,

@@ -6,15 +6,15 @@ use super::ToolError;
 use crate::permission::Target;
 use crate::workspace::{self, ContentHash, FileError};
 
-pub const MAX_FILE: u64 = 10 * 1024 * 1024;
+pub(super) const MAX_FILE: u64 = 10 * 1024 * 1024;
 
 /// Bytes searched for NUL, which marks a binary file.
 const LOOK: usize = 8192;
 
-pub const BOM: &str = "\u{feff}";
+pub(super) const BOM: &str = "\u{feff}";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TextFile {
+pub(super) struct TextFile {
     pub bom: bool,
     /// Without the byte order mark, with the file's line endings.
     pub text: String,
@@ -26,7 +26,7 @@ pub struct TextFile {
 }
 
 impl TextFile {
-    pub fn read(target: &Target) -> Result<Self, ToolError> {
+    pub(super) fn read(target: &Target) -> Result<Self, ToolError> {
         let path = target.path.display();
         let mut open = workspace::open(target)?;
         let length = open.metadata.len();
@@ -42,7 +42,7 @@ impl TextFile {
         Self::decode(bytes).map_err(|what| ToolError::Failed(format!("{path} is {what} ({length} bytes).")))
     }
 
-    pub fn decode(bytes: Vec<u8>) -> Result<Self, &'static str> {
+    pub(super) fn decode(bytes: Vec<u8>) -> Result<Self, &'static str> {
         let content_hash = ContentHash::of(&bytes);
         if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
             return Err("UTF-16 text, which is not supported");
@@ -64,7 +64,7 @@ impl TextFile {
     /// text that differs only in these is the saved text. Any other text gets the saved file's mark and line
     /// endings.
     #[must_use]
-    pub fn shown_as(self, shown: &str) -> Self {
+    pub(super) fn shown_as(self, shown: &str) -> Self {
         let shown = shown.strip_prefix(BOM).unwrap_or(shown);
         if self.lossy || self.text.replace("\r\n", "\n") == shown.replace("\r\n", "\n") {
             return self;
@@ -75,27 +75,27 @@ impl TextFile {
     }
 
     /// Converts `text` to CRLF if this file uses CRLF throughout.
-    pub fn with_endings(&self, text: &str) -> String {
+    pub(super) fn with_endings(&self, text: &str) -> String {
         if self.is_crlf() { to_crlf(text) } else { text.to_owned() }
     }
 
-    pub fn is_crlf(&self) -> bool {
+    pub(super) fn is_crlf(&self) -> bool {
         let newlines = self.text.matches('\n').count();
         newlines > 0 && self.text.matches("\r\n").count() == newlines
     }
 }
 
-pub fn is_text(target: &Target) -> bool {
+pub(super) fn is_text(target: &Target) -> bool {
     TextFile::read(target).is_ok_and(|file| !file.lossy)
 }
 
-pub fn encode(bom: bool, text: &str) -> Vec<u8> {
+pub(super) fn encode(bom: bool, text: &str) -> Vec<u8> {
     if bom { [BOM, text].concat().into_bytes() } else { text.as_bytes().to_vec() }
 }
 
 /// Returns an error if a file is not as the model last saw it (`known`) or as a permission request showed it
 /// (`shown`).
-pub fn check_unchanged(
+pub(super) fn check_unchanged(
     name: &str,
     before: ContentHash,
     known: Option<ContentHash>,

@@ -17,10 +17,10 @@ struct Arguments {
     thought: String,
 }
 
-pub struct Think(ToolSpec);
+pub(super) struct Think(ToolSpec);
 
 impl Think {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(ToolSpec::new::<Arguments>(
             "think",
             ToolKind::Think,

@@ -50,10 +50,10 @@ enum Priority {
     Low,
 }
 
-pub struct Todo(ToolSpec);
+pub(super) struct Todo(ToolSpec);
 
 impl Todo {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(ToolSpec::new::<Arguments>(
             "todo",
             ToolKind::Think,

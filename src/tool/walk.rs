@@ -9,7 +9,7 @@ use crate::permission::Target;
 use crate::workspace::{Entry, EntryKind, Walk, WalkOptions, Workspace};
 
 /// Compiles a glob as in `.gitignore`. `None` matches everything.
-pub fn globs(root: &std::path::Path, glob: Option<&str>) -> Result<Override, String> {
+pub(super) fn globs(root: &std::path::Path, glob: Option<&str>) -> Result<Override, String> {
     let mut globs = OverrideBuilder::new(root);
     if let Some(glob) = glob {
         globs.add(glob).map_err(|error| format!("glob: {error}"))?;
@@ -17,7 +17,7 @@ pub fn globs(root: &std::path::Path, glob: Option<&str>) -> Result<Override, Str
     globs.build().map_err(|error| format!("glob: {error}"))
 }
 
-pub struct ToolWalk<'a> {
+pub(super) struct ToolWalk<'a> {
     walk: Walk,
     workspace: &'a Workspace,
     permit: &'a Permit,
@@ -26,7 +26,7 @@ pub struct ToolWalk<'a> {
 
 impl<'a> ToolWalk<'a> {
     /// Starts at a directory; a file yields only itself.
-    pub fn new(
+    pub(super) fn new(
         target: &Target,
         globs: Override,
         depth: Option<usize>,
@@ -38,7 +38,7 @@ impl<'a> ToolWalk<'a> {
     }
 
     /// Returns an error if the call is cancelled before `what`.
-    pub fn next(&mut self, what: &str) -> Result<Option<Entry>, ToolError> {
+    pub(super) fn next(&mut self, what: &str) -> Result<Option<Entry>, ToolError> {
         for entry in self.walk.by_ref() {
             if self.permit.cancel.is_cancelled() {
                 return Err(ToolError::Failed(format!("stopped before {what}")));
@@ -51,7 +51,7 @@ impl<'a> ToolWalk<'a> {
         Ok(None)
     }
 
-    pub fn notes(&self) -> Vec<String> {
+    pub(super) fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = left_out(self.left_out).into_iter().collect();
         notes.extend(self.walk.problems().iter().map(|problem| format!("[{problem}]")));
         if self.walk.is_cut() {
@@ -61,7 +61,7 @@ impl<'a> ToolWalk<'a> {
     }
 }
 
-pub fn left_out(files: usize) -> Option<String> {
+pub(super) fn left_out(files: usize) -> Option<String> {
     match files {
         0 => None,
         1 => Some("[1 file is left out: a rule denies it, or asks for it by its name.]".into()),

@@ -26,10 +26,10 @@ struct Arguments {
     content: String,
 }
 
-pub struct WriteFile(ToolSpec);
+pub(super) struct WriteFile(ToolSpec);
 
 impl WriteFile {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(ToolSpec::new::<Arguments>(
             "write_file",
             ToolKind::Edit,

@@ -18,7 +18,7 @@ const MAX_ENTRIES: usize = 1000;
 const MAX_BYTES: u64 = 32 * 1024 * 1024;
 
 #[derive(Debug)]
-pub struct ChangeRecorder {
+pub(super) struct ChangeRecorder {
     workspace: Workspace,
     before: BTreeMap<PathBuf, (Target, Found)>,
     planned: BTreeMap<PathBuf, FileState>,

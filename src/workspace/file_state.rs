@@ -80,7 +80,7 @@ pub fn compose(list: impl Iterator<Item = Changed>) -> Vec<Changed> {
 
 /// Paths whose changes do not follow from one another. A snapshot comparison includes changes that tools
 /// recorded during the same period, so it may begin with any earlier state.
-pub fn gaps(list: &[Changed]) -> Vec<Gap> {
+pub(super) fn gaps(list: &[Changed]) -> Vec<Gap> {
     let mut paths: BTreeMap<&Path, Vec<&Changed>> = BTreeMap::new();
     for changed in list {
         paths.entry(&changed.path).or_default().push(changed);
@@ -105,7 +105,7 @@ pub fn gaps(list: &[Changed]) -> Vec<Gap> {
 }
 
 /// Version control files are never restored, because other programs rely on their consistency.
-pub fn is_version_control(inside: &Path) -> bool {
+pub(super) fn is_version_control(inside: &Path) -> bool {
     inside.components().any(|part| {
         let name = part.as_os_str();
         [".git", ".hg", ".svn"].iter().any(|one| name.eq_ignore_ascii_case(one))

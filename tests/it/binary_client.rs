@@ -7,19 +7,19 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use serde_json::{Value, json};
 
 /// A binary that has begun to talk.
-pub struct BinaryClient {
+pub(crate) struct BinaryClient {
     pub child: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl BinaryClient {
     /// Starts it with this home and these arguments. Returns its answer to `initialize`, too.
-    pub fn start(home: &Path, arguments: &[&str]) -> (Self, Value) {
+    pub(crate) fn start(home: &Path, arguments: &[&str]) -> (Self, Value) {
         Self::with(home, arguments, &json!({}))
     }
 
     /// The same for a client that can do this.
-    pub fn with(home: &Path, arguments: &[&str], capabilities: &Value) -> (Self, Value) {
+    pub(crate) fn with(home: &Path, arguments: &[&str], capabilities: &Value) -> (Self, Value) {
         let mut child = Command::new(env!("CARGO_BIN_EXE_modegate"))
             .args(arguments)
             .env("HOME", home)
@@ -36,19 +36,19 @@ impl BinaryClient {
         (binary, answer)
     }
 
-    pub fn send(&mut self, id: i64, method: &str, params: &Value) {
+    pub(crate) fn send(&mut self, id: i64, method: &str, params: &Value) {
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    pub fn next(&mut self) -> Value {
+    pub(crate) fn next(&mut self) -> Value {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap()
     }
 
     /// All that comes up to the answer.
-    pub fn call(&mut self, id: i64, method: &str, params: &Value) -> Vec<Value> {
+    pub(crate) fn call(&mut self, id: i64, method: &str, params: &Value) -> Vec<Value> {
         self.send(id, method, params);
         let mut messages = vec![self.next()];
         while messages.last().unwrap()["id"] != id {
@@ -58,7 +58,7 @@ impl BinaryClient {
     }
 
     /// Ends its input, and waits for its end.
-    pub fn end(mut self) {
+    pub(crate) fn end(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
     }

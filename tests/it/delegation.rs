@@ -14,19 +14,19 @@ use serde_json::{Value, json};
 
 use crate::support::{Setup, TestClient, shell};
 
-pub const AGENTS: &str = "[{id: writer, description: Writes, prompt: You write.}, {id: reader, readonly: true, description: Reads}]";
+pub(crate) const AGENTS: &str = "[{id: writer, description: Writes, prompt: You write.}, {id: reader, readonly: true, description: Reads}]";
 
-pub fn call(name: &str, arguments: Value) -> ModelEvent {
+pub(crate) fn call(name: &str, arguments: Value) -> ModelEvent {
     ModelEvent::ToolCall { id: format!("m_{name}"), name: name.into(), arguments }
 }
 
-pub fn write(path: &str) -> ModelEvent {
+pub(crate) fn write(path: &str) -> ModelEvent {
     call("write_file", json!({ "path": path, "content": "x" }))
 }
 
 impl TestClient {
     /// Lets a session's model make calls.
-    pub fn calls(&self, session: &str, calls: Vec<ModelEvent>) {
+    pub(crate) fn calls(&self, session: &str, calls: Vec<ModelEvent>) {
         for call in calls {
             self.model.say(session, Ok(call));
         }
@@ -34,23 +34,23 @@ impl TestClient {
     }
 
     /// Lets a session's model answer.
-    pub fn answers(&self, session: &str, text: &str) {
+    pub(crate) fn answers(&self, session: &str, text: &str) {
         self.model.say(session, Ok(ModelEvent::Text(text.into())));
         self.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
 }
 
-pub fn new(mode: &'static str) -> TestClient {
+pub(crate) fn new(mode: &'static str) -> TestClient {
     TestClient::with(Setup { mode, agents: AGENTS, live: true, ..Setup::default() })
 }
 
 /// The updates about a call, from its announcement to its end.
-pub fn about<'a>(messages: &'a [Value], call: &str) -> Vec<&'a Value> {
+pub(crate) fn about<'a>(messages: &'a [Value], call: &str) -> Vec<&'a Value> {
     let updates = messages.iter().map(|message| &message["params"]["update"]);
     updates.filter(|update| update["toolCallId"] == call).collect()
 }
 
-pub fn status<'a>(messages: &'a [Value], call: &str) -> &'a str {
+pub(crate) fn status<'a>(messages: &'a [Value], call: &str) -> &'a str {
     let last = about(messages, call).into_iter().filter_map(|update| update["status"].as_str()).next_back();
     last.unwrap_or_else(|| panic!("nothing about {call}: {messages:?}"))
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::support::{Setup, TestClient, shell};
 
 /// The client, and the agent at its other end.
-pub struct EditorClient {
+pub(crate) struct EditorClient {
     pub client: TestClient,
     pub session: String,
     /// What it shows of files, by absolute paths; of others it knows nothing.
@@ -33,18 +33,18 @@ pub struct EditorClient {
     _home: tempfile::TempDir,
 }
 
-pub fn all() -> Value {
+pub(crate) fn all() -> Value {
     json!({ "fs": { "readTextFile": true, "writeTextFile": true }, "terminal": true,
         "elicitation": { "form": {}, "url": {} } })
 }
 
 impl EditorClient {
     /// A client with these capabilities, and a session in a mode.
-    pub async fn new(mode: &'static str, capabilities: Value) -> Self {
+    pub(crate) async fn new(mode: &'static str, capabilities: Value) -> Self {
         Self::with(mode, capabilities, Sandbox::Workspace).await
     }
 
-    pub async fn with(mode: &'static str, capabilities: Value, sandbox: Sandbox) -> Self {
+    pub(crate) async fn with(mode: &'static str, capabilities: Value, sandbox: Sandbox) -> Self {
         let home = tempfile::tempdir().unwrap();
         let tools = Toolset::built_in().with_shell(shell(home.path(), sandbox));
         let store = Location::File(home.path().join("store.db"));
@@ -66,38 +66,38 @@ impl EditorClient {
     }
 
     /// A file in the working directory.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.client.cwd().join(name)
     }
 
     /// A file as it is saved and, if that is something else, as it is shown.
-    pub fn file(&mut self, name: &str, saved: &str, shown: Option<&str>) {
+    pub(crate) fn file(&mut self, name: &str, saved: &str, shown: Option<&str>) {
         std::fs::write(self.path(name), saved).unwrap();
         if let Some(shown) = shown {
             self.buffers.insert(self.path(name), shown.into());
         }
     }
 
-    pub fn saved(&self, name: &str) -> Option<String> {
+    pub(crate) fn saved(&self, name: &str) -> Option<String> {
         std::fs::read_to_string(self.path(name)).ok()
     }
 
     /// The methods that it was asked.
-    pub fn methods(&self) -> Vec<&str> {
+    pub(crate) fn methods(&self) -> Vec<&str> {
         self.requests.iter().map(|(method, _)| method.as_str()).collect()
     }
 
     /// How many of them were this one.
-    pub fn count(&self, method: &str) -> usize {
+    pub(crate) fn count(&self, method: &str) -> usize {
         self.methods().iter().filter(|asked| **asked == method).count()
     }
 
-    pub fn answer_oddly(&mut self, method: &'static str, answer: Value) {
+    pub(crate) fn answer_oddly(&mut self, method: &'static str, answer: Value) {
         self.odd_answers.entry(method).or_default().push_back(answer);
     }
 
     /// Has the model make calls, all in one reply, and end; returns the prompt's id.
-    pub async fn begin(&mut self, calls: &[(&str, Value)]) -> i64 {
+    pub(crate) async fn begin(&mut self, calls: &[(&str, Value)]) -> i64 {
         let prompt = self.client.prompt(&self.session, "go").await;
         for (number, (tool, arguments)) in calls.iter().enumerate() {
             let id = format!("m{}_{number}", self.client.model.requests(&self.session).len());
@@ -111,14 +111,14 @@ impl EditorClient {
     }
 
     /// Has the model make one call, and returns what it was told.
-    pub async fn call(&mut self, tool: &str, arguments: Value) -> String {
+    pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> String {
         let prompt = self.begin(&[(tool, arguments)]).await;
         self.until_answer(prompt).await;
         self.last_tool_result()
     }
 
     /// The last result that the model was told.
-    pub fn last_tool_result(&self) -> String {
+    pub(crate) fn last_tool_result(&self) -> String {
         let request = self.client.model.requests(&self.session).pop().unwrap();
         let mut blocks = request.messages.iter().rev().flat_map(|message| message.blocks.iter().rev());
         let result = blocks.find_map(|block| match block {
@@ -129,12 +129,12 @@ impl EditorClient {
     }
 
     /// Answers what it is asked, up to and including the answer to a request of its own; returns what it was sent.
-    pub async fn until_answer(&mut self, id: i64) -> Vec<Value> {
+    pub(crate) async fn until_answer(&mut self, id: i64) -> Vec<Value> {
         self.until(|message| message["id"] == id && message.get("method").is_none()).await
     }
 
     /// Answers what it is asked until a message has come.
-    pub async fn until(&mut self, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
+    pub(crate) async fn until(&mut self, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut messages = Vec::new();
         loop {
             let message = self.client.next().await;
@@ -147,7 +147,7 @@ impl EditorClient {
     }
 
     /// Answers until something stands on the disk.
-    pub async fn until_there(&mut self, name: &str) {
+    pub(crate) async fn until_there(&mut self, name: &str) {
         let path = self.path(name);
         let started = std::time::Instant::now();
         while !path.exists() {
@@ -158,7 +158,7 @@ impl EditorClient {
         }
     }
 
-    pub async fn set_mode(&mut self, mode: &str) -> (Vec<Value>, Value) {
+    pub(crate) async fn set_mode(&mut self, mode: &str) -> (Vec<Value>, Value) {
         let params = json!({ "sessionId": self.session, "modeId": mode });
         let id = self.client.request("session/set_mode", params).await;
         let messages = self.until_answer(id).await;
@@ -166,11 +166,11 @@ impl EditorClient {
         (messages, effect)
     }
 
-    pub async fn cancel(&mut self) {
+    pub(crate) async fn cancel(&mut self) {
         self.client.notify("session/cancel", json!({ "sessionId": self.session })).await;
     }
 
-    pub async fn end(self) {
+    pub(crate) async fn end(self) {
         self.client.end().await;
     }
 

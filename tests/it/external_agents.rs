@@ -11,41 +11,41 @@ use serde_json::{Value, json};
 
 use crate::support::{Setup, TestClient, shell};
 
-pub const PEER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/external_agent.py");
+pub(crate) const PEER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/external_agent.py");
 
 /// A client of sessions that the agent answers.
-pub struct ExternalAgentClient {
+pub(crate) struct ExternalAgentClient {
     pub client: TestClient,
     pub home: tempfile::TempDir,
     pub session: String,
 }
 
 /// Agents, of which the first is the peer.
-pub fn agents(how: &str, more: &str) -> &'static str {
+pub(crate) fn agents(how: &str, more: &str) -> &'static str {
     let peer = format!(
         "[{{id: peer, harness: {{command: /usr/bin/python3, args: ['{PEER}', {how}], env: {{KEY: hidden-value}}{more}}}}}]"
     );
     Box::leak(peer.into_boxed_str())
 }
 
-pub const SANDBOXED: &str = ", sandbox: {state_dirs: ['~/.peer']}";
+pub(crate) const SANDBOXED: &str = ", sandbox: {state_dirs: ['~/.peer']}";
 
-pub fn home() -> tempfile::TempDir {
+pub(crate) fn home() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-pub fn client(mode: &'static str, agents: &'static str, home: &Path) -> TestClient {
+pub(crate) fn client(mode: &'static str, agents: &'static str, home: &Path) -> TestClient {
     let tools = Toolset::built_in().with_shell(shell(home, Sandbox::Workspace));
     TestClient::with(Setup { mode, agents, tools, live: true, ..Setup::default() })
 }
 
 impl ExternalAgentClient {
     /// A session whose agent is the peer, held where it has to be.
-    pub async fn new(mode: &'static str, how: &str) -> Self {
+    pub(crate) async fn new(mode: &'static str, how: &str) -> Self {
         Self::of(mode, agents(how, SANDBOXED)).await.unwrap()
     }
 
-    pub async fn of(mode: &'static str, agents: &'static str) -> Result<Self, Value> {
+    pub(crate) async fn of(mode: &'static str, agents: &'static str) -> Result<Self, Value> {
         let home = home();
         let mut test_client = client(mode, agents, home.path());
         test_client.call("initialize", json!({ "protocolVersion": 1 })).await;
@@ -60,17 +60,17 @@ impl ExternalAgentClient {
         Ok(Self { client: test_client, home, session })
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.client.cwd().join(name)
     }
 
     /// A prompt to its end; requests of the agent are answered with this option.
-    pub async fn prompt(&mut self, text: &str, option: Option<&str>) -> Vec<Value> {
+    pub(crate) async fn prompt(&mut self, text: &str, option: Option<&str>) -> Vec<Value> {
         let id = self.client.prompt(&self.session, text).await;
         self.until(id, option).await
     }
 
-    pub async fn until(&mut self, id: i64, option: Option<&str>) -> Vec<Value> {
+    pub(crate) async fn until(&mut self, id: i64, option: Option<&str>) -> Vec<Value> {
         let mut messages = Vec::new();
         loop {
             let message = self.client.next().await;
@@ -87,12 +87,12 @@ impl ExternalAgentClient {
         }
     }
 
-    pub async fn write(&mut self, name: &str) -> String {
+    pub(crate) async fn write(&mut self, name: &str) -> String {
         let path = self.path(name).display().to_string();
         text_of(&self.prompt(&format!("write {path}"), None).await)
     }
 
-    pub async fn mode(&mut self, mode: &str) -> Value {
+    pub(crate) async fn mode(&mut self, mode: &str) -> Value {
         let id = self
             .client
             .request("session/set_mode", json!({ "sessionId": self.session, "modeId": mode }))
@@ -100,13 +100,13 @@ impl ExternalAgentClient {
         self.until(id, None).await.pop().unwrap()
     }
 
-    pub async fn end(self) {
+    pub(crate) async fn end(self) {
         self.client.end().await;
     }
 }
 
 /// What the agent said.
-pub fn text_of(messages: &[Value]) -> String {
+pub(crate) fn text_of(messages: &[Value]) -> String {
     let update = |message: &Value| {
         let update = &message["params"]["update"];
         let is_text = update["sessionUpdate"] == "agent_message_chunk";
@@ -115,7 +115,7 @@ pub fn text_of(messages: &[Value]) -> String {
     messages.iter().filter_map(update).collect()
 }
 
-pub fn processes_of(peer: &str) -> usize {
+pub(crate) fn processes_of(peer: &str) -> usize {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = all.filter_map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).ok());
     lines.filter(|line| line.contains("external_agent.py") && line.contains(peer)).count()
@@ -378,7 +378,7 @@ async fn its_own_mode_is_its_own_again_once_it_is_not_held() {
 }
 
 /// The mode of its own that was shown last.
-pub fn its_mode(messages: &[Value]) -> Option<&Value> {
+pub(crate) fn its_mode(messages: &[Value]) -> Option<&Value> {
     let options =
         messages.iter().rev().find_map(|message| message["params"]["update"]["configOptions"].as_array());
     options?.iter().find(|option| option["id"] == "agent_mode").map(|option| &option["currentValue"])

@@ -20,7 +20,7 @@ use crate::support::{Setup, TIMEOUT};
 use crate::turns::{Turns, text};
 
 /// A server that answers by path and remembers what it was asked.
-pub struct Site {
+pub(crate) struct Site {
     pub port: u16,
     /// Heads of requests.
     heads: Arc<Mutex<Vec<String>>>,
@@ -30,7 +30,7 @@ pub struct Site {
 }
 
 impl Site {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let heads = Arc::<Mutex<Vec<String>>>::default();
@@ -44,11 +44,11 @@ impl Site {
         Self { port, heads, closed, begun: started }
     }
 
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    pub fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.heads.lock().unwrap().len()
     }
 }
@@ -115,7 +115,7 @@ fn allowing(hosts: &[String]) -> FetchClient {
 }
 
 /// What reaches a server of this machine.
-pub fn fetch_client(site: &Site) -> FetchClient {
+pub(crate) fn fetch_client(site: &Site) -> FetchClient {
     allowing(&[format!("127.0.0.1:{}", site.port)])
 }
 

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 /// Checks the body of a request to a provider.
-pub fn check(provider: &str, body: &Value) {
+pub(crate) fn check(provider: &str, body: &Value) {
     let seen = match provider {
         "anthropic" => anthropic(body),
         "openai" | "ollama" => chat(body),

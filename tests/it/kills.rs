@@ -40,13 +40,13 @@ fn script(dir: &Path) -> String {
 }
 
 /// A script of these lines, as a model.
-pub fn script_of(dir: &Path, lines: &[Value]) -> String {
+pub(crate) fn script_of(dir: &Path, lines: &[Value]) -> String {
     let file = dir.join("script.jsonl");
     std::fs::write(&file, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
     format!("scripted:{}", file.display())
 }
 
-pub struct Agent {
+pub(crate) struct Agent {
     pub child: Child,
     pub input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -59,7 +59,7 @@ impl Agent {
     }
 
     /// Starts the binary with these arguments, and initializes it.
-    pub fn with(dir: &Path, arguments: &[&str]) -> Self {
+    pub(crate) fn with(dir: &Path, arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_modegate"))
             .args(["--store", dir.join("store.db").to_str().unwrap()])
             .args(arguments)
@@ -91,7 +91,7 @@ impl Agent {
     }
 
     /// The messages up to the answer.
-    pub fn call(&mut self, method: &str, params: &Value) -> Option<Vec<Value>> {
+    pub(crate) fn call(&mut self, method: &str, params: &Value) -> Option<Vec<Value>> {
         let id = self.send(method, params);
         let mut messages = Vec::new();
         loop {
@@ -173,7 +173,7 @@ fn completed(known: &Known) -> Vec<Value> {
     all[..sure].to_vec()
 }
 
-pub fn draw(random: &mut u64, below: u64) -> u64 {
+pub(crate) fn draw(random: &mut u64, below: u64) -> u64 {
     *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*random >> 33) % below
 }

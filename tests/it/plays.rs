@@ -35,7 +35,7 @@ async fn every_play_is_performed_as_written() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-pub fn plays() -> Vec<PathBuf> {
+pub(crate) fn plays() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/plays");
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();

@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 
 /// What a model thinks before it says anything.
-pub const THOUGHT: &str = "Let me see.";
+pub(crate) const THOUGHT: &str = "Let me see.";
 
 /// A reply of text.
-pub fn text(provider: &str, text: &str) -> Vec<u8> {
+pub(crate) fn text(provider: &str, text: &str) -> Vec<u8> {
     reply(provider, text, &[])
 }
 
 /// A reply of text, if there is any, and calls: id, name and arguments.
-pub fn reply(provider: &str, text: &str, calls: &[(&str, &str, Value)]) -> Vec<u8> {
+pub(crate) fn reply(provider: &str, text: &str, calls: &[(&str, &str, Value)]) -> Vec<u8> {
     let frames = match provider {
         "anthropic" => anthropic(text, calls),
         "openai" => chat(text, calls),

@@ -19,7 +19,7 @@ use modegate::model::{
 use serde_json::json;
 
 /// Every provider, a model of its, and its wire format.
-pub fn wires() -> [(&'static str, &'static str, Box<dyn Wire>); 5] {
+pub(crate) fn wires() -> [(&'static str, &'static str, Box<dyn Wire>); 5] {
     [
         ("anthropic", "claude-opus-5-5", Box::new(Anthropic)),
         ("gemini", "gemini-4-hydrogen", Box::new(Gemini)),
@@ -29,12 +29,12 @@ pub fn wires() -> [(&'static str, &'static str, Box<dyn Wire>); 5] {
     ]
 }
 
-pub fn folder(provider: &str) -> PathBuf {
+pub(crate) fn folder(provider: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/providers").join(provider)
 }
 
 /// The streams of a provider.
-pub fn streams(provider: &str) -> Vec<PathBuf> {
+pub(crate) fn streams(provider: &str) -> Vec<PathBuf> {
     let is_stream =
         |path: &PathBuf| path.extension().is_some_and(|ending| ending == "sse" || ending == "ndjson");
     let entries = std::fs::read_dir(folder(provider)).unwrap().map(|entry| entry.unwrap().path());

@@ -20,7 +20,7 @@ use crate::{invariants, provider_streams};
 const KEY: &str = "very-secret-key";
 
 /// An agent whose model is a provider's, which gives these replies.
-pub async fn asking(
+pub(crate) async fn asking(
     id: &str,
     setup: Setup,
     replies: impl IntoIterator<Item = Reply>,

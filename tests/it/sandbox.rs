@@ -17,15 +17,15 @@ use crate::support::shell;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Cases at once: they wait more than they work.
-pub const AT_ONCE: usize = 6;
+pub(crate) const AT_ONCE: usize = 6;
 
-pub struct Case {
+pub(crate) struct Case {
     pub name: String,
     pub line: String,
 }
 
 /// The cases of a file whose program is there, and how many are left out.
-pub fn cases(text: &str) -> (Vec<Case>, usize) {
+pub(crate) fn cases(text: &str) -> (Vec<Case>, usize) {
     let is_there = |program: &str| {
         std::env::var_os("PATH")
             .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
@@ -45,7 +45,7 @@ pub fn cases(text: &str) -> (Vec<Case>, usize) {
     (cases, missing)
 }
 
-pub async fn finish(mut process: Process) -> (String, Option<Exit>) {
+pub(crate) async fn finish(mut process: Process) -> (String, Option<Exit>) {
     let (mut output, mut exit, mut is_lost) = (Vec::new(), None, false);
     let all = async {
         while let Some(event) = process.next().await {
@@ -83,7 +83,7 @@ async fn workspace_sandbox(fixture: &SandboxFixture, line: &str) -> String {
 }
 
 /// Runs a line in a scene with nothing held.
-pub async fn free(fixture: &SandboxFixture, line: &str) -> String {
+pub(crate) async fn free(fixture: &SandboxFixture, line: &str) -> String {
     let temporary = fixture.work();
     let mut environment: Vec<_> = std::env::vars_os().collect();
     let home = fixture.home().into_os_string();
@@ -106,7 +106,7 @@ pub async fn free(fixture: &SandboxFixture, line: &str) -> String {
     finish(processes.start(command).await.unwrap()).await.0
 }
 
-pub fn can_sandbox() -> bool {
+pub(crate) fn can_sandbox() -> bool {
     match sandbox::support().missing() {
         None => true,
         Some(reason) => {

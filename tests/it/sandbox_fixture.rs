@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 
 /// What nobody is to read.
-pub const SECRET: &str = "s3cret-decoy";
+pub(crate) const SECRET: &str = "s3cret-decoy";
 
 /// The template of all scenes, made once; none without a C compiler.
 fn template() -> &'static Path {
@@ -127,7 +127,7 @@ fn furnish(dir: &Path) {
 }
 
 /// A copy of the template, with what is alive in it.
-pub struct SandboxFixture {
+pub(crate) struct SandboxFixture {
     dir: Rc<tempfile::TempDir>,
     victim: Child,
     address: String,
@@ -138,7 +138,7 @@ pub struct SandboxFixture {
 }
 
 impl SandboxFixture {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = Rc::new(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
         let copied = Command::new("cp").arg("-a").arg(template().join(".")).arg(dir.path()).status().unwrap();
         assert!(copied.success());
@@ -174,20 +174,20 @@ impl SandboxFixture {
     }
 
     /// Its folder, which is there as long as this is.
-    pub fn dir(&self) -> Rc<tempfile::TempDir> {
+    pub(crate) fn dir(&self) -> Rc<tempfile::TempDir> {
         Rc::clone(&self.dir)
     }
 
-    pub fn work(&self) -> PathBuf {
+    pub(crate) fn work(&self) -> PathBuf {
         self.dir.path().join("work")
     }
 
-    pub fn home(&self) -> PathBuf {
+    pub(crate) fn home(&self) -> PathBuf {
         self.dir.path().join("home")
     }
 
     /// A command line of the corpus, about this scene.
-    pub fn fill_in(&self, line: &str) -> String {
+    pub(crate) fn fill_in(&self, line: &str) -> String {
         let path = |name: &str| self.dir.path().join(name).display().to_string();
         line.replace("{home}", &path("home"))
             .replace("{outside}", &path("outside"))
@@ -202,7 +202,7 @@ impl SandboxFixture {
     }
 
     /// What came of a command, in words; nothing if nothing did.
-    pub fn effects(&mut self, output: &str) -> Vec<String> {
+    pub(crate) fn effects(&mut self, output: &str) -> Vec<String> {
         let mut effects = Vec::new();
         let now = fingerprint(self.dir.path());
         let paths: std::collections::BTreeSet<_> = self.before.keys().chain(now.keys()).collect();

@@ -13,7 +13,7 @@ type ModelReply = Result<ModelEvent, ModelError>;
 
 /// The model, and the hand that moves it. Clones share both.
 #[derive(Clone, Default)]
-pub struct ScriptedModel {
+pub(crate) struct ScriptedModel {
     sessions: Arc<Mutex<HashMap<String, ModelSession>>>,
     request_arrived: Arc<Notify>,
 }
@@ -40,17 +40,17 @@ impl ScriptedModel {
     }
 
     /// Lets the model of a session say something.
-    pub fn say(&self, session: &str, said: ModelReply) {
+    pub(crate) fn say(&self, session: &str, said: ModelReply) {
         self.with(session, |part| part.say.send(said)).unwrap();
     }
 
     /// All requests that a session's model has had.
-    pub fn requests(&self, session: &str) -> Vec<ModelRequest> {
+    pub(crate) fn requests(&self, session: &str) -> Vec<ModelRequest> {
         self.with(session, |part| part.requests.clone())
     }
 
     /// The next request of a session that was not shown yet, waiting for it.
-    pub async fn next_request(&self, session: &str) -> ModelRequest {
+    pub(crate) async fn next_request(&self, session: &str) -> ModelRequest {
         let wait = async {
             loop {
                 let asked = self.request_arrived.notified();
@@ -86,7 +86,7 @@ impl Model for ScriptedModel {
 }
 
 /// A request in one line: the tools it offers and its last message.
-pub fn summary(request: &ModelRequest) -> String {
+pub(crate) fn summary(request: &ModelRequest) -> String {
     let tools: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
     let last = request.messages.last().expect("a request has a message");
     assert_eq!(last.role, Role::User, "a request ends with the user's side");

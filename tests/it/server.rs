@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 /// What the server answers.
 #[derive(Debug, Clone)]
-pub struct Reply {
+pub(crate) struct Reply {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
     /// Written one after the other, each on its own.
@@ -23,7 +23,7 @@ pub struct Reply {
 
 impl Reply {
     /// A stream that ends when it has been written.
-    pub fn stream(body: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn stream(body: impl Into<Vec<u8>>) -> Self {
         Self {
             status: 200,
             headers: vec![("content-type", "text/event-stream".into())],
@@ -33,12 +33,12 @@ impl Reply {
     }
 
     /// An error with a JSON body.
-    pub fn error(status: u16, body: &str) -> Self {
+    pub(crate) fn error(status: u16, body: &str) -> Self {
         let headers = vec![("content-type", "application/json".into())];
         Self { status, headers, pieces: vec![body.as_bytes().to_vec()], hangs: false }
     }
 
-    pub fn header(mut self, name: &'static str, value: &str) -> Self {
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
         self.headers.push((name, value.into()));
         self
     }
@@ -46,18 +46,18 @@ impl Reply {
 
 /// A request as it came.
 #[derive(Debug, Clone)]
-pub struct ReceivedRequest {
+pub(crate) struct ReceivedRequest {
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub text: String,
 }
 
 impl ReceivedRequest {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    pub fn body(&self) -> Value {
+    pub(crate) fn body(&self) -> Value {
         serde_json::from_str(&self.text).unwrap()
     }
 }
@@ -73,14 +73,14 @@ struct State {
 
 /// The server. It lives as long as its runtime.
 #[derive(Clone)]
-pub struct Server {
+pub(crate) struct Server {
     pub url: String,
     state: Arc<State>,
 }
 
 impl Server {
     /// Starts one that plays these replies in order; one more request gets a 500.
-    pub async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
+    pub(crate) async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let state =
@@ -94,12 +94,12 @@ impl Server {
         Self { url, state }
     }
 
-    pub fn requests(&self) -> Vec<ReceivedRequest> {
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
         self.state.requests.lock().unwrap().clone()
     }
 
     /// Waits until so many requests have come.
-    pub async fn wait_for(&self, requests: usize) {
+    pub(crate) async fn wait_for(&self, requests: usize) {
         let wait = async {
             loop {
                 let came = self.state.came.notified();
@@ -113,7 +113,7 @@ impl Server {
     }
 
     /// Waits until the client has closed a connection on which a reply hangs.
-    pub async fn hung_up(&self) {
+    pub(crate) async fn hung_up(&self) {
         let wait = self.state.hung_up.notified();
         tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the request was not given up");
     }

@@ -15,7 +15,7 @@ use crate::support::{Setup, TestClient, read, shell};
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/server.sh");
 
 /// A session with servers.
-pub struct Bench {
+pub(crate) struct Bench {
     pub client: TestClient,
     pub session: String,
     _home: tempfile::TempDir,
@@ -41,16 +41,16 @@ fn untrusting(mode: &'static str) -> Setup {
 }
 
 impl Bench {
-    pub async fn new(mode: &'static str, servers: Value) -> Self {
+    pub(crate) async fn new(mode: &'static str, servers: Value) -> Self {
         Self::with(Setup { mode, ..Setup::default() }, servers).await
     }
 
-    pub async fn with(setup: Setup, servers: Value) -> Self {
+    pub(crate) async fn with(setup: Setup, servers: Value) -> Self {
         Self::for_client(setup, &json!({}), servers).await
     }
 
     /// Where the test says nothing of servers, their hints are trusted.
-    pub async fn for_client(setup: Setup, capabilities: &Value, servers: Value) -> Self {
+    pub(crate) async fn for_client(setup: Setup, capabilities: &Value, servers: Value) -> Self {
         let setup =
             if setup.servers.is_empty() { Setup { servers: trusting(&servers), ..setup } } else { setup };
         let home = tempfile::tempdir().unwrap();
@@ -65,11 +65,11 @@ impl Bench {
         Self { client, session, _home: home }
     }
 
-    pub fn cwd(&self) -> std::path::PathBuf {
+    pub(crate) fn cwd(&self) -> std::path::PathBuf {
         self.client.cwd()
     }
 
-    pub fn say_call(&self, tool: &str) {
+    pub(crate) fn say_call(&self, tool: &str) {
         self.say_call_with(tool, json!({}));
     }
 
@@ -80,12 +80,12 @@ impl Bench {
         self.client.model.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
 
-    pub fn say_done(&self) {
+    pub(crate) fn say_done(&self) {
         self.client.model.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
 
     /// Has the model make one call in a turn of its own. Returns everything but the answer, and what the model was told.
-    pub async fn call(&mut self, tool: &str) -> (Vec<Value>, String) {
+    pub(crate) async fn call(&mut self, tool: &str) -> (Vec<Value>, String) {
         self.call_with(tool, json!({})).await
     }
 
@@ -117,7 +117,7 @@ impl Bench {
     }
 
     /// Answers the next question, which is about this tool.
-    pub async fn answer_next(&mut self, tool: &str, option: &str) {
+    pub(crate) async fn answer_next(&mut self, tool: &str, option: &str) {
         loop {
             let message = self.client.next().await;
             if message["method"] == "session/request_permission" {
@@ -128,7 +128,7 @@ impl Bench {
     }
 
     /// Answers a question.
-    pub async fn choose(&mut self, question: &Value, option: &str) {
+    pub(crate) async fn choose(&mut self, question: &Value, option: &str) {
         let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
         let answer = json!({ "jsonrpc": "2.0", "id": question, "result": outcome });
         self.client.send_line(&answer.to_string()).await;
@@ -146,13 +146,13 @@ impl Bench {
     }
 
     /// A turn without a call.
-    pub async fn text_turn(&mut self) -> Vec<Value> {
+    pub(crate) async fn text_turn(&mut self) -> Vec<Value> {
         let prompt = self.client.prompt(&self.session, "go").await;
         self.say_done();
         self.client.until_answer(prompt).await
     }
 
-    pub fn last_tool_result(&self) -> String {
+    pub(crate) fn last_tool_result(&self) -> String {
         let request = self.client.model.requests(&self.session).pop().unwrap();
         let results = request.messages.iter().rev().flat_map(|message| message.blocks.iter().rev());
         let mut results = results.filter_map(|block| match block {
@@ -163,18 +163,18 @@ impl Bench {
     }
 
     /// The servers' tools in the last request.
-    pub fn offered(&self) -> Vec<String> {
+    pub(crate) fn offered(&self) -> Vec<String> {
         let request = self.client.model.requests(&self.session).pop().unwrap();
         let names = request.tools.iter().map(|tool| tool.name.clone());
         names.filter(|name| name.starts_with("mcp__")).collect()
     }
 
-    pub async fn slash(&mut self, command: &str) -> String {
+    pub(crate) async fn slash(&mut self, command: &str) -> String {
         let prompt = self.client.prompt(&self.session, command).await;
         texts(&self.client.until_answer(prompt).await)
     }
 
-    pub async fn set_mode(&mut self, mode: &str) -> Value {
+    pub(crate) async fn set_mode(&mut self, mode: &str) -> Value {
         let params = json!({ "sessionId": self.session, "modeId": mode });
         let id = self.client.request("session/set_mode", params).await;
         let answer = self.client.until_answer(id).await.pop().unwrap();
@@ -183,17 +183,17 @@ impl Bench {
 }
 
 /// What was said to the user.
-pub fn texts(messages: &[Value]) -> String {
+pub(crate) fn texts(messages: &[Value]) -> String {
     let texts = messages.iter().filter_map(|message| message["params"]["update"]["content"]["text"].as_str());
     texts.collect()
 }
 
-pub fn status(messages: &[Value]) -> String {
+pub(crate) fn status(messages: &[Value]) -> String {
     let mut statuses = messages.iter().filter_map(|message| message["params"]["update"]["status"].as_str());
     statuses.next_back().unwrap_or_default().to_owned()
 }
 
-pub async fn until(file: &Path) {
+pub(crate) async fn until(file: &Path) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !file.exists() {
         assert!(Instant::now() < deadline, "{} is not there", file.display());

@@ -12,13 +12,13 @@ use crate::support::Setup;
 
 /// What the server was sent: the head and the body of each request.
 #[derive(Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     requests: Mutex<Vec<(String, Value)>>,
     pub slow: Notify,
 }
 
 /// A server on the loopback. It answers with JSON, and never to a call of `slow`.
-pub async fn serve() -> (String, Arc<Seen>) {
+pub(crate) async fn serve() -> (String, Arc<Seen>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp?key=hidden-value", listener.local_addr().unwrap());
     let seen = Arc::new(Seen::default());

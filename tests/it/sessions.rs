@@ -10,28 +10,28 @@ use serde_json::{Value, json};
 use crate::support::{Setup, TestClient};
 
 /// A place where several agents in a row have the same store, folder and clock.
-pub struct Place {
+pub(crate) struct Place {
     pub folder: tempfile::TempDir,
     work: Arc<tempfile::TempDir>,
     source: Source,
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let work = Arc::new(tempfile::tempdir().unwrap());
         Self { folder: tempfile::tempdir().unwrap(), work, source: Source::counted() }
     }
 
     /// The same with ids and times as they are in use: paths are then recorded whole.
-    pub fn real() -> Self {
+    pub(crate) fn real() -> Self {
         Self { source: Source::real(), ..Self::new() }
     }
 
-    pub fn store(&self) -> std::path::PathBuf {
+    pub(crate) fn store(&self) -> std::path::PathBuf {
         self.folder.path().join("store.db")
     }
 
-    pub fn agent(&self, setup: Setup) -> TestClient {
+    pub(crate) fn agent(&self, setup: Setup) -> TestClient {
         TestClient::with(Setup {
             store: Location::File(self.store()),
             dir: Some(Arc::clone(&self.work)),
@@ -41,16 +41,16 @@ impl Place {
     }
 }
 
-pub fn text(text: &str) -> ModelEvent {
+pub(crate) fn text(text: &str) -> ModelEvent {
     ModelEvent::Text(text.into())
 }
 
-pub fn call(id: &str, name: &str, arguments: Value) -> ModelEvent {
+pub(crate) fn call(id: &str, name: &str, arguments: Value) -> ModelEvent {
     ModelEvent::ToolCall { id: id.into(), name: name.into(), arguments }
 }
 
 /// A prompt and its turn; each list is one reply of the model.
-pub async fn turn(
+pub(crate) async fn turn(
     client: &mut TestClient,
     session: &str,
     prompt: &str,
@@ -66,13 +66,13 @@ pub async fn turn(
     client.until_answer(id).await
 }
 
-pub async fn set_mode(client: &mut TestClient, session: &str, mode: &str) -> Vec<Value> {
+pub(crate) async fn set_mode(client: &mut TestClient, session: &str, mode: &str) -> Vec<Value> {
     let id = client.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
     client.until_answer(id).await
 }
 
 /// Opens a session that is kept: the messages up to the answer. The greeting behind it is read, too.
-pub async fn open(client: &mut TestClient, method: &str, session: &str) -> Vec<Value> {
+pub(crate) async fn open(client: &mut TestClient, method: &str, session: &str) -> Vec<Value> {
     client.call("initialize", json!({ "protocolVersion": 1 })).await;
     let params = json!({ "sessionId": session, "cwd": client.cwd(), "mcpServers": [] });
     let id = client.request(method, params).await;
@@ -85,7 +85,7 @@ pub async fn open(client: &mut TestClient, method: &str, session: &str) -> Vec<V
 }
 
 /// The updates among messages; pieces of one message are one.
-pub fn updates(messages: &[Value]) -> Vec<Value> {
+pub(crate) fn updates(messages: &[Value]) -> Vec<Value> {
     let mut updates: Vec<Value> = Vec::new();
     for message in messages {
         let update = &message["params"]["update"];
@@ -109,7 +109,7 @@ pub fn updates(messages: &[Value]) -> Vec<Value> {
     updates
 }
 
-pub fn is_users(update: &Value) -> bool {
+pub(crate) fn is_users(update: &Value) -> bool {
     update["sessionUpdate"] == "user_message_chunk"
 }
 

@@ -13,7 +13,7 @@ use crate::support::Setup;
 use crate::turns::Turns;
 
 /// Skills of a project, by name, description and instructions, each with its folder in `.agents/skills`.
-pub fn some(project: &Path, skills: &[(&str, &str, &str)]) -> Arc<Skills> {
+pub(crate) fn some(project: &Path, skills: &[(&str, &str, &str)]) -> Arc<Skills> {
     Arc::new(Skills::new(skills.iter().map(|it| skill(project, Origin::Project, it))))
 }
 

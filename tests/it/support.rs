@@ -39,10 +39,10 @@ use tokio_util::sync::CancellationToken;
 use crate::scripted_model::ScriptedModel;
 
 /// How long anything may take before a test fails. Nothing waits this long when all is well.
-pub const TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An agent and the client's side of its connection.
-pub struct TestClient {
+pub(crate) struct TestClient {
     pub dir: Arc<tempfile::TempDir>,
     pub model: ScriptedModel,
     to_agent: Option<mpsc::Sender<Line>>,
@@ -54,7 +54,7 @@ pub struct TestClient {
 }
 
 /// What a harness can be made with.
-pub struct Setup {
+pub(crate) struct Setup {
     pub mode: &'static str,
     pub store: Location,
     pub model: Option<Arc<dyn Model>>,
@@ -116,11 +116,11 @@ impl Default for Setup {
 }
 
 impl TestClient {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(Setup::default())
     }
 
-    pub fn with(setup: Setup) -> Self {
+    pub(crate) fn with(setup: Setup) -> Self {
         let dir = setup.dir.unwrap_or_else(|| Arc::new(tempfile::tempdir().unwrap()));
         std::fs::create_dir_all(dir.path().join("work")).unwrap();
         let model = ScriptedModel::default();
@@ -202,12 +202,12 @@ impl TestClient {
     }
 
     /// The working directory of sessions.
-    pub fn cwd(&self) -> std::path::PathBuf {
+    pub(crate) fn cwd(&self) -> std::path::PathBuf {
         self.dir.path().canonicalize().unwrap().join("work")
     }
 
     /// Sends a line as it is.
-    pub async fn send_line(&mut self, line: &str) {
+    pub(crate) async fn send_line(&mut self, line: &str) {
         if let Ok(message) = serde_json::from_str::<Value>(line)
             && let (Some(id), Some(method)) = (message.get("id"), message["method"].as_str())
         {
@@ -218,7 +218,7 @@ impl TestClient {
     }
 
     /// Sends a request with the next id, and returns the id.
-    pub async fn request(&mut self, method: &str, params: Value) -> i64 {
+    pub(crate) async fn request(&mut self, method: &str, params: Value) -> i64 {
         self.next_id += 1;
         let id = self.next_id;
         self.send_line(
@@ -229,24 +229,24 @@ impl TestClient {
     }
 
     /// Sends a notification.
-    pub async fn notify(&mut self, method: &str, params: Value) {
+    pub(crate) async fn notify(&mut self, method: &str, params: Value) {
         self.send_line(&json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string()).await;
     }
 
     /// The next message, checked. Fails when none comes.
-    pub async fn next(&mut self) -> Value {
+    pub(crate) async fn next(&mut self) -> Value {
         let line = tokio::time::timeout(TIMEOUT, self.from_agent.recv()).await.expect("no message came");
         self.check(&line.expect("the connection has ended"))
     }
 
     /// The next message, if one comes within the time.
-    pub async fn next_within(&mut self, time: Duration) -> Option<Value> {
+    pub(crate) async fn next_within(&mut self, time: Duration) -> Option<Value> {
         let line = tokio::time::timeout(time, self.from_agent.recv()).await.ok()??;
         Some(self.check(&line))
     }
 
     /// The messages up to and including the answer to a request.
-    pub async fn until_answer(&mut self, id: i64) -> Vec<Value> {
+    pub(crate) async fn until_answer(&mut self, id: i64) -> Vec<Value> {
         let mut messages = Vec::new();
         loop {
             messages.push(self.next().await);
@@ -258,7 +258,7 @@ impl TestClient {
     }
 
     /// Sends a request and returns its answer; nothing else may come before it.
-    pub async fn call(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) async fn call(&mut self, method: &str, params: Value) -> Value {
         let id = self.request(method, params).await;
         let answer = self.next().await;
         assert_eq!(answer["id"], id, "{answer}");
@@ -266,7 +266,7 @@ impl TestClient {
     }
 
     /// Initializes and begins a session; returns its id.
-    pub async fn session(&mut self) -> String {
+    pub(crate) async fn session(&mut self) -> String {
         if self.next_id == 0 {
             let answer = self.call("initialize", json!({ "protocolVersion": 1 })).await;
             assert_eq!(answer["result"]["protocolVersion"], 1);
@@ -279,18 +279,18 @@ impl TestClient {
     }
 
     /// Sends a text prompt; returns the request's id.
-    pub async fn prompt(&mut self, session: &str, text: &str) -> i64 {
+    pub(crate) async fn prompt(&mut self, session: &str, text: &str) -> i64 {
         let prompt = json!([{ "type": "text", "text": text }]);
         self.request("session/prompt", json!({ "sessionId": session, "prompt": prompt })).await
     }
 
     /// Ends the input, as a client that leaves does.
-    pub fn close_input(&mut self) {
+    pub(crate) fn close_input(&mut self) {
         self.to_agent = None;
     }
 
     /// Ends the input and waits for the end of the connection; returns what was still sent.
-    pub async fn end(mut self) -> Vec<Value> {
+    pub(crate) async fn end(mut self) -> Vec<Value> {
         self.close_input();
         let mut rest = Vec::new();
         while let Some(message) = self.next_within(TIMEOUT).await {
@@ -346,7 +346,7 @@ fn written(agents: &str) -> Arc<AgentRegistry> {
 }
 
 /// A shell for tests: the binary as the supervisor, and a folder that stands for the home.
-pub fn shell(home: &Path, sandbox: Sandbox) -> Shell {
+pub(crate) fn shell(home: &Path, sandbox: Sandbox) -> Shell {
     let variable = |name: &str| std::env::var_os(name).unwrap_or_default();
     let path: Vec<_> = std::env::split_paths(&variable("PATH")).collect();
     // The toolchain is that of the real home.
@@ -412,6 +412,6 @@ fn validate(what: &str, value: &Value) {
 }
 
 /// A file's content, path below the working directory.
-pub fn read(cwd: &Path, path: &str) -> Option<String> {
+pub(crate) fn read(cwd: &Path, path: &str) -> Option<String> {
     std::fs::read_to_string(cwd.join(path)).ok()
 }

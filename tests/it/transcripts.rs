@@ -9,7 +9,7 @@ use agent_client_protocol_schema::v1 as schema;
 use serde_json::Value;
 
 /// Where the transcripts are.
-pub fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/transcripts")
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::{Setup, TestClient};
 
 /// An agent and a session.
-pub struct Turns {
+pub(crate) struct Turns {
     pub client: TestClient,
     pub session: String,
     calls: usize,
@@ -15,14 +15,14 @@ pub struct Turns {
 }
 
 impl Turns {
-    pub async fn new(setup: Setup) -> Self {
+    pub(crate) async fn new(setup: Setup) -> Self {
         let mut client = TestClient::with(setup);
         let session = client.session().await;
         Self { client, session, calls: 0, is_cancelled: false }
     }
 
     /// Has the model make a call; returns the prompt's id.
-    pub async fn begin(&mut self, tool: &str, arguments: Value) -> i64 {
+    pub(crate) async fn begin(&mut self, tool: &str, arguments: Value) -> i64 {
         self.calls += 1;
         let prompt = self.client.prompt(&self.session, "go").await;
         let (id, name) = (format!("c{}", self.calls), tool.to_owned());
@@ -36,18 +36,18 @@ impl Turns {
     }
 
     /// Has the model make a call, answering questions with this option; what was asked, and how it ended.
-    pub async fn call(&mut self, tool: &str, arguments: Value, option: usize) -> (Vec<Value>, Value) {
+    pub(crate) async fn call(&mut self, tool: &str, arguments: Value, option: usize) -> (Vec<Value>, Value) {
         let prompt = self.begin(tool, arguments).await;
         self.finish(prompt, option).await
     }
 
     /// What the model is told of a call that nobody is asked about, or that is allowed.
-    pub async fn tool_result(&mut self, tool: &str, arguments: Value) -> String {
+    pub(crate) async fn tool_result(&mut self, tool: &str, arguments: Value) -> String {
         self.call(tool, arguments, 0).await;
         self.result()
     }
 
-    pub async fn finish(&mut self, prompt: i64, option: usize) -> (Vec<Value>, Value) {
+    pub(crate) async fn finish(&mut self, prompt: i64, option: usize) -> (Vec<Value>, Value) {
         let (mut questions, mut last) = (Vec::new(), Value::Null);
         loop {
             let message = self.client.next().await;
@@ -69,7 +69,7 @@ impl Turns {
     }
 
     /// What the model was told last.
-    pub fn result(&self) -> String {
+    pub(crate) fn result(&self) -> String {
         let requests = self.client.model.requests(&self.session);
         let blocks = &requests.last().unwrap().messages.last().unwrap().blocks;
         let result = blocks.iter().find_map(|block| match block {
@@ -81,6 +81,6 @@ impl Turns {
 }
 
 /// The text that a call shows in the client.
-pub fn text(update: &Value) -> String {
+pub(crate) fn text(update: &Value) -> String {
     update["content"][0]["content"]["text"].as_str().unwrap_or_else(|| panic!("{update}")).to_owned()
 }

@@ -18,7 +18,7 @@ use crate::sessions::{Place, call, open, set_mode, text, turn};
 use crate::support::{Setup, TestClient, shell};
 
 /// What lies in a folder: for each path its mode bits and its content, or where a link leads.
-pub fn tree(folder: &Path) -> BTreeMap<String, (u32, String)> {
+pub(crate) fn tree(folder: &Path) -> BTreeMap<String, (u32, String)> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -58,7 +58,7 @@ fn text_of(messages: &[Value]) -> String {
     text.map(Option::unwrap_or_default).collect()
 }
 
-pub async fn slash(client: &mut TestClient, session: &str, command: &str) -> String {
+pub(crate) async fn slash(client: &mut TestClient, session: &str, command: &str) -> String {
     text_of(&turn(client, session, command, &[]).await)
 }
 
@@ -316,7 +316,7 @@ async fn what_somebody_else_did_between_two_changes_is_named_and_kept() {
     }
 }
 
-pub async fn report(store: &Path, session: &str, kept: Option<&str>) -> Report {
+pub(crate) async fn report(store: &Path, session: &str, kept: Option<&str>) -> Report {
     let store = Store::open(Location::File(store.to_owned()), Sync::Normal).unwrap();
     let evidence = store.evidence(&SessionId::new(session)).await.unwrap().unwrap();
     audit(&evidence, effect_of, kept)

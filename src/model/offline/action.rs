@@ -13,18 +13,18 @@ use serde_json::json;
 use crate::model::ModelEvent;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub(super) enum Action {
     Create { file: String, text: String },
     Replace { old: String, new: String, file: String },
     Append { text: String, file: String },
 }
 
-pub struct Outcome<'a> {
+pub(super) struct Outcome<'a> {
     pub text: &'a str,
     pub failed: bool,
 }
 
-pub fn parse(prompt: &str) -> Option<Action> {
+pub(super) fn parse(prompt: &str) -> Option<Action> {
     let prompt = prompt.trim();
     let (verb, rest) = prompt.split_once(char::is_whitespace)?;
     match verb.to_lowercase().as_str() {
@@ -46,14 +46,14 @@ pub fn parse(prompt: &str) -> Option<Action> {
 }
 
 impl Action {
-    pub fn tools(&self) -> &'static [&'static str] {
+    pub(super) fn tools(&self) -> &'static [&'static str] {
         match self {
             Self::Create { .. } | Self::Append { .. } => &["read_file", "write_file"],
             Self::Replace { .. } => &["edit_file"],
         }
     }
 
-    pub fn next(&self, read: Option<&Outcome<'_>>, changed: Option<&Outcome<'_>>) -> ModelEvent {
+    pub(super) fn next(&self, read: Option<&Outcome<'_>>, changed: Option<&Outcome<'_>>) -> ModelEvent {
         if let Some(changed) = changed {
             let text = if changed.failed {
                 format!("Not done: {}\n", changed.text)

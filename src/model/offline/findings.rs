@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::keywords::Word;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub(super) struct Place {
     pub path: String,
     pub line: u32,
     pub text: String,
@@ -19,13 +19,13 @@ struct File {
 }
 
 #[derive(Debug)]
-pub struct Findings {
+pub(super) struct Findings {
     files: Vec<(String, File)>,
 }
 
 impl Findings {
     /// Reads search results. Calls `defined_N` and `mentioned_N` are about word N.
-    pub fn of<'a>(words: &[Word], results: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+    pub(super) fn of<'a>(words: &[Word], results: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let mut files: BTreeMap<String, File> = BTreeMap::new();
         for (id, text) in results {
             let Some((kind, number)) = id.rsplit_once('_') else { continue };
@@ -63,21 +63,21 @@ impl Findings {
         Self { files }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    pub fn places(&self) -> impl Iterator<Item = &Place> {
+    pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
         self.files.iter().filter_map(|(_, file)| file.places.first().map(|(_, place)| place))
     }
 
-    pub fn files(&self, most: usize, each: usize) -> impl Iterator<Item = (&str, Vec<&Place>)> {
+    pub(super) fn files(&self, most: usize, each: usize) -> impl Iterator<Item = (&str, Vec<&Place>)> {
         self.files.iter().take(most).map(move |(path, file)| {
             (path.as_str(), file.places.iter().take(each).map(|(_, place)| place).collect())
         })
     }
 
-    pub fn tests(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn tests(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|(path, _)| path.as_str()).filter(|path| is_test(path))
     }
 }

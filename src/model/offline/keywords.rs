@@ -146,14 +146,14 @@ const LONGEST: usize = 60;
 const ENDINGS: [&str; 12] = ["ying", "ies", "ied", "ing", "ers", "es", "ed", "er", "y", "e", "s", ""];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word {
+pub(super) struct Word {
     pub text: String,
     /// Shared start of all forms, in lower case. Identifiers stay whole.
     pub stem: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub(super) struct Named {
     pub path: String,
     pub line: Option<u32>,
 }
@@ -164,7 +164,7 @@ impl Word {
     }
 
     /// Regular expression for the forms of the word, alone or as a part of `snake_case` or `camelCase`.
-    pub fn pattern(&self) -> String {
+    pub(super) fn pattern(&self) -> String {
         if is_identifier(&self.text) {
             return format!("(?i:{})", escape(&self.text));
         }
@@ -181,7 +181,7 @@ impl Word {
     }
 
     /// Regular expression for lines that seem to define a name with this word.
-    pub fn definition_pattern(&self) -> String {
+    pub(super) fn definition_pattern(&self) -> String {
         const BEFORE: &str = r"(?:pub(?:\([^)]*\))?|export|default|async|static|public|private|protected|abstract|final|unsafe|extern|inline|const)";
         const KIND: &str =
             "(?:fn|func|function|def|class|struct|enum|trait|interface|type|mod|module|const|macro_rules!)";
@@ -190,7 +190,7 @@ impl Word {
 }
 
 /// The most specific words come first: identifiers, then long words.
-pub fn of(prompt: &str, most: usize) -> Vec<Word> {
+pub(super) fn of(prompt: &str, most: usize) -> Vec<Word> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let looked_at: String = prompt.chars().take(LOOKED_AT).collect();
     let outside_paths = looked_at.split_whitespace().filter(|token| named(token).is_none());
@@ -212,7 +212,7 @@ pub fn of(prompt: &str, most: usize) -> Vec<Word> {
     words
 }
 
-pub fn paths(prompt: &str, most: usize) -> Vec<Named> {
+pub(super) fn paths(prompt: &str, most: usize) -> Vec<Named> {
     let looked_at: String = prompt.chars().take(LOOKED_AT).collect();
     let mut paths: Vec<Named> = looked_at.split_whitespace().filter_map(named).collect();
     paths.dedup();

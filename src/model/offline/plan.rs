@@ -13,13 +13,13 @@ const EXCERPTS: usize = 2;
 
 const QUOTE: usize = 120;
 
-pub struct Excerpt<'a> {
+pub(super) struct Excerpt<'a> {
     pub path: &'a str,
     pub first: u64,
     pub text: &'a str,
 }
 
-pub struct Material<'a> {
+pub(super) struct Material<'a> {
     pub prompt: &'a str,
     pub words: &'a [Word],
     pub findings: &'a Findings,
@@ -27,7 +27,7 @@ pub struct Material<'a> {
     pub unfinished: &'a [String],
 }
 
-pub fn write(material: &Material<'_>) -> String {
+pub(super) fn write(material: &Material<'_>) -> String {
     let Material { prompt, words, findings, excerpts, unfinished } = material;
     let mut plan = Markdown::default();
     plan.line(format_args!("# Plan: {}", one_line(prompt)));

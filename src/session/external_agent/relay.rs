@@ -97,7 +97,7 @@ fn announced(update: ToolCallUpdate) -> ToolCall {
 }
 
 impl ExternalAgentRelay {
-    pub async fn run(mut self, mut end: ClientEnd) {
+    pub(crate) async fn run(mut self, mut end: ClientEnd) {
         let message_ids = MessageIds { start: self.start, kind: ChunkKind::Other, agent_id: None, count: 0 };
         let mut shown = RelayState { message_ids, known: HashSet::new(), open: OpenCalls::default() };
         loop {

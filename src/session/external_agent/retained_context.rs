@@ -12,29 +12,29 @@ pub(in crate::session) struct RetainedContext {
 }
 
 impl RetainedContext {
-    pub fn stored(session_id: Option<String>, has_context: bool) -> Self {
+    pub(crate) fn stored(session_id: Option<String>, has_context: bool) -> Self {
         Self { session_id, has_context, is_unreliable: false }
     }
 
-    pub fn session_id(&self) -> Option<&str> {
+    pub(crate) fn session_id(&self) -> Option<&str> {
         self.session_id.as_deref()
     }
 
-    pub fn is_lost_by_restart(&self) -> bool {
+    pub(crate) fn is_lost_by_restart(&self) -> bool {
         self.has_context && self.session_id.is_none()
     }
 
-    pub fn add(&mut self) {
+    pub(crate) fn add(&mut self) {
         self.has_context = true;
     }
 
     /// Notes that the user accepts the loss of the context.
-    pub fn discard(&mut self) {
+    pub(crate) fn discard(&mut self) {
         self.has_context = false;
     }
 
     /// Returns the reason, possibly empty, if context was lost.
-    pub fn started(&mut self, session_id: Option<&str>, context: ContextState) -> Option<String> {
+    pub(crate) fn started(&mut self, session_id: Option<&str>, context: ContextState) -> Option<String> {
         let lost = match context {
             ContextState::Resumed => None,
             ContextState::New(why) => {

@@ -45,7 +45,7 @@ pub(in crate::session) struct AgentRun {
 
 impl AgentRun {
     /// Ends the agent when requested, even during the start.
-    pub async fn run(self, relay: tokio::task::JoinHandle<()>) {
+    pub(crate) async fn run(self, relay: tokio::task::JoinHandle<()>) {
         let Self {
             mut request,
             shell,
@@ -59,7 +59,7 @@ impl AgentRun {
             to,
             start,
         } = self;
-        let tell = |stored_session| drop(to.send(Report::ExternalAgentRun { start, event: stored_session }));
+        let tell = |event| drop(to.send(Report::ExternalAgentRun { start, event }));
         let is_sandboxed = request.sandboxed;
         let unwanted = || async {
             tokio::select! {

@@ -5,7 +5,7 @@
 
 /// Lines of a file and their replacement. Each line keeps its line feed, if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hunk {
+pub(super) struct Hunk {
     /// The first old line, counted from 1; without old lines, the line before the hunk.
     pub old_start: usize,
     pub new_start: usize,

@@ -15,7 +15,7 @@ const MAX_WORK: usize = 20_000_000;
 const MAX_LINES: usize = 2_000_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub(super) enum Failure {
     /// `found` is `None` past the end of the file.
     Line {
         number: usize,
@@ -32,7 +32,7 @@ pub enum Failure {
     Size,
 }
 
-pub fn apply(text: &str, hunks: &[Hunk]) -> Result<String, Vec<(usize, Failure)>> {
+pub(super) fn apply(text: &str, hunks: &[Hunk]) -> Result<String, Vec<(usize, Failure)>> {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     if lines.len() > MAX_LINES {
         return Err(vec![(0, Failure::Size)]);

@@ -22,7 +22,7 @@ const METADATA: [&str; 8] = [
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FilePatch {
+pub(super) struct FilePatch {
     pub operation: Operation,
     /// The new value of the executable bit; `None` keeps it.
     pub executable: Option<bool>,
@@ -30,7 +30,7 @@ pub struct FilePatch {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Operation {
+pub(super) enum Operation {
     Create(String),
     Delete(String),
     Modify(String),
@@ -39,7 +39,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    pub fn paths(&self) -> Vec<&str> {
+    pub(super) fn paths(&self) -> Vec<&str> {
         match self {
             Self::Create(path) | Self::Delete(path) | Self::Modify(path) => vec![path],
             Self::Rename { from, to } | Self::Copy { from, to } => vec![from, to],
@@ -47,7 +47,7 @@ impl Operation {
     }
 }
 
-pub fn parse(patch: &str) -> Result<Vec<FilePatch>, String> {
+pub(super) fn parse(patch: &str) -> Result<Vec<FilePatch>, String> {
     if patch.len() > MAX_PATCH {
         return Err(format!("it has {} bytes, and at most {MAX_PATCH} are read: split it", patch.len()));
     }

@@ -19,7 +19,7 @@ const LINES: [&str; 10] =
     ["body", "br", "caption", "dd", "div", "dt", "figcaption", "legend", "option", "summary"];
 
 /// Resolves relative links against `base`.
-pub fn from_html(html: &str, base: &Url) -> String {
+pub(super) fn from_html(html: &str, base: &Url) -> String {
     let mut emitter = DefaultEmitter::default();
     emitter.naively_switch_states(true);
     let mut page = Page {

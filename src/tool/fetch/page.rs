@@ -20,7 +20,7 @@ const BINARY: [&str; 5] = ["image", "audio", "video", "font", "model"];
 const PACKED: [&str; 8] = ["pdf", "zip", "gzip", "x-gzip", "x-tar", "x-7z-compressed", "vnd.rar", "wasm"];
 
 #[derive(Debug)]
-pub struct Raw {
+pub(super) struct Raw {
     pub url: Url,
     pub status: u16,
     pub status_text: String,
@@ -108,12 +108,12 @@ fn charset(text: &str) -> Option<&'static Encoding> {
     Encoding::for_label(&rest.as_bytes()[..end])
 }
 
-pub fn check_type(raw: &Raw) -> Result<(), ToolError> {
+pub(super) fn check_type(raw: &Raw) -> Result<(), ToolError> {
     if raw.kind() == Kind::Binary && !raw.is_error() { Err(raw.binary()) } else { Ok(()) }
 }
 
 /// The part of the text from character `start` on, counted from 1.
-pub fn show(raw: &Raw, start: usize) -> Result<ToolOutput, ToolError> {
+pub(super) fn show(raw: &Raw, start: usize) -> Result<ToolOutput, ToolError> {
     if raw.is_error() {
         let message = raw.decode().unwrap_or_default();
         let message: String = convert(raw, message).chars().take(OF_ERROR).collect();

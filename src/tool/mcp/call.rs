@@ -38,7 +38,7 @@ const MAX_MENTION: usize = 4096;
 
 type Answer = Result<ServerResult, ServiceError>;
 
-pub struct RemoteTool {
+pub(super) struct RemoteTool {
     spec: ToolSpec,
     name: String,
     title: String,
@@ -46,7 +46,7 @@ pub struct RemoteTool {
 }
 
 impl RemoteTool {
-    pub fn new(
+    pub(super) fn new(
         (name, own_name): (String, String),
         title: Option<String>,
         description: String,
@@ -73,11 +73,11 @@ impl RemoteTool {
         Self { spec, name: own_name, title: format!("{server_name}: {shown}"), server }
     }
 
-    pub fn own_name(&self) -> &str {
+    pub(super) fn own_name(&self) -> &str {
         &self.name
     }
 
-    pub fn belief(&self) -> Belief {
+    pub(super) fn belief(&self) -> Belief {
         match self.spec.effect {
             Effect::Read if self.spec.claim.is_some() => Belief::SaysItReads,
             Effect::Read => Belief::Reads,
@@ -85,7 +85,7 @@ impl RemoteTool {
         }
     }
 
-    pub fn set_flips(&mut self, flips: u64) {
+    pub(super) fn set_flips(&mut self, flips: u64) {
         if let Some(claim) = &mut self.spec.claim {
             claim.flips = flips;
         }
@@ -286,7 +286,7 @@ fn outcome(answer: Answer, failed: impl Fn(&str) -> ToolError) -> Result<ToolOut
     }
 }
 
-pub fn error_message(error: &ServiceError) -> String {
+pub(super) fn error_message(error: &ServiceError) -> String {
     match error {
         ServiceError::TransportClosed | ServiceError::TransportSend(_) => "it is gone".into(),
         ServiceError::McpError(error) => {

@@ -42,7 +42,7 @@ pub struct ConnectOptions {
     pub roots: Arc<[PathBuf]>,
 }
 
-pub struct Connection {
+pub(super) struct Connection {
     /// Hangs up when dropped.
     pub running: RunningService<RoleClient, Handler>,
     pub program: Option<Program>,
@@ -50,7 +50,7 @@ pub struct Connection {
 }
 
 /// `started` gets the program before the server answers. The error is a sentence without a full stop.
-pub async fn connect(
+pub(super) async fn connect(
     entry: &Entry,
     options: &ConnectOptions,
     handler: Handler,

@@ -27,7 +27,7 @@ use crate::process::secrets::Secrets;
 const ENTRY: usize = 1024;
 
 #[derive(Debug, Clone)]
-pub struct Handler {
+pub(super) struct Handler {
     pub server: Arc<str>,
     pub part: Arc<str>,
     /// Values to redact from the server's logs.

@@ -15,7 +15,7 @@ use crate::server::{Entry, ServerSandbox};
 use crate::tool::content::is_unseen;
 use crate::tool::{Tool, ToolSpec};
 
-pub const MAX_TOOLS: usize = 500;
+pub(super) const MAX_TOOLS: usize = 500;
 
 const MAX_DESCRIPTION: usize = 4000;
 
@@ -29,7 +29,7 @@ const MAX_DOUBTFUL: usize = 5000;
 const MAX_NOTES: usize = 20;
 
 #[derive(Default)]
-pub struct Listing {
+pub(super) struct Listing {
     tools: Vec<Arc<RemoteTool>>,
     pub notes: Vec<String>,
     /// Notes about errors in the user's configuration.
@@ -41,7 +41,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    pub fn new(said: Vec<rmcp::model::Tool>, entry: &Entry, part: &str, server: &WeakServer) -> Self {
+    pub(super) fn new(said: Vec<rmcp::model::Tool>, entry: &Entry, part: &str, server: &WeakServer) -> Self {
         let mut listing = Self::default();
         let (mut seen, mut budget) = (HashSet::new(), MAX_LIST);
         for tool in said {
@@ -108,18 +108,18 @@ impl Listing {
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Arc<dyn Tool>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Arc<dyn Tool>> {
         self.tools.iter().map(|tool| Arc::clone(tool) as Arc<dyn Tool>)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
 
     /// Counts the listing if a tool newly claims to read, because earlier consent does not cover the new
     /// claim. A claim is also new if the tool could once change something and was missing from the last
     /// listing.
-    pub fn count_flips(&mut self, before: &Self) -> bool {
+    pub(super) fn count_flips(&mut self, before: &Self) -> bool {
         let name = |tool: &RemoteTool| tool.spec().name.to_string();
         let is_doubtful = |tool: &&Arc<RemoteTool>| tool.spec().effect != Effect::Read;
         self.once_doubtful = self.tools.iter().filter(is_doubtful).map(|tool| name(tool)).collect();
@@ -140,19 +140,19 @@ impl Listing {
         has_flipped
     }
 
-    pub fn names(&self) -> Vec<(String, Belief)> {
+    pub(super) fn names(&self) -> Vec<(String, Belief)> {
         self.tools.iter().map(|tool| (tool.spec().name.to_string(), tool.belief())).collect()
     }
 
-    pub fn effect_of(&self, name: &str) -> Option<Effect> {
+    pub(super) fn effect_of(&self, name: &str) -> Option<Effect> {
         self.spec_of(name).map(|spec| spec.effect)
     }
 
-    pub fn spec_of(&self, name: &str) -> Option<&ToolSpec> {
+    pub(super) fn spec_of(&self, name: &str) -> Option<&ToolSpec> {
         self.tools.iter().map(|tool| tool.spec()).find(|spec| spec.name == name)
     }
 
-    pub fn differences(&self, before: &Self) -> Vec<(String, Effect, Effect)> {
+    pub(super) fn differences(&self, before: &Self) -> Vec<(String, Effect, Effect)> {
         let changed = |tool: &Arc<RemoteTool>| {
             let spec = tool.spec();
             let from = before.effect_of(&spec.name)?;
@@ -168,7 +168,7 @@ pub fn plain(text: &str, most: usize) -> String {
     line.filter(|c| !is_unseen(*c)).take(most).collect()
 }
 
-pub fn address(folder: &Path) -> String {
+pub(super) fn address(folder: &Path) -> String {
     let mut text = String::from("file://");
     for byte in folder.to_string_lossy().bytes() {
         match byte {

@@ -12,7 +12,7 @@ const MAX_SERVER: usize = 24;
 
 const MARK: usize = 6;
 
-pub fn of_servers<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub(super) fn of_servers<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     for name in names {
         let mut plain = plain(name);
@@ -27,7 +27,7 @@ pub fn of_servers<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     parts
 }
 
-pub fn of_tool(server: &str, tool: &str) -> String {
+pub(super) fn of_tool(server: &str, tool: &str) -> String {
     let budget = MAX - "mcp____".len() - server.len();
     let plain = plain(tool);
     let is_changed = plain != tool || plain.is_empty() || plain.len() > budget || looks_marked(&plain);

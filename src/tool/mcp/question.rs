@@ -70,7 +70,7 @@ impl Question {
     }
 }
 
-pub fn into_result(elicited: Elicited) -> ElicitResult {
+pub(super) fn into_result(elicited: Elicited) -> ElicitResult {
     match elicited {
         Elicited::Accepted(content) => {
             let result = ElicitResult::new(ElicitationAction::Accept);

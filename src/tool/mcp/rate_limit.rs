@@ -24,19 +24,19 @@ const MAX_UNREAD: usize = 16 * 1024 * 1024;
 
 /// Tracks whether a server reads its input.
 #[derive(Debug, Clone, Default)]
-pub struct ReadMonitor {
+pub(super) struct ReadMonitor {
     is_blocked: Arc<AtomicBool>,
     stalled: CancellationToken,
 }
 
 impl ReadMonitor {
-    pub async fn stalled(&self) {
+    pub(super) async fn stalled(&self) {
         self.stalled.cancelled().await;
     }
 }
 
 /// Stops if the server does not read its input, because answers to its requests would pile up.
-pub struct RateLimited<R> {
+pub(super) struct RateLimited<R> {
     reader: R,
     monitor: ReadMonitor,
     unread: usize,
@@ -48,7 +48,7 @@ pub struct RateLimited<R> {
 
 impl<R> RateLimited<R> {
     /// Requires a running runtime.
-    pub fn new(reader: R, monitor: ReadMonitor) -> Self {
+    pub(super) fn new(reader: R, monitor: ReadMonitor) -> Self {
         Self {
             reader,
             monitor,
@@ -105,13 +105,13 @@ impl<R: AsyncRead + Unpin> AsyncRead for RateLimited<R> {
     }
 }
 
-pub struct MonitoredWriter<W> {
+pub(super) struct MonitoredWriter<W> {
     writer: W,
     monitor: ReadMonitor,
 }
 
 impl<W> MonitoredWriter<W> {
-    pub fn new(writer: W, monitor: ReadMonitor) -> Self {
+    pub(super) fn new(writer: W, monitor: ReadMonitor) -> Self {
         Self { writer, monitor }
     }
 

@@ -12,7 +12,7 @@ const FOR_MODEL: usize = 100 * 1024;
 const MAX_MEDIA: usize = 4 * 1024 * 1024;
 
 /// Returns an error if the server reports a failure, so that the model can correct its call.
-pub fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
+pub(super) fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
     let is_error = result.is_error == Some(true);
     let mut texts = Vec::new();
     let mut shown_all = Vec::new();

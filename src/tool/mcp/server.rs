@@ -22,7 +22,7 @@ use crate::process::secrets::Secrets;
 use crate::server::{Entry, Transport};
 
 #[derive(Clone, Default)]
-pub struct State {
+pub(super) struct State {
     pub phase: Phase,
     /// Kept after the server ends: a call starts the server again.
     pub listing: Arc<Listing>,
@@ -45,7 +45,7 @@ pub enum Phase {
 }
 
 #[derive(Clone)]
-pub struct ServerPeer {
+pub(super) struct ServerPeer {
     pub peer: Peer<RoleClient>,
     pub progress: ProgressDispatcher,
 }
@@ -66,7 +66,7 @@ pub enum ServerEvent {
 
 /// The server shuts down gracefully with its last handle.
 #[derive(Clone)]
-pub struct Server {
+pub(super) struct Server {
     pub entry: Arc<Entry>,
     mailbox: mpsc::Sender<Message>,
     state: watch::Receiver<State>,
@@ -79,7 +79,7 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    pub fn new(
+    pub(super) fn new(
         entry: Entry,
         part: String,
         options: ConnectOptions,
@@ -106,18 +106,18 @@ impl Server {
         server
     }
 
-    pub fn start(&self, again: bool) {
+    pub(super) fn start(&self, again: bool) {
         // A full mailbox already contains a start or an end.
         let _ = self.mailbox.try_send(Message::Start { again });
     }
 
-    pub fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         self.state.borrow().clone()
     }
 
     /// Waits until the server is ready or has failed, at most `timeout` after its first start. Returns true
     /// on a timeout.
-    pub async fn settled(&self, timeout: Duration) -> bool {
+    pub(super) async fn settled(&self, timeout: Duration) -> bool {
         let mut state = self.state.clone();
         let began = state.borrow().began.unwrap_or_else(Instant::now);
         let is_settled = |state: &State| !matches!(state.phase, Phase::Idle | Phase::Starting);
@@ -127,7 +127,7 @@ impl Server {
     }
 
     /// Starts the server if necessary, and waits until it and its current tools are ready.
-    pub async fn ready(&self) -> Result<(ServerPeer, Arc<Listing>), String> {
+    pub(super) async fn ready(&self) -> Result<(ServerPeer, Arc<Listing>), String> {
         let mut state = self.state.clone();
         let mut wanted = false;
         loop {
@@ -158,7 +158,7 @@ impl Server {
 
     /// Waits until the server has ended. Returns true if all processes are confirmed gone, which is never so
     /// for a URL.
-    pub async fn gone(&self) -> bool {
+    pub(super) async fn gone(&self) -> bool {
         if matches!(self.entry.transport, Transport::Address { .. }) {
             return false;
         }
@@ -169,7 +169,7 @@ impl Server {
     }
 
     /// Kills the server. Returns true if all processes are confirmed gone.
-    pub async fn end(&self) -> bool {
+    pub(super) async fn end(&self) -> bool {
         let (reply, ended) = oneshot::channel();
         if self.mailbox.send(Message::End(reply)).await.is_err() {
             return false;
@@ -178,7 +178,7 @@ impl Server {
     }
 
     /// Shuts down gracefully, for good.
-    pub async fn close(&self) {
+    pub(super) async fn close(&self) {
         let (reply, closed) = oneshot::channel();
         if self.mailbox.send(Message::Close(reply)).await.is_ok() {
             let _ = closed.await;
@@ -193,14 +193,14 @@ fn secrets(transport: &Transport) -> Secrets {
 
 /// A handle that does not keep the server alive.
 #[derive(Clone)]
-pub struct WeakServer {
+pub(super) struct WeakServer {
     pub entry: Arc<Entry>,
     pub mailbox: mpsc::WeakSender<Message>,
     pub state: watch::Receiver<State>,
 }
 
 impl WeakServer {
-    pub fn get(&self) -> Option<Server> {
+    pub(super) fn get(&self) -> Option<Server> {
         let mailbox = self.mailbox.upgrade()?;
         Some(Server { entry: Arc::clone(&self.entry), mailbox, state: self.state.clone() })
     }

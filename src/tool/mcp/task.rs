@@ -20,7 +20,7 @@ use crate::process::program::Program;
 use crate::server::Entry;
 
 /// Timeout for a start, including the first list of tools.
-pub const START: Duration = Duration::from_secs(30);
+pub(super) const START: Duration = Duration::from_secs(30);
 
 const LIST: Duration = Duration::from_secs(10);
 
@@ -35,7 +35,7 @@ const MAX_FAILURES: u32 = 3;
 
 const MAX_PAGES: usize = 50;
 
-pub enum Message {
+pub(super) enum Message {
     /// Start the server; `again` ignores earlier failures.
     Start {
         again: bool,
@@ -45,7 +45,7 @@ pub enum Message {
     Close(oneshot::Sender<()>),
 }
 
-pub struct Task {
+pub(super) struct Task {
     entry: Arc<Entry>,
     part: String,
     options: ConnectOptions,
@@ -68,7 +68,7 @@ enum Ending {
 
 impl Task {
     /// Starts the task, but not the server.
-    pub fn begin(
+    pub(super) fn begin(
         (entry, part): (Arc<Entry>, String),
         options: ConnectOptions,
         handler: Handler,

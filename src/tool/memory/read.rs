@@ -36,12 +36,12 @@ struct SearchArguments {
     after: Option<String>,
 }
 
-pub struct Get(ToolSpec, Arc<dyn Memories>);
+pub(super) struct Get(ToolSpec, Arc<dyn Memories>);
 
-pub struct Search(ToolSpec, Arc<dyn Memories>);
+pub(super) struct Search(ToolSpec, Arc<dyn Memories>);
 
 impl Get {
-    pub fn new(memories: Arc<dyn Memories>) -> Self {
+    pub(super) fn new(memories: Arc<dyn Memories>) -> Self {
         let spec = ToolSpec::new::<GetArguments>(
             "get_memories",
             ToolKind::Read,
@@ -53,7 +53,7 @@ impl Get {
 }
 
 impl Search {
-    pub fn new(memories: Arc<dyn Memories>) -> Self {
+    pub(super) fn new(memories: Arc<dyn Memories>) -> Self {
         let spec = ToolSpec::new::<SearchArguments>(
             "search_memories",
             ToolKind::Search,
@@ -106,12 +106,12 @@ enum Query {
 }
 
 impl Query {
-    fn is_met(&self, retained_context: &Memory) -> bool {
-        let category = retained_context.category.as_deref().unwrap_or_default().to_lowercase();
+    fn is_met(&self, memory: &Memory) -> bool {
+        let category = memory.category.as_deref().unwrap_or_default().to_lowercase();
         match self {
             Self::Category(requested) => requested.as_ref().is_none_or(|requested| *requested == category),
             Self::Words(words) => {
-                let text = retained_context.text.to_lowercase();
+                let text = memory.text.to_lowercase();
                 words.iter().all(|word| text.contains(word) || category.contains(word))
             }
         }
@@ -157,7 +157,7 @@ impl PreparedCall for Call {
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let mut memories = self.memories.list(&self.folder).await?;
-        memories.retain(|retained_context| self.query.is_met(retained_context));
+        memories.retain(|memory| self.query.is_met(memory));
         let text = show(&memories, self.after.as_deref(), "[There are no such memories.]")?;
         drop(context.permit);
         Ok(ToolOutput { text, ..ToolOutput::default() })

@@ -51,14 +51,14 @@ struct DeleteArguments {
     id: String,
 }
 
-pub struct Add(ToolSpec, Arc<dyn Memories>);
+pub(super) struct Add(ToolSpec, Arc<dyn Memories>);
 
-pub struct Update(ToolSpec, Arc<dyn Memories>);
+pub(super) struct Update(ToolSpec, Arc<dyn Memories>);
 
-pub struct Delete(ToolSpec, Arc<dyn Memories>);
+pub(super) struct Delete(ToolSpec, Arc<dyn Memories>);
 
 impl Add {
-    pub fn new(memories: Arc<dyn Memories>) -> Self {
+    pub(super) fn new(memories: Arc<dyn Memories>) -> Self {
         let spec = ToolSpec::new::<AddArguments>(
             "add_memory",
             ToolKind::Other,
@@ -70,7 +70,7 @@ impl Add {
 }
 
 impl Update {
-    pub fn new(memories: Arc<dyn Memories>) -> Self {
+    pub(super) fn new(memories: Arc<dyn Memories>) -> Self {
         let spec = ToolSpec::new::<UpdateArguments>(
             "update_memory",
             ToolKind::Other,
@@ -82,7 +82,7 @@ impl Update {
 }
 
 impl Delete {
-    pub fn new(memories: Arc<dyn Memories>) -> Self {
+    pub(super) fn new(memories: Arc<dyn Memories>) -> Self {
         let spec = ToolSpec::new::<DeleteArguments>(
             "delete_memory",
             ToolKind::Delete,
@@ -189,7 +189,7 @@ impl Call {
 
     async fn before(&self, id: &str) -> Result<Memory, ToolError> {
         let all = self.memories.list(&self.folder).await?;
-        let found = all.into_iter().find(|retained_context| retained_context.id == id);
+        let found = all.into_iter().find(|memory| memory.id == id);
         Ok(found.ok_or_else(|| MemoryError::Unknown(id.to_owned()))?)
     }
 
@@ -198,26 +198,17 @@ impl Call {
         let Self { memories, folder, operation: setting } = self;
         Ok(match setting {
             Operation::Add { text, category } => {
-                let (retained_context, until) = memories.add(&folder, text, category, cancel).await?;
+                let (memory, until) = memories.add(&folder, text, category, cancel).await?;
                 let until = until.map(|until| format!(" {until}")).unwrap_or_default();
-                (
-                    format!("Remembered as {}.{until}", retained_context.id),
-                    format!("{} was remembered", retained_context.id),
-                )
+                (format!("Remembered as {}.{until}", memory.id), format!("{} was remembered", memory.id))
             }
             Operation::Update { id, change } => {
-                let retained_context = memories.update(&folder, &id, change, cancel).await?;
-                (
-                    format!("It is now: {}", line(&retained_context).trim_end()),
-                    format!("The memory {id} was changed"),
-                )
+                let memory = memories.update(&folder, &id, change, cancel).await?;
+                (format!("It is now: {}", line(&memory).trim_end()), format!("The memory {id} was changed"))
             }
             Operation::Delete { id } => {
-                let retained_context = memories.delete(&folder, &id, cancel).await?;
-                (
-                    format!("Forgotten: {}", line(&retained_context).trim_end()),
-                    format!("The memory {id} was deleted"),
-                )
+                let memory = memories.delete(&folder, &id, cancel).await?;
+                (format!("Forgotten: {}", line(&memory).trim_end()), format!("The memory {id} was deleted"))
             }
         })
     }

@@ -14,7 +14,7 @@ use crate::permission::{Effect, Target};
 use crate::skill::{Origin, Skill, Skills};
 use crate::workspace::Workspace;
 
-pub const NAME: &str = "list_skills";
+pub(super) const NAME: &str = "list_skills";
 
 const PAGE: usize = 30_000;
 
@@ -26,10 +26,10 @@ struct Arguments {
     after: Option<String>,
 }
 
-pub struct List(ToolSpec, Arc<Skills>);
+pub(super) struct List(ToolSpec, Arc<Skills>);
 
 impl List {
-    pub fn new(skills: Arc<Skills>) -> Self {
+    pub(super) fn new(skills: Arc<Skills>) -> Self {
         let spec = ToolSpec::new::<Arguments>(
             NAME,
             ToolKind::Read,

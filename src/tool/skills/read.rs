@@ -22,7 +22,7 @@ use crate::permission::{Effect, Target};
 use crate::skill::{FILE, Origin, Skill, Skills};
 use crate::workspace::Workspace;
 
-pub const NAME: &str = "read_skill";
+pub(super) const NAME: &str = "read_skill";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -40,10 +40,10 @@ struct Arguments {
     limit: Option<u32>,
 }
 
-pub struct Read(ToolSpec, Arc<Skills>);
+pub(super) struct Read(ToolSpec, Arc<Skills>);
 
 impl Read {
-    pub fn new(skills: Arc<Skills>) -> Self {
+    pub(super) fn new(skills: Arc<Skills>) -> Self {
         let spec = ToolSpec::new::<Arguments>(
             NAME,
             ToolKind::Read,
