@@ -186,7 +186,7 @@ where
 {
     let Streams { input, input_kind, output, mut errors } = streams;
     if let Some(home) = &environment.relative_home {
-        writeln!(errors, "modegate: HOME is ignored, because {home:?} is not an absolute path")?;
+        writeln!(errors, "modegate: HOME is ignored, because {} is not an absolute path", home.display())?;
     }
     match cli.command.take() {
         Some(Command::Replay(arguments)) => {
@@ -243,15 +243,7 @@ where
         }
     };
     let mut input = BufReader::new(input);
-    let piped = cli.prompt.is_none() && input_kind != InputKind::Terminal;
-    // With `--output`, piped input is a prompt; with `--mode` alone, it may come from an editor.
-    let is_prompt = piped && (cli.output.is_some() || (mode_given && is_a_prompt(&mut input)?));
-    let is_read = cli.prompt.as_deref() == Some("-") || is_prompt;
-    if is_read {
-        let mut text = String::new();
-        input.read_to_string(&mut text).context("reading the prompt from stdin")?;
-        cli.prompt = Some(text);
-    }
+    let is_read = read_prompt(&mut cli, mode_given, &mut input, input_kind)?;
     if cli.prompt.is_some() && (cli.record.is_some() || cli.lockstep) {
         writeln!(
             errors,
@@ -290,6 +282,25 @@ where
         }
         None => serve(&cli, config, input, input_kind, output, stop).await,
     }
+}
+
+/// Reads the prompt from stdin where it stands there. Returns true if it was read.
+fn read_prompt(
+    cli: &mut Cli,
+    mode_given: bool,
+    input: &mut BufReader<impl Read>,
+    input_kind: InputKind,
+) -> anyhow::Result<bool> {
+    let piped = cli.prompt.is_none() && input_kind != InputKind::Terminal;
+    // With `--output`, piped input is a prompt; with `--mode` alone, it may come from an editor.
+    let is_prompt = piped && (cli.output.is_some() || (mode_given && is_a_prompt(input)?));
+    let is_read = cli.prompt.as_deref() == Some("-") || is_prompt;
+    if is_read {
+        let mut text = String::new();
+        input.read_to_string(&mut text).context("reading the prompt from stdin")?;
+        cli.prompt = Some(text);
+    }
+    Ok(is_read)
 }
 
 async fn append_piped(

@@ -164,7 +164,7 @@ impl Connection {
                 self.next_call += 1;
                 match &reply.on_success {
                     OnSuccess::SessionStarted(Some(_)) => {
-                        (self.phase, self.may_replay) = (Phase::Loading, true)
+                        (self.phase, self.may_replay) = (Phase::Loading, true);
                     }
                     OnSuccess::TurnEnded => self.may_replay = false,
                     _ => {}
@@ -216,13 +216,13 @@ impl Connection {
     fn receive_update(&mut self, session: &str, update: SessionUpdate) {
         match &mut self.phase {
             Phase::Starting(early) if early.len() < MAX_EARLY_UPDATES => {
-                early.push((SessionId::new(session), update))
+                early.push((SessionId::new(session), update));
             }
             Phase::Starting(_) => self.note("it says too much before its session is there", b""),
             // A loaded session may announce changed options and commands.
             Phase::Loading => self.forward_unless_replayed(update),
             Phase::Open(agent_session) if &*agent_session.0 == session => {
-                self.forward_unless_replayed(update)
+                self.forward_unless_replayed(update);
             }
             Phase::Open(_) => self.note("its update is about another session", b""),
         }

@@ -493,8 +493,8 @@ mod tests {
         ];
         for on in ["plan", "ask", "code"] {
             for (texts, expected) in &cases {
-                let content: Vec<ContentBlock> = texts.iter().map(|text| text.as_str().into()).collect();
-                let found = found(&content, on);
+                let blocks: Vec<ContentBlock> = texts.iter().map(|text| text.as_str().into()).collect();
+                let found = found(&blocks, on);
                 let found_command = found.command.as_ref().map(|placed| match &placed.command {
                     Command::SetMode { mode, .. } => (placed.block, mode.as_str()),
                     command => panic!("{command:?}"),

@@ -59,7 +59,7 @@ impl History {
             // A compaction queries the model, so earlier calls need their results.
             SessionEvent::Compaction { stage: Compaction::Started, .. } => self.close_calls(),
             SessionEvent::ProviderState { state } => {
-                self.append(Role::Assistant, Block::ProviderState(state.clone()))
+                self.append(Role::Assistant, Block::ProviderState(state.clone()));
             }
             SessionEvent::ToolCall(call) => self.call(call),
             SessionEvent::ToolCallUpdate(update) => self.update(update),

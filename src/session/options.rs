@@ -52,7 +52,7 @@ impl ModelSelection {
 /// The mode's own selection, else the agent's, else the user's choice. Skips unavailable models.
 pub fn entering(
     modes: &Modes,
-    models: &ModelCatalog,
+    catalog: &ModelCatalog,
     mode: &SessionModeId,
     agent: &AgentSpec,
     chosen: &ModelSelection,
@@ -62,7 +62,7 @@ pub fn entering(
     for (whose, model) in
         [(&agent.id, &agent.model)].into_iter().chain(mode.map(|mode| (&mode.id, &mode.model)))
     {
-        match model.as_deref().map(|model| models.resolve(model)) {
+        match model.as_deref().map(|model| catalog.resolve(model)) {
             Some(Ok(found)) => selection.model = found,
             Some(Err(error)) => tracing::warn!(whose, %error, "its model cannot be used"),
             None => {}
@@ -82,7 +82,7 @@ pub fn mode_state(modes: &Modes, current: &SessionModeId) -> SessionModeState {
 pub fn config_options(
     modes: &Modes,
     mode: &SessionModeId,
-    models: &ModelCatalog,
+    catalog: &ModelCatalog,
     selection: &ModelSelection,
     agents: (&AgentRegistry, &AgentSpec),
 ) -> Vec<SessionConfigOption> {
@@ -94,8 +94,8 @@ pub fn config_options(
     let option = SessionConfigOption::select(MODE_OPTION, "Mode", mode.0.to_string(), values)
         .description("What the agent may do".to_owned())
         .category(SessionConfigOptionCategory::Mode);
-    let mut options = vec![option, model_option(models, selection)];
-    options.extend(effort_option(models, selection));
+    let mut options = vec![option, model_option(catalog, selection)];
+    options.extend(effort_option(catalog, selection));
     options.extend(agent_option(agents.0, agents.1));
     options
 }

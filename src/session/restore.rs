@@ -184,7 +184,7 @@ impl Actor {
                 self.session.chosen = ModelSelection { model, effort };
             }
             Err(error) => {
-                self.session.pending_user_notices.push(format!("{error}. Another model answers.\n\n"))
+                self.session.pending_user_notices.push(format!("{error}. Another model answers.\n\n"));
             }
         }
         self.session.active = self.mode_selection();

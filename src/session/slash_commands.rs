@@ -114,7 +114,7 @@ impl Actor {
         let content = Vec::new();
         self.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
         let message_id = MessageId::new(format!("msg_c{}", self.session.answered));
-        self.record(SessionEvent::Notice { message_id, text: text }, None).await;
+        self.record(SessionEvent::Notice { message_id, text }, None).await;
         self.save().await;
         self.reply(reply, Ok(StopReason::EndTurn));
         None

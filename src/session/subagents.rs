@@ -157,7 +157,7 @@ impl Actor {
     pub(super) async fn report(&mut self, report: Report) {
         match self.report_below(report).await {
             Some(Report::ExternalAgent { report, send_permit }) => {
-                self.external_agent_report(report, send_permit).await
+                self.external_agent_report(report, send_permit).await;
             }
             Some(Report::ExternalAgentRun { start, event }) => self.external_agent_event(start, event).await,
             Some(_) | None => {}

@@ -131,7 +131,7 @@ impl Actor {
         match self.change_mode(&target, why).await {
             Ok(_) => self.note_switched(&mode, &target.0, &switch.analysis, "switched").await,
             Err(error) => {
-                self.note_switch_for_model(format!("The mode_switch block was not applied: {error}."))
+                self.note_switch_for_model(format!("The mode_switch block was not applied: {error}."));
             }
         }
         None

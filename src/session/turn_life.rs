@@ -116,7 +116,7 @@ impl Actor {
                 let _ = reply.send(self.summary_on_overflow());
             }
             TurnMessage::Summarised(summarised, send_permit) => {
-                self.summarised(summarised, send_permit).await
+                self.summarised(summarised, send_permit).await;
             }
             TurnMessage::Authorize { call, facts, fits, reply } => {
                 let _ = reply.send(self.authorize(call, facts, fits).await);

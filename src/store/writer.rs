@@ -171,8 +171,8 @@ fn forget_oldest(retained: &mut Vec<Row>) {
             let paths: Vec<String> =
                 changes.changed.iter().map(|changed| changed.path.display().to_string()).collect();
             let text = format!("Given up while the record could not be written: {}.", paths.join(", "));
-            let concludes = changes.concludes.take();
-            *changes = Changes { uncovered: vec![text], concludes, ..Changes::default() };
+            let intent = changes.concludes.take();
+            *changes = Changes { uncovered: vec![text], concludes: intent, ..Changes::default() };
         }
     }
     let mut excess = retained.len().saturating_sub(KEPT);

@@ -136,13 +136,14 @@ impl Marks {
 
     fn comparison(&self, message: &Message) -> Comparison {
         match message {
-            Message::Begin { .. } if self.has_commands() || self.has_jobs() => Comparison::Tell,
-            Message::Begin { .. } => Comparison::TakeUp,
-            Message::Sync { .. } => Comparison::Tell,
             Message::BeginTurn { .. } | Message::EndTurn { .. } if !self.has_jobs() => Comparison::None,
+            Message::Begin { .. } if !self.has_commands() && !self.has_jobs() => Comparison::TakeUp,
             // The user's changes during a command count as the command's.
             Message::BeginTurn { .. } if !self.has_commands() => Comparison::TakeUp,
-            Message::BeginTurn { .. } | Message::EndTurn { .. } => Comparison::Tell,
+            Message::Begin { .. }
+            | Message::Sync { .. }
+            | Message::BeginTurn { .. }
+            | Message::EndTurn { .. } => Comparison::Tell,
         }
     }
 
@@ -192,7 +193,7 @@ async fn serve(
         match message {
             Message::Begin { reply, .. } => {
                 let mark = Arc::new(Mark::default());
-                marks.0.retain(|mark| Marks::counts(mark));
+                marks.0.retain(Marks::counts);
                 marks.0.push(Arc::clone(&mark));
                 drop(reply.send((mark, changes)));
             }

@@ -87,12 +87,11 @@ async fn the_question_whether_to_start_anew_goes_with_its_agent() {
         let running = client.client.prompt(&client.session.clone(), &format!("write {path}")).await;
         until_asked(&mut client).await;
         let mut messages = Vec::new();
-        match what {
-            "ends" => std::fs::write(&end, "").unwrap(),
-            _ => {
-                let id = client.client.request("session/close", json!({ "sessionId": client.session })).await;
-                messages = client.until(id, None).await;
-            }
+        if what == "ends" {
+            std::fs::write(&end, "").unwrap();
+        } else {
+            let id = client.client.request("session/close", json!({ "sessionId": client.session })).await;
+            messages = client.until(id, None).await;
         }
         if messages.iter().all(|message| message["id"] != running) {
             messages.extend(client.until(running, None).await);

@@ -37,8 +37,8 @@ fn the_documented_schema_and_seed_load_in_a_plain_connection_and_can_be_imported
     let (code, file, errors) = modes(home.path(), &["import", "c.db"]);
     assert_eq!((code, errors.as_str()), (0, ""));
     install(home.path(), &file);
-    let fine = (0, "6 modes, 0 rules, 0 servers: fine\n".into(), String::new());
-    assert_eq!(modes(home.path(), &["check"]), fine, "{file}");
+    let expected = (0, "6 modes, 0 rules, 0 servers: fine\n".into(), String::new());
+    assert_eq!(modes(home.path(), &["check"]), expected, "{file}");
 }
 
 #[test]

@@ -10,8 +10,8 @@ use crate::support::{Setup, TestClient};
 
 const PLAN: &str = "1. Do it.";
 
-/// A client and what it answers to the question about the plan.
-struct Client {
+/// A user of a client, and the answer to the question about the plan.
+struct PlanUser {
     client: TestClient,
     session: String,
     answer: Value,
@@ -28,12 +28,12 @@ struct Outcome {
     mode: String,
 }
 
-async fn client(has_forms: bool, setup: Setup, answer: Value) -> Client {
+async fn client(has_forms: bool, setup: Setup, answer: Value) -> PlanUser {
     let mut client = TestClient::with(Setup { mode: "plan", ..setup });
     let capabilities = if has_forms { json!({ "elicitation": { "form": {} } }) } else { json!({}) };
     client.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": capabilities })).await;
     let session = client.session().await;
-    Client { client, session, answer, after: Duration::ZERO }
+    PlanUser { client, session, answer, after: Duration::ZERO }
 }
 
 fn option(id: &str) -> Value {
@@ -44,7 +44,7 @@ fn form(content: &Value) -> Value {
     json!({ "action": "accept", "content": content })
 }
 
-impl Client {
+impl PlanUser {
     async fn prompt(mut self, event: ModelEvent) -> Outcome {
         let prompt = self.client.prompt(&self.session, "go").await;
         self.client.model.say(&self.session, Ok(event));

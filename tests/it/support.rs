@@ -165,7 +165,7 @@ impl TestClient {
             Host {
                 policy: Arc::new(move |_| {
                     let layers = setup.files.as_ref().map(|files| files.lock().unwrap().clone());
-                    let (modes, rules, agents) = match layers {
+                    let (available, rules, agents) = match layers {
                         Some(layers) if layers.agents.has_own() => {
                             (layers.modes, Arc::new(layers.rules), Arc::new(layers.agents))
                         }
@@ -173,7 +173,7 @@ impl TestClient {
                         None => (setup.modes.clone(), Arc::clone(&rules), written(agents)),
                     };
                     Policy {
-                        modes: Arc::new(modes),
+                        modes: Arc::new(available),
                         rules,
                         commands: commands.clone(),
                         skills: skills.lock().unwrap().clone(),

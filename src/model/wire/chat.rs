@@ -243,7 +243,7 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, input: &mut Vec<InputMessage<'a
             }
             Block::Image(_) => match input.last_mut() {
                 Some(InputMessage::Tool { content, .. }) if text.is_empty() => {
-                    append(content, NO_IMAGE, "\n\n")
+                    append(content, NO_IMAGE, "\n\n");
                 }
                 _ => append(&mut text, NO_IMAGE, "\n\n"),
             },

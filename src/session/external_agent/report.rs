@@ -30,7 +30,7 @@ impl Actor {
             }
             ExternalAgentReport::Options => self.send_config_options(),
             ExternalAgentReport::Request { number, request, reply } => {
-                self.external_agent_request(number, request, reply).await
+                self.external_agent_request(number, request, reply).await;
             }
             ExternalAgentReport::Closed { number } => {
                 if let Some(open_request) = self.external_agent.open_requests.remove(&number) {

@@ -321,7 +321,12 @@ mod tests {
         ];
         for (decided, (effect, claim)) in all.iter().enumerate() {
             let facts = CallFacts { claim: claim.clone(), ..CallFacts::of_tool("mcp__s__t", *effect) };
-            let permit = Gate::default().admit(ToolCallId::new("1"), facts, 1, &Default::default());
+            let permit = Gate::default().admit(
+                ToolCallId::new("1"),
+                facts,
+                1,
+                &tokio_util::sync::CancellationToken::default(),
+            );
             for (now, (effect, claim)) in all.iter().enumerate() {
                 let spec = ToolSpec::new::<()>("mcp__s__t", ToolKind::Other, *effect, "");
                 let spec = ToolSpec { claim: claim.clone(), ..spec };
