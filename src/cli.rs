@@ -34,107 +34,105 @@ mod wrap;
 
 /// An ACP coding agent whose modes hold.
 ///
-/// Without -p it speaks the Agent Client Protocol over stdin and stdout: that is how editors start it. With -p it runs
-/// one prompt and prints the answer.
+/// Without -p, modegate speaks the Agent Client Protocol over stdin and stdout, as editors expect. With -p, it runs one
+/// prompt and prints the answer.
 #[derive(Debug, Parser)]
 #[command(name = "modegate", version, after_help = EXIT_CODES)]
 #[allow(clippy::struct_excessive_bools, reason = "one for each flag")]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Run this one prompt and exit; text that is piped is appended to it, and `-` reads all of it from stdin
+    /// Run one prompt and exit; piped text is appended to it, and `-` reads the whole prompt from stdin
     #[arg(short, long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// The mode of new sessions, or of the one that goes on: ask, plan, code or one of your own [default: ask]
+    /// Mode of the session: ask, plan, code or one of your own [default: ask]
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
-    /// The agent of new sessions: general, explore or one of your own [default: general]
+    /// Agent of new sessions: general, explore or one of your own [default: general]
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
-    /// No session can do more than this mode, whatever it is set to
+    /// Limit all sessions to what this mode permits, whatever their own mode
     #[arg(long, value_name = "MODE")]
     max_mode: Option<String>,
-    /// The model cannot propose to leave a mode: only you change it
+    /// Keep the model from proposing to leave a mode, so that only you change modes
     #[arg(long)]
     no_exit: bool,
-    /// Who answers: PROVIDER/NAME, offline or scripted:FILE [default: the provider with a key; else offline, with -p only where nothing is changed]
+    /// Model: PROVIDER/NAME, offline or scripted:FILE [default: the provider with a key, else offline; with -p, offline only in read-only modes]
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// Go on with the newest session of this folder [with -p]
+    /// Continue the most recent session in this directory [with -p]
     #[arg(long = "continue", conflicts_with = "resume")]
     resume_latest: bool,
-    /// Go on with this session: its id, or its beginning or end if that is enough [with -p]
+    /// Continue the session with this id, or with an id that starts or ends with it [with -p]
     #[arg(long, value_name = "ID")]
     resume: Option<String>,
-    /// Where a headless prompt works [default: the current directory]
+    /// Working directory of a headless prompt [default: the current directory]
     #[arg(long, value_name = "DIR", global = true)]
     cwd: Option<PathBuf>,
-    /// How a headless answer is printed [default: text]
+    /// Output format of a headless prompt [default: text]
     #[arg(long, value_enum)]
     output: Option<Output>,
-    /// Where sessions are recorded: a file, or memory [default: in the user's data folder]
+    /// Session store: a file, or memory [default: a file in your data directory]
     #[arg(long, value_name = "PATH", global = true)]
     store: Option<String>,
-    /// Record every line of the conversation with its time, to this new file
+    /// Record every protocol line with its time to this new file
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Let each line of the input wait until the conversation has come to it [default when stdin is a file]
+    /// Delay each input line until the agent is ready for it [default if stdin is a file]
     #[arg(long)]
     lockstep: bool,
-    /// Give the same bytes every time: implies --lockstep
+    /// Make the output reproducible; implies --lockstep
     #[arg(long)]
     deterministic: bool,
-    /// Seconds that turns may go on after the end of the input [default: 1]
+    /// Seconds that turns may continue after the end of the input [default: 1]
     #[arg(long, value_name = "SECONDS")]
     eof_grace: Option<f64>,
 }
 
-/// What else the binary does.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Play transcripts and recordings against this binary and show the first difference
+    /// Replay transcripts and recordings, and show the first difference
     Replay(replay::Arguments),
-    /// Choose a provider of models and store its key, for you alone
+    /// Choose a model provider and store its key, readable by you alone
     Setup(setup::Arguments),
-    /// List, show, check, explain, import and export modes, and their record
+    /// List, show, check, explain and import modes, and list mode changes
     #[command(subcommand)]
     Modes(modes::Action),
-    /// List, show and check the agents that sessions can be, or have work
+    /// List, show and check agents
     #[command(subcommand)]
     Agents(agents::Action),
-    /// List rules, and make or take back your own
+    /// List, add and revoke permission rules
     #[command(subcommand)]
     Permissions(permissions::Action),
-    /// Trust a project's file of modes as it is now: it then holds like one of your own
+    /// Trust a project's modes file in its current content, as if it were your own
     Trust {
-        /// The file [default: the .modegate/modes.yaml of this folder's project]
+        /// Modes file [default: the .modegate/modes.yaml of the current project]
         file: Option<PathBuf>,
     },
-    /// List, show, export, delete sessions, change the mode of one, undo its last turn
+    /// List, show, export and delete sessions, change their mode, and undo turns
     #[command(subcommand)]
     Sessions(sessions::Action),
-    /// List and delete what models remember of folders
+    /// List and delete memories, which models keep about a directory
     #[command(subcommand)]
     Memories(memories::Action),
-    /// List, show and check skills: yours, and those of this folder's project
+    /// List, show and check skills: yours and the current project's
     #[command(subcommand)]
     Skills(skills::Action),
     /// Run another ACP agent in an editor, under modes that hold: modegate wrap -- gemini --acp
     Wrap(wrap::Arguments),
-    /// Check a session's record: whether it holds together, and whether what was done was allowed
+    /// Verify a session's event log and that each call was allowed
     Audit(audit::Arguments),
-    /// Say what works here and what does not: settings, keys, store, kernel, commands
+    /// Check settings, keys, the session store, the kernel and commands
     Doctor,
 }
 
-/// How a headless answer is printed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Output {
-    /// The answer's text
+    /// Print the text of the answer
     Text,
-    /// One JSON object at the end
+    /// Print one JSON object at the end
     Json,
-    /// One JSON object per update, and one at the end
+    /// Print one JSON object per update and one at the end
     StreamJson,
 }
 

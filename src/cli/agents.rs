@@ -16,20 +16,19 @@ use crate::permission::{self, Ceilings, Grants, Verdict};
 use crate::tool::content::visible;
 use crate::workspace::Workspace;
 
-/// What is asked of agents.
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
-    /// List the agents that sessions in this folder can be, or have work
+    /// List the agents available in this directory
     List,
-    /// Print an agent, complete, in the form in which agents are written
+    /// Print an agent's complete definition
     Show {
-        /// Its id
+        /// Id of the agent to print
         id: String,
-        /// Say which tools it has in this mode, too
+        /// List the agent's tools in this mode, too
         #[arg(long, value_name = "MODE")]
         mode: Option<String>,
     },
-    /// Say what is wrong with the agents, and what they need that is not here
+    /// Report faults in agent definitions and missing requirements
     Check,
 }
 

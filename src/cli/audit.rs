@@ -13,15 +13,14 @@ use crate::config::environment::Environment;
 use crate::store::sessions::StoredSession;
 use crate::tool::effect_of;
 
-/// What is to be audited.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The session's id
+    /// Id of the session to verify
     session: String,
-    /// One JSON object
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
-    /// A hash that you have kept: it has to be in the chain
+    /// Require this hash, noted earlier, to be in the chain
     #[arg(long, value_name = "HASH", value_parser = whole_hash)]
     head: Option<String>,
 }

@@ -11,21 +11,20 @@ use super::sessions::{open, open_to_read};
 use crate::config::environment::Environment;
 use crate::config::{self, Flags};
 
-/// What is to be done with memories.
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
-    /// List what is remembered of this folder, the oldest first
+    /// List memories of this directory, oldest first
     List {
-        /// Of all folders
+        /// Include all directories
         #[arg(long)]
         all: bool,
-        /// One JSON object a line
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// Delete memories for good, of whatever folder
+    /// Delete memories permanently, from any directory
     Delete {
-        /// Their ids
+        /// Ids of the memories to delete
         #[arg(required = true)]
         ids: Vec<String>,
     },

@@ -23,48 +23,47 @@ use crate::store::log;
 use crate::tool::{Toolset, unknown_tool};
 use crate::workspace::Workspace;
 
-/// What is asked of modes.
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
-    /// List the modes, with those of this folder's project
+    /// List modes, including the current project's
     List,
-    /// Print a mode, complete, in the format in which modes are written
+    /// Print a mode's complete definition
     Show {
-        /// Its id
+        /// Id of the mode to print
         mode: String,
     },
-    /// Check a file of modes, or all that hold here
+    /// Check a modes file, or all that apply here
     Check {
-        /// The file [default: yours, and this project's]
+        /// File to check [default: yours and the current project's]
         file: Option<PathBuf>,
-        /// As a project's file is checked, which may only narrow
+        /// Check the file as a project's, which may only narrow your modes
         #[arg(long)]
         project: bool,
     },
-    /// Print the JSON Schema of files of modes
+    /// Print the JSON Schema of modes files
     Schema,
-    /// Say how a call would be decided, and by which rule
+    /// Explain how a call would be decided and by which rule
     Explain {
-        /// The mode's id
+        /// Id of the mode that decides
         mode: String,
-        /// The tool's name
+        /// Name of the called tool
         tool: String,
-        /// Its arguments: a JSON object, or the text of its first one
+        /// The tool's arguments: a JSON object, or the text of the first argument
         arguments: Option<String>,
     },
     /// Print the modes of another tool's SQLite database as a modes file
     Import {
         /// A database with a table `agent_modes`
         database: PathBuf,
-        /// Import only these modes [default: all]
+        /// Ids of the modes to import [default: all]
         modes: Vec<String>,
     },
-    /// List the recorded mode changes, the oldest first
+    /// List recorded mode changes, oldest first
     Log {
-        /// Of this session only
+        /// List the changes of this session only
         #[arg(long, value_name = "ID")]
         session: Option<String>,
-        /// One JSON object a line
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },

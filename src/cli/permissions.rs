@@ -14,29 +14,29 @@ use crate::config::{self, Flags};
 use crate::permission::rules::Rule;
 use crate::policy::ModeFile;
 
-/// What is asked of rules. A rule is `TOOL` or `TOOL(PATTERN)`.
+/// A rule is `TOOL` or `TOOL(PATTERN)`.
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
-    /// List the rules that hold here
+    /// List the rules that apply here
     List,
-    /// Allow without asking, where the mode does not deny it
+    /// Allow the call without asking, unless the mode denies it
     Allow {
-        /// `shell(git status *)`
+        /// Rule, such as `shell(git status *)`
         rule: String,
     },
-    /// Have it asked for, in any mode
+    /// Ask before the call in every mode
     Ask {
-        /// `shell(git push *)`
+        /// Rule, such as `shell(git push *)`
         rule: String,
     },
-    /// Deny, in any mode
+    /// Deny the call in every mode
     Deny {
-        /// `read_file(**/.env)`
+        /// Rule, such as `read_file(**/.env)`
         rule: String,
     },
-    /// Take back a rule that was made with these commands
+    /// Revoke a rule added with these commands
     Revoke {
-        /// As it is listed
+        /// The rule, as `list` prints it
         rule: String,
     },
 }

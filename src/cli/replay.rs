@@ -13,18 +13,17 @@ use crate::config::environment::Environment;
 use crate::transcript::launch_options::LaunchOptions;
 use crate::transcript::replay::{Outcome, Replay};
 
-/// What is to be replayed.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// A transcript (NAME.in.jsonl, or a recording), or a folder of them
+    /// Transcript (NAME.in.jsonl or a recording), or a directory of transcripts
     path: PathBuf,
-    /// Write what came as what is expected
+    /// Save the actual output as the expected output
     #[arg(long)]
     update: bool,
-    /// A folder whose copy is the working directory of a recording [default: an empty one]
+    /// Directory whose copy is the working directory of a recording [default: an empty one]
     #[arg(long, value_name = "DIR")]
     files: Option<PathBuf>,
-    /// The model that answers: offline, scripted:FILE or PROVIDER/NAME [default: offline, or the transcript's own script]
+    /// Model: offline, scripted:FILE or PROVIDER/NAME [default: offline, or the transcript's own script]
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
 }

@@ -28,75 +28,74 @@ const PAGE: usize = 256;
 
 const MIN_PART: usize = 6;
 
-/// What is to be done with sessions. An id may be given by its beginning or its end, if that is enough.
+/// A part of an id is sufficient if only one id starts or ends with it.
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
-    /// List the sessions of this folder, the newest first
+    /// List sessions of this directory, most recent first
     List {
-        /// Of all folders
+        /// Include all directories
         #[arg(long)]
         all: bool,
-        /// At most so many
+        /// Maximum number of sessions to list
         #[arg(long, value_name = "N", default_value_t = LISTED)]
         limit: usize,
-        /// One JSON object a line
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// Show what happened in a session, in brief
+    /// Summarise the events of a session
     Show {
-        /// Its id
+        /// Id of the session
         id: String,
     },
-    /// Print all that happened in a session
+    /// Print all events of a session
     Export {
-        /// Its id
+        /// Id of the session
         id: String,
-        /// As a page to read, or as one JSON object a line
+        /// Format of the export
         #[arg(long, value_enum, default_value_t = Format::Markdown)]
         format: Format,
-        /// A new file to write [default: print it]
+        /// New file for the export [default: print it]
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Delete sessions for good
+    /// Delete sessions permanently
     Delete {
-        /// Their ids
+        /// Ids of the sessions to delete
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Delete the sessions in which nothing has happened for a time
+    /// Delete sessions that have been inactive for some time
     Prune {
-        /// How long: 30d, 12h, 8w
+        /// Minimum time of inactivity, such as 30d, 12h or 8w
         #[arg(long, value_name = "TIME")]
         older_than: String,
-        /// Only say which
+        /// List the sessions without deleting them
         #[arg(long)]
         dry_run: bool,
     },
-    /// Change the mode of a session that nobody has open
+    /// Change the mode of a session that is not open
     SetMode {
-        /// Its id
+        /// Id of the session
         id: String,
-        /// The mode
+        /// The new mode of the session
         mode: String,
     },
-    /// Put back the files that a turn changed, if nothing has changed them since
+    /// Restore the files that a turn changed, unless they have changed since
     Undo {
-        /// The session's id
+        /// Id of the session
         id: String,
-        /// The turn [default: the last one that changed something]
+        /// Number of the turn [default: the last turn that changed files]
         #[arg(long, value_name = "N")]
         turn: Option<u64>,
     },
 }
 
-/// How a session is exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// A page to read
+    /// Markdown page
     Markdown,
-    /// One JSON object a line
+    /// One JSON object per line
     Jsonl,
 }
 

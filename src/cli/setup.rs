@@ -14,19 +14,18 @@ use crate::config::environment::Environment;
 use crate::config::user_file::{self, Setup};
 use crate::model::catalog::{PROVIDERS, Provider, provider};
 
-/// What the flags may say.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// anthropic, openai-responses, openai, gemini or ollama
+    /// Provider: anthropic, openai-responses, openai, gemini or ollama
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
-    /// The model's name at the provider [default: the provider's]
+    /// Name of the model at the provider [default: the provider's]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// The provider's address, if it is not its own
+    /// Address of the server [default: the provider's]
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
-    /// A shell command that prints the key, instead of a stored key
+    /// Shell command that prints the key, used instead of a stored key
     #[arg(long, value_name = "COMMAND")]
     key_command: Option<String>,
 }

@@ -12,17 +12,16 @@ use crate::config::{self, Flags};
 use crate::skill::{Origin, Skill};
 use crate::tool::content::visible;
 
-/// What is asked of skills.
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
-    /// List your skills and those of this folder's project
+    /// List your skills and those of the current project
     List,
-    /// Print a skill as a model reads it, and where it is
+    /// Print a skill as models read it, and its path
     Show {
-        /// Its name
+        /// Name of the skill to print
         name: String,
     },
-    /// Say which skills cannot be used here, and why
+    /// Report skills that cannot be used, and why
     Check,
 }
 

@@ -40,26 +40,24 @@ const RUNNERS: [&str; 9] = ["node", "npx", "npm", "bun", "bunx", "deno", "pnpm",
 
 const RUN: [&str; 4] = ["dlx", "exec", "run", "x"];
 
-/// What is said of the agent.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The mode of new sessions; the same as before `wrap`
+    /// Mode of the session; the same option as before `wrap`
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
-    /// No session can do more than this mode; the same as before `wrap`
+    /// Limit all sessions to what this mode permits; the same option as before `wrap`
     #[arg(long, value_name = "MODE")]
     max_mode: Option<String>,
-    /// A folder in which it keeps its state: what it may write while a mode changes nothing; may be repeated [default: those of
-    /// gemini, opencode and codex are known]
+    /// Directory of the agent's state, writable even in read-only modes; repeatable [default: known for gemini, opencode and codex]
     #[arg(long, value_name = "DIR", value_parser = folder)]
     state_dir: Vec<PathBuf>,
-    /// The mode of its own that is set while it is held [default: one whose id says so: plan, read-only, …]
+    /// The agent's own mode to set while it is sandboxed [default: a mode with a common id: plan, read-only, …]
     #[arg(long, value_name = "ID")]
     read_only_mode: Option<String>,
-    /// The mode of its own that is set while everything is allowed [default: the one that it begins with]
+    /// The agent's own mode to set while everything is allowed [default: its initial mode]
     #[arg(long, value_name = "ID")]
     full_mode: Option<String>,
-    /// The agent's command, behind --
+    /// Command of the agent, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
