@@ -34,32 +34,32 @@ const BUILT_IN: [(&str, &str, &str, &str, bool); 2] = [
     ),
 ];
 
-/// An agent as a user writes it.
+/// Definition of an agent.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentDefinition {
     /// Unique: lower-case letters, digits, `-` and `_`, beginning with a letter.
     #[schemars(with = "String")]
     pub id: Spanned<String>,
-    /// Shown to people. Default: the id.
+    /// Display name. Default: the id.
     pub name: Option<String>,
-    /// One sentence, by which people and models choose it.
+    /// Description in one sentence, for people and models that choose an agent.
     pub description: Option<String>,
-    /// What it is told of itself, at the beginning of its requests.
+    /// Instructions at the start of the agent's model requests.
     #[serde(default)]
     pub prompt: String,
-    /// Who answers, unless the mode says so: `provider/name`.
+    /// Model, as `provider/name`, unless the mode names one.
     pub model: Option<String>,
-    /// How long the model thinks, unless the mode says so.
+    /// Reasoning effort, unless the mode sets one.
     #[schemars(with = "Option<String>")]
     pub thinking: Option<Effort>,
-    /// Which tools it has, by globs over their names. Default: all.
+    /// Permitted tools, as globs over their names. Default: all.
     #[serde(default)]
     pub tools: ToolGlobs,
-    /// It changes nothing, in any mode.
+    /// True if the agent changes nothing in any mode.
     #[serde(default)]
     pub readonly: bool,
-    /// It is somebody else's agent, which is started and spoken to over ACP. It has its own prompt, model and tools.
+    /// External agent, run over ACP with its own prompt, model and tools.
     #[serde(rename = "harness")]
     pub external_agent: Option<ExternalAgentDefinition>,
 }

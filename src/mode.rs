@@ -24,82 +24,83 @@ const ALIASES: [(&str, &str); 2] = [("architect", "plan"), ("build", "code")];
 
 pub const DEFAULT: &str = "ask";
 
-/// What the calls of a mode may touch at most.
+/// Maximum effect of a mode's tool calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
-    /// Nothing outside the session is changed.
+    /// Changes nothing outside the session.
     ReadOnly,
-    /// Files inside `write_paths` may be changed; nothing is run.
+    /// May change files inside `write_paths`; runs nothing.
     Edit,
-    /// Everything the tools can do.
+    /// Permits all effects.
     Full,
 }
 
-/// Whether an allowed change is made at once or asked for.
+/// Consent that allowed changes need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Consent {
-    /// The user is asked before each change.
+    /// Asks the user before each change.
     Ask,
-    /// Changes are made without asking.
+    /// Makes changes without asking.
     Auto,
 }
 
-/// What a mode says of calls that only fetch from the network.
+/// Permission for calls that fetch from the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// At once.
+    /// Fetches without asking.
     Allow,
-    /// After asking.
+    /// Asks the user before each fetch.
     Ask,
-    /// Not at all.
+    /// Denies all fetches.
     Deny,
 }
 
-/// What a mode lets the shell do.
+/// Commands that a mode permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ShellUse {
-    /// There is none.
+    /// Permits no commands.
     #[default]
     Off,
-    /// Commands that the kernel holds to reading.
+    /// Permits commands in a read-only sandbox.
     ReadOnly,
-    /// Any command.
+    /// Permits all commands.
     Full,
 }
 
-/// Which tools a request shows the model.
+/// Tools listed in a model request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolList {
-    /// Those that can be called.
+    /// Lists only the callable tools.
     #[default]
     Hide,
-    /// All of them, and which can be called: the provider's cache of them outlives a change of the mode.
+    /// Lists all tools and marks the callable ones, so that the provider's prompt cache survives a mode
+    /// change.
     Mask,
 }
 
-/// Whether a switch that the model writes into its answer is read (`session/mode_switch`).
+/// Handling of a mode switch in the text of the model's answer (`session/mode_switch`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InBand {
-    /// It is text like any other.
+    /// Treats the switch as ordinary text.
     Off,
-    /// It is read.
+    /// Applies the switch.
     #[default]
     Parse,
-    /// It is read, and the reminder says how to write one.
+    /// Applies the switch, and the reminder explains its syntax.
     Instruct,
 }
 
-/// Where the reminder stands in a request.
+/// Position of the reminder in a model request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReminderPosition {
-    /// At the end, where the prompt cache keeps all that comes before it.
+    /// At the end, so that everything before it stays cached.
     #[default]
     Tail,
     /// Before the user's last prompt.
@@ -147,14 +148,14 @@ impl Mode {
     }
 }
 
-/// Tool names by glob: absent lists mean all and none.
+/// Lists of tools by name, as globs.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolGlobs {
-    /// The tools there are; absent means all, empty means none.
+    /// Permitted tools. Default: all.
     #[serde(default)]
     pub allow: Option<Globs>,
-    /// Tools taken away from those.
+    /// Tools removed from the permitted ones. Default: none.
     #[serde(default)]
     pub deny: Globs,
 }

@@ -15,20 +15,20 @@ use crate::permission::compare;
 use crate::permission::rules::{RuleTexts, Rules};
 use crate::server::ServerDefinition;
 
-/// A file of modes and rules, as a user writes it.
+/// Modes, permission rules, agents and MCP servers of a user or a project.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModeFile {
-    /// Modes, each with an id of its own.
+    /// Modes with unique ids.
     pub modes: Vec<ModeDefinition>,
-    /// What is denied, asked for and allowed besides what modes say. A project's file may only deny and ask.
+    /// Permission rules in addition to the modes. A project's file may only deny and ask.
     pub permissions: RuleTexts,
-    /// Agents, each with an id of its own.
+    /// Agents with unique ids.
     pub agents: Vec<AgentDefinition>,
-    /// MCP servers, by name. A project's file may not name any.
+    /// MCP servers by name. Not allowed in a project's file.
     #[schemars(with = "BTreeMap<String, ServerDefinition>")]
     pub servers: BTreeMap<String, Spanned<ServerDefinition>>,
-    /// The mode of sessions for which none was asked. A project's may only be narrower than the user's.
+    /// Default mode of new sessions. A project's file may only narrow it.
     #[schemars(with = "Option<String>")]
     pub default_mode: Option<Spanned<String>>,
 }

@@ -12,25 +12,25 @@ use crate::acp::{SessionModeId, SessionModeState};
 /// Common ids of read-only modes, in order of preference.
 const READ_ONLY: &[&str] = &["plan", "read-only", "readonly", "read_only", "architect", "ask"];
 
-/// An agent that speaks ACP over its input and output. Unknown keys are errors.
+/// External agent that speaks ACP over stdin and stdout.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "HarnessDefinition")]
 pub struct ExternalAgentDefinition {
-    /// The program.
+    /// Program to run.
     pub command: String,
-    /// What the program is told.
+    /// Arguments of the program.
     #[serde(default)]
     pub args: Vec<String>,
-    /// What its environment has besides the usual: `PATH`, `HOME`, the locale and toolchains. `${NAME}` is a variable of
-    /// Modegate's own.
+    /// Environment variables in addition to `PATH`, `HOME`, the locale and toolchains. `${NAME}` expands a
+    /// variable of Modegate's environment.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, String>")]
     pub env: BTreeMap<String, SecretString>,
-    /// What it may write where a mode holds it. Without this it cannot be held.
+    /// Sandbox for modes that deny changes. Without this key, the agent does not start in such modes.
     #[serde(default)]
     pub sandbox: Option<ExternalAgentSandbox>,
-    /// Which of its own modes are which.
+    /// Ids of the agent's own modes.
     #[serde(default)]
     pub modes: ExternalAgentModes,
     /// True under `modegate wrap`: the user started the agent, so it inherits Modegate's whole environment.
@@ -42,27 +42,27 @@ pub struct ExternalAgentDefinition {
     pub missing: Option<String>,
 }
 
-/// What a held agent may write, and what it is told.
+/// Sandbox of an external agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "HarnessSandbox")]
 pub struct ExternalAgentSandbox {
-    /// The folders in which it keeps its state. They may begin with `~/`; those that are not there are made, for the user
-    /// alone, when it is started. None of them may share files with a session's folders.
+    /// Directories of the agent's state, absolute or starting with `~/`. Missing ones are created for the
+    /// user only. They must not overlap the session's folders.
     pub state_dirs: Vec<PathBuf>,
-    /// What the program is told behind `args` where it is held.
+    /// Additional arguments in the sandbox, after `args`.
     #[serde(default)]
     pub args: Vec<String>,
 }
 
-/// Ids of an agent's own modes.
+/// Ids of an external agent's own modes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "HarnessModes")]
 pub struct ExternalAgentModes {
-    /// The one in which it changes nothing. Default: one with a usual id (`plan`, `read-only`, `architect`, …).
+    /// Read-only mode. Default: a mode with a common id (`plan`, `read-only`, `architect`, …).
     pub read_only: Option<String>,
-    /// The one in which it may do everything that the user allows. Default: the one that it begins with.
+    /// Mode that permits everything the user allows. Default: the agent's initial mode.
     pub full: Option<String>,
 }
 

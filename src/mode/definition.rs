@@ -14,52 +14,52 @@ const MAX_ID: usize = 40;
 
 const MAX_STEPS: u32 = 50;
 
-/// A mode as a user writes it. What is absent is that of the mode that it extends.
+/// Definition of a mode. Missing keys are inherited from the mode that it extends.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModeDefinition {
     /// Unique: lower-case letters, digits, `-` and `_`, beginning with a letter.
     #[schemars(with = "String")]
     pub id: Spanned<String>,
-    /// Shown to people. Default: the id.
+    /// Display name. Default: the id.
     pub name: Option<String>,
-    /// One sentence for people. Default: that of the mode that it extends, or what the mode allows.
+    /// Description in one sentence. Default: inherited, or derived from the permissions.
     pub description: Option<String>,
-    /// The mode whose keys hold where this one has none.
+    /// Mode from which missing keys are inherited.
     #[schemars(with = "Option<String>")]
     pub extends: Option<Spanned<String>>,
-    /// Goes into the reminder while the mode is on, after a guardrail that no author can drop.
+    /// Text of the reminder while the mode is active, after a fixed statement of what is denied.
     pub prompt: Option<String>,
-    /// What agents are told instead that work for another: they present no plan, ask nobody and switch nothing. Default: the
-    /// prompt, unless the mode has an exit.
+    /// Prompt for sub-agents, which present no plan, ask no questions and switch no modes. Default: the
+    /// `prompt`, or none if the mode has an exit.
     pub subagent_prompt: Option<String>,
-    /// What its calls may touch at most. Required, unless the mode extends another.
+    /// Maximum effect of tool calls. Required unless the mode extends another.
     pub access: Option<Access>,
-    /// Whether changes are asked for. Default: ask.
+    /// Consent that allowed changes need. Default: ask.
     pub permission: Option<Consent>,
-    /// Which tools there are, by globs over their names. Default: all.
+    /// Permitted tools, as globs over their names. Default: all.
     pub tools: Option<ToolGlobs>,
-    /// Where files may be written: globs below the session's folders. Default: anywhere in them.
+    /// Writable files, as globs relative to the session's folders. Default: all files in them.
     pub write_paths: Option<Globs>,
-    /// Which commands are run. `full` needs `access: full` and no `write_paths`. Default: off.
+    /// Permitted commands. `full` needs `access: full` and no `write_paths`. Default: off.
     pub shell: Option<ShellUse>,
-    /// Whether the network is used by tools that fetch. Default: ask.
+    /// Permission to fetch from the network. Default: ask.
     pub network: Option<Network>,
-    /// Which tools a request shows. Default: that of the settings, or else hide.
+    /// Tools listed in a model request. Default: `tool_list` of config.yaml, or else hide.
     pub tool_list: Option<ToolList>,
-    /// Who answers while the mode is on: `provider/name`.
+    /// Model while the mode is active, as `provider/name`.
     pub model: Option<String>,
-    /// How long the model thinks while the mode is on.
+    /// Reasoning effort while the mode is active.
     #[schemars(with = "Option<String>")]
     pub thinking: Option<Effort>,
-    /// Model requests in one turn. Default: 50.
+    /// Maximum model requests per turn. Default: 50.
     pub max_steps: Option<u32>,
-    /// What the exit tool proposes. Without it there is no exit tool.
+    /// Mode that the exit tool proposes. Without this key there is no exit tool.
     #[schemars(with = "Option<String>")]
     pub exits_to: Option<Spanned<String>>,
-    /// Whether a `mode_switch` block in the model's own text is read. Default: parse.
+    /// Handling of a `mode_switch` block in the model's text. Default: parse.
     pub in_band_switch: Option<InBand>,
-    /// Where the reminder stands in a request. Default: tail.
+    /// Position of the reminder in a model request. Default: tail.
     pub reminder_position: Option<ReminderPosition>,
 }
 

@@ -31,23 +31,23 @@ pub struct Hints {
     pub destructive: Option<bool>,
 }
 
-/// Which of a server's hints count: `trust_hints: true | false | [names]`.
+/// Tool hints of a server to trust: `true`, `false`, or a list of tool names.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "trust_hints is true, false, or a list of tools' names")]
 pub enum Trust {
-    /// All, or none.
+    /// Trusts all hints of the server, or none.
     All(bool),
-    /// Those of these tools.
+    /// Trusts the hints of these tools only.
     Of(Vec<String>),
 }
 
-/// What the user says of a tool, whatever its server says.
+/// Effect of a tool, which takes precedence over its server's hints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Override {
-    /// It only reads.
+    /// The tool only reads.
     ReadOnly,
-    /// It changes things.
+    /// The tool may change something.
     Changes,
 }
 

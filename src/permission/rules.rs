@@ -22,17 +22,17 @@ const READERS: [&str; 2] = ["read_multiple_files", "search_files"];
 const READERS_OF_FILES: [&str; 7] =
     ["edit_file", "apply_patch", "move_file", "read_skill", "find_files", "list_directory", "directory_tree"];
 
-/// Rules as they are written.
+/// Permission rules: `TOOL` or `TOOL(PATTERN)`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuleTexts {
-    /// Never, in any mode.
+    /// Calls to deny in every mode.
     #[schemars(with = "Vec<String>")]
     pub deny: Vec<Spanned<String>>,
-    /// Only after asking, in any mode.
+    /// Calls that are asked about in every mode.
     #[schemars(with = "Vec<String>")]
     pub ask: Vec<Spanned<String>>,
-    /// Without asking, where the mode does not deny it.
+    /// Calls that run without asking unless the mode denies them.
     #[schemars(with = "Vec<String>")]
     pub allow: Vec<Spanned<String>>,
 }
