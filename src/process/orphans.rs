@@ -26,11 +26,11 @@ pub fn start(
     spawn: impl FnOnce() -> std::io::Result<tokio::process::Child>,
 ) -> std::io::Result<tokio::process::Child> {
     let mut supervisors = lock();
-    let subagent = spawn()?;
-    if let Some(pid) = pid_of(&subagent) {
+    let child = spawn()?;
+    if let Some(pid) = pid_of(&child) {
         supervisors.get_or_insert_default().insert(pid);
     }
-    Ok(subagent)
+    Ok(child)
 }
 
 pub fn forget(supervisor: Option<u32>) {
@@ -73,8 +73,8 @@ pub fn end_all() -> bool {
     }
 }
 
-fn pid_of(subagent: &tokio::process::Child) -> Option<Pid> {
-    subagent.id().and_then(|pid| Pid::from_raw(pid.cast_signed()))
+fn pid_of(child: &tokio::process::Child) -> Option<Pid> {
+    child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()))
 }
 
 fn lock() -> MutexGuard<'static, Option<HashSet<Pid>>> {

@@ -43,10 +43,10 @@ impl Processes {
         start.envs(command.own.iter().map(|(name, value)| (name, value.expose_secret())));
         let input = if command.has_stdio { Stdio::piped() } else { Stdio::null() };
         start.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut subagent = start.spawn()?;
-        let (output, errors) = (subagent.stdout.take(), subagent.stderr.take());
+        let mut child = start.spawn()?;
+        let (output, errors) = (child.stdout.take(), child.stderr.take());
         let kind = command.errors;
-        Ok(Process { child: subagent, output, errors, kind, exited: false, ended: false, over: false })
+        Ok(Process { child, output, errors, kind, exited: false, ended: false, over: false })
     }
 }
 
