@@ -31,16 +31,16 @@ pub enum AgentError {
     /// A short sentence without secrets.
     #[error("{0}")]
     Model(String),
-    #[error("the change could not be recorded, so it was not made")]
+    #[error("the change could not be stored, so it was not made")]
     Unrecorded,
     /// A tightening mode change was not stored: `mode` stays, but the denials of `unrecorded` apply, too.
     #[error(
-        "the change could not be recorded: the mode is still {mode}, but what {unrecorded} denies is denied"
+        "the mode change could not be stored: the mode is still {mode}, but calls that {unrecorded} denies are denied"
     )]
     ModeUnrecorded { mode: String, unrecorded: String },
-    #[error("sessions of before cannot be read, because {0}")]
+    #[error("stored sessions cannot be read, because {0}")]
     NoStore(String),
-    #[error("the session's record cannot be read")]
+    #[error("the stored session cannot be read")]
     Unreadable,
     #[error("internal error")]
     Internal,

@@ -16,7 +16,7 @@ pub fn split(text: &str) -> Result<(Option<&str>, &str), &'static str> {
         }
         end += line.len();
     }
-    Err("the header that --- begins has no end")
+    Err("the header has no closing --- line")
 }
 
 #[cfg(test)]
@@ -34,6 +34,6 @@ mod tests {
         check("---\n---", Ok((Some(""), "")));
         check("Text\n---\na: b\n---\n", Ok((None, "Text\n---\na: b\n---\n")));
         check("--- a\n", Ok((None, "--- a\n")));
-        check("---\na: b\n", Err("the header that --- begins has no end"));
+        check("---\na: b\n", Err("the header has no closing --- line"));
     }
 }

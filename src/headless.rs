@@ -70,7 +70,7 @@ pub async fn run(
     };
     if open.is_fallback && !open.is_read_only {
         let error = format!(
-            "no model is set up, and in {} mode the offline model does not stand in for one: {REMEDY}; or choose \
+            "no model is configured, and {} mode does not fall back to the offline model: {REMEDY}; or choose \
              the offline model with `--model offline`",
             view.mode
         );
@@ -81,7 +81,7 @@ pub async fn run(
     }
     if open.is_fallback {
         let warning = format!(
-            "no model is set up, so the offline model answers, which is not a language model: {REMEDY}"
+            "no model is configured, so the offline model answers, which is not a language model: {REMEDY}"
         );
         writeln!(view.progress, "modegate: {warning}")?;
         view.warning = Some(warning);
@@ -107,7 +107,7 @@ pub async fn run(
     agent.close().await;
     if let Some(head) = head {
         // Kept elsewhere, the head reveals a truncated log.
-        writeln!(view.progress, "modegate: head of the record {}", head.hash)?;
+        writeln!(view.progress, "modegate: head of the event log {}", head.hash)?;
     }
     let plan = view.mode == "plan";
     Ok(match stopped {

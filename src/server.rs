@@ -90,12 +90,12 @@ impl ServerDefinition {
     pub fn fault(&self) -> Option<&'static str> {
         let is_about_program = !self.args.is_empty() || !self.env.is_empty() || self.cwd.is_some();
         match (&self.command, &self.url) {
-            (Some(_), Some(_)) => Some("it has a `command` and a `url`; a server is reached in one way"),
+            (Some(_), Some(_)) => Some("it has both a `command` and a `url`; use one of them"),
             (Some(command), None) if command.trim().is_empty() => Some("its `command` is empty"),
             (Some(_), None) if !self.headers.is_empty() => Some("`headers` go with a `url`"),
             (None, Some(_)) if is_about_program => Some("`args`, `env` and `cwd` go with a `command`"),
             (None, Some(_)) if self.sandbox.is_some_and(|it| it != ServerSandbox::Off) => {
-                Some("`sandbox` goes with a `command`: what runs elsewhere cannot be held")
+                Some("`sandbox` needs a `command`: a remote server cannot be sandboxed")
             }
             (None, Some(url)) if !url.starts_with("http://") && !url.starts_with("https://") => {
                 Some("its `url` begins with neither http:// nor https://")
@@ -170,14 +170,13 @@ pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -
             }
             McpServer::Sse(server) => {
                 notices.push(format!(
-                    "The MCP server {:?} was not started: SSE is a transport of older times, which Modegate does not speak.",
+                    "The MCP server {:?} was not started: Modegate does not support the deprecated SSE transport.",
                     server.name
                 ));
                 continue;
             }
             _ => {
-                notices
-                    .push("An MCP server was not started: it is reached in a way that is not known.".into());
+                notices.push("An MCP server was not started: its transport is not supported.".into());
                 continue;
             }
         };
@@ -185,7 +184,7 @@ pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -
         let is_taken = own.get(name).is_some_and(|definition| definition.missing.is_some());
         if is_taken || entries.iter().any(|entry| entry.name == *name) {
             notices.push(format!(
-                "The MCP server {name:?} of the client was not started: there is another of this name."
+                "The client's MCP server {name:?} was not started: the name is already in use."
             ));
             continue;
         }

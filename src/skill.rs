@@ -73,7 +73,7 @@ impl Skill {
         }
         let body = body.trim();
         if body.is_empty() {
-            return Err("it says nothing below its header".into());
+            return Err("it has no instructions below its header".into());
         }
         Ok(Self { name: given, description, body: body.to_owned(), folder, origin })
     }
@@ -147,7 +147,7 @@ mod tests {
             (with("a", "license: MIT"), "description has 0 characters: 1 to 1024"),
             (with("a", "description: \" \""), "description has 0 characters"),
             (with("a", &format!("description: {}", "é".repeat(1025))), "description has 1025 characters"),
-            ("---\nname: a\ndescription: D\n---\n \n".to_owned(), "it says nothing below its header"),
+            ("---\nname: a\ndescription: D\n---\n \n".to_owned(), "it has no instructions below its header"),
         ] {
             let error = parse("a", &text).unwrap_err();
             assert!(error.contains(message) && !error.contains('\n'), "{text}: {error}");

@@ -142,7 +142,7 @@ fn schema_of<Arguments: JsonSchema>() -> Box<RawValue> {
 /// A failure for the model, worded so that it can correct its call.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    #[error("The arguments do not fit {tool}: {reason}")]
+    #[error("Invalid arguments for {tool}: {reason}")]
     Arguments { tool: String, reason: String },
     #[error(transparent)]
     File(#[from] FileError),
@@ -247,7 +247,7 @@ fn arguments<A: DeserializeOwned>(tool: &str, arguments: Value) -> Result<A, Too
     let arguments = match arguments {
         Value::Null => Value::Object(serde_json::Map::new()),
         Value::Object(members) => Value::Object(members),
-        _ => return Err(ToolError::arguments(tool, "they are not an object")),
+        _ => return Err(ToolError::arguments(tool, "expected an object")),
     };
     serde_json::from_value(arguments).map_err(|error| ToolError::arguments(tool, error.to_string()))
 }

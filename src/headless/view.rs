@@ -114,13 +114,13 @@ impl<O: Write, P: Write> View<'_, O, P> {
             return self.show_plan(request);
         }
         let what = request.tool_call.fields.title.clone().unwrap_or_default();
-        writeln!(self.progress, "denied: {what}: the user is asked first, and nobody is here to ask")?;
+        writeln!(self.progress, "denied: {what}: needs permission, and a headless run has no user to ask")?;
         let is_read = matches!(request.tool_call.fields.kind, Some(ToolKind::Read | ToolKind::Search));
         let meta = request.tool_call.meta.as_ref();
         let hint = if meta.is_some_and(|meta| meta.contains_key(CLAIM_META)) {
-            "only its MCP server says that it reads; to believe it, set trust_hints: true for the server in your modes.yaml"
+            "only its MCP server claims that it is read-only; to trust the claim, set trust_hints: true for the server in your modes.yaml"
         } else if is_read {
-            "run it where that lies: --cwd DIR"
+            "run it in that directory: --cwd DIR"
         } else {
             "use --mode code to allow changes without asking"
         };
@@ -134,7 +134,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
 
     /// Prints a plan as the answer. No user can accept it, so the mode stays.
     fn show_plan(&mut self, request: &RequestPermissionRequest) -> io::Result<()> {
-        writeln!(self.progress, "  the mode stays: nobody is here to accept a plan")?;
+        writeln!(self.progress, "  the mode stays: a headless run has no user to accept the plan")?;
         let content = request.tool_call.fields.content.iter().flatten();
         for block in content {
             let ToolCallContent::Content(content) = block else { continue };

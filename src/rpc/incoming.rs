@@ -72,7 +72,7 @@ pub fn sort(line: &[u8]) -> Incoming<'_> {
 fn sort_object(text: &str) -> Incoming<'_> {
     let envelope: Envelope<'_> = match serde_json::from_str(text) {
         Ok(envelope) => envelope,
-        Err(_) if is_json(text) => return invalid(None, "a member of the message stands there twice"),
+        Err(_) if is_json(text) => return invalid(None, "the message has a duplicate member"),
         Err(_) => return Incoming::Invalid { id: None, error: AgentError::NotJson },
     };
     let Envelope { id, method, params, result, error } = envelope;

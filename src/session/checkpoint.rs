@@ -65,7 +65,7 @@ impl Actor {
             return None;
         }
         let text = if self.context.store.is_in_memory() {
-            "What commands changed is not known: this session is recorded in memory only."
+            "Changes by commands are unknown: this session is stored in memory only."
         } else {
             "Commands ran: files that .gitignore leaves out, and version control's own state, are not covered."
         };

@@ -38,7 +38,7 @@ impl Turn {
             }
             Spawned::Background(subagent, background, status) if self.live => {
                 let text = format!(
-                    "{} is at work as {}. You are told when it has finished; view_background_agent shows its answer.",
+                    "{} is running as {}. You are notified when it has finished; view_background_agent shows its answer.",
                     background.agent, background.id
                 );
                 tokio::spawn(async move {

@@ -118,7 +118,7 @@ impl Actor {
         status: watch::Sender<BackgroundStatus>,
     ) -> Result<Subagent, String> {
         let Ok(slot) = Arc::clone(&self.session.ancestry.slots).try_acquire_owned() else {
-            return Err(format!("{MAX_AT_WORK} agents are at work already: wait until one has finished."));
+            return Err(format!("{MAX_AT_WORK} agents are already running: wait until one has finished."));
         };
         let snapshot = self.shared_snapshot().await;
         let parent = Parent {

@@ -116,7 +116,7 @@ fn merge<'a>(
         let Some(used) = used else { continue };
         return match (&files[used].operation, operation) {
             (Operation::Create(_) | Operation::Modify(_), Operation::Modify(_)) => Ok(files.get_mut(used)),
-            _ => Err(format!("{path} is in it more than once, and not only to be changed")),
+            _ => Err(format!("{path} occurs more than once with conflicting operations")),
         };
     }
     Ok(None)
@@ -394,7 +394,7 @@ fn reason(failure: &Failure) -> String {
     };
     match failure {
         Failure::Line { number, expected, found: Some(found) } if shown(expected) == shown(found) => {
-            format!("line {number} of the file is {} with another line ending or end", shown(found))
+            format!("line {number} of the file is {} but has a different line ending", shown(found))
         }
         Failure::Line { number, expected, found: Some(found) } => {
             format!(
@@ -409,9 +409,7 @@ fn reason(failure: &Failure) -> String {
         Failure::Ambiguous => {
             "its lines occur more than once: add context lines or correct its line number".into()
         }
-        Failure::Overlap => {
-            "it changes lines that another hunk has changed, or they are not where it says".into()
-        }
+        Failure::Overlap => "its lines were changed by an earlier hunk, or its line numbers are wrong".into(),
         Failure::Place => {
             "it only adds lines, and its line numbers do not say where: add context lines".into()
         }

@@ -31,16 +31,16 @@ const MAX_CHOICE: usize = 200;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The questions, at most 5; they are asked one after the other.
+    /// The questions, at most 5, in the order in which to ask them.
     questions: Vec<Question>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Question {
-    /// One question, complete in itself.
+    /// One self-contained question.
     question: String,
-    /// Answers to choose from, at most 10. Without any, the user answers in their own words.
+    /// Answers to choose from, at most 10. Default: none, the user answers in free text.
     #[serde(default)]
     choices: Vec<String>,
 }
@@ -50,7 +50,7 @@ pub(super) struct AskUser(ToolSpec);
 impl AskUser {
     pub(super) fn new() -> Self {
         let what = "Ask the user what only the user can know or decide, and wait for the answer. Give choices where you can. An \
-                    answer is no permission: calls that need one are asked for by themselves. Never ask for passwords or keys.";
+                    answer is not a permission: permission for calls is requested separately. Never ask for passwords or keys.";
         let spec = ToolSpec::new::<Arguments>(NAME, ToolKind::Other, Effect::Session, what);
         Self(ToolSpec { timeout: TIMEOUT, ..spec })
     }
@@ -92,7 +92,7 @@ fn unfit(question: &Question) -> Option<String> {
         ));
     }
     let is_double = |(at, choice)| choices[..at].contains(choice);
-    choices.iter().enumerate().any(is_double).then(|| "choices has an entry twice".into())
+    choices.iter().enumerate().any(is_double).then(|| "choices has duplicate entries".into())
 }
 
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl PreparedCall for Call {
             let answer = tokio::select! {
                 biased;
                 () = permit.cancel.cancelled() => {
-                    return Err(ToolError::Failed(format!("{text}The question was taken back: its turn was cancelled.")));
+                    return Err(ToolError::Failed(format!("{text}The question was withdrawn because the turn was cancelled.")));
                 }
                 answer = question.ask(&client_io) => answer,
             };
@@ -195,7 +195,7 @@ impl Question {
             (Some(words), Some(choice)) => format!("The user answered: {words} (and chose: {choice})"),
             (None, Some(choice)) => format!("The user answered: {choice}"),
             (None, None) if chosen.is_some() => {
-                describe_answer("The client answered with a choice that was not offered, which is no answer")
+                describe_answer("The client answered with a choice that was not offered")
             }
             (None, None) => describe_answer("The user sent no answer"),
         }
@@ -203,12 +203,14 @@ impl Question {
 }
 
 fn describe_answer(what: &str) -> String {
-    format!("{what}. Go on with your best guess, and say what you assumed.")
+    format!("{what}. Continue with your best guess, and state what you assumed.")
 }
 
 fn not_asked(error: &ClientError) -> String {
     match error {
-        ClientError::NotOffered | ClientError::Gone => describe_answer("Nobody can be asked here"),
+        ClientError::NotOffered | ClientError::Gone => {
+            describe_answer("The user cannot be asked in this client")
+        }
         error => describe_answer(&format!("The user could not be asked: {error}")),
     }
 }

@@ -51,7 +51,7 @@ impl BackgroundAgent {
     fn describe(&self) -> String {
         let Self { id, agent, title, status, .. } = self;
         let state = match &status.borrow().end {
-            None => "at work",
+            None => "running",
             Some(Finished { has_failed: true, .. }) => "failed",
             Some(Finished { has_failed: false, .. }) => "finished",
         };
@@ -65,8 +65,8 @@ impl BackgroundAgent {
                 let state = if *has_failed { "It failed." } else { "It has finished." };
                 format!("[{state}]\n{text}")
             }
-            None if status.output.is_empty() => "[At work. It has said nothing yet.]".into(),
-            None => format!("{}\n[At work.]", status.output),
+            None if status.output.is_empty() => "[Running. No output yet.]".into(),
+            None => format!("{}\n[Running.]", status.output),
         }
     }
 }
@@ -79,7 +79,7 @@ pub(super) struct List(ToolSpec);
 
 impl List {
     pub(super) fn new() -> Self {
-        let what = "List the agents that work in the background, and how each stands.";
+        let what = "List the background agents and their status.";
         Self(ToolSpec::new::<NoArguments>("list_background_agents", ToolKind::Read, Effect::Session, what))
     }
 }
@@ -99,9 +99,9 @@ impl Tool for List {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ViewArguments {
-    /// The agent's id: `agent_1`.
+    /// Id of the agent: `agent_1`.
     agent: String,
-    /// Wait so many seconds for it to finish, at most 100. Default: 0.
+    /// Seconds to wait for it to finish, at most 100. Default: 0.
     #[serde(default)]
     wait: u64,
 }
@@ -110,7 +110,7 @@ pub(super) struct View(ToolSpec);
 
 impl View {
     pub(super) fn new() -> Self {
-        let what = "Show what an agent in the background has answered, or has said so far.";
+        let what = "Show the answer of a background agent, or its output so far.";
         Self(ToolSpec::new::<ViewArguments>("view_background_agent", ToolKind::Read, Effect::Session, what))
     }
 }
@@ -133,7 +133,7 @@ impl Tool for View {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct StopArguments {
-    /// The agent's id: `agent_1`.
+    /// Id of the agent: `agent_1`.
     agent: String,
 }
 
@@ -141,7 +141,7 @@ pub(super) struct Stop(ToolSpec);
 
 impl Stop {
     pub(super) fn new() -> Self {
-        let what = "Stop an agent in the background and all that it started, and show what it said last.";
+        let what = "Stop a background agent and everything it started, and show its last output.";
         Self(ToolSpec::new::<StopArguments>("stop_background_agent", ToolKind::Other, Effect::Session, what))
     }
 }

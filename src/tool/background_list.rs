@@ -38,7 +38,7 @@ pub(super) fn missing<'a>(
         ids.clone().next_back().and_then(|last| last.rsplit_once('_')).is_some_and(|(known, _)| known == kind)
     });
     if was_given && number(id).is_some_and(|number| number > 0 && number < next_number(ids.clone())) {
-        let text = format!("{id} is over and forgotten: of those that are over, the last {KEPT} are kept.");
+        let text = format!("{id} has finished and its output was discarded: only the last {KEPT} are kept.");
         return ToolError::Failed(text);
     }
     let ids: Vec<&str> = ids.collect();
@@ -73,8 +73,8 @@ mod tests {
         assert_eq!(next_number(ids()), KEPT as u64 + 3);
         assert_eq!(next_number(std::iter::empty()), 1);
         for (id, words) in [
-            ("job_1", "job_1 is over and forgotten"),
-            ("job_2", "job_2 is over and forgotten"),
+            ("job_1", "job_1 has finished and its output was discarded"),
+            ("job_2", "job_2 has finished and its output was discarded"),
             ("job_0", "There is no job \"job_0\""),
             ("job_99", "There is no job \"job_99\""),
             ("agent_1", "There is no job \"agent_1\""),

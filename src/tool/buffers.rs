@@ -94,8 +94,8 @@ impl Buffers {
             Some(Shown::Text(shown)) if !shown.is_empty() && !self.saved.is(&target.path, shown) => {
                 let path = target.path.display();
                 Err(ToolError::Failed(format!(
-                    "{path} is not on the disk, but the editor shows a text of that name that is not saved. The user can save \
-                     it or close it. Nothing is changed."
+                    "{path} does not exist on disk, but the editor has unsaved text for it. The user can save it or close \
+                     it. Nothing was changed."
                 )))
             }
             _ => Ok(()),

@@ -74,7 +74,7 @@ impl Call {
         let globs = globs(&target.path, None).map_err(ToolError::Failed)?;
         let mut walk = ToolWalk::new(target, globs, Some(self.depth), &self.workspace, permit)?;
         let mut lines = Vec::new();
-        while let Some(entry) = walk.next("the tree was whole")? {
+        while let Some(entry) = walk.next("the tree was complete")? {
             if lines.len() == MAX_ENTRIES {
                 lines.push(format!("[More entries; the first {MAX_ENTRIES} are shown.]"));
                 break;

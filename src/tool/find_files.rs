@@ -67,7 +67,7 @@ impl Call {
     fn find(&self, permit: &Permit) -> Result<String, ToolError> {
         let mut walk = ToolWalk::new(&self.target, self.globs.clone(), None, &self.workspace, permit)?;
         let mut lines = Vec::new();
-        while let Some(entry) = walk.next("the search was done")? {
+        while let Some(entry) = walk.next("the search finished")? {
             if entry.kind == EntryKind::Folder {
                 continue;
             }

@@ -329,7 +329,7 @@ impl JobSnapshot {
             text.push('\n');
         }
         match &self.end {
-            None => text.push_str("[It is still running.]"),
+            None => text.push_str("[Still running.]"),
             Some(end) => text.push_str(&end.describe(self.written == 0)),
         }
         text
@@ -350,17 +350,17 @@ impl End {
     pub fn describe(&self, was_silent: bool) -> String {
         let mut parts = Vec::new();
         if let Some(failure) = &self.failure {
-            parts.push(format!("It was not run: {failure}."));
+            parts.push(format!("Not run: {failure}."));
         }
         match self.why {
-            Some(Why::Revoked) => parts.push(
-                "It was stopped: its turn was cancelled, or the mode does not allow it any more.".into(),
-            ),
-            Some(Why::Time(limit)) => {
-                parts.push(format!("It was stopped: it took longer than {} s.", limit.as_secs_f64()));
+            Some(Why::Revoked) => {
+                parts.push("Stopped: the turn was cancelled, or the mode no longer allows it.".into())
             }
-            Some(Why::Stopped) => parts.push("It was stopped as asked.".into()),
-            Some(Why::Elsewhere) => parts.push("It was ended by somebody else.".into()),
+            Some(Why::Time(limit)) => {
+                parts.push(format!("Stopped: the timeout of {} s expired.", limit.as_secs_f64()));
+            }
+            Some(Why::Stopped) => parts.push("Stopped on request.".into()),
+            Some(Why::Elsewhere) => parts.push("Its supervisor ended unexpectedly.".into()),
             None => {}
         }
         match self.exit {
@@ -369,7 +369,8 @@ impl End {
                 parts.push(format!("Exit status {status}."));
                 if status != 0 && self.notes.sandboxed {
                     parts.push(
-                        "The command was held to reading: no writing, no network, no home folder.".into(),
+                        "The command ran in the read-only sandbox: no writes, no network, no home folder."
+                            .into(),
                     );
                 }
             }
@@ -378,15 +379,15 @@ impl End {
         }
         if self.left_behind > 0 && self.exit.is_some() {
             let what = if self.left_behind == 1 {
-                "A process that it left behind was"
+                "A process that it left running was"
             } else {
-                "Processes that it left behind were"
+                "Processes that it left running were"
             };
             let how = if self.notes.keeps { "; run_background_job keeps one running" } else { "" };
-            parts.push(format!("{what} ended with it{how}."));
+            parts.push(format!("{what} stopped{how}."));
         }
         if !self.confirmed {
-            parts.push("Whether anything of it still runs is not known.".into());
+            parts.push("Some of its processes may still be running.".into());
         }
         format!("[{}]", parts.join(" "))
     }

@@ -23,9 +23,9 @@ const MAX_RUNNING: usize = 16;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RunArguments {
-    /// The command line, for bash. It has no terminal and no input.
+    /// Command line for bash. It has no terminal and no input.
     command: String,
-    /// Where it runs, in the session's folders. Default: the working directory.
+    /// Directory to run in, inside the session's folders. Default: the working directory.
     #[serde(default)]
     cwd: Option<String>,
 }
@@ -42,7 +42,7 @@ impl Run {
             "run_background_job",
             ToolKind::Execute,
             Effect::Execute,
-            "Start a command line that goes on while you work: a server, a watcher, a long build. It ends with the session, \
+            "Start a command line that runs while you continue: a server, a watcher, a long build. It ends with the session, \
              or when the user switches to a mode that runs no commands.",
         );
         Self { spec: ToolSpec { shell: ShellUse::Full, is_background: true, ..spec }, shell, sandbox }
@@ -94,7 +94,7 @@ impl PreparedCall for RunCall {
             running += usize::from(job.snapshot().await.is_some_and(|snapshot| snapshot.end.is_none()));
         }
         if running >= MAX_RUNNING {
-            let text = format!("{MAX_RUNNING} jobs run already: stop one first.");
+            let text = format!("{MAX_RUNNING} jobs are already running: stop one first.");
             return Err(ToolError::Failed(text));
         }
         let covered = match &context.snapshot {
@@ -108,7 +108,7 @@ impl PreparedCall for RunCall {
         if let Some(covered) = covered {
             covered.keep_as_job(&job);
         }
-        let text = format!("Started {}. view_background_job shows what it writes.", job.id);
+        let text = format!("Started {}. view_background_job shows its output.", job.id);
         Ok(ToolOutput { text, job: Some(job), ..ToolOutput::default() })
     }
 }
@@ -121,7 +121,7 @@ pub(super) struct List(ToolSpec);
 
 impl List {
     pub(super) fn new() -> Self {
-        let what = "List the background jobs of this session, and how each stands.";
+        let what = "List the background jobs of this session and their status.";
         Self(ToolSpec::new::<NoArguments>("list_background_jobs", ToolKind::Read, Effect::Session, what))
     }
 }
@@ -141,7 +141,7 @@ impl Tool for List {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct OneArguments {
-    /// The job's id: `job_1`.
+    /// Id of the job: `job_1`.
     job: String,
 }
 
@@ -149,7 +149,7 @@ pub(super) struct View(ToolSpec);
 
 impl View {
     pub(super) fn new() -> Self {
-        let what = "Show what a background job has written so far, and how it stands.";
+        let what = "Show the output of a background job so far and its status.";
         Self(ToolSpec::new::<OneArguments>("view_background_job", ToolKind::Read, Effect::Session, what))
     }
 }
@@ -170,7 +170,7 @@ pub(super) struct Stop(ToolSpec);
 
 impl Stop {
     pub(super) fn new() -> Self {
-        let what = "Stop a background job and all that it started, and show the end of what it wrote.";
+        let what = "Stop a background job and everything it started, and show the end of its output.";
         Self(ToolSpec::new::<OneArguments>("stop_background_job", ToolKind::Execute, Effect::Session, what))
     }
 }
@@ -231,7 +231,7 @@ impl PreparedCall for About {
 }
 
 fn lost() -> ToolError {
-    ToolError::Failed("The job was lost sight of.".into())
+    ToolError::Failed("Modegate lost track of the job.".into())
 }
 
 fn find<'a>(jobs: &'a [Job], id: &str) -> Result<&'a Job, ToolError> {
@@ -245,7 +245,7 @@ async fn list(jobs: &[Job]) -> String {
         let line = job.line.lines().next().unwrap_or_default();
         let state = match job.snapshot().await {
             Some(snapshot) => super::job::JobSnapshot { output: String::new(), ..snapshot }.describe(),
-            None => "[It was lost sight of.]".into(),
+            None => "[Modegate lost track of the job.]".into(),
         };
         lines.push(format!("{}: {line} {state}", job.id));
     }

@@ -43,9 +43,9 @@ pub struct Change {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
     /// Another session may have deleted the memory.
-    #[error("There is no memory {0}: get_memories lists those that there are.")]
+    #[error("There is no memory {0}. get_memories lists the existing ones.")]
     Unknown(String),
-    #[error("There are {MAX_COUNT} memories of this folder, which is the most: delete or merge some first.")]
+    #[error("This folder has the maximum of {MAX_COUNT} memories. Delete or merge some first.")]
     Full,
     #[error("The call was cancelled; nothing was changed.")]
     Cancelled,
@@ -161,7 +161,7 @@ fn show(memories: &[Memory], after: Option<&str>, none: &str) -> Result<String, 
         let line = line(memory);
         if number > 0 && text.len() + line.len() > PAGE {
             let (remaining, last) = (rest.len() - number, &rest[number - 1].id);
-            return Ok(format!("{text}[{remaining} more. Go on with after {last}.]"));
+            return Ok(format!("{text}[{remaining} more. Continue with after {last}.]"));
         }
         text.push_str(&line);
     }
@@ -183,7 +183,7 @@ mod tests {
         };
         let all: Vec<Memory> = (1..=20).map(memory).collect();
         let first = show(&all, None, "none").unwrap();
-        assert!(first.ends_with("[6 more. Go on with after mem_14.]") && first.contains("mem_14 (t): "));
+        assert!(first.ends_with("[6 more. Continue with after mem_14.]") && first.contains("mem_14 (t): "));
         let rest = show(&all, Some("mem_14"), "none").unwrap();
         assert!(rest.starts_with("mem_15 ") && rest.lines().count() == 6);
         assert_eq!(show(&all, Some("mem_20"), "none").unwrap(), "none");

@@ -18,7 +18,7 @@ use crate::workspace::{Change, Workspace};
 struct Arguments {
     /// Path of the file or directory, absolute or relative to the working directory.
     from: String,
-    /// Its new path, where nothing may stand yet. Missing folders are created.
+    /// New path, which must not exist. Missing folders are created.
     to: String,
 }
 

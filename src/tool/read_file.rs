@@ -25,7 +25,7 @@ struct Arguments {
     /// First line to read, counted from 1. Default: 1.
     #[serde(default)]
     line: Option<u32>,
-    /// Number of lines to read. Default: 2000, which is also the most.
+    /// Number of lines to read. Default and maximum: 2000.
     #[serde(default)]
     limit: Option<u32>,
 }
@@ -38,7 +38,7 @@ impl ReadFile {
             "read_file",
             ToolKind::Read,
             Effect::Read,
-            "Read a text file, whole or from a line on. Read a file before you edit it.",
+            "Read a text file, whole or from a given line. Read a file before you edit it.",
         ))
     }
 }
@@ -98,7 +98,7 @@ impl PreparedCall for Call {
             let limit = self.limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES);
             let mut text = excerpt(&file.text, self.line.unwrap_or(1).max(1), limit)?;
             if file.lossy {
-                text.push_str("\n[The file is not UTF-8: what could not be read shows as \u{fffd}.]");
+                text.push_str("\n[The file is not UTF-8: invalid bytes are shown as \u{fffd}.]");
             }
             if let Some(note) = buffers.note(&target) {
                 text.push('\n');
@@ -136,7 +136,7 @@ pub(super) fn excerpt(text: &str, first: u32, limit: u32) -> Result<String, Tool
     if last < total {
         use std::fmt::Write;
         let newline = if excerpt.ends_with('\n') { "" } else { "\n" };
-        write!(excerpt, "{newline}[Lines {first}-{last} of {total}. Go on with line {}.]", last + 1)
+        write!(excerpt, "{newline}[Lines {first}-{last} of {total}. Continue with line {}.]", last + 1)
             .expect("writing to a string cannot fail");
     }
     Ok(excerpt)
@@ -155,7 +155,7 @@ mod tests {
     fn ranges_say_where_to_go_on_and_whole_files_are_verbatim() {
         check("a\nb\n", 1, 2000, "a\nb\n");
         check("a\r\nb", 1, 2000, "a\r\nb");
-        check("a\nb\nc", 1, 2, "a\nb\n[Lines 1-2 of 3. Go on with line 3.]");
+        check("a\nb\nc", 1, 2, "a\nb\n[Lines 1-2 of 3. Continue with line 3.]");
         check("a\nb\nc", 3, 2, "c");
         check("a\nb\nc", 4, 1, "The file has 3 lines; there is no line 4.");
         check("", 1, 10, "[The file is empty.]");

@@ -82,7 +82,7 @@ impl PreparedCall for Call {
                 let name = self.workspace.display(target);
                 let text = match buffers.read(target) {
                     Ok(file) if output.text.len() + file.text.len() > MAX_BYTES => {
-                        "[Left out: the answer would be too long. Read this file by itself.]".to_owned()
+                        "[Omitted: the answer would be too long. Read this file separately.]".to_owned()
                     }
                     Ok(file) => {
                         output.seen.push((target.path.clone(), file.content_hash));

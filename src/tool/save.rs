@@ -183,7 +183,7 @@ impl Saving {
             uncovered.extend(unsaved(&self.workspace, planning).filter(|_| is_done));
             if !is_known {
                 uncovered.push(format!(
-                    "{name}: the editor was asked to write it and did not say whether it did: what it still writes cannot be undone."
+                    "{name}: the editor did not confirm the write. A later write by the editor cannot be undone."
                 ));
             } else if is_done && !is_saved {
                 uncovered.push(if is_untouched {
@@ -208,7 +208,7 @@ impl Saving {
         target: &Target,
         name: &str,
     ) -> Result<(), SaveError> {
-        let stopped = || not_done(name, &"stopped before it was written");
+        let stopped = || not_done(name, &"cancelled before it was written");
         if permit.cancel.is_cancelled() {
             return Err(stopped());
         }
@@ -231,7 +231,7 @@ impl Saving {
         text: String,
     ) -> Result<(), SaveError> {
         if permit.cancel.is_cancelled() {
-            return Err(not_done(name, &"stopped before it was written"));
+            return Err(not_done(name, &"cancelled before it was written"));
         }
         let mut open = self.client_io.write(&target.path, text).map_err(|error| not_done(name, &error))?;
         let answer = tokio::select! {
@@ -247,9 +247,9 @@ impl Saving {
             Err(error @ (ClientError::Refused(_) | ClientError::NotFound(_))) => {
                 Err(not_done(name, &format!("the editor refused to write it: {}", error.reason())))
             }
-            Err(error) => Err(SaveError::Unconfirmed(format!(
-                "{name}: the editor was asked to write it, and whether it did is not known: {error}"
-            ))),
+            Err(error) => {
+                Err(SaveError::Unconfirmed(format!("{name}: the editor did not confirm the write: {error}")))
+            }
         }
     }
 
@@ -336,7 +336,7 @@ fn unsaved(workspace: &Workspace, planning: &Planning) -> Option<String> {
     let name = workspace.display(target);
     planning
         .unsaved
-        .then(|| format!("{name} had changes in the editor that were not saved: undoing puts back what was."))
+        .then(|| format!("{name} had unsaved changes in the editor; undo restores only the saved file."))
 }
 
 fn not_done(name: &str, why: &dyn std::fmt::Display) -> SaveError {
@@ -347,6 +347,6 @@ fn failed(why: &str, changed: &[String]) -> ToolError {
     let why = why.trim_end_matches('.');
     ToolError::Failed(match changed {
         [] => format!("{why}."),
-        changed => format!("{why}. Changed all the same: {}.", changed.join(", ")),
+        changed => format!("{why}. Still changed: {}.", changed.join(", ")),
     })
 }

@@ -128,7 +128,7 @@ impl Call {
             .build();
         let mut lines = Vec::new();
         let mut more = false;
-        while let Some(entry) = walk.next("the search was done")? {
+        while let Some(entry) = walk.next("the search finished")? {
             if entry.kind != EntryKind::File {
                 if entry.depth == 0 {
                     let text = format!("{} is not a regular file", entry.path.display());

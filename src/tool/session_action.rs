@@ -36,9 +36,9 @@ pub enum SessionAction {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DelegateArguments {
-    /// What it is to do, complete: it sees nothing of this conversation. Say what to answer with.
+    /// The complete task: the sub-agent does not see this conversation. State the expected answer.
     task: String,
-    /// Which agent, by its id. Default: one like you.
+    /// Id of the agent. Default: an agent like you.
     #[serde(default)]
     agent: Option<String>,
 }
@@ -54,14 +54,15 @@ impl Delegate {
         };
         let one = spec(
             "delegate",
-            "Have another agent work on a task, and wait for its answer: to keep long searches out of this conversation, or \
-             because it knows better. It has its own conversation, works in the same folders and under the same mode, and asks \
-             nobody. Several in one message are worked on one after the other; for work side by side use delegate_background.",
+            "Run a sub-agent on a task and wait for its answer. Use it to keep long searches out of this conversation, or for \
+             an agent that suits the task better. The sub-agent has its own conversation, the same folders and the same mode, \
+             and cannot ask the user. Several calls in one message run one after the other; use delegate_background to run \
+             them in parallel.",
         );
         let other = spec(
             "delegate_background",
-            "The same, while you go on: answers with the id of the agent at work. You are told when it has finished; \
-             view_background_agent has its answer, or waits for it. It ends with the session.",
+            "Like delegate, but you continue meanwhile. Returns the id of the agent. You are notified when it has finished; \
+             view_background_agent returns its answer or waits for it. It ends with the session.",
         );
         [Self(one), Self(ToolSpec { is_background: true, ..other })]
     }
@@ -96,9 +97,9 @@ impl Tool for Delegate {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SkillArguments {
-    /// The skill's name, as `list_skills` has it.
+    /// Name of the skill, from `list_skills`.
     skill: String,
-    /// What is to be done by it, complete: whoever does it sees nothing of this conversation.
+    /// The complete task: the sub-agent does not see this conversation. State the expected answer.
     task: String,
 }
 
@@ -112,8 +113,8 @@ impl RunSkill {
             RUN,
             ToolKind::Other,
             Effect::Delegate,
-            "Have an agent like you work on a task by a skill, and wait for its answer. It has the skill's instructions before it, its \
-             own conversation, works in the same folders and under the same mode, and asks nobody.",
+            "Run a sub-agent like you on a task with a skill's instructions, and wait for its answer. It has its own conversation, \
+             the same folders and the same mode, and cannot ask the user.",
         ))
     }
 }
@@ -136,7 +137,7 @@ impl Tool for RunSkill {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct HandoffArguments {
-    /// Which agent goes on, by its id.
+    /// Id of the agent that continues.
     agent: String,
 }
 
@@ -147,7 +148,7 @@ pub(super) struct Handoff(ToolSpec);
 impl Handoff {
     pub(super) fn new(agents: &AgentRegistry) -> Self {
         let spec = ToolSpec::new::<HandoffArguments>(HANDOFF, ToolKind::Other, Effect::Delegate, "");
-        let what = "Let another agent go on with this conversation, from the next step on and for good. The mode stays what it is.";
+        let what = "Hand this conversation over to another agent permanently, from the next step on. The mode stays the same.";
         Self(ToolSpec { description: format!("{what}\n\n{}", describe(agents)).into(), ..spec })
     }
 }
@@ -168,7 +169,7 @@ impl Tool for Handoff {
 
 fn check_task(tool: &str, task: &str) -> Result<(), ToolError> {
     if task.trim().is_empty() {
-        return Err(ToolError::arguments(tool, "task is empty: it is all that the other agent knows"));
+        return Err(ToolError::arguments(tool, "task is empty; the other agent knows only the task"));
     }
     if task.len() > MAX_TASK {
         return Err(ToolError::arguments(tool, format!("task is longer than {} KiB", MAX_TASK / 1024)));
@@ -211,6 +212,6 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, _: RunContext) -> Result<ToolOutput, ToolError> {
-        Err(ToolError::Failed("Only a session can have another agent work.".into()))
+        Err(ToolError::Failed("Only a session can run another agent.".into()))
     }
 }

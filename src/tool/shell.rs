@@ -41,12 +41,12 @@ const SHOWN: usize = 8 * 1024;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The command line, for bash. It has no terminal and no input.
+    /// Command line for bash. It has no terminal and no input.
     command: String,
-    /// Where it runs, in the session's folders. Default: the working directory.
+    /// Directory to run in, inside the session's folders. Default: the working directory.
     #[serde(default)]
     cwd: Option<String>,
-    /// Seconds after which it is stopped. Default: 120, at most 1800.
+    /// Timeout in seconds. Default: 120. Maximum: 1800.
     #[serde(default)]
     timeout: Option<u64>,
 }
@@ -59,18 +59,18 @@ pub(super) struct ShellTool {
 
 impl ShellTool {
     pub(super) fn read_only(shell: Shell, sandbox: CommandSandbox) -> Self {
-        let what = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. The system \
-                    holds it to that: it can write only below $TMPDIR, which is gone afterwards, has no network, and sees \
-                    the session's folders and the system's programs, not the home folder.";
+        let what = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. A sandbox \
+                    enforces this: the command can write only below $TMPDIR, which is deleted afterwards, has no network, and \
+                    can read the session's folders and the system's programs, but not the home folder.";
         Self::new("shell_read_only", Effect::Read, ShellUse::ReadOnly, what, shell, sandbox)
     }
 
     pub(super) fn full(shell: Shell, sandbox: CommandSandbox) -> Self {
         let what = if sandbox.is_off() {
-            "Run a command line and wait for its end. What it leaves in the background is ended with it."
+            "Run a command line and wait until it exits. Processes that it leaves in the background are stopped."
         } else {
-            "Run a command line and wait for its end. What it leaves in the background is ended with it. It can write in the \
-             session's folders, in temporary folders and in caches; elsewhere permission is denied, and sudo does not work."
+            "Run a command line and wait until it exits. Processes that it leaves in the background are stopped. It can write \
+             in the session's folders, temporary folders and caches; elsewhere permission is denied, and sudo does not work."
         };
         Self::new("shell", Effect::Execute, ShellUse::Full, what, shell, sandbox)
     }
@@ -99,7 +99,8 @@ impl Tool for ShellTool {
         let Arguments { command, cwd, timeout } = arguments(&self.spec.name, given)?;
         let timeout = timeout.unwrap_or(SECONDS);
         if !(1..=MAX_SECONDS).contains(&timeout) {
-            let reason = format!("timeout is {timeout}; it is a number of seconds from 1 to {MAX_SECONDS}");
+            let reason =
+                format!("timeout is {timeout}; expected a number of seconds from 1 to {MAX_SECONDS}");
             return Err(ToolError::arguments(&self.spec.name, reason));
         }
         let start = Start::new(&self.spec.name, command, cwd, workspace).await?;
@@ -128,7 +129,7 @@ impl Start {
     ) -> Result<Self, ToolError> {
         let bad = |reason: &str| ToolError::arguments(tool, reason);
         if line.trim().is_empty() || line.contains('\0') {
-            return Err(bad("command is empty, or no text"));
+            return Err(bad("command is empty or not text"));
         }
         if line.len() > MAX_LINE {
             return Err(bad("command is longer than 100 KiB: write a script, or use the tools for files"));
@@ -257,7 +258,7 @@ impl PreparedCall for Call {
             let _ = reporting.await;
         }
         let job_snapshot =
-            job_snapshot.ok_or_else(|| ToolError::Failed("The command was lost sight of.".into()))?;
+            job_snapshot.ok_or_else(|| ToolError::Failed("Modegate lost track of the command.".into()))?;
         let text = job_snapshot.describe();
         match job_snapshot.end {
             Some(end) if !end.is_own() => Err(ToolError::Failed(text)),

@@ -95,7 +95,7 @@ impl SnapshotHandle {
         let (reply, changes) = oneshot::channel();
         let _ = self.mailbox.send(message(reply)).await;
         changes.await.unwrap_or_else(|_| Changes {
-            uncovered: vec!["What commands changed is not known, and cannot be undone.".into()],
+            uncovered: vec!["Changes by commands are unknown and cannot be undone.".into()],
             ..Changes::default()
         })
     }
@@ -211,8 +211,7 @@ pub(super) fn report(to: &mpsc::UnboundedSender<Changes>, changes: Changes) {
     }
 }
 
-pub(super) const NOT_RUN: &str =
-    "It was not run: its turn was cancelled, or the mode does not allow it any more.";
+pub(super) const NOT_RUN: &str = "Not run: the turn was cancelled, or the mode no longer allows it.";
 
 /// # Errors
 /// Returns an error if the command may no longer start.

@@ -18,12 +18,12 @@ const MAX_STEPS: usize = 50;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The plan, in Markdown, complete: the user decides by it.
+    /// The complete plan in Markdown, on which the user decides.
     plan: String,
-    /// Its steps in order, one line each: they become the list of tasks. At most 50.
+    /// Steps of the plan, in order, one line each. They become the task list. At most 50.
     #[serde(default)]
     steps: Vec<String>,
-    /// The mode that would fit, by its id. Default: the one that this mode leads to.
+    /// Id of the mode to switch to. Default: the exit configured for this mode.
     #[serde(default)]
     mode: Option<String>,
 }
@@ -61,7 +61,7 @@ impl Tool for SwitchMode {
         let Arguments { plan, steps, mode } = arguments(&self.0.name, given)?;
         let bad = |reason: &str| ToolError::arguments(&self.0.name, reason);
         if plan.trim().is_empty() {
-            return Err(bad("plan is empty: write it out, the user decides by it"));
+            return Err(bad("plan is empty; the user decides on the plan"));
         }
         if steps.len() > MAX_STEPS {
             return Err(bad("steps has more than 50 entries"));

@@ -103,7 +103,7 @@ pub(super) fn check_unchanged(
 ) -> Result<(), ToolError> {
     if shown.is_some_and(|shown| shown != before) {
         return Err(ToolError::Failed(format!(
-            "{name} has changed while the user was asked. Read it again."
+            "{name} changed while the permission request was open. Read it again."
         )));
     }
     if before != ContentHash::Absent && known.is_some_and(|known| known != before) {

@@ -15,19 +15,19 @@ const MAX_ITEMS: usize = 100;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The whole list, in order; it replaces the one before. At most 100 tasks.
+    /// The complete list, in order. It replaces the previous list. At most 100 tasks.
     items: Vec<Item>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Item {
-    /// What is to be done.
+    /// Description of the task.
     content: String,
-    /// How far it is. Default: pending.
+    /// Status. Default: pending.
     #[serde(default)]
     status: Status,
-    /// How much it matters. Default: medium.
+    /// Priority. Default: medium.
     #[serde(default)]
     priority: Priority,
 }
@@ -58,7 +58,7 @@ impl Todo {
             "todo",
             ToolKind::Think,
             Effect::Session,
-            "Keep a list of tasks for work of several steps. Send the whole list each time; the user sees it.",
+            "Keep a task list for work of several steps. Send the complete list each time; the user sees it.",
         ))
     }
 }
@@ -72,7 +72,7 @@ impl Tool for Todo {
     async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
         let Arguments { items } = arguments(&self.0.name, given)?;
         if items.len() > MAX_ITEMS {
-            let reason = format!("items has {} entries; at most {MAX_ITEMS} are kept", items.len());
+            let reason = format!("items has {} entries; at most {MAX_ITEMS} are allowed", items.len());
             return Err(ToolError::arguments(&self.0.name, reason));
         }
         Ok(Box::new(Call { items }))
@@ -96,7 +96,7 @@ impl PreparedCall for Call {
 
     async fn run(self: Box<Self>, _: RunContext) -> Result<ToolOutput, ToolError> {
         let open = self.items.iter().filter(|item| !matches!(item.status, Status::Completed)).count();
-        let text = format!("Kept {} tasks, {open} of them open.", self.items.len());
+        let text = format!("Saved {} tasks, {open} of them open.", self.items.len());
         let plan = self.items.into_iter().map(entry).collect();
         Ok(ToolOutput { text, plan: Some(plan), ..ToolOutput::default() })
     }

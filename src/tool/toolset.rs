@@ -35,8 +35,8 @@ pub struct Toolset {
     servers: Servers,
 }
 
-const TOO_WIDE: &str = "There are no read-only commands in this session: its folder is your home folder, the root of the \
-    file system, or a folder around them, and these are not readable as a whole.\n\n";
+const TOO_WIDE: &str = "This session has no read-only commands: its folder is your home folder, the root of the file \
+    system, or a folder around them, and the sandbox does not expose those.\n\n";
 
 const COMMAND_TOOLS: [(&str, Effect); 6] = [
     ("shell_read_only", Effect::Read),

@@ -41,7 +41,7 @@ impl<'a> ToolWalk<'a> {
     pub(super) fn next(&mut self, what: &str) -> Result<Option<Entry>, ToolError> {
         for entry in self.walk.by_ref() {
             if self.permit.cancel.is_cancelled() {
-                return Err(ToolError::Failed(format!("stopped before {what}")));
+                return Err(ToolError::Failed(format!("cancelled before {what}")));
             }
             if self.permit.admits(&self.workspace.place(entry.path.clone())) {
                 return Ok(Some(entry));
@@ -55,7 +55,7 @@ impl<'a> ToolWalk<'a> {
         let mut notes: Vec<String> = left_out(self.left_out).into_iter().collect();
         notes.extend(self.walk.problems().iter().map(|problem| format!("[{problem}]")));
         if self.walk.is_cut() {
-            notes.push("[Folders that lie too deep in one another are left out.]".into());
+            notes.push("[Folders below the maximum depth are omitted.]".into());
         }
         notes
     }
@@ -64,9 +64,7 @@ impl<'a> ToolWalk<'a> {
 pub(super) fn left_out(files: usize) -> Option<String> {
     match files {
         0 => None,
-        1 => Some("[1 file is left out: a rule denies it, or asks for it by its name.]".into()),
-        files => {
-            Some(format!("[{files} files are left out: rules deny them, or ask for them by their names.]"))
-        }
+        1 => Some("[1 file omitted: a rule denies it or asks for it.]".into()),
+        files => Some(format!("[{files} files omitted: rules deny them or ask for them.]")),
     }
 }

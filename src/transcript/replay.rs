@@ -84,7 +84,7 @@ impl Replay {
                 Verdict::Same => writeln!(out, "ok       {name}")?,
                 Verdict::Reordered(number) => writeln!(
                     out,
-                    "ok       {name} (what ran at the same time came in another order, from line {number} on)"
+                    "ok       {name} (concurrent messages in another order, from line {number} on)"
                 )?,
                 Verdict::Updated => writeln!(out, "updated  {name}")?,
                 Verdict::Unchecked(why) => {
@@ -118,7 +118,7 @@ impl Replay {
             }
             Expected::Bytes { text: Some(text), .. } => match compare::lines(text, actual) {
                 Some(difference) => diverged(&difference),
-                None => diverged(&"the lines are the same, and their ends are not"),
+                None => diverged(&"the lines are the same, but their line endings differ"),
             },
             Expected::Bytes { file, text: None } => {
                 let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -157,7 +157,7 @@ impl Replay {
             Some(provider) => Err(invalid(
                 &transcript.name,
                 &format!(
-                    "it was recorded with {provider}, which is not asked again by itself: use --model scripted:FILE with \
+                    "it was recorded with {provider}, which a replay calls only if named: use --model scripted:FILE with \
                      replies of its kind, --model offline, or name a provider's model"
                 ),
             )),

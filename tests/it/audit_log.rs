@@ -130,7 +130,8 @@ async fn a_tightening_that_cannot_be_recorded_holds_all_the_same() {
 
     Connection::open(&path).unwrap().execute_batch("ALTER TABLE mode_changes RENAME TO away").unwrap();
     let answer = client.call("session/set_mode", json!({ "sessionId": session, "modeId": "plan" })).await;
-    let text = "the change could not be recorded: the mode is still code, but what plan denies is denied";
+    let text =
+        "the mode change could not be stored: the mode is still code, but calls that plan denies are denied";
     assert_eq!(answer["error"]["message"], text);
     let id = client.prompt(&session, "write").await;
     write(&client, "held.txt");

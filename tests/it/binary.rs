@@ -71,7 +71,10 @@ fn headless_nobody_can_be_asked_which_is_no_denial() {
     let arguments = ["--store", "memory", "--model", &model, "--output", "stream-json", "-p", "go"];
     let (code, answer, progress) = run(dir.path(), &arguments);
     assert_eq!(code, 0, "{progress}");
-    assert!(answer.contains("Nobody can be asked here. Go on with your best guess"), "{answer}");
+    assert!(
+        answer.contains("The user cannot be asked in this client. Continue with your best guess"),
+        "{answer}"
+    );
 }
 
 /// Nobody can be asked, so a server's word is not enough: the refusal names what would be.
@@ -444,12 +447,12 @@ fn without_a_key_a_headless_run_answers_offline_only_where_nothing_is_changed() 
     ] {
         let (code, result, errors) = run_with(&[], arguments);
         assert_eq!(code, i32::from(!is_read_only), "{arguments:?}: {errors}");
-        assert!(errors.contains("no model is set up"), "{arguments:?}: {errors}");
+        assert!(errors.contains("no model is configured"), "{arguments:?}: {errors}");
         let remedies = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "`modegate setup`"];
         assert!(remedies.iter().all(|remedy| errors.contains(remedy)), "{errors}");
         assert_eq!(result["model"], "offline");
         let (text, other) = if is_read_only { ("warning", "error") } else { ("error", "warning") };
-        assert!(result[text].as_str().unwrap().contains("no model is set up"), "{arguments:?}: {result}");
+        assert!(result[text].as_str().unwrap().contains("no model is configured"), "{arguments:?}: {result}");
         assert_eq!(result[other], Value::Null);
         assert_eq!(errors.contains("--model offline"), !is_read_only, "{errors}");
         assert_eq!(result["text"] == "", !is_read_only, "{result}");
@@ -458,7 +461,7 @@ fn without_a_key_a_headless_run_answers_offline_only_where_nothing_is_changed() 
         for (environment, more) in chosen {
             let (code, result, errors) = run_with(environment, &[arguments, more].concat());
             assert_eq!((code, &result["warning"]), (0, &Value::Null), "{arguments:?}: {errors}");
-            assert!(!errors.contains("no model is set up"), "{errors}");
+            assert!(!errors.contains("no model is configured"), "{errors}");
         }
     }
     fs::write(&modes, format!("{own}default_mode: plan\n")).unwrap();

@@ -304,7 +304,7 @@ async fn output_is_shown_while_it_comes_and_a_limit_stops_what_takes_longer() {
     assert_eq!(update["status"], "failed");
     assert_eq!(
         last_tool_result(&client, &session),
-        "first\n[It was stopped: it took longer than 1 s. Ended by signal 15.]"
+        "first\n[Stopped: the timeout of 1 s expired. Ended by signal 15.]"
     );
     client.end().await;
 }
@@ -318,7 +318,7 @@ async fn what_a_command_did_is_told_as_it_was() {
         ("echo a; kill -9 $$", "a\n[Ended by signal 9.]"),
         (
             "sleep 1000 & echo a",
-            "a\n[Exit status 0. A process that it left behind was ended with it; run_background_job keeps one running.]",
+            "a\n[Exit status 0. A process that it left running was stopped; run_background_job keeps one running.]",
         ),
         ("mkdir -p d && cd d && pwd | grep -o 'work/d'", "work/d\n[Exit status 0.]"),
         ("cat", "[Exit status 0, no output.]"),
@@ -349,12 +349,12 @@ async fn a_job_goes_on_after_its_turn_and_can_be_seen_and_stopped() {
     assert_eq!(text, "Started job_1. view_background_job shows what it writes.");
     until_there(&ticks).await;
     let (_, text) = call(&mut client, &session, "list_background_jobs", json!({})).await;
-    assert!(text.starts_with("job_1: setsid") && text.ends_with("[It is still running.]"), "{text}");
+    assert!(text.starts_with("job_1: setsid") && text.ends_with("[Still running.]"), "{text}");
     let (_, text) = call(&mut client, &session, "view_background_job", json!({ "job": "job_1" })).await;
-    assert_eq!(text, "begun\n[It is still running.]");
+    assert_eq!(text, "begun\n[Still running.]");
     assert!(grows(&ticks).await, "the control");
     let (_, text) = call(&mut client, &session, "stop_background_job", json!({ "job": "job_1" })).await;
-    assert!(text.starts_with("begun\n[It was stopped as asked."), "{text}");
+    assert!(text.starts_with("begun\n[Stopped on request."), "{text}");
     assert!(!grows(&ticks).await);
     let (_, text) = call(&mut client, &session, "view_background_job", json!({ "job": "job_7" })).await;
     assert_eq!(text, "There is no job \"job_7\" in the background. There are: job_1.");
@@ -376,10 +376,7 @@ async fn a_mode_that_denies_jobs_ends_them_and_says_so() {
     assert!(!grows(&ticks).await);
     assert_eq!(std::fs::metadata(&ticks).unwrap().len(), size, "not even between the change and its answer");
     let (_, text) = call(&mut client, &session, "view_background_job", json!({ "job": "job_1" })).await;
-    assert_eq!(
-        text,
-        "begun\n[It was stopped: its turn was cancelled, or the mode does not allow it any more.]"
-    );
+    assert_eq!(text, "begun\n[Stopped: the turn was cancelled, or the mode no longer allows it.]");
     client.end().await;
 }
 

@@ -505,7 +505,7 @@ async fn an_agent_in_the_background_goes_on_and_ends_with_the_session() {
         .collect();
     assert!(results[0].contains("wrote a") && results[0].contains("It has finished."), "{}", results[0]);
     assert!(results[1].contains("was stopped before it was done"), "{}", results[1]);
-    for line in ["agent_1 (writer): writer: one [finished]", "two [failed]", "three [at work]"] {
+    for line in ["agent_1 (writer): writer: one [finished]", "two [failed]", "three [running]"] {
         assert!(results[2].contains(line), "{line}: {}", results[2]);
     }
     let notes = format!(
@@ -548,7 +548,7 @@ async fn depth_and_number_are_bounded() {
     assert_eq!(status(&messages, "call_2_16"), "completed");
     assert_eq!(status(&messages, "call_2_17"), "failed");
     let text = about(&messages, "call_2_17").last().unwrap()["content"].to_string();
-    assert!(text.contains("16 agents are at work already"), "{text}");
+    assert!(text.contains("16 agents are already running"), "{text}");
     client.end().await;
 }
 

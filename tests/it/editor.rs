@@ -56,7 +56,7 @@ async fn each_capability_counts_by_itself() {
     assert_eq!(client.saved("a.txt").as_deref(), Some("1\r\nTWO\r\n"), "what was seen, as the file has it");
     assert_eq!(client.count("fs/write_text_file"), 0);
     let undone = undo(&mut client).await;
-    assert!(undone.contains("not saved"), "{undone}");
+    assert!(undone.contains("unsaved changes"), "{undone}");
     assert_eq!(client.saved("a.txt").as_deref(), Some("one\r\ntwo\r\n"));
     client.end().await;
 
@@ -109,7 +109,7 @@ async fn the_preview_shows_what_is_not_saved_and_a_change_after_it_is_noticed() 
     client.client.send_line(&yes.to_string()).await;
     client.until_answer(prompt).await;
     assert!(
-        client.last_tool_result().contains("has changed while the user was asked"),
+        client.last_tool_result().contains("changed while the permission request was open"),
         "{}",
         client.last_tool_result()
     );
@@ -187,7 +187,7 @@ async fn a_write_that_was_sent_is_waited_for_when_the_mode_is_tightened_and_name
         client.until_answer(prompt).await;
         if !answers {
             assert!(
-                client.last_tool_result().contains("whether it did is not known"),
+                client.last_tool_result().contains("did not confirm the write"),
                 "{}",
                 client.last_tool_result()
             );
@@ -432,7 +432,7 @@ async fn a_buffer_that_was_never_saved_is_not_overwritten() {
     client.buffers.insert(client.path("new.txt"), "an hour of work\n".into());
     let write = json!({ "path": "new.txt", "content": "x\n" });
     let text = client.call("write_file", write.clone()).await;
-    assert!(text.contains("a text of that name that is not saved"), "{text}");
+    assert!(text.contains("has unsaved text for it"), "{text}");
     let shown = client.buffers[&client.path("new.txt")].clone();
     assert!(shown.contains("an hour"), "{shown}");
     client.buffers.clear();

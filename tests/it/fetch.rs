@@ -155,14 +155,14 @@ async fn what_is_there_comes_as_text_and_nothing_is_sent_but_the_address() {
     let expected = format!("[{}, text/html]\n\n# Hello\n\n[on]({})\n", site.url("/html"), site.url("/next"));
     assert_eq!(page, expected);
     check(&mut turns, &site.url("/json"), "application/json]\n\n{\"a\":1}").await;
-    check(&mut turns, &site.url("/picture"), "is no text (image/png, 1 bytes)").await;
+    check(&mut turns, &site.url("/picture"), "is not text (image/png, 1 bytes)").await;
     check(&mut turns, &site.url("/missing"), "the server answered 404 Not Found.\nnope").await;
     check(&mut turns, &site.url("/cookie"), "redirects to").await;
     check(&mut turns, &site.url("/json"), "{\"a\":1}").await;
     for (url, why) in [
         ("file:///etc/passwd", "begins with file:"),
         ("http://u:p@127.0.0.1/", "name or password"),
-        ("/html", "no address"),
+        ("/html", "not a valid URL"),
     ] {
         check(&mut turns, url, why).await;
     }

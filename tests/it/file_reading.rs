@@ -318,7 +318,7 @@ fn what_rules_keep_from_read_file_no_other_tool_reads() {
             );
         }
         let search = ("search_files", json!({ "pattern": "TOKEN", "glob": "*" }));
-        check(dir.path(), search, &["in source", "3 files are left out"], &[]);
+        check(dir.path(), search, &["in source", "3 files omitted"], &[]);
         for call in [
             ("edit_file", json!({ "path": "secret/key.txt", "old_text": "TOKEN", "new_text": "x" })),
             ("move_file", json!({ "from": "secret/key.txt", "to": "open.txt" })),

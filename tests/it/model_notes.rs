@@ -303,8 +303,16 @@ async fn jobs_that_are_over_are_forgotten_in_the_end() {
         updates.filter(|update| update["toolCallId"] == call).map(ToString::to_string).collect::<String>()
     };
     assert!(output("call_36_2").contains("still running"), "what runs is kept: {}", output("call_36_2"));
-    assert!(output("call_36_3").contains("job_2 is over and forgotten"), "{}", output("call_36_3"));
-    assert!(output("call_36_4").contains("job_3 is over and forgotten"), "{}", output("call_36_4"));
+    assert!(
+        output("call_36_3").contains("job_2 has finished and its output was discarded"),
+        "{}",
+        output("call_36_3")
+    );
+    assert!(
+        output("call_36_4").contains("job_3 has finished and its output was discarded"),
+        "{}",
+        output("call_36_4")
+    );
     assert!(!output("call_36_5").contains("forgotten"), "the control: {}", output("call_36_5"));
     let requests = client.model.requests(&session);
     check(&requests);

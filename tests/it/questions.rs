@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::editor_client::{EditorClient, all};
 
-const GUESS: &str = "Go on with your best guess, and say what you assumed.";
+const GUESS: &str = "Continue with your best guess, and state what you assumed.";
 
 fn ask(choices: &[&str]) -> Value {
     json!({ "questions": [{ "question": "Which one?", "choices": choices }] })
@@ -152,7 +152,7 @@ async fn arguments_that_make_no_question_are_named() {
         json!({ "questions": [{ "question": " " }] }),
     ] {
         let text = client.call("ask_user", arguments).await;
-        assert!(text.starts_with("The arguments do not fit ask_user"), "{text}");
+        assert!(text.starts_with("Invalid arguments for ask_user"), "{text}");
     }
     assert_eq!(client.methods(), [""; 0]);
     client.end().await;

@@ -606,7 +606,7 @@ fn a_replay_asks_no_provider_unless_one_is_named() {
     };
     assert_eq!(replay("offline", &[]).0, 0);
     for (model, needs) in
-        [("openai/m", "is not asked again by itself"), ("scripted", "--model scripted:FILE")]
+        [("openai/m", "which a replay calls only if named"), ("scripted", "--model scripted:FILE")]
     {
         let (requests, message) = replay(model, &[]);
         assert_eq!(requests, 0);

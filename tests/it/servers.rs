@@ -458,7 +458,7 @@ async fn a_server_that_is_broken_is_said_and_the_others_work() {
     let (_, output) = b.call("mcp__good__look").await;
     assert!(output.contains("content of a"), "{output}");
     assert!(text.contains("Still starting: hanging, flooding, torrent. Their tools come later"), "{text}");
-    assert!(text.contains("SSE is a transport of older times"), "{text}");
+    assert!(text.contains("does not support the deprecated SSE transport"), "{text}");
     assert!(
         text.contains(
             "\"gone\" cannot be used: it ended with status 4; its last words: cannot start without ***"
@@ -533,7 +533,7 @@ async fn what_a_cancelled_call_left_behind_ends_with_a_tighter_mode() {
         (1, &json!([])),
         "{effect}"
     );
-    assert!(b.slash("/mcp").await.contains("- t: not running (it was ended)"));
+    assert!(b.slash("/mcp").await.contains("- t: not running (it was stopped)"));
     b.client.end().await;
 }
 
@@ -557,7 +557,7 @@ async fn answers_of_every_kind_reach_model_and_client() {
     assert_eq!((status(&messages).as_str(), text.as_str()), ("failed", "it went wrong"));
     assert_eq!(b.call("mcp__r__secret").await.1, "hidden-value none none");
     let (messages, text) = b.call("mcp__r__die").await;
-    assert!(text.contains("cannot be used: it is gone"), "{text}");
+    assert!(text.contains("cannot be used: the connection is closed"), "{text}");
     assert!(texts(&messages).contains("\"r\" cannot be used: it ended with status 3"), "{messages:?}");
     assert_eq!(b.call("mcp__r__secret").await.1, "hidden-value none none", "it is started again");
     let tools = &b.client.model.requests(&b.session)[0].tools;
@@ -579,7 +579,10 @@ async fn names_do_not_collide_and_rules_are_about_them() {
         Bench::with(setup, json!([server("t", "good"), server("t", "good"), server("T t", "good")])).await;
     let (messages, text) = b.call("write_file").await;
     assert!(text.contains("write_file is not available in plan mode"), "{text}");
-    assert!(texts(&messages).contains("\"t\" of the client was not started: there is another of this name"));
+    assert!(
+        texts(&messages)
+            .contains("The client's MCP server \"t\" was not started: the name is already in use")
+    );
     let (_, text) = b.call("mcp__t__write_file").await;
     assert!(text.contains("no such tool") || text.contains("-32602"), "{text}");
     let (_, text) = b.call("mcp__t__look").await;
@@ -614,14 +617,11 @@ fn working_in(cwd: &Path) -> usize {
 async fn a_server_that_ends_leaves_nothing_that_works_on() {
     let mut b = Bench::new("code", json!([server("r", "rich")])).await;
     let (_, text) = b.call("mcp__r__deaf").await;
-    assert!(text.contains("cannot be used: it is gone"), "{text}");
+    assert!(text.contains("cannot be used: the connection is closed"), "{text}");
     assert!(read(&b.cwd(), "deaf.txt").is_some(), "it did begin");
     assert_eq!(working_in(&b.cwd()), 0);
     let output = b.slash("/undo").await;
-    assert!(
-        output.contains("What the MCP server r did when mcp__r__deaf was called is not known"),
-        "{output}"
-    );
+    assert!(output.contains("Changes made by mcp__r__deaf of the MCP server r are not tracked"), "{output}");
     b.client.end().await;
 }
 

@@ -75,7 +75,7 @@ fn a_session_is_gone_on_with_shown_changed_audited_and_undone_from_the_command_l
     assert!(code == 1 && errors.contains("there is no record yet"), "{errors}");
     let (code, answer, errors) = desk.prompt(&["--mode", "code", "-p", "write it"]);
     assert_eq!((code, answer.as_str(), desk.file().as_deref()), (0, "I write.Done.\n", Some("written\n")));
-    let head = errors.lines().find_map(|line| line.strip_prefix("modegate: head of the record ")).unwrap();
+    let head = errors.lines().find_map(|line| line.strip_prefix("modegate: head of the event log ")).unwrap();
     let session = desk.only_session();
     assert_eq!(
         (&session["mode"], &session["title"], &session["turns"]),

@@ -209,16 +209,16 @@ impl Section {
         let operation = self.operation(prefixes).map_err(|why| format!("line {line}: {why}"))?;
         let is_same = matches!(operation, Operation::Modify(_)) && self.executable.is_none();
         if is_same && self.hunks.is_empty() {
-            return Err(format!("line {line}: a file is named and nothing is changed in it"));
+            return Err(format!("line {line}: the section changes nothing"));
         }
         let sides =
             |old: bool| self.hunks.iter().any(|hunk| !(if old { &hunk.old } else { &hunk.new }).is_empty());
         match &operation {
             Operation::Create(path) if sides(true) => {
-                Err(format!("line {line}: {path} is new and its hunks have lines of before"))
+                Err(format!("line {line}: {path} is new, so its hunks cannot have context or removed lines"))
             }
             Operation::Delete(path) if sides(false) => {
-                Err(format!("line {line}: {path} is deleted and its hunks leave lines in it"))
+                Err(format!("line {line}: {path} is deleted, so its hunks cannot keep or add lines"))
             }
             _ => Ok(FilePatch { operation, executable: self.executable, hunks: self.hunks }),
         }
@@ -258,12 +258,10 @@ impl Section {
         }
         let in_header = header.map(|(old, _)| old);
         match (is_new, is_deleted) {
-            (true, true) => Err("a file is new and deleted at once".into()),
-            (true, false) if old.is_some() => {
-                Err("a new file has a name of before: write `--- /dev/null`".into())
-            }
+            (true, true) => Err("the section both creates and deletes the file".into()),
+            (true, false) if old.is_some() => Err("a new file has no old name: write `--- /dev/null`".into()),
             (false, true) if new.is_some() => {
-                Err("a deleted file has a name afterwards: write `+++ /dev/null`".into())
+                Err("a deleted file has no new name: write `+++ /dev/null`".into())
             }
             (true, false) => new.or(in_header).map(Operation::Create).ok_or_else(differ),
             (false, true) => old.or(in_header).map(Operation::Delete).ok_or_else(differ),
@@ -290,6 +288,6 @@ fn is_executable(mode: &str) -> Result<bool, String> {
         "100755" | "100775" | "100700" => Ok(true),
         "120000" => Err("it changes a symbolic link, and only regular files are patched".into()),
         "160000" => Err("it changes a submodule, and only regular files are patched".into()),
-        other => Err(format!("`{other}` is no mode of a regular file: 100644 or 100755")),
+        other => Err(format!("`{other}` is not the mode of a regular file (100644 or 100755)")),
     }
 }

@@ -71,9 +71,9 @@ impl Raw {
             (Some(length), _) => format!("{length} bytes"),
             (None, false) if !self.bytes.is_empty() => format!("{} bytes", self.bytes.len()),
             (None, true) => format!("more than {} bytes", self.bytes.len()),
-            (None, false) => "its size is not said".into(),
+            (None, false) => "unknown size".into(),
         };
-        ToolError::Failed(format!("{} is no text ({media}, {size}): only text is fetched.", self.url))
+        ToolError::Failed(format!("{} is not text ({media}, {size}). fetch returns only text.", self.url))
     }
 
     fn decode(&self) -> Result<String, ToolError> {
@@ -146,9 +146,9 @@ fn part(text: &str, start: usize, mut notes: Vec<String>) -> Result<String, Tool
     let mut part: String = text.chars().skip(start - 1).take(PAGE).collect();
     let last = (start - 1 + PAGE).min(total);
     if total == 0 {
-        notes.push("There is nothing there.".into());
+        notes.push("The page is empty.".into());
     } else if start > 1 || last < total {
-        let go_on = if last < total { format!(" Go on with start {}.", last + 1) } else { String::new() };
+        let go_on = if last < total { format!(" Continue with start {}.", last + 1) } else { String::new() };
         notes.push(format!("Characters {start}-{last} of {total}.{go_on}"));
     }
     for note in notes {
@@ -211,9 +211,9 @@ mod tests {
     fn a_long_text_is_shown_in_parts_that_meet() {
         let text = "é".repeat(PAGE + 5);
         let first = part(&text, 1, vec![]).unwrap();
-        assert!(first.ends_with("é\n[Characters 1-30000 of 30005. Go on with start 30001.]"), "{first}");
+        assert!(first.ends_with("é\n[Characters 1-30000 of 30005. Continue with start 30001.]"), "{first}");
         assert_eq!(part(&text, PAGE + 1, vec![]).unwrap(), "ééééé\n[Characters 30001-30005 of 30005.]");
         assert!(part(&text, PAGE + 6, vec![]).is_err());
-        assert_eq!(part("", 1, vec![]).unwrap(), "[There is nothing there.]");
+        assert_eq!(part("", 1, vec![]).unwrap(), "[The page is empty.]");
     }
 }

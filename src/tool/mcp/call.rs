@@ -102,7 +102,7 @@ impl Tool for RemoteTool {
         let arguments = match given {
             Value::Null => JsonObject::new(),
             Value::Object(members) => members,
-            _ => return Err(ToolError::arguments(&self.spec.name, "they are not an object")),
+            _ => return Err(ToolError::arguments(&self.spec.name, "expected an object")),
         };
         let server = self.server.get().ok_or_else(|| ToolError::Failed("The server is gone.".into()))?;
         Ok(Box::new(Call {
@@ -155,13 +155,12 @@ impl PreparedCall for Call {
             Some(spec) if is_as_decided(spec, &permit) => {}
             Some(_) => {
                 return Err(ToolError::Failed(format!(
-                    "{} was not called: its server has just said that it does something else than before. Call it again, and \
-                     that is decided on anew.",
+                    "{} was not called: the server changed the tool's hints. Call it again for a new decision.",
                     self.tool
                 )));
             }
             None => {
-                return Err(ToolError::Failed(format!("{} is gone: its server has it no more.", self.tool)));
+                return Err(ToolError::Failed(format!("{} no longer exists on its server.", self.tool)));
             }
         }
         if permit.cancel.is_cancelled() {
@@ -174,7 +173,7 @@ impl PreparedCall for Call {
         let RequestHandle { mut rx, peer, id, progress_token, .. } =
             sent.map_err(|error| failed(&error_message(&error)))?;
         if permit.effect != Effect::Read {
-            let why = format!("What the MCP server {server} did when {} was called is not known.", self.tool);
+            let why = format!("Changes made by {} of the MCP server {server} are not tracked.", self.tool);
             // The receiver may be gone.
             let _ = changes.send(Changes { uncovered: vec![why], ..Changes::default() });
         }
@@ -198,9 +197,11 @@ impl PreparedCall for Call {
             }
         }
         let text = if permit.denied.is_cancelled() {
-            "The call was called off.".to_owned()
+            "The call was cancelled.".to_owned()
         } else {
-            format!("The call was called off. Whether {server} had done it, or goes on, is not known.")
+            format!(
+                "The call was cancelled. It is unknown whether {server} completed the call or continues it."
+            )
         };
         tokio::spawn(linger(self.server.clone(), (peer, id), rx, permit));
         Err(ToolError::Failed(text))
@@ -277,7 +278,7 @@ async fn call_off(peer: Peer<RoleClient>, id: RequestId) {
 fn outcome(answer: Answer, failed: impl Fn(&str) -> ToolError) -> Result<ToolOutput, ToolError> {
     match answer {
         Ok(ServerResult::CallToolResult(answer)) => result::read(&answer),
-        Ok(_) => Err(failed("it answered with something that is no result of a tool")),
+        Ok(_) => Err(failed("its answer is not a tool result")),
         Err(ServiceError::McpError(error)) => {
             let message: String = error.message.chars().take(2000).collect();
             Err(ToolError::Failed(format!("The server answered with the error {}: {message}", error.code.0)))
@@ -288,12 +289,12 @@ fn outcome(answer: Answer, failed: impl Fn(&str) -> ToolError) -> Result<ToolOut
 
 pub(super) fn error_message(error: &ServiceError) -> String {
     match error {
-        ServiceError::TransportClosed | ServiceError::TransportSend(_) => "it is gone".into(),
+        ServiceError::TransportClosed | ServiceError::TransportSend(_) => "the connection is closed".into(),
         ServiceError::McpError(error) => {
             let message: String = error.message.chars().take(200).collect();
             format!("it answered with the error {}: {message}", error.code.0)
         }
-        _ => "it did not answer as it should".into(),
+        _ => "its answer was invalid".into(),
     }
 }
 

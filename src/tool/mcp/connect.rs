@@ -29,7 +29,7 @@ type HttpFailure = StreamableHttpError<crate::http::LibraryError>;
 /// Grace period for a program's last output.
 const EXIT_GRACE: Duration = Duration::from_millis(100);
 
-const HUNG_UP: &str = "it hung up before it had answered";
+const HUNG_UP: &str = "it closed the connection before it answered";
 
 /// Maximum attempts to resume an HTTP event stream.
 const RESUMES: usize = 3;
@@ -58,7 +58,7 @@ pub(super) async fn connect(
 ) -> Result<Connection, String> {
     match &entry.transport {
         Transport::Program { command, args, env, cwd } => {
-            let shell = options.shell.as_ref().ok_or("there is nothing to start programs with")?;
+            let shell = options.shell.as_ref().ok_or("programs cannot be started here")?;
             let named = || {
                 let named =
                     [command].into_iter().chain(args).map(Path::new).filter(|path| path.is_absolute());
@@ -81,7 +81,7 @@ pub(super) async fn connect(
             };
             let process = shell.processes().start(command).await;
             let mut process = process.map_err(|error| format!("it cannot be started: {error}"))?;
-            let stdio = process.take_stdio().ok_or("it cannot be spoken to")?;
+            let stdio = process.take_stdio().ok_or("it has no standard input and output")?;
             let program = Program::start(&entry.name, process, handler.secrets.clone());
             started(program.clone());
             let monitor = ReadMonitor::default();
@@ -139,9 +139,7 @@ fn server_sandbox(
         ServerSandbox::ReadOnly => ("reading", shell.read_only_with(roots, &besides())),
         ServerSandbox::Workspace => ("the session's folders", shell.workspace_sandbox(roots)),
     };
-    command_sandbox.ok_or_else(|| {
-        format!("it is to be held to {what}, which the system cannot do here (see modegate doctor)")
-    })
+    command_sandbox.ok_or_else(|| format!("this system cannot sandbox it to {what} (run modegate doctor)"))
 }
 
 /// Paths a program reads of its own installation: the path in the command line, its link target, and the
@@ -175,7 +173,7 @@ fn error_message(error: &ClientInitializeError) -> String {
             format!("it answered with the error {}: {message}", error.code.0)
         }
         _ if error.is_authorization_required() => {
-            "it wants its user to log in, which Modegate cannot do: give it a header with a key".into()
+            "it requires a login, which Modegate does not support: configure a header with a key".into()
         }
         ClientInitializeError::TransportError { error, .. } => {
             let failure = match error.error.downcast_ref() {

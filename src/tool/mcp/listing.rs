@@ -50,8 +50,8 @@ impl Listing {
             let name = names::of_tool(part, &tool.name);
             let reason = match size {
                 _ if listing.tools.len() >= MAX_TOOLS => "there are more than 500",
-                _ if !seen.insert(name.clone()) => "it is there twice",
-                _ if schema["type"] != "object" => "its schema is none of an object",
+                _ if !seen.insert(name.clone()) => "its name is used twice",
+                _ if schema["type"] != "object" => "its schema is not of type object",
                 MAX_SCHEMA.. => "its schema is larger than 64 KiB",
                 _ if size > budget => "the schemas of its server are larger than 1 MiB together",
                 _ => "",
@@ -95,7 +95,8 @@ impl Listing {
         };
         for name in entry.tools.keys().chain(believed) {
             if !self.tools.iter().any(|tool| tool.own_name() == name) {
-                let text = format!("your entry names the tool {name:?}, which it does not have");
+                let text =
+                    format!("the configuration names the tool {name:?}, which the server does not have");
                 self.leave_out(&text);
                 self.slips.push(text);
             }

@@ -54,7 +54,7 @@ impl Question {
                 }
                 (message, Form::Address { url, id })
             }
-            _ => return Err("that is a way of asking that is not known".into()),
+            _ => return Err("unknown kind of elicitation".into()),
         };
         let message: String = message.chars().take(MAX_MESSAGE).collect();
         let message = format!("The MCP server {server:?} asks: {message}");

@@ -66,8 +66,8 @@ fn one(block: &ContentBlock, budget: &mut usize) -> (String, ToolContent) {
                 (text, shown)
             }
             ResourceContents::BlobResourceContents { uri, blob, mime_type, .. } => {
-                let kind = mime_type.as_deref().unwrap_or("of a kind that is not said");
-                let text = format!("[{uri}: {} bytes, {kind}, which are no text]", decoded(blob));
+                let kind = mime_type.as_deref().unwrap_or("of unknown type");
+                let text = format!("[{uri}: {} bytes, {kind}, binary]", decoded(blob));
                 let shown = ToolContent::text(&text);
                 (text, shown)
             }
@@ -88,7 +88,7 @@ fn decoded(base64: &str) -> usize {
 }
 
 fn unknown() -> (String, ToolContent) {
-    let text = "[The tool answered with something of a kind that is not known here.]";
+    let text = "[The tool answered with content of an unknown kind.]";
     (text.to_owned(), ToolContent::text(text))
 }
 
@@ -102,7 +102,7 @@ fn media(
 ) -> (String, ToolContent) {
     let size = decoded(data);
     if data.len() > *budget {
-        let text = format!("[a {what}, {kind}, {size} bytes, which is too large to be shown]");
+        let text = format!("[a {what}, {kind}, {size} bytes, too large to display]");
         let shown = ToolContent::text(&text);
         return (text, shown);
     }

@@ -138,7 +138,7 @@ impl Server {
                 (Phase::Idle | Phase::Over(_), _) if !wanted => {
                     wanted = true;
                     if self.mailbox.send(Message::Start { again: true }).await.is_err() {
-                        return Err("it is gone".into());
+                        return Err("the connection is closed".into());
                     }
                     // An older state says nothing about this start.
                     let is_new =

@@ -104,7 +104,7 @@ impl Task {
                             self.report(&why);
                             self.set(Phase::Over(why));
                         }
-                        Ending::Ended => self.set(Phase::Over("it was ended".into())),
+                        Ending::Ended => self.set(Phase::Over("it was stopped".into())),
                         Ending::Closed(reply) => {
                             self.set(Phase::Over("the session is over".into()));
                             if let Some(reply) = reply {
@@ -226,7 +226,7 @@ impl Task {
                         Err(why) => {
                             // The effects of its tools are unknown now.
                             self.put_down(program.as_ref()).await;
-                            return Ending::Over(format!("it does not say what its tools are: {why}"));
+                            return Ending::Over(format!("its tools cannot be listed: {why}"));
                         }
                     }
                 }

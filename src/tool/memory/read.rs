@@ -18,10 +18,10 @@ use crate::workspace::Workspace;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct GetArguments {
-    /// Only those of this category.
+    /// List only the memories of this category.
     #[serde(default)]
     category: Option<String>,
-    /// Id of a memory; those behind it are shown. Default: all, from the oldest on.
+    /// Id of a memory: list only the memories after it. Default: all, oldest first.
     #[serde(default)]
     after: Option<String>,
 }
@@ -29,9 +29,9 @@ struct GetArguments {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SearchArguments {
-    /// Words that all stand in the memory or its category, in whatever case.
+    /// Words that must all occur in the memory or its category, in any case.
     query: String,
-    /// Id of a memory that was found; those behind it are shown.
+    /// Id of a memory that was found: list only the matches after it.
     #[serde(default)]
     after: Option<String>,
 }
@@ -46,7 +46,7 @@ impl Get {
             "get_memories",
             ToolKind::Read,
             Effect::Read,
-            "List what was remembered of this folder in this and earlier sessions.",
+            "List the memories of this folder from this and earlier sessions.",
         );
         Self(spec, memories)
     }
@@ -58,7 +58,7 @@ impl Search {
             "search_memories",
             ToolKind::Search,
             Effect::Read,
-            "Find what was remembered of this folder by words.",
+            "Search the memories of this folder for words.",
         );
         Self(spec, memories)
     }
@@ -141,7 +141,7 @@ impl Call {
 
 impl std::fmt::Debug for Call {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Call").field("wanted", &self.query).finish_non_exhaustive()
+        f.debug_struct("Call").field("query", &self.query).finish_non_exhaustive()
     }
 }
 

@@ -24,9 +24,9 @@ const IN_TITLE: usize = 60;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AddArguments {
-    /// What is to be remembered, at most 2,000 characters.
+    /// The text to remember, at most 2,000 characters.
     text: String,
-    /// What it is about, in a word or two, at most 60 characters.
+    /// The topic in one or two words, at most 60 characters.
     #[serde(default)]
     category: Option<String>,
 }
@@ -36,10 +36,10 @@ struct AddArguments {
 struct UpdateArguments {
     /// Id of the memory.
     id: String,
-    /// What is to be remembered instead, at most 2,000 characters.
+    /// The new text, at most 2,000 characters.
     #[serde(default)]
     text: Option<String>,
-    /// Its category; empty for none.
+    /// The new category; an empty string removes it.
     #[serde(default)]
     category: Option<String>,
 }
@@ -75,7 +75,7 @@ impl Update {
             "update_memory",
             ToolKind::Other,
             Effect::State,
-            "Change what is remembered.",
+            "Change a memory.",
         );
         Self(spec, memories)
     }
@@ -87,7 +87,7 @@ impl Delete {
             "delete_memory",
             ToolKind::Delete,
             Effect::State,
-            "Forget something for good.",
+            "Delete a memory permanently.",
         );
         Self(spec, memories)
     }
@@ -216,7 +216,7 @@ impl Call {
 
 impl std::fmt::Debug for Call {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Call").field("wish", &self.operation).finish_non_exhaustive()
+        f.debug_struct("Call").field("operation", &self.operation).finish_non_exhaustive()
     }
 }
 
@@ -258,7 +258,7 @@ impl PreparedCall for Call {
         let text = to_the_end(async move {
             let done = self.carry_out(permit.cancel.clone()).await;
             if let Ok((_, what)) = &done {
-                let uncovered = vec![format!("{what}, which undoing leaves as it is.")];
+                let uncovered = vec![format!("{what}; undo does not revert this.")];
                 // The session may be over.
                 let _ = changes.send(Changes { uncovered, ..Changes::default() });
             }

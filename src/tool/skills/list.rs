@@ -21,7 +21,7 @@ const PAGE: usize = 30_000;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// Name of a skill; those behind it are shown. Default: all, in the order of their names.
+    /// Name of a skill: list only the skills after it. Default: all, sorted by name.
     #[serde(default)]
     after: Option<String>,
 }
@@ -34,7 +34,7 @@ impl List {
             NAME,
             ToolKind::Read,
             Effect::Read,
-            "List the skills that there are: written instructions for particular kinds of tasks, each with its name and what it is for. read_skill reads one.",
+            "List the available skills (instructions for particular kinds of tasks) with name and purpose. read_skill reads one.",
         );
         Self(spec, skills)
     }
@@ -85,7 +85,7 @@ fn show(skills: &Skills, after: Option<&str>) -> String {
         let line = format!("{} ({whose}): {}\n", skill.name, visible(&skill.description));
         if number > 0 && text.len() + line.len() > PAGE {
             let (remaining, last) = (rest.len() - number, &rest[number - 1].name);
-            return format!("{text}[{remaining} more. Go on with after {last}.]");
+            return format!("{text}[{remaining} more. Continue with after {last}.]");
         }
         text.push_str(&line);
     }
@@ -105,7 +105,7 @@ mod tests {
         };
         let skills = Skills::new((1..=40).map(skill));
         let first = show(&skills, None);
-        assert!(first.ends_with("[11 more. Go on with after s-29.]"), "{}", &first[first.len() - 60..]);
+        assert!(first.ends_with("[11 more. Continue with after s-29.]"), "{}", &first[first.len() - 60..]);
         let rest = show(&skills, Some("s-29"));
         assert!(rest.starts_with("s-30 (the project's): x") && rest.lines().count() == 11);
         assert_eq!(show(&skills, Some("s-40")), "[There are no such skills.]");

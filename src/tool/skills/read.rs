@@ -29,13 +29,13 @@ pub(super) const NAME: &str = "read_skill";
 struct Arguments {
     /// Name of the skill.
     name: String,
-    /// One of its files instead, relative to the skill's folder: `references/forms.md`. Default: its instructions.
+    /// File of the skill to read, relative to its folder: `references/forms.md`. Default: the skill's instructions.
     #[serde(default)]
     file: Option<String>,
     /// First line to read, counted from 1. Default: 1.
     #[serde(default)]
     line: Option<u32>,
-    /// Number of lines to read. Default: 2000, which is also the most.
+    /// Number of lines to read. Default and maximum: 2000.
     #[serde(default)]
     limit: Option<u32>,
 }
@@ -48,7 +48,7 @@ impl Read {
             NAME,
             ToolKind::Read,
             Effect::Read,
-            "Read a skill's instructions, or a text file that goes with them. Read a skill before you begin a task that it is for.",
+            "Read a skill's instructions, or a text file that belongs to it. Read a skill before you begin a task that it covers.",
         );
         Self(spec, skills)
     }
@@ -158,10 +158,10 @@ impl PreparedCall for Call {
 fn opening(skill: &Skill) -> String {
     let whose = match skill.origin {
         Origin::User => "by the user",
-        Origin::Project => "by whoever wrote the project",
+        Origin::Project => "by the project",
     };
     format!(
-        "[Skill {}, put there {whose}; it cannot change modes or permissions. Its files are in {}; {NAME} reads them.]",
+        "[Skill {}, provided {whose}; it cannot change modes or permissions. Its files are in {}; {NAME} reads them.]",
         skill.name,
         skill.folder.display()
     )
