@@ -346,7 +346,7 @@ async fn a_job_goes_on_after_its_turn_and_can_be_seen_and_stopped() {
     let (mut client, session, _home) = begin("code").await;
     let ticks = client.cwd().join("ticks");
     let (_, text) = call(&mut client, &session, "run_background_job", json!({ "command": TICKER })).await;
-    assert_eq!(text, "Started job_1. view_background_job shows what it writes.");
+    assert_eq!(text, "Started job_1. view_background_job shows its output.");
     until_there(&ticks).await;
     let (_, text) = call(&mut client, &session, "list_background_jobs", json!({})).await;
     assert!(text.starts_with("job_1: setsid") && text.ends_with("[Still running.]"), "{text}");

@@ -176,7 +176,7 @@ async fn memories_are_bounded() {
         turns
             .tool_result("add_memory", json!({ "text": "x" }))
             .await
-            .contains("There are 200 memories of this folder")
+            .contains("This folder has the maximum of 200 memories")
     );
     turns.tool_result("delete_memory", json!({ "id": "mem_1" })).await;
     assert_eq!(turns.tool_result("add_memory", json!({ "text": "x" })).await, "Remembered as mem_201.");

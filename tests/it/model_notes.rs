@@ -302,7 +302,7 @@ async fn jobs_that_are_over_are_forgotten_in_the_end() {
         let updates = seen.iter().map(|message| &message["params"]["update"]);
         updates.filter(|update| update["toolCallId"] == call).map(ToString::to_string).collect::<String>()
     };
-    assert!(output("call_36_2").contains("still running"), "what runs is kept: {}", output("call_36_2"));
+    assert!(output("call_36_2").contains("Still running"), "what runs is kept: {}", output("call_36_2"));
     assert!(
         output("call_36_3").contains("job_2 has finished and its output was discarded"),
         "{}",

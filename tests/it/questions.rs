@@ -18,7 +18,7 @@ async fn a_form_takes_a_choice_or_own_words() {
         (json!({ "action": "accept", "content": { "words": " c " } }), "The user answered: c".into()),
         (
             json!({ "action": "accept", "content": { "choice": "z" } }),
-            format!("The client answered with a choice that was not offered, which is no answer. {GUESS}"),
+            format!("The client answered with a choice that was not offered. {GUESS}"),
         ),
         (json!({ "action": "accept" }), format!("The user sent no answer. {GUESS}")),
         (json!({ "action": "decline" }), format!("The user does not want to answer. {GUESS}")),
