@@ -159,7 +159,7 @@ impl AgentRegistry {
                     ..AgentSpec::clone(&self.first())
                 };
                 let text = format!(
-                    "The session's agent is not there: {unknown}. Until another one is chosen, this session changes nothing.\n\n"
+                    "The agent of this session does not exist: {unknown}. Until another one is chosen, this session changes nothing.\n\n"
                 );
                 (Arc::new(agent), Some(text))
             }
@@ -170,7 +170,7 @@ impl AgentRegistry {
         let agent = AgentSpec {
             id: id.into(),
             name: id.into(),
-            description: "The agent that is wrapped".into(),
+            description: "The wrapped external agent".into(),
             external_agent: Some(Arc::new(definition)),
             origin: Origin::User,
             ..AgentSpec::clone(&Self::default().first())
@@ -196,7 +196,7 @@ impl AgentRegistry {
         for definition in definitions {
             let id = definition.id.value.as_str();
             if seen.contains(&id) {
-                return Err(Fault::at(&definition.id, format!("agent {id:?} is there twice")));
+                return Err(Fault::at(&definition.id, format!("agent {id:?} is defined twice")));
             }
             seen.push(id);
             let spec = Arc::new(definition.complete(origin)?);
@@ -258,7 +258,7 @@ impl AgentDefinition {
                 return fault(format!("agent {id:?}: its harness: {why}"));
             }
             if !is_own {
-                let what = "with a `harness` go no `prompt`, `model`, `thinking` and `tools`: it has its own";
+                let what = "a `harness` cannot be combined with `prompt`, `model`, `thinking` or `tools`: it has its own";
                 return fault(format!("agent {id:?}: {what}"));
             }
         }
@@ -294,7 +294,7 @@ fn limits(id: &str, name: &str, tools: &ToolGlobs, is_read_only: bool) -> Vec<Ar
     vec![Arc::new(Mode {
         id: format!("agent-{id}"),
         name: format!("The agent {name}"),
-        description: "What the agent is held to in every mode".into(),
+        description: "Limits of the agent in every mode".into(),
         prompt: String::new(),
         subagent_prompt: None,
         access,
@@ -367,10 +367,10 @@ mod tests {
         for (text, expected) in [
             (
                 "[{id: X}]",
-                "is no id: lower-case letters, digits, - and _, beginning with a letter, at most 32",
+                "is not a valid id: use lower-case letters, digits, - and _, beginning with a letter, at most 32",
             ),
             ("[{id: a12345678901234567890123456789012}]", "at most 32"),
-            ("[{id: a}, {id: a}]", "is there twice"),
+            ("[{id: a}, {id: a}]", "is defined twice"),
             ("[{id: a, name: \"x\\ny\"}]", "one line of text"),
             ("[{id: a, model: ' '}]", "PROVIDER/NAME"),
             ("[{id: a, harness: {command: ''}}]", "its harness: its `command` is empty"),

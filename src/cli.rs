@@ -228,7 +228,7 @@ where
     if cli.resume.is_some() && flags.cwd.is_some() {
         writeln!(
             errors,
-            "modegate: --cwd is for new sessions: --resume goes on in the session's own folder"
+            "modegate: --cwd is for new sessions: --resume continues in the session's own directory"
         )?;
         return Ok(ExitCode::from(2));
     }

@@ -51,7 +51,7 @@ pub enum Outgoing {
 /// None of these errors ever counts as consent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    #[error("nobody is there to answer")]
+    #[error("no client is connected to answer")]
     Gone,
     #[error("the client answered with an error: {}", message_of(.0))]
     Refused(String),

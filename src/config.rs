@@ -358,9 +358,11 @@ pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<Pa
     match location(flags.store.as_deref(), environment)? {
         Location::File(path) => Ok(path),
         Location::Memory if flags.store.is_none() => {
-            bail!("there is no record, because there is no home directory: name a file with --store")
+            bail!("there is no session store, because there is no home directory: name a file with --store")
         }
-        Location::Memory | Location::Reading(_) => bail!("there is no record: it is kept in memory only"),
+        Location::Memory | Location::Reading(_) => {
+            bail!("there is no session store on disk: sessions are in memory only")
+        }
     }
 }
 

@@ -287,7 +287,7 @@ pub fn explain(ceilings: &Ceilings, call: &CallFacts) -> String {
                 "network: ask".into()
             } else if let Some(claim) = &call.claim {
                 format!(
-                    "only the server {} says that it reads; `trust_hints` of your own file can believe it",
+                    "only the server {} claims that the tool only reads; to trust it, set `trust_hints` in your modes.yaml",
                     claim.server
                 )
             } else {
@@ -297,7 +297,7 @@ pub fn explain(ceilings: &Ceilings, call: &CallFacts) -> String {
         }
         Verdict::Allow => match ceilings.allowing(call) {
             Some(rule) => format!("allowed in {mode} by the rule allow {}", rule.text),
-            None => format!("allowed in {mode}: nothing denies it, and nothing has it asked for"),
+            None => format!("allowed in {mode}: no rule denies it or requires a permission request"),
         },
     }
 }
@@ -328,10 +328,7 @@ fn denied_by(mode: &Mode, call: &CallFacts) -> Option<Denial> {
     let deny = |rule, message: String| Some(Denial { rule, message });
     let (tool, id) = (&call.tool, &mode.id);
     if !mode.tools.admit(tool) {
-        return deny(
-            "tools",
-            format!("{tool} is not among the tools of {id} mode. {}", capability_text(mode)),
-        );
+        return deny("tools", format!("{tool} is not available in {id} mode. {}", capability_text(mode)));
     }
     denied_by_nature(mode, call)
 }
@@ -361,15 +358,15 @@ fn denied_by_nature(mode: &Mode, call: &CallFacts) -> Option<Denial> {
         if call.effect == Effect::Edit && globs.patterns.is_empty() {
             return deny(
                 "write_paths",
-                format!("{tool} is not available: {id} mode names no file that may be written."),
+                format!("{tool} is not available: {id} mode permits no file to be written."),
             );
         }
-        let why = format!("{tool} is not available: {id} mode says where may be written, and");
+        let why = format!("{tool} is not available: {id} mode limits the files that may be written, and");
         if call.shell == ShellUse::Full {
             return deny("shell", format!("{why} a command could write elsewhere."));
         }
         if call.effect == Effect::Unknown {
-            return deny("write_paths", format!("{why} nobody knows where this writes."));
+            return deny("write_paths", format!("{why} the files that this call writes are unknown."));
         }
     }
     if call.effect == Effect::Network && mode.network == Network::Deny {
@@ -385,11 +382,11 @@ fn denied_by_nature(mode: &Mode, call: &CallFacts) -> Option<Denial> {
             return match &mode.write_paths {
                 Some(globs) if target.inside.is_some() => deny(
                     "write_paths",
-                    format!("{path} is outside what {id} mode may write: {}.", globs.patterns.join(", ")),
+                    format!("{path} is not a file that {id} mode may write: {}.", globs.patterns.join(", ")),
                 ),
                 _ => deny(
                     "roots",
-                    format!("{path} is outside the session's folders, where nothing is written."),
+                    format!("{path} is outside the session's folders; files there cannot be written."),
                 ),
             };
         }

@@ -137,7 +137,7 @@ fn add_modes(modes: &mut Modes, definitions: &[ModeDefinition], owner: Owner) ->
     for definition in definitions {
         let id = definition.id.value.as_str();
         if seen.contains(&id) {
-            return Err(Fault::at(&definition.id, format!("mode {id:?} is there twice")));
+            return Err(Fault::at(&definition.id, format!("mode {id:?} is defined twice")));
         }
         if owner == Owner::Project && modes.iter().any(|mode| mode.id == id) {
             let text = format!("{id:?} is already a mode: a project's modes have ids of their own");
@@ -157,7 +157,7 @@ fn add_modes(modes: &mut Modes, definitions: &[ModeDefinition], owner: Owner) ->
         let (waiting, ready): (Vec<&ModeDefinition>, Vec<&ModeDefinition>) =
             open.iter().copied().partition(|definition| waits(definition));
         if ready.is_empty() {
-            let text = "these modes extend each other in a circle";
+            let text = "these modes extend each other in a cycle";
             return Err(Fault::at(&waiting[0].id, text));
         }
         for definition in ready {
@@ -181,7 +181,7 @@ fn put(modes: &mut Modes, definition: &ModeDefinition, owner: Owner) -> Result<(
         Some(base) => Some(modes.resolve(&base.value).map_err(|error| Fault::at(base, error.to_string()))?),
         None if owner == Owner::Project => {
             let text = format!(
-                "a project's mode needs `extends`: {:?} is evaluated under one of your modes and can do no more",
+                "a project's mode needs `extends`: {:?} must extend one of your modes, which limits it",
                 definition.id.value
             );
             return Err(Fault::at(&definition.id, text));
@@ -393,14 +393,14 @@ mod tests {
                 "modes.yaml:3:11: unknown variant `edits`, expected one of read_only, edit, full; did you mean `edit`?",
             ),
             ("modes: [{id: a}]", "modes.yaml:1:14: mode \"a\" needs `access`"),
-            ("modes: [{id: A, access: edit}]", "is no id"),
-            ("modes: [{id: build, access: edit}]", "\"build\" stands for \"code\" already"),
+            ("modes: [{id: A, access: edit}]", "is not a valid id"),
+            ("modes: [{id: build, access: edit}]", "\"build\" is already an alias of \"code\""),
             (
                 "modes: [{id: a, extends: nope}]",
                 "modes.yaml:1:26: unknown mode \"nope\": the modes are ask, plan, code",
             ),
-            ("modes: [{id: a, extends: b}, {id: b, extends: a}]", "in a circle"),
-            ("modes: [{id: a, access: edit}, {id: a, access: edit}]", "is there twice"),
+            ("modes: [{id: a, extends: b}, {id: b, extends: a}]", "in a cycle"),
+            ("modes: [{id: a, access: edit}, {id: a, access: edit}]", "is defined twice"),
             ("modes: [{id: a, access: edit, shell: full}]", "needs `access: full` and no `write_paths`"),
             (
                 "modes: [{id: a, access: full, shell: full, write_paths: [x]}]",

@@ -23,15 +23,15 @@ pub struct ServerDefinition {
     pub command: Option<String>,
     /// Arguments of the program.
     pub args: Vec<String>,
-    /// Environment variables beyond `PATH`, `HOME`, the locale and toolchains. `${NAME}` is a variable of
-    /// Modegate's own.
+    /// Environment variables in addition to `PATH`, `HOME`, the locale and toolchains. `${NAME}` expands a
+    /// variable of Modegate's environment.
     #[schemars(with = "BTreeMap<String, String>")]
     pub env: BTreeMap<String, SecretString>,
     /// Working directory. Default: the session's folder.
     pub cwd: Option<PathBuf>,
     /// Address of a server that speaks streamable HTTP.
     pub url: Option<String>,
-    /// HTTP headers. `${NAME}` is a variable of Modegate's own.
+    /// HTTP headers. `${NAME}` expands a variable of Modegate's environment.
     #[schemars(with = "BTreeMap<String, String>")]
     pub headers: BTreeMap<String, SecretString>,
     /// Trusted tool hints: true, false, or names of tools. Default: ask the user before the first call that
@@ -143,8 +143,9 @@ pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -
     let mut notices = Vec::new();
     for (name, definition) in own {
         if let Some(variable) = &definition.missing {
-            notices
-                .push(format!("The MCP server {name:?} was not started: there is no variable {variable}."));
+            notices.push(format!(
+                "The MCP server {name:?} was not started: the environment variable {variable} is not set."
+            ));
         }
     }
     let usable = || own.iter().filter(|(_, definition)| definition.missing.is_none());

@@ -152,7 +152,7 @@ fn read_cursor(cursor: &str) -> Result<(i64, SessionId), AgentError> {
     };
     read().ok_or_else(|| {
         let valid = json!({ "cursor": "the nextCursor of an earlier answer" });
-        AgentError::invalid_params("the cursor is none that was given out", valid)
+        AgentError::invalid_params("the cursor is invalid", valid)
     })
 }
 

@@ -192,7 +192,8 @@ impl Agent {
     ) -> Result<(Arc<AgentSpec>, SessionModeId), AgentError> {
         let its = stored.agent.as_deref().unwrap_or(agents::DEFAULT);
         if let Some(only) = self.host.wraps.as_deref().filter(|only| *only != its) {
-            let message = format!("this is a session of the agent {its}, and only {only} answers here");
+            let message =
+                format!("this is a session of the agent {its}, and only the agent {only} runs here");
             return Err(AgentError::invalid_params(message, json!({ "agent": its })));
         }
         setup.stored_agent_and_mode(stored, self.first.mode.as_ref())
@@ -374,7 +375,7 @@ fn policy_notice(policy: &Policy) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{}\nNothing of such a file holds, its rules included. Until it is mended, this session can do no more than plan mode \
+        "{}\nThe whole file is ignored, including its rules. Until it is fixed, this session can do no more than plan mode \
          allows.\n\n",
         policy.problems.join("\n")
     ))

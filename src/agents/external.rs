@@ -73,7 +73,7 @@ impl ExternalAgentDefinition {
         if self.command.trim().is_empty() {
             Some("its `command` is empty")
         } else if self.env.keys().any(|name| name.is_empty() || name.contains(['=', '\0'])) {
-            Some("a name of `env` is none of a variable")
+            Some("a key of `env` is not a valid variable name")
         } else if state.into_iter().any(|path| !path.is_absolute() && !path.starts_with("~")) {
             Some("a path of `state_dirs` is not absolute and does not begin with ~/")
         } else if is_empty(&self.modes.read_only) || is_empty(&self.modes.full) {

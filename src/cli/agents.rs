@@ -101,7 +101,7 @@ fn in_mode(
         let but = if external_agent.sandbox.is_some() {
             ""
         } else {
-            "; without `sandbox` it cannot be held, and is not started where a mode changes nothing"
+            "; without `sandbox` it cannot run in read-only modes"
         };
         return Ok(format!("# in {mode}: its tools are its own{but}\n"));
     }

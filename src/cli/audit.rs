@@ -65,16 +65,13 @@ fn describe(session: &StoredSession, report: &Report, output: &mut impl Write) -
     let Report { mode_changes, denials, calls, .. } = report;
     writeln!(
         output,
-        "in it    mode changes: {mode_changes}, denials: {denials}, calls that may change something: {calls}"
+        "counts   mode changes: {mode_changes}, denials: {denials}, calls that may change something: {calls}"
     )?;
     for finding in &report.findings {
         writeln!(output, "WRONG    {finding}")?;
     }
     if report.findings.is_empty() && report.head.as_ref().is_some_and(|head| head.length > 0) {
-        writeln!(
-            output,
-            "ok       the chain holds together, and each call was allowed by what held when it was made"
-        )?;
+        writeln!(output, "ok       the hash chain is valid, and each call was allowed when it was made")?;
     }
     for note in &report.notes {
         writeln!(output, "note     {note}")?;

@@ -49,8 +49,8 @@ pub(super) async fn run(
             let here = (!all).then(|| here.to_string_lossy().into_owned());
             let memories = store.memories(here).await?;
             if memories.is_empty() && !json {
-                let where_not = if all { "" } else { " of this folder; --all lists the others" };
-                writeln!(output, "Nothing is remembered{where_not}.")?;
+                let where_not = if all { "" } else { " of this directory; --all lists the others" };
+                writeln!(output, "No memories{where_not}.")?;
             }
             for (folder, memory) in &memories {
                 if json {

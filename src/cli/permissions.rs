@@ -85,7 +85,7 @@ pub(super) fn run(
     };
     if !file.modes.is_empty() || file.default_mode.is_some() {
         bail!(
-            "{} has more than rules in it: move that to modes.yaml, because this file is written anew",
+            "{} contains more than rules: move the rest to modes.yaml, because this command rewrites the file",
             path.display()
         );
     }
@@ -111,10 +111,7 @@ pub(super) fn run(
         }
     }
     if !changed && kind.is_none() {
-        bail!(
-            "there is no rule {rule:?} in {}; rules that you wrote elsewhere are yours to remove",
-            path.display()
-        );
+        bail!("there is no rule {rule:?} in {}; remove rules in other files by hand", path.display());
     }
     let lists =
         all.iter().map(|(name, rules)| format!("  {name}: {}\n", serde_json::Value::from(rules.clone())));
@@ -122,8 +119,8 @@ pub(super) fn run(
     let folder = path.parent().context("a file lies in a folder")?;
     create_private(folder, &path, &text).with_context(|| path.display().to_string())?;
     match kind {
-        Some(kind) => writeln!(output, "{kind} {rule}: sessions that begin from now on know it")?,
-        None => writeln!(output, "{rule}: taken back, for sessions that begin from now on")?,
+        Some(kind) => writeln!(output, "{kind} {rule}: applies to new sessions")?,
+        None => writeln!(output, "{rule}: revoked for new sessions")?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -116,7 +116,7 @@ pub(super) async fn run(
                 writeln!(
                     output,
                     "No sessions{}.",
-                    if all { "" } else { " in this folder; --all lists the others" }
+                    if all { "" } else { " in this directory; --all lists the others" }
                 )?;
             }
             for session in &sessions {
@@ -184,12 +184,12 @@ pub(super) async fn newest(store: &Store, cwd: PathBuf, agent: Option<String>) -
     }
     if let Some(session) = sessions.first().filter(|session| session.is_open_elsewhere) {
         bail!(
-            "the newest session of this folder, {}, is open in another process; --resume takes another",
+            "the most recent session of this directory, {}, is open in another process; --resume continues another",
             session.id
         );
     }
     let newest = sessions.into_iter().next();
-    newest.map(|session| session.id).context("there is no session to continue in this folder")
+    newest.map(|session| session.id).context("there is no session to continue in this directory")
 }
 
 pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSession> {
@@ -202,7 +202,7 @@ pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSess
         [id] => store.session(id).await?.context("the session is gone"),
         several => {
             let names: Vec<String> = several.iter().map(ToString::to_string).collect();
-            bail!("{part:?} may be any of {}: give more of it", names.join(", "))
+            bail!("{part:?} matches {}: give more characters of the id", names.join(", "))
         }
     }
 }
@@ -210,7 +210,7 @@ pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSess
 fn existing(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
     let path = config::store_file(flags, environment)?;
     if !config::has_record(&path)? {
-        bail!("there is no record yet at {}", path.display());
+        bail!("there is no session store yet at {}", path.display());
     }
     Ok(path)
 }
@@ -286,7 +286,7 @@ async fn set_mode(opened: &OpenedSession, mode: String, mut output: impl Write) 
         None => writeln!(output, "{}: is in that mode already", opened.id)?,
         Some(head) => {
             let mode = opened.session.snapshot().await?.modes.current_mode_id;
-            writeln!(output, "{}: {mode} mode; head of the record {}", opened.id, head.hash)?;
+            writeln!(output, "{}: {mode} mode; head of the event log {}", opened.id, head.hash)?;
         }
     }
     Ok(())

@@ -68,12 +68,10 @@ pub(super) fn run<I: Read, O: Write, E: Write>(
     writeln!(output, "Stored in {}{with}.", path.display())?;
     let (named, own) = (user_file::read(Some(folder))?.model, folder.join(user_file::CONFIG));
     match named.filter(|named| *named != setup.model) {
-        None => writeln!(output, "New sessions are answered by {}.", setup.model)?,
-        Some(named) => writeln!(
-            output,
-            "New sessions are still answered by {named}, because {} says so.",
-            own.display()
-        )?,
+        None => writeln!(output, "New sessions use {}.", setup.model)?,
+        Some(named) => {
+            writeln!(output, "New sessions still use {named}, because {} says so.", own.display())?
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

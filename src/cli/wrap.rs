@@ -75,13 +75,13 @@ impl Arguments {
         ];
         for (name, flag, here) in modes {
             if flag.is_some() && here.is_some() {
-                return Err(format!("{name} stands before wrap and behind it: which one is meant?"));
+                return Err(format!("{name} is given before and after wrap: give it once"));
             }
             *flag = flag.take().or(here);
         }
         for (name, flag) in [("--agent", &flags.agent), ("--model", &flags.model)] {
             if flag.is_some() {
-                return Err(format!("{name} does not go with wrap: who answers is the agent behind --"));
+                return Err(format!("{name} cannot be combined with wrap: the agent after -- answers"));
             }
         }
         flags.wrapped = Some(self.agent(environment, variable));

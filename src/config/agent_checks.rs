@@ -54,10 +54,10 @@ fn check_external_agent(
         path.iter().any(|folder| is_program(&folder.join(command)))
     };
     if !is_there {
-        problems.push(format!("its harness: there is no program {:?}", external_agent.command));
+        problems.push(format!("its program does not exist: {:?}", external_agent.command));
     }
     if let Some(variable) = filled_external_agent_now(external_agent.clone()).missing {
-        problems.push(format!("its harness: there is no variable {variable}"));
+        problems.push(format!("the environment variable {variable} is not set"));
     }
     if let Some(sandbox) = &external_agent.sandbox {
         let fault = state_folders::fault(&environment.user, &[cwd.to_owned()], &sandbox.state_dirs);

@@ -42,7 +42,7 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     match support.missing() {
         None => add("kernel", State::Fine(format!("Landlock rights of ABI {}, seccomp", support.landlock))),
         Some(reason) => {
-            let advice = "shell_read_only is absent without it, and other commands are not held; use Linux 6.2 or newer with Landlock";
+            let advice = "shell_read_only is absent without it, and other commands are not sandboxed; use Linux 6.2 or newer with Landlock";
             add("kernel", State::Wrong(reason, advice));
         }
     }
@@ -58,11 +58,11 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
             for place in
                 settings.read.iter().chain(&settings.write).filter(|place| is_missing(environment, place))
             {
-                let reason = format!("{} in the settings of the shell is not there", place.display());
-                add("shell", State::Wrong(reason, "mend `shell` in config.yaml"));
+                let reason = format!("{} in the settings of the shell does not exist", place.display());
+                add("shell", State::Wrong(reason, "fix `shell` in config.yaml"));
             }
         }
-        Err(error) => add("shell", State::Wrong(format!("{error:#}"), "mend `shell` in config.yaml")),
+        Err(error) => add("shell", State::Wrong(format!("{error:#}"), "fix `shell` in config.yaml")),
     }
     findings
 }
@@ -129,7 +129,7 @@ fn modes(flags: &Flags, environment: &Environment) -> State {
     if let Some(diagnostic) = loaded.problems.first() {
         return State::Wrong(
             diagnostic.to_string(),
-            "sessions can do no more than plan until it is mended; see `modegate modes check`",
+            "sessions can do no more than plan until it is fixed; see `modegate modes check`",
         );
     }
     let (modes, rules) = (loaded.layers.modes.iter().count(), loaded.layers.rules.iter().count());
@@ -201,14 +201,14 @@ async fn read_only(shell: &Shell, environment: &Environment, flags: &Flags) -> S
             ),
             "begin sessions in a project's folder",
         ),
-        _ => State::Fine(format!("tried: they read; {network} are refused")),
+        _ => State::Fine(format!("tested: reading works; {network} are denied")),
     }
 }
 
 fn other(shell: &Shell) -> State {
     if shell.workspace(&[]).is_off() {
-        return State::Absent("not held: they can write whatever you can".into());
+        return State::Absent("not sandboxed: they can write any file that you can write".into());
     }
-    let text = "they write in the session's folders, temporary folders, caches that are there, and what `shell: {write}` names";
+    let text = "they write in the session's folders, temporary folders, existing caches, and what `shell: {write}` names";
     State::Fine(text.into())
 }

@@ -76,7 +76,7 @@ impl Found {
         let is_same = known.body == skill.body && known.description == skill.description;
         if known.origin == Origin::User && skill.origin == Origin::Project && !is_same {
             self.problems.push(format!(
-                "{}: your own skill of this name counts, {}",
+                "{}: your own skill of this name takes precedence, {}",
                 place.display(),
                 known.folder.display()
             ));
@@ -111,7 +111,7 @@ fn read(place: &Path, name: &str, project: Option<&Path>) -> Result<Skill, Strin
         .parent()
         .is_some_and(|around| std::fs::canonicalize(around).is_ok_and(|it| it.starts_with(&folder)))
     {
-        return Err("its folder is one that it lies in".into());
+        return Err("its folder contains the list of skills".into());
     }
     let file = std::fs::canonicalize(folder.join(FILE)).map_err(message)?;
     if !file.starts_with(&folder) {
@@ -195,7 +195,7 @@ mod tests {
         ];
         assert_eq!(skills, all(&expected));
         let text = format!(
-            "{}: your own skill of this name counts, {}",
+            "{}: your own skill of this name takes precedence, {}",
             project.join("inner/.claude/skills/c").display(),
             home.join(".claude/skills/c").display()
         );
@@ -243,7 +243,7 @@ mod tests {
                 text(own.join("pipe").join(FILE), "it leads out of its folder"),
                 text(project.join(".modegate/skills"), "it leads out of the project"),
                 text(theirs.join("part").join(FILE), "it leads out of its folder"),
-                text(theirs.join("project").join(FILE), "its folder is one that it lies in"),
+                text(theirs.join("project").join(FILE), "its folder contains the list of skills"),
                 text(theirs.join("theirs").join(FILE), "its folder leads out of the project"),
             ]
         );

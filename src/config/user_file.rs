@@ -239,7 +239,7 @@ fn check_private(path: &Path) -> anyhow::Result<()> {
     let mode = std::fs::metadata(path)?.permissions().mode();
     if mode & 0o077 != 0 {
         bail!(
-            "{} holds a key and others may read it (mode {:o}): chmod 600 it",
+            "{} contains a key and is readable by others (mode {:o}): run chmod 600 on it",
             path.display(),
             mode & 0o777
         );

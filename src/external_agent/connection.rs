@@ -338,7 +338,7 @@ impl Connection {
     fn send(&mut self, line: Vec<u8>) -> Option<&'static str> {
         match self.output.as_ref()?.try_send(line) {
             Ok(()) => None,
-            Err(mpsc::error::TrySendError::Full(_)) => Some("it does not read what it is sent"),
+            Err(mpsc::error::TrySendError::Full(_)) => Some("it does not read its input"),
             Err(mpsc::error::TrySendError::Closed(_)) => {
                 self.output = None;
                 None

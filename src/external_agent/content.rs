@@ -50,10 +50,10 @@ mod tests {
             assert_eq!(found.as_ref().map_err(String::as_str), expected);
         };
         for (block, expected) in [
-            (&picture, Err("it takes no pictures")),
-            (&sound, Err("it takes no sound")),
+            (&picture, Err("it does not support pictures")),
+            (&sound, Err("it does not support sound")),
             (&file, Ok(&as_text)),
-            (&blob, Err("it takes no files in prompts")),
+            (&blob, Err("it does not support files in prompts")),
             (&link, Ok(&link)),
             (&as_text, Ok(&as_text)),
         ] {

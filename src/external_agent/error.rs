@@ -19,13 +19,13 @@ pub enum ExternalAgentError {
     NotStarted(String),
     #[error("it does not speak ACP as it should: {0}")]
     Malformed(String),
-    #[error("it wants its user to log in first; run it in a terminal to do so ({0})")]
+    #[error("it requires a login; run it in a terminal to log in ({0})")]
     AuthRequired(String),
     #[error("it answered with an error: {message}")]
     Refused { code: i64, message: String },
     #[error("it cannot load its sessions")]
     CannotLoad,
-    #[error("it takes no {0}")]
+    #[error("it does not support {0}")]
     UnsupportedContent(&'static str),
     #[error("it has no {0}")]
     Unknown(String),
@@ -61,7 +61,7 @@ struct ErrorObject {
 impl ExternalAgentError {
     pub fn from_error_object(error: &RawValue, secrets: &Secrets) -> Self {
         let Ok(ErrorObject { code, message, data }) = serde_json::from_str(error.get()) else {
-            return Self::Malformed("its error is none of the protocol's".into());
+            return Self::Malformed("its error object is invalid".into());
         };
         // Many agents put the actual cause into `data`.
         let details = ["details", "message", "error", "reason"].iter().find_map(|name| data[*name].as_str());
@@ -102,9 +102,9 @@ mod tests {
         check(r#"{"code":1,"message":"bad hidden-value"}"#, "it answered with an error: bad ***");
         check(
             r#"{"code":-32000,"message":"Authentication required"}"#,
-            "it wants its user to log in first; run it in a terminal to do so (Authentication required)",
+            "it requires a login; run it in a terminal to log in (Authentication required)",
         );
-        check("7", "it does not speak ACP as it should: its error is none of the protocol's");
+        check("7", "it does not speak ACP as it should: its error object is invalid");
         let long = format!(r#"{{"message":"{}"}}"#, "x".repeat(5000));
         check(&long, &format!("it answered with an error: {}", "x".repeat(SHOWN)));
     }

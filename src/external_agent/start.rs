@@ -40,9 +40,9 @@ pub(super) async fn start(
     let peer = Peer { commands, state, program, secrets };
     let started = tokio::select! {
         biased;
-        () = unwanted => Err(ExternalAgentError::NotStarted("it is not wanted any more".into())),
+        () = unwanted => Err(ExternalAgentError::NotStarted("it is no longer needed".into())),
         started = tokio::time::timeout(DEADLINE, begin(&peer, &request)) => {
-            started.unwrap_or(Err(ExternalAgentError::TimedOut("what it needs to begin", DEADLINE)))
+            started.unwrap_or(Err(ExternalAgentError::TimedOut("the requests that start a session", DEADLINE)))
         }
     };
     match started {
@@ -61,13 +61,12 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
         return Err(fault.into());
     }
     if let Some(variable) = &definition.missing {
-        return Err(format!("there is no variable {variable}"));
+        return Err(format!("the environment variable {variable} is not set"));
     }
     let mut arguments = definition.args.clone();
     let command_sandbox = if request.sandboxed {
         let sandbox = definition.sandbox.as_ref();
-        let sandbox =
-            sandbox.ok_or("it is to be held, and its entry does not say what it may write (`sandbox`)")?;
+        let sandbox = sandbox.ok_or("this mode needs a sandbox, and its definition has no `sandbox` key")?;
         arguments.extend(sandbox.args.iter().cloned());
         let roots: Vec<_> = std::iter::once(&request.cwd).chain(&request.directories).cloned().collect();
         shell.external_agent(&roots, &sandbox.state_dirs)?

@@ -155,10 +155,13 @@ impl ModeDefinition {
         let id = &self.id.value;
         check_id(&self.id, MAX_ID)?;
         if ["reject", "reject_with_feedback"].contains(&id.as_str()) {
-            return Err(Fault::at(&self.id, format!("{id:?} is what a rejection is called")));
+            return Err(Fault::at(
+                &self.id,
+                format!("{id:?} is reserved for the rejection of a permission request"),
+            ));
         }
         if let Some((alias, mode)) = ALIASES.iter().find(|(alias, _)| alias == id) {
-            return Err(Fault::at(&self.id, format!("{alias:?} stands for {mode:?} already")));
+            return Err(Fault::at(&self.id, format!("{alias:?} is already an alias of {mode:?}")));
         }
         Ok(())
     }
@@ -188,7 +191,7 @@ pub fn check_id(message: &Spanned<String>, most: usize) -> Result<(), Fault> {
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
     if !id.starts_with(|c: char| c.is_ascii_lowercase()) || !id.bytes().all(is_plain) || id.len() > most {
         let text = format!(
-            "{id:?} is no id: lower-case letters, digits, - and _, beginning with a letter, at most {most}"
+            "{id:?} is not a valid id: use lower-case letters, digits, - and _, beginning with a letter, at most {most}"
         );
         return Err(Fault::at(message, text));
     }

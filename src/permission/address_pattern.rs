@@ -95,7 +95,7 @@ fn server(name: &str) -> Result<Server, String> {
     if !is_number && name.contains(WILD) {
         if !name.is_ascii() {
             return Err(format!(
-                "{name:?} has a wildcard beside letters beyond ASCII: write them as they are looked up (xn--…)"
+                "{name:?} combines a wildcard with non-ASCII letters: use the ASCII form (xn--…)"
             ));
         }
         return glob(&name.to_ascii_lowercase()).map(Server::Like);
@@ -110,7 +110,7 @@ fn port_pattern(port: &str) -> Result<GlobMatcher, String> {
     if port.contains(WILD) {
         return glob(port);
     }
-    let number: u16 = port.parse().map_err(|_| format!("{port:?} is no port"))?;
+    let number: u16 = port.parse().map_err(|_| format!("{port:?} is not a port"))?;
     glob(&number.to_string())
 }
 

@@ -81,11 +81,11 @@ fn compile(text: &Spanned<String>) -> Result<Rule, Fault> {
 impl Rule {
     pub fn parse(text: &str) -> Result<Self, String> {
         let invalid =
-            |reason: &str| format!("{text:?} is no rule: {reason}; a rule is TOOL or TOOL(PATTERN)");
+            |reason: &str| format!("{text:?} is not a rule: {reason}; a rule is TOOL or TOOL(PATTERN)");
         let (tool, pattern) = match text.split_once('(') {
             None => (text, None),
             Some((tool, rest)) => {
-                let pattern = rest.strip_suffix(')').ok_or_else(|| invalid("its last character is no )"))?;
+                let pattern = rest.strip_suffix(')').ok_or_else(|| invalid("it does not end with )"))?;
                 (tool, Some(pattern))
             }
         };

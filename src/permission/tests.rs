@@ -351,7 +351,7 @@ fn a_rule_about_a_server_is_not_about_what_stands_in_a_path() {
         let all = rules(&format!("deny: ['*({pattern})']"));
         assert!(all.denying(&of("etc", "/x")).is_none() && all.denying(&of("src", "/a")).is_none());
         let reason = rules::Rule::parse(&format!("fetch({pattern})")).unwrap_err();
-        assert!(reason.contains("is no rule"), "{reason}");
+        assert!(reason.contains("is not a rule"), "{reason}");
     }
     assert!(
         rules("deny: ['read_file({src/a,src/b})']")

@@ -183,7 +183,7 @@ impl Actor {
         let cwd = self.session.workspace.cwd();
         let name = |path: &PathBuf| format!("- {}\n", path.strip_prefix(cwd).unwrap_or(path).display());
         let files: String = undone.files.iter().map(name).collect();
-        let mut message = format!("Put back, as before turn {}:\n{files}", undone.turn);
+        let mut message = format!("Restored to the state before turn {}:\n{files}", undone.turn);
         if !undone.remaining_folders.is_empty() {
             let remaining: String = undone.remaining_folders.iter().map(name).collect();
             message = format!("{message}Folders that stay, because something lies in them:\n{remaining}");

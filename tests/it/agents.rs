@@ -117,22 +117,22 @@ fn what_an_agent_needs_and_is_not_here_is_said() {
         (
             "harness: {command: sh}",
             "harness: {command: no-such-program}",
-            "x: its harness: there is no program \"no-such-program\"",
+            "x: its program does not exist: \"no-such-program\"",
         ),
         (
             "harness: {command: ./agent}",
             "harness: {command: ./other}",
-            "x: its harness: there is no program \"./other\"",
+            "x: its program does not exist: \"./other\"",
         ),
         (
             "harness: {command: ./agent}",
             "harness: {command: ./text}",
-            "x: its harness: there is no program \"./text\"",
+            "x: its program does not exist: \"./text\"",
         ),
         (
             "harness: {command: sh, env: {A: '${THERE}'}}",
             "harness: {command: sh, env: {A: '${GONE}'}}",
-            "x: its harness: there is no variable GONE",
+            "x: the environment variable GONE is not set",
         ),
         (
             "harness: {command: sh, sandbox: {state_dirs: ['~/.x']}}",
@@ -176,7 +176,7 @@ fn what_an_agent_without_a_sandbox_cannot_do_is_shown() {
         let home = Home::with(&format!("agents: [{{id: x, harness: {{command: sh{sandbox}}}}}]"), "");
         let (code, text) = home.agents(&["show", "x", "--mode", "plan"]);
         assert!(code == 0 && text.contains("# in plan: its tools are its own"), "{text}");
-        assert_eq!(text.contains("without `sandbox` it cannot be held"), is_said, "{text}");
+        assert_eq!(text.contains("without `sandbox` it cannot run in read-only modes"), is_said, "{text}");
     }
 }
 

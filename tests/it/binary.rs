@@ -394,7 +394,7 @@ fn a_store_that_cannot_be_seen_is_an_error_and_none_is_said_to_be_none() {
         let (_, output, errors) = at(&none);
         let text = output + &errors;
         assert!(
-            text.contains("there is no record yet") || text.contains("Nothing is recorded yet"),
+            text.contains("there is no session store yet") || text.contains("Nothing is recorded yet"),
             "{text}"
         );
     }

@@ -283,7 +283,7 @@ async fn one_that_says_or_asks_more_than_there_is_room_for_is_ended() {
     }
     for (words, why) in [
         ("long", "it sent a line of more than 32 MiB, and was ended"),
-        ("asks-much", "it does not read what it is sent, and was ended"),
+        ("asks-much", "it does not read its input, and was ended"),
     ] {
         let mut bench = Bench::new("plain").await;
         let (ended, _) = bench.prompt(words).await;
@@ -389,11 +389,7 @@ async fn a_session_begins_or_is_loaded_or_it_is_said_why_not() {
         assert!(bench.agent.can_load());
     }
     for (how, load, expected) in [
-        (
-            "auth",
-            None,
-            "it wants its user to log in first; run it in a terminal to do so (Authentication required)",
-        ),
+        ("auth", None, "it requires a login; run it in a terminal to log in (Authentication required)"),
         (
             "version",
             None,
@@ -434,7 +430,7 @@ async fn one_that_is_held_writes_its_state_and_nothing_else() {
     let mut request = StartRequest { sandboxed: true, ..place.peer("plain") };
     request.definition.sandbox = None;
     let error = place.start(request).await.err().unwrap().to_string();
-    assert!(error.contains("does not say what it may write"), "{error}");
+    assert!(error.contains("its definition has no `sandbox` key"), "{error}");
     let processes = Processes::new(env!("CARGO_BIN_EXE_modegate").into(), std::env::temp_dir());
     let nothing = Support { landlock: 0, seccomp: false };
     let user = User { home: Some(place.home()), ..User::default() };

@@ -246,10 +246,7 @@ fn a_user_lists_and_deletes_what_is_remembered() {
     let line: serde_json::Value = serde_json::from_str(&listed).unwrap();
     assert_eq!((line["id"].as_str(), line["folder"].as_str()), (Some("mem_1"), work.to_str()));
     assert_eq!(run(&["memories", "delete", "mem_1"]), (0, "deleted mem_1\n".into()));
-    assert_eq!(
-        run(&["memories", "list"]).1,
-        "Nothing is remembered of this folder; --all lists the others.\n"
-    );
+    assert_eq!(run(&["memories", "list"]).1, "No memories of this directory; --all lists the others.\n");
     let (code, text) = run(&["memories", "delete", "mem_1"]);
     assert!(code == 1 && text.contains("there is no memory \"mem_1\""), "{text}");
 }

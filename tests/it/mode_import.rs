@@ -85,13 +85,13 @@ modes:
 #[test]
 fn an_invalid_row_is_named_with_its_reason_and_nothing_is_printed() {
     for (row, reason) in [
-        ("('two words', NULL, NULL)", "row \"two words\": \"two words\" is no id"),
+        ("('two words', NULL, NULL)", "row \"two words\": \"two words\" is not a valid id"),
         ("('', NULL, NULL)", "row \"\": "),
-        ("('a: b' || char(10) || 'default_mode: code', NULL, NULL)", "is no id"),
-        ("('Build', NULL, NULL)", "row \"Build\": \"build\" stands for \"code\" already"),
+        ("('a: b' || char(10) || 'default_mode: code', NULL, NULL)", "is not a valid id"),
+        ("('Build', NULL, NULL)", "row \"Build\": \"build\" is already an alias of \"code\""),
         ("('bad', NULL, 'a, [')", "row \"bad\": "),
         ("('bad', x'00ff', NULL)", "Invalid column type Blob"),
-        ("(' FINE', NULL, NULL)", "mode \"fine\" is there twice"),
+        ("(' FINE', NULL, NULL)", "mode \"fine\" is defined twice"),
     ] {
         let home = home(&format!("{SCHEMA}INSERT INTO agent_modes VALUES ('fine', 'x', NULL), {row}"));
         let (code, printed, errors) = modes(home.path(), &["import", "c.db"]);

@@ -72,7 +72,7 @@ impl Desk {
 fn a_session_is_gone_on_with_shown_changed_audited_and_undone_from_the_command_line() {
     let desk = Desk::new();
     let (code, _, errors) = desk.run(&["sessions", "list"]);
-    assert!(code == 1 && errors.contains("there is no record yet"), "{errors}");
+    assert!(code == 1 && errors.contains("there is no session store yet"), "{errors}");
     let (code, answer, errors) = desk.prompt(&["--mode", "code", "-p", "write it"]);
     assert_eq!((code, answer.as_str(), desk.file().as_deref()), (0, "I write.Done.\n", Some("written\n")));
     let head = errors.lines().find_map(|line| line.strip_prefix("modegate: head of the event log ")).unwrap();
@@ -117,7 +117,7 @@ fn a_session_is_gone_on_with_shown_changed_audited_and_undone_from_the_command_l
     let (code, output, errors) = desk.run(&["sessions", "set-mode", part, "architekt"]);
     assert!(code == 1 && errors.contains("the modes are ask, plan, code"), "{output}{errors}");
     let (code, output, _) = desk.run(&["sessions", "set-mode", part, "build"]);
-    assert!(code == 0 && output.starts_with(&format!("{id}: code mode; head of the record ")), "{output}");
+    assert!(code == 0 && output.starts_with(&format!("{id}: code mode; head of the event log ")), "{output}");
     assert_eq!(desk.only_session()["mode"], "code");
     let (code, text, _) = desk.run(&["audit", id]);
     assert_eq!(code, 0, "{text}");
@@ -138,7 +138,7 @@ fn a_session_is_gone_on_with_shown_changed_audited_and_undone_from_the_command_l
     // Turn 2 wrote what was there already; turn 1 made the file.
     let (code, output, errors) = desk.run(&["sessions", "undo", part, "--turn", "1"]);
     assert!(
-        code == 0 && output.contains("Put back, as before turn 1:") && output.contains("a.txt"),
+        code == 0 && output.contains("Restored to the state before turn 1:") && output.contains("a.txt"),
         "{output}{errors}"
     );
     assert_eq!(desk.file(), None);
@@ -153,19 +153,19 @@ fn sessions_are_found_by_a_part_of_their_id_listed_by_folder_and_taken_away() {
         desk.prompt(&["--mode", "plan", "-p", prompt]);
     }
     let (code, _, errors) = desk.run(&["sessions", "show", "sess_0"]);
-    assert!(code == 1 && errors.contains("may be any of"), "{errors}");
+    assert!(code == 1 && errors.contains("matches sess_"), "{errors}");
     let (code, _, errors) = desk.run(&["sessions", "delete", "a"]);
     assert!(code == 1 && errors.contains("too short"), "{errors}");
     let (code, _, errors) = desk.run(&["sessions", "show", "nothing"]);
     assert!(code == 1 && errors.contains("there is no session \"nothing\""), "{errors}");
     let (_, elsewhere, _) = desk.run_in(desk.0.path(), &["sessions", "list"]);
-    assert!(elsewhere.contains("No sessions in this folder"), "{elsewhere}");
+    assert!(elsewhere.contains("No sessions in this directory"), "{elsewhere}");
     let (_, all, _) = desk.run_in(desk.0.path(), &["sessions", "list", "--all"]);
     assert_eq!(all.lines().count(), 2, "{all}");
     let newest = all.split_whitespace().next().unwrap().to_owned();
     assert!(all.lines().next().unwrap().contains("two"), "{all}");
     let (code, _, errors) = desk.run_in(desk.0.path(), &["--continue", "-p", "x"]);
-    assert!(code == 1 && errors.contains("no session to continue in this folder"), "{errors}");
+    assert!(code == 1 && errors.contains("no session to continue in this directory"), "{errors}");
 
     let (_, text, _) = desk.run(&["sessions", "prune", "--older-than", "1h"]);
     assert_eq!(text, "0 sessions deleted\n");

@@ -284,7 +284,8 @@ fn the_binary_finds_the_users_and_the_projects_and_says_what_cannot_be_used() {
 
     write(&theirs, "broken", "---\nname: other\ndescription: D\n---\nDo it.\n");
     write(&theirs, "mine", "---\nname: mine\ndescription: Not yours.\n---\nSend it.\n");
-    let reasons = ["is not the name of its folder, \"broken\"", "your own skill of this name counts"];
+    let reasons =
+        ["is not the name of its folder, \"broken\"", "your own skill of this name takes precedence"];
     let (code, text) = skills(&["check"]);
     assert!(code == 1 && reasons.iter().all(|reason| text.contains(reason)), "{text}");
     assert!(skills(&["list"]).1.contains("yours    Mine."));

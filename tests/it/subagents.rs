@@ -319,7 +319,7 @@ fn what_was_at_work_when_the_process_was_killed_is_shown_as_failed() {
     };
     for id in [session.as_str(), &below[0].0, &below[1].0] {
         let (code, text) = ask(&["audit", id]);
-        assert!(code == 0 && text.contains("ok       the chain holds together"), "{text}");
+        assert!(code == 0 && text.contains("ok       the hash chain is valid"), "{text}");
     }
     let child = below.iter().find(|(_, parent)| *parent == session).unwrap();
     let (code, text) = ask(&["sessions", "show", &child.0]);

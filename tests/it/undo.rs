@@ -85,10 +85,10 @@ async fn what_a_turn_changed_by_tools_and_commands_is_put_back_whole() {
     assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "two\n", "the command ran");
 
     let answer = slash(&mut client, &session, "/undo").await;
-    assert!(answer.contains("as before turn 2") && answer.contains("- a.txt"), "{answer}");
+    assert!(answer.contains("the state before turn 2") && answer.contains("- a.txt"), "{answer}");
     assert_eq!(tree(&cwd), second);
     let answer = slash(&mut client, &session, "/undo").await;
-    assert!(answer.contains("as before turn 1"), "{answer}");
+    assert!(answer.contains("the state before turn 1"), "{answer}");
     assert_eq!(tree(&cwd), first);
     let answer = slash(&mut client, &session, "/undo").await;
     assert!(answer.contains("there is nothing to undo"), "{answer}");
@@ -137,7 +137,7 @@ async fn nothing_is_put_back_where_it_was_changed_since_or_where_the_mode_change
     let mut client = place.agent(Setup::default());
     open(&mut client, "session/resume", &session).await;
     let answer = slash(&mut client, &session, "/undo 1").await;
-    assert!(answer.contains("as before turn 1"), "{answer}");
+    assert!(answer.contains("the state before turn 1"), "{answer}");
     assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "one\n");
     // While a turn runs, nothing is.
     let prompt = client.prompt(&session, "wait").await;
@@ -310,7 +310,7 @@ async fn what_somebody_else_did_between_two_changes_is_named_and_kept() {
         let mut client = place.agent(Setup { mode: "code", ..Setup::default() });
         furnish(&client.cwd());
         let (_, answer) = undo_with(&mut client, between).await;
-        assert!(answer.contains("as before turn 1"), "{answer}");
+        assert!(answer.contains("the state before turn 1"), "{answer}");
         assert_eq!(std::fs::read_to_string(client.cwd().join("a.txt")).unwrap(), "one\n");
         client.end().await;
     }

@@ -194,7 +194,7 @@ async fn undo_puts_back_what_was_or_names_what_somebody_else_did() {
         let output = format!("round {round}, seed {seed}: {conflicts:?}: {answer}");
         if conflicts.is_empty() {
             assert_eq!(states(&cwd), expected, "{output}");
-            undone += usize::from(answer.contains("as before turn 1"));
+            undone += usize::from(answer.contains("the state before turn 1"));
         } else {
             assert!(answer.contains("nothing was put back"), "{output}");
             assert_eq!(tree(&cwd), whole, "{output}");

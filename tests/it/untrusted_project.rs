@@ -23,7 +23,7 @@ const FILES: [(&str, &str); 14] = [
         "needs `extends`",
     ),
     ("modes: [{id: plan, extends: code}]", "have ids of their own"),
-    ("modes: [{id: architect, extends: code}]", "stands for \"plan\" already"),
+    ("modes: [{id: architect, extends: code}]", "is already an alias of \"plan\""),
     ("modes: [{id: evil, extends: plan, model: openai/evil}]", "may not name a `model`"),
     ("modes: [{id: evil, extends: code}]\ndefault_mode: evil", "may only be narrower than yours"),
     ("modes: [{id: evil, extends: plan, trust_hints: true}]", "unknown field `trust_hints`"),
@@ -149,7 +149,7 @@ fn a_broken_project_does_not_lift_what_the_command_line_holds() {
         std::fs::write(dir.path().join("work/.modegate/modes.yaml"), text).unwrap();
         let output = run(dir.path(), &["--mode", "code", "--max-mode", "locked", "--output", "stream-json"]);
         assert!(!dir.path().join("work/PWNED").exists(), "{output}");
-        assert!(output.contains("is not among the tools of locked mode"), "{text}: {output}");
+        assert!(output.contains("is not available in locked mode"), "{text}: {output}");
     }
 }
 

@@ -46,7 +46,10 @@ fn an_agent_that_is_wrapped_is_held_and_has_its_own_login() {
     let picture = json!({ "type": "image", "data": "aGk=", "mimeType": "image/png" });
     let prompt = json!({ "prompt": [{ "type": "text", "text": "say 1" }, picture] });
     let answer = call(&mut agent, "session/prompt", prompt).pop().unwrap();
-    assert!(answer["error"]["message"].as_str().unwrap().ends_with("it takes no pictures"), "{answer}");
+    assert!(
+        answer["error"]["message"].as_str().unwrap().ends_with("it does not support pictures"),
+        "{answer}"
+    );
     let prompt = json!({ "prompt": [{ "type": "text", "text": "say 1" }] });
     assert!(text_of(&call(&mut agent, "session/prompt", prompt)).ends_with('0'), "it goes on");
     let answer = call(&mut agent, "authenticate", json!({ "methodId": "environment" })).pop().unwrap();
@@ -67,10 +70,13 @@ fn run(home: &Path, arguments: &[&str]) -> (Option<i32>, String) {
 fn what_does_not_go_with_wrap_is_refused_at_once() {
     let home = tempfile::tempdir().unwrap();
     for (arguments, expected) in [
-        (&["--agent", "explore", "wrap", "--", "x"][..], "--agent does not go with wrap"),
-        (&["--model", "offline", "wrap", "--", "x"], "--model does not go with wrap"),
-        (&["--mode", "plan", "wrap", "--mode", "code", "--", "x"], "--mode stands before wrap and behind it"),
-        (&["--max-mode", "plan", "wrap", "--max-mode", "code", "--", "x"], "--max-mode stands before wrap"),
+        (&["--agent", "explore", "wrap", "--", "x"][..], "--agent cannot be combined with wrap"),
+        (&["--model", "offline", "wrap", "--", "x"], "--model cannot be combined with wrap"),
+        (&["--mode", "plan", "wrap", "--mode", "code", "--", "x"], "--mode is given before and after wrap"),
+        (
+            &["--max-mode", "plan", "wrap", "--max-mode", "code", "--", "x"],
+            "--max-mode is given before and after wrap",
+        ),
         (&["wrap", "--mode", "nope", "--", "x"], "the modes are ask, plan, code"),
         (&["wrap", "--state-dir", "own", "--", "x"], "it has to be absolute, or to begin with ~/"),
     ] {
@@ -145,7 +151,7 @@ fn a_session_is_taken_up_by_its_own_agent() {
         for (id, method) in [(3, "session/fork"), (4, "session/resume"), (5, "session/load")] {
             let answer = agent.call(id, method, &load).pop().unwrap();
             assert_eq!(answer["result"].is_object(), is_its, "{method}: {answer}");
-            let text = "this is a session of the agent python3, and only env answers here";
+            let text = "this is a session of the agent python3, and only the agent env runs here";
             assert!(is_its || answer["error"]["message"] == text, "{answer}");
         }
         if is_its {

@@ -189,7 +189,7 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
         SessionEvent::Undone { turn, files } => {
             writeln!(output, "*Undone: the files of turn {turn} are as before it: {}*\n", files.join(", "))
         }
-        SessionEvent::SystemNote { text } => writeln!(output, "*The model was told: {text}*\n"),
+        SessionEvent::SystemNote { text } => writeln!(output, "*Note to the model: {text}*\n"),
         SessionEvent::Stop { reason } => {
             writeln!(output, "*Ended: {}*\n", json!(reason).as_str().unwrap_or_default())
         }
@@ -212,13 +212,13 @@ pub(super) fn json_line(stored: &StoredEvent, output: &mut impl Write) -> io::Re
 }
 
 pub(super) fn undone(undone: &Undone, output: &mut impl Write) -> io::Result<()> {
-    writeln!(output, "Put back, as before turn {}:", undone.turn)?;
+    writeln!(output, "Restored to the state before turn {}:", undone.turn)?;
     for file in &undone.files {
         writeln!(output, "  {}", line_of(&file.display().to_string()))?;
     }
     for folder in &undone.remaining_folders {
         let folder = line_of(&folder.display().to_string());
-        writeln!(output, "stays, because something lies in it: {folder}")?;
+        writeln!(output, "kept, because it is not empty: {folder}")?;
     }
     for text in &undone.uncovered {
         writeln!(output, "note: {}", line_of(text))?;

@@ -202,7 +202,7 @@ impl Task {
                 }
                 () = monitor.stalled() => {
                     self.put_down(program.as_ref()).await;
-                    return Ending::Over("it does not read what it is sent".into());
+                    return Ending::Over("it does not read its input".into());
                 }
                 _ = &mut waiting => {
                     let Some(program) = &program else {
