@@ -45,6 +45,7 @@ mod plays;
 mod prefix;
 mod process;
 mod provider_streams;
+mod prose;
 mod providers;
 mod questions;
 mod rejections;
