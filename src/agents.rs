@@ -374,7 +374,7 @@ mod tests {
             ("[{id: a, name: \"x\\ny\"}]", "one line of text"),
             ("[{id: a, model: ' '}]", "PROVIDER/NAME"),
             ("[{id: a, harness: {command: ''}}]", "its harness: its `command` is empty"),
-            ("[{id: a, prompt: x, harness: {command: b}}]", "go no `prompt`"),
+            ("[{id: a, prompt: x, harness: {command: b}}]", "cannot be combined with `prompt`"),
         ] {
             let error = add(&mut AgentRegistry::default(), text, Origin::User).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

@@ -184,7 +184,11 @@ where
 {
     let Streams { input, input_kind, output, mut errors } = streams;
     if let Some(home) = &environment.relative_home {
-        writeln!(errors, "modegate: HOME is ignored, because \"{}\" is not an absolute path", home.display())?;
+        writeln!(
+            errors,
+            "modegate: HOME is ignored, because \"{}\" is not an absolute path",
+            home.display()
+        )?;
     }
     match cli.command.take() {
         Some(Command::Replay(arguments)) => {

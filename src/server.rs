@@ -232,10 +232,10 @@ mod tests {
     #[test]
     fn what_does_not_go_together_is_said() {
         for (text, expected) in [
-            ("{command: a, url: 'http://b'}", "in one way"),
+            ("{command: a, url: 'http://b'}", "both a `command` and a `url`"),
             ("{command: ''}", "is empty"),
             ("{url: 'http://b', args: [x]}", "go with a `command`"),
-            ("{url: 'http://b', sandbox: read_only}", "cannot be held"),
+            ("{url: 'http://b', sandbox: read_only}", "cannot be sandboxed"),
             ("{command: a, headers: {x: y}}", "go with a `url`"),
             ("{url: 'ftp://b'}", "http://"),
             ("{env: {A: b}}", "neither"),

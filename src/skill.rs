@@ -136,7 +136,7 @@ mod tests {
         let with = |name: &str, more: &str| format!("---\nname: {name}\n{more}\n---\nDo it.");
         for (text, message) in [
             ("Do it.".to_owned(), "SKILL.md begins with a header"),
-            ("---\nname: a\n".to_owned(), "has no end"),
+            ("---\nname: a\n".to_owned(), "no closing --- line"),
             ("---\n---\nDo it.".to_owned(), "name is missing: SKILL.md begins with a header"),
             (with("a", "description: [x"), "which has name and description)"),
             (with("A", "description: D"), "\"A\" is no name: lower-case letters"),

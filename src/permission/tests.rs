@@ -384,11 +384,11 @@ fn an_answer_for_a_server_is_for_its_scheme_and_port_only() {
 fn what_is_no_rule_is_said() {
     for (text, words) in [
         ("", "names no tool"),
-        ("shell(", "last character"),
+        ("shell(", "does not end with )"),
         ("a b", "names no tool"),
         ("x([)", "unclosed"),
         ("fetch(https://{a/b,c})", "unclosed"),
-        ("*(https://x:port/*)", "no port"),
+        ("*(https://x:port/*)", "is not a port"),
         ("fetch(ftp://x)", "neither http nor https"),
     ] {
         let error = rules::Rule::parse(text).unwrap_err();

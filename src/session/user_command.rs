@@ -136,7 +136,7 @@ mod tests {
         for (name, text, message) in [
             ("Bad Name", "x", "is no name"),
             ("c", " \n", "it says nothing"),
-            ("c", "---\ndescription: x\n", "has no end"),
+            ("c", "---\ndescription: x\n", "no closing --- line"),
             ("c", "---\nallowed-tools: Bash\n---\nx", "a header may have description and argument-hint"),
         ] {
             let error = UserCommand::parse(name, text).unwrap_err();

@@ -123,7 +123,8 @@ fn comments_use_plain_words() {
 fn doc_comments_name_their_subject() {
     let docs: Vec<_> = source_comments().into_iter().filter(|(kind, _)| *kind == "///").collect();
     let share = |of: &[&str]| {
-        let found = docs.iter().filter(|(_, words)| words.first().is_some_and(|it| of.contains(&it.as_str())));
+        let found =
+            docs.iter().filter(|(_, words)| words.first().is_some_and(|it| of.contains(&it.as_str())));
         100.0 * found.count() as f64 / docs.len() as f64
     };
     let short = docs.iter().filter(|(_, words)| words.len() <= 3).count() as f64 / docs.len() as f64;
@@ -139,7 +140,8 @@ fn the_figures_find_what_they_are_for() {
     assert_eq!(found, [1, 1, 1, 1, 1, 1]);
     let plain = "Returns the effective mode, or `None` if the session was never saved.";
     assert!(FIGURES.iter().all(|(_, figure, _)| figure(&words(plain)) == 0));
-    let source = "//! A module.\n//! More.\n\n/// One.\nfn a() {}\n// Why.\n#[cfg(test)]\nmod tests {\n// no\n}";
+    let source =
+        "//! A module.\n//! More.\n\n/// One.\nfn a() {}\n// Why.\n#[cfg(test)]\nmod tests {\n// no\n}";
     let kinds: Vec<_> = comments(source).into_iter().map(|(kind, words)| (kind, words.len())).collect();
     assert_eq!(kinds, [("//!", 3), ("///", 1), ("//", 1)]);
 }

@@ -89,7 +89,7 @@ fn line_endings_are_those_of_the_file_unless_the_patch_changes_them() {
     check("\u{feff}a\nb\n", "@@ -1,2 +1,2 @@\n-a\n+c\n b\n", "\u{feff}c\nb\n");
     check("\u{feff}a\nb\n", "@@ -1,2 +1,2 @@\n-\u{feff}a\n+c\n b\n", "c\nb\n");
     // A patch with other line endings than the file is rejected, not converted.
-    refused("a\r\nb\r\n", "@@ -1,2 +1,2 @@\n-a\n-b\n+a\r\n+b\r\n", "another line ending");
+    refused("a\r\nb\r\n", "@@ -1,2 +1,2 @@\n-a\n-b\n+a\r\n+b\r\n", "a different line ending");
 }
 
 #[test]
@@ -127,14 +127,14 @@ fn what_is_not_applied_is_named() {
         (git("index 1..2 100644\nGIT binary patch\nliteral 0\n"), "binary"),
         (git("new file mode 120000\n--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+x\n"), "symbolic link"),
         (git("index 1..2 160000\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n"), "submodule"),
-        (git("index 1..2 100644\n"), "nothing is changed"),
+        (git("index 1..2 100644\n"), "changes nothing"),
         (git("--- a/f\n+++ b/g\n@@ -1 +1 @@\n-x\n+y\n--- a/f\n+++ b/f\n@@ x\n"), "no hunk header"),
         (git("rename from f\n"), "both files"),
         (git("new file mode 100644\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n"), "/dev/null"),
         (git("--- a/other\n+++ b/other\n@@ -1 +1 @@\n-x\n+y\n"), "different files"),
         ("diff --cc f\nindex 1,2..3\n".into(), "merge"),
-        ("--- /dev/null\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n".into(), "lines of before"),
-        ("--- a/f\n+++ /dev/null\n@@ -1 +1 @@\n-x\n+y\n".into(), "leave lines"),
+        ("--- /dev/null\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n".into(), "context or removed lines"),
+        ("--- a/f\n+++ /dev/null\n@@ -1 +1 @@\n-x\n+y\n".into(), "keep or add lines"),
         ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n x\n".into(), "changes nothing"),
         ("x".repeat(3 << 20), "split it"),
     ] {
