@@ -199,18 +199,7 @@ where
         }
         rest => cli.command = rest,
     }
-    let mut flags = Flags {
-        wrapped: None,
-        mode: cli.mode.take(),
-        agent: cli.agent.take(),
-        max_mode: cli.max_mode.take(),
-        no_exit: cli.no_exit,
-        model: cli.model.take(),
-        store: cli.store.take(),
-        cwd: cli.cwd.take(),
-        eof_grace: cli.eof_grace,
-        deterministic: cli.deterministic,
-    };
+    let mut flags = take_flags(&mut cli);
     match cli.command.take() {
         Some(Command::Doctor) => return doctor::run(&flags, &environment, output).await,
         Some(Command::Modes(ask)) => return modes::run(ask, &flags, &environment, output, errors).await,
@@ -283,6 +272,21 @@ where
             Ok(ExitCode::from(2))
         }
         None => serve(&cli, config, input, input_kind, output, stop).await,
+    }
+}
+
+fn take_flags(cli: &mut Cli) -> Flags {
+    Flags {
+        wrapped: None,
+        mode: cli.mode.take(),
+        agent: cli.agent.take(),
+        max_mode: cli.max_mode.take(),
+        no_exit: cli.no_exit,
+        model: cli.model.take(),
+        store: cli.store.take(),
+        cwd: cli.cwd.take(),
+        eof_grace: cli.eof_grace,
+        deterministic: cli.deterministic,
     }
 }
 

@@ -70,7 +70,7 @@ pub(super) fn run<I: Read, O: Write, E: Write>(
     match named.filter(|named| *named != setup.model) {
         None => writeln!(output, "New sessions use {}.", setup.model)?,
         Some(named) => {
-            writeln!(output, "New sessions still use {named}, because {} says so.", own.display())?
+            writeln!(output, "New sessions still use {named}, because {} says so.", own.display())?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -354,7 +354,7 @@ impl End {
         }
         match self.why {
             Some(Why::Revoked) => {
-                parts.push("Stopped: the turn was cancelled, or the mode no longer allows it.".into())
+                parts.push("Stopped: the turn was cancelled, or the mode no longer allows it.".into());
             }
             Some(Why::Time(limit)) => {
                 parts.push(format!("Stopped: the timeout of {} s expired.", limit.as_secs_f64()));

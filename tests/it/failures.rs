@@ -94,7 +94,10 @@ async fn a_record_whose_file_is_gone_is_said_and_no_mode_is_wider_for_it() {
     let params = |mode: &str| json!({ "sessionId": session, "modeId": mode });
     assert_eq!(client.call("session/set_mode", params("code")).await["error"]["code"], -32603);
     let answer = client.call("session/set_mode", params("plan")).await;
-    assert!(answer["error"]["message"].as_str().unwrap().contains("what plan denies is denied"), "{answer}");
+    assert!(
+        answer["error"]["message"].as_str().unwrap().contains("calls that plan denies are denied"),
+        "{answer}"
+    );
     let write = || call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
     let seen = turn(&mut client, &session, "write", &[&[write()], &[]]).await;
     assert!(seen.iter().any(|message| message.to_string().contains("the file is gone")), "{seen:?}");
