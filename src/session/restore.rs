@@ -63,24 +63,7 @@ impl Actor {
         let id = self.session.id.clone();
         self.session.turns = stored.turns;
         self.restore_model_selection(stored.chosen.as_ref());
-        // Consent is valid only for the folders that the session had.
-        let is_elsewhere = self.is_elsewhere(&stored);
-        let mut is_outdated = false;
-        for grant in self.context.store.grants(&id).await? {
-            if !grant.allows {
-                self.session.grants.reject(&grant.mode, grant.scope);
-            } else if matches!(grant.scope, Scope::Command(..)) {
-                is_outdated = true;
-            } else if matches!(grant.scope, Scope::Claims(..)) {
-                // Servers restart, and may claim more than the user accepted.
-            } else if !is_elsewhere {
-                self.session.grants.allow(&grant.mode, grant.scope);
-            }
-        }
-        if is_outdated {
-            self.context.store.post(Row::OutdatedGrants { session: id.clone() });
-            self.session.pending_user_notices.push(OUTDATED_GRANTS.into());
-        }
+        self.restore_grants(&stored).await?;
         // Mode of the model's last request, if it has changed since.
         let (mut known, mut said) = (None, false);
         // Mode after the last recorded change, and files undone since the last reply.
@@ -162,6 +145,28 @@ impl Actor {
             self.note_later(MEANWHILE.to_owned());
         }
         self.save().await;
+        Ok(())
+    }
+
+    /// Restores remembered answers. Consent is valid only for the folders that the session had.
+    async fn restore_grants(&mut self, stored: &StoredSession) -> Result<(), StoreError> {
+        let is_elsewhere = self.is_elsewhere(stored);
+        let mut is_outdated = false;
+        for grant in self.context.store.grants(&stored.id).await? {
+            if !grant.allows {
+                self.session.grants.reject(&grant.mode, grant.scope);
+            } else if matches!(grant.scope, Scope::Command(..)) {
+                is_outdated = true;
+            } else if matches!(grant.scope, Scope::Claims(..)) {
+                // Servers restart, and may claim more than the user accepted.
+            } else if !is_elsewhere {
+                self.session.grants.allow(&grant.mode, grant.scope);
+            }
+        }
+        if is_outdated {
+            self.context.store.post(Row::OutdatedGrants { session: stored.id.clone() });
+            self.session.pending_user_notices.push(OUTDATED_GRANTS.into());
+        }
         Ok(())
     }
 
