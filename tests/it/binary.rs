@@ -496,3 +496,25 @@ fn commands_run_where_core_dumps_are_off_already() {
         fs::remove_file(dir.path().join("made")).unwrap();
     }
 }
+
+/// A client that does not read stderr neither delays an answer nor keeps the process from ending.
+#[test]
+fn a_log_that_is_not_read_stops_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let initialize =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion": 1 } });
+    let mut command = modegate(dir.path(), &["--store", "memory"]);
+    command.env("MODEGATE_LOG", "trace").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut serve = |stderr: Stdio| {
+        let mut child = command.stderr(stderr).spawn().unwrap();
+        writeln!(child.stdin.take().unwrap(), "{initialize}").unwrap();
+        assert_eq!(wait(&mut child, Duration::from_secs(30)), Some(0));
+        child.wait_with_output().unwrap()
+    };
+    assert!(!serve(Stdio::piped()).stderr.is_empty(), "the control: something is logged");
+    let (reader, mut full) = std::io::pipe().unwrap();
+    // The capacity of a pipe.
+    full.write_all(&[b'x'; 65536]).unwrap();
+    assert!(!serve(full.into()).stdout.is_empty());
+    drop(reader);
+}
