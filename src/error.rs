@@ -103,6 +103,7 @@ impl From<AgentError> for ErrorObjectOwned {
         ErrorObjectOwned::owned(error.code(), message, Some(data))
     }
 }
+
 /// True for ACP's "resource not found" (-32002).
 pub fn says_not_found(error: &str) -> bool {
     let error: Option<Value> = serde_json::from_str(error).ok();
