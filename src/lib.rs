@@ -12,7 +12,7 @@
 //! - [`transcript`] replays conversations; [`headless`] runs one prompt without an editor; [`cli`] and
 //!   [`config`] read options and files.
 //!
-//! `docs/architecture.md` has the full map.
+//! `docs/internals/architecture.md` has the full map.
 
 pub mod acp;
 pub mod agent;

@@ -1,4 +1,4 @@
-//! Plays: one conversation a file, read top to bottom. See `docs/testing.md` for how to write one.
+//! Plays: one conversation a file, read top to bottom. See `docs/internals/testing.md` for how to write one.
 //!
 //! `UPDATE_EXPECT=1 cargo test plays` writes the agent's lines anew; a person reads the difference.
 

@@ -460,7 +460,7 @@ fn the_readme_has_the_two_commands_and_its_links_lead_somewhere() {
 /// Every line of the sources has a row that names tests that exist, says that we differ and why, or that it is not there yet.
 #[test]
 fn every_line_of_the_sources_has_its_row() {
-    let page = fs::read_to_string(root().join("docs/sources.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/internals/sources.md")).unwrap();
     let rows: Vec<Vec<&str>> = page
         .lines()
         .filter(|line| line.starts_with("| ") && !line.starts_with("| line") && !line.starts_with("| ---"))

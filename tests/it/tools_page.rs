@@ -1,4 +1,4 @@
-//! `docs/tools.md`: the part about every tool is made from the tools themselves.
+//! `docs/reference/tools.md`: the part about every tool is made from the tools themselves.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::support::shell;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tools.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/tools.md");
 const BEGIN: &str = "<!-- made from the tools: UPDATE_EXPECT=1 cargo test tools_page -->\n";
 const END: &str = "<!-- end -->\n";
 

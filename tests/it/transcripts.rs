@@ -94,7 +94,7 @@ fn together_they_cover_every_method_and_every_kind_of_update() {
     }
 }
 
-/// The methods and updates of the protocol that no play and no transcript has are those that `docs/acp.md` lists.
+/// The methods and updates of the protocol that no play and no transcript has are those that `docs/reference/acp.md` lists.
 #[test]
 fn what_no_fixture_has_is_listed_for_readers() {
     let mut seen = BTreeSet::new();
@@ -127,8 +127,8 @@ fn what_no_fixture_has_is_listed_for_readers() {
         "{all:?}"
     );
     let missing: BTreeSet<String> = all.difference(&seen).cloned().collect();
-    let page = include_str!("../../docs/acp.md");
-    let listed = page.split("No play and no transcript has ").nth(1).expect("the list in docs/acp.md");
+    let page = include_str!("../../docs/reference/acp.md");
+    let listed = page.split("No play and no transcript has ").nth(1).expect("the list in docs/reference/acp.md");
     let listed = listed.split("\n\n").next().unwrap();
     let listed: BTreeSet<String> = listed.split('`').skip(1).step_by(2).map(str::to_owned).collect();
     assert_eq!(listed, missing);
