@@ -156,5 +156,8 @@ fn the_figures_find_what_they_are_for() {
 fn the_lock_file_stays_below_its_cap() {
     let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
     let packages = lock.lines().filter(|line| *line == "[[package]]").count();
-    assert!(packages <= MAX_PACKAGES, "{packages} packages, at most {MAX_PACKAGES}: see docs/internals/decisions.md");
+    assert!(
+        packages <= MAX_PACKAGES,
+        "{packages} packages, at most {MAX_PACKAGES}: see docs/internals/decisions.md"
+    );
 }

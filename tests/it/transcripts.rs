@@ -128,7 +128,8 @@ fn what_no_fixture_has_is_listed_for_readers() {
     );
     let missing: BTreeSet<String> = all.difference(&seen).cloned().collect();
     let page = include_str!("../../docs/reference/acp.md");
-    let listed = page.split("No play and no transcript has ").nth(1).expect("the list in docs/reference/acp.md");
+    let listed =
+        page.split("No play and no transcript has ").nth(1).expect("the list in docs/reference/acp.md");
     let listed = listed.split("\n\n").next().unwrap();
     let listed: BTreeSet<String> = listed.split('`').skip(1).step_by(2).map(str::to_owned).collect();
     assert_eq!(listed, missing);
