@@ -340,7 +340,7 @@ async fn the_table_of_mode_changes_has_these_columns() {
     client.until_answer(id).await;
     client.end().await;
     let record = Connection::open(file).unwrap();
-    let answers: Vec<String> = include_str!("../../docs/sessions.md")
+    let answers: Vec<String> = include_str!("../../docs/reference/sessions.md")
         .split("```sql\n")
         .skip(1)
         .map(|block| {
