@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::acp::{
     RequestPermissionRequest, RequestPermissionResponse, SessionId, SessionNotification, Update,
 };
+use crate::text::shorten;
 pub use request::{ClientRequest, Question};
 
 mod request;
@@ -84,7 +85,7 @@ fn message_of(error: &str) -> String {
     let details = data.as_str().or_else(|| data["details"].as_str());
     let text = details.map_or(message.to_owned(), |details| format!("{message} ({details})"));
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    line.chars().take(MAX_MESSAGE).collect()
+    shorten(&line, MAX_MESSAGE).into_owned()
 }
 
 /// Capabilities from `initialize`, each read separately (F1, E1). The default is an absent client.

@@ -4,6 +4,7 @@ use jsonrpsee_types::ErrorObjectOwned;
 use serde_json::{Value, json};
 
 use crate::acp::SessionId;
+use crate::text::one_line;
 
 const MAX_MESSAGE: usize = 300;
 
@@ -76,7 +77,7 @@ impl AgentError {
     fn data(&self, message: &str) -> Value {
         let mut data = match self {
             Self::InvalidParams { data, .. } => data.clone(),
-            Self::UnknownSession(id) => json!({ "sessionId": shorten(&id.0) }),
+            Self::UnknownSession(id) => json!({ "sessionId": one_line(&id.0, MAX_MESSAGE) }),
             _ => json!({}),
         };
         if let Some(members) = data.as_object_mut() {
@@ -86,19 +87,10 @@ impl AgentError {
     }
 }
 
-/// Returns one line, because messages quote the client's input.
-fn shorten(message: &str) -> String {
-    let line: String =
-        message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_MESSAGE + 1).collect();
-    match line.char_indices().nth(MAX_MESSAGE) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
-}
-
 impl From<AgentError> for ErrorObjectOwned {
     fn from(error: AgentError) -> Self {
-        let message = shorten(&error.to_string());
+        // One line, because messages quote the client's input.
+        let message = one_line(&error.to_string(), MAX_MESSAGE);
         let data = error.data(&message);
         ErrorObjectOwned::owned(error.code(), message, Some(data))
     }

@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::bounded_file::{self, ReadError};
+use crate::text::start;
 
 const MAX_POINTER: u64 = 16 * 1024;
 
@@ -56,11 +57,8 @@ pub fn branch(root: &Path) -> Option<String> {
     let line = head.lines().next()?.trim();
     let is_commit = line.len() >= 40 && line.bytes().all(|byte| byte.is_ascii_hexdigit());
     match line.strip_prefix("ref: refs/heads/") {
-        Some(branch) => {
-            let end = (0..=MAX_BRANCH.min(branch.len())).rev().find(|end| branch.is_char_boundary(*end));
-            Some(branch[..end.unwrap_or(0)].to_owned())
-        }
-        None if is_commit => Some(line.chars().take(12).collect()),
+        Some(branch) => Some(branch[..branch.floor_char_boundary(MAX_BRANCH)].to_owned()),
+        None if is_commit => Some(start(line, 12).to_owned()),
         None => None,
     }
 }

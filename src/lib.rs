@@ -44,6 +44,7 @@ pub mod session;
 pub mod skill;
 pub mod store;
 pub mod telemetry;
+pub mod text;
 pub mod tool;
 pub mod transcript;
 pub mod transport;

@@ -27,7 +27,9 @@ pub fn printable(text: &str) -> String {
 fn first_line(content: Option<&[ToolCallContent]>) -> String {
     let text = content.into_iter().flatten().find_map(|content| match content {
         ToolCallContent::Content(content) => match &content.content {
-            ContentBlock::Text(text) => text.text.lines().map(str::trim).find(|line| !line.is_empty()),
+            ContentBlock::Text(text) => {
+                Some(crate::text::first_line(&text.text)).filter(|line| !line.is_empty())
+            }
             _ => None,
         },
         _ => None,

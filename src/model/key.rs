@@ -8,6 +8,7 @@ use tokio::sync::OnceCell;
 
 use crate::process::{Command, Errors, Event, Exit, Processes};
 use crate::sandbox::Confinement;
+use crate::text::shorten;
 
 /// Timeout of a key command, long enough to ask the user for a password.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -85,8 +86,8 @@ async fn run(command: &str, processes: &Processes) -> Result<SecretString, Strin
     };
     if let Some(ended) = ended {
         let message = String::from_utf8_lossy(&errors);
-        let message: String = message.lines().next().unwrap_or_default().chars().take(MAX_ERROR).collect();
-        return Err(format!("key_command failed ({ended}): {message}"));
+        let message = message.lines().next().unwrap_or_default();
+        return Err(format!("key_command failed ({ended}): {}", shorten(message, MAX_ERROR)));
     }
     let text = String::from_utf8(output).map_err(|_| "key_command printed no text")?;
     match text.lines().next().map(str::trim).filter(|key| !key.is_empty()) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::model::{Failure, ModelError};
+use crate::text::shorten;
 
 /// Minimum length of a key for redaction. Shorter keys are placeholders and may be parts of words.
 const SHORTEST: usize = 8;
@@ -247,11 +248,7 @@ fn parts(body: &str) -> (String, String, Option<Duration>) {
 fn quote(message: &str, kind: &str) -> String {
     let message = if message.trim().is_empty() { kind } else { message };
     let line = message.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(QUOTE) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None if line.is_empty() => "it does not say why".into(),
-        None => line,
-    }
+    if line.is_empty() { "it does not say why".into() } else { shorten(&line, QUOTE).into_owned() }
 }
 
 fn is_web_page(body: &str) -> bool {

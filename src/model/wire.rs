@@ -14,6 +14,8 @@ use super::provider_error::ProviderError;
 use super::{Block, Effort, Message, ModelEvent, ModelId, ModelRequest};
 use framing::Framing;
 
+use crate::text::shorten;
+
 pub mod anthropic;
 pub mod chat;
 pub mod framing;
@@ -81,7 +83,7 @@ pub trait Decode: Send + Sync {
 /// Parses a frame. An error quotes the start of the frame.
 pub(super) fn parse<'a, T: serde::Deserialize<'a>>(frame: &'a str) -> Result<T, ProviderError> {
     serde_json::from_str(frame).map_err(|error| {
-        let start: String = frame.chars().take(80).collect();
+        let start = shorten(frame, 80);
         ProviderError::garbled(format!(
             "the server sent something that is no part of a reply ({error}): {start}"
         ))

@@ -8,6 +8,8 @@ use tokio::sync::{mpsc, watch};
 use super::secrets::Secrets;
 use super::{Event, Exit, Process};
 
+use crate::text::start;
+
 const MAX_LAST_ERROR: usize = 2 * 1024;
 
 const LINE: usize = 1024;
@@ -173,20 +175,16 @@ impl ProgramTask {
         }
         // Truncated after redaction, so that no part of a secret remains.
         let line = self.secrets.take_out(&String::from_utf8_lossy(&line));
-        let line: String = line.chars().take(LINE).collect();
+        let line = start(&line, LINE);
         if self.logged < LOGGED {
             self.logged += line.len();
             tracing::debug!(program = self.name, "{line}");
         }
         self.changed.send_if_modified(|status| {
             let words = &mut status.last_error;
-            words.push_str(&line);
+            words.push_str(line);
             words.push('\n');
-            let mut start = words.len().saturating_sub(MAX_LAST_ERROR);
-            while !words.is_char_boundary(start) {
-                start += 1;
-            }
-            words.drain(..start);
+            words.drain(..words.ceil_char_boundary(words.len().saturating_sub(MAX_LAST_ERROR)));
             false
         });
     }

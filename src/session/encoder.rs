@@ -15,6 +15,7 @@ use crate::acp::{
 };
 use crate::event::{Compaction, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::Usage;
+use crate::text::one_line;
 use crate::tool::content::{clip, fitting};
 use crate::tool::{Location, ToolContent, output_terminal};
 
@@ -270,11 +271,7 @@ fn locations(locations: &[Location]) -> Vec<ToolCallLocation> {
 }
 
 fn title(text: &str) -> String {
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(TITLE + 1).collect();
-    match line.char_indices().nth(TITLE) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
+    one_line(text, TITLE)
 }
 
 fn raw_input(arguments: &Value) -> Value {

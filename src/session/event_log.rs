@@ -15,6 +15,7 @@ use crate::chain::{Head, Link};
 use crate::event::SessionEvent;
 use crate::store::entry::Entry;
 use crate::store::{ModeChange, ModeSource, Row, Why};
+use crate::text::{first_line, shorten};
 
 const MAX_TITLE: usize = 80;
 
@@ -232,11 +233,8 @@ fn ends_call(event: &SessionEvent) -> bool {
 
 pub(super) fn title(content: &[ContentBlock]) -> Option<String> {
     let text = content.iter().find_map(|block| match block {
-        ContentBlock::Text(text) => text.text.lines().map(str::trim).find(|line| !line.is_empty()),
+        ContentBlock::Text(text) => Some(first_line(&text.text)).filter(|line| !line.is_empty()),
         _ => None,
     })?;
-    Some(match text.char_indices().nth(MAX_TITLE) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    })
+    Some(shorten(text, MAX_TITLE).into_owned())
 }

@@ -7,6 +7,8 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
+use crate::text::{first_line, shorten};
+
 /// Maximum bytes of a switch block.
 const MAX_BLOCK: usize = 16 * 1024;
 
@@ -303,8 +305,7 @@ fn may_open(part: &str) -> bool {
 
 /// Classifies a line longer than [`MAX_LINE`], which never opens a YAML block.
 fn long_line(line: &str) -> Rest {
-    let end = (0..=MAX_LINE).rev().find(|at| line.is_char_boundary(*at)).unwrap_or_default();
-    let (start, tail) = line.split_at(end);
+    let (start, tail) = line.split_at(line.floor_char_boundary(MAX_LINE));
     match fence(start).filter(|_| may_open(start)) {
         Some((mark, length, _)) if mark != b'`' || !tail.contains('`') => Rest::Opens { mark, length },
         Some(_) | None => Rest::Plain,
@@ -328,11 +329,8 @@ fn fence(line: &str) -> Option<(u8, usize, &str)> {
 
 /// Notice with the first line of the reason (G37).
 pub(super) fn notice(from: &str, to: &str, analysis: &str) -> String {
-    let reason = analysis.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
-    let end = reason.char_indices().nth(MAX_REASON).map_or(reason.len(), |(end, _)| end);
-    let more = if end < reason.len() { "…" } else { "" };
-    format!("The agent switched from {from} mode to {to} mode: {}{more}\n", &reason[..end])
+    let reason: String = first_line(analysis).chars().filter(|c| !c.is_control()).collect();
+    format!("The agent switched from {from} mode to {to} mode: {}\n", shorten(&reason, MAX_REASON))
 }
 
 #[cfg(test)]

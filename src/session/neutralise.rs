@@ -74,10 +74,7 @@ fn next_bracket(text: &str, from: usize) -> Option<(usize, usize)> {
         if let Some(end) = end {
             return Some((at, end));
         }
-        at += 1;
-        while !text.is_char_boundary(at) {
-            at += 1;
-        }
+        at = text.ceil_char_boundary(at + 1);
     }
 }
 

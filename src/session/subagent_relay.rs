@@ -80,10 +80,7 @@ pub(super) struct SubagentOutput {
 
 impl SubagentOutput {
     pub(super) fn so_far(&self) -> String {
-        let mut start = self.text.len().saturating_sub(SHOWN);
-        while !self.text.is_char_boundary(start) {
-            start += 1;
-        }
+        let start = self.text.ceil_char_boundary(self.text.len().saturating_sub(SHOWN));
         let space = if self.plan.is_empty() || self.text.is_empty() { "" } else { "\n" };
         format!("{}{space}{}", self.plan, &self.text[start..])
     }
@@ -106,8 +103,7 @@ impl SubagentOutput {
         if self.text.len() < ANSWER {
             self.text.push_str(&text.text);
             if self.text.len() > ANSWER {
-                let end = (0..=ANSWER).rev().find(|at| self.text.is_char_boundary(*at)).unwrap_or_default();
-                self.text.truncate(end);
+                self.text.truncate(self.text.floor_char_boundary(ANSWER));
                 self.text.push_str("\n[The rest of the answer was too long, and is left out.]");
             }
         }

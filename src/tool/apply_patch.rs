@@ -25,6 +25,7 @@ use super::{
 };
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
+use crate::text::start;
 use crate::workspace::{self, Change, ContentHash, Workspace};
 
 mod hunk;
@@ -389,7 +390,7 @@ fn apply(old: &str, rounds: &[Vec<Hunk>]) -> Result<String, Vec<(usize, Failure)
 fn reason(failure: &Failure) -> String {
     let shown = |line: &str| {
         let line = line.trim_end_matches(['\r', '\n']);
-        let cut: String = line.chars().take(SHOWN).collect();
+        let cut = start(line, SHOWN);
         if cut.len() < line.len() { format!("`{cut}`…") } else { format!("`{cut}`") }
     };
     match failure {

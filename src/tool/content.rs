@@ -56,9 +56,9 @@ impl ToolContent {
             return Self::Text(text.to_owned());
         }
         let head = &text[..fitting(text, TEXT / 3)];
-        let mut start = text.len().saturating_sub(TEXT / 3);
-        while !text.is_char_boundary(start) || fitting(&text[start..], TEXT / 2) < text.len() - start {
-            start += 1;
+        let mut start = text.ceil_char_boundary(text.len().saturating_sub(TEXT / 3));
+        while fitting(&text[start..], TEXT / 2) < text.len() - start {
+            start = text.ceil_char_boundary(start + 1);
         }
         let missing = start - head.len();
         Self::Text(format!("{head}\n[{missing} bytes in between are not shown]\n{}", &text[start..]))

@@ -20,6 +20,7 @@ use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, blocking, resolv
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
+use crate::text::shorten;
 use crate::workspace::{EntryKind, Workspace};
 
 /// Default number of matching lines.
@@ -183,12 +184,5 @@ impl io::Read for Interruptible<'_> {
             return Err(io::Error::other("the call has to end"));
         }
         self.file.read(buffer)
-    }
-}
-
-fn shorten(text: &str, characters: usize) -> String {
-    match text.char_indices().nth(characters) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }

@@ -12,6 +12,7 @@ use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arg
 use crate::acp::ToolKind;
 use crate::agents::AgentRegistry;
 use crate::permission::{Effect, Target};
+use crate::text::shorten;
 use crate::workspace::Workspace;
 
 const MAX_TASK: usize = 64 * 1024;
@@ -179,10 +180,7 @@ fn check_task(tool: &str, task: &str) -> Result<(), ToolError> {
 
 fn short(task: &str) -> String {
     let line = task.trim().lines().next().unwrap_or_default();
-    match line.char_indices().nth(TITLE) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.to_owned(),
-    }
+    shorten(line, TITLE).into_owned()
 }
 
 #[derive(Debug)]

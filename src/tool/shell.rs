@@ -23,6 +23,7 @@ use crate::acp::ToolKind;
 use crate::mode::ShellUse;
 use crate::permission::{Commands, Effect, Target};
 use crate::process::shell::{CommandSandbox, Shell};
+use crate::text::start;
 use crate::workspace::Workspace;
 
 /// Default and maximum timeout of a call, in seconds.
@@ -155,9 +156,8 @@ impl Start {
     pub(super) fn title(&self) -> String {
         let whole = visible(self.line.trim());
         let line = whole.lines().next().unwrap_or_default();
-        let end = line.char_indices().nth(TITLE).map_or(line.len(), |(end, _)| end);
-        let more = if end < whole.len() { "…" } else { "" };
-        format!("{}{more}", &line[..end])
+        let start = start(line, TITLE);
+        if start.len() < whole.len() { format!("{start}…") } else { start.to_owned() }
     }
 
     pub(super) fn commands(&self) -> Commands {
@@ -299,10 +299,6 @@ fn end_of(text: &str, budget: usize) -> &str {
     if fitting(text, budget) == text.len() {
         return text;
     }
-    let mut start = text.len().saturating_sub(budget / 2);
-    while !text.is_char_boundary(start) {
-        start += 1;
-    }
-    let rest = &text[start..];
+    let rest = &text[text.ceil_char_boundary(text.len().saturating_sub(budget / 2))..];
     rest.find('\n').map_or(rest, |end| &rest[end + 1..])
 }

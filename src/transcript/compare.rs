@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use super::normalise::Message;
 
+use crate::text::start;
+
 const SHOWN: usize = 300;
 
 #[derive(Debug, PartialEq)]
@@ -37,10 +39,8 @@ impl fmt::Display for Difference {
 fn shown(value: Option<&Value>) -> String {
     let Some(value) = value else { return "nothing".into() };
     let text = value.to_string();
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}… ({} bytes)", &text[..end], text.len()),
-        None => text,
-    }
+    let start = start(&text, SHOWN);
+    if start.len() == text.len() { text } else { format!("{start}… ({} bytes)", text.len()) }
 }
 
 /// Compares lines byte by byte. Returns `None` if they are the same.

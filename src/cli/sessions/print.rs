@@ -11,6 +11,7 @@ use crate::headless::printable;
 use crate::session::Undone;
 use crate::store::events::StoredEvent;
 use crate::store::sessions::StoredSession;
+use crate::text::start;
 use crate::tool::ToolContent;
 
 const LINE: usize = 160;
@@ -93,9 +94,9 @@ pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result
     };
     let text = text.trim();
     let first = line_of(text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default());
-    let end = first.char_indices().nth(LINE).map_or(first.len(), |(end, _)| end);
-    let more = if end < first.len() || text.lines().nth(1).is_some() { " …" } else { "" };
-    writeln!(output, "{who:8} {}{more}", &first[..end])
+    let start = start(&first, LINE);
+    let more = if start.len() < first.len() || text.lines().nth(1).is_some() { " …" } else { "" };
+    writeln!(output, "{who:8} {start}{more}")
 }
 
 fn switch_lines(switch: &SwitchOutcome, output: &mut impl Write) -> io::Result<()> {

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use super::findings::Findings;
 use super::keywords::Word;
 
+use crate::text::shorten;
+
 const FILES: usize = 8;
 
 const PLACES: usize = 4;
@@ -113,8 +115,5 @@ fn quote(text: &str) -> String {
 
 fn cut(text: &str) -> String {
     let text: String = text.chars().filter(|c| !c.is_control()).take(QUOTE + 1).collect();
-    match text.char_indices().nth(QUOTE) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    shorten(&text, QUOTE).into_owned()
 }

@@ -6,6 +6,8 @@ use url::Url;
 use super::super::{ToolError, ToolOutput};
 use super::markdown;
 
+use crate::text::shorten;
+
 const PAGE: usize = 30_000;
 
 const OF_ERROR: usize = 2_000;
@@ -116,7 +118,8 @@ pub(super) fn check_type(raw: &Raw) -> Result<(), ToolError> {
 pub(super) fn show(raw: &Raw, start: usize) -> Result<ToolOutput, ToolError> {
     if raw.is_error() {
         let message = raw.decode().unwrap_or_default();
-        let message: String = convert(raw, message).chars().take(OF_ERROR).collect();
+        let message = convert(raw, message);
+        let message = shorten(&message, OF_ERROR);
         return Err(ToolError::Failed(format!(
             "{}: the server answered {}.\n{message}",
             raw.url, raw.status_text

@@ -26,6 +26,7 @@ use crate::mode::ShellUse;
 use crate::permission::hints::Belief;
 use crate::permission::{Claim, Effect, Target};
 use crate::server::Entry;
+use crate::text::shorten;
 use crate::tool::{PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec};
 use crate::workspace::{Changes, Workspace};
 
@@ -280,7 +281,7 @@ fn outcome(answer: Answer, failed: impl Fn(&str) -> ToolError) -> Result<ToolOut
         Ok(ServerResult::CallToolResult(answer)) => result::read(&answer),
         Ok(_) => Err(failed("its answer is not a tool result")),
         Err(ServiceError::McpError(error)) => {
-            let message: String = error.message.chars().take(2000).collect();
+            let message = shorten(&error.message, 2000);
             Err(ToolError::Failed(format!("The server answered with the error {}: {message}", error.code.0)))
         }
         Err(error) => Err(failed(&error_message(&error))),
@@ -291,7 +292,7 @@ pub(super) fn error_message(error: &ServiceError) -> String {
     match error {
         ServiceError::TransportClosed | ServiceError::TransportSend(_) => "the connection is closed".into(),
         ServiceError::McpError(error) => {
-            let message: String = error.message.chars().take(200).collect();
+            let message = shorten(&error.message, 200);
             format!("it answered with the error {}: {message}", error.code.0)
         }
         _ => "its answer was invalid".into(),

@@ -12,6 +12,7 @@ use super::server::WeakServer;
 use crate::permission::Effect;
 use crate::permission::hints::{self, Belief, Hints, Trust, Word};
 use crate::server::{Entry, ServerSandbox};
+use crate::text::shorten;
 use crate::tool::content::is_unseen;
 use crate::tool::{Tool, ToolSpec};
 
@@ -71,12 +72,11 @@ impl Listing {
             let word = Word { trust: entry.trust.as_ref(), said, only_reads };
             let belief = hints::belief(&tool.name, hints, &word);
             let title = tool.title.clone().or_else(|| annotations.and_then(|it| it.title.clone()));
-            let about: String =
-                tool.description.as_deref().unwrap_or_default().chars().take(MAX_DESCRIPTION).collect();
+            let about = shorten(tool.description.as_deref().unwrap_or_default(), MAX_DESCRIPTION);
             listing.tools.push(Arc::new(RemoteTool::new(
                 (name, tool.name.into_owned()),
                 title,
-                about,
+                about.into_owned(),
                 &schema,
                 (belief, part),
                 entry,

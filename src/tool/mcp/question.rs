@@ -5,6 +5,7 @@ use tokio::sync::oneshot;
 
 use crate::acp::ElicitationSchema;
 use crate::client::ClientError;
+use crate::text::shorten;
 use crate::tool::client_io::{ClientIo, Elicited};
 
 const MAX_MESSAGE: usize = 2000;
@@ -56,7 +57,7 @@ impl Question {
             }
             _ => return Err("unknown kind of elicitation".into()),
         };
-        let message: String = message.chars().take(MAX_MESSAGE).collect();
+        let message = shorten(&message, MAX_MESSAGE);
         let message = format!("The MCP server {server:?} asks: {message}");
         Ok(Self { part: part.to_owned(), message, form, reply })
     }

@@ -118,13 +118,7 @@ fn cut(text: String) -> String {
     if text.len() <= FOR_MODEL {
         return text;
     }
-    let mut head = FOR_MODEL * 2 / 3;
-    while !text.is_char_boundary(head) {
-        head -= 1;
-    }
-    let mut tail = text.len() - FOR_MODEL / 3;
-    while !text.is_char_boundary(tail) {
-        tail += 1;
-    }
+    let head = text.floor_char_boundary(FOR_MODEL * 2 / 3);
+    let tail = text.ceil_char_boundary(text.len() - FOR_MODEL / 3);
     format!("{}\n[{} bytes in between were left out]\n{}", &text[..head], tail - head, &text[tail..])
 }

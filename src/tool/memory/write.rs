@@ -17,6 +17,7 @@ use super::super::{
 use super::{Change, MAX_CATEGORY, MAX_TEXT, Memories, Memory, MemoryError, line};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
+use crate::text::shorten;
 use crate::workspace::{Changes, Workspace};
 
 const IN_TITLE: usize = 60;
@@ -224,10 +225,7 @@ impl std::fmt::Debug for Call {
 impl PreparedCall for Call {
     fn title(&self) -> String {
         match &self.operation {
-            Operation::Add { text, .. } => {
-                let start: String = text.chars().take(IN_TITLE).collect();
-                format!("Remember: {start}{}", if start.len() < text.len() { "…" } else { "" })
-            }
+            Operation::Add { text, .. } => format!("Remember: {}", shorten(text, IN_TITLE)),
             Operation::Update { id, .. } => format!("Change memory {id}"),
             Operation::Delete { id } => format!("Delete memory {id}"),
         }

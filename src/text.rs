@@ -1,0 +1,40 @@
+//! Shortens text for people and models.
+
+use std::borrow::Cow;
+
+/// The first `most` characters.
+pub fn start(text: &str, most: usize) -> &str {
+    text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end])
+}
+
+/// The first `most` characters, with `…` if there are more.
+pub fn shorten(text: &str, most: usize) -> Cow<'_, str> {
+    let start = start(text, most);
+    if start.len() == text.len() { Cow::Borrowed(text) } else { Cow::Owned(format!("{start}…")) }
+}
+
+/// One line of at most `most` characters: control characters become spaces.
+pub fn one_line(text: &str, most: usize) -> String {
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most + 1).collect();
+    shorten(&line, most).into_owned()
+}
+
+/// The first line that is not blank, trimmed. Empty if all lines are.
+pub fn first_line(text: &str) -> &str {
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_cut_between_characters() {
+        for (text, most, expected) in [("äöü", 3, "äöü"), ("äöü", 2, "äö…"), ("", 0, ""), ("a\nb", 2, "a\n…")]
+        {
+            assert_eq!(shorten(text, most), expected);
+        }
+        assert_eq!(one_line("a\nb\tc", 4), "a b …");
+        assert_eq!(first_line("\n  \n b \nc"), "b");
+    }
+}
