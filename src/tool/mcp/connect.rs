@@ -21,6 +21,7 @@ use crate::process::program::Program;
 use crate::process::shell::{CommandSandbox, Shell};
 use crate::process::{Command, Errors};
 use crate::server::{Entry, ServerSandbox, Transport};
+use crate::text::shorten;
 
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
@@ -28,8 +29,6 @@ type HttpFailure = StreamableHttpError<crate::http::LibraryError>;
 
 /// Grace period for a program's last output.
 const EXIT_GRACE: Duration = Duration::from_millis(100);
-
-const HUNG_UP: &str = "it closed the connection before it answered";
 
 /// Maximum attempts to resume an HTTP event stream.
 const RESUMES: usize = 3;
@@ -94,20 +93,22 @@ pub(super) async fn connect(
             let mut serving = std::pin::pin!(serving);
             let running = tokio::select! {
                 biased;
-                running = &mut serving => running.map_err(|error| error_message(&error)),
+                running = &mut serving => running.map_err(|error| {
+                    use ClientInitializeError::{ConnectionClosed, TransportError};
+                    (error_message(&error), matches!(error, ConnectionClosed(_) | TransportError { .. }))
+                }),
                 // The last output may still arrive.
                 over = program.over() => match tokio::time::timeout(EXIT_GRACE, serving).await {
-                    Ok(Err(error @ ClientInitializeError::JsonRpcError(_))) => Err(error_message(&error)),
-                    _ => Err(over.how),
+                    Ok(Err(error @ ClientInitializeError::JsonRpcError(_))) => Err((error_message(&error), false)),
+                    _ => Err((over.how, false)),
                 },
             };
             match running {
                 Ok(running) => Ok(Connection { running, program: Some(program), monitor }),
-                Err(why) => {
-                    // The program may be about to report the reason.
+                Err((why, is_disconnect)) => {
+                    // A program that ends closes its pipes first, and may be about to report the reason.
                     let over = tokio::time::timeout(EXIT_GRACE, program.over()).await;
-                    let hung_up = why == HUNG_UP;
-                    let why = over.ok().filter(|_| hung_up).map_or(why, |over| over.how);
+                    let why = over.ok().filter(|_| is_disconnect).map_or(why, |over| over.how);
                     Err(program.with_last_error(&why))
                 }
             }
@@ -167,9 +168,9 @@ fn folder(named: Option<&Path>, roots: &[PathBuf]) -> Result<PathBuf, String> {
 
 fn error_message(error: &ClientInitializeError) -> String {
     match error {
-        ClientInitializeError::ConnectionClosed(_) => HUNG_UP.into(),
+        ClientInitializeError::ConnectionClosed(_) => "it closed the connection before it answered".into(),
         ClientInitializeError::JsonRpcError(error) => {
-            let message: String = error.message.chars().take(200).collect();
+            let message = shorten(&error.message, 200);
             format!("it answered with the error {}: {message}", error.code.0)
         }
         _ if error.is_authorization_required() => {
@@ -186,8 +187,7 @@ fn error_message(error: &ClientInitializeError) -> String {
                 Some(error) => error.to_string(),
                 None => error.error.to_string(),
             };
-            let text: String = text.chars().take(200).collect();
-            format!("it cannot be reached: {text}")
+            format!("it cannot be reached: {}", shorten(&text, 200))
         }
         _ => "what it answered is not MCP".into(),
     }
