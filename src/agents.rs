@@ -51,7 +51,6 @@ pub struct AgentDefinition {
     /// Model, as `provider/name`, unless the mode names one.
     pub model: Option<String>,
     /// Reasoning effort, unless the mode sets one.
-    #[schemars(with = "Option<String>")]
     pub thinking: Option<Effort>,
     /// Permitted tools, as globs over their names. Default: all.
     #[serde(default)]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, bail};
+use schemars::JsonSchema;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
@@ -25,39 +26,49 @@ pub const SETUP: &str = "setup.yaml";
 
 const MAX_FILE: u64 = 1024 * 1024;
 
-#[derive(Debug, Default, Deserialize)]
+/// `docs/reference/config.md` is made from these comments; a default is the last sentence.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserFile {
-    /// Form: `provider/name`.
+    /// Model of new sessions, as PROVIDER/NAME, or a provider for its default model. Default: that of the first
+    /// usable provider, or else offline.
     pub model: Option<String>,
+    /// Reasoning effort; a model takes the nearest that it supports. Default: default.
     pub reasoning_effort: Option<Effort>,
+    /// Tools listed in a model request, unless a mode sets its own `tool_list`. Default: hide.
     pub tool_list: Option<ToolList>,
+    /// Sandbox of the commands that models run.
     #[serde(default)]
     pub shell: Option<ShellSettings>,
+    /// Addresses that the tool `fetch` may reach.
     #[serde(default)]
     pub fetch: Option<FetchSettings>,
+    /// Session store.
     #[serde(default)]
     pub store: Option<StoreSettings>,
-    /// Milliseconds; a faster acceptance of a mode switch is reported. Zero disables the report.
+    /// Milliseconds in which no person reads a plan: a faster acceptance is reported. 0 turns the report off.
+    /// Default: 500.
     pub fast_answer_ms: Option<u64>,
+    /// Model providers, by id: anthropic, openai-responses, openai, gemini, ollama.
     #[serde(default)]
     pub providers: BTreeMap<String, ProviderSettings>,
 }
 
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StoreSettings {
-    /// A commit survives the end of the process with `normal`, and a power loss with `full`.
+    /// A commit survives the end of the process with `normal`, and a power failure with `full`. Default: normal.
     #[serde(default)]
     pub sync: Sync,
 }
 
-#[derive(Clone, Default, Deserialize)]
+#[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FetchSettings {
-    /// Reachable private servers: `HOST`, `HOST:PORT`, `HOST:*`.
+    /// Reachable servers outside the public network: HOST (the usual ports), HOST:PORT or HOST:*. Default: none.
     #[serde(default)]
     pub allow_private: Vec<String>,
+    /// URL of the proxy for public servers. Default: none; proxy variables of the environment are ignored.
     #[serde(default)]
     pub proxy: Option<String>,
 }
@@ -83,20 +94,24 @@ impl FetchSettings {
     }
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShellSettings {
+    /// Limits where `shell` and `run_background_job` write, where the kernel can; with `off` they write where you
+    /// can. Default: workspace.
     #[serde(default)]
     pub sandbox: Sandbox,
     /// Obsolete: accepted without effect.
     pub terminal: Option<ObsoleteTerminal>,
+    /// More paths that read-only commands may read. Default: none.
     #[serde(default)]
     pub read: Vec<PathBuf>,
+    /// More paths that other commands may write. Default: none.
     #[serde(default)]
     pub write: Vec<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ObsoleteTerminal {
     Own,
@@ -112,28 +127,37 @@ impl ShellSettings {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderSettings {
+    /// Key for `base_url`, or else for the provider's own address, where a key in the environment takes precedence. A
+    /// file with a key must be readable by you alone (0600). Default: none.
+    #[schemars(with = "Option<String>")]
     pub api_key: Option<SecretString>,
+    /// Shell command that prints the key, run when the key is first needed; excludes `api_key`. Default: none.
     pub key_command: Option<String>,
+    /// URL of the server; the provider's environment variable takes precedence. Default: the provider's own.
     pub base_url: Option<String>,
+    /// Models to offer first, as names or objects. Default: those that Modegate knows.
     #[serde(default)]
     pub models: Vec<ModelSettings>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "a model is its name, or {name, context, images}")]
 pub enum ModelSettings {
     Name(String),
     Full(FullModel),
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FullModel {
+    /// Name of the model at the provider.
     pub name: String,
+    /// Size of the context in tokens, 1,000 or more. Default: that of the known model.
     pub context: Option<u64>,
+    /// The model takes images. Default: as the known model.
     pub images: Option<bool>,
 }
 

@@ -50,7 +50,6 @@ pub struct ModeDefinition {
     /// Model while the mode is active, as `provider/name`.
     pub model: Option<String>,
     /// Reasoning effort while the mode is active.
-    #[schemars(with = "Option<String>")]
     pub thinking: Option<Effort>,
     /// Maximum model requests per turn. Default: 50.
     pub max_steps: Option<u32>,

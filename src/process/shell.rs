@@ -10,7 +10,7 @@ use super::state_folders;
 use super::{Command, Errors, Process, Processes};
 use crate::sandbox::{Confinement, Support};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Sandbox {
     /// Writes are limited to the session's folders, temporary folders and caches, if the kernel supports
