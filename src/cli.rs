@@ -92,17 +92,18 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Replay transcripts and recordings, and show the first difference
+    #[command(after_help = REPLAY_CODES)]
     Replay(replay::Arguments),
     /// Choose a model provider and store its key, readable by you alone
     Setup(setup::Arguments),
     /// List, show, check, explain and import modes, and list mode changes
-    #[command(subcommand)]
+    #[command(subcommand, after_help = FILE_CODES)]
     Modes(modes::Action),
     /// List, show and check agents
-    #[command(subcommand)]
+    #[command(subcommand, after_help = FILE_CODES)]
     Agents(agents::Action),
     /// List, add and revoke permission rules
-    #[command(subcommand)]
+    #[command(subcommand, after_help = FILE_CODES)]
     Permissions(permissions::Action),
     /// Trust a project's modes file in its current content, as if it were your own
     Trust {
@@ -116,13 +117,15 @@ enum Command {
     #[command(subcommand)]
     Memories(memories::Action),
     /// List, show and check skills: yours and the current project's
-    #[command(subcommand)]
+    #[command(subcommand, after_help = FILE_CODES)]
     Skills(skills::Action),
     /// Run another ACP agent in an editor, under modes that hold: modegate wrap -- gemini --acp
     Wrap(wrap::Arguments),
     /// Verify a session's event log and that each call was allowed
+    #[command(after_help = AUDIT_CODES)]
     Audit(audit::Arguments),
     /// Check settings, keys, the session store, the kernel and commands
+    #[command(after_help = DOCTOR_CODES)]
     Doctor,
 }
 
@@ -138,6 +141,14 @@ enum Output {
 
 const EXIT_CODES: &str =
     "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: an empty answer), 130 interrupted";
+
+const FILE_CODES: &str = "Exit codes: 0 done, 1 error or a file that cannot be used, 2 usage";
+
+const AUDIT_CODES: &str = "Exit codes: 0 the record is valid, 1 error or a finding, 2 usage";
+
+const DOCTOR_CODES: &str = "Exit codes: 0 no fault found, 1 error or a failed check, 2 usage";
+
+const REPLAY_CODES: &str = "Exit codes: 0 identical, 1 error or a difference, 2 usage, 3 nothing to compare";
 
 const ON_A_TERMINAL: &str =
     "modegate speaks the Agent Client Protocol with an editor; there is nothing to type here.

@@ -25,7 +25,6 @@ pub(super) struct Arguments {
     head: Option<String>,
 }
 
-/// Exits with 1 if there are findings.
 pub(super) async fn run(
     arguments: Arguments,
     flags: &Flags,

@@ -7,7 +7,6 @@ use crate::config::Flags;
 use crate::config::doctor_checks::{self, State};
 use crate::config::environment::Environment;
 
-/// Exits with 1 if a check fails.
 pub(super) async fn run(
     flags: &Flags,
     environment: &Environment,

@@ -45,7 +45,6 @@ fn useless_option(cli: &Cli) -> Option<&'static str> {
     .find_map(|(option, is_given)| is_given.then_some(option))
 }
 
-/// Exit codes: 0 identical, 1 diverged or failed, 2 invalid option, 3 nothing to compare.
 pub(super) fn run(
     cli: Cli,
     arguments: Arguments,
