@@ -162,3 +162,15 @@ fn paragraphs_are_wrapped_and_cells_escaped() {
     assert!(page.0.lines().all(|line| line.len() <= WIDTH + 20) && page.0.ends_with("| x\\| y |\n"));
     assert_eq!(without_default("Some text.\nDefault: none."), ("Some text.".into(), Some("none".into())));
 }
+
+#[test]
+fn the_rules_of_the_permissions_page_are_valid() {
+    use modegate::policy::{Layers, Owner};
+    let page = fs::read_to_string(root().join("docs/reference/permissions.md")).unwrap();
+    let blocks: Vec<&str> =
+        page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(!blocks.is_empty());
+    for block in blocks {
+        Layers::default().add("modes.yaml", block, Owner::User).unwrap_or_else(|error| panic!("{error}"));
+    }
+}

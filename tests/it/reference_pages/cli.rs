@@ -17,7 +17,7 @@ const VARIABLES: [(&str, &str); 6] = [
     ("HOME", "home folder; ignored with a warning unless it is an absolute path"),
     (
         "HTTPS_PROXY, HTTP_PROXY, NO_PROXY",
-        "proxies for model providers, except for servers on this machine; `fetch` ignores them",
+        "proxies for model providers and MCP servers, except on this machine; `fetch` ignores them",
     ),
 ];
 
@@ -126,14 +126,21 @@ fn lower(text: &str) -> String {
 
 fn variables(page: &mut Page) {
     page.heading(2, "Environment variables");
-    page.paragraph("Modegate removes provider keys from its environment at the start, so no program that it runs inherits them.");
+    page.paragraph(
+        "Modegate removes provider keys from its environment at the start, so no program that it runs \
+         inherits them, except an agent after `modegate wrap`.",
+    );
     let mut rows: Vec<[String; 2]> = VARIABLES
         .iter()
         .map(|(names, text)| [coded(&names.split(", ").collect::<Vec<_>>()), (*text).to_owned()])
         .collect();
     for provider in PROVIDERS {
         let title = provider.title;
-        rows.push([coded(provider.key_variables), format!("key for {title}")]);
+        let key = coded(provider.key_variables);
+        match rows.iter_mut().find(|row| row[0] == key) {
+            Some(row) => row[1] += &format!(", {title}"),
+            None => rows.push([key, format!("key for {title}")]),
+        }
         rows.push([
             format!("`{}`", provider.url_variable),
             format!("address for {title}; default: `{}`", provider.base_url),

@@ -64,7 +64,7 @@ fn the_config_page_has_every_key() {
     ]);
     page.paragraph(
         "Modes, rules, agents and MCP servers are in the [modes file](modes-file.md). Which model answers, and where a \
-         key is sent: [models](../models.md).",
+         key is sent: [providers](providers.md).",
     );
     page.check("config.md");
 }
