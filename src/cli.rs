@@ -121,7 +121,7 @@ enum Command {
     Skills(skills::Action),
     /// Run another ACP agent in an editor, under modes that hold: modegate wrap -- gemini --acp
     Wrap(wrap::Arguments),
-    /// Verify a session's event log and that each call was allowed
+    /// Verify a session's audit log and that each call was allowed
     #[command(after_help = AUDIT_CODES)]
     Audit(audit::Arguments),
     /// Check settings, keys, the session store, the kernel and commands

@@ -107,7 +107,7 @@ pub async fn run(
     agent.close().await;
     if let Some(head) = head {
         // Kept elsewhere, the head reveals a truncated log.
-        writeln!(view.progress, "modegate: head of the event log {}", head.hash)?;
+        writeln!(view.progress, "modegate: head of the audit log {}", head.hash)?;
     }
     let plan = view.mode == "plan";
     Ok(match stopped {

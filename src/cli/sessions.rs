@@ -286,7 +286,7 @@ async fn set_mode(opened: &OpenedSession, mode: String, mut output: impl Write) 
         None => writeln!(output, "{}: is in that mode already", opened.id)?,
         Some(head) => {
             let mode = opened.session.snapshot().await?.modes.current_mode_id;
-            writeln!(output, "{}: {mode} mode; head of the event log {}", opened.id, head.hash)?;
+            writeln!(output, "{}: {mode} mode; head of the audit log {}", opened.id, head.hash)?;
         }
     }
     Ok(())

@@ -75,7 +75,7 @@ fn a_session_is_gone_on_with_shown_changed_audited_and_undone_from_the_command_l
     assert!(code == 1 && errors.contains("there is no session store yet"), "{errors}");
     let (code, answer, errors) = desk.prompt(&["--mode", "code", "-p", "write it"]);
     assert_eq!((code, answer.as_str(), desk.file().as_deref()), (0, "I write.Done.\n", Some("written\n")));
-    let head = errors.lines().find_map(|line| line.strip_prefix("modegate: head of the event log ")).unwrap();
+    let head = errors.lines().find_map(|line| line.strip_prefix("modegate: head of the audit log ")).unwrap();
     let session = desk.only_session();
     assert_eq!(
         (&session["mode"], &session["title"], &session["turns"]),
@@ -117,7 +117,7 @@ fn a_session_is_gone_on_with_shown_changed_audited_and_undone_from_the_command_l
     let (code, output, errors) = desk.run(&["sessions", "set-mode", part, "architekt"]);
     assert!(code == 1 && errors.contains("the modes are ask, plan, code"), "{output}{errors}");
     let (code, output, _) = desk.run(&["sessions", "set-mode", part, "build"]);
-    assert!(code == 0 && output.starts_with(&format!("{id}: code mode; head of the event log ")), "{output}");
+    assert!(code == 0 && output.starts_with(&format!("{id}: code mode; head of the audit log ")), "{output}");
     assert_eq!(desk.only_session()["mode"], "code");
     let (code, text, _) = desk.run(&["audit", id]);
     assert_eq!(code, 0, "{text}");
