@@ -79,7 +79,7 @@ fn settings(environment: &Environment, error: Option<&anyhow::Error>) -> State {
     if let Some(error) = error {
         return State::Wrong(
             format!("{error:#}"),
-            "fix the file; docs/models.md and docs/reference/modes-file.md have every key",
+            "fix the file; docs/reference/config.md and docs/reference/modes-file.md have every key",
         );
     }
     let there = [user_file::CONFIG, user_file::SETUP].map(|name| folder.join(name));
