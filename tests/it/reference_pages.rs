@@ -83,8 +83,13 @@ impl Page {
             return fs::write(path, self.0).unwrap();
         }
         let found = fs::read_to_string(&path).unwrap_or_default();
-        let advice = "run UPDATE_EXPECT=1 cargo test --test it reference_pages, and read the difference";
-        assert!(found.replace("\r\n", "\n") == self.0, "docs/reference/{name} is out of date: {advice}");
+        let mut lines = self.0.lines().zip(found.lines().chain(std::iter::repeat("(nothing)")));
+        let difference = lines.find(|(expected, found)| expected != found);
+        assert!(
+            difference.is_none() && self.0.lines().count() == found.lines().count(),
+            "docs/reference/{name} is out of date: run UPDATE_EXPECT=1 cargo test --test it reference_pages. The \
+             first difference, as it should be and as it is: {difference:#?}"
+        );
     }
 }
 

@@ -47,7 +47,7 @@ const CONNECTION: [Row; 12] = [
         "tool/client_io.rs",
         "READ",
         Time,
-        "the call fails and changes nothing",
+        "saved text is read, with a note; a call that changes the file fails",
     ),
     ("answer to `fs/write_text_file`", "tool/save.rs", "WRITE", Time, "the call fails"),
     (
@@ -128,7 +128,13 @@ const FILES: [Row; 22] = [
         Of("characters"),
         "it is cut",
     ),
-    ("list of skills in the system prompt", "session/system_prompt.rs", "MAX_SKILLS", Bytes, "it is cut"),
+    (
+        "list of skills in the system prompt",
+        "session/system_prompt.rs",
+        "MAX_SKILLS",
+        Bytes,
+        "the other skills are counted, not named",
+    ),
     ("`AGENTS.md`", "session/system_prompt.rs", "MAX_READ", Bytes, "the file is not used"),
     (
         "part of one `AGENTS.md` in the system prompt",
@@ -399,7 +405,7 @@ const SERVERS: [Row; 17] = [
         Bytes,
         "media are left out",
     ),
-    ("message of a server", "tool/mcp/connect.rs", "MAX_MESSAGE", Bytes, "the connection ends"),
+    ("message of a server", "tool/mcp/connect.rs", "MAX_MESSAGE", Bytes, "the message is dropped"),
     (
         "questions of all servers in a turn",
         "session/question.rs",
