@@ -90,9 +90,9 @@ impl Audit<'_> {
             Err(broken) => self.found(format!("the chain is broken: {broken}")),
         }
         match (links.first().map(|link| Entry::read(&link.body)), session.is_chained) {
-            (None, true) => self.found("the chain is gone".into()),
+            (None, true) => self.found("the chain was deleted".into()),
             (None, false) => {
-                let text = "the record is older than chains: there is nothing to decide again";
+                let text = "the session is older than hash chains, so no call can be decided again";
                 self.report.notes.push(text.into());
             }
             // A new session or a fork: earlier turns are not its own.
@@ -101,20 +101,19 @@ impl Audit<'_> {
                 self.before = turns;
                 let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
                 self.older = (count(mode_changes), count(denials));
-                let text = format!("turns up to {turns} are older than the chain, and are not decided again");
+                let text = format!("turns up to {turns} are older than the chain and are not decided again");
                 self.report.notes.push(text);
             }
-            (Some(_), _) => self.found("the chain does not begin as one does".into()),
+            (Some(_), _) => self.found("the first entry of the chain is of the wrong kind".into()),
         }
         if let Some(recorded) = recorded {
             if !links.iter().any(|link| link.hash == recorded) {
-                self.found(format!("no entry has the hash that was kept: {recorded}"));
+                self.found(format!("no entry has the hash given with --head: {recorded}"));
             }
         } else {
-            self.report.notes.push(
-                "without a hash that was kept elsewhere (--head), entries missing at the end are not seen"
-                    .into(),
-            );
+            self.report
+                .notes
+                .push("without --head, entries removed from the end of the chain are not detected".into());
         }
     }
 
@@ -125,7 +124,9 @@ impl Audit<'_> {
                 if let (Some(was), Some(from)) = (&self.mode, from)
                     && was != from
                 {
-                    let text = format!("entry {number}: leaves {from} mode, but {was} mode was on");
+                    let text = format!(
+                        "entry {number}: changes from {from} mode, but the session was in {was} mode"
+                    );
                     self.found(text);
                 }
                 if let Err(reason) = self.text(text) {
@@ -142,7 +143,7 @@ impl Audit<'_> {
             Entry::Answer { mode, allows, scope, .. } => match scope.to_scope() {
                 Some(scope) if *allows => self.grants.allow(mode, scope),
                 Some(scope) => self.grants.reject(mode, scope),
-                None => self.found(format!("entry {number}: an answer that covers nothing known")),
+                None => self.found(format!("entry {number}: an answer with an unknown scope")),
             },
             Entry::Call { .. } => self.call(number, entry),
             Entry::Undo { .. }
@@ -160,7 +161,7 @@ impl Audit<'_> {
         let what = format!("entry {number}: {call} ({})", facts.tool());
         if self.mode.as_ref().is_some_and(|on| on != mode) {
             let on = self.mode.clone().unwrap_or_default();
-            self.found(format!("{what}: ran in {mode} mode, but {on} mode was on"));
+            self.found(format!("{what}: ran in {mode} mode, but the session was in {on} mode"));
         }
         if !self.parsed.contains_key(under) {
             let parsed = self.text(under).and_then(|text| parse(&text));
@@ -187,7 +188,9 @@ impl Audit<'_> {
                 self.found(format!("{what}: is denied by {}: {}", denial.rule, denial.message));
             }
             Ok((Verdict::Ask(_), _)) if *consent != Consent::User => {
-                self.found(format!("{what}: had to be asked for, and there is no answer of the user's"));
+                self.found(format!(
+                    "{what}: required the user's permission, and the chain has no answer of the user"
+                ));
             }
             Ok((Verdict::Ask(_) | Verdict::Allow, _)) => {}
         }
@@ -195,8 +198,8 @@ impl Audit<'_> {
 
     fn text(&self, name: &str) -> Result<String, String> {
         match self.evidence.texts.get(name) {
-            None => Err("it is not kept".into()),
-            Some(text) if hash(text) != name => Err("it is not what was kept".into()),
+            None => Err("it is missing in the store".into()),
+            Some(text) if hash(text) != name => Err("it does not match its hash".into()),
             Some(text) => Ok(text.clone()),
         }
     }
@@ -210,7 +213,7 @@ impl Audit<'_> {
             && mode_column.as_deref() != Some(&on)
         {
             let on_record = mode_column.as_deref().unwrap_or("none");
-            self.found(format!("the session's mode is kept as {on_record}, and the chain ends in {on}"));
+            self.found(format!("the stored mode is {on_record}, but the chain ends in {on}"));
         }
         if mode_changes.get(self.older.0..) != Some(&self.modes) {
             self.found("the table of mode changes does not agree with the chain".into());
@@ -224,7 +227,7 @@ impl Audit<'_> {
         recorded.sort();
         for (id, (tool, arguments)) in recorded {
             match shown.get(id.as_str()) {
-                None => self.found(format!("{id} ({tool}) is in the chain, and is no event")),
+                None => self.found(format!("{id} ({tool}) is in the chain but not in the event log")),
                 Some(call) if call.tool != tool || call.arguments != arguments => {
                     self.found(format!(
                         "{id} ({tool}): the event has another tool or other arguments than the chain"
@@ -238,13 +241,16 @@ impl Audit<'_> {
         for ShownCall { turn, id, tool, ran, .. } in calls.iter().filter(|call| call.turn > before) {
             let changes = effect_of(tool).is_none_or(Effect::is_change);
             if *ran && changes && !self.recorded.contains_key(id) {
-                self.found(format!("turn {turn}: {id} ({tool}) ran, and is not in the chain"));
+                self.found(format!("turn {turn}: {id} ({tool}) ran but is not in the chain"));
             }
             if *ran && denied.contains(id) && !self.recorded.contains_key(id) {
-                self.found(format!("turn {turn}: {id} ({tool}) was denied, and is shown to have run"));
+                self.found(format!(
+                    "turn {turn}: {id} ({tool}) was denied, but the event log says that it ran"
+                ));
             }
         }
-        let unseen = "prompts, answers and results are not in the chain, nor are calls of Modegate's own tools that only read";
+        let unseen =
+            "the chain does not contain prompts, answers, results or calls of Modegate's read-only tools";
         self.report.notes.push(unseen.into());
     }
 }

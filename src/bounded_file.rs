@@ -64,7 +64,7 @@ pub fn read_own(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
     let real = match path.canonicalize() {
         // A dangling link is an error, unlike a missing file.
         Err(error) if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_ok() => {
-            return Err(ReadError::Io(io::Error::other("it is a symbolic link to nothing")));
+            return Err(ReadError::Io(io::Error::other("it is a dangling symbolic link")));
         }
         real => real?,
     };
@@ -225,7 +225,7 @@ mod tests {
             ("folder", "is a folder, not a regular file", "is a folder, not a regular file"),
             ("fifo", "is a FIFO, not a regular file", "is a FIFO, not a regular file"),
             ("socket", "is a socket, not a regular file", "is a socket, not a regular file"),
-            ("dangling", link, "cannot be read: it is a symbolic link to nothing"),
+            ("dangling", link, "cannot be read: it is a dangling symbolic link"),
             ("to_good", link, "good"),
             ("to_zero", link, "is a device, not a regular file"),
             ("way/inner", link, "inner"),

@@ -26,7 +26,7 @@ pub struct Link {
 pub enum Broken {
     #[error("entry {0} is missing")]
     Missing(u64),
-    #[error("entry {0} is not what was written")]
+    #[error("entry {0} was modified")]
     Changed(u64),
 }
 

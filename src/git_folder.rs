@@ -94,8 +94,8 @@ impl Git {
                     git.borrowed = named;
                 } else if let Some(first) = named.first() {
                     git.problems.push(format!(
-                        "{}: this repository borrows objects from {}, which commands may not read: nothing there confirms \
-                         it. Add that folder to `shell.read` in your configuration if you trust it.",
+                        "{}: this repository borrows objects from {}, which does not refer back to it, so commands \
+                         cannot read that folder. If you trust it, add it to `shell.read` in your configuration.",
                         objects.join("info/alternates").display(),
                         first.display()
                     ));
@@ -120,15 +120,16 @@ impl GitFolder {
         let found = if metadata.is_dir() {
             // Git never writes a `commondir` into a plain git folder.
             if dot_git.join("commondir").symlink_metadata().is_ok() {
-                let text = "it names another repository, which only the git folder of a linked worktree may";
+                let text = "only the git folder of a linked worktree may name another repository";
                 return Err(Some(format!("{}: {text}.", dot_git.join("commondir").display())));
             }
             Self { folder: dot_git.to_owned(), worktree_of: None }
         } else if metadata.is_file() {
             claimed(dot_git).ok_or_else(|| {
                 Some(format!(
-                    "{}: the git folder that it names does not confirm it, so commands may not reach that folder. If you trust \
-                     it, add that folder to `shell.read` in your configuration, and to `shell.write` for commits.",
+                    "{}: the git folder that it names does not refer back to it, so commands cannot use that folder. \
+                     If you trust it, add that folder to `shell.read` in your configuration, and to `shell.write` for \
+                     commits.",
                     dot_git.display()
                 ))
             })?

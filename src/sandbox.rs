@@ -73,7 +73,7 @@ impl Support {
 
     pub fn missing(&self) -> Option<String> {
         if !cfg!(target_os = "linux") {
-            return Some("only Linux can hold commands".into());
+            return Some("sandboxing requires Linux".into());
         }
         match self.landlock {
             0 => Some("this kernel has no Landlock, or it is switched off (boot parameter lsm=)".into()),

@@ -52,7 +52,7 @@ pub enum Sync {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the record cannot be used: {0}")]
+#[error("the session store cannot be used: {0}")]
 pub struct StoreError(String);
 
 enum Command {
@@ -148,8 +148,10 @@ impl Store {
         })));
         let outcome = outcome.await;
         self.waiting.fetch_sub(1, Ordering::AcqRel);
-        let ended = |_| StoreError("there is no record".into());
-        outcome.map_err(ended)?.inspect_err(|error| tracing::error!(%error, "the record could not be used"))
+        let ended = |_| StoreError("it is closed".into());
+        outcome
+            .map_err(ended)?
+            .inspect_err(|error| tracing::error!(%error, "the session store cannot be used"))
     }
 
     /// Waits until the row is durable. Blocks, so it must not run on the runtime's threads.
@@ -163,7 +165,7 @@ impl Store {
         self.send(Command::Flush(done));
         let outcome = outcome.blocking_recv();
         self.waiting.fetch_sub(1, Ordering::AcqRel);
-        outcome.unwrap_or_else(|_| Err(StoreError("the writer has ended".into())))
+        outcome.unwrap_or_else(|_| Err(StoreError("it is closed".into())))
     }
 
     pub async fn flush(&self) -> Result<(), StoreError> {
@@ -192,7 +194,7 @@ impl Store {
         self.send(command(done));
         let outcome = outcome.await;
         self.waiting.fetch_sub(1, Ordering::AcqRel);
-        outcome.unwrap_or_else(|_| Err(StoreError("the writer has ended".into())))
+        outcome.unwrap_or_else(|_| Err(StoreError("it is closed".into())))
     }
 
     /// True if the data is lost with this process. Known after the first wait.
@@ -215,7 +217,7 @@ impl Store {
     }
 
     fn send(&self, command: Command) {
-        // If the writer has ended, waiting callers get an error.
+        // If it is closed, waiting callers get an error.
         let _ = self.commands.send(command);
     }
 }

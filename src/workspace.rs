@@ -158,7 +158,7 @@ pub fn open(target: &Target) -> Result<OpenFile, FileError> {
     match inspect::open_file(&parent, &name) {
         Ok((file, metadata)) => Ok(OpenFile { file, metadata }),
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            Err(FileError::Unsuitable(format!("{} has changed into something else", target.path.display())))
+            Err(FileError::Unsuitable(format!("{} is no longer a regular file", target.path.display())))
         }
         Err(error) => Err(failed(&error)),
     }
@@ -224,7 +224,7 @@ fn remove_folders(made: &[Target]) {
         if let Err(error) = removed
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::debug!(%error, path = %folder.path.display(), "a folder stays");
+            tracing::debug!(%error, path = %folder.path.display(), "a folder could not be removed");
             return;
         }
     }
@@ -250,7 +250,7 @@ fn resolve_links(requested: &Path) -> Result<PathBuf, FileError> {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if existing.symlink_metadata().is_ok() {
-                    let text = format!("{} is a symbolic link to nothing", existing.display());
+                    let text = format!("{} is a dangling symbolic link", existing.display());
                     return Err(FileError::Unsuitable(text));
                 }
                 let (Some(parent), Some(Component::Normal(name))) =

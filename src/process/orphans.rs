@@ -17,7 +17,7 @@ static SUPERVISORS: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 /// Makes this process the parent of processes whose supervisor died.
 pub fn adopt() {
     if let Err(error) = process::set_child_subreaper(Some(process::getpid())) {
-        tracing::warn!(%error, "what a dead supervisor leaves behind will not be known");
+        tracing::warn!(%error, "processes of a dead supervisor cannot be tracked");
     }
 }
 

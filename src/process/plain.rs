@@ -103,7 +103,7 @@ impl Process {
     pub async fn end(&mut self) {
         self.ended = true;
         if let Err(error) = self.child.start_kill() {
-            tracing::debug!(%error, "a command was over already");
+            tracing::debug!(%error, "a command had already ended");
         }
     }
 

@@ -19,7 +19,7 @@ const LOGGED: usize = 256 * 1024;
 /// Grace period after closed input, and again after SIGTERM.
 const TIMEOUT: Duration = Duration::from_millis(400);
 
-const ENDED: &str = "it was ended";
+const ENDED: &str = "it was stopped";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
@@ -80,7 +80,7 @@ impl Program {
         let mut status = self.status.clone();
         let over = status.wait_for(|status| status.over.is_some()).await;
         let over = over.ok().and_then(|status| status.over.clone());
-        over.unwrap_or_else(|| Over { how: "it was lost sight of".into(), confirmed: false })
+        over.unwrap_or_else(|| Over { how: "its end could not be confirmed".into(), confirmed: false })
     }
 
     /// Adds the last line of standard error that contains "error", or else the last line.
@@ -88,7 +88,7 @@ impl Program {
         let words = self.status().last_error;
         let lines = || words.lines().rev().map(str::trim).filter(|line| !line.is_empty());
         match lines().find(|line| line.to_ascii_lowercase().contains("error")).or_else(|| lines().next()) {
-            Some(line) => format!("{why}; its last words: {line}"),
+            Some(line) => format!("{why}; its last error output: {line}"),
             None => why.to_owned(),
         }
     }
@@ -144,7 +144,7 @@ impl ProgramTask {
                     Some(Event::Output(_)) => {}
                     Some(Event::Error(bytes)) => self.read_errors(&bytes),
                     Some(Event::Exited(Exit::Status(status))) => how = format!("it ended with status {status}"),
-                    Some(Event::Exited(Exit::Signal(signal))) => how = format!("it was ended by signal {signal}"),
+                    Some(Event::Exited(Exit::Signal(signal))) => how = format!("it was killed by signal {signal}"),
                     Some(Event::Failed(reason)) => how = self.secrets.take_out(&reason),
                     Some(Event::Gone { confirmed, .. }) => return self.report_end(how, confirmed),
                     None => return self.report_end(how, false),

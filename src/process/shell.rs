@@ -102,7 +102,7 @@ impl Shell {
     /// Sandbox of an external agent. Creates missing state folders (`named`). The error is a sentence.
     pub fn external_agent(&self, roots: &[PathBuf], named: &[PathBuf]) -> Result<CommandSandbox, String> {
         if !self.0.support.agent() {
-            return Err("it is to be held, which the system cannot do here (see modegate doctor)".into());
+            return Err("this system cannot sandbox it (run modegate doctor)".into());
         }
         let write = state_folders::folders(&self.0.user, roots, named)?;
         Ok(CommandSandbox(Arc::new(Confinement::Agent { write })))

@@ -39,7 +39,7 @@ fn check(user: &User, roots: &[PathBuf], path: &Path, folder: &Path) -> Result<(
     let text = path.display();
     let home = user.home.as_ref().and_then(|home| home.canonicalize().ok());
     if folder.parent().is_none() || home.is_some_and(|home| home.starts_with(folder)) {
-        return Err(format!("its state folder {text} has the whole home folder in it"));
+        return Err(format!("its state folder {text} contains the home folder"));
     }
     let shares = |root: PathBuf| root.starts_with(folder) || folder.starts_with(&root);
     if roots.iter().map(|root| real(root)).any(shares) {
@@ -47,7 +47,9 @@ fn check(user: &User, roots: &[PathBuf], path: &Path, folder: &Path) -> Result<(
     }
     // An agent must not write mode definitions or the event log.
     if user.own.iter().map(|own| real(own)).any(shares) {
-        return Err(format!("its state folder {text} shares files with Modegate's own settings or record"));
+        return Err(format!(
+            "its state folder {text} shares files with Modegate's settings or session store"
+        ));
     }
     Ok(())
 }
@@ -70,12 +72,12 @@ fn at_home(user: &User, path: &Path) -> Result<PathBuf, String> {
     let whole = match (path.strip_prefix("~"), &user.home) {
         (Ok(rest), Some(home)) => home.join(rest),
         (Ok(_), None) => {
-            return Err(format!("its state folder {text} is in a home folder, and there is none"));
+            return Err(format!("its state folder {text} begins with ~/, but there is no home folder"));
         }
         (Err(_), _) => path.to_owned(),
     };
     if !whole.is_absolute() || whole.components().any(|part| part == Component::ParentDir) {
-        return Err(format!("its state folder {text} is not an absolute path, nor one that begins with ~/"));
+        return Err(format!("its state folder {text} is not an absolute path and does not begin with ~/"));
     }
     Ok(whole)
 }
@@ -87,7 +89,7 @@ fn made(path: &Path) -> Result<PathBuf, String> {
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     let exists = path.canonicalize();
     let real = exists.or_else(|_| builder.create(path).and_then(|()| path.canonicalize()));
-    real.map_err(|error| format!("its state folder {} cannot be made: {error}", path.display()))
+    real.map_err(|error| format!("its state folder {} cannot be created: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ async fn give(control: &mut UnixStream, request: &SpawnRequest) -> io::Result<()
     let mut line = length.to_le_bytes().to_vec();
     line.extend(request);
     if let Err(error) = control.write_all(&line).await {
-        tracing::debug!(%error, "a supervisor did not take its order");
+        tracing::debug!(%error, "a supervisor did not read its request");
     }
     Ok(())
 }
@@ -198,7 +198,7 @@ impl Process {
                 self.left_behind = Some(left_behind);
                 None
             }
-            Err(error) => Some(Event::Failed(format!("the supervisor was not understood: {error}"))),
+            Err(error) => Some(Event::Failed(format!("unreadable report from the supervisor: {error}"))),
         }
     }
 }

@@ -69,9 +69,8 @@ fn report(mut connection: &UnixStream, report: &Report) -> io::Result<()> {
 }
 
 fn supervise(connection: &UnixStream) -> io::Result<()> {
-    let (request, input) = read_request(connection).map_err(|_| {
-        io::Error::other("this is how Modegate starts commands; there is nothing here for people")
-    })?;
+    let (request, input) =
+        read_request(connection).map_err(|_| io::Error::other("this subcommand is internal to Modegate"))?;
     process::set_child_subreaper(Some(process::getpid()))?;
     if let Some(folder) = &request.own_folder {
         DirBuilder::new().mode(0o700).create(folder)?;
@@ -132,7 +131,7 @@ fn prepare(request: &SpawnRequest) -> Result<(), String> {
         kernel::close_the_rest_on_exec()
             .or_else(|error| if request.confinement == Confinement::Off { Ok(()) } else { Err(error) })
     };
-    steps().map_err(|error| format!("the command cannot be set apart: {error}"))?;
+    steps().map_err(|error| format!("the command's process cannot be prepared: {error}"))?;
     if request.confinement != Confinement::Off {
         // Limit 1 instead of 0: the kernel then does not start a core dump handler either. A lower limit
         // stays, because raising it takes privileges.

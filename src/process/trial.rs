@@ -23,16 +23,16 @@ pub struct Tried {
 pub async fn try_read_only(shell: &Shell, folder: &Path) -> Result<Tried, String> {
     std::fs::write(folder.join("look"), "looked\n")
         .map_err(|error| format!("{}: {error}", folder.display()))?;
-    let sandbox = shell.read_only(&[folder.to_owned()]).ok_or("this kernel cannot hold commands")?;
+    let sandbox = shell.read_only(&[folder.to_owned()]).ok_or("this kernel cannot sandbox commands")?;
     let could = attempt(shell, folder, &sandbox).await?;
     if could != ["looked"] {
-        return Err(format!("a read-only command could do this: {}", could.join(", ")));
+        return Err(format!("in the sandbox, a command could do this: {}", could.join(", ")));
     }
     let free = attempt(shell, folder, &CommandSandbox::none()).await?;
     if !free.starts_with(&["looked", "wrote", "chmod"].map(str::to_owned)) {
         let could = free.join(", ");
         return Err(format!(
-            "nothing can be said: without a hold the same command could only do this: {could}"
+            "the test is inconclusive: without the sandbox, the command could only do this: {could}"
         ));
     }
     Ok(Tried { network: free.len() > 3 })
@@ -47,7 +47,7 @@ async fn attempt(shell: &Shell, folder: &Path, sandbox: &CommandSandbox) -> Resu
             Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
             Event::Exited(Exit::Status(0)) | Event::Gone { confirmed: true, .. } => {}
             Event::Exited(exit) => return Err(format!("a command ended with {exit:?}")),
-            Event::Gone { .. } => return Err("a command was lost sight of".into()),
+            Event::Gone { .. } => return Err("the end of a command could not be confirmed".into()),
             Event::Failed(reason) => return Err(reason),
         }
     }

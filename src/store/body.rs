@@ -163,7 +163,7 @@ pub(super) fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
         },
         "model_change" => {
             let effort: String = body.take("effort")?;
-            let effort = Effort::parse(&effort).ok_or_else(|| format!("there is no effort {effort:?}"))?;
+            let effort = Effort::parse(&effort).ok_or_else(|| format!("unknown effort {effort:?}"))?;
             SessionEvent::ModelChange { model: body.model("model")?, effort }
         }
         "agent_change" => SessionEvent::AgentChange { agent: body.take("agent")? },
@@ -178,7 +178,7 @@ pub(super) fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
         "compaction" => SessionEvent::Compaction { id: body.take("id")?, stage: read_stage(&mut body)? },
         "undone" => SessionEvent::Undone { turn: body.take("turn")?, files: body.take("files")? },
         "stop" => SessionEvent::Stop { reason: body.take("reason")? },
-        unknown => return Err(format!("there is no event {unknown:?}")),
+        unknown => return Err(format!("unknown event kind {unknown:?}")),
     })
 }
 
@@ -242,7 +242,7 @@ fn read_stage(body: &mut Body) -> Result<Compaction, String> {
         },
         "failed" => Compaction::Failed { reason: body.take("reason")? },
         "cancelled" => Compaction::Cancelled,
-        unknown => return Err(format!("a compaction has no stage {unknown:?}")),
+        unknown => return Err(format!("unknown compaction stage {unknown:?}")),
     })
 }
 
@@ -365,7 +365,7 @@ mod tests {
             ("agent_text", "{}", "message_id: "),
             ("agent_text", "no", "expected"),
             ("stop", r#"{"reason":"bored"}"#, "reason: unknown variant"),
-            ("dance", "{}", "there is no event \"dance\""),
+            ("dance", "{}", "unknown event kind \"dance\""),
         ] {
             let error = read(kind, body).unwrap_err();
             assert!(error.contains(text), "{error}");

@@ -86,7 +86,7 @@ pub(super) fn insert(
     let mut uncovered = changes.uncovered.clone();
     for Changed { path, before, after, compared } in &changes.changed {
         let Some(path) = path.to_str() else {
-            uncovered.push(format!("{} has a name that is no text, and cannot be put back.", path.display()));
+            uncovered.push(format!("{} cannot be restored, because its name is not UTF-8.", path.display()));
             continue;
         };
         let content = match before {

@@ -52,6 +52,6 @@ fn unreadable(seq: u64, error: &str) -> SessionEvent {
     tracing::error!(seq, error, "an event of a session cannot be read");
     SessionEvent::Notice {
         message_id: MessageId::new(format!("msg_unreadable_{seq}")),
-        text: "Something that happened here cannot be read from the record any more.\n".into(),
+        text: "An event at this point cannot be read from the session store.\n".into(),
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
     if permissions.mode() & 0o077 != 0 {
         // Created by another program. From now on others cannot read it, if this user owns it.
         let outcome = file.set_permissions(std::fs::Permissions::from_mode(0o600));
-        tracing::warn!(path = %path.display(), ?outcome, "the store's file could be read by others");
+        tracing::warn!(path = %path.display(), ?outcome, "the store's file was readable by others");
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::tool::memory::{Change, MAX_COUNT, Memories, Memory, MemoryError};
 
 const COLUMNS: &str = "number, text, category, created_at, updated_at";
 
-const IN_MEMORY: &str = "It is kept until Modegate ends, because the record is in memory only.";
+const IN_MEMORY: &str = "The memory is lost when Modegate ends, because the session store is in memory only.";
 
 #[derive(Debug, Clone)]
 pub struct StoredMemories {
@@ -173,15 +173,15 @@ impl Store {
         });
         match cut.await {
             Ok(false) => {}
-            Ok(true) => tracing::info!("the log of writes is in use and was not cut"),
-            Err(error) => tracing::info!(%error, "the log of writes was not cut"),
+            Ok(true) => tracing::info!("the write-ahead log is in use and was not truncated"),
+            Err(error) => tracing::info!(%error, "the write-ahead log was not truncated"),
         }
     }
 }
 
 fn named(folder: &Path) -> Result<String, MemoryError> {
     let name = folder.to_str().map(str::to_owned);
-    name.ok_or_else(|| MemoryError::Store("the name of this session's folder is no text".into()))
+    name.ok_or_else(|| MemoryError::Store("the path of the session's folder is not UTF-8".into()))
 }
 
 /// Returns -1, which no memory has, for an unknown format.

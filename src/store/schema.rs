@@ -178,11 +178,9 @@ pub(super) enum OpenError {
     Sqlite(#[from] rusqlite::Error),
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    #[error("it was written by a newer version (schema {found}; this one knows up to {known})")]
+    #[error("a newer Modegate wrote it (schema {found}; this version supports up to {known})")]
     Newer { found: i64, known: usize },
-    #[error(
-        "it has schema {found}, not {known}, and cannot be brought up to date because it cannot be written"
-    )]
+    #[error("it has schema {found}, not {known}, and cannot be migrated because it is read-only")]
     Other { found: i64, known: usize },
 }
 

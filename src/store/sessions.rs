@@ -64,7 +64,7 @@ pub enum OpenError {
     #[error("the session is open in another process")]
     Busy,
     /// A sub-agent's session. Opened alone, it would lose the limits of its parents.
-    #[error("the session worked for {0}: open that one")]
+    #[error("the session belongs to a sub-agent of {0}: open {0} instead")]
     Below(SessionId),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -249,7 +249,7 @@ impl Store {
             // Deleted data must not stay in the write-ahead log. Another process that uses the log cuts it
             // later.
             if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
-                tracing::debug!(%error, "the log of writes was not cut");
+                tracing::debug!(%error, "the write-ahead log was not truncated");
             }
             Ok(Ok(()))
         };

@@ -314,7 +314,7 @@ async fn nothing_is_remembered_in_a_file_that_is_gone() {
     remember(&store, "the control").await.unwrap();
     fs::rename(&path, dir.path().join("away.db")).unwrap();
     let error = remember(&store, "lost").await.unwrap_err();
-    assert!(error.to_string().contains("the file is gone"), "{error}");
+    assert!(error.to_string().contains("the file was deleted or replaced"), "{error}");
     fs::rename(dir.path().join("away.db"), &path).unwrap();
     remember(&store, "kept").await.unwrap();
     assert_eq!(count(&path, "memories"), 2);

@@ -17,7 +17,7 @@ const KEPT: usize = 10_000;
 /// Maximum bytes of file contents in kept rows.
 const KEPT_CONTENTS: usize = 64 * 1024 * 1024;
 
-const GONE: &str = "the file is gone";
+const GONE: &str = "the file was deleted or replaced";
 
 /// Maximum number of commands in one transaction.
 const BATCH: usize = 1_000;
@@ -47,7 +47,7 @@ pub(super) fn open_or_memory(
 ) -> Option<Database> {
     open(location, sync)
         .or_else(|error| {
-            tracing::info!(%error, ?location, "the record cannot be kept there; it is kept in memory");
+            tracing::info!(%error, ?location, "the session store cannot be opened; sessions are stored in memory");
             let file = match location {
                 Location::Memory => String::new(),
                 Location::File(path) | Location::Reading(path) => format!(" {}", path.display()),
@@ -55,7 +55,7 @@ pub(super) fn open_or_memory(
             let _ = substituted.set(format!("the store{file} cannot be used ({error})"));
             open(&Location::Memory, sync)
         })
-        .inspect_err(|error| tracing::error!(%error, "the record cannot be kept at all"))
+        .inspect_err(|error| tracing::error!(%error, "no session store can be opened"))
         .ok()
 }
 
@@ -79,13 +79,13 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
             // Another process kept the file busy. Later batches wait less, until one succeeds.
             let timeout = if outcome.is_ok() { schema::BUSY } else { schema::STILL_BUSY };
             if let Err(error) = connection.busy_timeout(timeout) {
-                tracing::debug!(%error, "the store's patience could not be set");
+                tracing::debug!(%error, "the store's busy timeout could not be set");
             }
         }
         match &outcome {
             Ok(_) => retained.clear(),
             Err(error) => {
-                tracing::error!(%error, rows = retained.len(), "the record could not be written");
+                tracing::error!(%error, rows = retained.len(), "the session store could not be written");
                 forget_oldest(&mut retained);
             }
         }
@@ -95,7 +95,7 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
                     Err(StoreError(GONE.into()))
                 }
                 (Ok(_), Some(Database { connection, owner, .. })) => Ok((connection, owner)),
-                (Ok(_), None) => Err(StoreError("there is no record".into())),
+                (Ok(_), None) => Err(StoreError("it could not be opened".into())),
                 (Err(error), _) => Err(StoreError(error.to_string())),
             });
         }
@@ -170,7 +170,10 @@ fn forget_oldest(retained: &mut Vec<Row>) {
             bytes -= length;
             let paths: Vec<String> =
                 changes.changed.iter().map(|changed| changed.path.display().to_string()).collect();
-            let text = format!("Given up while the record could not be written: {}.", paths.join(", "));
+            let text = format!(
+                "The session store could not be written, so changes of these files cannot be undone: {}.",
+                paths.join(", ")
+            );
             let intent = changes.concludes.take();
             *changes = Changes { uncovered: vec![text], concludes: intent, ..Changes::default() };
         }
@@ -204,7 +207,7 @@ fn commit<'a>(
     for row in rows {
         let written = by_itself(&mut transaction, |connection| insert::insert(connection, row, owner))?;
         if let Err(error) = written {
-            tracing::error!(%error, "a row can never be recorded and is left out");
+            tracing::error!(%error, "a row cannot be stored and is dropped");
         }
     }
     let mut outcomes = Vec::new();

@@ -103,7 +103,7 @@ fn perform(
 
 fn changed_meanwhile(path: &Path) -> FileError {
     let path = path.display();
-    FileError::Unsuitable(format!("{path} has changed while the call was at work. Read it again"))
+    FileError::Unsuitable(format!("{path} changed during the call. Read it again"))
 }
 
 /// Temporary files and backups are removed on drop.
@@ -235,7 +235,7 @@ impl Step {
             (_, None) => self.dir.remove_file(&self.name),
         };
         if let Err(error) = &undone {
-            tracing::error!(%error, path = %self.target.path.display(), "a change could not be taken back");
+            tracing::error!(%error, path = %self.target.path.display(), "a change could not be reverted");
         }
         undone.is_ok()
     }

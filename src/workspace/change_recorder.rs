@@ -248,7 +248,7 @@ impl ChangeRecorder {
 
     fn give_up(&mut self, target: &Target, why: &str) {
         let name = self.workspace.display(target);
-        self.uncovered.push(format!("{name} {why}: what happened to it cannot be undone."));
+        self.uncovered.push(format!("{name} {why}: its changes cannot be undone."));
     }
 }
 
@@ -285,13 +285,13 @@ impl Listing {
             let metadata = dir.symlink_metadata(&name).map_err(failed)?;
             let path = at.join(&name);
             if is_version_control(&path) {
-                return Err("holds a folder of version control".into());
+                return Err("contains a version control folder".into());
             }
             self.entries.push(path.clone());
             self.bytes += if metadata.is_file() { metadata.len() } else { 0 };
             if self.entries.len() > MAX_ENTRIES || self.bytes > MAX_BYTES {
                 let most = MAX_BYTES >> 20;
-                return Err(format!("holds more than {MAX_ENTRIES} entries or {most} MiB"));
+                return Err(format!("contains more than {MAX_ENTRIES} entries or {most} MiB"));
             }
             if metadata.is_dir() {
                 self.add(&dir.open_dir_nofollow(&name).map_err(failed)?, &path)?;

@@ -52,7 +52,7 @@ fn inspect_in(dir: &Dir, name: &OsStr) -> io::Result<Found> {
         return Ok(Found::State(FileState::Folder { mode: mode(&metadata) }, None));
     }
     if !metadata.is_file() {
-        return Ok(Found::Unknown("is neither a file nor a folder nor a link".into()));
+        return Ok(Found::Unknown("is not a file, folder or link".into()));
     }
     let (mut file, metadata) = open_file(dir, name)?;
     let mut content = Vec::new();
@@ -87,7 +87,7 @@ pub(super) fn open_standing_parent(target: &Target) -> io::Result<Option<(Dir, O
         Ok(open) => Ok(Some(open)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) if blocks(target)?.is_some() => {
-            tracing::debug!(%error, path = %target.path.display(), "a part of a path is no folder");
+            tracing::debug!(%error, path = %target.path.display(), "a part of the path is not a folder");
             Ok(None)
         }
         Err(error) => Err(error),

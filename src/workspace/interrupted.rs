@@ -64,7 +64,7 @@ impl Workspace {
         let entries = match dir.entries() {
             Ok(entries) => entries,
             Err(error) => {
-                tracing::warn!(%error, folder = %folder.display(), "temporary files may stay");
+                tracing::warn!(%error, folder = %folder.display(), "temporary files may remain");
                 return;
             }
         };

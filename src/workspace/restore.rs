@@ -27,12 +27,12 @@ pub enum RestoreError {
         /// Paths changed between two recorded changes.
         between: Vec<Gap>,
     },
-    #[error("the earlier content is not kept, so nothing was put back: {}", list(.0))]
+    #[error("the earlier content is not available, so nothing was restored: {}", list(.0))]
     Missing(Vec<PathBuf>),
-    #[error("outside of what may be put back, so nothing was: {}", list(.0))]
+    #[error("outside the session's folders or in version control, so nothing was restored: {}", list(.0))]
     Outside(Vec<PathBuf>),
     #[error(
-        "{}: {reason}. Put back: {}. Not put back: {}",
+        "{}: {reason}. Restored: {}. Not restored: {}",
         path.display(),
         list(restored),
         list(missing)
@@ -50,15 +50,18 @@ fn list(paths: &[PathBuf]) -> String {
 fn conflicts(since: &[PathBuf], between: &[Gap]) -> String {
     let mut text = Vec::new();
     if !since.is_empty() {
-        text.push(format!("changed since, so nothing was put back: {}", list(since)));
+        text.push(format!("changed since, so nothing was restored: {}", list(since)));
     }
     let gap = |Gap { path, number, of }: &Gap| {
-        format!("{} (before change {number} of {of}, from which on it could be undone)", path.display())
+        format!(
+            "{} (before change {number} of {of}; that change and later ones could be undone)",
+            path.display()
+        )
     };
     if !between.is_empty() {
         text.push(format!(
-            "changed between two of the agent's changes, by you, another program or an uncovered command, so nothing was put \
-             back: {}",
+            "changed between two of the agent's changes by you, another program or a command that undo does not \
+             cover, so nothing was restored: {}",
             between.iter().map(gap).collect::<Vec<_>>().join(", ")
         ));
     }
@@ -362,7 +365,7 @@ impl Step {
         };
         match inspect(&self.target) {
             Found::State(found, _) if found == *expected => Ok(()),
-            _ => Err(io::Error::other("it was changed meanwhile")),
+            _ => Err(io::Error::other("the file changed during the restore")),
         }
     }
 

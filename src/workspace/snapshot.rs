@@ -57,11 +57,12 @@ impl From<Stop> for Failure {
         match stop {
             Stop::Cancelled => Self::Cancelled,
             Stop::TooDeep => Self::Off(
-                "The session's folders lie too deep in one another: what commands change there cannot be undone.".into(),
+                "The session's folders are nested too deeply, so changes made by commands cannot be undone."
+                    .into(),
             ),
             Stop::TooMuch => Self::Off(format!(
-                "The session's folders hold more than {MAX_ENTRIES} files or {} MiB: what commands change there cannot be \
-                 undone.",
+                "The session's folders contain more than {MAX_ENTRIES} files or {} MiB, so changes made by commands \
+                 cannot be undone.",
                 MAX_BYTES >> 20
             )),
         }
@@ -81,8 +82,11 @@ impl WorkspaceSnapshot {
     pub fn sync(&mut self, cancel: &CancellationToken) -> Changes {
         let changes = self.update(cancel);
         if changes.is_none() && !self.is_off() {
-            self.unreported
-                .push("The comparison of files was stopped: what changed before it cannot be undone.".into());
+            self.unreported.push(
+                "The comparison of files was cancelled, so earlier changes made by commands cannot be \
+                       undone."
+                    .into(),
+            );
         }
         let mut changes = changes.unwrap_or_default();
         changes.uncovered.splice(0..0, self.unreported.drain(..));
@@ -183,8 +187,8 @@ impl WorkspaceSnapshot {
                 Ok(false) => self.report(path, Some(before), None, &mut report),
                 Ok(true) => report.hidden.push(path.clone()),
                 Err(error) => {
-                    tracing::debug!(%error, path = %path.display(), "an entry cannot be looked at");
-                    report.uncovered.push((path.clone(), "cannot be read any more".into()));
+                    tracing::debug!(%error, path = %path.display(), "an entry cannot be inspected");
+                    report.uncovered.push((path.clone(), "can no longer be read".into()));
                     retained.push((path.clone(), before.clone()));
                 }
             }
@@ -234,7 +238,7 @@ impl WorkspaceSnapshot {
             What::File => {
                 let copy = copy.ok_or("cannot be read")?;
                 let content =
-                    self.copies.read(copy).map_err(|error| format!("has lost its copy ({error})"))?;
+                    self.copies.read(copy).map_err(|error| format!("has an unreadable copy ({error})"))?;
                 Ok((FileState::File { hash: crate::ids::hash_bytes(&content), mode }, Some(content)))
             }
         }
@@ -269,7 +273,7 @@ impl WorkspaceSnapshot {
 }
 
 fn no_copies(error: &std::io::Error) -> String {
-    format!("Copies of the session's files cannot be made ({error}): what commands change cannot be undone.")
+    format!("The session's files cannot be copied ({error}), so changes made by commands cannot be undone.")
 }
 
 #[derive(Default)]
@@ -293,10 +297,10 @@ impl Report {
             .uncovered
             .iter()
             .take(MAX_NAMED)
-            .map(|(path, why)| format!("{} {why}: what happened to it cannot be undone.", name(path)))
+            .map(|(path, why)| format!("{} {why}: its changes cannot be undone.", name(path)))
             .collect();
         if more > 0 {
-            uncovered.push(format!("What happened to {more} more paths cannot be undone either."));
+            uncovered.push(format!("Changes of {more} more paths cannot be undone either."));
         }
         let list = |paths: &[PathBuf]| {
             let names: Vec<String> = paths.iter().take(MAX_NAMED).map(|path| name(path)).collect();
@@ -305,12 +309,12 @@ impl Report {
         };
         if !self.hidden.is_empty() {
             let paths = list(&self.hidden);
-            uncovered.push(format!("Ignored now, so that what happens there cannot be undone: {paths}."));
+            uncovered.push(format!("Ignored by git now, so changes there cannot be undone: {paths}."));
         }
         if !self.shown.is_empty() {
             let paths = list(&self.shown);
             uncovered.push(format!(
-                "Not ignored any more, perhaps there before, so that undoing does not remove them: {paths}."
+                "No longer ignored by git and possibly older than the change, so undo keeps them: {paths}."
             ));
         }
         Changes { changed: self.changed, contents: self.contents, uncovered, concludes: None }

@@ -219,14 +219,14 @@ impl Walk {
     fn matcher(&mut self, file: &Path, folder: &Path, read: Result<String, ReadError>) -> Option<Gitignore> {
         let problem = match read.map(|text| compile(folder, &text)) {
             Ok(Some(rules)) => return (!rules.is_empty()).then_some(rules),
-            Ok(None) => "has more rules than can be used".to_owned(),
+            Ok(None) => "has too many rules".to_owned(),
             Err(ReadError::Missing) => return None,
             Err(error) => error.to_string(),
         };
         tracing::warn!(file = %file.display(), problem, "ignore rules are not used");
         if self.problems.len() < MAX_PROBLEMS {
             let name = file.strip_prefix(&self.root).unwrap_or(file).display();
-            self.problems.push(format!("{name} {problem}, so its rules do not count."));
+            self.problems.push(format!("{name} {problem}, so its ignore rules are not used."));
         }
         None
     }

@@ -142,7 +142,7 @@ fn what_an_agent_needs_and_is_not_here_is_said() {
         (
             "harness: {command: sh, sandbox: {state_dirs: ['/var/x']}}",
             "harness: {command: sh, sandbox: {state_dirs: ['~/']}}",
-            "has the whole home folder in it",
+            "contains the home folder",
         ),
         ("prompt: x", "prompts: x", "unknown field `prompts`"),
     ] {

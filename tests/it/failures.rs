@@ -46,7 +46,7 @@ fn fine(_: &Path) -> Vec<Connection> {
 #[tokio::test]
 async fn a_record_that_cannot_be_used_is_said_and_sessions_go_on_in_memory() {
     let spoils: [(Spoil, Option<&str>); 5] = [
-        (newer, Some("it was written by a newer version (schema 999")),
+        (newer, Some("a newer Modegate wrote it (schema 999")),
         (garbage, Some("file is not a database")),
         (folder, Some("Is a directory")),
         (locked, Some("database is locked")),
@@ -100,7 +100,10 @@ async fn a_record_whose_file_is_gone_is_said_and_no_mode_is_wider_for_it() {
     );
     let write = || call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
     let seen = turn(&mut client, &session, "write", &[&[write()], &[]]).await;
-    assert!(seen.iter().any(|message| message.to_string().contains("the file is gone")), "{seen:?}");
+    assert!(
+        seen.iter().any(|message| message.to_string().contains("the file was deleted or replaced")),
+        "{seen:?}"
+    );
     assert!(!client.cwd().join("a.txt").exists());
     // Once it is back, what happened meanwhile is recorded, and modes change again.
     std::fs::rename(&away, place.store()).unwrap();

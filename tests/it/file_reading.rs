@@ -59,14 +59,14 @@ const CASES: [Case; 20] = [
     case("work/.ignore", "hidden.txt\n", How::Prompt, "!hidden.txt", ".ignore is"),
     case("work/sub/.gitignore", "inner.txt\n", How::Prompt, "!sub/inner.txt", "sub/.gitignore is"),
     case("work/.git/info/exclude", "hidden.txt\n", How::Prompt, "!hidden.txt", "exclude is"),
-    case("work/.git", "gitdir: ../elsewhere\n", How::Prompt, "does not confirm it", ""),
+    case("work/.git", "gitdir: ../elsewhere\n", How::Prompt, "does not refer back to it", ""),
     case("work/.git/HEAD", "ref: refs/heads/main\n", How::Prompt, "", ""),
     case(
         "work/.git/commondir",
         "../..\n",
         How::Prompt,
-        "names another repository",
-        "names another repository",
+        "may name another repository",
+        "may name another repository",
     ),
     case(
         "work/.git/objects/info/alternates",
@@ -299,7 +299,7 @@ fn what_rules_keep_from_read_file_no_other_tool_reads() {
     for word in ["in key", "in env", "in asked", "key.txt"] {
         assert!(open.contains(word), "the control: {word}: {open}");
     }
-    assert!(!open.contains("left out:"), "{open}");
+    assert!(!open.contains("omitted:"), "{open}");
     for rules in [
         "{deny: ['read_file(secret/**)', 'read_file(.env)'], ask: ['read_file(asked.txt)']}",
         "{deny: ['*(secret/**)', '*(**/.env)', '*(asked.txt)']}",
@@ -313,7 +313,7 @@ fn what_rules_keep_from_read_file_no_other_tool_reads() {
                 assert!(message.contains(word) || !output.contains(word), "{message}: {word}: {output}");
             }
             assert!(
-                output.contains("left out:") || output.contains("deny") || output.contains("rule"),
+                output.contains("omitted:") || output.contains("deny") || output.contains("rule"),
                 "{message}: {output}"
             );
         }

@@ -39,7 +39,7 @@ async fn what_is_remembered_can_be_listed_found_changed_and_forgotten() {
         (in_file(&dir, "code"), ""),
         (
             Setup { mode: "code", ..Setup::default() },
-            " It is kept until Modegate ends, because the record is in memory only.",
+            " The memory is lost when Modegate ends, because the session store is in memory only.",
         ),
     ] {
         let mut turns = Turns::new(setup).await;
@@ -205,7 +205,7 @@ async fn a_record_that_cannot_be_written_is_said_and_nothing_is_remembered() {
     let mut turns = Turns::new(in_file(&dir, "code")).await;
     for (tool, arguments) in [("add_memory", add), ("get_memories", json!({}))] {
         let text = turns.tool_result(tool, arguments).await;
-        assert!(text.contains("nothing was changed") && text.contains("newer version"), "{text}");
+        assert!(text.contains("nothing was changed") && text.contains("newer Modegate"), "{text}");
     }
     turns.client.end().await;
     assert_eq!(rows(&file), 1);

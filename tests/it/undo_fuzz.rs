@@ -196,7 +196,7 @@ async fn undo_puts_back_what_was_or_names_what_somebody_else_did() {
             assert_eq!(states(&cwd), expected, "{output}");
             undone += usize::from(answer.contains("the state before turn 1"));
         } else {
-            assert!(answer.contains("nothing was put back"), "{output}");
+            assert!(answer.contains("nothing was restored"), "{output}");
             assert_eq!(tree(&cwd), whole, "{output}");
             for file in FILES {
                 let is_named = answer.contains(&*cwd.join(file).to_string_lossy());

@@ -137,18 +137,18 @@ fn what_cannot_be_told_is_said() {
         |change: Change, expected: &str| assert_eq!(apply(&root, &workspace, &[change]), uncovered(expected));
     check(
         rename("many", "more"),
-        "many holds more than 1000 entries or 32 MiB: what happened to it cannot be undone.",
+        "many contains more than 1000 entries or 32 MiB: its changes cannot be undone.",
     );
     check(
         rename("repository", "other"),
-        "repository holds a folder of version control: what happened to it cannot be undone.",
+        "repository contains a version control folder: its changes cannot be undone.",
     );
     check(
         writing(&workspace, ".git/config", "x"),
-        ".git/config belongs to version control: what happened to it cannot be undone.",
+        ".git/config belongs to version control: its changes cannot be undone.",
     );
     check(
         Change::Remove { target: entry(&workspace, "large") },
-        "large is larger than 10 MiB: what happened to it cannot be undone.",
+        "large is larger than 10 MiB: its changes cannot be undone.",
     );
 }

@@ -174,13 +174,12 @@ fn what_is_ignored_no_more_does_not_pass_for_new() {
     place.write("new", "x");
     let changes = place.sync();
     assert_eq!(place.paths(&changes), [".gitignore", "new"]);
-    let text =
-        "Not ignored any more, perhaps there before, so that undoing does not remove them: secret.env.";
+    let text = "No longer ignored by git and possibly older than the change, so undo keeps them: secret.env.";
     assert_eq!(changes.uncovered, [text]);
     place.write(".gitignore", "new\n");
     let changes = place.sync();
     assert_eq!(place.paths(&changes), [".gitignore"]);
-    assert_eq!(changes.uncovered, ["Ignored now, so that what happens there cannot be undone: new."]);
+    assert_eq!(changes.uncovered, ["Ignored by git now, so changes there cannot be undone: new."]);
 }
 
 #[test]
@@ -195,8 +194,8 @@ fn a_large_file_and_a_strange_name_are_said_when_they_change() {
     large.set_len(5 << 20).unwrap();
     fs::write(place.root.join(std::ffi::OsStr::from_bytes(b"\xff")), "yy").unwrap();
     let uncovered = vec![
-        "large is larger than 4 MiB: what happened to it cannot be undone.".into(),
-        "\u{fffd} has a name that is not UTF-8: what happened to it cannot be undone.".into(),
+        "large is larger than 4 MiB: its changes cannot be undone.".into(),
+        "\u{fffd} has a name that is not UTF-8: its changes cannot be undone.".into(),
     ];
     assert_eq!(place.sync(), Changes { uncovered, ..Changes::default() });
 }
@@ -205,7 +204,7 @@ fn a_large_file_and_a_strange_name_are_said_when_they_change() {
 fn folders_that_hold_too_much_are_not_covered_which_is_said_once() {
     let off = Changes {
         uncovered: vec![
-            "The session's folders hold more than 30000 files or 256 MiB: what commands change there cannot be undone."
+            "The session's folders contain more than 30000 files or 256 MiB, so changes made by commands cannot be undone."
                 .into(),
         ],
         ..Changes::default()
@@ -236,7 +235,7 @@ fn a_comparison_that_was_cancelled_has_not_happened_and_is_said() {
     place.write("a", "two");
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let text = "The comparison of files was stopped: what changed before it cannot be undone.";
+    let text = "The comparison of files was cancelled, so earlier changes made by commands cannot be undone.";
     let changes = place.snapshot.sync(&cancel);
     assert_eq!(changes, Changes { uncovered: vec![text.into()], ..Changes::default() });
     place.snapshot.refresh(&cancel);
