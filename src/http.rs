@@ -63,7 +63,7 @@ impl Http {
     /// Builds the client, so that the first request does not wait. An error appears with that request.
     pub async fn prepare(&self, url: &str) {
         if let Err(error) = self.client(url).await {
-            tracing::debug!(%error, "no HTTP client yet");
+            tracing::debug!(%error, "the HTTP client cannot be built yet");
         }
     }
 
@@ -73,7 +73,7 @@ impl Http {
         let mut request = client.post(&post.url).header("content-type", "application/json").body(post.body);
         for (name, value) in post.headers {
             let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| {
-                HttpError::Unusable(format!("the value for {name} has characters that no header may have"))
+                HttpError::Unusable(format!("the value of the header {name} contains invalid characters"))
             })?;
             value.set_sensitive(true);
             request = request.header(HeaderName::from_static(name), value);
@@ -100,9 +100,8 @@ pub fn headers(
     pairs: &[(String, SecretString)],
 ) -> Result<std::collections::HashMap<HeaderName, HeaderValue>, HttpError> {
     let header = |(name, value): &(String, SecretString)| {
-        let unusable = |what: &str| {
-            HttpError::Unusable(format!("the {what} of the header {name:?} is none that can be sent"))
-        };
+        let unusable =
+            |what: &str| HttpError::Unusable(format!("the {what} of the header {name:?} is invalid"));
         let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unusable("name"))?;
         let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| unusable("value"))?;
         value.set_sensitive(true);
@@ -177,7 +176,9 @@ fn builder() -> reqwest::ClientBuilder {
 }
 
 fn finish(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, HttpError> {
-    builder.build().map_err(|error| HttpError::Unusable(format!("no HTTP client: {}", chain(&error))))
+    builder
+        .build()
+        .map_err(|error| HttpError::Unusable(format!("the HTTP client cannot be built: {}", chain(&error))))
 }
 
 async fn off_thread(
@@ -192,15 +193,13 @@ fn explain(error: reqwest::Error) -> HttpError {
     let error = error.without_url();
     if error.is_builder() {
         return HttpError::Unusable(format!(
-            "the address is not one of http:// or https:// that can be used: {}",
+            "the address is not a valid http:// or https:// address: {}",
             chain(&error)
         ));
     }
     match (error.is_connect(), error.is_timeout()) {
-        (true, true) => {
-            HttpError::Unreachable(format!("it cannot be reached within {} s", CONNECT.as_secs()))
-        }
-        (true, false) => HttpError::Unreachable(format!("it cannot be reached: {}", root(&error))),
+        (true, true) => HttpError::Unreachable(format!("no connection within {} s", CONNECT.as_secs())),
+        (true, false) => HttpError::Unreachable(format!("no connection: {}", root(&error))),
         (false, true) => HttpError::Broken(format!("no answer within {} s", SILENCE.as_secs())),
         (false, false) => HttpError::Broken(format!("the connection broke: {}", root(&error))),
     }

@@ -53,7 +53,7 @@ enum AllowedPort {
 impl AllowedHost {
     /// Parses `HOST`, `HOST:PORT` or `HOST:*`.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let invalid = || format!("{text:?} is no server: give HOST, HOST:PORT or HOST:*");
+        let invalid = || format!("{text:?} is not a server: use HOST, HOST:PORT or HOST:*");
         let (name, is_any) = text.strip_suffix(":*").map_or((text, false), |name| (name, true));
         if name.is_empty() || name.contains(['/', '@', '?', '#', '*', '\\']) {
             return Err(invalid());
@@ -138,7 +138,8 @@ impl FetchClient {
         let build = move || {
             let mut builder = builder().no_proxy().dns_resolver(Arc::new(resolver));
             if let Some(proxy) = &proxy {
-                let unusable = |_| HttpError::Unusable("the proxy of the settings is no address".into());
+                let unusable =
+                    |_| HttpError::Unusable("the proxy in the settings is not a valid address".into());
                 builder = builder.proxy(reqwest::Proxy::all(proxy).map_err(unusable)?);
             } else if !is_encrypted {
                 builder = builder.tls_certs_only([]);
@@ -156,7 +157,7 @@ fn check(url: &Url) -> Result<(), HttpError> {
         Some(Host::Ipv6(address)) => Some(IpAddr::V6(address)),
         Some(Host::Domain(_)) | None => None,
     };
-    let host = host_of(url).ok_or_else(|| HttpError::Unusable("the address names no server".into()))?;
+    let host = host_of(url).ok_or_else(|| HttpError::Unusable("the address has no host".into()))?;
     let is_inward = PRIVATE_ADDRESS.iter().any(|name| {
         host.rsplit_once(*name)
             .is_some_and(|(rest, end)| end.is_empty() && (rest.is_empty() || rest.ends_with('.')))
@@ -170,7 +171,7 @@ fn check(url: &Url) -> Result<(), HttpError> {
 
 /// Message for the model: the reason, but no way around it.
 fn refused(host: &str, why: &str) -> String {
-    format!("{host} is {why}, and only public servers are reached, and those that the user's settings name.")
+    format!("{host} is {why}. Only public servers and those in the user's settings can be fetched.")
 }
 
 /// The client connects only to addresses from this resolver.
@@ -211,7 +212,7 @@ fn public(name: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, PrivateAddr
         addresses.into_iter().filter(|address| why_not_public(*address).is_none()).collect();
     match (public.is_empty(), inward) {
         (true, Some((address, why))) => {
-            Err(PrivateAddress(refused(&format!("{name} leads to {address}, which"), why)))
+            Err(PrivateAddress(refused(&format!("{name} resolves to {address}, which"), why)))
         }
         _ => Ok(public),
     }
@@ -241,7 +242,7 @@ mod tests {
         let mixed = vec![address("127.0.0.1"), address("8.8.8.8"), address("::1")];
         assert_eq!(public("x", mixed).unwrap(), [address("8.8.8.8")]);
         let why = public("x", vec![address("10.1.2.3")]).unwrap_err().0;
-        assert!(why.starts_with("x leads to 10.1.2.3, which is a private network"), "{why}");
+        assert!(why.starts_with("x resolves to 10.1.2.3, which is a private network"), "{why}");
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl ModelCatalog {
         let is_clear = self.is_named || ids.len() < 2;
         (!is_clear).then(|| {
             format!(
-                "Answering: {}. Several providers could ({}); choose with --model or the model option.\n\n",
+                "Using {}. Several providers are set up ({}); choose another with --model or the model option.\n\n",
                 self.default,
                 ids.join(", ")
             )

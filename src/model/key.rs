@@ -38,7 +38,7 @@ impl Key {
     pub async fn get(&self) -> Result<&SecretString, String> {
         let run = async || match &self.command {
             Some((command, processes)) => run(command, processes).await,
-            None => Err("there is no key".into()),
+            None => Err("no key is set".into()),
         };
         self.key.get_or_try_init(run).await
     }
@@ -82,14 +82,14 @@ async fn run(command: &str, processes: &Processes) -> Result<SecretString, Strin
         Some(Exit::Status(0)) => None,
         Some(Exit::Status(status)) => Some(format!("exit status {status}")),
         Some(Exit::Signal(signal)) => Some(format!("signal {signal}")),
-        None => Some("it was lost sight of".into()),
+        None => Some("unknown exit status".into()),
     };
     if let Some(ended) = ended {
         let message = String::from_utf8_lossy(&errors);
         let message = message.lines().next().unwrap_or_default();
         return Err(format!("key_command failed ({ended}): {}", shorten(message, MAX_ERROR)));
     }
-    let text = String::from_utf8(output).map_err(|_| "key_command printed no text")?;
+    let text = String::from_utf8(output).map_err(|_| "key_command printed bytes that are not UTF-8")?;
     match text.lines().next().map(str::trim).filter(|key| !key.is_empty()) {
         Some(key) => Ok(SecretString::from(key)),
         None => Err("key_command printed nothing".into()),

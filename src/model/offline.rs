@@ -118,9 +118,9 @@ fn read(number: usize, place: &findings::Place) -> ModelEvent {
 
 fn nothing_to_do(words: &[Word]) -> String {
     if words.is_empty() {
-        "Your prompt has no word that I could search for. Name a function, a file or a topic.\n".into()
+        "Your prompt contains no word to search for. Name a function, a file or a topic.\n".into()
     } else {
-        "I cannot search in this mode, so I have nothing to say.\n".into()
+        "I cannot search in this mode.\n".into()
     }
 }
 

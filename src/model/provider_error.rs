@@ -99,8 +99,9 @@ impl Rejection<'_> {
             status == 401 || kind.contains("API_KEY_INVALID") || message.contains("API key not valid");
         if bad_key && !has_key {
             let text = format!(
-                "{host} wants a key, and none was sent: a key goes only to the address that it was given for, so name both in \
-                 one place ({key_variable} and its address in the environment, or api_key and base_url in the settings)"
+                "{host} requires a key, and none was sent, because a key is sent only to the address that it was set \
+                 for. Set both in one place ({key_variable} and its address in the environment, or api_key and \
+                 base_url in the settings)"
             );
             return lasting(Failure::Key, text);
         }
@@ -111,7 +112,8 @@ impl Rejection<'_> {
         }
         if is_web_page(body) {
             let text = format!(
-                "{host} answered with a web page (HTTP {status}) instead of a reply: the address may be wrong, or a proxy in between"
+                "{host} answered with a web page (HTTP {status}) instead of a reply: the address may be wrong, or a \
+                 proxy may intercept the request"
             );
             let passes = status >= 500;
             return if passes { ProviderError::passing(text) } else { lasting(Failure::Other, text) };
@@ -121,11 +123,12 @@ impl Rejection<'_> {
                 let text = format!("{host} answered without a stream: {reply}");
                 lasting(Failure::Other, text)
             }
-            402 => lasting(Failure::Other, format!("{host} wants to be paid (HTTP 402): {reply}")),
+            402 => lasting(Failure::Other, format!("{host} requires payment (HTTP 402): {reply}")),
             403 => lasting(Failure::Key, format!("{host} refuses this key (HTTP 403): {reply}")),
             404 => {
                 let text = format!(
-                    "{host} knows no model {model:?}, or the address is wrong (HTTP 404; --model PROVIDER/NAME names another): {reply}"
+                    "{host} does not have the model {model:?}, or the address is wrong (HTTP 404; choose another with \
+                     --model PROVIDER/NAME): {reply}"
                 );
                 lasting(Failure::Other, text)
             }
@@ -133,12 +136,13 @@ impl Rejection<'_> {
                 Failure::ContextTooLong,
                 format!("the request is too large for {host} (HTTP 413): {reply}"),
             ),
-            429 if is_quota(&kind, &message) => {
-                lasting(Failure::Other, format!("the account at {host} has nothing left (HTTP 429): {reply}"))
-            }
+            429 if is_quota(&kind, &message) => lasting(
+                Failure::Other,
+                format!("the quota of the account at {host} is used up (HTTP 429): {reply}"),
+            ),
             300..400 => {
                 let text = format!(
-                    "{host} sends us elsewhere (HTTP {status}), where the key does not go: check the address"
+                    "{host} redirects to another address (HTTP {status}), which gets no key: check the address"
                 );
                 lasting(Failure::Other, text)
             }
@@ -248,7 +252,7 @@ fn parts(body: &str) -> (String, String, Option<Duration>) {
 fn quote(message: &str, kind: &str) -> String {
     let message = if message.trim().is_empty() { kind } else { message };
     let line = message.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.is_empty() { "it does not say why".into() } else { shorten(&line, QUOTE).into_owned() }
+    if line.is_empty() { "no reason given".into() } else { shorten(&line, QUOTE).into_owned() }
 }
 
 fn is_web_page(body: &str) -> bool {

@@ -120,7 +120,7 @@ struct ResponseStream {
 
 impl From<Unreadable> for ProviderError {
     fn from(_: Unreadable) -> Self {
-        Self::garbled("the server sent something that is no text")
+        Self::garbled("the server sent text that is not UTF-8, or an event that is too large")
     }
 }
 
@@ -241,7 +241,7 @@ impl PendingReply {
                 }
                 ModelEvent::Usage(usage) if usage.size == 0 => usage.size = self.facts.context,
                 ModelEvent::Stop(ModelStop::Done) if !self.has_output => {
-                    return Err(ProviderError::passing("the model answered with nothing"));
+                    return Err(ProviderError::passing("the model returned an empty reply"));
                 }
                 ModelEvent::Stop(_) => self.phase = Phase::Over,
                 ModelEvent::ProviderState(_) | ModelEvent::Usage(_) | ModelEvent::Waiting { .. } => {}
@@ -269,8 +269,10 @@ impl PendingReply {
             _ => {
                 let more = match retry {
                     _ if self.has_output => String::new(),
-                    Retry::After(wait) => format!("; it wants us to wait {} s", wait.as_secs_f64().ceil()),
-                    Retry::Later if self.attempts > 1 => format!(" (asked {} times)", self.attempts),
+                    Retry::After(wait) => {
+                        format!("; the server requests a wait of {} s", wait.as_secs_f64().ceil())
+                    }
+                    Retry::Later if self.attempts > 1 => format!(" ({} attempts)", self.attempts),
                     Retry::Later | Retry::Never => String::new(),
                 };
                 let error = ModelError { text: error.text + &more, ..error };
@@ -287,7 +289,7 @@ impl ResponseStream {
             .response
             .chunk()
             .await
-            .map_err(|error| ProviderError::passing(format!("the reply broke off: {error}")))?;
+            .map_err(|error| ProviderError::passing(format!("the reply was interrupted: {error}")))?;
         let decoder = &mut self.decoder;
         if let Some(chunk) = chunk {
             self.frames.push(chunk.as_ref(), |frame| decoder.frame(frame, events))

@@ -55,7 +55,9 @@ impl Model for Router {
                 return remote::reply(Arc::clone(&self.http), Arc::clone(endpoint), facts, &request);
             }
             (_, Err(error)) => ModelError { failure: Failure::Key, text: error.to_string() },
-            (None, Ok(_)) => ModelError::new(format!("nobody here answers for the model {}", request.model)),
+            (None, Ok(_)) => {
+                ModelError::new(format!("no provider is set up for the model {}", request.model))
+            }
         };
         stream::once(async { Err(problem) }).boxed()
     }

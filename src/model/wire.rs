@@ -84,9 +84,7 @@ pub trait Decode: Send + Sync {
 pub(super) fn parse<'a, T: serde::Deserialize<'a>>(frame: &'a str) -> Result<T, ProviderError> {
     serde_json::from_str(frame).map_err(|error| {
         let start = shorten(frame, 80);
-        ProviderError::garbled(format!(
-            "the server sent something that is no part of a reply ({error}): {start}"
-        ))
+        ProviderError::garbled(format!("the server sent an invalid part of a reply ({error}): {start}"))
     })
 }
 
@@ -132,14 +130,14 @@ pub(super) fn result_text(text: &str, is_error: bool) -> Cow<'_, str> {
     }
 }
 
-pub(super) const NO_IMAGE: &str = "[a picture that this model cannot see]";
+pub(super) const NO_IMAGE: &str = "[image omitted: this model does not accept images]";
 
 /// Assistant text between a tool result and a user message, because some chat templates reject the two in a
 /// row.
 pub(super) const CUT_OFF: &str = "[interrupted]";
 
 /// The same before images of a tool result.
-pub(super) const PICTURES: &str = "[pictures of the result]";
+pub(super) const PICTURES: &str = "[images of the result]";
 
 pub(super) fn to_bytes(body: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(body).expect("a body has string keys and no failing parts")

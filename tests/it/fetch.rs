@@ -183,7 +183,7 @@ async fn what_is_not_public_is_reached_only_where_the_user_allows_it() {
     for host in
         ["127.0.0.1", "localhost", "localhost.", "[::ffff:127.0.0.1]", "2130706433", "0x7f.0.0.1", "0"]
     {
-        check(&mut turns, &format!("http://{host}:{port}/json"), "only public servers").await;
+        check(&mut turns, &format!("http://{host}:{port}/json"), "Only public servers").await;
     }
     check(&mut turns, "http://169.254.169.254/latest/meta-data/", "where clouds keep their metadata").await;
     assert_eq!(site.asked(), 0);
@@ -202,7 +202,7 @@ async fn what_is_not_public_is_reached_only_where_the_user_allows_it() {
 async fn a_name_that_leads_inward_is_refused_where_it_is_connected_to() {
     let site = Site::start().await;
     for (allowed, expected, request_count) in
-        [(vec![], "leads to 127.0.0.1", 0), (vec!["rebind.example:*".to_owned()], "{\"a\":1}", 1)]
+        [(vec![], "resolves to 127.0.0.1", 0), (vec!["rebind.example:*".to_owned()], "{\"a\":1}", 1)]
     {
         let names = Names::default();
         let looked_up = Arc::clone(&names.0);
@@ -445,8 +445,8 @@ async fn a_proxy_is_asked_for_what_is_public_and_for_nothing_else() {
     check(&mut turns, "http://public.example/json", "said").await;
     assert!(proxy.heads.lock().unwrap()[0].starts_with("GET http://public.example/json "));
     assert_eq!(*looked_up.lock().unwrap(), ["localhost"], "only the proxy's own name");
-    check(&mut turns, &format!("http://127.0.0.1:{}/json", proxy.port), "only public servers").await;
-    check(&mut turns, "http://localhost/", "only public servers").await;
+    check(&mut turns, &format!("http://127.0.0.1:{}/json", proxy.port), "Only public servers").await;
+    check(&mut turns, "http://localhost/", "Only public servers").await;
     assert_eq!(proxy.asked(), 1);
     turns.client.end().await;
 }

@@ -290,11 +290,11 @@ async fn a_provider_that_cannot_answer_now_is_asked_again_and_the_user_sees_it()
     let (answer, text, server) = turn("anthropic", replies).await;
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
     assert!(
-        text.contains("provider.example is overloaded (HTTP 529): Overloaded. Asking again in 0.0 s."),
+        text.contains("provider.example is overloaded (HTTP 529): Overloaded. Retrying in 0.0 s."),
         "{text}"
     );
     assert!(text.contains("limiting the rate (HTTP 429): Slow down"), "{text}");
-    assert!(text.contains("the model answered with nothing"), "{text}");
+    assert!(text.contains("the model returned an empty reply"), "{text}");
     assert!(text.ends_with("Here."), "{text}");
     assert_eq!(server.requests().len(), 5);
 }
@@ -326,7 +326,7 @@ async fn what_does_not_pass_is_said_at_once_and_the_partial_answer_is_kept() {
             "openai",
             Reply::error(404, r#"{"error":{"message":"no such model"}}"#),
             -32603,
-            "knows no model \"gpt-6-luna\"",
+            "does not have the model \"gpt-6-luna\"",
             "",
         ),
         (
@@ -340,7 +340,7 @@ async fn what_does_not_pass_is_said_at_once_and_the_partial_answer_is_kept() {
             "openai",
             Reply::error(429, "{}").header("retry-after", "3600"),
             -32603,
-            "it wants us to wait 3600 s",
+            "the server requests a wait of 3600 s",
             "",
         ),
         (
@@ -355,10 +355,16 @@ async fn what_does_not_pass_is_said_at_once_and_the_partial_answer_is_kept() {
             "openai",
             Reply::error(302, "").header("location", "http://elsewhere.example/"),
             -32603,
-            "sends us elsewhere",
+            "redirects to another address",
             "",
         ),
-        ("openai", Reply::stream(half("openai") + "data: {broken\n\n"), -32603, "no part of a reply", "Half"),
+        (
+            "openai",
+            Reply::stream(half("openai") + "data: {broken\n\n"),
+            -32603,
+            "an invalid part of a reply",
+            "Half",
+        ),
         ("openai", Reply::stream(half("openai")), -32603, "the reply ended early", "Half"),
         ("anthropic", Reply::stream(half("anthropic")), -32603, "the reply ended early", "Half"),
     ];
@@ -454,7 +460,7 @@ async fn cancel_ends_a_wait_for_a_provider() {
     let prompt = agent.prompt(&session, "hello").await;
     server.wait_for(1).await;
     let mut messages = vec![agent.next().await];
-    while !shown(&messages).contains("Asking again in 50.0 s") {
+    while !shown(&messages).contains("Retrying in 50.0 s") {
         messages.push(agent.next().await);
     }
     agent.notify("session/cancel", json!({ "sessionId": session })).await;

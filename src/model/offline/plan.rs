@@ -47,9 +47,7 @@ pub(super) fn write(material: &Material<'_>) -> String {
     }
     if !unfinished.is_empty() {
         let names = unfinished.join(", ");
-        plan.line(format_args!(
-            "There is more than I looked at for {names}: what follows may miss the best place."
-        ));
+        plan.line(format_args!("The search for {names} is incomplete, so the best place may be missing."));
     }
     if !findings.is_empty() {
         plan.line(format_args!("\n## What is there\n"));
@@ -90,7 +88,7 @@ pub(super) fn write(material: &Material<'_>) -> String {
     plan.line(format_args!(
         "- Which of the places above is meant? I match words and do not know what they mean."
     ));
-    plan.line(format_args!("- What is to be different afterwards, and how would one notice?"));
+    plan.line(format_args!("- What should change, and how can the change be tested?"));
     plan.0
 }
 

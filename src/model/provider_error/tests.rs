@@ -25,7 +25,7 @@ fn what_can_pass_is_told_from_what_stays() {
     let limited =
         r#"{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded"}}"#;
     check(429, limited, Failure::Other, Retry::Later, "limiting the rate (HTTP 429): Rate limit reached");
-    check(429, quota, Failure::Other, Retry::Never, "nothing left");
+    check(429, quota, Failure::Other, Retry::Never, "is used up");
     check(
         529,
         r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
@@ -45,10 +45,10 @@ fn what_can_pass_is_told_from_what_stays() {
         r#"{"error":"model \"x\" not found"}"#,
         Failure::Other,
         Retry::Never,
-        "knows no model \"m-1\"",
+        "does not have the model \"m-1\"",
     );
-    check(307, "", Failure::Other, Retry::Never, "elsewhere");
-    check(502, "", Failure::Other, Retry::Later, "it does not say why");
+    check(307, "", Failure::Other, Retry::Never, "redirects to another address");
+    check(502, "", Failure::Other, Retry::Later, "no reason given");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_key_that_was_not_sent_is_not_called_wrong() {
         has_key: false,
     };
     let text = rejection.explain().error.text;
-    assert!(text.contains("wants a key, and none was sent"), "{text}");
+    assert!(text.contains("requires a key, and none was sent"), "{text}");
 }
 
 #[test]

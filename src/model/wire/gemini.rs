@@ -283,7 +283,7 @@ impl Decoder {
             | "MALFORMED_RESPONSE"
             | "OTHER" => {
                 return Err(ProviderError::passing(format!(
-                    "the model's reply is no good ({reason}): {message}"
+                    "the model's reply is invalid ({reason}): {message}"
                 )));
             }
             // All other reasons are content filters.
