@@ -245,7 +245,7 @@ impl Peer {
         let over = self.program.status().over.map(|over| over.how);
         // Every exit closes the output, so the exit status says more.
         let why = match (fault.filter(|fault| *fault != connection::CLOSED), over) {
-            (Some(fault), _) => format!("{fault}, and was ended"),
+            (Some(fault), _) => format!("{fault}, and was stopped"),
             (None, Some(over)) => over,
             (None, None) => connection::CLOSED.to_owned(),
         };

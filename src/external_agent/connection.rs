@@ -199,13 +199,13 @@ impl Connection {
             PeerMessage::Update { session, update } => self.receive_update(&session, *update),
             PeerMessage::Response { id, outcome } => match self.pending.remove(&id) {
                 Some(reply) => self.receive_response(reply, outcome),
-                None => self.note("it answers nothing that was asked", line),
+                None => self.note("its response matches no request", line),
             },
             PeerMessage::Request { id, method, params } => return self.receive_request(id, &method, params),
             PeerMessage::Cancelled(id) => {
                 let question = self.requests.remove(id.get())?;
                 self.client.withdraw(question.client_request);
-                let refusal = Refusal::new(requests::CANCELLED, "the request was taken back");
+                let refusal = Refusal::new(requests::CANCELLED, "the request was withdrawn");
                 return self.answer(id.get(), Err(refusal));
             }
             PeerMessage::Invalid(why) => self.note(why, line),
@@ -218,7 +218,7 @@ impl Connection {
             Phase::Starting(early) if early.len() < MAX_EARLY_UPDATES => {
                 early.push((SessionId::new(session), update));
             }
-            Phase::Starting(_) => self.note("it says too much before its session is there", b""),
+            Phase::Starting(_) => self.note("it sends too many updates before its session exists", b""),
             // A loaded session may announce changed options and commands.
             Phase::Loading => self.forward_unless_replayed(update),
             Phase::Open(agent_session) if &*agent_session.0 == session => {
@@ -291,10 +291,10 @@ impl Connection {
     fn receive_request(&mut self, id: &RawValue, method: &str, params: &str) -> Option<&'static str> {
         let outcome = match &self.phase {
             _ if self.requests.len() >= MAX_OPEN_REQUESTS => {
-                Err(Refusal::new(requests::INVALID_REQUEST, "too much is open"))
+                Err(Refusal::new(requests::INVALID_REQUEST, "too many requests are open"))
             }
             _ if self.requests.contains_key(id.get()) => {
-                Err(Refusal::new(requests::INVALID_REQUEST, "a request with this id is open"))
+                Err(Refusal::new(requests::INVALID_REQUEST, "a request with this id is already open"))
             }
             Phase::Open(agent_session) => {
                 requests::request(method, params, (agent_session, &self.session_id), self.capabilities)
@@ -355,7 +355,7 @@ impl Connection {
     fn note(&mut self, why: &'static str, line: &[u8]) {
         self.ignored_lines += 1;
         if !why.is_empty() && self.ignored_lines <= MAX_LOGGED {
-            tracing::debug!(harness = self.name, bytes = line.len(), "a line is of no use: {why}");
+            tracing::debug!(harness = self.name, bytes = line.len(), "ignored an invalid line: {why}");
         }
     }
 }

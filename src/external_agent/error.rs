@@ -17,7 +17,7 @@ const AUTH_REQUIRED: i64 = -32000;
 pub enum ExternalAgentError {
     #[error("it was not started: {0}")]
     NotStarted(String),
-    #[error("it does not speak ACP as it should: {0}")]
+    #[error("it does not follow ACP: {0}")]
     Malformed(String),
     #[error("it requires a login; run it in a terminal to log in ({0})")]
     AuthRequired(String),
@@ -104,7 +104,7 @@ mod tests {
             r#"{"code":-32000,"message":"Authentication required"}"#,
             "it requires a login; run it in a terminal to log in (Authentication required)",
         );
-        check("7", "it does not speak ACP as it should: its error object is invalid");
+        check("7", "it does not follow ACP: its error object is invalid");
         let long = format!(r#"{{"message":"{}"}}"#, "x".repeat(5000));
         check(&long, &format!("it answered with an error: {}", "x".repeat(SHOWN)));
     }

@@ -53,7 +53,7 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 pub(super) fn read(line: &[u8]) -> PeerMessage<'_> {
     let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(line) else {
         let is_blank = line.iter().all(u8::is_ascii_whitespace);
-        return PeerMessage::Invalid(if is_blank { "" } else { "it is no message" });
+        return PeerMessage::Invalid(if is_blank { "" } else { "it is not a message" });
     };
     let Envelope { id, method, params, result, error } = envelope;
     let params = params.map_or("{}", RawValue::get);
@@ -69,10 +69,10 @@ pub(super) fn read(line: &[u8]) -> PeerMessage<'_> {
             let outcome = error.map(Err).or(result.map(Ok));
             match (id.get().parse(), outcome) {
                 (Ok(id), Some(outcome)) => PeerMessage::Response { id, outcome },
-                _ => PeerMessage::Invalid("it answers nothing that was asked"),
+                _ => PeerMessage::Invalid("its response matches no request"),
             }
         }
-        (None, None) => PeerMessage::Invalid("it is neither a request nor an answer"),
+        (None, None) => PeerMessage::Invalid("it is neither a request nor a response"),
     }
 }
 
@@ -80,13 +80,13 @@ fn notification<'a>(method: &str, params: &'a str) -> PeerMessage<'a> {
     match method {
         "session/update" => match serde_json::from_str(params) {
             Ok(Notification { session_id, update }) => PeerMessage::Update { session: session_id, update },
-            Err(_) => PeerMessage::Invalid("it is no update that the protocol has"),
+            Err(_) => PeerMessage::Invalid("it is not an update of the protocol"),
         },
         "$/cancel_request" => match serde_json::from_str(params) {
             Ok(Cancel { request_id }) => PeerMessage::Cancelled(request_id),
-            Err(_) => PeerMessage::Invalid("it takes back what it does not name"),
+            Err(_) => PeerMessage::Invalid("it cancels a request without naming it"),
         },
-        _ => PeerMessage::Invalid("it is a notification that is not known"),
+        _ => PeerMessage::Invalid("it is an unknown notification"),
     }
 }
 

@@ -71,11 +71,11 @@ pub(super) fn request(
                 ElicitationMode::Form(form) => (&mut form.scope, capabilities.forms),
                 ElicitationMode::Url(url) => (&mut url.scope, capabilities.urls),
                 // The schema may grow.
-                _ => return Err(Refusal::new(INVALID_PARAMS, "this kind of question is not known")),
+                _ => return Err(Refusal::new(INVALID_PARAMS, "unknown kind of elicitation")),
             };
             match scope {
                 ElicitationScope::Session(scope) if is_known => moved(&mut scope.session_id, sessions)?,
-                _ => return Err(Refusal::new(INVALID_PARAMS, "the client cannot be asked this")),
+                _ => return Err(Refusal::new(INVALID_PARAMS, "the client does not support this request")),
             }
             Ok(request.into())
         }

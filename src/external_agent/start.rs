@@ -28,7 +28,8 @@ pub(super) async fn start(
 ) -> Result<ExternalAgent, StartError> {
     let not_started = |text| StartError { error: ExternalAgentError::NotStarted(text), is_gone: true };
     let mut process = process(&request, shell).await.map_err(not_started)?;
-    let stdio = process.take_stdio().ok_or_else(|| not_started("it cannot be spoken to".into()))?;
+    let stdio =
+        process.take_stdio().ok_or_else(|| not_started("it has no standard input and output".into()))?;
     let secrets = Secrets::new(request.definition.env.values());
     let program = Program::start(&request.name, process, secrets.clone());
     let (commands, state) = Connection::start(
@@ -100,7 +101,7 @@ async fn begin(
         .client_info(about);
     let response: InitializeResponse = peer.call("initialize", &request, OnSuccess::Ignore).await?;
     if response.protocol_version != ProtocolVersion::V1 {
-        return Err(ExternalAgentError::Malformed("it speaks another version of the protocol than 1".into()));
+        return Err(ExternalAgentError::Malformed("it does not support version 1 of the protocol".into()));
     }
     let agent_capabilities = response.agent_capabilities;
     let servers = supported_servers(&start_request.servers, &agent_capabilities, &start_request.name);

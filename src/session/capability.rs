@@ -12,7 +12,8 @@ use crate::permission::{CallFacts, Ceilings, Effect};
 
 pub const PROCESS: &str = "harness";
 
-const AS_IT_ASKS: &str = "Changes as the agent itself asks for them; what it does without asking is not held";
+const AS_IT_ASKS: &str =
+    "The agent decides when to ask first; Modegate does not limit changes made without asking";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Requirement {
@@ -112,7 +113,7 @@ pub fn unsupported(requested: &str, unsupported: &[String], supported: &Modes) -
     }
     let supported: Vec<&str> = supported.iter().map(|mode| mode.id.as_str()).collect();
     let message = format!(
-        "{id} mode is not possible for this agent: its tools are its own, and it cannot be held to that"
+        "this agent does not support {id} mode: it uses its own tools, and the sandbox cannot enforce the mode"
     );
     Some(AgentError::invalid_params(
         message,

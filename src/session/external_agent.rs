@@ -112,12 +112,12 @@ impl Actor {
             }
         };
         let Some(definition) = self.external_agent_definition() else {
-            return refuse(reply, "there is no such agent any more".into());
+            return refuse(reply, "this agent no longer exists".into());
         };
         let Some(wants_sandbox) =
             capability::is_sandboxed(&self.ceilings(), self.context.can_sandbox(&definition))
         else {
-            let text = format!("it cannot be held to {} mode, and is not started in it", self.session.mode);
+            let text = format!("it cannot be sandboxed for {} mode", self.session.mode);
             return refuse(reply, text);
         };
         if let Some(running) = &self.external_agent.running
@@ -161,7 +161,7 @@ impl Actor {
         }
         if !is_sandboxed {
             let text = format!(
-                "What the agent {} changed by itself is not known, and cannot be undone.",
+                "Changes that the agent {} makes with its own tools are unknown and cannot be undone.",
                 self.session.agent.id
             );
             self.record_changes(self.session.turns, Changes { uncovered: vec![text], ..Changes::default() });
@@ -184,7 +184,7 @@ impl Actor {
         self.external_agent.starts += 1;
         let start = self.external_agent.starts;
         let Some(shell) = self.context.tools.shell().cloned().filter(|_| self.context.live) else {
-            let text = "no agent is started where every run has to give the same bytes".into();
+            let text = "deterministic runs do not start external agents".into();
             return self.fail_external_agent(&ExternalAgentError::NotStarted(text));
         };
         let (turn, at) = (self.session.turns, self.context.source.now_ms());
@@ -283,7 +283,7 @@ impl Actor {
                 }
                 if let Some(why) = lost {
                     let text = format!(
-                        "The agent {} was started anew and knows nothing of what was said before{why}.\n\n",
+                        "The agent {} was restarted and has lost the earlier conversation{why}.\n\n",
                         self.session.agent.id
                     );
                     self.record_external_agent_notice(text).await;
@@ -364,7 +364,7 @@ impl Actor {
                 Some(report) = self.subagents.next() => self.report(report).await,
                 () = over.cancelled() => return,
                 () = tokio::time::sleep_until(deadline) => {
-                    return tracing::warn!("somebody else's agent did not end in time");
+                    return tracing::warn!("an external agent did not end in time");
                 }
             }
         }

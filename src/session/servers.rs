@@ -38,7 +38,7 @@ impl Actor {
                     self.chain(&Entry::Hint { turn, tool: tool.clone(), from, to, at });
                 }
                 let text = changes(&changed);
-                self.note_later(format!("{text} They are decided on by that."));
+                self.note_later(format!("{text} Modegate decides calls to these tools accordingly."));
                 text
             }
             ServerEvent::ClaimsMore(server) => {
@@ -67,7 +67,7 @@ impl Actor {
 
     pub(super) fn servers_starting(&self) -> Option<String> {
         let late = self.context.tools.servers().starting();
-        let text = "These MCP servers are still starting; their tools come with a later request:";
+        let text = "These MCP servers are still starting; their tools become available with a later request:";
         (!late.is_empty()).then(|| format!("{text} {}.", late.join(", ")))
     }
 
@@ -92,7 +92,7 @@ pub(super) fn now(tools: &Toolset, facts: &CallFacts) -> CallFacts {
 
 fn changes(changed: &[(String, Effect, Effect)]) -> String {
     let mut text = String::new();
-    for (to, does) in [(Effect::Unknown, "may change things"), (Effect::Read, "only read")] {
+    for (to, does) in [(Effect::Unknown, "may change something"), (Effect::Read, "only read")] {
         let names: Vec<&str> =
             changed.iter().filter(|(_, _, it)| *it == to).map(|(tool, ..)| tool.as_str()).collect();
         let Some(more) = names.len().checked_sub(MAX_NAMES).or((!names.is_empty()).then_some(0)) else {
@@ -101,7 +101,7 @@ fn changes(changed: &[(String, Effect, Effect)]) -> String {
         let shown = names[..names.len().min(MAX_NAMES)].join(", ");
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let space = if text.is_empty() { "" } else { " " };
-        text = format!("{text}{space}Their server now says that these {does}: {shown}{more}.");
+        text = format!("{text}{space}The MCP server now says that these tools {does}: {shown}{more}.");
     }
     text
 }
@@ -110,28 +110,28 @@ fn line(status: &ServerStatus) -> String {
     let ServerStatus { name, phase, tools, notes, sandbox } = status;
     let count = tools.len();
     let phase = match phase {
-        Phase::Idle => "not started yet: that comes with the first prompt".to_owned(),
+        Phase::Idle => "not started yet; starts with the first prompt".to_owned(),
         Phase::Starting => "starting".to_owned(),
         Phase::Ready => format!("ready, {count} tools"),
         Phase::Over(why) if count > 0 => {
             let why = plain(why, MAX_WHY);
-            format!("not running ({why}); it is started again when one of its {count} tools is called")
+            format!("not running ({why}); restarts when one of its {count} tools is called")
         }
         Phase::Over(why) => format!("cannot be used: {}", plain(why, MAX_WHY)),
     };
     let sandbox_text = match sandbox {
-        ServerSandbox::ReadOnly => "; held to reading",
-        ServerSandbox::Workspace => "; held to the session's folders",
+        ServerSandbox::ReadOnly => "; sandboxed: read-only",
+        ServerSandbox::Workspace => "; sandboxed: changes only in the session's folders",
         ServerSandbox::Off => "",
     };
     let mut text = format!("- {}: {phase}{sandbox_text}\n", plain(name, 60));
     for (belief, what) in [
-        (Belief::Reads, "believed to read"),
+        (Belief::Reads, "trusted as read-only"),
         (
             Belief::SaysItReads,
-            "said by the server to read; you are asked where a mode would not let them change things",
+            "read-only according to the server; Modegate asks first in modes that allow no changes",
         ),
-        (Belief::MayChange, "may change things"),
+        (Belief::MayChange, "may change something"),
     ] {
         let names: Vec<&str> =
             tools.iter().filter(|(_, it)| *it == belief).map(|(name, _)| name.as_str()).collect();

@@ -180,9 +180,9 @@ async fn what_it_says_is_there_before_its_answer_in_the_order_in_which_it_said_i
     assert_eq!(bench.says("say 1").await, ["0"]);
     assert_eq!((bench.agent.session_id(), bench.agent.can_load()), ("its-1", false));
     assert!(bench.agent.end().await);
-    assert_eq!(bench.agent.over().await, "it was ended");
+    assert_eq!(bench.agent.over().await, "it was stopped");
     let (gone, _) = bench.prompt("say 1").await;
-    assert_eq!(gone, Err(ExternalAgentError::Ended("it was ended".into())));
+    assert_eq!(gone, Err(ExternalAgentError::Ended("it was stopped".into())));
 }
 
 #[tokio::test]
@@ -271,7 +271,7 @@ async fn one_that_dies_is_said_to_be_over_with_its_last_words_and_without_secret
     }
     let mut bench = Bench::new("plain").await;
     let (ended, messages) = bench.prompt("die").await;
-    let why = "it ended with status 3; its last words: bad key ***";
+    let why = "it ended with status 3; its last error output: bad key ***";
     assert_eq!((ended, messages), (Err(ExternalAgentError::Ended(why.into())), vec!["before".to_owned()]));
     assert_eq!(bench.agent.over().await, why);
 }
@@ -282,8 +282,8 @@ async fn one_that_says_or_asks_more_than_there_is_room_for_is_ended() {
         return;
     }
     for (words, why) in [
-        ("long", "it sent a line of more than 32 MiB, and was ended"),
-        ("asks-much", "it does not read its input, and was ended"),
+        ("long", "it sent a line of more than 32 MiB, and was stopped"),
+        ("asks-much", "it does not read its input, and was stopped"),
     ] {
         let mut bench = Bench::new("plain").await;
         let (ended, _) = bench.prompt(words).await;
@@ -343,7 +343,7 @@ async fn a_cancelled_turn_ends_in_its_own_way_or_with_its_process() {
     let (ended, _) = bench.prompt_and("deaf", cancel_at("begun")).await;
     assert_eq!(ended, Ok(StopReason::Cancelled));
     assert!(started.elapsed() >= Duration::from_secs(2), "it is given a moment");
-    assert_eq!(bench.agent.over().await, "it was ended");
+    assert_eq!(bench.agent.over().await, "it was stopped");
 }
 
 #[tokio::test]
@@ -390,12 +390,8 @@ async fn a_session_begins_or_is_loaded_or_it_is_said_why_not() {
     }
     for (how, load, expected) in [
         ("auth", None, "it requires a login; run it in a terminal to log in (Authentication required)"),
-        (
-            "version",
-            None,
-            "it does not speak ACP as it should: it speaks another version of the protocol than 1",
-        ),
-        ("dies", None, "it ended with status 4; its last words: no such model"),
+        ("version", None, "it does not follow ACP: it does not support version 1 of the protocol"),
+        ("dies", None, "it ended with status 4; its last error output: no such model"),
         ("plain", Some("its-1"), "it cannot load its sessions"),
         ("loads", Some("other"), "it answered with an error: no such session"),
     ] {
@@ -445,7 +441,7 @@ async fn one_that_is_held_writes_its_state_and_nothing_else() {
     )
     .await;
     let error = ExternalAgentError::from(started.unwrap_err());
-    assert!(error.to_string().contains("which the system cannot do here"), "{error}");
+    assert!(error.to_string().contains("this system cannot sandbox it"), "{error}");
 }
 
 #[tokio::test]

@@ -129,7 +129,11 @@ async fn in_plan_it_writes_nothing_and_in_code_it_does() {
         assert_eq!(client.path("new.txt").exists(), is_written, "{mode}: {text}");
         assert_eq!(text.ends_with("written"), is_written, "{mode}: {text}");
         assert_eq!(text.contains("Permission denied"), !is_written, "{mode}: {text}");
-        assert_eq!(text.contains("in plan mode it changes nothing"), !is_written, "{mode}: {text}");
+        assert_eq!(
+            text.contains("in plan mode all changes that it attempts fail"),
+            !is_written,
+            "{mode}: {text}"
+        );
         // Its state is its own in every mode.
         let state = client.home.path().canonicalize().unwrap().join(".peer");
         std::fs::create_dir_all(&state).unwrap();
@@ -176,7 +180,7 @@ async fn one_that_cannot_be_held_refuses_and_is_not_started() {
         .collect();
     assert_eq!(ids, ["ask", "code"]);
     let described = answer["result"]["modes"]["availableModes"][0]["description"].as_str().unwrap();
-    assert!(described.contains("as the agent itself asks"), "nothing makes it ask: {described}");
+    assert!(described.contains("The agent decides when to ask first"), "nothing makes it ask: {described}");
     while test_client.next_within(Duration::from_millis(300)).await.is_some() {}
     test_client.end().await;
 }
@@ -236,7 +240,7 @@ async fn tightening_ends_it_first_and_the_next_prompt_holds_it() {
         assert_eq!(end["result"]["stopReason"], "end_turn");
         let text = client.write("b").await;
         assert!(!client.path("b").exists(), "{text}");
-        assert_eq!(text.contains("knows nothing of what was said before"), is_lost, "{how}: {text}");
+        assert_eq!(text.contains("has lost the earlier conversation"), is_lost, "{how}: {text}");
         client.end().await;
     }
 }
@@ -306,7 +310,8 @@ async fn what_it_asks_leave_for_is_decided_by_the_mode() {
         assert_eq!(requests.len(), usize::from(is_asked), "{mode}");
         assert!(requests.iter().all(|request| request["params"]["sessionId"] == json!(session)), "{mode}");
         assert!(text_of(&messages).contains(outcome), "{mode}: {messages:?}");
-        let told = format!("{messages:?}").contains("Refused by Modegate: plan mode changes nothing (Write)");
+        let told =
+            format!("{messages:?}").contains("Refused by Modegate: plan mode allows no changes (Write)");
         assert_eq!(told, mode == "plan", "{messages:?}");
         agent_client.end().await;
         let store = Store::open(store(), Sync::Normal).unwrap();
@@ -394,7 +399,7 @@ async fn one_that_does_not_take_up_its_session_is_asked_about_from_then_on() {
         client.mode(mode).await;
         let messages = client.prompt("say 1", Some("restart")).await;
         let asked = messages.iter().any(|message| message["method"] == "session/request_permission");
-        let lost = text_of(&messages).contains("knows nothing of what was said before");
+        let lost = text_of(&messages).contains("has lost the earlier conversation");
         assert_eq!((asked, lost), (is_asked, is_lost), "{mode}: {messages:?}");
     }
     client.end().await;
@@ -413,7 +418,7 @@ async fn a_session_that_is_opened_again_goes_on_or_says_what_its_agent_does_not_
     ] {
         let mut client = ExternalAgentClient::new("plan", how).await;
         let lost =
-            |messages: &[Value]| text_of(messages).matches("knows nothing of what was said before").count();
+            |messages: &[Value]| text_of(messages).matches("has lost the earlier conversation").count();
         assert_eq!(lost(&client.prompt("say 1", None).await), 0, "the control");
         let close = client.client.request("session/close", json!({ "sessionId": client.session })).await;
         client.until(close, None).await;

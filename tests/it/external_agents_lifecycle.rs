@@ -136,7 +136,11 @@ async fn a_session_of_old_has_its_mode_and_new_names_and_tells_what_is_lost() {
         let mut second = agent_client.prompt("call", None).await;
         second.extend(agent_client.prompt("say 1", None).await);
         let times = usize::from(how == "plain");
-        assert_eq!(text_of(&second).matches("knows nothing of what was said").count(), times, "{second:?}");
+        assert_eq!(
+            text_of(&second).matches("has lost the earlier conversation").count(),
+            times,
+            "{second:?}"
+        );
         let names = |messages: &[Value]| -> Vec<String> {
             let updates = messages.iter().map(|message| &message["params"]["update"]);
             let ids = updates.filter(|it| it["sessionUpdate"] != "user_message_chunk");

@@ -60,7 +60,7 @@ async fn tightening_ends_what_is_delegated_to_one() {
             .map(|message| message["params"]["update"].to_string())
             .filter(|update| is_background || update.contains(id))
             .collect::<String>();
-        assert!(text.contains("was stopped, because"), "{tool}: {text}");
+        assert!(text.contains("was stopped because"), "{tool}: {text}");
         assert_eq!(std::fs::read(&ticks).unwrap(), after, "nothing is written after the answer");
         client.end().await;
     }
@@ -73,7 +73,7 @@ async fn a_slash_command_for_an_impossible_mode_is_refused() {
     for command in ["/plan call", "/architect call", "/mode plan", "/plan"] {
         let messages = client.prompt(command, None).await;
         assert!(
-            text_of(&messages).contains("plan mode is not possible for this agent"),
+            text_of(&messages).contains("this agent does not support plan mode"),
             "{command}: {messages:?}"
         );
         assert!(!text_of(&messages).contains("done"), "{command}");
@@ -191,12 +191,13 @@ async fn a_write_that_the_client_has_is_named() {
         // The next is refused, and the client is not asked but told.
         let messages = agent_client.prompt(&format!("fs-write {path}"), None).await;
         assert!(messages.iter().all(|message| message["method"] != "fs/write_text_file"), "{messages:?}");
-        assert!(text_of(&messages).contains("Refused by Modegate: plan mode changes nothing (write "));
+        assert!(text_of(&messages).contains("Refused by Modegate: plan mode allows no changes (write "));
         // So it is where the user has it go on held.
         agent_client.mode("code").await;
         let messages = agent_client.prompt(&format!("fs-write {path}"), Some("stay")).await;
         assert!(
-            text_of(&messages).contains("Refused by Modegate: the agent is held and changes nothing (write ")
+            text_of(&messages)
+                .contains("Refused by Modegate: another limit of this session allows no changes (write ")
         );
         agent_client.end().await;
     }

@@ -294,7 +294,7 @@ async fn a_hinted_tool_is_listed_and_its_first_call_asks() {
             let text = request["params"]["toolCall"]["content"][0]["content"]["text"].as_str().unwrap();
             assert!(
                 text.contains(
-                    "The MCP server t says that mcp__t__lie only reads. Modegate cannot check that"
+                    "The MCP server t claims that mcp__t__lie is read-only. Modegate cannot check the claim"
                 ),
                 "{request}"
             );
@@ -417,7 +417,8 @@ async fn a_hint_that_flips_counts_before_the_next_call() {
     b.say_done();
     let messages = b.client.until_answer(prompt).await;
     assert!(
-        texts(&messages).contains("Their server now says that these may change things: mcp__t__flip."),
+        texts(&messages)
+            .contains("The MCP server now says that these tools may change something: mcp__t__flip."),
         "{messages:?}"
     );
     assert!(b.last_tool_result().contains("not available in plan mode"), "{}", b.last_tool_result());
@@ -457,11 +458,16 @@ async fn a_server_that_is_broken_is_said_and_the_others_work() {
     }
     let (_, output) = b.call("mcp__good__look").await;
     assert!(output.contains("content of a"), "{output}");
-    assert!(text.contains("Still starting: hanging, flooding, torrent. Their tools come later"), "{text}");
+    assert!(
+        text.contains(
+            "MCP servers still starting: hanging, flooding, torrent. Their tools become available later"
+        ),
+        "{text}"
+    );
     assert!(text.contains("does not support the deprecated SSE transport"), "{text}");
     assert!(
         text.contains(
-            "\"gone\" cannot be used: it ended with status 4; its last words: cannot start without ***"
+            "\"gone\" cannot be used: it ended with status 4; its last error output: cannot start without ***"
         ),
         "{text}"
     );
@@ -477,7 +483,10 @@ async fn a_server_that_is_broken_is_said_and_the_others_work() {
         assert!(text.contains(line), "{text}");
     }
     let request = format!("{:?}", b.client.model.requests(&b.session)[0].messages.last());
-    assert!(request.contains("still starting; their tools come with a later request:"), "{request}");
+    assert!(
+        request.contains("still starting; their tools become available with a later request:"),
+        "{request}"
+    );
     assert!(request.contains("hanging, flooding, torrent"), "{request}");
     b.client.end().await;
 }
@@ -544,7 +553,7 @@ async fn answers_of_every_kind_reach_model_and_client() {
     let mut b = Bench::new("code", json!([rich])).await;
     let (messages, text) = b.call("mcp__r__rich").await;
     assert!(
-        text.contains("[a picture, image/png, 8 bytes, which follows") && text.contains("[note:1]\ninside"),
+        text.contains("[image, image/png, 8 bytes, attached") && text.contains("[note:1]\ninside"),
         "{text}"
     );
     let content = messages.iter().rev().find_map(|message| message["params"]["update"]["content"].as_array());

@@ -94,10 +94,10 @@ fn what_does_not_go_with_wrap_is_refused_at_once() {
 fn modes_may_stand_behind_wrap_and_what_holds_is_said() {
     let home = tempfile::tempdir().unwrap();
     for (modes, held, unknown) in [
-        (&["--mode", "plan"][..], "is held: in plan mode it changes nothing", "gone"),
+        (&["--mode", "plan"][..], "is sandboxed: in plan mode all changes that it attempts fail", "gone"),
         (
             &["--mode", "code", "--max-mode", "plan"],
-            "is held: whatever the mode is, it changes nothing",
+            "is sandboxed: in every mode of this session all changes that it attempts fail",
             "gone",
         ),
         (&["--mode", "code"], "", "lost"),
@@ -116,7 +116,7 @@ fn modes_may_stand_behind_wrap_and_what_holds_is_said() {
         let text =
             text_of(&agent.call(3, "session/prompt", &json!({ "sessionId": session, "prompt": write })));
         assert_eq!(path.exists(), held.is_empty(), "{modes:?}: {text}");
-        assert!(text.contains(held) && text.contains("is held") != held.is_empty(), "{modes:?}: {text}");
+        assert!(text.contains(held) && text.contains("is sandboxed") != held.is_empty(), "{modes:?}: {text}");
         let expected = format!("has no mode \"{unknown}\" of its own: its modes are auto, plan");
         assert!(text.contains(&expected), "{modes:?}: {text}");
         agent.end();

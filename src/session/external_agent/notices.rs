@@ -17,11 +17,12 @@ impl Actor {
     /// Explains why changes fail, which the agent itself may not do.
     pub(in crate::session) async fn announce_sandbox(&mut self) {
         let (agent, mode) = (&self.session.agent.id, &self.session.mode);
-        let when =
-            if self.is_mode_unrestricted() { "whatever the mode is," } else { &format!("in {mode} mode") };
-        let text = format!(
-            "The agent {agent} is held: {when} it changes nothing, and what it tries to change fails.\n\n"
-        );
+        let when = if self.is_mode_unrestricted() {
+            "in every mode of this session"
+        } else {
+            &format!("in {mode} mode")
+        };
+        let text = format!("The agent {agent} is sandboxed: {when} all changes that it attempts fail.\n\n");
         self.record_external_agent_notice(text).await;
     }
 

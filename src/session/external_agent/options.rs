@@ -35,7 +35,11 @@ pub fn merged(
             .collect();
         let current = modes.current_mode_id.0.to_string();
         let option = SessionConfigOption::select(AGENT_MODE_OPTION, "The agent's own mode", current, values);
-        all.push(option.description("What the agent means to do; what it can is up to the mode".to_owned()));
+        all.push(
+            option.description(
+                "The agent's own setting; Modegate's mode limits what the agent can do".to_owned(),
+            ),
+        );
     }
     all
 }

@@ -135,7 +135,7 @@ impl Actor {
             Decision::Allow => option(PermissionOptionKind::AllowOnce).map(|it| selected(&it.option_id)),
             Decision::Deny => {
                 let reject = option(PermissionOptionKind::RejectOnce).map(|it| it.option_id.clone());
-                let what = call.fields.title.clone().unwrap_or_else(|| "do this".into());
+                let what = call.fields.title.clone().unwrap_or_else(|| "untitled call".into());
                 self.refuse_external_agent(&what, Some(call.tool_call_id.clone())).await;
                 Some(match reject {
                     Some(id) => selected(&id),
@@ -147,11 +147,11 @@ impl Actor {
 
     async fn refuse_external_agent(&mut self, what: &str, call: Option<ToolCallId>) -> String {
         let who = if self.is_mode_unrestricted() {
-            "the agent is held and".to_owned()
+            "another limit of this session".to_owned()
         } else {
             format!("{} mode", self.session.mode)
         };
-        let message = format!("Refused by Modegate: {who} changes nothing ({what}).");
+        let message = format!("Refused by Modegate: {who} allows no changes ({what}).");
         let denial = Denial { rule: RULE, message: message.clone() };
         let id = call.clone().unwrap_or_else(|| ToolCallId::new(capability::PROCESS));
         self.note_denial(id, capability::PROCESS.to_owned(), denial);

@@ -21,19 +21,19 @@ impl Actor {
         let void = CancellationToken::new();
         self.external_agent.restart_question = void.clone();
         let text = format!(
-            "The agent {} is held, and {} mode does not ask for that. Without the hold it has to be started anew, and then knows \
-             nothing of this conversation.",
+            "The agent {} is sandboxed, and {} mode does not require that. To run without the sandbox, the agent must \
+             restart and then loses this conversation.",
             self.session.agent.id, self.session.mode
         );
         let fields = ToolCallUpdateFields::new()
-            .title("Start the agent anew, without the hold?".to_owned())
+            .title("Restart the agent without the sandbox?".to_owned())
             .kind(ToolKind::SwitchMode)
             .status(ToolCallStatus::Pending)
             .content(vec![text_content(&text)]);
         let call = ToolCallUpdate::new(ToolCallId::new(format!("restart_{}", self.session.turns)), fields);
         let options = vec![
-            PermissionOption::new(RESTART, "Start it anew", PermissionOptionKind::AllowOnce),
-            PermissionOption::new(STAY, "Go on held", PermissionOptionKind::RejectOnce),
+            PermissionOption::new(RESTART, "Restart the agent", PermissionOptionKind::AllowOnce),
+            PermissionOption::new(STAY, "Keep the sandbox", PermissionOptionKind::RejectOnce),
         ];
         let mut question =
             self.client.ask(RequestPermissionRequest::new(self.session.id.clone(), call, options));

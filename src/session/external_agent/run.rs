@@ -104,7 +104,7 @@ impl AgentRun {
         drop(agent);
         give_back(permit, is_gone);
         if let Err(error) = relay.await {
-            tracing::error!(%error, "what an agent showed was not passed on to its end");
+            tracing::error!(%error, "some updates of an agent were not forwarded");
         }
         tell(RunEvent::Ended(why));
     }
@@ -134,7 +134,7 @@ async fn set_agent_mode(
             Ok(()) => true,
             Err(error) => {
                 // Not fatal: the sandbox enforces the limits, or no limits apply.
-                tracing::warn!(%error, mode = %id, "its own mode was not set");
+                tracing::warn!(%error, mode = %id, "cannot set the agent's own mode");
                 false
             }
         },

@@ -10,7 +10,7 @@ use crate::session::turn::{Turn, TurnError};
 use crate::session::turn_message::TurnMessage;
 
 pub(in crate::session) const STOPPED: &str =
-    "\nStopped: the mode has changed, and the agent was ended. The next prompt starts it again.\n";
+    "\nStopped: the mode has changed, so the agent was ended. The next prompt starts it again.\n";
 
 impl Turn {
     pub(in crate::session) async fn prompt_external_agent(

@@ -105,7 +105,8 @@ impl Tool for RemoteTool {
             Value::Object(members) => members,
             _ => return Err(ToolError::arguments(&self.spec.name, "expected an object")),
         };
-        let server = self.server.get().ok_or_else(|| ToolError::Failed("The server is gone.".into()))?;
+        let server =
+            self.server.get().ok_or_else(|| ToolError::Failed("The MCP server has ended.".into()))?;
         Ok(Box::new(Call {
             title: self.title.clone(),
             tool: self.spec.name.to_string(),

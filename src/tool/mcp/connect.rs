@@ -137,10 +137,12 @@ fn server_sandbox(
 ) -> Result<CommandSandbox, String> {
     let (what, command_sandbox) = match sandbox {
         ServerSandbox::Off => return Ok(CommandSandbox::none()),
-        ServerSandbox::ReadOnly => ("reading", shell.read_only_with(roots, &besides())),
-        ServerSandbox::Workspace => ("the session's folders", shell.workspace_sandbox(roots)),
+        ServerSandbox::ReadOnly => ("read-only access", shell.read_only_with(roots, &besides())),
+        ServerSandbox::Workspace => {
+            ("writes limited to the session's folders", shell.workspace_sandbox(roots))
+        }
     };
-    command_sandbox.ok_or_else(|| format!("this system cannot sandbox it to {what} (run modegate doctor)"))
+    command_sandbox.ok_or_else(|| format!("this system cannot sandbox it with {what} (run modegate doctor)"))
 }
 
 /// Paths a program reads of its own installation: the path in the command line, its link target, and the
@@ -189,6 +191,6 @@ fn error_message(error: &ClientInitializeError) -> String {
             };
             format!("it cannot be reached: {}", shorten(&text, 200))
         }
-        _ => "what it answered is not MCP".into(),
+        _ => "its answer is not valid MCP".into(),
     }
 }

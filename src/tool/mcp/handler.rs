@@ -47,7 +47,7 @@ impl Handler {
         answer: oneshot::Receiver<Result<T, String>>,
         context: &RequestContext<RoleClient>,
     ) -> Result<T, ErrorData> {
-        let gone = || refused("the session is over".into());
+        let gone = || refused("the session has ended".into());
         self.events.send(setting).map_err(|_| gone())?;
         tokio::select! {
             () = context.ct.cancelled() => Err(refused("it was cancelled".into())),

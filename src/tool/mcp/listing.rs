@@ -58,7 +58,7 @@ impl Listing {
                 _ => "",
             };
             if !reason.is_empty() {
-                listing.leave_out(&format!("left out: {}: {reason}", tool.name));
+                listing.leave_out(&format!("omitted: {}: {reason}", tool.name));
                 continue;
             }
             budget -= size;

@@ -36,8 +36,7 @@ pub(super) fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
         shown_all.push(ToolContent::middle(&text));
         texts.push(text);
     }
-    let text =
-        if texts.is_empty() { "(The tool answered with nothing.)".to_owned() } else { texts.join("\n") };
+    let text = if texts.is_empty() { "(The tool returned nothing.)".to_owned() } else { texts.join("\n") };
     let text = cut(text);
     if is_error {
         return Err(ToolError::Failed(text));
@@ -48,16 +47,11 @@ pub(super) fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
 fn one(block: &ContentBlock, budget: &mut usize) -> (String, ToolContent) {
     match block {
         ContentBlock::Text(text) => (text.text.clone(), ToolContent::middle(&text.text)),
-        ContentBlock::Image(image) => media(
-            "picture",
-            &image.mime_type,
-            &image.data,
-            block,
-            "which follows, if you see pictures",
-            budget,
-        ),
+        ContentBlock::Image(image) => {
+            media("image", &image.mime_type, &image.data, block, "attached if you accept images", budget)
+        }
         ContentBlock::Audio(audio) => {
-            media("sound", &audio.mime_type, &audio.data, block, "played to the user and not to you", budget)
+            media("audio", &audio.mime_type, &audio.data, block, "audible to the user only", budget)
         }
         ContentBlock::Resource(resource) => match &resource.resource {
             ResourceContents::TextResourceContents { uri, text, .. } => {
@@ -88,7 +82,7 @@ fn decoded(base64: &str) -> usize {
 }
 
 fn unknown() -> (String, ToolContent) {
-    let text = "[The tool answered with content of an unknown kind.]";
+    let text = "[The tool returned content of an unknown kind.]";
     (text.to_owned(), ToolContent::text(text))
 }
 
@@ -102,11 +96,11 @@ fn media(
 ) -> (String, ToolContent) {
     let size = decoded(data);
     if data.len() > *budget {
-        let text = format!("[a {what}, {kind}, {size} bytes, too large to display]");
+        let text = format!("[{what}, {kind}, {size} bytes, too large to display]");
         let shown = ToolContent::text(&text);
         return (text, shown);
     }
-    let text = format!("[a {what}, {kind}, {size} bytes, {how}]");
+    let text = format!("[{what}, {kind}, {size} bytes, {how}]");
     *budget -= data.len();
     // MCP and ACP use the same content blocks.
     let shown = serde_json::to_value(block).ok().and_then(|block| serde_json::from_value(block).ok());
@@ -120,5 +114,5 @@ fn cut(text: String) -> String {
     }
     let head = text.floor_char_boundary(FOR_MODEL * 2 / 3);
     let tail = text.ceil_char_boundary(text.len() - FOR_MODEL / 3);
-    format!("{}\n[{} bytes in between were left out]\n{}", &text[..head], tail - head, &text[tail..])
+    format!("{}\n[{} bytes in between are omitted]\n{}", &text[..head], tail - head, &text[tail..])
 }

@@ -106,7 +106,7 @@ impl Task {
                         }
                         Ending::Ended => self.set(Phase::Over("it was stopped".into())),
                         Ending::Closed(reply) => {
-                            self.set(Phase::Over("the session is over".into()));
+                            self.set(Phase::Over("the session has ended".into()));
                             if let Some(reply) = reply {
                                 // The caller may have stopped waiting; also below.
                                 let _ = reply.send(());
@@ -126,7 +126,7 @@ impl Task {
 
     /// Reports an end, except for a repeated failure with the same reason.
     fn report(&mut self, why: &str) {
-        tracing::info!(server = self.entry.name, why, "a server is over");
+        tracing::info!(server = self.entry.name, why, "a server has ended");
         if self.reported.as_deref() != Some(why) {
             let event = ServerEvent::Over { server: self.entry.name.clone(), why: why.to_owned() };
             // The session may be over.
@@ -207,7 +207,7 @@ impl Task {
                 _ = &mut waiting => {
                     let Some(program) = &program else {
                         self.is_unsure = true;
-                        return Ending::Over("it hung up".into());
+                        return Ending::Over("it closed the connection".into());
                     };
                     let over = program.shut_down().await;
                     self.is_unsure |= !over.confirmed;
