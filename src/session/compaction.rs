@@ -15,9 +15,10 @@ const BYTES: u64 = 4;
 /// Assumed tokens of the tools and the system prompt until the provider's first count.
 const OVERHEAD: u64 = 4_000;
 
-const QUESTION: &str = "The conversation has grown too long for your context and will be cut here. Write what you need to go on \
-without it, for yourself, without calling a tool:
-1. what the user asked for, in their words where they matter, and every wish and limit they named;
+const QUESTION: &str =
+    "The conversation has grown too long for your context and will be cut here. Write down what you need \
+to continue without it. Call no tool. Cover:
+1. what the user asked for, in their words where they matter, and every requirement and limit they named;
 2. what was found out: files with paths and lines, names, facts, decisions and their reasons;
 3. what was done: each change, with its file, and what was refused;
 4. what is left to do, and the next step.
@@ -96,10 +97,10 @@ pub fn preamble(summary: &str, request: Option<&str>, plan: &[PlanEntry]) -> Str
     let mut line =
         |line: std::fmt::Arguments<'_>| write!(text, "{line}").expect("writing to a string cannot fail");
     if let Some(request) = request {
-        line(format_args!("\n\nMy last request before it, word for word:\n{request}"));
+        line(format_args!("\n\nMy last request before the summary, word for word:\n{request}"));
     }
     if !plan.is_empty() {
-        line(format_args!("\n\nThe list of tasks as it stands:"));
+        line(format_args!("\n\nThe current task list:"));
         for entry in plan {
             let mark = match entry.status {
                 PlanEntryStatus::Completed => "x",
@@ -157,8 +158,8 @@ mod tests {
         let text = preamble("All is well.\n", Some("Do it."), &plan);
         assert_eq!(
             text,
-            "<summary of=\"the conversation so far\">\nAll is well.\n</summary>\n\nMy last request before it, word for \
-             word:\nDo it.\n\nThe list of tasks as it stands:\n[x] Look"
+            "<summary of=\"the conversation so far\">\nAll is well.\n</summary>\n\nMy last request before the \
+             summary, word for word:\nDo it.\n\nThe current task list:\n[x] Look"
         );
         let messages = question(
             &[older[0].clone(), text_message(Role::Assistant, "Yes."), text_message(Role::User, "And?")],

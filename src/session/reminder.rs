@@ -91,7 +91,7 @@ pub fn compose(facts: &Facts<'_>) -> Option<String> {
 }
 
 const UNCONFIRMED: &str =
-    "Calls that were under way could not be confirmed to have ended; what they do may still happen.";
+    "Modegate could not confirm that all running calls have ended; they may still have effects.";
 
 /// True if a mode, not only a user's rule, denies a tool or limits paths.
 fn is_restricted(ceilings: &Ceilings, tools: &[CallFacts]) -> bool {
@@ -104,7 +104,7 @@ fn guardrail(facts: &Facts<'_>, now: &Levels<'_>) -> String {
     let Facts { mode, ceilings, grants, tools, .. } = *facts;
     let own = Ceilings { modes: own_ceilings(mode, ceilings), rules: ceilings.rules.clone() };
     let is_further = now.refuses_more_than(&Levels::of(&own, grants, tools));
-    let further = if is_further { ", and further limits hold in this session" } else { "" };
+    let further = if is_further { ", and further limits apply in this session" } else { "" };
     let claims = now.refusals();
     let stop = if claims.first() == Some(&Claim::NothingChanges) { ':' } else { '.' };
     let mut text = format!("{} mode is on{further}{stop}", mode.name);
@@ -137,10 +137,10 @@ fn available(facts: &Facts<'_>) -> String {
 /// Instructions for `mode_switch` blocks (G17).
 fn instructions(mode: &Mode, modes: &[&str]) -> String {
     format!(
-        "The mode is {}. If another would serve the user better, end your message with one fenced block:\n\
+        "The mode is {}. If another mode would serve the user better, end your message with one fenced block:\n\
          ```yaml\nmode_switch:\n  analysis: |\n    Why, in detail.\n  new_mode: MODE\n```\n\
-         The modes are: {}. Staying is often right: then leave `new_mode` out, or write no block. A mode that allows more \
-         is asked of the user first.",
+         The modes are: {}. Staying is often right: then omit `new_mode`, or write no block. The user must approve a \
+             mode that allows more.",
         mode.id,
         modes.join(", ")
     )

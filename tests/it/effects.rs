@@ -165,7 +165,7 @@ async fn an_effect_that_does_not_end_is_named_to_the_client_and_to_the_model() {
     client.until_answer(prompt).await;
     let request = client.model.requests(&session).pop().unwrap();
     let last = format!("{:?}", request.messages.last().unwrap().blocks.last().unwrap());
-    assert!(last.contains("could not be confirmed to have ended"), "{last}");
+    assert!(last.contains("could not confirm that all running calls have ended"), "{last}");
     client.end().await;
 }
 

@@ -218,16 +218,16 @@ impl<'a> Levels<'a> {
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lifted(mode) => write!(f, "The restrictions of {mode} mode no longer hold."),
+            Self::Lifted(mode) => write!(f, "The restrictions of {mode} mode no longer apply."),
             Self::NoLongerRefused(these) => write!(f, "No longer refused: {}.", these.text),
             Self::NothingFromNowOn => f.write_str("From now on nothing may be changed."),
             Self::RefusedFromNowOn(these) => write!(f, "From now on refused: {}.", these.text),
             Self::NoLongerAsked(these) => write!(f, "The user is no longer asked before: {}.", these.text),
-            Self::SameAsBefore => f.write_str("What is refused stays the same."),
+            Self::SameAsBefore => f.write_str("The same calls are refused as before."),
             Self::NothingChanges => f.write_str(
                 "only read-only tools are available this turn, and calls that would change anything are refused.",
             ),
-            Self::SaidToRead(these) => write!(f, "Only said by their MCP servers to read: {}.", these.text),
+            Self::SaidToRead(these) => write!(f, "Read-only only according to their MCP servers: {}.", these.text),
             Self::FilesOnly(lists) => {
                 let lists: Vec<String> = lists.iter().map(|list| list.join(", ")).collect();
                 write!(f, "Files may be changed only where they match {}.", lists.join(", and also "))
@@ -238,7 +238,7 @@ impl fmt::Display for Claim {
             Self::Refused(these) => write!(f, "Refused: {}.", these.text),
             Self::Asked(these) => write!(f, "The user is asked before: {}.", these.text),
             Self::NotAsked(these) => {
-                write!(f, "Not asked for in the session's folders: {}.", these.text)
+                write!(f, "Allowed in the session's folders without asking: {}.", these.text)
             }
         }
     }

@@ -81,13 +81,13 @@ fn plan_always_has_a_reminder_and_the_others_only_after_a_switch() {
     assert_eq!(
         reminder("code", Some("plan")).unwrap(),
         "<system-reminder>\nThe user's session has switched from plan mode to code mode. The restrictions of plan mode \
-         no longer hold. The user is no longer asked before: fetch, mcp__s__look.\n</system-reminder>"
+         no longer apply. The user is no longer asked before: fetch, mcp__s__look.\n</system-reminder>"
     );
     assert_eq!(
         reminder("ask", Some("code")).unwrap(),
         "<system-reminder>\nThe user's session has switched from code mode to ask mode.\nThe user is asked before: \
-         changing files, shell, fetch, changing memories, MCP tools that may change something, mcp__s__look. Not asked for in the \
-         session's folders: reading and searching, shell_read_only.\n</system-reminder>"
+         changing files, shell, fetch, changing memories, MCP tools that may change something, mcp__s__look. Allowed in the \
+         session's folders without asking: reading and searching, shell_read_only.\n</system-reminder>"
     );
 }
 
@@ -608,7 +608,7 @@ fn a_mode_that_instructs_says_how_a_switch_is_written() {
         "new_mode: MODE",
         "The modes are: ask, plan, code.",
         "Staying is often right",
-        "leave `new_mode` out",
+        "omit `new_mode`",
     ] {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");
     }
