@@ -70,7 +70,7 @@ impl Transit {
     pub(super) fn begin(registry: &SharedRegistry, id: &SessionId) -> Result<Self, AgentError> {
         let mut locked = lock(registry);
         if !locked.moving.insert(id.clone()) {
-            let text = "the session is just being opened or closed: wait for that answer";
+            let text = "the session is being opened or closed: wait for that answer";
             return Err(AgentError::InvalidRequest(text.into()));
         }
         let is_new = !locked.active.contains_key(id);

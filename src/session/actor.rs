@@ -95,7 +95,7 @@ pub(super) async fn run(
     let mut actor = Actor::new(session, context, client, servers);
     actor.external_agent.servers = agent_servers;
     if let Err(error) = actor.begin(origin).await {
-        tracing::error!(%error, "a session cannot be taken up again");
+        tracing::error!(%error, "cannot restore a session");
         actor.release().await;
         return;
     }
@@ -205,7 +205,7 @@ impl Actor {
             }
             SessionCommand::Recorded(reply) => {
                 if let Err(error) = self.context.store.flush().await {
-                    tracing::warn!(%error, "a new session is not on the record yet");
+                    tracing::warn!(%error, "a new session is not stored yet");
                 }
                 let _ = reply.send(());
             }
@@ -243,8 +243,9 @@ impl Actor {
             // A command in front of the prompt waits with it.
             self.queue.push_back(prompt);
         } else {
-            let text =
-                format!("{MAX_WAITING} prompts wait for this session already: wait for an answer first");
+            let text = format!(
+                "{MAX_WAITING} prompts are already waiting in this session: wait for an answer first"
+            );
             let _ = prompt.reply.send(Err(AgentError::InvalidRequest(text)));
         }
     }
@@ -326,7 +327,7 @@ impl Actor {
         if !ended.unconfirmed.is_empty() {
             tracing::warn!(
                 calls = ended.unconfirmed.len(),
-                "what a session began could not be confirmed to have ended"
+                "cannot confirm that all calls of a session have ended"
             );
         }
         if self.session.ancestry.parent.is_none() {
@@ -342,7 +343,7 @@ impl Actor {
     async fn release(&mut self) {
         self.context.store.post(Row::Release { session: self.session.id.clone() });
         if let Err(error) = self.context.store.flush().await {
-            tracing::warn!(%error, "a session could not be let go of yet");
+            tracing::warn!(%error, "cannot release a session yet");
         }
     }
 }

@@ -137,15 +137,15 @@ impl Actor {
             PermissionAnswer::Never => {
                 self.remember(&mode, false, scopes);
                 Authorization::Rejected {
-                    message: "The user rejected this call, and every further one like it.".into(),
+                    message: "The user rejected this call and all later calls like it.".into(),
                     too_often: false,
                 }
             }
             PermissionAnswer::Unasked(why) if facts.claim.is_some() => {
                 let server = facts.claim.as_ref().map(|claim| claim.server.clone()).unwrap_or_default();
                 let message = format!(
-                    "{why} Only the MCP server {server} says that {} reads. The user can believe it: \
-                     `trust_hints: true` for the server in the user's own modes.yaml.",
+                    "{why} Only the MCP server {server} claims that {} is read-only. To trust the claim, the user can \
+                     set `trust_hints: true` for the server in the user's modes.yaml.",
                     facts.tool
                 );
                 self.rejected(&call, message)

@@ -68,7 +68,7 @@ impl Turn {
                 let action = prepared.session_action().cloned();
                 match action {
                     Some(action) => self.run_session_action(id, action, permit).await,
-                    None => self.failed(id, "There is nothing to be done.".into()).await,
+                    None => self.failed(id, "The call has no action.".into()).await,
                 }
             }
             Authorization::Granted { permit, known, jobs, agents, snapshot } => {
@@ -94,7 +94,9 @@ impl Turn {
     }
 
     async fn propose(&self, id: ToolCallId, proposal: Option<Proposal>) -> Result<After, TurnError> {
-        let Some(proposal) = proposal else { return self.failed(id, "There is no proposal.".into()).await };
+        let Some(proposal) = proposal else {
+            return self.failed(id, "The call has no proposal.".into()).await;
+        };
         let call = id.clone();
         match self.ask_actor(|reply| TurnMessage::Propose { call, proposal, reply }).await? {
             Proposed::Switched(text) => {

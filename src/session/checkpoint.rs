@@ -49,7 +49,7 @@ impl Actor {
                 Ok(None) => return,
                 Err(_) => {
                     let text =
-                        "What a call changed that had not ended when the session was closed is not known.";
+                        "Changes of a call that was still running when the session closed are unknown.";
                     let uncovered = vec![text.to_owned()];
                     return self
                         .record_changes(self.session.turns, Changes { uncovered, ..Changes::default() });
@@ -67,7 +67,7 @@ impl Actor {
         let text = if self.context.store.is_in_memory() {
             "Changes by commands are unknown: this session is stored in memory only."
         } else {
-            "Commands ran: files that .gitignore leaves out, and version control's own state, are not covered."
+            "Commands ran: undo does not cover files ignored by .gitignore or the state of version control."
         };
         let (turn, uncovered) = (self.session.turns, vec![text.to_owned()]);
         self.record_changes(turn, Changes { uncovered, ..Changes::default() });
@@ -115,8 +115,8 @@ impl Actor {
             Found::Checkpoint(checkpoint) => checkpoint,
             Found::Nothing { was_undone, uncovered } => {
                 let mut message = match turn {
-                    Some(turn) if was_undone => format!("turn {turn} was undone already"),
-                    Some(turn) => format!("turn {turn} has changed nothing that can be put back"),
+                    Some(turn) if was_undone => format!("turn {turn} was already undone"),
+                    Some(turn) => format!("turn {turn} has changed nothing that can be undone"),
                     None => "there is nothing to undo".into(),
                 };
                 for sentence in &uncovered {
@@ -136,7 +136,7 @@ impl Actor {
         let token = intent.token.clone();
         let done = self.under_intent(turn, intent, move || put_back(&workspace, checkpoint, &token)).await;
         let outcome = done.map_err(|error| {
-            tracing::error!(%error, "undoing panicked");
+            tracing::error!(%error, "undo panicked");
             AgentError::Internal
         })?;
         match outcome {
@@ -146,7 +146,7 @@ impl Actor {
                 Ok(undone)
             }
             Err(error @ RestoreError::Stopped { .. }) => {
-                Err(AgentError::InvalidRequest(format!("not all of turn {turn} was undone: {error}")))
+                Err(AgentError::InvalidRequest(format!("turn {turn} was only partly undone: {error}")))
             }
             Err(error) => refused(format!("turn {turn}: {error}")),
         }
@@ -169,7 +169,7 @@ impl Actor {
             .collect();
         if !outside.is_empty() {
             return Some(format!(
-                "the turn changed files outside of the session's folders of now: {}",
+                "the turn changed files outside the session's current folders: {}",
                 outside.join(", ")
             ));
         }
@@ -182,11 +182,11 @@ impl Actor {
         let (on, undo) = (&self.session.mode, format!("`modegate sessions undo {}`", self.session.id));
         Some(match tighter.filter(|mode| *mode.id != *on.0) {
             Some(ceiling) => format!(
-                "{on} mode is held to {} mode here, which does not let these files be changed: run {undo}",
+                "{on} mode is limited by {} mode here, which does not allow changes to these files: run {undo}",
                 ceiling.id
             ),
             None => format!(
-                "{on} mode does not let these files be changed: switch to a mode that does, or run {undo}"
+                "{on} mode does not allow changes to these files: switch to a mode that does, or run {undo}"
             ),
         })
     }
@@ -199,7 +199,7 @@ impl Actor {
         let files = undone.files.len() as u64;
         self.chain(&Entry::Undo { turn, files, at });
         if let Err(error) = self.context.store.mark_undone(&self.session.id, turn, at).await {
-            tracing::error!(%error, "what was undone is not on the record");
+            tracing::error!(%error, "cannot record the undo");
         }
         let cwd = self.session.workspace.cwd();
         let name = |file: &PathBuf| file.strip_prefix(cwd).unwrap_or(file).display().to_string();
@@ -214,14 +214,14 @@ impl Actor {
         if !matches!(tool, Some("shell" | "run_background_job")) {
             return;
         }
-        let text = format!("What `{title}` changed before it was cut off is not known.");
+        let text = format!("The changes of `{title}` before its interruption are unknown.");
         let (turn, uncovered) = (self.session.turns, vec![text]);
         self.record_changes(turn, Changes { uncovered, ..Changes::default() });
     }
 }
 
 pub(super) fn undone_note(files: &[String]) -> String {
-    format!("The user has undone what you changed in an earlier turn. As before it: {}.", files.join(", "))
+    format!("The user has undone your changes of an earlier turn. Restored files: {}.", files.join(", "))
 }
 
 fn put_back(workspace: &Workspace, checkpoint: Checkpoint, token: &str) -> Result<Undone, RestoreError> {

@@ -53,20 +53,20 @@ pub fn available(modes: &Modes, own: &[UserCommand]) -> Vec<AvailableCommand> {
     let input = |hint: &str| AvailableCommandInput::Unstructured(UnstructuredCommandInput::new(hint));
     let set = |mode: &Mode| {
         let text = format!("Switch to {} mode: {}", mode.id, mode.description);
-        AvailableCommand::new(mode.id.clone(), text).input(input("a prompt to go on with (optional)"))
+        AvailableCommand::new(mode.id.clone(), text).input(input("a prompt to send in this mode (optional)"))
     };
     let ids: Vec<_> = modes.iter().map(|mode| mode.id.as_str()).collect();
     let mut commands: Vec<_> = modes.iter().map(set).collect();
-    commands.push(
-        AvailableCommand::new("mode", "Say which mode is on, or switch").input(input(&ids.join(" | "))),
-    );
+    commands.push(AvailableCommand::new("mode", "Show or switch the mode").input(input(&ids.join(" | "))));
     commands
-        .push(AvailableCommand::new("permissions", "List the rules and the remembered answers that hold"));
-    commands.push(AvailableCommand::new("mcp", "List the MCP servers of this session and how they stand"));
-    commands
-        .push(AvailableCommand::new("compact", "Summarise the older part of the conversation, to make room"));
-    let undo = AvailableCommand::new("undo", "Put back the files that the last turn, or turn N, changed");
-    commands.push(undo.input(input("the number of a turn (optional)")));
+        .push(AvailableCommand::new("permissions", "List the permission rules and the remembered answers"));
+    commands.push(AvailableCommand::new("mcp", "List the MCP servers of this session and their status"));
+    commands.push(AvailableCommand::new(
+        "compact",
+        "Summarise the older part of the conversation to free context",
+    ));
+    let undo = AvailableCommand::new("undo", "Restore the files that the last turn, or turn N, changed");
+    commands.push(undo.input(input("a turn number (optional)")));
     commands.push(AvailableCommand::new("help", "List these commands"));
     commands.extend(own.iter().map(|own| {
         let command = AvailableCommand::new(own.name.clone(), own.description.clone());
@@ -274,7 +274,7 @@ fn alone(command: Command, name: &'static str, rest: &str) -> Command {
 pub fn usage(name: &str) -> String {
     let takes = match name {
         "undo" => {
-            "/undo takes the number of a turn, or nothing (the last turn that changed something)".to_owned()
+            "/undo takes a turn number, or no argument for the last turn that changed something".to_owned()
         }
         name => format!("/{name} takes no argument"),
     };

@@ -132,7 +132,7 @@ impl Turn {
                     break Err(ModelError::new("the summary is empty"));
                 }
                 Some(Ok(ModelEvent::Stop(ModelStop::Done))) => break Ok(text),
-                Some(Ok(ModelEvent::Stop(_))) => break Err(ModelError::new("the summary is not whole")),
+                Some(Ok(ModelEvent::Stop(_))) => break Err(ModelError::new("the summary is incomplete")),
                 Some(Ok(
                     ModelEvent::Thought(_)
                     | ModelEvent::ProviderState(_)

@@ -98,7 +98,7 @@ pub fn encode(
         }
         SessionEvent::Compaction { id, stage: Compaction::Done { .. } } => {
             notice(
-                "The older part of the conversation was summarised to make room.\n",
+                "The older part of the conversation was summarised to free context.\n",
                 &MessageId::new(id.as_str()),
                 send,
             );
@@ -231,8 +231,8 @@ pub fn call_for_permission(
     call.content = preview.iter().map(content_block).collect();
     if let Some(server) = claim {
         let text = format!(
-            "The MCP server {server} says that {name} only reads. Modegate cannot check that: the call may change anything that \
-             the server can."
+            "The MCP server {server} claims that {name} is read-only. Modegate cannot check the claim: the call may \
+             change anything that the server can change."
         );
         call.content.insert(0, text.into());
         call.meta.get_or_insert_default().insert(CLAIM_META.to_owned(), Value::from(server));

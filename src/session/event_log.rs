@@ -198,8 +198,8 @@ impl Actor {
                     return;
                 }
                 Some(reason) => format!(
-                    "This session is recorded in memory only and ends with the agent, because {reason}. `--store FILE` names \
-                     another place.\n"
+                    "This session is stored in memory only and is lost when Modegate ends, because {reason}. `--store \
+                     FILE` sets another file.\n"
                 ),
             },
             Err(error) => {

@@ -126,7 +126,9 @@ impl Actor {
                     Some(text) => {
                         stayed(format!("{message} In the user's words: {text}"), self.rejected_again())
                     }
-                    None => stayed(format!("{message} Wait for what the user says."), Some(ASKS_FEEDBACK)),
+                    None => {
+                        stayed(format!("{message} Wait for the user's next message."), Some(ASKS_FEEDBACK))
+                    }
                 }
             }
             Chosen::No(why) => {

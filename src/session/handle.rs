@@ -261,14 +261,14 @@ impl SessionHandle {
 
     pub fn cancel(&self) {
         if self.post(SessionCommand::Cancel).is_err() {
-            tracing::debug!("a session that is gone was cancelled");
+            tracing::debug!("ignored a cancel for a session that has ended");
         }
     }
 
     /// Waits for `answered`, because clients drop updates for sessions that they do not know yet.
     pub fn announce_commands(&self, answered: BoxFuture<'static, ()>) {
         if self.post(SessionCommand::AnnounceCommands(answered)).is_err() {
-            tracing::warn!("a session ended before its client knew of it");
+            tracing::warn!("a session ended before its commands were announced");
         }
     }
 

@@ -24,7 +24,7 @@ impl Actor {
         if agent.id != self.session.agent.id
             && (agent.external_agent.is_some() || self.session.agent.external_agent.is_some())
         {
-            let text = "an agent whose tools are its own answers a whole session: begin a new one for it, or without it";
+            let text = "an external agent cannot join or leave a running session: start a new session";
             return Err(AgentError::InvalidRequest(text.into()));
         }
         self.become_agent(agent).await;
@@ -33,22 +33,25 @@ impl Actor {
 
     /// Refuses an agent that may do more than the current one.
     pub(super) async fn handoff(&mut self, id: &str) -> Result<String, String> {
-        let unknown = |error| format!("There is no such agent: {error}.");
+        let unknown = |error| format!("Not handed over: {error}.");
         let agent = self.context.agents.resolve(id).cloned().map_err(unknown)?;
         let now = &self.session.agent;
         if agent.id == now.id {
-            return Err(format!("{} goes on already.", agent.id));
+            return Err(format!("{} is already the current agent.", agent.id));
         }
         if agent.external_agent.is_some() {
-            return Err(format!("{} has tools of its own and cannot go on here: delegate to it.", agent.id));
+            return Err(format!(
+                "{} is an external agent and cannot continue this conversation. Delegate to it instead.",
+                agent.id
+            ));
         }
         if compare::allows_more(&agent.limits, &now.limits) {
             return Err(format!(
-                "{} is held to less than {}: only the user can let it go on. Delegate to it instead.",
+                "{} may do more than {}, so only the user can hand over to it. Delegate to it instead.",
                 agent.id, now.id
             ));
         }
-        let text = format!("From the next step on {} goes on. The mode stays what it is.", agent.id);
+        let text = format!("{} continues from the next step on. The mode stays the same.", agent.id);
         self.become_agent(agent).await;
         Ok(text)
     }

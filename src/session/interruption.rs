@@ -32,7 +32,7 @@ impl IntentLog for TurnIntents {
         let row = Row::Intent { session: session.clone(), turn: *turn, intent: Box::new(intent) };
         store
             .post_and_wait(row)
-            .inspect_err(|error| tracing::error!(%error, "a change is not recorded beforehand"))
+            .inspect_err(|error| tracing::error!(%error, "cannot record a change before it starts"))
             .is_ok()
     }
 }
@@ -83,7 +83,7 @@ impl Actor {
             let _at_work = AtWork::begin();
             let settled = tokio::task::spawn_blocking(move || settle(&workspace, intent, may_change)).await;
             let Some(Settled { changes, said: message }) = settled.unwrap_or_else(|error| {
-                tracing::error!(%error, "settling an interrupted operation panicked");
+                tracing::error!(%error, "recovery of an interrupted change panicked");
                 None
             }) else {
                 continue;
@@ -129,15 +129,15 @@ fn settle(workspace: &Workspace, intent: Intent, may_change: bool) -> Option<Set
         let taken_back = may_take_back
             && workspace
                 .restore(&done, |hash| contents_of.get(hash).cloned(), &token)
-                .inspect_err(|error| tracing::warn!(%error, "an interrupted operation is not taken back"))
+                .inspect_err(|error| tracing::warn!(%error, "cannot revert an interrupted change"))
                 .is_ok();
         if taken_back {
             text.push(format!(
-                "A change was cut off when the agent ended, and has been taken back: {files}."
+                "A change was interrupted when Modegate ended, and has been reverted: {files}."
             ));
         } else {
             text.push(format!(
-                "A change was cut off when the agent ended. Changed, and put back by an undo: {files}."
+                "A change was interrupted when Modegate ended. These files were changed, and undo restores them: {files}."
             ));
             (changes.changed, changes.contents) = (done, contents);
         }
@@ -145,8 +145,8 @@ fn settle(workspace: &Workspace, intent: Intent, may_change: bool) -> Option<Set
     if !conflicts.is_empty() {
         let left = names(&mut conflicts.iter());
         uncovered.push(format!(
-            "A change was cut off when the agent ended, and somebody else has changed these files since, which are left as they \
-             are: {left}."
+            "A change was interrupted when Modegate ended. Another program has changed these files since, so they \
+             stay as they are: {left}."
         ));
     }
     text.extend(uncovered.iter().cloned());

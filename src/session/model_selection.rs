@@ -106,11 +106,11 @@ impl Actor {
                 ContentBlock::Text(_) | ContentBlock::ResourceLink(_) | ContentBlock::Resource(_) => {}
                 ContentBlock::Image(image) if sees => check_picture(image)?,
                 ContentBlock::Image(_) => {
-                    let message = format!("the model {} takes no pictures", self.session.active.model);
+                    let message = format!("the model {} does not accept images", self.session.active.model);
                     return Err(AgentError::invalid_params(message, valid));
                 }
                 _ => {
-                    let message = "the prompt has content that was not advertised";
+                    let message = "the prompt contains an unsupported type of content";
                     return Err(AgentError::invalid_params(message, valid));
                 }
             }
@@ -122,11 +122,11 @@ impl Actor {
 /// A rejected image would stay in the history and fail each later request.
 fn check_picture(image: &ImageContent) -> Result<(), AgentError> {
     if !PICTURES.contains(&image.mime_type.as_str()) {
-        let message = format!("pictures of type {:?} are not taken", image.mime_type);
+        let message = format!("images of type {:?} are not supported", image.mime_type);
         return Err(AgentError::invalid_params(message, json!({ "validMimeTypes": PICTURES })));
     }
     if image.data.len() > MAX_PICTURE {
-        let message = "the picture is too large";
+        let message = "the image is too large";
         return Err(AgentError::invalid_params(message, json!({ "maxBytesInBase64": MAX_PICTURE })));
     }
     Ok(())
@@ -150,7 +150,7 @@ fn no_model(
 pub(super) fn unknown_effort(requested: &str, valid: &[Effort]) -> AgentError {
     let valid: Vec<_> = valid.iter().map(|effort| effort.as_str()).collect();
     AgentError::invalid_params(
-        format!("the model has no effort {requested:?}"),
+        format!("the model does not support the effort {requested:?}"),
         json!({ "validValues": valid }),
     )
 }

@@ -64,7 +64,7 @@ pub fn entering(
     {
         match model.as_deref().map(|model| catalog.resolve(model)) {
             Some(Ok(found)) => selection.model = found,
-            Some(Err(error)) => tracing::warn!(whose, %error, "its model cannot be used"),
+            Some(Err(error)) => tracing::warn!(whose, %error, "a configured model cannot be used"),
             None => {}
         }
     }
@@ -121,7 +121,7 @@ fn agent_option(agents: &AgentRegistry, current: &AgentSpec) -> Option<SessionCo
         return None;
     }
     let option = SessionConfigOption::select(AGENT_OPTION, "Agent", current.id.clone(), values);
-    Some(option.description("Who works: its prompt and what it is limited to".to_owned()))
+    Some(option.description("The agent: its prompt and its limits".to_owned()))
 }
 
 fn model_option(models: &ModelCatalog, selection: &ModelSelection) -> SessionConfigOption {
@@ -134,7 +134,7 @@ fn model_option(models: &ModelCatalog, selection: &ModelSelection) -> SessionCon
         })
         .collect();
     SessionConfigOption::select(MODEL_OPTION, "Model", selection.model.to_string(), values)
-        .description("Who answers".to_owned())
+        .description("The model that answers".to_owned())
         .category(SessionConfigOptionCategory::Model)
 }
 

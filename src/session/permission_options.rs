@@ -70,7 +70,7 @@ pub(super) fn read_answer(answer: Answer) -> PermissionAnswer {
                     None => PermissionAnswer::Why,
                 }
             }
-            _ => no("The client chose an option that was not offered, which is no consent."),
+            _ => no("The client chose an option that was not offered, which does not count as consent."),
         },
         // No other outcome is consent, including future ones.
         _ => no("The question to the user was cancelled."),
@@ -81,7 +81,7 @@ pub(super) async fn reason(client_io: &ClientIo, title: &str) -> String {
     let _turn = client_io.turn_to_ask().await;
     let field = StringPropertySchema::new().title("Why, or what to do instead".to_owned());
     let form = ElicitationSchema::new().property(REASON, field, true);
-    let message = format!("Rejected: {}. The agent is told what you write here.", visible(title));
+    let message = format!("Rejected: {}. The agent receives your text.", visible(title));
     match client_io.elicit(&message, form).await {
         Ok(Elicited::Accepted(content)) => match content.get(REASON) {
             Some(ElicitationContentValue::String(text)) => with_reason(text),
@@ -89,7 +89,7 @@ pub(super) async fn reason(client_io: &ClientIo, title: &str) -> String {
         },
         Ok(Elicited::Declined | Elicited::Cancelled) => REJECTED.to_owned(),
         Err(error) => {
-            tracing::warn!(%error, "the user could not be asked why a call is rejected");
+            tracing::warn!(%error, "cannot ask the user for the reason of a rejection");
             REJECTED.to_owned()
         }
     }

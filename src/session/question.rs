@@ -30,7 +30,7 @@ impl Actor {
         tokio::spawn(async move {
             let answer = tokio::select! {
                 biased;
-                () = active.over() => Err("the call is over".to_owned()),
+                () = active.over() => Err("the call has ended".to_owned()),
                 // The server withdrew the question.
                 () = reply.closed() => return,
                 answer = Question::put(&client_io, &message, form) => answer.map_err(|error| error.to_string()),

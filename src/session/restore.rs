@@ -32,13 +32,14 @@ use crate::store::{ModeSource, Row, StoreError};
 const PAGE: usize = 256;
 
 const CUT_OFF: &str =
-    "Interrupted: the agent was stopped while this call was under way. It may have had effects.";
+    "Interrupted: Modegate ended while this call was running. The call may have had effects.";
 
-const OUTDATED_GRANTS: &str = "Your \"Always allow\" answers for commands in this session were given to an earlier version, where they \
-                               covered more than they showed. They no longer count, so you are asked again.\n\n";
+const OUTDATED_GRANTS: &str = "Your \"Always allow\" answers for commands in this session come from an earlier \
+                               version of Modegate, in which they covered more than they showed. They no longer \
+                               apply, so Modegate asks again.\n\n";
 
-const MEANWHILE: &str = "This session goes on after it was closed. Files may have changed since, and commands and agents \
-                         that were at work in the background have ended.";
+const MEANWHILE: &str = "This session was closed and now continues. Files may have changed since, and background \
+                         commands and agents have ended.";
 
 impl Actor {
     pub(super) async fn begin(&mut self, origin: Origin) -> Result<(), StoreError> {
@@ -118,9 +119,8 @@ impl Actor {
         if let Some(from) = from.filter(|from| canonical(&from.0) != *to.0) {
             self.session.previous = None;
             known.get_or_insert(from.clone());
-            let text = format!(
-                "This session was in {from} mode, which there is no longer. It goes on in {to} mode.\n"
-            );
+            let text =
+                format!("Modegate no longer has the {from} mode. The session continues in {to} mode.\n");
             self.session.apply_new(SessionEvent::ModeChange {
                 from,
                 to: to.clone(),
@@ -189,7 +189,9 @@ impl Actor {
                 self.session.chosen = ModelSelection { model, effort };
             }
             Err(error) => {
-                self.session.pending_user_notices.push(format!("{error}. Another model answers.\n\n"));
+                self.session
+                    .pending_user_notices
+                    .push(format!("{error}. The session continues with another model.\n\n"));
             }
         }
         self.session.active = self.mode_selection();

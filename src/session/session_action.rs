@@ -65,8 +65,7 @@ impl Turn {
                 let finished = subagent.work(permit.cancel.clone(), |_| None).await;
                 status.send_modify(|status| status.end = Some(finished.clone()));
                 drop(permit);
-                let text =
-                    format!("{} has worked as {}:\n{}", background.agent, background.id, finished.text);
+                let text = format!("{} ran as {}:\n{}", background.agent, background.id, finished.text);
                 Finished { text, ..finished }
             }
         };

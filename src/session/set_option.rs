@@ -71,7 +71,7 @@ impl Actor {
             );
         }
         let Some(agent) = self.external_agent_client().cloned() else {
-            let text = "the agent is not running: its options can be set once it is".to_owned();
+            let text = "the agent is not running: its options can be set only while it runs".to_owned();
             return drop(reply.send(Err(AgentError::InvalidRequest(text))));
         };
         let look = self.current_options();

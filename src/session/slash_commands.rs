@@ -154,11 +154,11 @@ impl Actor {
         let told = |mode: &String| match command {
             Some(command) => {
                 format!(
-                    "/{mode} was not obeyed, because /{command} in the same message was. Send it alone.\n\n"
+                    "/{mode} was ignored because the same message also has /{command}. Send /{mode} alone.\n\n"
                 )
             }
             None => format!(
-                "Still in {} mode: /{mode} is obeyed only at the start of a message. Send it alone.\n\n",
+                "Still in {} mode: /{mode} works only at the start of a message. Send it alone.\n\n",
                 self.session.mode
             ),
         };
@@ -186,7 +186,7 @@ impl Actor {
         let mut message = format!("Restored to the state before turn {}:\n{files}", undone.turn);
         if !undone.remaining_folders.is_empty() {
             let remaining: String = undone.remaining_folders.iter().map(name).collect();
-            message = format!("{message}Folders that stay, because something lies in them:\n{remaining}");
+            message = format!("{message}Folders kept because they are not empty:\n{remaining}");
         }
         for text in &undone.uncovered {
             message = format!("{message}Note: {text}\n");
@@ -197,7 +197,7 @@ impl Actor {
     fn describe_mode(&self) -> String {
         let mode = self.context.modes.resolve(&self.session.mode.0);
         let text = mode.map_or_else(
-            |_| "No mode is known.\n".into(),
+            |_| "The current mode is unknown.\n".into(),
             |mode| format!("Mode: {}. {}.\n", mode.id, mode.description),
         );
         text + &self.say_limits()
@@ -209,9 +209,9 @@ impl Actor {
             .unrecorded_modes
             .iter()
             .map(|mode| (mode.0.to_string(), "a mode change could not be recorded"));
-        let max = self.context.max_modes.first().map(|mode| (mode.id.clone(), "--max-mode says so"));
+        let max = self.context.max_modes.first().map(|mode| (mode.id.clone(), "--max-mode is set"));
         let file = self.context.fallback_ceiling.as_ref();
-        let file = file.map(|mode| (mode.id.clone(), "a file of modes, or the default mode, cannot be used"));
+        let file = file.map(|mode| (mode.id.clone(), "a modes file, or the default mode, is invalid"));
         let line =
             |(mode, why)| format!("This session can do no more than {mode} mode allows, because {why}.\n");
         unrecorded.chain(max).chain(file).map(line).collect()

@@ -46,7 +46,7 @@ impl Actor {
                     None => Arc::clone(&self.session.agent),
                     Some(Ok(agent)) => agent,
                     Some(Err(unknown)) => {
-                        return Spawned::Refused(format!("There is no such agent: {unknown}."));
+                        return Spawned::Refused(format!("Not started: {unknown}."));
                     }
                 };
                 (agent, task, is_background)
@@ -103,7 +103,7 @@ impl Actor {
         match capability::is_sandboxed(&ceilings, self.context.can_sandbox(external_agent)) {
             Some(_) => Ok(()),
             None => Err(format!(
-                "unsupported_mode: {} has tools of its own and cannot be held to {} mode. It was not started.",
+                "unsupported_mode: {} uses its own tools and cannot be sandboxed for {} mode. It was not started.",
                 agent.id,
                 self.mode_for_started()
             )),
@@ -204,7 +204,8 @@ impl Actor {
 fn skill_task(skill: &Skill, task: &str) -> String {
     let Skill { name, body, folder, .. } = skill;
     format!(
-        "{}\n\nDo it by this skill. Its other files lie in {}; read_skill reads them.\n\n<skill name=\"{name}\">\n{}\n</skill>",
+        "{}\n\nFollow this skill. Its other files are in {}; read_skill reads them.\n\n<skill \
+         name=\"{name}\">\n{}\n</skill>",
         task.trim(),
         folder.display(),
         body.trim()
@@ -217,6 +218,6 @@ impl Spawned {
         let how = if finished.has_failed { "failed" } else { "has finished" };
         // A model wrote the title, and the note stands between Modegate's own tags.
         let title = neutralise(title);
-        format!("The background agent {id} ({agent}) {how}: {title}. view_background_agent has its answer.")
+        format!("The background agent {id} ({agent}) {how}: {title}. view_background_agent shows its answer.")
     }
 }

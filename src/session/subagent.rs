@@ -56,7 +56,7 @@ impl Subagent {
         let output = match tokio::time::timeout(CLOSE, relay).await {
             Ok(Ok(output)) => output,
             Ok(Err(error)) => {
-                tracing::error!(%error, "what an agent showed was not passed on to its end");
+                tracing::error!(%error, "some updates of an agent were not forwarded");
                 SubagentOutput::default()
             }
             Err(_) => SubagentOutput::default(),
@@ -72,13 +72,13 @@ impl Subagent {
             Some(Ok(StopReason::EndTurn)) => {
                 Finished { text: output.text.clone(), has_failed: false, plan: output.plan.clone() }
             }
-            Some(Ok(StopReason::MaxTokens)) => failed(&output, "ran out of tokens before it was done"),
+            Some(Ok(StopReason::MaxTokens)) => failed(&output, "ran out of tokens before it finished"),
             Some(Ok(StopReason::MaxTurnRequests)) => {
-                failed(&output, "made as many requests as the mode allows, and was not done")
+                failed(&output, "made as many requests as the mode allows and did not finish")
             }
             Some(Ok(StopReason::Refusal)) => failed(&output, "refused the task"),
-            Some(Ok(StopReason::Cancelled)) => failed(&output, "was stopped before it was done"),
-            Some(Ok(_)) => failed(&output, "ended for a reason that is not known"),
+            Some(Ok(StopReason::Cancelled)) => failed(&output, "was stopped before it finished"),
+            Some(Ok(_)) => failed(&output, "ended for an unknown reason"),
             Some(Err(error)) => {
                 let text = error.to_string();
                 let why = text.strip_prefix(&format!("the agent {agent}: ")).unwrap_or(&text);
@@ -89,8 +89,10 @@ impl Subagent {
             }
         };
         if !is_closed {
-            finished.text =
-                format!("{}\nIt has not ended yet: what it began may still go on.", finished.text);
+            finished.text = format!(
+                "{}\nThe agent has not ended yet, and its calls may still be running.",
+                finished.text
+            );
             finished.has_failed = true;
         }
         if finished.has_failed {
@@ -105,7 +107,7 @@ impl Subagent {
 
 fn failed(output: &SubagentOutput, how: &str) -> Finished {
     let last = output.text.trim();
-    let text = if last.is_empty() { format!("{how}.") } else { format!("{how}. It said last:\n{last}") };
+    let text = if last.is_empty() { format!("{how}.") } else { format!("{how}. Its last message:\n{last}") };
     Finished { text, has_failed: true, plan: output.plan.clone() }
 }
 

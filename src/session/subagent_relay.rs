@@ -30,7 +30,7 @@ use crate::tool::background::BackgroundStatus;
 /// `_meta` key of a sub-agent's tool call: the parent's call id.
 pub(super) const PARENT_META: &str = "modegate/parent";
 
-pub(super) const ENDED: &str = "The session has ended, and this call with it. It may have had effects.";
+pub(super) const ENDED: &str = "The session has ended, and so has this call. The call may have had effects.";
 
 /// Maximum bytes of an answer.
 const ANSWER: usize = 48 * 1024;
@@ -90,8 +90,8 @@ impl SubagentOutput {
         if chunk.meta.as_ref().is_some_and(|meta| meta.contains_key(NOTICE_META)) {
             // Later notices do not clear the reason.
             self.stopped = match text.text.as_str() {
-                REFUSED_AGAIN => Some("was stopped, because the same call was refused again and again"),
-                STOPPED => Some("was stopped, because a mode was set that denies what it did"),
+                REFUSED_AGAIN => Some("was stopped because the same call was refused again and again"),
+                STOPPED => Some("was stopped because the new mode denies its calls"),
                 _ => self.stopped,
             };
             return;
@@ -104,7 +104,7 @@ impl SubagentOutput {
             self.text.push_str(&text.text);
             if self.text.len() > ANSWER {
                 self.text.truncate(self.text.floor_char_boundary(ANSWER));
-                self.text.push_str("\n[The rest of the answer was too long, and is left out.]");
+                self.text.push_str("\n[The answer was too long; the rest is omitted.]");
             }
         }
     }

@@ -108,7 +108,7 @@ impl Actor {
         if !ids.is_empty() {
             let ids = ids.join(", ");
             self.note_for_model(format!(
-                "These background {what} are over, and what came of them is forgotten: {ids}."
+                "The results of these finished background {what} are no longer available: {ids}."
             ));
         }
     }
@@ -120,7 +120,7 @@ impl Actor {
             let line = neutralise(job.line.lines().next().unwrap_or_default()).into_owned();
             let how = end.describe(written == 0);
             self.note_for_model(format!(
-                "The background job {id} ({line}) is over: {how} view_background_job shows what it wrote."
+                "The background job {id} ({line}) has ended: {how} view_background_job shows its output."
             ));
         }
     }

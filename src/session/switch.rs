@@ -81,7 +81,7 @@ impl Actor {
         let reads = self.context.modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
         if !reads && found != Found::Nothing {
             self.note_switch_for_model(
-                "The mode_switch block was not applied: this mode does not read them.".into(),
+                "The mode_switch block was not applied: this mode ignores such blocks.".into(),
             );
             self.note_switch("", "", "off").await;
             return None;
@@ -96,7 +96,7 @@ impl Actor {
             }
             Found::Many => {
                 self.note_switch_for_model(
-                    "The mode_switch blocks were not applied: one message may have one.".into(),
+                    "The mode_switch blocks were not applied: a message may contain only one.".into(),
                 );
                 self.note_switch("", "", "several").await;
                 return None;
@@ -118,7 +118,7 @@ impl Actor {
             return None;
         }
         if self.would_widen(&target) && self.context.exits.is_off {
-            let why = "only the user changes to a mode that allows more";
+            let why = "only the user can switch to a mode that allows more";
             self.note_switch_for_model(format!("The mode_switch block was not applied: {why}."));
             self.note_switch(&target.0, &switch.analysis, "no_exit").await;
             return None;
@@ -216,7 +216,7 @@ impl Actor {
         let chosen = if from == self.session.mode {
             chosen(answer, &targets)
         } else {
-            Chosen::No(format!("The mode has meanwhile become {}.", self.session.mode))
+            Chosen::No(format!("The mode has changed to {} in the meantime.", self.session.mode))
         };
         match request {
             SwitchRequest::Exit { call, proposal, reply } => {
@@ -292,7 +292,7 @@ impl Actor {
             match open.request {
                 SwitchRequest::Exit { call, reply, .. } => {
                     closed.push(call);
-                    let message = format!("The mode is {} now.", self.session.mode);
+                    let message = format!("The mode has changed to {}.", self.session.mode);
                     let _ = reply.send(Proposed::Stayed { message, ends_turn: None });
                 }
                 SwitchRequest::InBand { reply, .. } => {
@@ -345,13 +345,14 @@ fn chosen(answer: &Answer, targets: &[SessionModeId]) -> Chosen {
     };
     match &response.outcome {
         RequestPermissionOutcome::Selected(selected) => match &*selected.option_id.0 {
-            REJECT => Chosen::No("The user rejected it.".into()),
+            REJECT => Chosen::No("The user rejected the mode change.".into()),
             REJECT_WITH_FEEDBACK => Chosen::Feedback(text(selected)),
             id => match targets.iter().find(|target| *target.0 == *id) {
                 Some(target) => Chosen::Mode(target.clone(), text(selected)),
-                None => {
-                    Chosen::No("The client chose an option that was not offered, which is no consent.".into())
-                }
+                None => Chosen::No(
+                    "The client chose an option that was not offered, which does not count as consent."
+                        .into(),
+                ),
             },
         },
         // No other outcome is consent, including future ones.

@@ -92,7 +92,10 @@ pub(super) async fn run(mut turn: Turn) -> Result<StopReason, TurnError> {
         late = turn.tools.servers().settle(turn.server_timeout) => late,
     };
     if !late.is_empty() {
-        let text = format!("Still starting: {}. Their tools come later (/mcp).\n\n", late.join(", "));
+        let text = format!(
+            "MCP servers still starting: {}. Their tools become available later; /mcp shows their status.\n\n",
+            late.join(", ")
+        );
         let message_id = MessageId::new(format!("msg_{}_late", turn.number));
         turn.post_event(SessionEvent::Notice { message_id, text }).await?;
     }
@@ -229,7 +232,7 @@ impl Turn {
                 },
                 ModelEvent::Usage(usage) => SessionEvent::Usage(usage),
                 ModelEvent::Waiting { reason, wait } => {
-                    let text = format!("{reason}. Asking again in {:.1} s.\n", wait.as_secs_f64());
+                    let text = format!("{reason}. Retrying in {:.1} s.\n", wait.as_secs_f64());
                     SessionEvent::Notice { message_id: messages.next(), text }
                 }
                 ModelEvent::ToolCallStarted { id, name } => {
@@ -247,7 +250,7 @@ impl Turn {
                 }
                 ModelEvent::Stop(stop) => {
                     for (_, call) in started {
-                        let update = ToolCallUpdateEvent::failed(call, "The call was cut off.");
+                        let update = ToolCallUpdateEvent::failed(call, "The model's call was incomplete.");
                         self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
                     }
                     let found = reader.map(|mut reader| reader.take()).unwrap_or_default();

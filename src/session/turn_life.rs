@@ -130,7 +130,7 @@ impl Actor {
             TurnMessage::SessionAction { call, action, cancel, reply } => {
                 let spawned = if cancel.is_cancelled() {
                     // The mode changed, or the call was cancelled, after the permit.
-                    Spawned::Refused("It was called off before it began.".into())
+                    Spawned::Refused("The call was cancelled before it started.".into())
                 } else {
                     self.start_session_action(call, action).await
                 };
@@ -147,7 +147,7 @@ impl Actor {
         self.close_questions(|_| true);
         self.close_switches();
         let outcome = turn.task.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "a turn died");
+            tracing::error!(%error, "a turn panicked");
             Err(TurnError::Died)
         });
         let cancelled = turn.cancel.is_cancelled();

@@ -25,7 +25,7 @@ impl UserCommand {
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
         if name.is_empty() || !name.chars().all(is_plain) {
-            return Err(format!("{name:?} is no name: lower-case letters, digits, - and _"));
+            return Err(format!("{name:?} is not a valid name: use lower-case letters, digits, - and _"));
         }
         let (header, body) = front_matter::split(text)?;
         let header = match header.filter(|header| !header.trim().is_empty()) {
@@ -37,7 +37,7 @@ impl UserCommand {
             })?,
         };
         if body.trim().is_empty() {
-            return Err("it says nothing".into());
+            return Err("the command has no text".into());
         }
         let first = body.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
         let description =
@@ -134,8 +134,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         for (name, text, message) in [
-            ("Bad Name", "x", "is no name"),
-            ("c", " \n", "it says nothing"),
+            ("Bad Name", "x", "is not a valid name"),
+            ("c", " \n", "the command has no text"),
             ("c", "---\ndescription: x\n", "no closing --- line"),
             ("c", "---\nallowed-tools: Bash\n---\nx", "a header may have description and argument-hint"),
         ] {

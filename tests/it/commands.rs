@@ -270,7 +270,7 @@ async fn a_refused_undo_and_a_misused_command_are_answered_and_not_sent_to_the_m
     let requests = client.model.requests(&session).len();
     for (command, expected) in [
         ("/undo", "/undo: "),
-        ("/undo that", "/undo takes the number of a turn, or nothing"),
+        ("/undo that", "/undo takes a turn number, or no argument"),
         ("/compact now", "/compact takes no argument. Nothing was done"),
     ] {
         let prompt = client.prompt(&session, command).await;

@@ -375,7 +375,7 @@ async fn what_a_child_did_not_do_is_never_said_to_be_done() {
                 client.model.say("sess_2", Ok(ModelEvent::Text("half".into())));
                 client.model.say("sess_2", Ok(ModelEvent::Stop(ModelStop::MaxTokens)));
             },
-            "ran out of tokens before it was done. It said last:\nhalf",
+            "ran out of tokens before it finished. Its last message:\nhalf",
         ),
         (
             "refuses",
@@ -389,7 +389,7 @@ async fn what_a_child_did_not_do_is_never_said_to_be_done() {
                     client.calls("sess_2", vec![call("no_such_tool", json!({}))]);
                 }
             },
-            "was stopped, because the same call was refused again and again",
+            "was stopped because the same call was refused again and again",
         ),
     ];
     for (what, say, expected) in cases {
@@ -504,7 +504,7 @@ async fn an_agent_in_the_background_goes_on_and_ends_with_the_session() {
         .map(|n| about(&messages, &format!("call_2_{n}")).last().unwrap()["content"].to_string())
         .collect();
     assert!(results[0].contains("wrote a") && results[0].contains("It has finished."), "{}", results[0]);
-    assert!(results[1].contains("was stopped before it was done"), "{}", results[1]);
+    assert!(results[1].contains("was stopped before it finished"), "{}", results[1]);
     for line in ["agent_1 (writer): writer: one [finished]", "two [failed]", "three [running]"] {
         assert!(results[2].contains(line), "{line}: {}", results[2]);
     }

@@ -62,8 +62,8 @@ fn record(place: &Place, session: &str) -> Vec<String> {
     rows.map(Result::unwrap).collect()
 }
 
-const UNDONE: &str = "The user has undone what you changed in an earlier turn. As before it: a.txt.";
-const MEANWHILE: &str = "This session goes on after it was closed.";
+const UNDONE: &str = "The user has undone your changes of an earlier turn. Restored files: a.txt.";
+const MEANWHILE: &str = "This session was closed and now continues.";
 
 /// After `/undo` the model sees in every later request that its changes were taken back: in plan and in code, after a summary,
 /// after a reload. The record has the note once, and has no reminder.
@@ -190,7 +190,8 @@ async fn what_became_of_an_interrupted_change_stays_told() {
         check(&requests);
         for request in &requests {
             let notes = notes(request);
-            let about = "A change was cut off when the agent ended. Changed, and put back by an undo: a.txt.";
+            let about = "A change was interrupted when Modegate ended. These files were changed, and undo restores \
+                         them: a.txt.";
             assert_eq!(notes.iter().filter(|note| *note == about).count(), 1, "{opens}: {notes:?}");
         }
         turn(&mut client, &session, "/undo", &[]).await;
@@ -317,6 +318,6 @@ async fn jobs_that_are_over_are_forgotten_in_the_end() {
     let requests = client.model.requests(&session);
     check(&requests);
     let all = notes(requests.last().unwrap());
-    assert_eq!(all.iter().filter(|note| note.contains("forgotten: job_2")).count(), 1, "{all:?}");
+    assert_eq!(all.iter().filter(|note| note.contains("no longer available: job_2")).count(), 1, "{all:?}");
     client.end().await;
 }

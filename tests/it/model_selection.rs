@@ -159,7 +159,8 @@ async fn a_full_context_is_summarised_and_the_client_is_told_as_it_wants_to_be()
         let messages = client.until_answer(prompt).await;
         let stages: Vec<_> =
             messages.iter().filter_map(|message| message["params"]["update"]["status"].as_str()).collect();
-        let told = messages.iter().any(|message| message.to_string().contains("was summarised to make room"));
+        let told =
+            messages.iter().any(|message| message.to_string().contains("was summarised to free context"));
         assert_eq!(
             (stages, told),
             if takes_updates { (vec!["in_progress", "completed"], false) } else { (vec![], true) }

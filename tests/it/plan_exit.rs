@@ -105,17 +105,21 @@ async fn a_form_decides_where_the_client_has_forms() {
         ),
         (form(&json!({ "decision": "ask" })), "ask", "switched to ask mode. Carry the plan out"),
         (form(&json!({ "decision": "code", "changes": "tests, too" })), "code", "The user adds: tests, too"),
-        (form(&json!({ "decision": "reject" })), "plan", "The user rejected it. The mode stays."),
+        (
+            form(&json!({ "decision": "reject" })),
+            "plan",
+            "The user rejected the mode change. The mode stays.",
+        ),
         (form(&json!({ "decision": "reject", "changes": "less" })), "plan", "In the user's words: less"),
         (form(&json!({ "changes": "less" })), "plan", "In the user's words: less"),
         (
             form(&json!({ "decision": "elsewhere" })),
             "plan",
-            "an option that was not offered, which is no consent",
+            "an option that was not offered, which does not count as consent",
         ),
-        (form(&json!({})), "plan", "The user rejected it."),
-        (json!({ "action": "accept" }), "plan", "The user rejected it."),
-        (json!({ "action": "decline" }), "plan", "The user rejected it."),
+        (form(&json!({})), "plan", "The user rejected the mode change."),
+        (json!({ "action": "accept" }), "plan", "The user rejected the mode change."),
+        (json!({ "action": "decline" }), "plan", "The user rejected the mode change."),
         (json!({ "action": "cancel" }), "plan", "The question to the user was cancelled."),
         (json!({ "action": 7 }), "plan", "The user could not be asked"),
         // What accepts every permission request says nothing to a form.
@@ -218,7 +222,7 @@ async fn a_limit_is_said_where_the_user_asks_for_the_mode_or_the_rules() {
                 .iter()
                 .filter_map(|message| message["params"]["update"]["content"]["text"].as_str())
                 .collect();
-            let limit = "This session can do no more than plan mode allows, because --max-mode says so.\n";
+            let limit = "This session can do no more than plan mode allows, because --max-mode is set.\n";
             assert_eq!(text.contains(limit), is_said, "{command}: {text}");
         }
         client.end().await;

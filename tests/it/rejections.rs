@@ -34,7 +34,7 @@ async fn a_call_is_rejected_with_the_reason_that_a_form_gives() {
         assert_eq!(client.call("write_file", call).await, message);
     }
     let form = &client.requests.iter().find(|(method, _)| method == "elicitation/create").unwrap().1;
-    assert_eq!(form["message"], "Rejected: Write 0.txt. The agent is told what you write here.");
+    assert_eq!(form["message"], "Rejected: Write 0.txt. The agent receives your text.");
     assert_eq!(form["requestedSchema"]["required"], json!(["reason"]));
     // A client may send the reason along, and is then not asked for it.
     let mut along = picked("reject_with_feedback");

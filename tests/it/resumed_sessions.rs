@@ -187,7 +187,7 @@ async fn chains_that_begin_late_say_so_and_one_that_is_gone_is_missed() {
     client.end().await;
     let record = Connection::open(place.store()).unwrap();
     record.execute_batch("DELETE FROM chain").unwrap();
-    assert_eq!(findings(&place, &session).await, ["the chain is gone"]);
+    assert_eq!(findings(&place, &session).await, ["the chain was deleted"]);
     // As in a record from before there were chains.
     record.execute_batch("UPDATE sessions SET chained = 0").unwrap();
     assert_eq!(findings(&place, &session).await, Vec::<String>::new());
@@ -344,7 +344,7 @@ async fn an_undo_that_was_stopped_half_way_is_finished_by_the_next() {
     assert!(!client.cwd().join("b.txt").exists() && !client.cwd().join("d").exists());
     assert_eq!(std::fs::read_to_string(client.cwd().join("e.txt")).unwrap(), "e\n");
     let answer = text_of(&turn(&mut client, &session, "/undo 1", &[]).await);
-    assert!(answer.contains("turn 1 was undone already"), "{answer}");
+    assert!(answer.contains("turn 1 was already undone"), "{answer}");
     client.end().await;
 }
 
@@ -360,9 +360,9 @@ async fn where_the_store_cannot_be_used_it_is_said_instead_of_not_found() {
     let mut client = place.agent(Setup::default());
     let answer = open(&mut client, "session/load", &session).await;
     assert_eq!(answer[0]["error"]["code"], -32603);
-    assert!(answer[0]["error"]["message"].as_str().unwrap().contains("newer version"), "{answer:?}");
+    assert!(answer[0]["error"]["message"].as_str().unwrap().contains("newer Modegate"), "{answer:?}");
     let list = client.call("session/list", json!({})).await;
-    assert!(list["result"]["_meta"]["modegate/notice"].as_str().unwrap().contains("newer version"));
+    assert!(list["result"]["_meta"]["modegate/notice"].as_str().unwrap().contains("newer Modegate"));
     client.end().await;
 }
 
@@ -545,7 +545,7 @@ async fn what_was_rejected_once_and_for_all_stays_rejected_in_a_copy_and_elsewhe
 
 #[tokio::test]
 async fn an_always_of_an_earlier_version_is_dropped_and_the_user_is_told_once() {
-    const TOLD: &str = "were given to an earlier version";
+    const TOLD: &str = "come from an earlier version";
     let home = tempfile::tempdir().unwrap();
     let place = Place::new();
     let setup = || Setup {

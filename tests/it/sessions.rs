@@ -252,7 +252,7 @@ async fn a_resumed_session_goes_on_with_its_mode_its_answers_and_what_was_said()
     assert_eq!(request.system, before.system);
     let (whole, kept) = (format!("{:?}", request.messages), format!("{:?}", before.messages));
     let new = whole.strip_prefix(kept.trim_end_matches("] }]")).expect("what was said is said as it was");
-    assert!(new.contains("again") && new.contains("goes on after it was closed"), "{new}");
+    assert!(new.contains("again") && new.contains("This session was closed and now continues"), "{new}");
     // Ids go on, too.
     let calls: Vec<&str> = seen
         .iter()
@@ -428,7 +428,7 @@ async fn a_session_whose_mode_is_gone_goes_on_in_the_most_restrictive_one() {
         let mut client = place.agent(Setup { modes: modes(kept), ..Setup::default() });
         let messages = open(&mut client, "session/load", &session).await;
         assert_eq!(messages.last().unwrap()["result"]["modes"]["currentModeId"], expected);
-        let said = messages.iter().any(|message| message.to_string().contains("there is no longer"));
+        let said = messages.iter().any(|message| message.to_string().contains("Modegate no longer has the"));
         assert_eq!(said, expected == "plan");
         let write = call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
         turn(&mut client, &session, "write", &[&[write], &[]]).await;

@@ -98,7 +98,7 @@ async fn what_a_turn_changed_by_tools_and_commands_is_put_back_whole() {
     for _ in 0..5 {
         last = Some(client.model.next_request(&session).await);
     }
-    assert!(format!("{:?}", last.unwrap().messages).contains("The user has undone what you changed"));
+    assert!(format!("{:?}", last.unwrap().messages).contains("The user has undone your changes"));
     client.end().await;
 }
 
@@ -114,7 +114,7 @@ async fn nothing_is_put_back_where_it_was_changed_since_or_where_the_mode_change
     let changed = tree(&cwd);
     set_mode(&mut client, &session, "plan").await;
     let answer = slash(&mut client, &session, "/undo").await;
-    assert!(answer.contains("plan mode does not let these files be changed"), "{answer}");
+    assert!(answer.contains("plan mode does not allow changes to these files"), "{answer}");
     assert_eq!(tree(&cwd), changed);
     set_mode(&mut client, &session, "ask").await;
     std::fs::write(cwd.join("b.txt"), "by the user\n").unwrap();
@@ -130,7 +130,8 @@ async fn nothing_is_put_back_where_it_was_changed_since_or_where_the_mode_change
     let mut client = place.agent(Setup { max_mode: Some("plan"), ..Setup::default() });
     open(&mut client, "session/resume", &session).await;
     let answer = slash(&mut client, &session, "/undo 1").await;
-    let held = "ask mode is held to plan mode here, which does not let these files be changed: run `modegate sessions undo";
+    let held = "ask mode is limited by plan mode here, which does not allow changes to these files: run `modegate \
+                sessions undo";
     assert!(answer.contains(held), "{answer}");
     assert_eq!(tree(&cwd), changed);
     client.end().await;
@@ -289,10 +290,10 @@ async fn what_somebody_else_did_between_two_changes_is_named_and_kept() {
         furnish(&client.cwd());
         let (changed, answer) = undo_with(&mut client, between).await;
         let named = format!(
-            "{} (before change 2 of 2, from which on it could be undone)",
+            "{} (before change 2 of 2; that change and later ones could be undone)",
             client.cwd().join("a.txt").display()
         );
-        assert!(answer.contains("nothing was put back") && answer.contains(&named), "{what}: {answer}");
+        assert!(answer.contains("nothing was restored") && answer.contains(&named), "{what}: {answer}");
         assert_eq!(tree(&client.cwd()), changed, "{what}");
         client.end().await;
     }
@@ -367,23 +368,20 @@ async fn an_audit_decides_each_call_again_and_sees_what_was_tampered_with() {
     let tamper = [
         (
             "UPDATE chain SET body = replace(body, '\"mode\":\"code\"', '\"mode\":\"plan\"')",
-            "entry 2 is not what was",
+            "entry 2 was modified",
         ),
         ("DELETE FROM chain WHERE number = 3", "entry 3 is missing"),
-        ("DELETE FROM chain WHERE number > 5", "no entry has the hash that was kept"),
+        ("DELETE FROM chain WHERE number > 5", "no entry has the hash given with --head"),
         ("DELETE FROM denials", "the table of denials"),
         ("UPDATE mode_changes SET to_mode = 'ask' WHERE to_mode = 'plan'", "the table of mode changes"),
-        (
-            "UPDATE sessions SET mode = 'code'",
-            "the session's mode is kept as code, and the chain ends in ask",
-        ),
+        ("UPDATE sessions SET mode = 'code'", "the stored mode is code, but the chain ends in ask"),
         (
             "UPDATE mode_texts SET text = replace(text, 'access: full', 'access: read_only')",
-            "it is not what was kept",
+            "it does not match its hash",
         ),
         (
             "UPDATE events SET body = replace(body, 'call_1_1', 'call_1_9')",
-            "call_1_9 (write_file) ran, and is not in",
+            "call_1_9 (write_file) ran but is not in",
         ),
     ];
     for (sql, expected) in tamper {
@@ -430,5 +428,7 @@ async fn forged(place: &Place, session: &str) {
         findings.iter().any(|finding| finding.contains("call_1_1 (write_file): is denied by access")),
         "{findings:?}"
     );
-    assert!(findings.iter().any(|finding| finding.contains("ran in plan mode, but code mode was on")));
+    assert!(
+        findings.iter().any(|finding| finding.contains("ran in plan mode, but the session was in code mode"))
+    );
 }

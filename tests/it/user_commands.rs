@@ -121,7 +121,7 @@ fn files_of_the_project_and_the_user_are_read_and_broken_ones_are_said() {
     let (_, errors) = run("/hello");
     for text in [
         "/plan is the name of another command",
-        "empty.md: it says nothing",
+        "empty.md: the command has no text",
         "link.md: it is a symbolic link, which is not followed here",
     ] {
         assert!(errors.contains(text), "{text}: {errors}");

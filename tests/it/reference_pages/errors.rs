@@ -61,7 +61,7 @@ const FOR_USERS: [Message; 15] = [
         "correct the line that the message shows; `modegate modes check` repeats it",
     ),
     (
-        "This session is recorded in memory only",
+        "This session is stored in memory only",
         "the store cannot be used",
         "correct the cause in the message, or name another file with `--store FILE`",
     ),
@@ -92,7 +92,7 @@ const FOR_USERS: [Message; 15] = [
     ),
     ("call initialize first", "a request before `initialize`", "send `initialize`"),
     (
-        "mode is not possible for this agent",
+        "this agent does not support",
         "a mode that limits more than an external agent's sandbox can",
         "choose one of the modes in `data.possible` ([external agents](../external-agents.md))",
     ),
@@ -135,7 +135,7 @@ const FOR_MODELS: [Message; 10] = [
         "go on within the new mode",
     ),
     (
-        "The user rejected this call, and every further one like it.",
+        "The user rejected this call and all later calls like it.",
         "the user chose \"always reject\"",
         "do something else",
     ),
@@ -146,7 +146,7 @@ const FOR_MODELS: [Message; 10] = [
         "read in another way, or ask the user to leave the mode",
     ),
     (
-        "and only public servers are reached, and those that the user's settings name.",
+        "Only public servers and those in the user's settings can be fetched.",
         "`fetch` of a private address",
         "the user adds the server to [`fetch.allow_private`](config.md#keys)",
     ),
