@@ -75,8 +75,8 @@ pub enum SessionEvent {
     AgentChange {
         agent: String,
     },
-    /// An update of an agent that works for a call of this session. The model never sees it.
-    Relayed {
+    /// An update of a sub-agent or an external agent, forwarded to the client. The model never sees it.
+    ForwardedUpdate {
         update: Box<SessionUpdate>,
     },
     Compaction {
@@ -187,7 +187,7 @@ impl SessionEvent {
             | Self::Compaction { .. }
             | Self::Undone { .. }
             | Self::AgentChange { .. }
-            | Self::Relayed { .. }
+            | Self::ForwardedUpdate { .. }
             | Self::Stop { .. } => None,
         }
     }

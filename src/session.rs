@@ -273,7 +273,7 @@ impl Session {
                 self.started_calls.retain(|id| *id != update.id);
                 self.open_calls.remove(&update.id);
             }
-            SessionEvent::Relayed { update } => self.relayed_open_calls.apply(update),
+            SessionEvent::ForwardedUpdate { update } => self.relayed_open_calls.apply(update),
             SessionEvent::Plan { entries } => self.plan.clone_from(entries),
             SessionEvent::Usage(usage) => self.fill.count(usage.used, self.history.bytes()),
             SessionEvent::Compaction { id, stage: Compaction::Started } => {

@@ -45,11 +45,11 @@ impl Agent {
         sessions.truncate(PAGE);
         let next = sessions.last().filter(|_| more).map(cursor);
         // Explains an empty list while the store is a substitute.
-        let told = |reason: &str| Meta::from_iter([(NOTICE_META.to_owned(), json!(reason))]);
+        let notice = |reason: &str| Meta::from_iter([(NOTICE_META.to_owned(), json!(reason))]);
         let modes = self.modes_of(&sessions).await;
         let infos = sessions.iter().zip(&modes).map(|(session, mode)| info(session, mode.as_deref()));
         let response = ListSessionsResponse::new(infos.collect()).next_cursor(next);
-        Ok(response.meta(self.context.store.substituted().map(told)))
+        Ok(response.meta(self.context.store.substituted().map(notice)))
     }
 
     /// Returns the modes in which the sessions would open (D10). Only modes that are not built in need files,

@@ -122,9 +122,9 @@ pub(super) async fn run(
             if tool.starts_with("mcp__") {
                 let server = tool.split("__").nth(1).unwrap_or_default().to_owned();
                 let read = CallFacts::of_tool(tool, Effect::Read);
-                let said = CallFacts { claim: Some(Claim { server, flips: 0 }), ..read.clone() };
+                let claimed = CallFacts { claim: Some(Claim { server, flips: 0 }), ..read.clone() };
                 for (when, facts) in [
-                    ("its server says that it only reads", said),
+                    ("its server says that it only reads", claimed),
                     ("its server is believed to only read", read),
                 ] {
                     writeln!(output, "If {when}: {}", permission::explain(&ceilings, &facts))?;

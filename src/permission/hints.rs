@@ -55,13 +55,13 @@ pub enum Override {
 pub struct Word<'a> {
     /// `None` if the user has not configured `trust_hints`.
     pub trust: Option<&'a Trust>,
-    pub said: Option<Override>,
+    pub tool_override: Option<Override>,
     /// True if the server is sandboxed without write access.
     pub only_reads: bool,
 }
 
 pub fn belief(tool: &str, hints: Hints, word: &Word<'_>) -> Belief {
-    match word.said {
+    match word.tool_override {
         Some(Override::ReadOnly) => return Belief::Reads,
         Some(Override::Changes) => return Belief::MayChange,
         None => {}
@@ -86,8 +86,8 @@ mod tests {
     fn a_hint_counts_where_it_is_trusted_and_what_is_missing_changes_things() {
         use Belief::{MayChange, Reads, SaysItReads};
         let hints = |read_only, destructive| Hints { read_only, destructive };
-        let of = |hints, trust: Option<&Trust>, said, only_reads| {
-            belief("t", hints, &Word { trust, said, only_reads })
+        let of = |hints, trust: Option<&Trust>, tool_override, only_reads| {
+            belief("t", hints, &Word { trust, tool_override, only_reads })
         };
         for (read_only, destructive, is_hinted) in [
             (None, None, false),

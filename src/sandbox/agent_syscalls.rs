@@ -50,9 +50,9 @@ fn program() -> BpfProgram {
     // 32-bit programs have other call numbers, so they are killed.
     let mut program = vec![load(ARCHITECTURE), jump(OWN_ARCHITECTURE, 1, 0), answer(KILL)];
     program.extend([load(NUMBER), jump_above(NEWEST, 0, 1), answer(fail(libc::ENOSYS))]);
-    let mut listed = |calls: &[c_long], said: i32| {
+    let mut listed = |calls: &[c_long], errno: i32| {
         for call in calls {
-            program.extend(when(number(*call), &[answer(fail(said))]));
+            program.extend(when(number(*call), &[answer(fail(errno))]));
         }
     };
     listed(UNKNOWN, libc::ENOSYS);

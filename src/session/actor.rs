@@ -294,9 +294,9 @@ impl Actor {
         reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
         outcome: Result<StopReason, AgentError>,
     ) {
-        let (told, awaiting_ack) = oneshot::channel();
+        let (ack, awaiting_ack) = oneshot::channel();
         let head = outcome.is_ok().then(|| self.unacked_head()).flatten();
-        if reply.send(outcome.map(|reason| PromptEnd { reason, head, _ack: told })).is_ok() {
+        if reply.send(outcome.map(|reason| PromptEnd { reason, head, _ack: ack })).is_ok() {
             self.awaiting_ack = Some(awaiting_ack);
         }
     }

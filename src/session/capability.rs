@@ -10,7 +10,7 @@ use crate::error::AgentError;
 use crate::mode::{Access, Consent, Mode, Modes, Network, ShellUse, canonical};
 use crate::permission::{CallFacts, Ceilings, Effect};
 
-pub const PROCESS: &str = "harness";
+pub const EXTERNAL_AGENT: &str = "harness";
 
 const AS_IT_ASKS: &str =
     "The agent decides when to ask first; Modegate does not limit changes made without asking";
@@ -57,7 +57,7 @@ pub fn is_supported(ceilings: &Ceilings, can_sandbox: bool) -> bool {
 
 pub fn facts(is_sandboxed: bool) -> CallFacts {
     let effect = if is_sandboxed { Effect::Read } else { Effect::Execute };
-    CallFacts { is_background: true, ..CallFacts::of_tool(PROCESS, effect) }
+    CallFacts { is_background: true, ..CallFacts::of_tool(EXTERNAL_AGENT, effect) }
 }
 
 pub fn is_denied(ceilings: &Ceilings, process: &CallFacts) -> bool {

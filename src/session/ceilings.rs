@@ -144,7 +144,7 @@ impl Actor {
         let is_denied = move |facts: &CallFacts| {
             let is =
                 |facts: &CallFacts| matches!(permission::decide(&ceilings, &grants, facts), Verdict::Deny(_));
-            if facts.tool == capability::PROCESS {
+            if facts.tool == capability::EXTERNAL_AGENT {
                 return capability::is_denied(&ceilings, facts);
             }
             is(facts) || is(&super::servers::now(&tools, facts))

@@ -89,7 +89,7 @@ pub fn encode(
             let meta = Meta::from_iter([(SWITCH_META.to_owned(), body)]);
             send(SessionUpdate::SessionInfoUpdate(SessionInfoUpdate::new().meta(meta)).into());
         }
-        SessionEvent::Relayed { update } => send(Update::Schema(update.clone())),
+        SessionEvent::ForwardedUpdate { update } => send(Update::Schema(update.clone())),
         SessionEvent::ModelChange { .. } | SessionEvent::AgentChange { .. } => {
             send(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options())).into());
         }

@@ -119,7 +119,7 @@ impl Actor {
     /// commit, not this function.
     pub(super) async fn record(&mut self, event: SessionEvent, send_permit: Option<OwnedSemaphorePermit>) {
         let begins = match &event {
-            SessionEvent::Relayed { update } => match &**update {
+            SessionEvent::ForwardedUpdate { update } => match &**update {
                 SessionUpdate::ToolCall(_) => true,
                 SessionUpdate::ToolCallUpdate(update) => {
                     update.fields.status == Some(ToolCallStatus::InProgress)
@@ -147,7 +147,7 @@ impl Actor {
         let stored = ends_call(&event).then(|| self.client.barrier());
         // External agents and sub-agents announce their own terminals.
         let may_have_terminal =
-            self.context.capabilities.shows_output && !matches!(event, SessionEvent::Relayed { .. });
+            self.context.capabilities.shows_output && !matches!(event, SessionEvent::ForwardedUpdate { .. });
         let mut send_permit = send_permit;
         let session = self.session.id.clone();
         encoder::encode(
@@ -221,7 +221,7 @@ impl Actor {
 fn ends_call(event: &SessionEvent) -> bool {
     let status = match event {
         SessionEvent::ToolCallUpdate(update) => Some(update.status),
-        SessionEvent::Relayed { update } => match &**update {
+        SessionEvent::ForwardedUpdate { update } => match &**update {
             SessionUpdate::ToolCall(call) => Some(call.status),
             SessionUpdate::ToolCallUpdate(update) => update.fields.status,
             _ => None,

@@ -74,7 +74,7 @@ impl History {
             | SessionEvent::ToolCallStarted { .. }
             | SessionEvent::ModelChange { .. }
             | SessionEvent::AgentChange { .. }
-            | SessionEvent::Relayed { .. }
+            | SessionEvent::ForwardedUpdate { .. }
             | SessionEvent::Switch { .. }
             | SessionEvent::Compaction { .. }
             | SessionEvent::Usage(_)

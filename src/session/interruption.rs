@@ -40,7 +40,7 @@ impl IntentLog for TurnIntents {
 struct Settled {
     changes: Changes,
     /// `None` if the operation had changed nothing.
-    said: Option<String>,
+    notice: Option<String>,
 }
 
 impl Actor {
@@ -82,7 +82,7 @@ impl Actor {
             let workspace = self.session.workspace.clone();
             let _at_work = AtWork::begin();
             let settled = tokio::task::spawn_blocking(move || settle(&workspace, intent, may_change)).await;
-            let Some(Settled { changes, said: message }) = settled.unwrap_or_else(|error| {
+            let Some(Settled { changes, notice: message }) = settled.unwrap_or_else(|error| {
                 tracing::error!(%error, "recovery of an interrupted change panicked");
                 None
             }) else {
@@ -152,5 +152,5 @@ fn settle(workspace: &Workspace, intent: Intent, may_change: bool) -> Option<Set
     text.extend(uncovered.iter().cloned());
     changes.uncovered = uncovered;
     let text = (!text.is_empty()).then(|| text.join(" "));
-    Some(Settled { changes, said: text })
+    Some(Settled { changes, notice: text })
 }

@@ -65,7 +65,7 @@ pub(super) fn read_answer(answer: Answer) -> PermissionAnswer {
             REJECT_ONCE => no(REJECTED),
             REJECT_WITH_FEEDBACK => {
                 let meta = selected.meta.as_ref().or(response.meta.as_ref());
-                match meta.and_then(|meta| meta.get(FEEDBACK_META)).and_then(|said| said.as_str()) {
+                match meta.and_then(|meta| meta.get(FEEDBACK_META)).and_then(|text| text.as_str()) {
                     Some(text) => PermissionAnswer::No(with_reason(text)),
                     None => PermissionAnswer::Why,
                 }

@@ -66,7 +66,7 @@ impl Actor {
         self.restore_model_selection(stored.chosen.as_ref());
         self.restore_grants(&stored).await?;
         // Mode of the model's last request, if it has changed since.
-        let (mut known, mut said) = (None, false);
+        let (mut old_mode, mut has_reply) = (None, false);
         // Mode after the last recorded change, and files undone since the last reply.
         let (mut shown, mut undone) = (None, Vec::new());
         while self.session.saved < stored.events {
@@ -76,7 +76,7 @@ impl Actor {
             for stored_event in page {
                 match &stored_event.event {
                     SessionEvent::ModeChange { from, to, .. } => {
-                        known.get_or_insert_with(|| from.clone());
+                        old_mode.get_or_insert_with(|| from.clone());
                         self.session.previous = Some(from.clone());
                         shown = Some(to.clone());
                     }
@@ -84,7 +84,7 @@ impl Actor {
                     // The note informed the model. Older event logs have no notes.
                     SessionEvent::SystemNote { .. } => undone.clear(),
                     SessionEvent::AgentText { .. } | SessionEvent::ToolCall(_) => {
-                        (known, said) = (None, true);
+                        (old_mode, has_reply) = (None, true);
                         undone.clear();
                     }
                     _ => {}
@@ -107,7 +107,7 @@ impl Actor {
         let is_other = |(from, on): &(SessionModeId, SessionModeId)| canonical(&from.0) != canonical(&on.0);
         if let Some((from, on)) = shown.or(before).zip(stored_mode).filter(is_other) {
             // The change was acknowledged, but its event was not stored.
-            known.get_or_insert_with(|| from.clone());
+            old_mode.get_or_insert_with(|| from.clone());
             self.session.previous = Some(from.clone());
             self.session.apply_new(SessionEvent::ModeChange { from, to: on, unconfirmed: Vec::new() });
         }
@@ -118,7 +118,7 @@ impl Actor {
         }
         if let Some(from) = from.filter(|from| canonical(&from.0) != *to.0) {
             self.session.previous = None;
-            known.get_or_insert(from.clone());
+            old_mode.get_or_insert(from.clone());
             let text =
                 format!("Modegate no longer has the {from} mode. The session continues in {to} mode.\n");
             self.session.apply_new(SessionEvent::ModeChange {
@@ -136,11 +136,11 @@ impl Actor {
         if source == ModeSource::Load {
             self.recover_interrupted().await?;
         }
-        if let Some(from) = known.filter(|_| said) {
+        if let Some(from) = old_mode.filter(|_| has_reply) {
             let before = self.ceilings_in(std::iter::once(&from));
             self.session.note_transition(Transition { from, to, before, unconfirmed: 0 }, None);
         }
-        if said {
+        if has_reply {
             // Delivered with the next turn: opening and closing a session must not change it.
             self.note_later(MEANWHILE.to_owned());
         }
@@ -205,7 +205,7 @@ impl Actor {
         let started = std::mem::take(&mut self.session.started_calls);
         for below in self.session.relayed_open_calls.end(Some(CUT_OFF)) {
             self.note_cut_off(below.tool.as_deref(), &below.title);
-            self.session.apply_new(SessionEvent::Relayed { update: Box::new(below.update) });
+            self.session.apply_new(SessionEvent::ForwardedUpdate { update: Box::new(below.update) });
         }
         let mut open: Vec<_> = self.session.open_calls.keys().cloned().chain(started).collect();
         open.sort_by(|a, b| a.0.cmp(&b.0));

@@ -61,8 +61,8 @@ impl Actor {
         let Found { command: found_command, ignored } = self.commands_in(&prompt);
         let Some(placed) = found_command.filter(|placed| !self.is_external_agent_command(&placed.command))
         else {
-            let told = self.not_obeyed(&ignored, None);
-            self.session.pending_user_notices.extend(told);
+            let notices = self.ignored_commands(&ignored, None);
+            self.session.pending_user_notices.extend(notices);
             return Some(prompt);
         };
         let command = &placed.command;
@@ -71,8 +71,8 @@ impl Actor {
             Command::Help => command::help(&self.context.modes, &self.context.commands),
             Command::Prompt(_) | Command::Compact => {
                 prompt.compacts = *command == Command::Compact;
-                let told = self.not_obeyed(&ignored, None);
-                self.session.pending_user_notices.extend(told);
+                let notices = self.ignored_commands(&ignored, None);
+                self.session.pending_user_notices.extend(notices);
                 return Some(model_prompt(prompt, &placed));
             }
             Command::ShowMode => self.describe_mode(),
@@ -103,12 +103,12 @@ impl Actor {
             Command::SetMode { mode, .. } if !refused => Some(mode.as_str()),
             _ => None,
         };
-        let told = self.not_obeyed(&ignored, found_command);
+        let notices = self.ignored_commands(&ignored, found_command);
         if found_command.is_some() && !prompt.content.is_empty() {
-            self.session.pending_user_notices.extend(told);
+            self.session.pending_user_notices.extend(notices);
             return Some(prompt);
         }
-        text.extend(told);
+        text.extend(notices);
         let Prompt { typed, reply, .. } = prompt;
         let message_id = MessageId::new(format!("msg_c{}_0", self.session.answered + 1));
         let content = Vec::new();
@@ -150,8 +150,8 @@ impl Actor {
         self.session.agent.external_agent.is_some() && is_its_own
     }
 
-    fn not_obeyed(&self, ignored: &[String], command: Option<&str>) -> Vec<String> {
-        let told = |mode: &String| match command {
+    fn ignored_commands(&self, ignored: &[String], command: Option<&str>) -> Vec<String> {
+        let notice = |mode: &String| match command {
             Some(command) => {
                 format!(
                     "/{mode} was ignored because the same message also has /{command}. Send /{mode} alone.\n\n"
@@ -162,7 +162,7 @@ impl Actor {
                 self.session.mode
             ),
         };
-        ignored.iter().map(told).collect()
+        ignored.iter().map(notice).collect()
     }
 
     fn describe_permissions(&self) -> String {

@@ -178,7 +178,7 @@ impl Actor {
             to: to.clone(),
             client: self.client.clone(),
             cancel: relay_cancel.clone(),
-            note_heartbeat: self.context.live,
+            sends_progress: self.context.live,
             is_bounded: agent.external_agent.is_none(),
             heartbeat,
             status,

@@ -127,8 +127,7 @@ pub(super) struct SubagentRelay {
     pub client: Client,
     /// Once cancelled, sending needs no permits.
     pub cancel: CancellationToken,
-    /// True if progress is sent to the client.
-    pub note_heartbeat: bool,
+    pub sends_progress: bool,
     pub heartbeat: watch::Sender<Heartbeat>,
     /// False for external agents, whose calls may have no timeouts.
     pub is_bounded: bool,
@@ -146,7 +145,7 @@ impl SubagentRelay {
                 Some((reply, answer)) = answers.next() => {
                     // The requester may no longer wait.
                     let _ = reply.send(answer);
-                    self.note_heartbeat(!answers.is_empty(), &open);
+                    self.update_heartbeat(!answers.is_empty(), &open);
                     continue;
                 }
                 message = end.recv() => message,
@@ -170,7 +169,7 @@ impl SubagentRelay {
                 // A sub-agent has no connection, and the parent stores updates first.
                 Outgoing::Answer { .. } | Outgoing::Barrier(_) => continue,
             };
-            self.note_heartbeat(!answers.is_empty(), &open);
+            self.update_heartbeat(!answers.is_empty(), &open);
             if !passed {
                 break;
             }
@@ -186,7 +185,7 @@ impl SubagentRelay {
         output
     }
 
-    fn note_heartbeat(&self, is_asked: bool, open: &OpenCalls) {
+    fn update_heartbeat(&self, is_asked: bool, open: &OpenCalls) {
         let waits = is_asked || (self.is_bounded && !open.is_empty());
         self.heartbeat.send_replace(Heartbeat { at: Instant::now(), waits });
     }
@@ -242,7 +241,7 @@ impl SubagentRelay {
     }
 
     async fn report_progress(&self, output: &SubagentOutput, shown: &mut usize, step: usize) -> bool {
-        if !self.note_heartbeat || output.text.len() < *shown + step {
+        if !self.sends_progress || output.text.len() < *shown + step {
             return true;
         }
         *shown = output.text.len();

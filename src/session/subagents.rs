@@ -150,7 +150,7 @@ impl Actor {
             self.report(report).await;
         }
         for ended in self.session.relayed_open_calls.end(Some(ENDED)) {
-            self.record(SessionEvent::Relayed { update: Box::new(ended.update) }, None).await;
+            self.record(SessionEvent::ForwardedUpdate { update: Box::new(ended.update) }, None).await;
         }
     }
 
@@ -167,7 +167,7 @@ impl Actor {
     async fn report_below(&mut self, report: Report) -> Option<Report> {
         match report {
             Report::Update { update, is_recorded: true, send_permit } => {
-                self.record(SessionEvent::Relayed { update }, send_permit).await;
+                self.record(SessionEvent::ForwardedUpdate { update }, send_permit).await;
             }
             Report::Update { update, is_recorded: false, send_permit } => {
                 self.client.update(self.session.id.clone(), Update::Schema(update), send_permit);

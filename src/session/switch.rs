@@ -340,7 +340,7 @@ fn chosen(answer: &Answer, targets: &[SessionModeId]) -> Chosen {
     };
     let text = |selected: &SelectedPermissionOutcome| {
         let meta = selected.meta.as_ref().or(response.meta.as_ref());
-        let text = meta.and_then(|meta| meta.get(FEEDBACK_META)).and_then(|said| said.as_str());
+        let text = meta.and_then(|meta| meta.get(FEEDBACK_META)).and_then(|value| value.as_str());
         text.map(str::to_owned)
     };
     match &response.outcome {

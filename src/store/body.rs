@@ -60,7 +60,7 @@ pub(super) fn write(event: &SessionEvent) -> (&'static str, Value) {
             ("model_change", json!({ "model": model.as_str(), "effort": effort.as_str() }))
         }
         SessionEvent::AgentChange { agent } => ("agent_change", json!({ "agent": agent })),
-        SessionEvent::Relayed { update } => ("relayed", json!({ "update": update })),
+        SessionEvent::ForwardedUpdate { update } => ("relayed", json!({ "update": update })),
         SessionEvent::Usage(Usage { used, size, cache_read, cache_write, output }) => (
             "usage",
             json!({
@@ -167,7 +167,7 @@ pub(super) fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
             SessionEvent::ModelChange { model: body.model("model")?, effort }
         }
         "agent_change" => SessionEvent::AgentChange { agent: body.take("agent")? },
-        "relayed" => SessionEvent::Relayed { update: body.take("update")? },
+        "relayed" => SessionEvent::ForwardedUpdate { update: body.take("update")? },
         "usage" => SessionEvent::Usage(Usage {
             used: body.take("used")?,
             size: body.take("size")?,

@@ -60,7 +60,7 @@ impl ClientIo {
     }
 
     /// Creates access to a client that offers nothing.
-    pub fn nobody() -> Self {
+    pub fn disconnected() -> Self {
         let (client, _) = client::channel();
         Self::new(client, SessionId::new(""), ClientCapabilities::default())
     }

@@ -156,7 +156,7 @@ async fn apply(workspace: &Workspace, patch: &str) -> Result<(), ToolError> {
         journal: Journal::new(None, changes.clone()),
         changes,
         snapshot: None,
-        client_io: ClientIo::nobody(),
+        client_io: ClientIo::disconnected(),
     };
     call.run(context).await.map(drop)
 }

@@ -57,7 +57,7 @@ impl Bench {
             journal: Journal::new(None, changes.clone()),
             changes,
             snapshot: Some(self.snapshot.clone()),
-            client_io: ClientIo::nobody(),
+            client_io: ClientIo::disconnected(),
         };
         (call.run(context).await, reports)
     }
@@ -113,7 +113,7 @@ async fn a_command_that_nobody_waits_for_is_ended_and_told_of() {
     let permit = Gate::default().admit(ToolCallId::new("c"), facts, 1, &bench.cancel);
     let (changes, receiver) = mpsc::unbounded_channel();
     let snapshot = Some(bench.snapshot.clone());
-    let client = ClientIo::nobody();
+    let client = ClientIo::disconnected();
     let context = RunContext {
         permit,
         known: vec![],

@@ -85,7 +85,7 @@ pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result
         SessionEvent::Switch { switch } => return switch_lines(switch, output),
         SessionEvent::ModelChange { model, .. } => ("model", model.to_string()),
         SessionEvent::AgentChange { agent } => ("agent", agent.clone()),
-        SessionEvent::Relayed { update } => ("of an agent", relayed(update)),
+        SessionEvent::ForwardedUpdate { update } => ("of an agent", forwarded(update)),
         SessionEvent::Undone { turn, files } => ("undone", format!("turn {turn}: {}", files.join(", "))),
         SessionEvent::Compaction { stage: Compaction::Done { .. }, .. } => {
             ("modegate", "The older part was summarised.".into())
@@ -180,7 +180,7 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
         }
         SessionEvent::ModelChange { model, .. } => writeln!(output, "*Model: {model}*\n"),
         SessionEvent::AgentChange { agent } => writeln!(output, "*Agent: {agent}*\n"),
-        SessionEvent::Relayed { update } => match relayed(update) {
+        SessionEvent::ForwardedUpdate { update } => match forwarded(update) {
             text if text.is_empty() => Ok(()),
             text => writeln!(output, "> {text}\n"),
         },
@@ -263,7 +263,7 @@ fn line_of(text: &str) -> String {
 }
 
 /// Empty if the update says nothing without its context.
-fn relayed(update: &SessionUpdate) -> String {
+fn forwarded(update: &SessionUpdate) -> String {
     match update {
         SessionUpdate::ToolCall(call) => call.title.clone(),
         SessionUpdate::ToolCallUpdate(update) => match update.fields.status {

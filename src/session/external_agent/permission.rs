@@ -153,14 +153,14 @@ impl Actor {
         };
         let message = format!("Refused by Modegate: {who} allows no changes ({what}).");
         let denial = Denial { rule: RULE, message: message.clone() };
-        let id = call.clone().unwrap_or_else(|| ToolCallId::new(capability::PROCESS));
-        self.note_denial(id, capability::PROCESS.to_owned(), denial);
+        let id = call.clone().unwrap_or_else(|| ToolCallId::new(capability::EXTERNAL_AGENT));
+        self.note_denial(id, capability::EXTERNAL_AGENT.to_owned(), denial);
         match call {
             Some(call) => {
                 let fields = ToolCallUpdateFields::new().content(vec![text_content(&message)]);
                 let meta = Meta::from_iter([(DENIED_META.to_owned(), json!(RULE))]);
                 let update = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call, fields).meta(meta));
-                self.record(SessionEvent::Relayed { update: Box::new(update) }, None).await;
+                self.record(SessionEvent::ForwardedUpdate { update: Box::new(update) }, None).await;
             }
             None => self.record_external_agent_notice(format!("{message}\n\n")).await,
         }

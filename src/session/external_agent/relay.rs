@@ -142,7 +142,7 @@ impl ExternalAgentRelay {
     fn end_open(&self, shown: &mut RelayState) {
         for ended in shown.open.end(None) {
             self.pass(
-                ExternalAgentReport::Event(SessionEvent::Relayed { update: Box::new(ended.update) }),
+                ExternalAgentReport::Event(SessionEvent::ForwardedUpdate { update: Box::new(ended.update) }),
                 None,
             );
         }
@@ -173,7 +173,10 @@ impl ExternalAgentRelay {
             && !shown.known.contains(&request.tool_call.tool_call_id)
         {
             let update = Box::new(shown.update(request.tool_call.clone()));
-            self.pass(ExternalAgentReport::Event(SessionEvent::Relayed { update }), self.send_permit().await);
+            self.pass(
+                ExternalAgentReport::Event(SessionEvent::ForwardedUpdate { update }),
+                self.send_permit().await,
+            );
         }
     }
 
@@ -181,14 +184,15 @@ impl ExternalAgentRelay {
         let Update::Schema(update) = update else {
             return self.pass(ExternalAgentReport::Options, None);
         };
-        let relayed = |update| ExternalAgentReport::Event(SessionEvent::Relayed { update: Box::new(update) });
+        let forwarded =
+            |update| ExternalAgentReport::Event(SessionEvent::ForwardedUpdate { update: Box::new(update) });
         let report = match *update {
             SessionUpdate::AgentMessageChunk(chunk) => match text_of(&chunk) {
                 Some(text) => {
                     let message_id = shown.message_ids.id(ChunkKind::Text, chunk.message_id.as_ref());
                     ExternalAgentReport::Event(SessionEvent::AgentText { message_id, text, shown: None })
                 }
-                None => relayed(SessionUpdate::AgentMessageChunk(chunk)),
+                None => forwarded(SessionUpdate::AgentMessageChunk(chunk)),
             },
             SessionUpdate::AgentThoughtChunk(chunk) => {
                 let Some(text) = text_of(&chunk) else { return true };
@@ -197,7 +201,7 @@ impl ExternalAgentRelay {
             }
             SessionUpdate::ToolCall(mut call) => {
                 call.tool_call_id = self.id(&call.tool_call_id);
-                relayed(shown.call(call))
+                forwarded(shown.call(call))
             }
             SessionUpdate::ToolCallUpdate(mut update) => {
                 update.tool_call_id = self.id(&update.tool_call_id);
@@ -207,7 +211,7 @@ impl ExternalAgentRelay {
                     {
                         ExternalAgentReport::Transient(Box::new(SessionUpdate::ToolCallUpdate(update)))
                     }
-                    lasting => relayed(lasting),
+                    lasting => forwarded(lasting),
                 }
             }
             SessionUpdate::Plan(plan) => {

@@ -15,7 +15,7 @@ impl Actor {
     ) {
         match report {
             ExternalAgentReport::Event(event) => {
-                if let SessionEvent::Relayed { update } = &event {
+                if let SessionEvent::ForwardedUpdate { update } = &event {
                     self.external_agent.note_kind(update);
                 }
                 self.record(event, send_permit).await;

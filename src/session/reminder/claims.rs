@@ -162,8 +162,8 @@ impl<'a> Levels<'a> {
 
     pub fn refusals(&self) -> Vec<Claim> {
         if self.changes_nothing() {
-            let said = self.named(|tool, level| level != Level::Denied && tool.claim.is_some());
-            return std::iter::once(Claim::NothingChanges).chain(said.map(Claim::SaidToRead)).collect();
+            let claimed = self.named(|tool, level| level != Level::Denied && tool.claim.is_some());
+            return std::iter::once(Claim::NothingChanges).chain(claimed.map(Claim::SaidToRead)).collect();
         }
         let is_denied = |is_meant: fn(&CallFacts) -> bool| {
             self.tools
@@ -183,8 +183,10 @@ impl<'a> Levels<'a> {
         }
         // For other read-only tools, the list of available tools suffices.
         let refused = self.named(|tool, level| {
-            let is_said = only_edits && tool.effect.is_change();
-            level == Level::Denied && !is_said && (tool.effect.is_change() || tool.effect == Effect::Network)
+            let is_covered = only_edits && tool.effect.is_change();
+            level == Level::Denied
+                && !is_covered
+                && (tool.effect.is_change() || tool.effect == Effect::Network)
         });
         claims.extend(refused.map(Claim::Refused));
         claims

@@ -79,7 +79,7 @@ impl Raw {
     }
 
     fn decode(&self) -> Result<String, ToolError> {
-        let said = charset(&self.content_type).or_else(|| {
+        let declared = charset(&self.content_type).or_else(|| {
             let head = String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(HEAD)]).into_owned();
             (self.kind() == Kind::Html).then(|| charset(&head)).flatten()
         });
@@ -89,7 +89,7 @@ impl Raw {
             // A cut response may end within a character.
             Err(error) => self.is_cut && error.error_len().is_none(),
         };
-        let encoding = marked.or(said).or(is_utf8.then_some(UTF_8));
+        let encoding = marked.or(declared).or(is_utf8.then_some(UTF_8));
         let is_wide = encoding.is_some_and(|encoding| !encoding.is_ascii_compatible());
         let is_binary = self.kind() == Kind::Binary
             || !is_wide && self.bytes.contains(&0)

@@ -42,10 +42,10 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    pub(super) fn new(said: Vec<rmcp::model::Tool>, entry: &Entry, part: &str, server: &WeakServer) -> Self {
+    pub(super) fn new(tools: Vec<rmcp::model::Tool>, entry: &Entry, part: &str, server: &WeakServer) -> Self {
         let mut listing = Self::default();
         let (mut seen, mut budget) = (HashSet::new(), MAX_LIST);
-        for tool in said {
+        for tool in tools {
             let schema = Value::Object((*tool.input_schema).clone());
             let size = schema.to_string().len();
             let name = names::of_tool(part, &tool.name);
@@ -67,9 +67,9 @@ impl Listing {
                 read_only: annotations.and_then(|it| it.read_only_hint),
                 destructive: annotations.and_then(|it| it.destructive_hint),
             };
-            let said = entry.tools.get(&*tool.name).copied();
+            let tool_override = entry.tools.get(&*tool.name).copied();
             let only_reads = entry.sandbox == ServerSandbox::ReadOnly;
-            let word = Word { trust: entry.trust.as_ref(), said, only_reads };
+            let word = Word { trust: entry.trust.as_ref(), tool_override, only_reads };
             let belief = hints::belief(&tool.name, hints, &word);
             let title = tool.title.clone().or_else(|| annotations.and_then(|it| it.title.clone()));
             let about = shorten(tool.description.as_deref().unwrap_or_default(), MAX_DESCRIPTION);
