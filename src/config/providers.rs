@@ -66,7 +66,10 @@ pub fn find(
     for provider in PROVIDERS {
         let settings = file.providers.get(provider.id);
         let endpoint = endpoint(provider, environment, settings);
-        let is_configured = endpoint.key.is_some() || !endpoint.is_official;
+        let has_url = environment.url(provider.url_variable).is_some()
+            || settings.is_some_and(|settings| settings.base_url.is_some());
+        let is_configured =
+            endpoint.key.is_some() || !endpoint.is_official || (has_url && !provider.needs_key);
         let described = settings
             .into_iter()
             .flat_map(|settings| &settings.models)

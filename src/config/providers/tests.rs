@@ -16,6 +16,12 @@ fn the_default_is_the_model_of_the_first_provider_with_a_key() {
     );
     assert_eq!(default_model(&environment, "model: ollama/x"), "ollama/x");
     assert_eq!(default_model(&environment, "model: ollama"), "ollama/qwen3-coder");
+    for host in ["127.0.0.1", "0.0.0.0", "http://127.0.0.1:11434"] {
+        let ollama = Environment::of(&[], &[("OLLAMA_HOST", host)]);
+        assert_eq!(default_model(&ollama, "{}"), "ollama/qwen3-coder");
+    }
+    let own_address = Environment::of(&[], &[("ANTHROPIC_BASE_URL", "https://api.anthropic.com")]);
+    assert_eq!(default_model(&own_address, "{}"), "offline", "that provider needs a key");
     let openai = Environment::of(&[("OPENAI_API_KEY", "o")], &[]);
     assert_eq!(default_model(&openai, "{}"), "openai-responses/gpt-6.2-sol");
 }
