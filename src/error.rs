@@ -45,8 +45,6 @@ pub enum AgentError {
     Unreadable,
     #[error("internal error")]
     Internal,
-    #[error("request cancelled")]
-    Cancelled,
 }
 
 impl AgentError {
@@ -69,7 +67,6 @@ impl AgentError {
             | Self::NoStore(_)
             | Self::Unreadable
             | Self::Internal => -32603,
-            Self::Cancelled => -32800,
         }
     }
 

@@ -1,5 +1,5 @@
-//! How the project is written: words that newcomers stumble over stay rare in comments, and the dependencies stay few. The
-//! limits are what well-read Rust projects keep. Pages are not counted yet.
+//! Limits on the project's writing and dependencies. Phrases that newcomers stumble over stay rare in comments and pages, as
+//! they do in well-read Rust projects; pages stay short, and their links lead to a heading.
 #![allow(clippy::cast_precision_loss, reason = "counts of words are small")]
 
 use std::fs;
@@ -62,6 +62,18 @@ fn words(text: &str) -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
+/// The most words of a guide, which answers one question of a user.
+const GUIDE: usize = 900;
+
+/// The most words of the architecture page.
+const ARCHITECTURE: usize = 2_000;
+
+/// The most lines of the README: one screen.
+const README: usize = 80;
+
+/// The widest line of prose. Tables, headings and code may be wider.
+const WIDTH: usize = 110;
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -123,6 +135,86 @@ fn check(words: &[String]) {
 fn comments_use_plain_words() {
     let all: Vec<String> = source_comments().into_iter().flat_map(|(_, words)| words).collect();
     check(&all);
+}
+
+struct Page {
+    /// Relative to the repository.
+    path: String,
+    text: String,
+    /// Lines outside of code blocks.
+    prose: Vec<String>,
+}
+
+fn pages() -> Vec<Page> {
+    let mut paths = vec![root().join("README.md"), root().join("CONTRIBUTING.md")];
+    files(&root().join("docs"), "md", &mut paths);
+    let read = |path: &PathBuf| {
+        let text = fs::read_to_string(path).unwrap();
+        let mut in_code = false;
+        let is_prose = |line: &&str| {
+            let is_fence = line.trim_start().starts_with("```");
+            in_code ^= is_fence;
+            !in_code && !is_fence
+        };
+        let prose = text.lines().filter(is_prose).map(str::to_owned).collect();
+        Page { path: path.strip_prefix(root()).unwrap().display().to_string(), prose, text }
+    };
+    paths.iter().map(read).collect()
+}
+
+#[test]
+fn pages_use_plain_words() {
+    let all: Vec<String> = pages().iter().flat_map(|page| words(&page.prose.join("\n"))).collect();
+    check(&all);
+}
+
+#[test]
+fn pages_are_short() {
+    for Page { path, text, prose } in pages() {
+        let words = text.split_whitespace().count();
+        let is_guide = path.strip_prefix("docs/").is_some_and(|name| !name.contains('/'));
+        assert!(!is_guide || words <= GUIDE, "{path} has {words} words, at most {GUIDE}");
+        let is_architecture = path == "docs/internals/architecture.md";
+        assert!(
+            !is_architecture || words <= ARCHITECTURE,
+            "{path} has {words} words, at most {ARCHITECTURE}"
+        );
+        assert!(path != "README.md" || text.lines().count() <= README, "{path} has over {README} lines");
+        let is_text = |line: &&String| !line.starts_with(['|', '#', '<']);
+        for line in prose.iter().filter(is_text) {
+            assert!(line.chars().count() <= WIDTH, "{path}: over {WIDTH} columns: {line}");
+        }
+    }
+}
+
+/// The name of a heading in links, as GitHub and most Markdown tools make it.
+fn anchor(heading: &str) -> String {
+    let is_part = |c: &char| c.is_alphanumeric() || "_- ".contains(*c);
+    let text: String = heading.to_lowercase().chars().filter(is_part).collect();
+    text.trim().replace(' ', "-")
+}
+
+#[test]
+fn links_lead_to_a_page_and_a_heading() {
+    for Page { path, prose, .. } in pages() {
+        let folder = root().join(&path).parent().unwrap().to_owned();
+        let prose = prose.join("\n");
+        for (at, _) in prose.match_indices("](") {
+            let link = prose[at + 2..].split(')').next().unwrap();
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            if file.contains("://") {
+                continue;
+            }
+            let target = if file.is_empty() { root().join(&path) } else { folder.join(file) };
+            assert!(target.exists(), "{path}: {link} leads nowhere");
+            if !heading.is_empty() {
+                let page = fs::read_to_string(&target).unwrap();
+                let headings = page.lines().filter(|line| line.starts_with('#'));
+                let mut anchors = headings.map(|line| anchor(line.trim_start_matches('#')));
+                assert!(anchors.any(|it| it == heading), "{path}: {link} has no such heading");
+            }
+        }
+    }
 }
 
 #[test]

@@ -261,7 +261,6 @@ fn errors() -> Vec<(AgentError, &'static str)> {
         (AgentError::NoStore(text()), "a session is loaded while the store cannot be used"),
         (AgentError::Unreadable, "the store has the session but cannot read it"),
         (AgentError::Internal, "a defect of Modegate; the log has the cause"),
-        (AgentError::Cancelled, "the client cancelled the request"),
     ]
 }
 
