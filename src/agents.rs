@@ -27,8 +27,8 @@ const BUILT_IN: [(&str, &str, &str, &str, bool); 2] = [
     (
         "explore",
         "Explore",
-        "Finds things out and changes nothing, in any mode",
-        "You find things out in the user's code. Search widely first, then read what matters, and answer with what you found: \
+        "Researches and changes nothing, in every mode",
+        "You research the user's code. Search widely first, then read what matters, and answer with what you found: \
          each place as path:line, the answer first, and what you could not find. You change nothing.",
         true,
     ),
@@ -148,7 +148,7 @@ impl AgentRegistry {
         match self.resolve(id) {
             Ok(agent) => (Arc::clone(agent), None),
             Err(unknown) => {
-                let name = "Agent that is gone";
+                let name = "Missing agent";
                 let agent = AgentSpec {
                     id: id.into(),
                     name: name.into(),

@@ -179,7 +179,7 @@ pub struct ToolOutput {
 pub struct RunContext {
     pub permit: Permit,
     /// For each target, the content that the model last saw.
-    pub known: Vec<Option<ContentHash>>,
+    pub last_seen: Vec<Option<ContentHash>>,
     pub jobs: Vec<Job>,
     pub agents: Vec<background::BackgroundAgent>,
     pub progress: Option<mpsc::Sender<ToolContent>>,

@@ -122,7 +122,7 @@ impl Agent {
             Ok(both) => both,
             Err(error) => {
                 if let Err(cleanup_error) = self.context.store.delete_session(&id).await {
-                    tracing::error!(%cleanup_error, session = %id, "a copy that was not begun is still on the record");
+                    tracing::error!(%cleanup_error, session = %id, "the session of a failed fork is still stored");
                 }
                 return Err(error);
             }
@@ -344,7 +344,7 @@ impl Agent {
         setup.context.limit_to_agent(agent);
         let SessionContext { modes, unsupported_modes: unsupported, .. } = &setup.context;
         let mode = mode.map_err(|message| {
-            tracing::warn!("a session was not begun: {message}");
+            tracing::warn!("a session was not started: {message}");
             AgentError::invalid_params(message, valid_modes(modes))
         })?;
         capability::unsupported(&mode.0, unsupported, modes).map_or(Ok(mode), Err)

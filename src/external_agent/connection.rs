@@ -92,7 +92,7 @@ impl Connection {
     ) -> (mpsc::UnboundedSender<Command>, watch::Receiver<AgentState>) {
         // Unbounded: each call has a caller that waits for its answer.
         let (commands, command_queue) = mpsc::unbounded_channel();
-        let (state, known) = watch::channel(AgentState::default());
+        let (state, watcher) = watch::channel(AgentState::default());
         let (output, queue) = mpsc::channel(MAX_UNREAD);
         tokio::spawn(write(stdio.to, queue));
         let connection = Self {
@@ -112,7 +112,7 @@ impl Connection {
             ignored_lines: 0,
         };
         tokio::spawn(connection.run(Lines::new(stdio.from), command_queue, program));
-        (commands, known)
+        (commands, watcher)
     }
 
     async fn run<R: tokio::io::AsyncRead + Unpin>(

@@ -284,7 +284,8 @@ impl Actor {
             return Authorization::Cancelled;
         }
         let cancel = turn.cancel.clone();
-        let known = facts.targets.iter().map(|target| self.session.seen.get(&target.path).copied()).collect();
+        let last_seen =
+            facts.targets.iter().map(|target| self.session.seen.get(&target.path).copied()).collect();
         if runs {
             self.denials = DenialCount::default();
         }
@@ -312,7 +313,7 @@ impl Actor {
             // Recorded together with the permit: no mode change comes between the two.
             self.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::begun(call)), None).await;
         }
-        Authorization::Granted { permit, known, jobs, agents, snapshot }
+        Authorization::Granted { permit, last_seen, jobs, agents, snapshot }
     }
 
     fn denied(&mut self, call: ToolCallId, denial: Denial) -> Authorization {

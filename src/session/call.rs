@@ -71,14 +71,14 @@ impl Turn {
                     None => self.failed(id, "The call has no action.".into()).await,
                 }
             }
-            Authorization::Granted { permit, known, jobs, agents, snapshot } => {
+            Authorization::Granted { permit, last_seen, jobs, agents, snapshot } => {
                 let (changes, reported_changes) = mpsc::unbounded_channel();
                 let recording = tokio::spawn(keep(self.number, reported_changes, self.changes.clone()));
                 let client_io = self.client_io.for_call(&id);
                 let journal = Journal::new(Some(Arc::clone(&self.intents)), changes.clone());
                 let context = RunContext {
                     permit,
-                    known,
+                    last_seen,
                     jobs,
                     agents,
                     progress: None,

@@ -52,12 +52,12 @@ pub(super) fn add(ceilings: &mut Ceilings, more: &Ceilings) {
         ceilings.modes.clear();
     }
     if !ceilings.modes.is_empty() {
-        let known = |mode: &&Arc<Mode>| ceilings.modes.iter().any(|it| Arc::ptr_eq(it, mode));
-        let new: Vec<_> = more.modes.iter().filter(|mode| !known(mode)).cloned().collect();
+        let contains = |mode: &&Arc<Mode>| ceilings.modes.iter().any(|it| Arc::ptr_eq(it, mode));
+        let new: Vec<_> = more.modes.iter().filter(|mode| !contains(mode)).cloned().collect();
         ceilings.modes.extend(new);
     }
-    let known = |rules: &&Arc<Rules>| ceilings.rules.iter().any(|it| Arc::ptr_eq(it, rules));
-    let new: Vec<_> = more.rules.iter().filter(|rules| !known(rules)).cloned().collect();
+    let contains = |rules: &&Arc<Rules>| ceilings.rules.iter().any(|it| Arc::ptr_eq(it, rules));
+    let new: Vec<_> = more.rules.iter().filter(|rules| !contains(rules)).cloned().collect();
     ceilings.rules.extend(new);
 }
 

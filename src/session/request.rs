@@ -55,7 +55,7 @@ impl Actor {
             *is_sent = true;
             notes.push(text.as_str());
         }
-        let known: Vec<&str> = modes.iter().map(|mode| mode.id.as_str()).collect();
+        let mode_ids: Vec<&str> = modes.iter().map(|mode| mode.id.as_str()).collect();
         let is_subagent = self.session.ancestry.parent.is_some();
         // An ancestor's mode may be tighter than the session's own.
         let above = mode.and_then(|own| self.session.ancestry.tighter_than(own));
@@ -68,7 +68,7 @@ impl Actor {
                 ceilings: &ceilings,
                 grants: &self.session.grants,
                 tools: &tools,
-                modes: &known,
+                modes: &mode_ids,
             })
         });
         self.log_reminder(reminder.is_some());

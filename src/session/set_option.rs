@@ -53,10 +53,10 @@ impl Actor {
         value: SessionConfigOptionValue,
         reply: Reply,
     ) {
-        let known = self.options();
-        let requested = known.iter().find(|known| known.id == option);
+        let offered = self.options();
+        let requested = offered.iter().find(|it| it.id == option);
         if requested.is_none() {
-            let ids: Vec<&str> = known.iter().map(|known| &*known.id.0).collect();
+            let ids: Vec<&str> = offered.iter().map(|it| &*it.id.0).collect();
             let message = format!("unknown config option {:?}", &*option.0);
             return drop(
                 reply.send(Err(AgentError::invalid_params(message, json!({ "validOptions": ids })))),

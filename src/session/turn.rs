@@ -243,8 +243,8 @@ impl Turn {
                     SessionEvent::ToolCallStarted { id: call, name, kind }
                 }
                 ModelEvent::ToolCall { id, name, arguments } => {
-                    let known = started.iter().position(|(model_id, _)| *model_id == id);
-                    let call = known.map(|at| started.remove(at).1);
+                    let position = started.iter().position(|(model_id, _)| *model_id == id);
+                    let call = position.map(|at| started.remove(at).1);
                     announced.push(self.announce(call, calls, id, name, arguments).await?);
                     continue;
                 }
@@ -273,14 +273,14 @@ impl Turn {
 
     async fn announce(
         &self,
-        known: Option<ToolCallId>,
+        started_id: Option<ToolCallId>,
         calls: &mut u64,
         model_id: String,
         name: String,
         arguments: Value,
     ) -> Result<Announced, TurnError> {
-        let is_announced = known.is_some();
-        let id = known.unwrap_or_else(|| {
+        let is_announced = started_id.is_some();
+        let id = started_id.unwrap_or_else(|| {
             *calls += 1;
             ToolCallId::new(format!("call_{}_{calls}", self.number))
         });

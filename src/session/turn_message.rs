@@ -80,10 +80,10 @@ pub(super) enum Next {
 
 #[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
 pub(super) enum Authorization {
-    /// `known` contains the content of the targets that the model last saw.
+    /// `last_seen` contains the content of the targets that the model last saw.
     Granted {
         permit: Permit,
-        known: Vec<Option<ContentHash>>,
+        last_seen: Vec<Option<ContentHash>>,
         jobs: Vec<Job>,
         agents: Vec<BackgroundAgent>,
         snapshot: Option<SnapshotHandle>,

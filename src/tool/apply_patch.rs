@@ -171,13 +171,13 @@ impl PreparedCall for Call {
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let (targets, workspace) = (self.targets.clone(), self.workspace.clone());
-        change_text(context, &targets, workspace, move |buffers, known| {
+        change_text(context, &targets, workspace, move |buffers, last_seen| {
             let plan = self.plan(buffers)?;
             for (number, (file, before)) in self.files.iter().zip(&plan.before).enumerate() {
                 let name = self.workspace.display(&self.targets[file.at]);
-                let known = known.get(file.at).copied().flatten();
+                let last_seen = last_seen.get(file.at).copied().flatten();
                 let shown = self.shown.as_ref().and_then(|shown| shown.get(number)).copied();
-                check_unchanged(&name, *before, known, shown)?;
+                check_unchanged(&name, *before, last_seen, shown)?;
             }
             let text = format!("Applied the patch to {} files.", self.files.len());
             let seen = plan.seen.into_iter().collect();

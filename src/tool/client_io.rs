@@ -158,7 +158,7 @@ impl ClientIo {
             ElicitationAction::Decline => Ok(Elicited::Declined),
             ElicitationAction::Cancel => Ok(Elicited::Cancelled),
             // An action from a later protocol version does not count as an answer.
-            _ => Err(ClientError::Malformed("its action is not known".into())),
+            _ => Err(ClientError::Malformed("unknown action".into())),
         }
     }
 

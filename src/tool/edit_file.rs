@@ -88,10 +88,10 @@ impl PreparedCall for Call {
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let (targets, workspace) = (self.targets.clone(), self.workspace.clone());
-        change_text(context, &targets, workspace, move |buffers, known| {
+        change_text(context, &targets, workspace, move |buffers, last_seen| {
             let plan = self.plan(buffers)?;
             let name = &self.name;
-            check_unchanged(name, plan.before, known.first().copied().flatten(), self.shown)?;
+            check_unchanged(name, plan.before, last_seen.first().copied().flatten(), self.shown)?;
             let times = if plan.count == 1 { "once".into() } else { format!("{} times", plan.count) };
             let output = ToolOutput {
                 text: format!("Edited {name}: replaced {times}."),

@@ -45,11 +45,11 @@ pub(super) async fn change_text(
     workspace: Workspace,
     plan: impl FnOnce(&Buffers, &[Option<ContentHash>]) -> Result<Planned, ToolError> + Send + 'static,
 ) -> Result<ToolOutput, ToolError> {
-    let RunContext { permit, known, journal, client_io, .. } = context;
+    let RunContext { permit, last_seen, journal, client_io, .. } = context;
     let buffers = Buffers::to_change(&client_io, targets, &permit.cancel).await?;
     if !client_io.capabilities().writes {
         return effect(permit, move |cancel| {
-            let Planned { changes, output } = plan(&buffers, &known)?;
+            let Planned { changes, output } = plan(&buffers, &last_seen)?;
             let uncovered: Vec<String> = changes.iter().filter_map(|it| unsaved(&workspace, it)).collect();
             let list: Vec<Change> = changes.into_iter().map(|planning| planning.change).collect();
             workspace.apply(&list, cancel, &journal)?;
@@ -59,7 +59,7 @@ pub(super) async fn change_text(
         .await;
     }
     let (planned, buffers) = blocking(move || {
-        let planned = plan(&buffers, &known)?;
+        let planned = plan(&buffers, &last_seen)?;
         Ok((planned, buffers))
     })
     .await?;

@@ -93,12 +93,12 @@ pub(super) fn encode(bom: bool, text: &str) -> Vec<u8> {
     if bom { [BOM, text].concat().into_bytes() } else { text.as_bytes().to_vec() }
 }
 
-/// Returns an error if a file is not as the model last saw it (`known`) or as a permission request showed it
+/// Returns an error if a file is not as the model last saw it (`last_seen`) or as a permission request showed it
 /// (`shown`).
 pub(super) fn check_unchanged(
     name: &str,
     before: ContentHash,
-    known: Option<ContentHash>,
+    last_seen: Option<ContentHash>,
     shown: Option<ContentHash>,
 ) -> Result<(), ToolError> {
     if shown.is_some_and(|shown| shown != before) {
@@ -106,7 +106,7 @@ pub(super) fn check_unchanged(
             "{name} changed while the permission request was open. Read it again."
         )));
     }
-    if before != ContentHash::Absent && known.is_some_and(|known| known != before) {
+    if before != ContentHash::Absent && last_seen.is_some_and(|last_seen| last_seen != before) {
         return Err(ToolError::Failed(format!("{name} has changed since you read it. Read it again.")));
     }
     Ok(())

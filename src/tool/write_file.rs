@@ -87,11 +87,11 @@ impl PreparedCall for Call {
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let (targets, workspace) = (self.targets.clone(), self.workspace.clone());
-        change_text(context, &targets, workspace, move |buffers, known| {
+        change_text(context, &targets, workspace, move |buffers, last_seen| {
             let plan = self.plan(buffers)?;
             let [target] = &self.targets;
             let name = self.workspace.display(target);
-            check_unchanged(&name, plan.before, known.first().copied().flatten(), self.shown)?;
+            check_unchanged(&name, plan.before, last_seen.first().copied().flatten(), self.shown)?;
             let done = if plan.before == ContentHash::Absent { "Created" } else { "Replaced" };
             let output = ToolOutput {
                 text: format!("{done} {name} ({} bytes).", plan.bytes.len()),

@@ -284,7 +284,7 @@ fn write_for_client(answer: &str, cwd: &str) {
         std::fs::write(path, content)
     };
     if !is_inside {
-        tracing::warn!(path = %path.display(), "a recorded file is not written: it lies elsewhere");
+        tracing::warn!(path = %path.display(), "a recorded file outside the working directory is not written");
     } else if let Err(error) = written() {
         tracing::warn!(%error, path = %path.display(), "a recorded file is not written");
     }

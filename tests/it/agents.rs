@@ -60,7 +60,7 @@ fn agents_are_listed_with_whose_they_are_and_shown_as_they_are_written() {
     let home = Home::with(OWN, "agents: [{id: theirs, description: Theirs, readonly: true}]");
     let listed = "\
 general              built in            Does any task, with all the tools that the mode allows
-explore              built in reads only Finds things out and changes nothing, in any mode
+explore              built in reads only Researches and changes nothing, in every mode
 docs                 yours               Writes documentation
 other                yours               Somebody else's
 theirs               project  reads only This project's: Theirs

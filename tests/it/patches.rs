@@ -149,7 +149,7 @@ async fn apply(workspace: &Workspace, patch: &str) -> Result<(), ToolError> {
     let changes = tokio::sync::mpsc::unbounded_channel().0;
     let context = RunContext {
         permit,
-        known: vec![],
+        last_seen: vec![],
         agents: vec![],
         jobs: vec![],
         progress: None,

@@ -50,7 +50,7 @@ impl Bench {
         let (changes, reports) = mpsc::unbounded_channel();
         let context = RunContext {
             permit,
-            known: vec![],
+            last_seen: vec![],
             agents: vec![],
             jobs: vec![],
             progress: None,
@@ -116,7 +116,7 @@ async fn a_command_that_nobody_waits_for_is_ended_and_told_of() {
     let client = ClientIo::disconnected();
     let context = RunContext {
         permit,
-        known: vec![],
+        last_seen: vec![],
         jobs: vec![],
         agents: vec![],
         progress: None,

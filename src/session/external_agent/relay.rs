@@ -64,14 +64,14 @@ impl MessageIds {
 
 struct RelayState {
     message_ids: MessageIds,
-    known: HashSet<ToolCallId>,
+    announced_calls: HashSet<ToolCallId>,
     open: OpenCalls,
 }
 
 impl RelayState {
     fn call(&mut self, call: ToolCall) -> SessionUpdate {
         self.message_ids.kind = ChunkKind::Other;
-        if !self.known.insert(call.tool_call_id.clone()) {
+        if !self.announced_calls.insert(call.tool_call_id.clone()) {
             return self.update(call.into());
         }
         let update = SessionUpdate::ToolCall(call);
@@ -81,7 +81,7 @@ impl RelayState {
 
     /// Returns an update, or the announcement if the call is new.
     fn update(&mut self, update: ToolCallUpdate) -> SessionUpdate {
-        if !self.known.contains(&update.tool_call_id) {
+        if !self.announced_calls.contains(&update.tool_call_id) {
             return self.call(announced(update));
         }
         let update = SessionUpdate::ToolCallUpdate(update);
@@ -99,7 +99,8 @@ fn announced(update: ToolCallUpdate) -> ToolCall {
 impl ExternalAgentRelay {
     pub(crate) async fn run(mut self, mut end: ClientEnd) {
         let message_ids = MessageIds { start: self.start, kind: ChunkKind::Other, agent_id: None, count: 0 };
-        let mut shown = RelayState { message_ids, known: HashSet::new(), open: OpenCalls::default() };
+        let mut shown =
+            RelayState { message_ids, announced_calls: HashSet::new(), open: OpenCalls::default() };
         loop {
             let message = tokio::select! {
                 // A fence waits until no message is left.
@@ -170,7 +171,7 @@ impl ExternalAgentRelay {
 
     async fn announce(&self, request: &ClientRequest, shown: &mut RelayState) {
         if let ClientRequest::RequestPermission(request) = request
-            && !shown.known.contains(&request.tool_call.tool_call_id)
+            && !shown.announced_calls.contains(&request.tool_call.tool_call_id)
         {
             let update = Box::new(shown.update(request.tool_call.clone()));
             self.pass(
