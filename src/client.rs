@@ -95,7 +95,6 @@ pub struct ClientCapabilities {
     pub answers: bool,
     pub reads: bool,
     pub writes: bool,
-    pub terminals: bool,
     /// The client displays output as a terminal that it does not run (`_meta.terminal_output`).
     pub shows_output: bool,
     pub forms: bool,

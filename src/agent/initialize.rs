@@ -79,7 +79,6 @@ fn client_capabilities(client: &AcpClientCapabilities) -> ClientCapabilities {
         answers: true,
         reads: client.fs.read_text_file,
         writes: client.fs.write_text_file,
-        terminals: client.terminal,
         shows_output: has_meta(client, OUTPUT_META),
         forms: elicitation.is_some_and(|it| it.form.is_some()),
         urls: elicitation.is_some_and(|it| it.url.is_some()),

@@ -19,7 +19,6 @@ use crate::acp::{
     SessionModeId,
 };
 use crate::agents::{self, AgentSpec};
-use crate::client::ClientCapabilities;
 use crate::error::AgentError;
 use crate::mode::{Mode, Modes};
 use crate::model::catalog::ModelCatalog;
@@ -286,11 +285,7 @@ impl Agent {
             fallback_ceiling,
             models,
             compactions: self.compactions.load(Ordering::Relaxed),
-            // A client's terminal fills at its own pace, which no replay can reproduce.
-            capabilities: ClientCapabilities {
-                terminals: capabilities.terminals && self.context.live,
-                ..capabilities
-            },
+            capabilities,
             ..self.context.clone()
         };
         let client_servers = servers.to_vec();

@@ -6,9 +6,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::acp::{
-    CreateElicitationRequest, CreateTerminalRequest, ElicitationMode, ElicitationScope, KillTerminalRequest,
-    ReadTextFileRequest, ReleaseTerminalRequest, RequestPermissionRequest, SessionId, TerminalOutputRequest,
-    WaitForTerminalExitRequest, WriteTextFileRequest,
+    CreateElicitationRequest, ElicitationMode, ElicitationScope, ReadTextFileRequest,
+    RequestPermissionRequest, SessionId, WriteTextFileRequest,
 };
 use crate::client::{ClientCapabilities, ClientError, ClientRequest};
 
@@ -49,21 +48,6 @@ pub(super) fn request(
         }
         "fs/write_text_file" if capabilities.writes => {
             about(params, sessions, |it: &mut WriteTextFileRequest| &mut it.session_id)
-        }
-        "terminal/create" if capabilities.terminals => {
-            about(params, sessions, |it: &mut CreateTerminalRequest| &mut it.session_id)
-        }
-        "terminal/output" if capabilities.terminals => {
-            about(params, sessions, |it: &mut TerminalOutputRequest| &mut it.session_id)
-        }
-        "terminal/wait_for_exit" if capabilities.terminals => {
-            about(params, sessions, |it: &mut WaitForTerminalExitRequest| &mut it.session_id)
-        }
-        "terminal/kill" if capabilities.terminals => {
-            about(params, sessions, |it: &mut KillTerminalRequest| &mut it.session_id)
-        }
-        "terminal/release" if capabilities.terminals => {
-            about(params, sessions, |it: &mut ReleaseTerminalRequest| &mut it.session_id)
         }
         "elicitation/create" if capabilities.forms || capabilities.urls => {
             let mut request: CreateElicitationRequest = parse(params)?;
@@ -150,7 +134,6 @@ mod tests {
         answers: true,
         reads: true,
         writes: true,
-        terminals: true,
         forms: true,
         urls: true,
     };
@@ -164,17 +147,12 @@ mod tests {
     #[test]
     fn each_request_is_passed_on_as_one_about_our_session_and_only_if_the_client_can() {
         let form = json!({ "mode": "form", "message": "?", "sessionId": "its", "requestedSchema": { "type": "object", "properties": {} } });
-        let (path, terminal) = (json!({ "path": "/a" }), json!({ "terminalId": "t" }));
+        let path = json!({ "path": "/a" });
         let call = json!({ "toolCall": { "toolCallId": "c" }, "options": [] });
         for (method, params, is_always_there) in [
             ("session/request_permission", &call, true),
             ("fs/read_text_file", &path, false),
             ("fs/write_text_file", &json!({ "path": "/a", "content": "x" }), false),
-            ("terminal/create", &json!({ "command": "a" }), false),
-            ("terminal/output", &terminal, false),
-            ("terminal/wait_for_exit", &terminal, false),
-            ("terminal/kill", &terminal, false),
-            ("terminal/release", &terminal, false),
             ("elicitation/create", &form, false),
         ] {
             let with = |session: &str| {
@@ -189,7 +167,10 @@ mod tests {
             let cannot = check(method, &with("its"), ClientCapabilities::default());
             assert_eq!(cannot.is_ok(), is_always_there, "{method}");
         }
-        assert_eq!(check("_own/method", &json!({}), ALL), Err(NO_METHOD));
+        // A process in the client's terminal would outlive the agent.
+        for method in ["_own/method", "terminal/create"] {
+            assert_eq!(check(method, &json!({}), ALL), Err(NO_METHOD));
+        }
         assert_eq!(
             check("elicitation/create", &form, ClientCapabilities { forms: false, ..ALL }),
             Err(INVALID_PARAMS)

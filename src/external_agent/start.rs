@@ -139,7 +139,7 @@ fn capabilities(capabilities: ClientCapabilities) -> AcpClientCapabilities {
     if capabilities.urls {
         questions = questions.url(ElicitationUrlCapabilities::new());
     }
-    let all = AcpClientCapabilities::new().fs(files).terminal(capabilities.terminals);
+    let all = AcpClientCapabilities::new().fs(files);
     if capabilities.forms || capabilities.urls { all.elicitation(questions) } else { all }
 }
 

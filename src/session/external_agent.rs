@@ -14,7 +14,7 @@ use super::actor::Actor;
 use super::capability;
 use crate::acp::{AvailableCommand, McpServer, SessionModeId, ToolCallId, ToolKind};
 use crate::agents::external::ExternalAgentDefinition;
-use crate::client::{self, ClientCapabilities};
+use crate::client;
 use crate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest};
 use crate::gate::Permit;
 use crate::store::Row;
@@ -196,8 +196,6 @@ impl Actor {
         let (stop, over) = (CancellationToken::new(), CancellationToken::new());
         let stopped = permit.cancel.clone();
         let (cwd, directories) = self.folders();
-        // A process in the client's terminal would outlive the agent. Writes are decided one by one.
-        let capabilities = ClientCapabilities { terminals: false, ..self.context.capabilities };
         let request = StartRequest {
             name: agent,
             definition: definition.clone(),
@@ -205,7 +203,7 @@ impl Actor {
             cwd,
             directories,
             servers: self.external_agent.servers.clone(),
-            capabilities,
+            capabilities: self.context.capabilities,
             load: self.external_agent.retained_context.session_id().map(str::to_owned),
         };
         let (client, end) = client::channel();
