@@ -93,6 +93,9 @@ mod tests {
         let mut swapped = whole.clone();
         swapped.swap(0, 1);
         check(&swapped, &Err(Broken::Missing(1)));
+        let mut inserted = whole.clone();
+        inserted.insert(1, Link { number: 2, ..whole[2].clone() });
+        check(&inserted, &Err(Broken::Changed(2)));
         // Only a last hash kept elsewhere reveals a removed end.
         check(&whole[..2], &Ok(2));
         assert_ne!(whole[1].hash, whole[2].hash);

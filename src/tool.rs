@@ -332,6 +332,11 @@ mod tests {
         let ended = gate.end(|_| true, Duration::ZERO).await;
         assert_eq!((ended.confirmed.len(), ended.unconfirmed.len()), (0, 1));
         drop(go_on);
+        while is_busy() {
+            tokio::task::yield_now().await;
+        }
+        let ended = gate.end(|_| true, Duration::ZERO).await;
+        assert_eq!((ended.confirmed.len(), ended.unconfirmed.len()), (1, 0), "the work is over");
     }
 
     fn agents() -> crate::agents::AgentRegistry {
@@ -341,9 +346,21 @@ mod tests {
         agents
     }
 
-    /// Lists every tool with its effect: a new tool without a decision fails here (D28).
+    /// Lists every tool with its effect: a new tool without a decision fails here (D28). The toolset compares the effects of
+    /// commands, which depend on the system, with their table.
     #[test]
     fn every_tool_has_an_effect_that_was_decided_on() {
+        let commands = [
+            ("shell_read_only", Effect::Read),
+            ("shell", Effect::Execute),
+            ("run_background_job", Effect::Execute),
+            ("list_background_jobs", Effect::Session),
+            ("view_background_job", Effect::Session),
+            ("stop_background_job", Effect::Session),
+        ];
+        for (tool, effect) in commands {
+            assert_eq!(effect_of(tool), Some(effect), "{tool}");
+        }
         let tools = Toolset::built_in().with_agents(&agents()).with_skills(&skills::one());
         let effects: Vec<_> = tools.iter().map(|tool| (&*tool.spec().name, tool.spec().effect)).collect();
         assert_eq!(

@@ -43,7 +43,7 @@ impl Agent {
         let mut sessions = self.context.store.sessions(listing).await.map_err(|_| AgentError::Unreadable)?;
         let more = sessions.len() > PAGE;
         sessions.truncate(PAGE);
-        let next = sessions.last().filter(|_| more).map(cursor);
+        let next = sessions.last().filter(|_| more).map(|session| cursor(session.updated_at, &session.id));
         // Explains an empty list while the store is a substitute.
         let notice = |reason: &str| Meta::from_iter([(NOTICE_META.to_owned(), json!(reason))]);
         let modes = self.modes_of(&sessions).await;
@@ -141,8 +141,8 @@ fn info(session: &StoredSession, mode: Option<&str>) -> SessionInfo {
         .meta(mode)
 }
 
-fn cursor(session: &StoredSession) -> String {
-    format!("{}/{}", session.updated_at, session.id)
+fn cursor(updated_at: i64, id: &SessionId) -> String {
+    format!("{updated_at}/{id}")
 }
 
 fn read_cursor(cursor: &str) -> Result<(i64, SessionId), AgentError> {
@@ -162,7 +162,8 @@ mod tests {
 
     #[test]
     fn a_cursor_leads_back_to_its_place_and_nothing_else_is_one() {
-        assert_eq!(read_cursor("12/sess_x").ok(), Some((12, SessionId::new("sess_x"))));
+        let id = SessionId::new("sess_x");
+        assert_eq!(read_cursor(&cursor(12, &id)).ok(), Some((12, id)));
         for bad in ["", "zz", "12", "12/", "x/sess_x", "é"] {
             assert_eq!(read_cursor(bad).err().map(|error| error.code()), Some(-32602), "{bad}");
         }

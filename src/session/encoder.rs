@@ -346,10 +346,12 @@ mod tests {
             result: None,
             denied: None,
         });
-        for event in [&call, &result] {
+        for (event, is_cut) in [(&call, true), (&result, false)] {
             let updates = updates(event);
             assert_eq!(updates.len(), 1);
-            assert!(updates[0].to_string().len() < LINE, "{}", updates[0].to_string().len());
+            let update = updates[0].to_string();
+            assert!(update.len() < LINE, "{}", update.len());
+            assert_eq!(update.contains("more bytes are not shown"), is_cut);
         }
     }
 

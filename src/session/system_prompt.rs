@@ -319,6 +319,8 @@ mod tests {
             (PathBuf::from("c"), "y".into()),
         ];
         let text = compose(&Place { branch: None, files }, "linux", Path::new("/w"), 0);
-        assert!(text.len() < MAX_ALL + 4096, "{}", text.len());
+        assert!((MAX_ALL..MAX_ALL + 4096).contains(&text.len()), "{}", text.len());
+        assert_eq!(text.matches('é').count(), MAX_FILE / 2, "the first file is cut in the middle");
+        assert!(!text.contains("\ny\n"), "nothing is left for the last");
     }
 }

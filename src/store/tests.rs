@@ -124,6 +124,7 @@ async fn a_file_from_a_newer_version_is_left_alone_and_memory_is_used() {
     let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
     store.post(session("s"));
     store.flush().await.unwrap();
+    assert!(store.substituted().is_some_and(|reason| reason.contains("newer")), "{:?}", store.substituted());
     let tables: i64 = Connection::open(&path)
         .unwrap()
         .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
