@@ -23,7 +23,7 @@ use crate::server::ServerDefinition;
 use crate::session::user_command::UserCommand;
 use crate::session::{SessionContext, SessionHandle};
 use crate::skill::Skills;
-use crate::tool::AtWork;
+use crate::tool::BusyGuard;
 use registry::{Registry, SharedRegistry};
 
 mod initialize;
@@ -80,7 +80,7 @@ async fn reading<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, AgentError> {
     // A deterministic run waits for this work.
-    let _at_work = AtWork::begin();
+    let _busy = BusyGuard::begin();
     bounded_file::off_thread(READING, work).await.ok_or_else(|| {
         let seconds = READING.as_secs();
         AgentError::InvalidRequest(format!(

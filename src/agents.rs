@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_reads_is_limited_and_one_with_tools_too_and_others_are_not() {
+    fn read_only_and_tool_listed_agents_are_limited() {
         let mut agents = AgentRegistry::default();
         assert!(!agents.has_own());
         add(
@@ -339,12 +339,13 @@ mod tests {
         let docs = limit("docs").unwrap();
         assert!(docs.tools.admit("write_file") && !docs.tools.admit("delete_file"));
         // The event log stores limits as a mode and reads them back.
-        let again: crate::mode::definition::ModeDefinition = serde_saphyr::from_str(&docs.to_yaml()).unwrap();
-        assert_eq!(again.complete(None).unwrap().to_yaml(), docs.to_yaml());
+        let parsed: crate::mode::definition::ModeDefinition =
+            serde_saphyr::from_str(&docs.to_yaml()).unwrap();
+        assert_eq!(parsed.complete(None).unwrap().to_yaml(), docs.to_yaml());
     }
 
     #[test]
-    fn a_projects_agent_is_new_and_says_nothing_that_is_the_users_to_say() {
+    fn project_agent_neither_replaces_nor_sets_user_only_keys() {
         for (text, expected) in [
             ("[{id: explore}]", "is already an agent"),
             ("[{id: x, name: ' general'}]", "may not be that of another agent"),
@@ -356,13 +357,16 @@ mod tests {
         }
         let mut agents = AgentRegistry::default();
         add(&mut agents, "[{id: explore, prompt: x}]", Origin::User).unwrap();
-        assert!(agents.resolve("explore").unwrap().limits.is_empty(), "the user's own replaces it");
+        assert!(
+            agents.resolve("explore").unwrap().limits.is_empty(),
+            "the user's agent replaces the built-in agent"
+        );
         add(&mut agents, "[{id: x, description: d, readonly: true}]", Origin::Project).unwrap();
         assert_eq!(agents.resolve("x").unwrap().description, "This project's: d");
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_agent_definitions_are_reported() {
         for (text, expected) in [
             (
                 "[{id: X}]",
@@ -381,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_agent_that_is_not_there_reads_and_none_is_the_default() {
+    fn unknown_stored_agent_is_read_only() {
         let agents = AgentRegistry::default();
         let (agent, text) = agents.stored(Some("gone"));
         assert_eq!((agent.id.as_str(), agent.is_read_only, text.is_some()), ("gone", true, true));

@@ -51,7 +51,7 @@ pub fn audit(
         denied: Vec::new(),
         parsed: HashMap::new(),
     };
-    audit.hold_together(recorded);
+    audit.check_consistency(recorded);
     for link in &evidence.links {
         match Entry::read(&link.body) {
             Ok(entry) => audit.entry(link.number, &entry),
@@ -83,7 +83,7 @@ impl Audit<'_> {
         self.report.findings.push(text);
     }
 
-    fn hold_together(&mut self, recorded: Option<&str>) {
+    fn check_consistency(&mut self, recorded: Option<&str>) {
         let Evidence { session, links, .. } = self.evidence;
         match chain::verify(&session.id.0, links.iter()) {
             Ok(head) => self.report.head = Some(head),

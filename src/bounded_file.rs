@@ -187,13 +187,13 @@ mod tests {
 
     const LIMIT: u64 = 64;
 
-    fn name(result: Result<String, ReadError>) -> String {
+    fn text_or_error(result: Result<String, ReadError>) -> String {
         result.unwrap_or_else(|error| error.to_string())
     }
 
     #[cfg(unix)]
     #[test]
-    fn only_a_regular_file_within_the_limit_is_read() {
+    fn only_regular_files_within_the_limit_are_read() {
         use std::os::unix::fs::symlink;
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
@@ -232,19 +232,19 @@ mod tests {
             ("folder/inner", "inner", "inner"),
         ];
         for (file, project, own) in table {
-            assert_eq!(name(read_text_below(&root, &at(file), LIMIT)), project, "{file}");
-            assert_eq!(name(read_own_text(&at(file), LIMIT)), own, "{file}");
+            assert_eq!(text_or_error(read_text_below(&root, &at(file), LIMIT)), project, "{file}");
+            assert_eq!(text_or_error(read_own_text(&at(file), LIMIT)), own, "{file}");
         }
         assert_eq!(read(&at("full"), LIMIT).unwrap().len(), 64);
         assert!(read_text_below(&root, Path::new("/etc/hostname"), LIMIT).unwrap_err().is_missing());
     }
 
     #[tokio::test]
-    async fn what_does_not_end_in_time_is_left_behind() {
-        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+    async fn off_thread_returns_none_after_the_timeout() {
+        let (release, wait) = std::sync::mpsc::channel::<()>();
         let stuck = off_thread(Duration::from_millis(20), move || wait.recv().is_ok());
         assert_eq!(stuck.await, None);
-        drop(go_on);
+        drop(release);
         assert_eq!(off_thread(Duration::from_secs(1000), || 7).await, Some(7));
     }
 }

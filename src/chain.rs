@@ -81,10 +81,10 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_changed_left_out_or_put_in_is_seen() {
+    fn changed_missing_and_reordered_links_break_the_chain() {
         let whole = chain(&["a", "b", "c"]);
         check(&whole, &Ok(3));
-        assert_eq!(verify("other", whole.iter()), Err(Broken::Changed(1)), "it is that session's alone");
+        assert_eq!(verify("other", whole.iter()), Err(Broken::Changed(1)), "a chain belongs to one session");
         let mut changed = whole.clone();
         changed[1].body = "B".into();
         check(&changed, &Err(Broken::Changed(2)));

@@ -332,7 +332,7 @@ async fn append_piped(
             prompt.extend(["\n\n", &text]);
         }
         Piped::Nothing => {}
-        Piped::Late => writeln!(
+        Piped::TimedOut => writeln!(
             errors,
             "modegate: nothing came from stdin within {} s, and it is still open: the prompt is used alone; with \
              `< /dev/null` there is no wait",

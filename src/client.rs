@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_has_the_shape_of_its_question_or_is_an_error() {
+    async fn responses_parse_or_become_errors() {
         let (client, mut end) = channel();
         for (response, expected) in [
             (Ok(serde_json::json!({ "content": "x" })), Ok(ReadTextFileResponse::new("x"))),
@@ -251,12 +251,12 @@ mod tests {
                 (answer, expected) => assert_eq!(answer, expected),
             }
             drop(open);
-            assert!(end.try_recv().is_err(), "what was answered is not taken back");
+            assert!(end.try_recv().is_err(), "an answered request is not withdrawn");
         }
     }
 
     #[test]
-    fn an_error_of_the_client_is_a_sentence_without_json() {
+    fn client_errors_are_shown_without_json() {
         for (error, expected) in [
             (r#"{"code":-32603,"message":"Internal error"}"#, "Internal error"),
             (r#"{"code":-32603,"message":"Internal error","data":"ENOENT"}"#, "Internal error (ENOENT)"),
@@ -271,13 +271,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_that_is_given_up_is_taken_back_and_one_to_nobody_ends_at_once() {
+    async fn timed_out_requests_are_withdrawn_and_closed_channels_fail() {
         let (client, mut end) = channel();
         let late = client.ask(read()).within(Duration::ZERO).await;
         assert_eq!(late, Err(ClientError::Late(Duration::ZERO)));
-        let nobody = reply(&mut end);
+        let late_reply = reply(&mut end);
         assert!(matches!(end.try_recv(), Ok(Outgoing::Withdraw(0))));
-        assert!(nobody.is_closed(), "its answer is void");
+        assert!(late_reply.is_closed(), "a withdrawn request takes no answer");
         drop(end);
         assert_eq!(client.ask(read()).answer().await, Err(ClientError::Gone));
     }

@@ -26,7 +26,7 @@ use crate::model::{Model, ModelId};
 use crate::permission::compare;
 use crate::policy::Layers;
 use crate::process::shell::Shell;
-use crate::session::command::is_taken;
+use crate::session::command::is_reserved_name;
 use crate::session::subagents::IDLE_TIMEOUT;
 use crate::session::system_prompt::Sources;
 use crate::session::user_command::UserCommand;
@@ -295,7 +295,7 @@ fn policy(
 ) -> Policy {
     let Loaded { layers, problems } = loaded;
     let (taken, commands): (Vec<_>, Vec<_>) =
-        commands.into_iter().partition(|command| is_taken(&command.name, &layers.modes));
+        commands.into_iter().partition(|command| is_reserved_name(&command.name, &layers.modes));
     broken_commands
         .extend(taken.iter().map(|command| format!("/{} is the name of another command", command.name)));
     let (servers, mut notices) = (servers::filled_now(layers.servers), Vec::new());
@@ -415,7 +415,7 @@ mod tests {
 
     /// Without a home directory, the user learns why the store is in memory.
     #[tokio::test]
-    async fn a_store_in_memory_that_nobody_asked_for_has_a_reason() {
+    async fn unrequested_memory_store_has_a_reason() {
         for (store, expected) in
             [(None, Some("there is no home directory to keep the store in")), (Some("memory"), None)]
         {

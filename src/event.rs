@@ -156,7 +156,7 @@ impl ToolCallUpdateEvent {
         })
     }
 
-    pub fn begun(id: ToolCallId) -> Self {
+    pub fn in_progress(id: ToolCallId) -> Self {
         Self { id, status: ToolCallStatus::InProgress, content: None, result: None, denied: None }
     }
 

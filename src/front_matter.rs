@@ -28,7 +28,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_stands_between_two_lines_at_the_top() {
+    fn header_is_delimited_by_dashes_at_the_top() {
         check("---\na: b\n---\nText\n---\n", Ok((Some("a: b\n"), "Text\n---\n")));
         check("\u{feff}---\r\na: b\r\n---\r\nText", Ok((Some("a: b\r\n"), "Text")));
         check("---\n---", Ok((Some(""), "")));

@@ -22,29 +22,29 @@ pub struct Permit {
     pub claim: Option<Claim>,
     /// Readable files below the targets; all if `None`.
     pub files: Option<FilesBelow>,
-    over: oneshot::Sender<Lost>,
-    _given_back: DropGuard,
+    over: oneshot::Sender<Unconfirmed>,
+    _released: DropGuard,
 }
 
 #[derive(Debug, Clone)]
 pub struct Active {
     pub call: ToolCallId,
     cancel: CancellationToken,
-    given_back: CancellationToken,
+    released: CancellationToken,
 }
 
 impl Active {
     pub async fn over(&self) {
         tokio::select! {
             () = self.cancel.cancelled() => {}
-            () = self.given_back.cancelled() => {}
+            () = self.released.cancelled() => {}
         }
     }
 }
 
 /// The end of the effect cannot be confirmed.
 #[derive(Debug)]
-struct Lost;
+struct Unconfirmed;
 
 impl Permit {
     pub fn admits(&self, file: &Target) -> bool {
@@ -53,9 +53,9 @@ impl Permit {
 
     /// Returns the permit without confirming the end of the effect, which stays unconfirmed in every later
     /// [`Gate::end`].
-    pub fn give_back_unconfirmed(self) {
+    pub fn release_unconfirmed(self) {
         // The session may be over.
-        let _ = self.over.send(Lost);
+        let _ = self.over.send(Unconfirmed);
     }
 }
 
@@ -66,9 +66,9 @@ struct Running {
     turn: u64,
     cancel: CancellationToken,
     denied: CancellationToken,
-    given_back: CancellationToken,
-    over: oneshot::Receiver<Lost>,
-    is_lost: bool,
+    released: CancellationToken,
+    over: oneshot::Receiver<Unconfirmed>,
+    is_unconfirmed: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -94,10 +94,10 @@ impl Gate {
         turn: u64,
         cancel: &CancellationToken,
     ) -> Permit {
-        self.forget_what_is_over();
+        self.remove_finished();
         let (to_gate, over) = oneshot::channel();
         let cancel = if facts.is_background { self.session.child_token() } else { cancel.child_token() };
-        let (denied, given_back) = (CancellationToken::new(), CancellationToken::new());
+        let (denied, released) = (CancellationToken::new(), CancellationToken::new());
         let (effect, claim) = (facts.effect, facts.claim.clone());
         self.next += 1;
         self.running.insert(
@@ -108,35 +108,27 @@ impl Gate {
                 turn,
                 cancel: cancel.clone(),
                 denied: denied.clone(),
-                given_back: given_back.clone(),
+                released: released.clone(),
                 over,
-                is_lost: false,
+                is_unconfirmed: false,
             },
         );
-        Permit {
-            cancel,
-            denied,
-            effect,
-            claim,
-            files: None,
-            over: to_gate,
-            _given_back: given_back.drop_guard(),
-        }
+        Permit { cancel, denied, effect, claim, files: None, over: to_gate, _released: released.drop_guard() }
     }
 
-    pub fn active(&mut self, is_meant: impl Fn(&CallFacts) -> bool) -> Option<Active> {
-        self.forget_what_is_over();
+    pub fn active(&mut self, is_selected: impl Fn(&CallFacts) -> bool) -> Option<Active> {
+        self.remove_finished();
         let running =
-            self.running.values().filter(|running| !running.is_lost && !running.cancel.is_cancelled());
+            self.running.values().filter(|running| !running.is_unconfirmed && !running.cancel.is_cancelled());
         let first =
-            running.filter(|running| is_meant(&running.facts)).min_by_key(|running| &running.call_id.0)?;
-        let Running { call_id, cancel, given_back, .. } = first;
-        Some(Active { call: call_id.clone(), cancel: cancel.clone(), given_back: given_back.clone() })
+            running.filter(|running| is_selected(&running.facts)).min_by_key(|running| &running.call_id.0)?;
+        let Running { call_id, cancel, released, .. } = first;
+        Some(Active { call: call_id.clone(), cancel: cancel.clone(), released: released.clone() })
     }
 
     /// Takes over effects of an ended sub-agent session. `name` maps their call ids.
     pub fn take_over(&mut self, mut other: Self, name: impl Fn(&ToolCallId) -> ToolCallId) {
-        other.forget_what_is_over();
+        other.remove_finished();
         for running in other.running.into_values() {
             self.next += 1;
             let running = Running { call_id: name(&running.call_id), turn: 0, ..running };
@@ -144,33 +136,33 @@ impl Gate {
         }
     }
 
-    fn forget_what_is_over(&mut self) {
+    fn remove_finished(&mut self) {
         self.running.retain(|_, running| match running.over.try_recv() {
-            Ok(Lost) => {
-                running.is_lost = true;
+            Ok(Unconfirmed) => {
+                running.is_unconfirmed = true;
                 true
             }
             Err(TryRecvError::Empty) => true,
-            Err(TryRecvError::Closed) => running.is_lost,
+            Err(TryRecvError::Closed) => running.is_unconfirmed,
         });
     }
 
     /// Ends the selected effects and waits up to `deadline` for all of them.
     pub async fn end(&mut self, is_denied: impl Fn(&CallFacts) -> bool, deadline: Duration) -> Ended {
-        self.end_those(|running| is_denied(&running.facts), deadline).await
+        self.end_matching(|running| is_denied(&running.facts), deadline).await
     }
 
     /// Ends the effects of a turn. A cancelled call of an MCP server stays with its server until a mode
     /// denies it.
     pub async fn end_turn(&mut self, turn: u64, deadline: Duration) -> Ended {
         let is_elsewhere = |running: &Running| running.facts.is_servers();
-        self.end_those(|running| running.turn == turn && !is_elsewhere(running), deadline).await
+        self.end_matching(|running| running.turn == turn && !is_elsewhere(running), deadline).await
     }
 
-    async fn end_those(&mut self, is_meant: impl Fn(&Running) -> bool, timeout: Duration) -> Ended {
-        self.forget_what_is_over();
+    async fn end_matching(&mut self, is_selected: impl Fn(&Running) -> bool, timeout: Duration) -> Ended {
+        self.remove_finished();
         let denied: Vec<u64> =
-            self.running.iter().filter(|(_, running)| is_meant(running)).map(|(id, _)| *id).collect();
+            self.running.iter().filter(|(_, running)| is_selected(running)).map(|(id, _)| *id).collect();
         let mut denied: Vec<(u64, Running)> =
             denied.iter().filter_map(|id| Some((*id, self.running.remove(id)?))).collect();
         for (_, running) in &denied {
@@ -181,13 +173,13 @@ impl Gate {
         let deadline = tokio::time::Instant::now() + timeout;
         let mut ended = Ended::default();
         for (id, mut running) in denied {
-            if !running.is_lost {
+            if !running.is_unconfirmed {
                 match tokio::time::timeout_at(deadline, &mut running.over).await {
                     Ok(Err(_)) => {
                         ended.confirmed.push(running.call_id);
                         continue;
                     }
-                    Ok(Ok(Lost)) => running.is_lost = true,
+                    Ok(Ok(Unconfirmed)) => running.is_unconfirmed = true,
                     Err(_) => {}
                 }
             }
@@ -208,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_no_longer_fits_is_cancelled_and_waited_for_and_the_rest_runs_on() {
+    async fn matching_permits_are_cancelled_and_awaited() {
         let mut gate = Gate::default();
         let turn = CancellationToken::new();
         let write = gate.admit(ToolCallId::new("write"), facts(Effect::Edit), 1, &turn);
@@ -224,30 +216,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_over_already_was_not_ended_by_the_change() {
+    async fn finished_permits_are_not_reported_as_ended() {
         let mut gate = Gate::default();
         drop(gate.admit(ToolCallId::new("done"), facts(Effect::Edit), 1, &CancellationToken::new()));
         assert_eq!(gate.end(|_| true, Duration::from_secs(60)).await, Ended::default());
     }
 
     #[tokio::test]
-    async fn what_does_not_end_in_time_is_named() {
+    async fn permits_open_after_the_timeout_are_unconfirmed() {
         let mut gate = Gate::default();
         let permit = gate.admit(ToolCallId::new("stuck"), facts(Effect::Edit), 1, &CancellationToken::new());
         let ended = gate.end(|_| true, Duration::ZERO).await;
         let stuck = Ended { confirmed: vec![], unconfirmed: vec![ToolCallId::new("stuck")] };
         assert_eq!(ended, stuck);
-        assert_eq!(gate.end(|_| true, Duration::ZERO).await, stuck, "and named again");
+        assert_eq!(gate.end(|_| true, Duration::ZERO).await, stuck, "reported again");
         drop(permit);
         assert_eq!(gate.end(|_| true, Duration::ZERO).await, Ended::default());
     }
 
     #[tokio::test]
-    async fn what_nobody_vouches_for_is_named_for_ever() {
+    async fn unconfirmed_permits_are_reported_every_time() {
         let mut gate = Gate::default();
         let permit =
             gate.admit(ToolCallId::new("lost"), facts(Effect::Execute), 1, &CancellationToken::new());
-        permit.give_back_unconfirmed();
+        permit.release_unconfirmed();
         let lost = Ended { confirmed: vec![], unconfirmed: vec![ToolCallId::new("lost")] };
         for _ in 0..2 {
             assert_eq!(gate.end(|_| true, Duration::from_secs(60)).await, lost);

@@ -269,9 +269,9 @@ mod tests {
     }
 
     #[test]
-    fn git_folders_that_confirm_the_claim_are_found() {
+    fn worktree_and_submodule_git_folders_are_found() {
         let fixture = Fixture::new();
-        fixture.check("main", &[], &[], "its own lies inside");
+        fixture.check("main", &[], &[], "its git folder is inside");
         fixture.check("main/inner", &["main/.git"], &[], "a folder of a repository");
         fixture.check("tree", &["main/.git/worktrees/tree", "main/.git"], &[], "a linked worktree");
         fixture.check("main/sub", &["main/.git/modules/sub"], &[], "a submodule");
@@ -281,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn a_git_file_that_nothing_confirms_opens_nothing() {
-        let lies =
+    fn unconfirmed_git_file_grants_no_access() {
+        let forged =
             ["private/.git", ".ssh", "main/.git", "main/.git/modules/sub", "nowhere", "main/.git/worktrees"];
-        for lie in lies {
+        for folder in forged {
             let fixture = Fixture::new();
-            fixture.write("tree/.git", &format!("gitdir: {}", fixture.line(lie)));
-            fixture.check("tree", &[], &[], lie);
-            assert_eq!(Git::of(&fixture.at("tree")).problems.len(), 1, "{lie}");
+            fixture.write("tree/.git", &format!("gitdir: {}", fixture.line(folder)));
+            fixture.check("tree", &[], &[], folder);
+            assert_eq!(Git::of(&fixture.at("tree")).problems.len(), 1, "{folder}");
         }
         let fixture = Fixture::new();
         std::fs::remove_file(fixture.at("tree/.git")).unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commondir_counts_only_in_the_worktree_folder_of_the_repository_that_it_names() {
+    fn forged_commondir_grants_no_access() {
         // In the repository's own git folder, and in the folder of a worktree.
         for (place, from) in [("other/.git", "other/inner"), ("main/.git/worktrees/tree", "tree")] {
             for lie in ["../..", "../../private/.git", "../../../../private/.git", "/", ".", "nowhere"] {
@@ -316,15 +316,15 @@ mod tests {
     }
 
     #[test]
-    fn borrowed_objects_count_only_for_a_linked_worktree_that_its_repository_knows() {
+    fn alternates_apply_only_to_confirmed_linked_worktrees() {
         let line = |fixture: &Fixture| fixture.line("private/.git/objects");
         let fixture = Fixture::new();
         fixture.write("main/.git/objects/info/alternates", &line(&fixture));
         let main = ["main/.git/worktrees/tree", "main/.git"];
         fixture.check("tree", &main, &["private/.git/objects"], "the control");
-        fixture.check("main", &[], &[], "a repository's own list");
+        fixture.check("main", &[], &[], "alternates of the repository itself");
         assert!(Git::of(&fixture.at("main")).problems[0].contains("shell.read"));
-        fixture.check("main/inner", &["main/.git"], &[], "the same from a folder in it");
+        fixture.check("main/inner", &["main/.git"], &[], "the same from a folder inside the repository");
         // An archive can contain relative paths, because they do not depend on its location.
         fixture.write("main/.git/worktrees/tree/gitdir", "../../../../tree/.git\n");
         fixture.check("tree", &main, &[], "relative paths confirm the folder, and borrow nothing");
@@ -336,11 +336,11 @@ mod tests {
         fixture.write("tree/fake/worktrees/x/gitdir", &fixture.line("tree/.git"));
         fixture.write("tree/.git", "gitdir: fake/worktrees/x\n");
         fixture.write("tree/fake/objects/info/alternates", &line(&fixture));
-        fixture.check("tree", &[], &[], "all of it is the project's own");
+        fixture.check("tree", &[], &[], "the repository is inside the project");
     }
 
     #[test]
-    fn what_is_no_regular_file_in_a_git_folder_is_as_if_it_were_not_there() {
+    fn fifos_in_git_folders_do_not_block() {
         for file in ["HEAD", "commondir", "objects/info/alternates", "info/exclude"] {
             let fixture = Fixture::new();
             let path = fixture.at("other/.git").join(file);

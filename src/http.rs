@@ -16,13 +16,13 @@ use tokio::sync::OnceCell;
 pub mod fetch_client;
 mod public;
 
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum silence of a server. Models may think for minutes.
-const SILENCE: Duration = Duration::from_secs(300);
+const READ_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Timeout for a body that is read as a whole.
-const TEXT: Duration = Duration::from_secs(5);
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum bytes of a body that is read as a whole.
 const MAX_TEXT: usize = 64 * 1024;
@@ -151,7 +151,7 @@ impl Response {
             }
         };
         // A partial body is enough for an error message.
-        let _ = tokio::time::timeout(TEXT, read).await;
+        let _ = tokio::time::timeout(BODY_TIMEOUT, read).await;
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
@@ -168,8 +168,8 @@ fn builder() -> reqwest::ClientBuilder {
     // Fails if another provider is installed, which would do as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
-        .connect_timeout(CONNECT)
-        .read_timeout(SILENCE)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .read_timeout(READ_TIMEOUT)
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("modegate/", env!("CARGO_PKG_VERSION")))
         .tcp_nodelay(true)
@@ -198,9 +198,11 @@ fn explain(error: reqwest::Error) -> HttpError {
         ));
     }
     match (error.is_connect(), error.is_timeout()) {
-        (true, true) => HttpError::Unreachable(format!("no connection within {} s", CONNECT.as_secs())),
+        (true, true) => {
+            HttpError::Unreachable(format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()))
+        }
         (true, false) => HttpError::Unreachable(format!("no connection: {}", root(&error))),
-        (false, true) => HttpError::Broken(format!("no answer within {} s", SILENCE.as_secs())),
+        (false, true) => HttpError::Broken(format!("no answer within {} s", READ_TIMEOUT.as_secs())),
         (false, false) => HttpError::Broken(format!("the connection broke: {}", root(&error))),
     }
 }
@@ -233,7 +235,7 @@ mod tests {
     use super::is_local;
 
     #[test]
-    fn only_this_machine_is_local() {
+    fn only_plain_http_loopback_urls_are_local() {
         for url in [
             "http://127.0.0.1:8080/v1",
             "http://localhost/v1",

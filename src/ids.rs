@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_time_are_read() {
+    fn durations_parse_and_invalid_ones_do_not() {
         const HOUR: i64 = 3_600_000;
         assert_eq!(duration_ms("12h"), Some(12 * HOUR));
         assert_eq!(duration_ms("30d"), Some(30 * 24 * HOUR));

@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_built_in_modes_are_what_the_documentation_says() {
+    fn built_in_modes_have_fixed_access_and_consent() {
         let modes = Modes::built_in();
         let row = |mode: &Mode| (mode.id.clone(), mode.access, mode.permission, mode.prompt.is_empty());
         assert_eq!(
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn lookup_ignores_case_knows_aliases_and_names_what_is_valid() {
+    fn lookup_ignores_case_and_accepts_aliases() {
         let modes = Modes::built_in();
         for (requested, found) in
             [("plan", "plan"), ("PLAN", "plan"), ("architect", "plan"), ("Build", "code")]
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_tool_list_means_all_and_an_empty_one_none() {
+    fn absent_tool_list_means_all_and_empty_means_none() {
         let globs = |text| serde_saphyr::from_str::<ToolGlobs>(text).unwrap();
         assert!(globs("{}").admit("read_file"));
         assert!(!globs("allow: []").admit("read_file"));

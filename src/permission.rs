@@ -221,8 +221,8 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
         return Verdict::Deny(Denial { rule: "rejected_always", message });
     }
     // A line that is not fully understood may contain a command that a rule denies.
-    let in_doubt = is_opaque && ceilings.rules.iter().any(|rules| rules.denies_some(&call.tool));
-    let by_rule = in_doubt || is_asked_by_rule;
+    let may_be_denied = is_opaque && ceilings.rules.iter().any(|rules| rules.has_pattern_deny(&call.tool));
+    let by_rule = may_be_denied || is_asked_by_rule;
     let must_ask = by_rule || outside || ceilings.modes.iter().any(|mode| must_ask(mode, call));
     if !must_ask || (!by_rule && ceilings.allowing(call).is_some()) {
         return Verdict::Allow;
@@ -268,7 +268,9 @@ impl FilesBelow {
         let call = CallFacts { targets: vec![file.clone()], ..self.call.clone() };
         match decide(&self.ceilings, &self.grants, &call) {
             Verdict::Allow => true,
-            Verdict::Ask(_) => !self.ceilings.rules.iter().any(|rules| rules.asks_besides(&call, &self.call)),
+            Verdict::Ask(_) => {
+                !self.ceilings.rules.iter().any(|rules| rules.asks_in_addition(&call, &self.call))
+            }
             Verdict::Deny(_) => false,
         }
     }
@@ -308,7 +310,7 @@ pub fn is_available(ceilings: &Ceilings, grants: &Grants, tool: &CallFacts) -> b
 
 /// True if the mode permits the change, ignoring tool lists and consent. Applies to undo by the user.
 pub fn may_change(mode: &Mode, call: &CallFacts) -> bool {
-    denied_by_nature(mode, call).is_none()
+    denied_by_settings(mode, call).is_none()
 }
 
 fn must_ask(mode: &Mode, call: &CallFacts) -> bool {
@@ -330,10 +332,10 @@ fn denied_by(mode: &Mode, call: &CallFacts) -> Option<Denial> {
     if !mode.tools.admit(tool) {
         return deny("tools", format!("{tool} is not available in {id} mode. {}", capability_text(mode)));
     }
-    denied_by_nature(mode, call)
+    denied_by_settings(mode, call)
 }
 
-fn denied_by_nature(mode: &Mode, call: &CallFacts) -> Option<Denial> {
+fn denied_by_settings(mode: &Mode, call: &CallFacts) -> Option<Denial> {
     let deny = |rule, message: String| Some(Denial { rule, message });
     let (tool, id) = (&call.tool, &mode.id);
     if !admits(mode.access, call.effect) {
@@ -376,8 +378,8 @@ fn denied_by_nature(mode: &Mode, call: &CallFacts) -> Option<Denial> {
         );
     }
     if call.effect == Effect::Edit {
-        let stray = call.targets.iter().find(|target| !may_write(mode, target.inside.as_deref()));
-        if let Some(target) = stray {
+        let unwritable = call.targets.iter().find(|target| !may_write(mode, target.inside.as_deref()));
+        if let Some(target) = unwritable {
             let path = target.path.display();
             return match &mode.write_paths {
                 Some(globs) if target.inside.is_some() => deny(

@@ -190,7 +190,7 @@ fn put(modes: &mut Modes, definition: &ModeDefinition, owner: Owner) -> Result<(
     };
     let mut mode = definition.complete(base)?;
     if !definition.has_description(base) {
-        mode.description = sentence(&compare::nature_of(&[&mode]));
+        mode.description = sentence(&compare::describe_effects(&[&mode]));
     }
     if let (Owner::Project, Some(base)) = (owner, base) {
         narrow(&mut mode, base, modes, definition)?;
@@ -225,7 +225,7 @@ fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefiniti
     }
     let message = match &definition.description {
         Some(message) => message.clone(),
-        None => compare::nature_of(&[mode, base]),
+        None => compare::describe_effects(&[mode, base]),
     };
     mode.description = format!("This project's, under {}: {message}", base.id);
     mode.max_steps = mode.max_steps.min(base.max_steps);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_has_what_it_says_and_the_rest_of_what_it_extends() {
+    fn mode_inherits_unset_fields_from_its_parent() {
         let mut layers = Layers::default();
         let text = "modes:\n- {id: deep, extends: docs, network: deny}\n- id: docs\n  extends: plan\n  access: edit\n  write_paths: ['docs/**']\n";
         add(&mut layers, text, Owner::User).unwrap();
@@ -317,7 +317,7 @@ mod tests {
 
     /// Only a mode that changes nothing inherits the prompt of `plan`; other prompts are always inherited.
     #[test]
-    fn the_words_of_plan_are_inherited_only_where_nothing_is_changed() {
+    fn plan_prompt_is_inherited_only_by_read_only_modes() {
         let plan = Modes::built_in().resolve("plan").unwrap().prompt.clone();
         let plan = plan.as_str();
         for (text, owner, expected) in [
@@ -347,7 +347,7 @@ mod tests {
 
     /// A description is the mode's own, an inherited one that still fits, or a computed one.
     #[test]
-    fn a_description_says_nothing_that_the_mode_refuses() {
+    fn description_matches_the_modes_restrictions() {
         for (text, expected) in [
             ("{id: m, extends: plan}", "Reads, researches and writes a plan; changes nothing"),
             (
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place_and_the_nearest_word() {
+    fn invalid_modes_are_reported_with_position_and_suggestion() {
         for (text, expected) in [
             ("modes:\n- id: a\n  acess: edit\n", "modes.yaml:3:3: unknown field `acess`, expected one of"),
             ("modes:\n- id: a\n  acess: edit\n", "did you mean `access`?"),
@@ -424,14 +424,14 @@ mod tests {
     }
 
     #[test]
-    fn a_project_only_narrows() {
+    fn project_files_only_narrow() {
         let mut layers = Layers::default();
         let text = "modes:\n- {id: wide, extends: plan, access: full, shell: full, permission: auto}\ndefault_mode: wide\npermissions: {deny: [delete_file], ask: [read_file]}\n";
         add(&mut layers, text, Owner::Project).unwrap();
         let ceilings: Vec<_> =
             layers.modes.ceilings("wide").unwrap().iter().map(|mode| mode.id.clone()).collect();
-        assert_eq!(ceilings, ["wide", "plan"], "evaluated under what it extends");
-        assert_eq!(layers.default_mode.as_deref(), Some("wide"), "which is narrower than ask, under plan");
+        assert_eq!(ceilings, ["wide", "plan"], "the parent mode is a further ceiling");
+        assert_eq!(layers.default_mode.as_deref(), Some("wide"), "plan makes it narrower than ask");
         for (text, expected) in [
             ("modes: [{id: mine, access: full}]", "needs `extends`"),
             ("modes: [{id: plan, extends: code}]", "have ids of their own"),

@@ -113,11 +113,11 @@ enum Report {
 
 /// Byte that asks for a graceful end. Closing the connection kills the command.
 #[cfg(target_os = "linux")]
-const ASK_TO_END: u8 = b't';
+const REQUEST_EXIT: u8 = b't';
 
 /// First byte, sent before the request, with an optional descriptor for the command's stdin.
 #[cfg(target_os = "linux")]
-const AHEAD: u8 = b'o';
+const HANDSHAKE: u8 = b'o';
 
 impl Processes {
     pub fn new(binary: PathBuf, scratch: PathBuf) -> Self {

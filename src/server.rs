@@ -204,16 +204,16 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_says_holds_for_the_clients_server_of_that_name() {
+    fn user_settings_apply_to_the_clients_server_by_name() {
         let own =
             own("files: {trust_hints: [read], sandbox: read_only}\nmine: {command: m, tools: {x: changes}}");
-        let brought = [
+        let client_servers = [
             McpServer::Stdio(McpServerStdio::new("files", "/bin/f")),
             McpServer::Stdio(McpServerStdio::new("mine", "/bin/other")),
             McpServer::Http(McpServerHttp::new("far", "https://far.example")),
             McpServer::Sse(McpServerSse::new("old", "https://old.example")),
         ];
-        let (entries, notices) = gather(&own, &brought);
+        let (entries, notices) = gather(&own, &client_servers);
         let seen: Vec<_> =
             entries.iter().map(|it| (it.name.as_str(), it.sandbox, it.trust.clone())).collect();
         assert_eq!(
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_said() {
+    fn conflicting_server_settings_are_reported() {
         for (text, expected) in [
             ("{command: a, url: 'http://b'}", "both a `command` and a `url`"),
             ("{command: ''}", "is empty"),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_is_not_printed() {
+    fn debug_output_omits_secrets() {
         let own = own("a: {command: a, env: {TOKEN: hidden-value}}");
         let (entries, _) = gather(&own, &[]);
         assert!(!format!("{own:?}{entries:?}").contains("hidden-value"));

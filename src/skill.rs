@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skill_is_a_header_and_instructions() {
+    fn skill_parses_header_and_instructions() {
         let text = "---\nname: pdf-2\ndescription: >\n  Fills forms.\n  Use it for PDF files.\nlicense: MIT\nallowed-tools: Bash(git:*) Read\nmetadata:\n  version: \"1.0\"\nmodel: x\n---\n\n# Forms\n\nDo it.\n";
         let expected = Skill {
             name: "pdf-2".into(),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_what_is_valid() {
+    fn invalid_skills_are_reported_with_the_valid_form() {
         let with = |name: &str, more: &str| format!("---\nname: {name}\n{more}\n---\nDo it.");
         for (text, message) in [
             ("Do it.".to_owned(), "SKILL.md begins with a header"),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_a_name_counts() {
+    fn first_skill_of_a_name_takes_precedence() {
         let skill = |name: &str, body: &str| {
             parse(name, &format!("---\nname: {name}\ndescription: D\n---\n{body}")).unwrap()
         };

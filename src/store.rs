@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use owner::Owner;
-pub use row::{Denial, ModeChange, ModeSource, Row, Why};
+pub use row::{ChangeReason, Denial, ModeChange, ModeSource, Row};
 
 mod body;
 pub mod checkpoint;

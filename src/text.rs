@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_cut_between_characters() {
+    fn text_is_cut_at_character_boundaries() {
         for (text, most, expected) in [("äöü", 3, "äöü"), ("äöü", 2, "äö…"), ("", 0, ""), ("a\nb", 2, "a\n…")]
         {
             assert_eq!(shorten(text, most), expected);

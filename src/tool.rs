@@ -107,7 +107,7 @@ impl ToolSpec {
             shell: ShellUse::Off,
             is_background: false,
             is_exit: false,
-            schema: Schema::when_asked(schema_of::<Arguments>),
+            schema: Schema::lazy(schema_of::<Arguments>),
             timeout: TIMEOUT,
         }
     }
@@ -264,25 +264,25 @@ async fn resolve_entry(workspace: &Workspace, path: String) -> Result<Target, To
 }
 
 /// Work in progress off the main thread, process-wide. A deterministic run waits until it is zero.
-static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+static BUSY_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 pub fn is_busy() -> bool {
-    AT_WORK.load(Ordering::Acquire) > 0
+    BUSY_COUNT.load(Ordering::Acquire) > 0
 }
 
 #[derive(Debug)]
-pub struct AtWork;
+pub struct BusyGuard;
 
-impl AtWork {
+impl BusyGuard {
     pub fn begin() -> Self {
-        AT_WORK.fetch_add(1, Ordering::AcqRel);
+        BUSY_COUNT.fetch_add(1, Ordering::AcqRel);
         Self
     }
 }
 
-impl Drop for AtWork {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
-        AT_WORK.fetch_sub(1, Ordering::AcqRel);
+        BUSY_COUNT.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -306,7 +306,7 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {
     // Counts until the caller has the result, not only until the work is done.
-    let _at_work = AtWork::begin();
+    let _busy = BusyGuard::begin();
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => {
@@ -322,16 +322,16 @@ mod tests {
 
     /// The caller stops waiting, as after a timeout; the work goes on and keeps its permit.
     #[tokio::test]
-    async fn a_permit_stays_with_the_work_until_the_work_is_over() {
+    async fn permit_stays_with_work_after_the_caller_stops_waiting() {
         let mut gate = crate::gate::Gate::default();
         let facts = crate::permission::CallFacts::of_tool("t", Effect::Edit);
         let permit = gate.admit(crate::acp::ToolCallId::new("c"), facts, 1, &CancellationToken::new());
-        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+        let (release, wait) = std::sync::mpsc::channel::<()>();
         let work = effect(permit, move |_| Ok(wait.recv().is_ok()));
         assert!(tokio::time::timeout(Duration::from_millis(1), work).await.is_err());
         let ended = gate.end(|_| true, Duration::ZERO).await;
         assert_eq!((ended.confirmed.len(), ended.unconfirmed.len()), (0, 1));
-        drop(go_on);
+        drop(release);
         while is_busy() {
             tokio::task::yield_now().await;
         }
@@ -349,7 +349,7 @@ mod tests {
     /// Lists every tool with its effect: a new tool without a decision fails here (D28). The toolset compares the effects of
     /// commands, which depend on the system, with their table.
     #[test]
-    fn every_tool_has_an_effect_that_was_decided_on() {
+    fn every_tool_has_its_listed_effect() {
         let commands = [
             ("shell_read_only", Effect::Read),
             ("shell", Effect::Execute),
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tool_that_changes_something_is_known_to_descriptions() {
+    fn every_changing_tool_is_listed_for_descriptions() {
         let tools = Toolset::built_in();
         let own = tools.iter().map(|tool| (tool.spec().name.to_string(), tool.spec().effect));
         let commands =
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn every_schema_is_an_object_that_describes_each_argument() {
+    fn every_tool_schema_describes_each_argument() {
         for tool in Toolset::built_in().with_agents(&agents()).with_skills(&skills::one()).iter() {
             let spec = tool.spec();
             let schema = spec.schema.to_value();

@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_without_newline_is_a_line_and_empty_lines_are_kept() {
+    fn unterminated_last_line_and_empty_lines_are_read() {
         let line = |text: &str| Line::Bytes(text.into());
         assert_eq!(lines_of(b"one\n\ntwo\r\nthree"), [line("one"), line(""), line("two\r"), line("three")]);
         assert_eq!(lines_of(b""), []);
     }
 
     #[test]
-    fn a_line_over_the_limit_is_reported_and_the_next_one_is_read() {
+    fn overlong_line_is_reported_and_the_next_is_read() {
         let mut input = vec![b'x'; MAX_LINE + 1];
         input.extend_from_slice(b"\nnext\n");
         let mut input = BufReader::new(&input[..]);

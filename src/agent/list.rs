@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_leads_back_to_its_place_and_nothing_else_is_one() {
+    fn cursor_parses_and_invalid_cursors_are_rejected() {
         let id = SessionId::new("sess_x");
         assert_eq!(read_cursor(&cursor(12, &id)).ok(), Some((12, id)));
         for bad in ["", "zz", "12", "12/", "x/sess_x", "é"] {

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_definition_is_said() {
+    fn invalid_external_agent_definitions_are_reported() {
         for (text, expected) in [
             ("{command: ' '}", "is empty"),
             ("{command: a, env: {'A=B': c}}", "`env`"),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_that_changes_nothing_is_found_by_its_id() {
+    fn read_only_mode_is_found_by_id() {
         let offered = |ids: &[&str]| {
             SessionModeState::new(
                 "a",

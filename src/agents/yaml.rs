@@ -71,7 +71,7 @@ mod tests {
     use crate::agents::{AgentDefinition, AgentRegistry, Origin};
 
     #[test]
-    fn what_is_printed_can_be_read_again_and_values_are_not_in_it() {
+    fn printed_agents_parse_back_and_omit_env_values() {
         let text = r##"[
             {id: 'on', name: "a: b", description: "# d", readonly: true, model: x/y, thinking: high,
              tools: {allow: ["read_*", "[a]"], deny: [fetch]}, prompt: "Read.\n\n  Then: answer.\n"},

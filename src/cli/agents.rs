@@ -52,12 +52,12 @@ pub(super) fn run(
             for agent in loaded.layers.agents.iter() {
                 let reads = if agent.is_read_only { "reads only" } else { "" };
                 let about = visible(&agent.description);
-                writeln!(output, "{:20} {:8} {reads:10} {about}", agent.id, whose(agent))?;
+                writeln!(output, "{:20} {:8} {reads:10} {about}", agent.id, origin_label(agent))?;
             }
         }
         Action::Show { id, mode } => {
             let agent = loaded.layers.agents.resolve(&id)?;
-            writeln!(output, "# {}", whose(agent))?;
+            writeln!(output, "# {}", origin_label(agent))?;
             write!(output, "{}", visible(&agent.to_yaml()))?;
             if let Some(mode) = mode.as_ref().or(flags.mode.as_ref()) {
                 write!(output, "{}", in_mode(agent, mode, &loaded, environment, &cwd)?)?;
@@ -129,7 +129,7 @@ fn in_mode(
     Ok(text)
 }
 
-fn whose(agent: &AgentSpec) -> &'static str {
+fn origin_label(agent: &AgentSpec) -> &'static str {
     match agent.origin {
         Origin::BuiltIn => "built in",
         Origin::User => "yours",

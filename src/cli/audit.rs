@@ -80,6 +80,6 @@ fn describe(session: &StoredSession, report: &Report, output: &mut impl Write) -
 
 /// Rejects a partial or mistyped hash, which would look like tampering.
 fn whole_hash(text: &str) -> Result<String, String> {
-    let is_one = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_one.then(|| text.to_ascii_lowercase()).ok_or_else(|| "a hash has 64 hexadecimal digits".to_owned())
+    let is_hash = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then(|| text.to_ascii_lowercase()).ok_or_else(|| "a hash has 64 hexadecimal digits".to_owned())
 }

@@ -13,17 +13,17 @@ pub(super) async fn run(
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let findings = doctor_checks::check(flags, environment).await;
-    let mut is_fine = true;
+    let mut has_passed = true;
     for finding in findings {
         let (mark, text) = match finding.state {
             State::Fine(text) => ("ok    ", text),
             State::Absent(text) => ("-     ", text),
             State::Wrong(reason, advice) => {
-                is_fine = false;
+                has_passed = false;
                 ("WRONG ", format!("{reason}\n{:28}{advice}", ""))
             }
         };
         writeln!(output, "{mark}{:20}  {text}", finding.what)?;
     }
-    Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if has_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

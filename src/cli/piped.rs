@@ -17,7 +17,7 @@ const CHUNK: usize = 64 * 1024;
 pub(super) enum Piped {
     Text(String),
     Nothing,
-    Late,
+    TimedOut,
 }
 
 /// Replaces invalid UTF-8. `wait` limits the time to the first byte.
@@ -50,7 +50,7 @@ pub(super) async fn read(
                 Some(chunk) => bytes.extend(chunk?),
                 None => break,
             },
-            () = &mut late, if bytes.is_empty() => return Ok(Piped::Late),
+            () = &mut late, if bytes.is_empty() => return Ok(Piped::TimedOut),
             () = stop.cancelled() => return Ok(Piped::Nothing),
         }
     }
@@ -63,11 +63,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_input_that_stays_open_and_silent_is_not_waited_for() {
+    async fn silent_open_stdin_times_out() {
         let stop = CancellationToken::new();
         let (short, long) = (Duration::from_millis(20), Duration::from_secs(1000));
         let (reader, writer) = io::pipe().unwrap();
-        assert_eq!(read(reader, short, &stop).await.unwrap(), Piped::Late);
+        assert_eq!(read(reader, short, &stop).await.unwrap(), Piped::TimedOut);
         drop(writer);
         for (text, expected) in
             [("a\nb", Piped::Text("a\nb".into())), ("", Piped::Nothing), (" \n", Piped::Nothing)]

@@ -43,14 +43,20 @@ pub(super) fn run(
                 writeln!(output, "There are no skills here.")?;
             }
             for skill in skills.iter() {
-                writeln!(output, "{:20} {:8} {}", skill.name, whose(skill), visible(&skill.description))?;
+                writeln!(
+                    output,
+                    "{:20} {:8} {}",
+                    skill.name,
+                    origin_label(skill),
+                    visible(&skill.description)
+                )?;
             }
         }
         Action::Show { name } => {
             let found = skills.find(&name);
             let skill = found
                 .with_context(|| format!("there is no skill {name:?}: `modegate skills list` lists them"))?;
-            writeln!(output, "{} ({}), {}", skill.name, whose(skill), skill.folder.display())?;
+            writeln!(output, "{} ({}), {}", skill.name, origin_label(skill), skill.folder.display())?;
             writeln!(output, "{}", visible(&skill.description))?;
             writeln!(output, "\n{}", visible(&skill.body))?;
         }
@@ -67,7 +73,7 @@ pub(super) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-fn whose(skill: &Skill) -> &'static str {
+fn origin_label(skill: &Skill) -> &'static str {
     match skill.origin {
         Origin::User => "yours",
         Origin::Project => "project",

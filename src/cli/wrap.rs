@@ -38,7 +38,7 @@ const FULL_ACCESS: [&str; 4] =
 
 const RUNNERS: [&str; 9] = ["node", "npx", "npm", "bun", "bunx", "deno", "pnpm", "yarn", "uvx"];
 
-const RUN: [&str; 4] = ["dlx", "exec", "run", "x"];
+const RUN_SUBCOMMANDS: [&str; 4] = ["dlx", "exec", "run", "x"];
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -143,7 +143,7 @@ fn place((name, usual, below): &Folder, variable: impl Fn(&str) -> Option<String
 fn agent_of(command: &[String]) -> Option<&str> {
     let (program, arguments) = command.split_first()?;
     let program = Path::new(program).file_name()?.to_str()?;
-    let is_said = |word: &&String| !word.starts_with('-') && !RUN.contains(&word.as_str());
+    let is_said = |word: &&String| !word.starts_with('-') && !RUN_SUBCOMMANDS.contains(&word.as_str());
     if RUNNERS.contains(&program) {
         arguments.iter().find(is_said).map(String::as_str)
     } else {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_an_agent_is_found_by_its_command() {
+    fn known_agents_are_recognised_by_their_command() {
         let dirs = |command: &[&str], state: &[&str]| {
             let (id, definition) = agent(command, state);
             let dirs = definition.sandbox.unwrap().state_dirs;

@@ -144,7 +144,7 @@ fn store(flags: &Flags, environment: &Environment) -> State {
         ),
         Ok(Location::Memory | Location::Reading(_)) => State::Absent("in memory only".into()),
         // An inaccessible store is not an absent one.
-        Ok(Location::File(path)) if matches!(path.try_exists(), Ok(false)) => match can_be_made(&path) {
+        Ok(Location::File(path)) if matches!(path.try_exists(), Ok(false)) => match check_creatable(&path) {
             Ok(()) => State::Absent(format!("{}: made with the first session", path.display())),
             Err(error) => {
                 let reason = format!("{} cannot be made: {error}", path.display());
@@ -164,7 +164,7 @@ fn store(flags: &Flags, environment: &Environment) -> State {
     }
 }
 
-fn can_be_made(path: &Path) -> std::io::Result<()> {
+fn check_creatable(path: &Path) -> std::io::Result<()> {
     let folder = path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
     let probe = folder.join(format!(".modegate-doctor-{}", std::process::id()));
     std::fs::File::create_new(&probe)?;

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_is_filled_in_and_one_that_is_not_there_is_named() {
+    fn variables_are_expanded_and_missing_ones_named() {
         let text = "a: {command: a, env: {A: '${X}', B: 'Bearer ${X}-${Y}', C: 'as ${it', D: plain}}\nb: {url: 'http://b', headers: {K: '${Z}'}}";
         let servers = serde_saphyr::from_str(text).unwrap();
         let variable = |name: &str| matches!(name, "X" | "Y").then(|| format!("<{name}>"));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_its_variable_does_not_give_its_place_to_one_that_is_not_held() {
+    fn client_server_never_replaces_a_server_missing_its_variable() {
         use crate::acp::{McpServer, McpServerStdio};
         use crate::server::gather;
         let text = "files: {command: mine, env: {A: '${NONE}'}, sandbox: read_only, trust_hints: false}";

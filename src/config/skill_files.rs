@@ -26,12 +26,12 @@ pub(super) fn load(own: Option<&Path>, home: Option<&Path>, cwd: &Path) -> (Skil
     let mut found = Found::default();
     let of_user = own.map(|own| own.join(OWN)).into_iter();
     for folder in of_user.chain(home.into_iter().flat_map(|home| IN_HOME.map(|name| home.join(name)))) {
-        found.look_in(&folder, None);
+        found.load_folder(&folder, None);
     }
     let folders = project::folders(cwd);
     let root = project::root(cwd);
     for folder in folders.iter().flat_map(|folder| IN_PROJECT.map(|name| folder.join(name))) {
-        found.look_in(&folder, Some(root));
+        found.load_folder(&folder, Some(root));
     }
     if found.left_out > 0 {
         found.problems.push(format!("{} skills more than {MAX_SKILLS} are left out", found.left_out));
@@ -48,7 +48,7 @@ struct Found {
 
 impl Found {
     /// Links in a project's folder must stay within `project`.
-    fn look_in(&mut self, folder: &Path, project: Option<&Path>) {
+    fn load_folder(&mut self, folder: &Path, project: Option<&Path>) {
         let entries = match names(folder, project) {
             Ok(entries) => entries,
             Err(reason) => return self.problems.push(format!("{}: {reason}", folder.display())),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_own_count_first_and_then_the_nearest_of_a_project() {
+    fn user_skills_precede_the_nearest_project_skills() {
         let place = Place::new();
         let (home, project) = (&place.home, &place.project);
         for (folder, names) in [
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_that_is_the_project_has_each_skill_once() {
+    fn home_as_project_lists_each_skill_once() {
         let place = Place::new();
         write(&place.home.join(".claude/skills"), "a", "mine");
         let (skills, problems) = load(None, Some(&place.home), &place.home);
@@ -213,7 +213,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn links_lead_nowhere_else() {
+    fn skill_links_out_of_their_folder_are_rejected() {
         use std::os::unix::fs::symlink;
         let place = Place::new();
         let (home, project) = (&place.home, &place.project);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_said_and_the_rest_is() {
+    fn unusable_skills_are_reported_and_the_rest_load() {
         let place = Place::new();
         let own = place.home.join(".claude/skills");
         write(&own, "fine", "fine");

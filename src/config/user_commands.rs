@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_folder_of_a_project_counts_most_and_the_users_own_least() {
+    fn nearest_project_command_takes_precedence() {
         let dir = tempfile::tempdir().unwrap();
         let (own, project) = (dir.path().join("own"), dir.path().join("project"));
         let inner = project.join("inner");

@@ -34,7 +34,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn a_harness_is_sent_what_it_takes_and_no_more() {
+    fn prompt_content_follows_the_agents_capabilities() {
         let picture = json!({ "type": "image", "data": "aGk=", "mimeType": "image/png" });
         let sound = json!({ "type": "audio", "data": "aGk=", "mimeType": "audio/wav" });
         let file = json!({ "type": "resource", "resource": { "uri": "file:///a", "text": "b" } });

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_harness_says_is_shown_short_on_one_line_and_without_secrets() {
+    fn agent_errors_are_short_and_without_secrets() {
         let values = ["hidden-value".into()];
         let secrets = Secrets::new(values.iter());
         let check = |error: &str, expected: &str| {

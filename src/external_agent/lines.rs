@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_come_whole_however_they_are_cut_and_none_is_longer_than_the_bound() {
+    async fn lines_are_read_whole_up_to_the_limit() {
         let strings = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
         assert_eq!(all(b"a\n\nbc\r\nrest").await, (strings(&["a", "", "bc\r"]), End::Closed));
         let long = "x".repeat(3 * CHUNK + 1);

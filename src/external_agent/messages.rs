@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_what_the_protocol_says_it_is_or_nothing() {
+    fn peer_messages_parse_and_other_lines_are_invalid() {
         let check = |line: &str, expected: &str| {
             let seen = match read(line.as_bytes()) {
                 PeerMessage::Update { session, .. } => format!("update {session}"),

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_is_passed_on_as_one_about_our_session_and_only_if_the_client_can() {
+    fn requests_are_forwarded_for_our_session_if_supported() {
         let form = json!({ "mode": "form", "message": "?", "sessionId": "its", "requestedSchema": { "type": "object", "properties": {} } });
         let path = json!({ "path": "/a" });
         let call = json!({ "toolCall": { "toolCallId": "c" }, "options": [] });

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_those_that_are_named_or_the_values_of_an_option_and_follow_what_is_said() {
+    fn modes_come_from_modes_or_the_mode_option() {
         check(&state(true), &["a", "a", "b"], None);
         check(&state(false), &["build", "build", "plan"], Some("how"));
         assert!(AgentState::default().all_modes().is_none());

@@ -45,8 +45,8 @@ pub struct AllowedHost {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AllowedPort {
-    Usual,
-    This(u16),
+    SchemeDefault,
+    Exact(u16),
     Any,
 }
 
@@ -64,17 +64,17 @@ impl AllowedHost {
         let port = match (is_any, url.port()) {
             (true, None) => AllowedPort::Any,
             (true, Some(_)) => return Err(invalid()),
-            (false, Some(port)) => AllowedPort::This(port),
-            (false, None) if is_written => AllowedPort::This(80),
-            (false, None) => AllowedPort::Usual,
+            (false, Some(port)) => AllowedPort::Exact(port),
+            (false, None) if is_written => AllowedPort::Exact(80),
+            (false, None) => AllowedPort::SchemeDefault,
         };
         Ok(Self { host: host_of(&url).ok_or_else(invalid)?, port })
     }
 
     fn is(&self, url: &Url) -> bool {
         let port = match self.port {
-            AllowedPort::Usual => url.port().is_none(),
-            AllowedPort::This(port) => url.port_or_known_default() == Some(port),
+            AllowedPort::SchemeDefault => url.port().is_none(),
+            AllowedPort::Exact(port) => url.port_or_known_default() == Some(port),
             AllowedPort::Any => true,
         };
         port && host_of(url).is_some_and(|host| host == self.host)
@@ -207,10 +207,10 @@ impl Resolve for Guard {
 
 /// Returns the public addresses, or an error if there are only others. Private addresses are never used.
 fn public(name: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, PrivateAddress> {
-    let inward = addresses.iter().find_map(|address| Some((*address, why_not_public(*address)?)));
+    let private = addresses.iter().find_map(|address| Some((*address, why_not_public(*address)?)));
     let public: Vec<IpAddr> =
         addresses.into_iter().filter(|address| why_not_public(*address).is_none()).collect();
-    match (public.is_empty(), inward) {
+    match (public.is_empty(), private) {
         (true, Some((address, why))) => {
             Err(PrivateAddress(refused(&format!("{name} resolves to {address}, which"), why)))
         }
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_a_name_leads_to_only_the_public_part_is_left() {
+    fn private_addresses_of_a_name_are_dropped() {
         let mixed = vec![address("127.0.0.1"), address("8.8.8.8"), address("::1")];
         assert_eq!(public("x", mixed).unwrap(), [address("8.8.8.8")]);
         let why = public("x", vec![address("10.1.2.3")]).unwrap_err().0;
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_told_by_name_and_port_however_they_are_written() {
+    fn allowed_hosts_match_by_name_and_port() {
         let check = |allowed: &str, url: &str, expected: bool| {
             let is = AllowedHost::parse(allowed).unwrap().is(&Url::parse(url).unwrap());
             assert_eq!(is, expected, "{allowed} {url}");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_numbers_of_other_networks_are_refused_before_anything_is_looked_up() {
+    fn private_hosts_are_refused_before_name_resolution() {
         for url in [
             "http://127.0.0.1/",
             "http://2130706433/",

@@ -59,8 +59,8 @@ mod tests {
     use super::why_not_public;
 
     #[test]
-    fn what_is_not_public_is_known_in_each_of_its_forms() {
-        let inward = [
+    fn private_addresses_are_recognised_in_every_form() {
+        let private = [
             "0.0.0.0",
             "0.1.2.3",
             "127.0.0.1",
@@ -85,7 +85,7 @@ mod tests {
             "255.255.255.255",
         ];
         let octets = |text: &str| text.parse::<std::net::Ipv4Addr>().unwrap().octets();
-        for text in inward {
+        for text in private {
             let [a, b, c, d] = octets(text);
             let forms = [
                 text.to_owned(),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_public_is_public() {
+    fn public_addresses_are_accepted() {
         for text in [
             "1.1.1.1",
             "8.8.8.8",

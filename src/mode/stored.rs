@@ -46,7 +46,7 @@ mod tests {
 
     /// Combines every stored value with every configured default and every `--mode`.
     #[test]
-    fn a_stored_mode_that_is_not_there_restricts_and_none_is_the_default() {
+    fn unknown_stored_mode_opens_in_plan() {
         let modes = Modes::built_in();
         let defaults = [None, Some("ask"), Some("plan"), Some("build"), Some("gone")];
         let stored = [

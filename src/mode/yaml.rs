@@ -146,7 +146,7 @@ mod tests {
     use crate::mode::definition::ModeDefinition;
 
     #[test]
-    fn what_is_printed_is_read_again_as_the_same_mode() {
+    fn printed_modes_parse_back_unchanged() {
         let words = [
             "One line.",
             "Two\n\nlines\n",

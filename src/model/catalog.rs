@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_provider_with_a_key_has_the_default_model() {
+    fn first_reachable_provider_sets_the_default_model() {
         assert_eq!(ModelCatalog::offline().default_model().as_str(), "offline");
         let both = ModelCatalog::new(vec![reachable("anthropic"), reachable("gemini")]);
         assert_eq!(both.default_model().as_str(), "anthropic/claude-opus-5-5");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_found_or_the_error_says_what_is_missing() {
+    fn unresolved_models_name_the_missing_key_or_the_providers() {
         let models = ModelCatalog::new(vec![reachable("anthropic")]);
         for fine in ["offline", "anthropic/claude-new", "ollama/any:7b"] {
             assert_eq!(models.resolve(fine), Ok(ModelId::new(fine)));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_says_of_a_model_counts() {
+    fn user_described_model_overrides_known_facts() {
         let described = vec![Described { name: "qwen".into(), context: Some(32_000), images: Some(false) }];
         let models = ModelCatalog::new(vec![Reachable { described, ..reachable("openai") }]);
         let facts = models.facts(models.default_model());

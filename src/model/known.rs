@@ -52,7 +52,7 @@ const fn facts(context: u64, output: u64, thinking: Thinking, efforts: &'static 
     Facts { context, output, images: true, thinking, efforts }
 }
 
-const fn blind(context: u64, output: u64, thinking: Thinking, efforts: &'static [Effort]) -> Facts {
+const fn without_images(context: u64, output: u64, thinking: Thinking, efforts: &'static [Effort]) -> Facts {
     Facts { context, output, images: false, thinking, efforts }
 }
 
@@ -97,15 +97,15 @@ const ROWS: [Row; 29] = [
     row("gemini-3.8-flash", "Gemini 3.8 Flash", facts(GEMINI, 65_536, Word, WORDS)),
     unlisted("gemini-2.5", facts(GEMINI, 65_536, Budget, BUDGETS)),
     unlisted("gemini-", facts(GEMINI, 65_536, Word, WORDS)),
-    row("qwen3-coder", "Qwen3 Coder", blind(65_536, 16_384, Never, &[])),
-    row("gpt-oss", "gpt-oss", blind(65_536, 16_384, Word, WORDS)),
-    unlisted("deepseek", blind(128_000, 32_000, Word, &[Low, High, Max])),
-    unlisted("kimi", blind(256_000, 32_000, Word, &[Low, High, Max])),
+    row("qwen3-coder", "Qwen3 Coder", without_images(65_536, 16_384, Never, &[])),
+    row("gpt-oss", "gpt-oss", without_images(65_536, 16_384, Word, WORDS)),
+    unlisted("deepseek", without_images(128_000, 32_000, Word, &[Low, High, Max])),
+    unlisted("kimi", without_images(256_000, 32_000, Word, &[Low, High, Max])),
 ];
 
 /// Defaults for unknown models. Images are off, because an image would fail every request to a model without
 /// image support. Users can turn them on in the settings.
-const UNKNOWN: Facts = blind(128_000, 16_384, Word, &[Off, Minimal, Low, Medium, High]);
+const UNKNOWN: Facts = without_images(128_000, 16_384, Word, &[Off, Minimal, Low, Medium, High]);
 
 /// Returns the facts for a model name. Ignores a vendor before a slash.
 pub fn facts_of(name: &str) -> Facts {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_name_counts_and_vendors_do_not() {
+    fn longest_known_model_name_matches_without_vendor() {
         assert_eq!(facts_of("claude-opus-5-5").context, M);
         assert_eq!(facts_of("claude-opus-4-5-20251101").thinking, Budget);
         assert_eq!(facts_of("openai/gpt-6.2-sol"), facts_of("gpt-6.2-sol"));

@@ -16,10 +16,10 @@ mod findings;
 mod keywords;
 mod plan;
 
-const WHO: &str = "I am Modegate's offline research, not a language model: I search for your words and rank what I \
+const INTRODUCTION: &str = "I am Modegate's offline research, not a language model: I search for your words and rank what I \
                    find.\n\n";
 
-const HOW: &str = "\n— Offline: no language model was used. Set a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY) or run `modegate setup` to use one.\n";
+const OFFLINE_HINT: &str = "\n— Offline: no language model was used. Set a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY) or run `modegate setup` to use one.\n";
 
 const MAX_WORDS: usize = 4;
 
@@ -28,7 +28,7 @@ const MAX_READS: usize = 3;
 /// Maximum mentions per file. Definitions get ten times as many.
 const PER_FILE: usize = 4;
 
-const AROUND: u32 = 12;
+const CONTEXT_LINES: u32 = 12;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Offline;
@@ -44,19 +44,19 @@ fn next(request: &ModelRequest) -> Vec<ModelEvent> {
     let offered = |tool: &str| request.tools.iter().any(|offer| offer.name == tool);
     let mut events = Vec::new();
     if turn.replies == 0 {
-        events.push(ModelEvent::Text(WHO.into()));
+        events.push(ModelEvent::Text(INTRODUCTION.into()));
     }
     match action::parse(&turn.prompt) {
         // Once started, an action is finished in any mode: a denied call gives a reason.
         Some(action)
-            if turn.has_begun() || turn.replies == 0 && action.tools().iter().all(|tool| offered(tool)) =>
+            if turn.has_started() || turn.replies == 0 && action.tools().iter().all(|tool| offered(tool)) =>
         {
             events.push(action.next(turn.outcome("look").as_ref(), turn.outcome("change").as_ref()));
         }
         _ => events.extend(research(&turn, &offered)),
     }
     if !events.iter().any(|event| matches!(event, ModelEvent::ToolCall { .. })) {
-        events.push(ModelEvent::Text(HOW.into()));
+        events.push(ModelEvent::Text(OFFLINE_HINT.into()));
     }
     events.push(ModelEvent::Stop(ModelStop::Done));
     events
@@ -99,20 +99,20 @@ fn searches(number: usize, word: &Word) -> [ModelEvent; 2] {
 }
 
 fn look_at(number: usize, named: &keywords::Named) -> ModelEvent {
-    let first = named.line.map_or(1, |line| line.saturating_sub(AROUND / 2).max(1));
+    let first = named.line.map_or(1, |line| line.saturating_sub(CONTEXT_LINES / 2).max(1));
     ModelEvent::ToolCall {
         id: format!("named_{number}"),
         name: "read_file".into(),
-        arguments: json!({ "path": named.path, "line": first, "limit": 2 * AROUND }),
+        arguments: json!({ "path": named.path, "line": first, "limit": 2 * CONTEXT_LINES }),
     }
 }
 
 fn read(number: usize, place: &findings::Place) -> ModelEvent {
-    let first = place.line.saturating_sub(AROUND / 2).max(1);
+    let first = place.line.saturating_sub(CONTEXT_LINES / 2).max(1);
     ModelEvent::ToolCall {
         id: format!("read_{number}"),
         name: "read_file".into(),
-        arguments: json!({ "path": place.path, "line": first, "limit": AROUND }),
+        arguments: json!({ "path": place.path, "line": first, "limit": CONTEXT_LINES }),
     }
 }
 
@@ -162,7 +162,7 @@ impl<'a> Turn<'a> {
         Self { prompt, replies, results: results.collect(), failures: failures.collect() }
     }
 
-    fn has_begun(&self) -> bool {
+    fn has_started(&self) -> bool {
         ["look", "change"].iter().any(|call| self.outcome(call).is_some())
     }
 

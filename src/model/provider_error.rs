@@ -10,12 +10,12 @@ use crate::model::{Failure, ModelError};
 use crate::text::shorten;
 
 /// Minimum length of a key for redaction. Shorter keys are placeholders and may be parts of words.
-const SHORTEST: usize = 8;
+const MIN_KEY_LENGTH: usize = 8;
 
 /// Maximum characters quoted from a provider.
 const QUOTE: usize = 200;
 
-const PASSING: [&str; 8] = [
+const TRANSIENT_KINDS: [&str; 8] = [
     "overloaded",
     "rate_limit",
     "server_error",
@@ -40,34 +40,34 @@ pub enum Retry {
 }
 
 impl ProviderError {
-    pub fn lasting(failure: Failure, text: impl Into<String>) -> Self {
+    pub fn permanent(failure: Failure, text: impl Into<String>) -> Self {
         Self { error: ModelError { failure, text: text.into() }, retry: Retry::Never }
     }
 
-    pub fn passing(text: impl Into<String>) -> Self {
+    pub fn transient(text: impl Into<String>) -> Self {
         Self { error: ModelError::new(text), retry: Retry::Later }
     }
 
-    pub fn garbled(text: impl Into<String>) -> Self {
-        Self::lasting(Failure::Other, text)
+    pub fn malformed(text: impl Into<String>) -> Self {
+        Self::permanent(Failure::Other, text)
     }
 
     pub fn cut() -> Self {
-        Self::passing("the reply ended early")
+        Self::transient("the reply ended early")
     }
 
     pub fn reported(kind: &str, message: &str) -> Self {
         let text = format!("the provider ended the reply: {}", quote(message, kind));
         if is_too_long(kind, message) {
-            return Self::lasting(Failure::ContextTooLong, text);
+            return Self::permanent(Failure::ContextTooLong, text);
         }
         let kind = kind.to_ascii_lowercase();
-        let passes = PASSING.iter().any(|word| kind.contains(word))
+        let passes = TRANSIENT_KINDS.iter().any(|word| kind.contains(word))
             || kind.split(' ').any(|word| word.starts_with('5') || word == "429");
         if passes && !is_quota(&kind, message) {
-            Self::passing(text)
+            Self::transient(text)
         } else {
-            Self::lasting(Failure::Other, text)
+            Self::permanent(Failure::Other, text)
         }
     }
 }
@@ -88,9 +88,9 @@ impl Rejection<'_> {
         let Self { status, body, wait, host, model, key_variable, has_key } = self;
         let (kind, message, delay) = parts(body);
         let reply = quote(&message, &kind);
-        let lasting = |failure, text| ProviderError::lasting(failure, text);
+        let permanent = |failure, text| ProviderError::permanent(failure, text);
         if is_too_long(&kind, &message) && matches!(status, 400 | 413 | 422 | 500) {
-            return lasting(
+            return permanent(
                 Failure::ContextTooLong,
                 format!("the conversation is too long for {model}: {reply}"),
             );
@@ -103,12 +103,12 @@ impl Rejection<'_> {
                  for. Set both in one place ({key_variable} and its address in the environment, or api_key and \
                  base_url in the settings)"
             );
-            return lasting(Failure::Key, text);
+            return permanent(Failure::Key, text);
         }
         if bad_key {
             let text =
                 format!("{host} does not accept the key: check {key_variable}, or run `modegate setup`");
-            return lasting(Failure::Key, text);
+            return permanent(Failure::Key, text);
         }
         if is_web_page(body) {
             let text = format!(
@@ -116,27 +116,27 @@ impl Rejection<'_> {
                  proxy may intercept the request"
             );
             let passes = status >= 500;
-            return if passes { ProviderError::passing(text) } else { lasting(Failure::Other, text) };
+            return if passes { ProviderError::transient(text) } else { permanent(Failure::Other, text) };
         }
         match status {
             200 => {
                 let text = format!("{host} answered without a stream: {reply}");
-                lasting(Failure::Other, text)
+                permanent(Failure::Other, text)
             }
-            402 => lasting(Failure::Other, format!("{host} requires payment (HTTP 402): {reply}")),
-            403 => lasting(Failure::Key, format!("{host} refuses this key (HTTP 403): {reply}")),
+            402 => permanent(Failure::Other, format!("{host} requires payment (HTTP 402): {reply}")),
+            403 => permanent(Failure::Key, format!("{host} refuses this key (HTTP 403): {reply}")),
             404 => {
                 let text = format!(
                     "{host} does not have the model {model:?}, or the address is wrong (HTTP 404; choose another with \
                      --model PROVIDER/NAME): {reply}"
                 );
-                lasting(Failure::Other, text)
+                permanent(Failure::Other, text)
             }
-            413 => lasting(
+            413 => permanent(
                 Failure::ContextTooLong,
                 format!("the request is too large for {host} (HTTP 413): {reply}"),
             ),
-            429 if is_quota(&kind, &message) => lasting(
+            429 if is_quota(&kind, &message) => permanent(
                 Failure::Other,
                 format!("the quota of the account at {host} is used up (HTTP 429): {reply}"),
             ),
@@ -144,7 +144,7 @@ impl Rejection<'_> {
                 let text = format!(
                     "{host} redirects to another address (HTTP {status}), which gets no key: check the address"
                 );
-                lasting(Failure::Other, text)
+                permanent(Failure::Other, text)
             }
             408 | 409 | 425 | 429 | 500..=504 | 520..=524 | 529 => {
                 let what = match status {
@@ -158,7 +158,7 @@ impl Rejection<'_> {
                     retry,
                 }
             }
-            _ => lasting(Failure::Other, format!("{host} rejects the request (HTTP {status}): {reply}")),
+            _ => permanent(Failure::Other, format!("{host} rejects the request (HTTP {status}): {reply}")),
         }
     }
 }
@@ -200,7 +200,7 @@ const REFUSALS: [&str; 9] = [
 /// Removes a secret, and anything else that looks like a key.
 pub fn redact(text: &str, secret: Option<&str>) -> String {
     let text = match secret {
-        Some(secret) if secret.len() >= SHORTEST => text.replace(secret, "[key]"),
+        Some(secret) if secret.len() >= MIN_KEY_LENGTH => text.replace(secret, "[key]"),
         _ => text.to_owned(),
     };
     let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '*' | '.');

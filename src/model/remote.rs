@@ -109,7 +109,7 @@ enum Phase {
     Ask,
     Wait(Duration),
     Read(ResponseStream),
-    Over,
+    Finished,
 }
 
 struct ResponseStream {
@@ -120,7 +120,7 @@ struct ResponseStream {
 
 impl From<Unreadable> for ProviderError {
     fn from(_: Unreadable) -> Self {
-        Self::garbled("the server sent text that is not UTF-8, or an event that is too large")
+        Self::malformed("the server sent text that is not UTF-8, or an event that is too large")
     }
 }
 
@@ -131,7 +131,7 @@ impl PendingReply {
                 return Some(event);
             }
             let outcome = match &mut self.phase {
-                Phase::Over => return None,
+                Phase::Finished => return None,
                 Phase::Wait(wait) => {
                     tokio::time::sleep(*wait).await;
                     self.phase = Phase::Ask;
@@ -189,18 +189,18 @@ impl PendingReply {
         key.get()
             .await
             .map(Some)
-            .map_err(|text| ProviderError::lasting(Failure::Key, format!("the key for {host}: {text}")))
+            .map_err(|text| ProviderError::permanent(Failure::Key, format!("the key for {host}: {text}")))
     }
 
     fn unreachable(&self, error: &HttpError) -> ProviderError {
         let text = format!("{}: {error}", self.endpoint.host);
         match error {
-            HttpError::Unusable(_) | HttpError::Refused(_) => ProviderError::lasting(Failure::Other, text),
+            HttpError::Unusable(_) | HttpError::Refused(_) => ProviderError::permanent(Failure::Other, text),
             // A server that is down seldom comes back within a minute.
             HttpError::Unreachable(_) if self.attempts >= UNREACHABLE => {
-                ProviderError::lasting(Failure::Other, text)
+                ProviderError::permanent(Failure::Other, text)
             }
-            HttpError::Unreachable(_) | HttpError::Broken(_) => ProviderError::passing(text),
+            HttpError::Unreachable(_) | HttpError::Broken(_) => ProviderError::transient(text),
         }
     }
 
@@ -241,9 +241,9 @@ impl PendingReply {
                 }
                 ModelEvent::Usage(usage) if usage.size == 0 => usage.size = self.facts.context,
                 ModelEvent::Stop(ModelStop::Done) if !self.has_output => {
-                    return Err(ProviderError::passing("the model returned an empty reply"));
+                    return Err(ProviderError::transient("the model returned an empty reply"));
                 }
-                ModelEvent::Stop(_) => self.phase = Phase::Over,
+                ModelEvent::Stop(_) => self.phase = Phase::Finished,
                 ModelEvent::ProviderState(_) | ModelEvent::Usage(_) | ModelEvent::Waiting { .. } => {}
             }
             self.ready.push_back(Ok(event));
@@ -277,7 +277,7 @@ impl PendingReply {
                 };
                 let error = ModelError { text: error.text + &more, ..error };
                 self.ready.push_back(Err(error));
-                self.phase = Phase::Over;
+                self.phase = Phase::Finished;
             }
         }
     }
@@ -289,7 +289,7 @@ impl ResponseStream {
             .response
             .chunk()
             .await
-            .map_err(|error| ProviderError::passing(format!("the reply was interrupted: {error}")))?;
+            .map_err(|error| ProviderError::transient(format!("the reply was interrupted: {error}")))?;
         let decoder = &mut self.decoder;
         if let Some(chunk) = chunk {
             self.frames.push(chunk.as_ref(), |frame| decoder.frame(frame, events))

@@ -11,20 +11,20 @@ pub struct Schema(Arc<Written>);
 
 #[derive(Debug)]
 enum Written {
-    Already(Box<RawValue>),
-    WhenAsked(LazyLock<Box<RawValue>>),
+    Built(Box<RawValue>),
+    Lazy(LazyLock<Box<RawValue>>),
 }
 
 impl Schema {
     /// Creates a schema on first use; see [`written`].
-    pub fn when_asked(make: fn() -> Box<RawValue>) -> Self {
-        Self(Arc::new(Written::WhenAsked(LazyLock::new(make))))
+    pub fn lazy(make: fn() -> Box<RawValue>) -> Self {
+        Self(Arc::new(Written::Lazy(LazyLock::new(make))))
     }
 
     pub fn as_json(&self) -> &RawValue {
         match &*self.0 {
-            Written::Already(json) => json,
-            Written::WhenAsked(json) => json,
+            Written::Built(json) => json,
+            Written::Lazy(json) => json,
         }
     }
 
@@ -35,7 +35,7 @@ impl Schema {
 
 impl From<&Value> for Schema {
     fn from(schema: &Value) -> Self {
-        Self(Arc::new(Written::Already(written(schema))))
+        Self(Arc::new(Written::Built(written(schema))))
     }
 }
 
@@ -52,9 +52,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_schema_is_made_when_it_is_asked_for_and_once_for_all_who_have_it() {
+    fn schema_is_built_once_on_first_use() {
         static MADE: AtomicUsize = AtomicUsize::new(0);
-        let schema = Schema::when_asked(|| {
+        let schema = Schema::lazy(|| {
             MADE.fetch_add(1, Ordering::Relaxed);
             written(&json!({ "type": "object", "a": 1.0 }))
         });

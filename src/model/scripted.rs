@@ -196,8 +196,8 @@ async fn pause(delay: u64, pauses: Option<&Pauses>) {
 impl Model for Scripted {
     fn reply(&self, request: ModelRequest) -> Reply {
         let first = request.messages.first().map(|message| first_text(message)).unwrap_or_default();
-        let is_meant = |part: &&Part| !part.text.is_empty() && first.contains(&part.text);
-        let part = self.parts.iter().find(is_meant).unwrap_or(&self.parts[0]);
+        let is_selected = |part: &&Part| !part.text.is_empty() && first.contains(&part.text);
+        let part = self.parts.iter().find(is_selected).unwrap_or(&self.parts[0]);
         let mut at = usize::try_from(request.ordinal).unwrap_or(usize::MAX);
         if part.loops && !part.replies.is_empty() {
             at %= part.replies.len();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_cut_into_replies_and_its_errors_name_the_line() {
+    fn script_splits_into_replies_and_errors_name_the_line() {
         check("", "0");
         check("# a\n\n{\"text\":\"x\"}\n{\"stop\":\"done\"}\n{\"fail\":\"no\"}\n", "2");
         check("{\"text\":\"x\"}", "line 1: the last reply has no end: add {\"stop\": \"done\"}");

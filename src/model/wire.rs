@@ -84,7 +84,7 @@ pub trait Decode: Send + Sync {
 pub(super) fn parse<'a, T: serde::Deserialize<'a>>(frame: &'a str) -> Result<T, ProviderError> {
     serde_json::from_str(frame).map_err(|error| {
         let start = shorten(frame, 80);
-        ProviderError::garbled(format!("the server sent an invalid part of a reply ({error}): {start}"))
+        ProviderError::malformed(format!("the server sent an invalid part of a reply ({error}): {start}"))
     })
 }
 
@@ -144,7 +144,7 @@ pub(super) fn to_bytes(body: &impl serde::Serialize) -> Vec<u8> {
 }
 
 /// False for blank text, which some providers reject.
-pub(super) fn says_something(block: &Block) -> bool {
+pub(super) fn has_content(block: &Block) -> bool {
     match block {
         Block::Text(text) | Block::Note(text) | Block::Reminder(text) => !text.trim_start().is_empty(),
         Block::Thought(_)
@@ -156,5 +156,5 @@ pub(super) fn says_something(block: &Block) -> bool {
 }
 
 pub(super) fn blocks(message: &Message) -> impl Iterator<Item = &Block> {
-    message.blocks.iter().filter(|block| says_something(block))
+    message.blocks.iter().filter(|block| has_content(block))
 }

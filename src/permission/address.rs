@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_of_a_path_have_one_plain_form() {
+    fn url_path_spellings_have_a_single_plain_form() {
         for (path, expected) in [
             ("/", "/"),
             ("/a/b/", "/a/b/"),

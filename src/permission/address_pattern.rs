@@ -10,9 +10,9 @@ use url::Url;
 use super::Address;
 use super::address::decode;
 
-const WILD: [char; 4] = ['*', '?', '[', '{'];
+const WILDCARDS: [char; 4] = ['*', '?', '[', '{'];
 
-const UNSENT: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
+const PATH_ENCODE_SET: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
 
 #[derive(Debug, Clone)]
 pub(super) struct AddressPattern {
@@ -25,8 +25,8 @@ pub(super) struct AddressPattern {
 
 #[derive(Debug, Clone)]
 enum Server {
-    This(String),
-    Like(GlobMatcher),
+    Exact(String),
+    Glob(GlobMatcher),
 }
 
 #[derive(Debug, Clone)]
@@ -52,8 +52,8 @@ impl AddressPattern {
     /// and the plain path.
     pub(super) fn covers(&self, address: &Address, strictly: bool) -> bool {
         let is_server = match &self.server {
-            Server::This(name) => *name == address.host,
-            Server::Like(glob) => glob.is_match(&address.host),
+            Server::Exact(name) => *name == address.host,
+            Server::Glob(glob) => glob.is_match(&address.host),
         };
         let is_port = match &self.port {
             Some(port) => port.is_match(address.real_port().to_string()),
@@ -92,22 +92,22 @@ fn server(name: &str) -> Result<Server, String> {
         return Err(format!("{name:?} is no server"));
     }
     let is_number = name.starts_with('[') && name.contains(':') && !name.contains(['*', '?', '{']);
-    if !is_number && name.contains(WILD) {
+    if !is_number && name.contains(WILDCARDS) {
         if !name.is_ascii() {
             return Err(format!(
                 "{name:?} combines a wildcard with non-ASCII letters: use the ASCII form (xn--…)"
             ));
         }
-        return glob(&name.to_ascii_lowercase()).map(Server::Like);
+        return glob(&name.to_ascii_lowercase()).map(Server::Glob);
     }
     let url =
         Url::parse(&format!("http://{name}/")).map_err(|error| format!("{name:?} is no server: {error}"))?;
     let host = url.host_str().map(|host| host.trim_end_matches('.')).filter(|host| !host.is_empty());
-    host.map(|host| Server::This(host.to_owned())).ok_or_else(|| format!("{name:?} is no server"))
+    host.map(|host| Server::Exact(host.to_owned())).ok_or_else(|| format!("{name:?} is no server"))
 }
 
 fn port_pattern(port: &str) -> Result<GlobMatcher, String> {
-    if port.contains(WILD) {
+    if port.contains(WILDCARDS) {
         return glob(port);
     }
     let number: u16 = port.parse().map_err(|_| format!("{port:?} is not a port"))?;
@@ -115,7 +115,7 @@ fn port_pattern(port: &str) -> Result<GlobMatcher, String> {
 }
 
 fn path_pattern(path: &str) -> Result<PathPattern, String> {
-    let sent = utf8_percent_encode(path, UNSENT).to_string();
+    let sent = utf8_percent_encode(path, PATH_ENCODE_SET).to_string();
     // A decoded character may be invalid as a glob; then the pattern is used as written.
     let plain = glob(&decode(path)).or_else(|_| glob(path))?;
     Ok(PathPattern { sent: glob(&sent)?, plain })
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_may_be_written_as_people_write_it() {
+    fn host_patterns_match_every_usual_spelling() {
         for (pattern, url) in [
             ("https://x.example:443/*", "https://x.example/a"),
             ("x.example:443", "https://x.example/a"),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_about_no_address_is_no_pattern() {
+    fn invalid_address_patterns_are_rejected() {
         for (pattern, why) in [
             ("", "no server"),
             ("/etc/**", "no server"),

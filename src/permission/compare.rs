@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-use super::{CallFacts, Effect, denied_by, denied_by_nature, must_ask};
+use super::{CallFacts, Effect, denied_by, denied_by_settings, must_ask};
 use crate::mode::{Access, Consent, Mode, Modes, ShellUse};
 
 /// Modegate's own changing tools. A test compares them with the registered tools.
@@ -20,7 +20,7 @@ pub const CHANGING: [(&str, Effect, ShellUse); 10] = [
     ("delete_memory", Effect::State, ShellUse::Off),
 ];
 
-pub fn nature_of(modes: &[impl Borrow<Mode>]) -> String {
+pub fn describe_effects(modes: &[impl Borrow<Mode>]) -> String {
     let modes: Vec<&Mode> = modes.iter().map(Borrow::borrow).collect();
     let is_there = |tool: &CallFacts| modes.iter().all(|mode| denied_by(mode, tool).is_none());
     let has = |effect: Effect| {
@@ -66,7 +66,7 @@ fn may_have_servers_tools(modes: &[&Mode]) -> bool {
     };
     let admits = |mode: &&Mode| {
         mode.tools.allow.as_ref().is_none_or(|allow| allow.patterns.iter().any(may_match))
-            && denied_by_nature(mode, &CallFacts::of_tool("", Effect::Unknown)).is_none()
+            && denied_by_settings(mode, &CallFacts::of_tool("", Effect::Unknown)).is_none()
     };
     modes.iter().all(admits)
 }
@@ -128,7 +128,7 @@ pub fn has_exit(modes: &Modes, limits: &[Arc<Mode>]) -> bool {
 
 /// 0 if allowed, 1 if asked, 2 if denied, ignoring tool lists.
 fn strictness(modes: &[&Mode], call: &CallFacts) -> u8 {
-    if modes.iter().any(|mode| denied_by_nature(mode, call).is_some()) {
+    if modes.iter().any(|mode| denied_by_settings(mode, call).is_some()) {
         2
     } else {
         u8::from(modes.iter().any(|mode| must_ask(mode, call)))

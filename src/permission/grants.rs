@@ -114,7 +114,7 @@ impl Grants {
     }
 
     /// True if the answers may allow more in `mode` than in `over`.
-    pub fn favour(&self, mode: &str, over: &str) -> bool {
+    pub fn may_allow_more(&self, mode: &str, over: &str) -> bool {
         self.allowed.iter().any(|(given_in, _)| given_in == mode)
             || self.rejected.iter().any(|(given_in, _)| given_in == over)
     }
@@ -125,11 +125,11 @@ impl Grants {
     }
 
     pub(super) fn is_allowed(&self, mode: &str, scope: &Scope) -> bool {
-        Self::holds(&self.allowed, mode, scope)
+        Self::any_covers(&self.allowed, mode, scope)
     }
 
     pub(super) fn is_rejected(&self, mode: &str, scope: &Scope) -> bool {
-        Self::holds(&self.rejected, mode, scope)
+        Self::any_covers(&self.rejected, mode, scope)
     }
 
     pub(super) fn rejects_words(&self, mode: &str, tool: &str, words: &str) -> Option<&Scope> {
@@ -147,7 +147,7 @@ impl Grants {
             .map(|(_, scope)| scope)
     }
 
-    fn holds(answers: &HashSet<(String, Scope)>, mode: &str, scope: &Scope) -> bool {
+    fn any_covers(answers: &HashSet<(String, Scope)>, mode: &str, scope: &Scope) -> bool {
         answers.iter().any(|(given_in, answer)| {
             given_in == mode
                 && match (answer, scope) {

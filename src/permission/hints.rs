@@ -12,14 +12,14 @@ use super::Effect;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Belief {
     Reads,
-    SaysItReads,
+    ClaimsToRead,
     MayChange,
 }
 
 impl Belief {
     pub fn effect(self) -> Effect {
         match self {
-            Self::Reads | Self::SaysItReads => Effect::Read,
+            Self::Reads | Self::ClaimsToRead => Effect::Read,
             Self::MayChange => Effect::Unknown,
         }
     }
@@ -52,7 +52,7 @@ pub enum Override {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Word<'a> {
+pub struct HintContext<'a> {
     /// `None` if the user has not configured `trust_hints`.
     pub trust: Option<&'a Trust>,
     pub tool_override: Option<Override>,
@@ -60,7 +60,7 @@ pub struct Word<'a> {
     pub only_reads: bool,
 }
 
-pub fn belief(tool: &str, hints: Hints, word: &Word<'_>) -> Belief {
+pub fn belief(tool: &str, hints: Hints, word: &HintContext<'_>) -> Belief {
     match word.tool_override {
         Some(Override::ReadOnly) => return Belief::Reads,
         Some(Override::Changes) => return Belief::MayChange,
@@ -74,7 +74,7 @@ pub fn belief(tool: &str, hints: Hints, word: &Word<'_>) -> Belief {
         Some(Trust::Of(names)) if names.iter().any(|name| name == tool) => Belief::Reads,
         Some(Trust::All(false) | Trust::Of(_)) => Belief::MayChange,
         None if word.only_reads => Belief::Reads,
-        None => Belief::SaysItReads,
+        None => Belief::ClaimsToRead,
     }
 }
 
@@ -83,11 +83,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hint_counts_where_it_is_trusted_and_what_is_missing_changes_things() {
-        use Belief::{MayChange, Reads, SaysItReads};
+    fn hints_need_trust_and_missing_hints_mean_changes() {
+        use Belief::{ClaimsToRead, MayChange, Reads};
         let hints = |read_only, destructive| Hints { read_only, destructive };
         let of = |hints, trust: Option<&Trust>, tool_override, only_reads| {
-            belief("t", hints, &Word { trust, tool_override, only_reads })
+            belief("t", hints, &HintContext { trust, tool_override, only_reads })
         };
         for (read_only, destructive, is_hinted) in [
             (None, None, false),
@@ -105,7 +105,7 @@ mod tests {
                 (Some(Trust::Of(vec!["t".into()])), false, Reads),
                 (Some(Trust::Of(vec!["other".into()])), true, MayChange),
                 (None, true, Reads),
-                (None, false, SaysItReads),
+                (None, false, ClaimsToRead),
             ] {
                 let what = format!("{hints:?} {trust:?} {only_reads}");
                 assert_eq!(of(hints, trust.as_ref(), None, only_reads), if_hinted(expected), "{what}");

@@ -183,11 +183,11 @@ impl Rules {
         self.deny.iter().find(|rule| rule.is_about(call, false))
     }
 
-    pub fn denies_some(&self, tool: &str) -> bool {
+    pub fn has_pattern_deny(&self, tool: &str) -> bool {
         self.deny.iter().any(|rule| rule.pattern.is_some() && rule.is_for(tool, false))
     }
 
-    pub fn singles_out(&self, tool: &str) -> bool {
+    pub fn has_pattern_rule(&self, tool: &str) -> bool {
         let rules = self.deny.iter().chain(&self.ask);
         rules.into_iter().any(|rule| rule.pattern.is_some() && rule.is_for(tool, false))
     }
@@ -197,7 +197,7 @@ impl Rules {
     }
 
     /// True if an `ask` rule matches `call` but not the earlier `asked`.
-    pub fn asks_besides(&self, call: &CallFacts, asked: &CallFacts) -> bool {
+    pub fn asks_in_addition(&self, call: &CallFacts, asked: &CallFacts) -> bool {
         self.ask.iter().any(|rule| rule.is_about(call, false) && !rule.is_about(asked, false))
     }
 

@@ -48,7 +48,7 @@ fn verdict(mode: &Mode, grants: &Grants, call: &CallFacts) -> &'static str {
 }
 
 #[test]
-fn every_effect_under_every_built_in_mode() {
+fn built_in_modes_decide_every_effect() {
     let modes = Modes::built_in();
     let row = |id: &str| {
         let mode = modes.resolve(id).unwrap();
@@ -74,7 +74,7 @@ fn writes_stay_inside_the_roots_and_the_write_paths() {
 }
 
 #[test]
-fn what_may_write_anywhere_is_not_there_where_it_is_said_what_may_be_written() {
+fn write_paths_deny_unknown_effects() {
     let wide = mode("access: full\npermission: auto");
     let narrow = mode("access: full\npermission: auto\nwrite_paths: ['docs/**']");
     for (mode, expected) in [(&wide, "allow"), (&narrow, "write_paths")] {
@@ -84,7 +84,7 @@ fn what_may_write_anywhere_is_not_there_where_it_is_said_what_may_be_written() {
 }
 
 #[test]
-fn reading_outside_the_roots_is_asked_for_in_every_mode_and_a_grant_covers_what_lies_below() {
+fn reads_outside_the_roots_ask_unless_granted() {
     let code = Modes::built_in().resolve("code").unwrap().clone();
     let mut grants = Grants::default();
     assert_eq!(verdict(&code, &grants, &call(Effect::Read, &["/etc/ssl/x"])), "ask");
@@ -94,7 +94,7 @@ fn reading_outside_the_roots_is_asked_for_in_every_mode_and_a_grant_covers_what_
 }
 
 #[test]
-fn a_grant_for_one_place_says_nothing_of_another_in_the_same_call() {
+fn grant_covers_only_its_own_target_in_a_call() {
     let code = Modes::built_in().resolve("code").unwrap().clone();
     let mut grants = Grants::default();
     grants.allow("code", Scope::Below("tool".into(), "/ext/a".into()));
@@ -107,7 +107,7 @@ fn a_grant_for_one_place_says_nothing_of_another_in_the_same_call() {
 }
 
 #[test]
-fn a_grant_is_inert_in_another_mode_and_never_lifts_a_denial() {
+fn grants_apply_in_their_mode_and_lift_no_denial() {
     let modes = Modes::built_in();
     let (ask, plan) = (modes.resolve("ask").unwrap(), modes.resolve("plan").unwrap());
     let write = call(Effect::Edit, &["a.txt"]);
@@ -131,7 +131,7 @@ fn reject_always_denies_in_its_mode_only() {
 }
 
 #[test]
-fn without_any_ceiling_nothing_is_allowed() {
+fn no_ceilings_deny_everything() {
     assert!(matches!(decide(&[], &Grants::default(), &call(Effect::Read, &[])), Verdict::Deny(_)));
 }
 
@@ -158,7 +158,7 @@ fn strictness(verdict: &Verdict) -> u8 {
 
 proptest! {
     #[test]
-    fn another_ceiling_never_allows_more_and_the_order_of_ancestors_does_not_matter(
+    fn additional_ceiling_never_allows_more(
         modes in prop::collection::vec(any_mode(), 1..4),
         extra in any_mode(),
         effect in prop::sample::select(EFFECTS.to_vec()),
@@ -181,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn no_grant_turns_a_denial_into_anything_else(
+    fn grants_never_change_a_denial(
         mode in any_mode(),
         effect in prop::sample::select(EFFECTS.to_vec()),
         target in prop::sample::select(vec!["docs/a.md", "src/lib.rs", "/etc/hosts"]),
@@ -196,9 +196,9 @@ proptest! {
     }
 }
 
-/// A claimed reader is asked for where an unknown effect would be denied or asked, and is never denied.
+/// A tool that claims to read asks wherever an unknown effect would ask or be denied. It is never denied.
 #[test]
-fn a_claim_is_asked_for_where_a_change_would_not_simply_run() {
+fn claimed_readers_ask_unless_changes_are_allowed() {
     let of = |server: &str, flips| CallFacts {
         claim: Some(Claim { server: server.into(), flips }),
         ..CallFacts::of_tool(format!("mcp__{server}__look"), Effect::Read)
@@ -229,17 +229,21 @@ fn a_claim_is_asked_for_where_a_change_would_not_simply_run() {
         assert_eq!(decide(&[mode], &none, &of("s", 0)), Verdict::Ask(vec![scope.clone()]));
         let mut grants = Grants::default();
         grants.allow("another", scope.clone());
-        assert_eq!(verdict(mode, &grants, &of("s", 0)), "ask", "an answer holds in its mode");
+        assert_eq!(verdict(mode, &grants, &of("s", 0)), "ask", "a grant applies only in its mode");
         grants.allow(id, scope.clone());
         assert_eq!(verdict(mode, &grants, &of("s", 0)), "allow");
         assert_eq!(verdict(mode, &grants, &of("other", 0)), "ask", "another server");
-        assert_eq!(verdict(mode, &grants, &of("s", 1)), "ask", "it claims more by now");
-        assert_ne!(verdict(mode, &grants, &doubted), "allow", "a claim is no leave to change something");
+        assert_eq!(
+            verdict(mode, &grants, &of("s", 1)),
+            "ask",
+            "the server claims more than the grant covers"
+        );
+        assert_ne!(verdict(mode, &grants, &doubted), "allow", "a granted claim allows no changes");
         grants.reject(id, scope);
         assert_eq!(verdict(mode, &grants, &of("s", 0)), "rejected_always");
         let mut grants = Grants::default();
         grants.allow(id, Scope::Tool("mcp__s__look".into()));
-        assert_eq!(verdict(mode, &grants, &of("s", 7)), "allow", "an answer for the tool as such covers it");
+        assert_eq!(verdict(mode, &grants, &of("s", 7)), "allow", "a grant for the tool covers its claims");
         grants.reject(id, Scope::Tool("mcp__s__look".into()));
         assert_eq!(verdict(mode, &grants, &of("s", 7)), "rejected_always");
     }
@@ -263,7 +267,7 @@ fn line(tool: &str, texts: &[&str], is_understood: bool) -> CallFacts {
 }
 
 #[test]
-fn rules_deny_first_then_ask_then_allow_and_never_lift_what_a_mode_denies() {
+fn rules_deny_then_ask_then_allow_below_the_mode() {
     let modes = Modes::built_in();
     let rules = Arc::new(rules(
         "deny: ['read_file(**/.env)', 'shell(rm *)', 'mcp__*']\nask: ['shell(git push *)', write_file]\nallow: ['shell(git *)', 'tool(/opt/**)', write_file, 'shell(make)']",
@@ -321,7 +325,7 @@ fn fetch(scheme: &str, host: &str, port: Option<u16>, path: &str, plain: &str) -
 }
 
 #[test]
-fn a_rule_about_a_server_is_not_about_what_stands_in_a_path() {
+fn address_rules_match_hosts_and_never_url_paths() {
     let of = |host: &str, path: &str| fetch("https", host, None, path, path);
     let check = |pattern: &str, call: &CallFacts, denies: bool, allows: bool| {
         let found = ["deny", "allow"].map(|kind| {
@@ -361,7 +365,7 @@ fn a_rule_about_a_server_is_not_about_what_stands_in_a_path() {
 }
 
 #[test]
-fn an_answer_for_a_server_is_for_its_scheme_and_port_only() {
+fn origin_grants_cover_a_single_scheme_and_port() {
     let modes = Modes::built_in();
     let ask = modes.resolve("ask").unwrap();
     let mut grants = Grants::default();
@@ -381,7 +385,7 @@ fn an_answer_for_a_server_is_for_its_scheme_and_port_only() {
 }
 
 #[test]
-fn what_is_no_rule_is_said() {
+fn invalid_permission_rules_are_reported() {
     for (text, words) in [
         ("", "names no tool"),
         ("shell(", "does not end with )"),
@@ -397,7 +401,7 @@ fn what_is_no_rule_is_said() {
 }
 
 #[test]
-fn what_allows_more_is_told_from_what_does_not() {
+fn allows_more_compares_modes() {
     let modes = Modes::built_in();
     let of = |id: &str| modes.resolve(id).unwrap().clone();
     let docs = mode("access: edit\nwrite_paths: ['docs/**']");
@@ -418,14 +422,11 @@ fn what_allows_more_is_told_from_what_does_not() {
         assert_eq!(compare::allows_more(&[new], &[old]), expected, "{} after {}", new.id, old.id);
     }
     let (code, plan) = (of("code"), of("plan"));
-    assert!(
-        !compare::allows_more(&[&code, &plan], &[&plan]),
-        "a mode is no wider than those under which it is evaluated"
-    );
+    assert!(!compare::allows_more(&[&code, &plan], &[&plan]), "a further ceiling limits the mode");
 }
 
 #[test]
-fn one_answer_that_covers_a_line_is_enough_and_the_first_is_offered() {
+fn any_covering_grant_allows_a_command_line() {
     let ask = Modes::built_in().resolve("ask").unwrap().clone();
     let run = |scope: CommandScope| Scope::Run("shell".into(), scope);
     let (program, exact) = (CommandScope::program("`ls` here".into()), CommandScope::line("ls a".into()));
@@ -459,7 +460,7 @@ fn one_answer_that_covers_a_line_is_enough_and_the_first_is_offered() {
 }
 
 #[test]
-fn an_answer_for_each_part_is_none_for_a_line_and_a_rejected_part_rejects_it() {
+fn line_needs_its_own_grant_and_inherits_part_rejections() {
     let ask = Modes::built_in().resolve("ask").unwrap().clone();
     let run = |text: &str| Scope::Run("shell".into(), CommandScope::line(text.into()));
     let both = line("shell", &["make a", "make b"], true);
@@ -486,7 +487,7 @@ fn an_answer_for_each_part_is_none_for_a_line_and_a_rejected_part_rejects_it() {
 }
 
 #[test]
-fn a_rule_that_keeps_read_file_from_a_path_keeps_every_reader_from_it() {
+fn read_file_path_rules_apply_to_every_reading_tool() {
     let named = |tool: &str, path: &[&str]| CallFacts { tool: tool.into(), ..call(Effect::Read, path) };
     let verdict = |rule: &str, facts: &CallFacts| {
         let kinds = ["deny", "ask", "allow"].map(|kind| rules(&format!("{kind}: ['{rule}']")));
@@ -523,7 +524,7 @@ fn a_rule_that_keeps_read_file_from_a_path_keeps_every_reader_from_it() {
 }
 
 #[test]
-fn files_below_a_search_are_decided_on_one_by_one() {
+fn files_below_a_search_are_decided_individually() {
     let below = |text: &str, searched: &str| {
         let ceilings = Ceilings {
             modes: Modes::built_in().ceilings("plan").unwrap(),

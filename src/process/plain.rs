@@ -14,7 +14,7 @@ use super::{ChildStdio, Command, Errors, Event, Exit, Processes, read};
 const CHUNK: usize = 16 * 1024;
 
 /// Time for the last output to arrive after the exit.
-const REST: Duration = Duration::from_millis(50);
+const OUTPUT_GRACE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub struct Process {
@@ -89,14 +89,14 @@ impl Process {
                     return Some(Event::Exited(code.map_or(Exit::Signal(0), Exit::Status)));
                 }
                 // A descendant can keep the pipes open forever.
-                () = tokio::time::sleep(REST), if self.exited => break,
+                () = tokio::time::sleep(OUTPUT_GRACE), if self.exited => break,
             }
         }
         (!std::mem::replace(&mut self.over, true))
             .then_some(Event::Gone { left_behind: 0, confirmed: !self.ended })
     }
 
-    pub async fn ask_to_end(&mut self) {
+    pub async fn request_exit(&mut self) {
         self.end().await;
     }
 
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn errors_are_not_taken_for_output_where_they_go_apart() {
+    async fn separate_stderr_is_not_reported_as_output() {
         let (bad, good) = (b"bad\n".to_vec(), b"good\n".to_vec());
         check(Errors::Apart, &[Event::Error(bad.clone()), Event::Output(good.clone())]).await;
         check(Errors::Merged, &[Event::Output(bad), Event::Output(good)]).await;

@@ -131,7 +131,7 @@ impl ProgramTask {
                 () = at(deadline) => {
                     steps += 1;
                     if steps == 1 {
-                        self.process.ask_to_end().await;
+                        self.process.request_exit().await;
                         deadline = Some(tokio::time::Instant::now() + TIMEOUT);
                     } else {
                         deadline = None;

@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neither_a_home_nor_the_root_is_readable_as_a_whole() {
+    fn home_and_root_are_never_readable_as_a_whole() {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().canonicalize().unwrap().join("home/me");
         let work = home.join("work");
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_path_is_what_the_system_says_it_is() {
+    fn real_paths_equal_canonicalize() {
         let dir = tempfile::tempdir().unwrap();
         let (folder, link) = (dir.path().join("folder/inner"), dir.path().join("link"));
         std::fs::create_dir_all(&folder).unwrap();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_session_that_is_on_the_path_leads_nowhere() {
+    fn workspace_links_on_path_make_no_target_readable() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().canonicalize().unwrap();
         let (work, secret) = (dir.join("work"), dir.join("secret"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret, SecretString};
 
 /// Shorter values would match parts of words.
-const SHORTEST: usize = 6;
+const MIN_SECRET_LENGTH: usize = 6;
 
 #[derive(Debug, Clone, Default)]
 pub struct Secrets(Arc<[SecretString]>);
@@ -15,8 +15,9 @@ impl Secrets {
     pub fn new<'a>(values: impl Iterator<Item = &'a SecretString>) -> Self {
         let parts = |value: &SecretString| -> Vec<SecretString> {
             let whole = value.expose_secret();
-            let lines = whole.lines().map(str::trim).filter(|line| line.len() >= SHORTEST && *line != whole);
-            let whole = std::iter::once(whole).filter(|whole| whole.len() >= SHORTEST);
+            let lines =
+                whole.lines().map(str::trim).filter(|line| line.len() >= MIN_SECRET_LENGTH && *line != whole);
+            let whole = std::iter::once(whole).filter(|whole| whole.len() >= MIN_SECRET_LENGTH);
             whole.chain(lines).map(SecretString::from).collect()
         };
         Self(values.flat_map(parts).collect())
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_goes_whole_and_by_its_lines() {
+    fn secrets_are_redacted_whole_and_line_by_line() {
         let values =
             ["hidden-value".into(), "-----BEGIN\nMIIsecret\n".into(), "abc".into(), SecretString::from("")];
         let secrets = Secrets::new(values.iter());

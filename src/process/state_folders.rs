@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_agent_may_write_is_made_and_neither_the_home_nor_the_work_is_in_it() {
+    fn state_folders_exclude_home_workspace_and_own_config() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().canonicalize().unwrap();
         let (home, work) = (dir.join("home"), dir.join("home/work"));

@@ -13,7 +13,8 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
 use super::{
-    AHEAD, ASK_TO_END, ChildStdio, Command, Errors, Event, Processes, Report, SpawnRequest, orphans, read,
+    ChildStdio, Command, Errors, Event, HANDSHAKE, Processes, REQUEST_EXIT, Report, SpawnRequest, orphans,
+    read,
 };
 
 const CHUNK: usize = 16 * 1024;
@@ -58,12 +59,12 @@ impl Processes {
         let supervisor = orphans::start(|| start.spawn())?;
         // Closes the other ends of the pipes.
         drop(start);
-        let input = send_ahead(&ours, command.has_stdio)?;
+        let input = send_handshake(&ours, command.has_stdio)?;
         ours.set_nonblocking(true)?;
         let mut control = UnixStream::from_std(ours)?;
         let own_folder = self.own_folder(&confinement);
         let request = SpawnRequest { program, arguments, confinement, own_folder, keeps_terminal, own };
-        give(&mut control, &request).await?;
+        send_request(&mut control, &request).await?;
         let receiver = |pipe: io::PipeReader| pipe::Receiver::from_owned_fd(pipe.into());
         Ok(Process {
             supervisor,
@@ -78,23 +79,23 @@ impl Processes {
     }
 }
 
-/// Sends [`AHEAD`] with the read end of a new pipe. No other process ever has that end.
-fn send_ahead(to: &StdStream, has_stdio: bool) -> io::Result<Option<pipe::Sender>> {
-    let byte = [io::IoSlice::new(&[AHEAD])];
+/// Sends [`HANDSHAKE`] with the read end of a new pipe. No other process ever has that end.
+fn send_handshake(to: &StdStream, has_stdio: bool) -> io::Result<Option<pipe::Sender>> {
+    let byte = [io::IoSlice::new(&[HANDSHAKE])];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut beside = SendAncillaryBuffer::new(&mut space);
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !has_stdio {
-        sendmsg(to, &byte, &mut beside, SendFlags::NOSIGNAL)?;
+        sendmsg(to, &byte, &mut ancillary, SendFlags::NOSIGNAL)?;
         return Ok(None);
     }
     let (input, to_input) = io::pipe()?;
     let handed = [input.as_fd()];
-    beside.push(SendAncillaryMessage::ScmRights(&handed));
-    sendmsg(to, &byte, &mut beside, SendFlags::NOSIGNAL)?;
+    ancillary.push(SendAncillaryMessage::ScmRights(&handed));
+    sendmsg(to, &byte, &mut ancillary, SendFlags::NOSIGNAL)?;
     Ok(Some(pipe::Sender::from_owned_fd(to_input.into())?))
 }
 
-async fn give(control: &mut UnixStream, request: &SpawnRequest) -> io::Result<()> {
+async fn send_request(control: &mut UnixStream, request: &SpawnRequest) -> io::Result<()> {
     let request = serde_json::to_vec(request)?;
     let length = u32::try_from(request.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut line = length.to_le_bytes().to_vec();
@@ -161,9 +162,9 @@ impl Process {
     }
 
     /// Makes the supervisor send SIGTERM to the command's process group.
-    pub async fn ask_to_end(&mut self) {
+    pub async fn request_exit(&mut self) {
         // The command may be over.
-        let _ = self.control.write_all(&[ASK_TO_END]).await;
+        let _ = self.control.write_all(&[REQUEST_EXIT]).await;
     }
 
     pub async fn end(&mut self) {

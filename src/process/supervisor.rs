@@ -19,7 +19,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::{self, Pid, Signal, WaitOptions};
 
 use super::children::{self, Children};
-use super::{AHEAD, ASK_TO_END, Exit, Report, SpawnRequest};
+use super::{Exit, HANDSHAKE, REQUEST_EXIT, Report, SpawnRequest};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, Confinement};
 
@@ -41,17 +41,17 @@ pub fn run(connection: OwnedFd) -> ExitCode {
     }
 }
 
-/// Reads the byte [`AHEAD`] with a descriptor, a length of 4 bytes (little endian), and JSON.
+/// Reads the byte [`HANDSHAKE`] with a descriptor, a length of 4 bytes (little endian), and JSON.
 fn read_request(mut connection: &UnixStream) -> io::Result<(SpawnRequest, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut ahead = [0];
     let bytes = &mut [io::IoSliceMut::new(&mut ahead)];
-    let received = recvmsg(connection, bytes, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
-    if received.bytes != 1 || ahead != [AHEAD] {
+    let received = recvmsg(connection, bytes, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    if received.bytes != 1 || ahead != [HANDSHAKE] {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let input = beside.drain().find_map(|message| match message {
+    let input = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut handed) => handed.next(),
         _ => None,
     });
@@ -177,7 +177,7 @@ fn watch(epoll: &OwnedFd, mut connection: &UnixStream, signals: &OwnedFd, child:
         if is_ready(REQUESTED) {
             let mut byte = [0];
             match connection.read(&mut byte) {
-                Ok(1) if byte[0] == ASK_TO_END => {
+                Ok(1) if byte[0] == REQUEST_EXIT => {
                     // The process may have just exited.
                     let _ = process::kill_process_group(child, Signal::TERM);
                 }
@@ -199,7 +199,7 @@ fn exit(status: i32) -> Exit {
 /// Kills all descendants and waits for them. The death of a child makes its children ours. Returns the
 /// initial number of children.
 fn end_all(children: &mut Children, command: Pid) -> usize {
-    bury();
+    reap_children();
     let mut first = None;
     loop {
         match children.list() {
@@ -213,12 +213,12 @@ fn end_all(children: &mut Children, command: Pid) -> usize {
         if let Err(rustix::io::Errno::CHILD) = process::wait(WaitOptions::empty()) {
             return first.unwrap_or_default();
         }
-        bury();
+        reap_children();
     }
 }
 
 /// Reaps all dead children.
-fn bury() {
+fn reap_children() {
     while let Ok(Some(_)) = process::wait(WaitOptions::NOHANG) {}
 }
 
@@ -229,7 +229,7 @@ fn remove(folder: &Path) {
     if std::fs::remove_dir_all(folder).is_ok() {
         return;
     }
-    open_up(folder);
+    restore_owner_access(folder);
     if let Err(error) = std::fs::remove_dir_all(folder) {
         // Standard error may be closed.
         let _ = writeln!(io::stderr(), "modegate: {} could not be removed: {error}", folder.display());
@@ -237,7 +237,7 @@ fn remove(folder: &Path) {
 }
 
 /// Restores the owner's access to every folder, without following links.
-fn open_up(folder: &Path) {
+fn restore_owner_access(folder: &Path) {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         let _ = std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700));

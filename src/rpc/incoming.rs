@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_kept_as_they_were_written() {
+    fn request_ids_are_returned_verbatim() {
         for id in ["0", "-7", "9223372036854775807", "1.5", r#""""#, r#""1""#, r#""\u0061""#, "null"] {
             check(&format!(r#"{{"id":{id},"method":"m"}}"#), &format!("request {id} m -"));
         }
     }
 
     #[test]
-    fn each_kind_of_message_is_told_from_the_others() {
+    fn each_message_kind_is_recognised() {
         check("  ", "blank");
         check("{\"method\":\"m\",\"params\":{}}\r", "notification m");
         check(r#" {"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1}} "#, r#"request 1 m {"a":1}"#);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_gets_the_right_code_and_the_id_if_it_can_be_read() {
+    fn invalid_messages_get_their_code_and_any_readable_id() {
         check("nonsense", "invalid null -32700");
         check(r#"{"id":1,"#, "invalid null -32700");
         check("{\"id\":1,\"method\":\"\u{0}\"}", "invalid null -32700");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_utf8_and_depth_end_nothing() {
+    fn invalid_utf8_and_deep_nesting_are_survived() {
         assert!(matches!(sort(b"{\"id\":1,\"method\":\"\xff\"}"), Incoming::Invalid { id: None, .. }));
         let deep = format!("{}{}", "[".repeat(20_000), "]".repeat(20_000));
         check(&deep, "invalid null -32600");

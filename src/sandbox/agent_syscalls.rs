@@ -7,7 +7,10 @@ use seccompiler::BpfProgram;
 use super::bpf::{
     ALLOW, ARCHITECTURE, KILL, NUMBER, answer, fail, jump, jump_above, jump_bits, keep, load, low, when,
 };
-use super::syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, MACHINE, NEW_VIEWS, OTHERS, PAST_FILES, SHARED, VIEWS};
+use super::syscalls::{
+    ATTRIBUTES, ATTRIBUTES_OLD, FILE_BYPASSES, MOUNTS_AND_NAMESPACES, NEW_NAMESPACES, OTHER_PROCESSES,
+    SHARED, SYSTEM_SETTINGS,
+};
 use super::workspace_syscalls::{
     IOPRIO_WHO_PROCESS, PRIO_PROCESS, limits_of_others, priority_of_others, scheduling_of_others,
 };
@@ -56,7 +59,9 @@ fn program() -> BpfProgram {
         }
     };
     listed(UNKNOWN, libc::ENOSYS);
-    for calls in [OTHERS, VIEWS, PAST_FILES, SHARED, MACHINE, REFUSED, REFUSED_OLD] {
+    for calls in
+        [OTHER_PROCESSES, MOUNTS_AND_NAMESPACES, FILE_BYPASSES, SHARED, SYSTEM_SETTINGS, REFUSED, REFUSED_OLD]
+    {
         listed(calls, libc::EPERM);
     }
     // Landlock cannot limit these calls to the agent's own files. They do nothing and report success.
@@ -73,7 +78,7 @@ fn program() -> BpfProgram {
     for call in [libc::SYS_sched_setparam, libc::SYS_sched_setscheduler, libc::SYS_sched_setattr] {
         program.extend(when(number(call), &scheduling_of_others(refused)));
     }
-    let views = [load(low(0)), jump_bits(NEW_VIEWS, 0, 1), refuse, answer(ALLOW)];
+    let views = [load(low(0)), jump_bits(NEW_NAMESPACES, 0, 1), refuse, answer(ALLOW)];
     program.extend(when(number(libc::SYS_clone), &views));
     program.push(answer(ALLOW));
     program

@@ -97,13 +97,13 @@ const SOCKETS: &[c_long] = &[
 ];
 
 #[rustfmt::skip]
-pub(super) const OTHERS: &[c_long] = &[
+pub(super) const OTHER_PROCESSES: &[c_long] = &[
     libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_pidfd_getfd,
     libc::SYS_kcmp, libc::SYS_process_madvise,
 ];
 
 #[rustfmt::skip]
-pub(super) const VIEWS: &[c_long] = &[
+pub(super) const MOUNTS_AND_NAMESPACES: &[c_long] = &[
     libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot, libc::SYS_unshare, libc::SYS_setns,
     libc::SYS_fsopen, libc::SYS_fsmount, libc::SYS_move_mount, libc::SYS_open_tree, libc::SYS_mount_setattr,
     libc::SYS_open_by_handle_at, libc::SYS_name_to_handle_at,
@@ -111,7 +111,7 @@ pub(super) const VIEWS: &[c_long] = &[
 
 /// Interfaces that bypass the file system.
 #[rustfmt::skip]
-pub(super) const PAST_FILES: &[c_long] = &[
+pub(super) const FILE_BYPASSES: &[c_long] = &[
     libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd, libc::SYS_fanotify_init, libc::SYS_keyctl,
     libc::SYS_add_key, libc::SYS_request_key,
 ];
@@ -124,22 +124,31 @@ pub(super) const SHARED: &[c_long] = &[
 ];
 
 #[rustfmt::skip]
-pub(super) const MACHINE: &[c_long] = &[
+pub(super) const SYSTEM_SETTINGS: &[c_long] = &[
     libc::SYS_setgroups, libc::SYS_capset, libc::SYS_sethostname, libc::SYS_setdomainname,
     libc::SYS_settimeofday, libc::SYS_clock_settime, libc::SYS_adjtimex, libc::SYS_syslog, libc::SYS_reboot,
     libc::SYS_swapon, libc::SYS_swapoff, libc::SYS_quotactl, libc::SYS_init_module, libc::SYS_finit_module,
     libc::SYS_delete_module, libc::SYS_acct,
 ];
 
-const REFUSED: &[&[c_long]] =
-    &[ATTRIBUTES, ATTRIBUTES_OLD, SOCKETS, OTHERS, VIEWS, PAST_FILES, SHARED, MACHINE, REFUSED_BESIDES];
+const REFUSED: &[&[c_long]] = &[
+    ATTRIBUTES,
+    ATTRIBUTES_OLD,
+    SOCKETS,
+    OTHER_PROCESSES,
+    MOUNTS_AND_NAMESPACES,
+    FILE_BYPASSES,
+    SHARED,
+    SYSTEM_SETTINGS,
+    REFUSED_EXTRA,
+];
 
 #[rustfmt::skip]
 #[cfg(target_arch = "x86_64")]
-const REFUSED_BESIDES: &[c_long] = &[libc::SYS_io_uring_setup, libc::SYS_iopl, libc::SYS_ioperm];
+const REFUSED_EXTRA: &[c_long] = &[libc::SYS_io_uring_setup, libc::SYS_iopl, libc::SYS_ioperm];
 
 #[cfg(target_arch = "aarch64")]
-const REFUSED_BESIDES: &[c_long] = &[libc::SYS_io_uring_setup];
+const REFUSED_EXTRA: &[c_long] = &[libc::SYS_io_uring_setup];
 
 /// Landlock does not restrict attributes, so those of any file would be readable.
 #[rustfmt::skip]
@@ -165,13 +174,13 @@ const SIGNALS: &[c_long] = &[
 
 /// Allowed only with 0, the calling process, as first argument.
 #[rustfmt::skip]
-const ABOUT_ITSELF: &[c_long] = &[
+const SELF_ONLY: &[c_long] = &[
     libc::SYS_prlimit64, libc::SYS_sched_setaffinity, libc::SYS_sched_setscheduler, libc::SYS_sched_setparam,
     libc::SYS_sched_setattr,
 ];
 
 /// `CLONE_NEWNS`, `CGROUP`, `UTS`, `IPC`, `USER`, `PID` and `NET`.
-pub(super) const NEW_VIEWS: u32 = 0x7e02_0000;
+pub(super) const NEW_NAMESPACES: u32 = 0x7e02_0000;
 
 /// Second byte of `ioctl` requests that do not change files.
 const TERMINALS: u64 = 0x5400;
@@ -203,10 +212,10 @@ fn allowed(signals_held: bool) -> Compiled {
     let signals: &[c_long] = if signals_held { SIGNALS } else { &[] };
     let all = ALLOWED.iter().chain(ALLOWED_OLD).chain(signals);
     let mut rules: Rules = all.map(|call| (*call, Vec::new())).collect();
-    for call in ABOUT_ITSELF {
+    for call in SELF_ONLY {
         rules.insert(*call, vec![rule(vec![is(0, 0)?])?]);
     }
-    rules.insert(libc::SYS_clone, vec![rule(vec![masked(0, NEW_VIEWS.into(), 0)?])?]);
+    rules.insert(libc::SYS_clone, vec![rule(vec![masked(0, NEW_NAMESPACES.into(), 0)?])?]);
     // Connected streams reach no other process. Datagram sockets can send to any name.
     let stream = u64::from(libc::SOCK_STREAM.cast_unsigned());
     rules.insert(libc::SYS_socketpair, vec![rule(vec![is(0, 1)?, masked(1, 0xf, stream)?])?]);

@@ -192,7 +192,7 @@ impl Actor {
         match command {
             SessionCommand::Prompt(prompt) => self.prompt(prompt).await,
             SessionCommand::AnnounceCommands(answered) => self.announce_commands(answered).await,
-            SessionCommand::TakeBack => self.take_back(),
+            SessionCommand::TakeBack => self.withdraw_cancelled(),
             SessionCommand::Cancel => self.cancel(),
             SessionCommand::SetMode { mode, source, reply } => {
                 let outcome = self.change_mode(&mode, source).await;
@@ -219,7 +219,7 @@ impl Actor {
                 let _ = reply.send(undone);
             }
             SessionCommand::Tighten(reply) => {
-                let denied = self.end_what_is_denied().await;
+                let denied = self.end_denied_calls().await;
                 let _ = reply.send(denied);
             }
             SessionCommand::SetOption { option, value, reply } => {
@@ -273,7 +273,7 @@ impl Actor {
         self.answer_cancelled(|_| true);
     }
 
-    fn take_back(&mut self) {
+    fn withdraw_cancelled(&mut self) {
         if self.turn.as_ref().is_some_and(|turn| turn.cancel.is_cancelled()) {
             self.close_questions(|_| true);
             self.close_switches();
@@ -321,8 +321,8 @@ impl Actor {
         }
         self.close_external_agent().await;
         let mut gate = std::mem::take(&mut self.gate);
-        let ended = self.while_taking_reports(gate.end(|_| true, DEADLINE)).await;
-        self.put_back(gate);
+        let ended = self.handle_reports_during(gate.end(|_| true, DEADLINE)).await;
+        self.restore_gate(gate);
         self.take_last_reports().await;
         if !ended.unconfirmed.is_empty() {
             tracing::warn!(

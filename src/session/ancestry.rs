@@ -18,7 +18,7 @@ use crate::workspace::IntentLog;
 const MAX_DEPTH: usize = 3;
 
 /// Maximum number of running sub-agents in the tree of a client's session.
-pub(super) const MAX_AT_WORK: usize = 16;
+pub(super) const MAX_RUNNING: usize = 16;
 
 #[derive(Debug, Clone)]
 pub struct Ancestry {
@@ -47,7 +47,7 @@ impl Default for Ancestry {
             above: Vec::new(),
             started_under: None,
             parent: None,
-            slots: Arc::new(Semaphore::new(MAX_AT_WORK)),
+            slots: Arc::new(Semaphore::new(MAX_RUNNING)),
         }
     }
 }

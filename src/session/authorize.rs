@@ -141,7 +141,7 @@ impl Actor {
                     too_often: false,
                 }
             }
-            PermissionAnswer::Unasked(why) if facts.claim.is_some() => {
+            PermissionAnswer::Unreachable(why) if facts.claim.is_some() => {
                 let server = facts.claim.as_ref().map(|claim| claim.server.clone()).unwrap_or_default();
                 let message = format!(
                     "{why} Only the MCP server {server} claims that {} is read-only. To trust the claim, the user can \
@@ -150,8 +150,8 @@ impl Actor {
                 );
                 self.rejected(&call, message)
             }
-            PermissionAnswer::Unasked(why) | PermissionAnswer::No(why) => self.rejected(&call, why),
-            PermissionAnswer::Why => return self.ask_why(&call, reply),
+            PermissionAnswer::Unreachable(why) | PermissionAnswer::No(why) => self.rejected(&call, why),
+            PermissionAnswer::AskReason => return self.ask_why(&call, reply),
         };
         let _ = reply.send(authorization);
     }
@@ -191,9 +191,9 @@ impl Actor {
         }
     }
 
-    pub(super) fn close_questions(&mut self, is_void: impl Fn(&CallFacts) -> bool) -> Vec<ToolCallId> {
+    pub(super) fn close_questions(&mut self, is_obsolete: impl Fn(&CallFacts) -> bool) -> Vec<ToolCallId> {
         let mut void: Vec<u64> =
-            self.questions.iter().filter(|(_, q)| is_void(&q.facts)).map(|(n, _)| *n).collect();
+            self.questions.iter().filter(|(_, q)| is_obsolete(&q.facts)).map(|(n, _)| *n).collect();
         void.sort_unstable();
         let mut closed = Vec::new();
         for number in void {
@@ -299,11 +299,11 @@ impl Actor {
         // The facts keep the claim only if no answer of the user allowed the call. Such a call ends under a
         // mode that denies changes.
         let claim = facts.claim.clone();
-        let is_unasked = |_: &Claim| {
+        let has_no_consent = |_: &Claim| {
             matches!(consent, UserConsent::No) && matches!(self.without_asking(&facts), Consent::Mode)
         };
-        let alone = claim.clone().filter(is_unasked);
-        let facts = CallFacts { claim: alone, ..facts };
+        let unconsented = claim.clone().filter(has_no_consent);
+        let facts = CallFacts { claim: unconsented, ..facts };
         let reads = facts.effect == Effect::Read && !facts.targets.is_empty();
         let files =
             reads.then(|| FilesBelow::new(self.call_ceilings(), self.session.grants.clone(), facts.clone()));
@@ -311,7 +311,7 @@ impl Actor {
         (permit.files, permit.claim) = (files, claim);
         if runs {
             // Recorded together with the permit: no mode change comes between the two.
-            self.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::begun(call)), None).await;
+            self.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::in_progress(call)), None).await;
         }
         Authorization::Granted { permit, last_seen, jobs, agents, snapshot }
     }

@@ -101,11 +101,11 @@ impl Turn {
         match self.ask_actor(|reply| TurnMessage::Propose { call, proposal, reply }).await? {
             Proposed::Switched(text) => {
                 self.finish(id, ToolOutput { text, ..ToolOutput::default() }).await?;
-                Ok(After::GoOn)
+                Ok(After::Continue)
             }
-            Proposed::Stayed { message, ends_turn } => {
+            Proposed::NotSwitched { message, ends_turn } => {
                 self.failed(id, message).await?;
-                Ok(ends_turn.map_or(After::GoOn, |text| After::Stop(text.into())))
+                Ok(ends_turn.map_or(After::Continue, |text| After::Stop(text.into())))
             }
         }
     }
@@ -131,7 +131,7 @@ impl Turn {
             Ok(output) => {
                 let question = (!output.questions.is_empty()).then(|| chat_question::text(&output.questions));
                 self.finish(id, output).await?;
-                Ok(question.map_or(After::GoOn, |text| After::Stop(text.into())))
+                Ok(question.map_or(After::Continue, |text| After::Stop(text.into())))
             }
             Err(error) if denied.is_cancelled() && !self.cancel.is_cancelled() => {
                 let why = "Stopped: the session's mode has changed and does not allow this call.";
@@ -169,7 +169,7 @@ impl Turn {
     pub(super) async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {
         let update = ToolCallUpdateEvent::failed(id, text);
         self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
-        Ok(After::GoOn)
+        Ok(After::Continue)
     }
 
     async fn refused(&self, id: ToolCallId, answer: Authorization) -> Result<After, TurnError> {
@@ -180,14 +180,16 @@ impl Turn {
                     ..ToolCallUpdateEvent::failed(id, message)
                 };
                 self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
-                Ok(if too_often { After::Stop(REFUSED_AGAIN.into()) } else { After::GoOn })
+                Ok(if too_often { After::Stop(REFUSED_AGAIN.into()) } else { After::Continue })
             }
             Authorization::Rejected { message, too_often } => {
                 self.failed(id, message).await?;
-                Ok(if too_often { After::Stop(REFUSED_AGAIN.into()) } else { After::GoOn })
+                Ok(if too_often { After::Stop(REFUSED_AGAIN.into()) } else { After::Continue })
             }
             // The actor closes the calls that a cancelled turn leaves open.
-            Authorization::Cancelled | Authorization::Granted { .. } | Authorization::Ask => Ok(After::GoOn),
+            Authorization::Cancelled | Authorization::Granted { .. } | Authorization::Ask => {
+                Ok(After::Continue)
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::permission::{CallFacts, Ceilings, Effect};
 
 pub const EXTERNAL_AGENT: &str = "harness";
 
-const AS_IT_ASKS: &str =
+const UNSANDBOXED_DESCRIPTION: &str =
     "The agent decides when to ask first; Modegate does not limit changes made without asking";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,7 +99,7 @@ pub fn split(modes: &Modes, is_supported: impl Fn(&Mode) -> bool) -> (Modes, Vec
     };
     for mode in supported.iter_mut().filter(asks) {
         // Modegate cannot make the agent ask, so the description must not promise that.
-        AS_IT_ASKS.clone_into(&mut mode.description);
+        UNSANDBOXED_DESCRIPTION.clone_into(&mut mode.description);
     }
     (supported, unsupported)
 }
@@ -141,9 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn the_strictest_ceiling_says_what_it_takes() {
+    fn strictest_ceiling_sets_the_requirement() {
         let edit = "access: edit";
-        for (modes, expected, is_sandboxed, not) in [
+        for (modes, expected, with_sandbox, without_sandbox) in [
             (&["code"][..], Requirement::Unrestricted, true, true),
             (&["ask"], Requirement::Unrestricted, true, true),
             (&["plan"], Requirement::Sandboxed, true, false),
@@ -160,7 +160,7 @@ mod tests {
             let ceilings = ceilings(modes);
             let found =
                 (requirement(&ceilings), is_supported(&ceilings, true), is_supported(&ceilings, false));
-            assert_eq!(found, (expected, is_sandboxed, not), "{modes:?}");
+            assert_eq!(found, (expected, with_sandbox, without_sandbox), "{modes:?}");
             assert_eq!(
                 is_denied(&ceilings, &facts(false)),
                 expected != Requirement::Unrestricted,
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn leave_is_given_for_what_reads_and_for_the_rest_as_the_modes_say() {
+    fn reads_are_allowed_and_other_kinds_follow_the_modes() {
         let read = Some(ToolKind::Read);
         for (modes, kind, expected) in [
             (&["plan"][..], read, Decision::Allow),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_that_is_not_possible_is_said_to_be_and_one_that_is_unknown_is_not() {
+    fn unsupported_mode_differs_from_unknown_mode() {
         let (supported, unsupported_modes) = split(&Modes::built_in(), |mode| mode.access == Access::Full);
         let error = unsupported("Architect", &unsupported_modes, &supported).unwrap();
         assert_eq!(error.code(), -32602);

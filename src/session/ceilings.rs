@@ -136,7 +136,7 @@ impl Actor {
 
     /// Closes questions about calls that are now denied and ends such calls, here and in all sub-agents,
     /// which decide under the new ceilings from the first line on (D40-D44).
-    pub(super) async fn end_what_is_denied(&mut self) -> (Vec<ToolCallId>, Ended) {
+    pub(super) async fn end_denied_calls(&mut self) -> (Vec<ToolCallId>, Ended) {
         self.own_ceilings.send_replace(Arc::new(self.context.ceilings(self.session.modes())));
         let (ceilings, grants) = (self.ceilings(), self.session.grants.clone());
         // A server may have changed its hints since the call began: either version can deny.
@@ -164,8 +164,8 @@ impl Actor {
         let below = self.tighten_subagents();
         let mut gate = std::mem::take(&mut self.gate);
         let ending = async { tokio::join!(gate.end(has_to_end, DEADLINE), below) };
-        let (mut ended, (closed_below, below)) = self.while_taking_reports(ending).await;
-        self.put_back(gate);
+        let (mut ended, (closed_below, below)) = self.handle_reports_during(ending).await;
+        self.restore_gate(gate);
         closed.extend(closed_below);
         ended.confirmed.extend(below.confirmed);
         ended.unconfirmed.extend(below.unconfirmed);

@@ -15,7 +15,7 @@ use crate::error::AgentError;
 use crate::event::SessionEvent;
 use crate::mode::{Mode, UnknownMode};
 use crate::permission::{self, CallFacts, Ceilings, Grants, Verdict, compare};
-use crate::store::Why;
+use crate::store::ChangeReason;
 
 /// Maximum wait for ended calls. The answer lists calls that take longer.
 pub(super) const DEADLINE: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ impl Actor {
     pub(super) async fn change_mode(
         &mut self,
         mode: &SessionModeId,
-        why: impl Into<Why>,
+        why: impl Into<ChangeReason>,
     ) -> Result<Option<ModeEffect>, AgentError> {
         let why = why.into();
         let (keeps_unrecorded, source) = (why.keeps_unrecorded, why.source.as_str());
@@ -56,7 +56,7 @@ impl Actor {
             if !self.session.unrecorded_modes.contains(&to) {
                 self.session.unrecorded_modes.push(to.clone());
             }
-            self.end_what_is_denied().await;
+            self.end_denied_calls().await;
             return Err(AgentError::ModeUnrecorded {
                 mode: from.0.to_string(),
                 unrecorded: to.0.to_string(),
@@ -75,7 +75,7 @@ impl Actor {
         }
         let selection = self.mode_selection();
         self.session.active = selection;
-        let (mut closed, ended) = self.end_what_is_denied().await;
+        let (mut closed, ended) = self.end_denied_calls().await;
         closed.extend(void);
         let during = self.turn.is_some().then_some(self.session.turns);
         let unconfirmed = ended.unconfirmed.clone();

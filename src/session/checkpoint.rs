@@ -18,7 +18,7 @@ use crate::permission::{self, CallFacts, Effect, Target};
 use crate::store::Row;
 use crate::store::checkpoint::{Checkpoint, Found};
 use crate::store::entry::Entry;
-use crate::tool::{AtWork, SnapshotHandle};
+use crate::tool::{BusyGuard, SnapshotHandle};
 use crate::workspace::{Changed, Changes, FileState, RestoreError, Workspace, WorkspaceSnapshot, compose};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,10 +131,11 @@ impl Actor {
         let workspace = self.session.workspace.clone();
         let turn = checkpoint.turn;
         // Deterministic runs wait for this guard.
-        let _at_work = AtWork::begin();
+        let _busy = BusyGuard::begin();
         let intent = workspace.announce_restore(&checkpoint.changed);
         let token = intent.token.clone();
-        let done = self.under_intent(turn, intent, move || put_back(&workspace, checkpoint, &token)).await;
+        let done =
+            self.under_intent(turn, intent, move || restore_checkpoint(&workspace, checkpoint, &token)).await;
         let outcome = done.map_err(|error| {
             tracing::error!(%error, "undo panicked");
             AgentError::Internal
@@ -210,7 +211,7 @@ impl Actor {
         self.save().await;
     }
 
-    pub(super) fn note_cut_off(&mut self, tool: Option<&str>, title: &str) {
+    pub(super) fn note_interrupted_call(&mut self, tool: Option<&str>, title: &str) {
         if !matches!(tool, Some("shell" | "run_background_job")) {
             return;
         }
@@ -224,7 +225,11 @@ pub(super) fn undone_note(files: &[String]) -> String {
     format!("The user has undone your changes of an earlier turn. Restored files: {}.", files.join(", "))
 }
 
-fn put_back(workspace: &Workspace, checkpoint: Checkpoint, token: &str) -> Result<Undone, RestoreError> {
+fn restore_checkpoint(
+    workspace: &Workspace,
+    checkpoint: Checkpoint,
+    token: &str,
+) -> Result<Undone, RestoreError> {
     let Checkpoint { turn, changed, contents, uncovered } = checkpoint;
     let contents: HashMap<String, Vec<u8>> = contents;
     let remaining_folders = workspace.restore(&changed, |hash| contents.get(hash).cloned(), token)?;

@@ -25,7 +25,7 @@ pub enum Command {
     Prompt(String),
     Help,
     /// Shows the usage of this command, whose argument is invalid.
-    Misused(&'static str),
+    InvalidArgument(&'static str),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Compariso
     let mut requested: Vec<String> = Vec::new();
     for &(block, text) in &texts {
         let begins = start(text, block == first, words).map(|command| (command, ""));
-        let Some((command, mention)) = begins.or_else(|| behind_mention(text, words)) else { continue };
+        let Some((command, mention)) = begins.or_else(|| parse_after_mentions(text, words)) else { continue };
         let Command::SetMode { mode, .. } = &command else {
             if block == first || block == last {
                 other = Some(Placed { command, block, mention: String::new() });
@@ -112,7 +112,7 @@ pub fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Compariso
         }
     }
     let inner = texts.iter().flat_map(|(block, text)| {
-        let begins = start(text, *block == first, words).or(behind_mention(text, words).map(|it| it.0));
+        let begins = start(text, *block == first, words).or(parse_after_mentions(text, words).map(|it| it.0));
         inner_modes(text, usize::from(begins.is_some()), words)
     });
     requested.extend(inner.filter(|mode| !(compare.widens)(mode)));
@@ -145,7 +145,7 @@ const WRAPPERS: [&str; 4] = [MESSAGE, "user_message", "user_prompt", "user_query
 
 const REPLY: &str = "<previous_assistant_message>";
 
-const MADE: [&str; 3] = [REPLY, "<system_context>", "<selected_code>"];
+const CLIENT_GENERATED: [&str; 3] = [REPLY, "<system_context>", "<selected_code>"];
 
 struct Typed<'a> {
     texts: Vec<(usize, &'a str)>,
@@ -161,13 +161,16 @@ fn typed(content: &[ContentBlock]) -> Option<Typed<'_>> {
         _ => None,
     });
     let begins = |text: &str, tag: &str| text.trim_start().starts_with(tag);
-    let (made, texts): (Vec<_>, Vec<_>) =
-        texts.partition(|(_, text)| MADE.iter().any(|tag| begins(text, tag)));
+    let (generated, texts): (Vec<_>, Vec<_>) =
+        texts.partition(|(_, text)| CLIENT_GENERATED.iter().any(|tag| begins(text, tag)));
     let (messages, others): (Vec<_>, Vec<_>) =
         texts.into_iter().partition(|(_, text)| inside(text, MESSAGE).is_some());
     // Without replies the newest message is the first; with replies it is the last.
-    let newest =
-        if made.iter().any(|(_, text)| begins(text, REPLY)) { messages.last() } else { messages.first() };
+    let newest = if generated.iter().any(|(_, text)| begins(text, REPLY)) {
+        messages.last()
+    } else {
+        messages.first()
+    };
     let edges = if others.is_empty() {
         newest.map(|it| (it.0, it.0))
     } else {
@@ -200,7 +203,7 @@ fn start(text: &str, is_first: bool, words: Vocabulary<'_>) -> Option<Command> {
 }
 
 /// Parses a mode command after buffer mentions, as codecompanion.nvim writes them for `#{buffer}`.
-fn behind_mention<'t>(text: &'t str, words: Vocabulary<'_>) -> Option<(Command, &'t str)> {
+fn parse_after_mentions<'t>(text: &'t str, words: Vocabulary<'_>) -> Option<(Command, &'t str)> {
     let mut rest = text;
     while let Some(behind) = after_mention(rest.trim_start()) {
         rest = behind;
@@ -251,24 +254,26 @@ fn parse(text: &str, words: Vocabulary<'_>) -> Option<Command> {
     let (name, rest) = behind.split_once(char::is_whitespace).unwrap_or((behind, ""));
     let rest = rest.trim().to_owned();
     match name {
-        "help" => Some(alone(Command::Help, "help", &rest)),
-        "permissions" => Some(alone(Command::Permissions, "permissions", &rest)),
-        "mcp" => Some(alone(Command::Servers, "mcp", &rest)),
-        "compact" => Some(alone(Command::Compact, "compact", &rest)),
+        "help" => Some(without_arguments(Command::Help, "help", &rest)),
+        "permissions" => Some(without_arguments(Command::Permissions, "permissions", &rest)),
+        "mcp" => Some(without_arguments(Command::Servers, "mcp", &rest)),
+        "compact" => Some(without_arguments(Command::Compact, "compact", &rest)),
         "undo" if rest.is_empty() => Some(Command::Undo(None)),
-        "undo" => Some(rest.parse().map_or(Command::Misused("undo"), |turn| Command::Undo(Some(turn)))),
+        "undo" => {
+            Some(rest.parse().map_or(Command::InvalidArgument("undo"), |turn| Command::Undo(Some(turn))))
+        }
         "mode" if rest.is_empty() => Some(Command::ShowMode),
         "mode" => Some(Command::SetMode { mode: rest, rest: String::new() }),
         name if modes.resolve(name).is_ok() || unsupported.contains(&canonical(name)) => {
-            let rest = written(&rest, own).unwrap_or(rest);
+            let rest = expand_user_command(&rest, own).unwrap_or(rest);
             Some(Command::SetMode { mode: name.to_owned(), rest })
         }
-        _ => written(text, own).map(Command::Prompt),
+        _ => expand_user_command(text, own).map(Command::Prompt),
     }
 }
 
-fn alone(command: Command, name: &'static str, rest: &str) -> Command {
-    if rest.is_empty() { command } else { Command::Misused(name) }
+fn without_arguments(command: Command, name: &'static str, rest: &str) -> Command {
+    if rest.is_empty() { command } else { Command::InvalidArgument(name) }
 }
 
 pub fn usage(name: &str) -> String {
@@ -281,13 +286,13 @@ pub fn usage(name: &str) -> String {
     format!("{takes}. Nothing was done, and the model has not seen this message.\n")
 }
 
-fn written(text: &str, own: &[UserCommand]) -> Option<String> {
+fn expand_user_command(text: &str, own: &[UserCommand]) -> Option<String> {
     let text = text.strip_prefix(SLASHES)?;
     let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     own.iter().find(|own| own.name == name).map(|own| own.prompt(rest.trim()))
 }
 
-pub fn is_taken(name: &str, modes: &Modes) -> bool {
+pub fn is_reserved_name(name: &str, modes: &Modes) -> bool {
     OWN.contains(&name) || modes.resolve(name).is_ok()
 }
 
@@ -300,7 +305,7 @@ pub fn without_command(content: &[ContentBlock], placed: &Placed) -> Vec<Content
         | Command::Permissions
         | Command::Servers
         | Command::Compact
-        | Command::Misused(_)
+        | Command::InvalidArgument(_)
         | Command::Undo(_) => "",
     };
     let gap = if placed.mention.is_empty() || rest.is_empty() { "" } else { " " };
@@ -347,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_told_from_prompts() {
+    fn commands_are_distinguished_from_prompts() {
         check("/plan", set("plan", ""));
         check("/Plan", set("Plan", ""));
         check("\\plan make one", set("plan", "make one"));
@@ -362,7 +367,7 @@ mod tests {
         check("/undo 3", Some(Command::Undo(Some(3))));
         check("/compact", Some(Command::Compact));
         for name in ["help", "permissions", "mcp", "compact", "undo"] {
-            check(&format!("/{name} that"), Some(Command::Misused(name)));
+            check(&format!("/{name} that"), Some(Command::InvalidArgument(name)));
             check(&format!("/{name}s"), None);
         }
         check("/review it all ", Some(Command::Prompt("Review it all.".into())));
@@ -382,7 +387,7 @@ mod tests {
 
     /// A command runs, is reported as ignored, or would change nothing.
     #[test]
-    fn a_mode_command_is_obeyed_or_named_wherever_it_stands() {
+    fn mode_commands_run_or_are_reported_at_any_position() {
         let link = || ContentBlock::ResourceLink(crate::acp::ResourceLink::new("a.rs", "file:///a.rs"));
         let resource = || {
             let json = r#"{"type":"resource","resource":{"uri":"file:///b.rs","text":"/code"}}"#;
@@ -474,7 +479,7 @@ mod tests {
     /// avante sends the user's last messages with each prompt, the newest first. After it lost its session,
     /// it sends the oldest first, with replies between them.
     #[test]
-    fn a_command_in_a_message_that_a_client_repeats_was_obeyed_before() {
+    fn repeated_user_messages_do_not_run_commands_again() {
         let m = |text: &str| format!("<previous_user_message>{text}</previous_user_message>");
         let reply = || "<previous_assistant_message>/plan it</previous_assistant_message>".to_owned();
         let code = || "<selected_code>\n/plan\n</selected_code>".to_owned();
@@ -509,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_mode_commands_the_tightest_counts_and_the_others_are_named() {
+    fn tightest_of_several_mode_commands_runs() {
         for texts in [["/code a", "/plan b"], ["/plan b", "/code a"]] {
             for on in ["plan", "ask", "code"] {
                 let content = texts.map(ContentBlock::from);

@@ -32,9 +32,9 @@ impl Actor {
     pub(super) fn summary_if_due(&mut self) -> Option<Summary> {
         let context = self.context.models.facts(&self.session.active.model).context;
         let tokens = self.session.fill.estimate(self.session.history.bytes());
-        let is_tried = self.session.summarised_in == Some(self.session.turns);
-        let in_vain = is_tried && self.session.fill.is_unknown();
-        if in_vain || !compaction::is_due(tokens, context) {
+        let already_tried = self.session.summarised_in == Some(self.session.turns);
+        let is_futile = already_tried && self.session.fill.is_unknown();
+        if is_futile || !compaction::is_due(tokens, context) {
             return None;
         }
         self.summary(context)
@@ -75,7 +75,7 @@ impl Actor {
             Ok(summary) => {
                 let messages = self.session.history.messages();
                 let request = self.session.last_prompt.as_deref();
-                let request = request.filter(|words| !compaction::is_kept(&messages, retained, words));
+                let request = request.filter(|words| !compaction::is_retained(&messages, retained, words));
                 let preamble = compaction::preamble(&summary, request, &self.session.plan);
                 Compaction::Done { summary, preamble, retained }
             }

@@ -113,7 +113,7 @@ pub fn preamble(summary: &str, request: Option<&str>, plan: &[PlanEntry]) -> Str
     text
 }
 
-pub fn is_kept(messages: &[Arc<Message>], retained: usize, words: &str) -> bool {
+pub fn is_retained(messages: &[Arc<Message>], retained: usize, words: &str) -> bool {
     let texts =
         messages[messages.len().saturating_sub(retained)..].iter().flat_map(|message| &message.blocks);
     texts.into_iter().any(|block| matches!(block, Block::Text(text) if text == words))
@@ -129,7 +129,7 @@ mod tests {
         Arc::new(Message { role, blocks: vec![Block::Text(text.to_owned())] })
     }
 
-    fn called() -> [Arc<Message>; 2] {
+    fn call_and_result() -> [Arc<Message>; 2] {
         let call = Block::ToolCall { id: "1".into(), name: "t".into(), arguments: json!({}) };
         let result =
             Block::ToolResult { id: "1".into(), name: "t".into(), text: "x".repeat(400), is_error: false };
@@ -140,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn the_cut_parts_no_call_from_its_result_and_leaves_something_to_replace() {
-        let [call, result] = called();
+    fn compaction_never_separates_a_call_from_its_result() {
+        let [call, result] = call_and_result();
         let one = vec![text_message(Role::User, "a")];
         assert_eq!(retained(&one, 1000), None);
         let turn = vec![text_message(Role::User, "a"), call.clone(), result.clone()];
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_request_the_plan_and_the_summary_open_the_rest() {
+    fn preamble_contains_summary_last_request_and_plan() {
         let plan = [PlanEntry::new("Look", crate::acp::PlanEntryPriority::High, PlanEntryStatus::Completed)];
         let older = [text_message(Role::User, "Do it."), text_message(Role::Assistant, "Yes.")];
         let text = preamble("All is well.\n", Some("Do it."), &plan);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_provider_counted_counts() {
+    fn token_estimate_uses_the_providers_count() {
         let mut fill = Fill::default();
         assert_eq!(fill.estimate(40_000), 14_000);
         fill.count(50_000, 40_000);

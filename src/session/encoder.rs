@@ -116,7 +116,7 @@ pub fn encode(
 }
 
 /// Encodes an event for a replay, which includes the user's messages.
-pub fn encode_again(
+pub fn encode_for_replay(
     event: &SessionEvent,
     compactions: bool,
     options: impl FnOnce() -> Vec<SessionConfigOption>,
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_split_and_nothing_of_it_is_lost() {
+    fn long_text_is_split_without_loss() {
         let text = "\u{1}é\"\u{1f600}".repeat(20_000);
         let event =
             SessionEvent::AgentText { message_id: MessageId::new("m"), text: text.clone(), shown: None };
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn large_calls_and_results_stay_below_the_limit_and_say_what_is_missing() {
+    fn large_calls_and_results_stay_below_the_line_limit() {
         let call = SessionEvent::ToolCall(ToolCallEvent {
             id: ToolCallId::new("c"),
             model_id: "c".into(),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_change_is_told_on_both_surfaces_and_under_both_keys() {
+    fn mode_change_updates_both_the_mode_and_the_option() {
         let id = |id: &str| SessionModeId::new(id);
         let updates =
             updates(&SessionEvent::ModeChange { from: id("ask"), to: id("plan"), unconfirmed: vec![] });

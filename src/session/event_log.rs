@@ -14,7 +14,7 @@ use crate::acp::{ContentBlock, MessageId, SessionModeId, SessionUpdate, ToolCall
 use crate::chain::{Head, Link};
 use crate::event::SessionEvent;
 use crate::store::entry::Entry;
-use crate::store::{ModeChange, ModeSource, Row, Why};
+use crate::store::{ChangeReason, ModeChange, ModeSource, Row};
 use crate::text::{first_line, shorten};
 
 const MAX_TITLE: usize = 80;
@@ -48,7 +48,7 @@ impl Actor {
         &self,
         from: Option<SessionModeId>,
         to: SessionModeId,
-        why: impl Into<Why>,
+        why: impl Into<ChangeReason>,
     ) -> ModeChange {
         let (turn, at, why) = (self.session.turns, self.context.source.now_ms(), why.into());
         let text = self.text_of(&to);
@@ -70,7 +70,7 @@ impl Actor {
         &mut self,
         from: Option<SessionModeId>,
         to: SessionModeId,
-        why: impl Into<Why>,
+        why: impl Into<ChangeReason>,
     ) {
         let change = self.followed_change(from, to, why);
         self.context.store.post(change);
@@ -80,7 +80,7 @@ impl Actor {
         &mut self,
         from: Option<SessionModeId>,
         to: SessionModeId,
-        why: impl Into<Why>,
+        why: impl Into<ChangeReason>,
     ) -> Row {
         let change = self.mode_change(from, to, why);
         self.session.head.follow(&change.link);

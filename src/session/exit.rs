@@ -17,7 +17,7 @@ use crate::event::SessionEvent;
 use crate::ids;
 use crate::mode::DEFAULT;
 use crate::permission::compare;
-use crate::store::{ModeSource, Why};
+use crate::store::{ChangeReason, ModeSource};
 use crate::tool::{Proposal, ToolContent};
 
 const ASKS_FEEDBACK: &str = "\nWhat should change in the plan?\n";
@@ -31,7 +31,7 @@ impl Actor {
         let allows_more = |mode| compare::allows_more(&self.ceilings_in(std::iter::once(mode)).modes, &now);
         let (Some(announced), true) = (announced, targets.iter().any(allows_more)) else {
             let message = "The user was not asked: no other mode would allow more in this session. Write the plan in your answer.";
-            return drop(reply.send(Proposed::Stayed { message: message.into(), ends_turn: None }));
+            return drop(reply.send(Proposed::NotSwitched { message: message.into(), ends_turn: None }));
         };
         let shown = [ToolContent::text(&proposal.plan)];
         let call_shown = encoder::call_for_permission(announced, &shown, None);
@@ -86,7 +86,7 @@ impl Actor {
             );
         }
         let limit = if compare::allows_more(&own, &all) {
-            format!(" Another limit of this session still applies: it {}.", compare::nature_of(&all))
+            format!(" Another limit of this session still applies: it {}.", compare::describe_effects(&all))
         } else {
             String::new()
         };
@@ -102,12 +102,16 @@ impl Actor {
         chosen: Chosen,
     ) -> Proposed {
         let first = proposal.plan.lines().next().unwrap_or_default().to_owned();
-        let stayed = |message: String, ends_turn| Proposed::Stayed { message, ends_turn };
+        let stayed = |message: String, ends_turn| Proposed::NotSwitched { message, ends_turn };
         match chosen {
             Chosen::Mode(mode, added) => {
                 let plan = Some(ids::hash(&proposal.plan));
-                let why =
-                    Why { analysis: Some(first), call: Some(call), plan, ..ModeSource::SwitchTool.into() };
+                let why = ChangeReason {
+                    analysis: Some(first),
+                    call: Some(call),
+                    plan,
+                    ..ModeSource::SwitchTool.into()
+                };
                 if let Err(error) = self.change_mode(&mode, why).await {
                     return stayed(format!("The mode could not be changed: {error}."), None);
                 }

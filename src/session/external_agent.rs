@@ -260,9 +260,9 @@ impl Actor {
     }
 
     pub(super) async fn external_agent_event(&mut self, start: u64, event: RunEvent) {
-        let is_now = self.external_agent.running.as_ref().is_some_and(|running| running.start == start);
+        let is_current = self.external_agent.running.as_ref().is_some_and(|running| running.start == start);
         match event {
-            RunEvent::Started(Ok((agent, context, previous_mode))) if is_now => {
+            RunEvent::Started(Ok((agent, context, previous_mode))) if is_current => {
                 if self.external_agent.running.as_ref().is_some_and(Running::is_ending) {
                     return;
                 }
@@ -295,13 +295,13 @@ impl Actor {
                     self.ready_external_agent(Some(reply)).await;
                 }
             }
-            RunEvent::Started(Err(error)) if is_now => self.external_agent_ended(&error).await,
+            RunEvent::Started(Err(error)) if is_current => self.external_agent_ended(&error).await,
             RunEvent::Started(_) => {}
             RunEvent::Ended(why) => {
                 for (_, open_request) in std::mem::take(&mut self.external_agent.open_requests) {
                     self.client.withdraw(open_request.id);
                 }
-                if is_now {
+                if is_current {
                     self.external_agent_ended(&ExternalAgentError::Ended(why)).await;
                 }
             }

@@ -67,7 +67,7 @@ impl Actor {
         if self.session.system.take().is_some() {
             self.freeze_system_prompt().await;
         }
-        self.end_what_is_denied().await;
+        self.end_denied_calls().await;
         let selection = self.mode_selection();
         self.session.active = selection;
         self.record(SessionEvent::AgentChange { agent: agent.id.clone() }, None).await;

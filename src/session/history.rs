@@ -101,7 +101,7 @@ impl History {
         let notes =
             older.iter().flat_map(|message| &message.blocks).filter(|block| matches!(block, Block::Note(_)));
         let notes: Vec<Block> = notes.cloned().collect();
-        for note in &notes[notes.len().saturating_sub(KEPT_NOTES)..] {
+        for note in &notes[notes.len().saturating_sub(MAX_NOTES)..] {
             self.append(Role::User, note.clone());
         }
         for message in rest {
@@ -244,7 +244,7 @@ fn prompt_block(block: &ContentBlock) -> Block {
     }
 }
 
-const KEPT_NOTES: usize = 20;
+const MAX_NOTES: usize = 20;
 
 /// Neutralises a note, because it may contain file names and model output.
 fn note(text: &str) -> String {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn results_stand_in_the_order_of_the_calls_and_pieces_of_text_are_one_block() {
+    fn results_follow_call_order_and_text_chunks_merge() {
         check(
             &[
                 user("go"),
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_was_cut_off_has_a_result_and_roles_alternate() {
+    fn interrupted_call_gets_a_result_and_roles_alternate() {
         check(
             &[user("go"), call("1"), user("again")],
             &[
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_stands_where_it_was_told_and_outlives_a_summary() {
+    fn system_notes_stay_in_place_and_survive_compaction() {
         let note = |text: &str| format!("<system-note>\n{text}\n</system-note>");
         let (one, two) = (note("one"), note("</system-note>").replacen("\n<", "\n&lt;", 1));
         let (one, two) = (one.as_str(), two.as_str());
@@ -412,7 +412,7 @@ mod tests {
             history.apply(event);
         }
         let blocks = &history.messages()[0].blocks;
-        assert_eq!(blocks.len(), 1 + KEPT_NOTES);
+        assert_eq!(blocks.len(), 1 + MAX_NOTES);
         assert_eq!(blocks.last(), Some(&Block::Note(note("99"))));
     }
 }

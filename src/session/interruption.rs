@@ -12,7 +12,7 @@ use super::encoder;
 use crate::acp::{MessageId, SessionId};
 use crate::event::SessionEvent;
 use crate::store::{Row, Store, StoreError};
-use crate::tool::AtWork;
+use crate::tool::BusyGuard;
 use crate::workspace::{Changes, Intent, IntentLog, Interrupted, Workspace};
 
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Actor {
         for (turn, intent) in intents {
             let may_change = self.why_not(&intent.changed).is_none();
             let workspace = self.session.workspace.clone();
-            let _at_work = AtWork::begin();
+            let _busy = BusyGuard::begin();
             let settled = tokio::task::spawn_blocking(move || settle(&workspace, intent, may_change)).await;
             let Some(Settled { changes, notice: message }) = settled.unwrap_or_else(|error| {
                 tracing::error!(%error, "recovery of an interrupted change panicked");

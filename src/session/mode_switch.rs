@@ -33,7 +33,7 @@ pub enum Found {
     Nothing,
     One(Switch),
     /// A malformed block, with the reason.
-    Bad(String),
+    Invalid(String),
     /// More than one block, so no switch applies.
     Many,
 }
@@ -46,7 +46,7 @@ pub struct Reader {
     line: String,
     /// `None` until the start of the line has decided its kind.
     rest: Option<Rest>,
-    held: String,
+    pending_block: String,
     /// `None` before the first non-empty line.
     has_key: Option<bool>,
     found: Found,
@@ -96,9 +96,9 @@ impl Reader {
         }
         if let Place::Block { .. } = self.place {
             if self.has_key == Some(true) {
-                self.note(Found::Bad("the block is not closed".into()));
+                self.note(Found::Invalid("the block is not closed".into()));
             }
-            out.push_str(&std::mem::take(&mut self.held));
+            out.push_str(&std::mem::take(&mut self.pending_block));
         }
         self.place = Place::Text;
         out
@@ -131,14 +131,14 @@ impl Reader {
                 if is_whole && is_closing(&self.line, mark, length) {
                     self.place = Place::Text;
                 }
-                self.end_passed(is_whole);
+                self.finish_forwarded_line(is_whole);
             }
             (Place::Block { mark, length }, true) => self.line_of_block(mark, length, out),
             (Place::Block { .. }, false) => self.part_of_block(part, out),
         }
     }
 
-    fn end_passed(&mut self, is_whole: bool) {
+    fn finish_forwarded_line(&mut self, is_whole: bool) {
         if is_whole || self.line.len() > MAX_LINE {
             self.line.clear();
             self.rest = (!is_whole).then_some(Rest::Plain);
@@ -169,7 +169,7 @@ impl Reader {
             Some((mark, length, true)) => {
                 self.place = Place::Block { mark, length };
                 self.has_key = None;
-                self.held = line;
+                self.pending_block = line;
                 return;
             }
             Some((mark, length, false)) => self.place = Place::Fence { mark, length },
@@ -187,7 +187,7 @@ impl Reader {
         let is_too_long = self.is_too_long() && self.line.len() > MAX_LINE;
         if self.is_none(is_too_long, out) {
             out.push_str(&self.line);
-            self.end_passed(false);
+            self.finish_forwarded_line(false);
         }
     }
 
@@ -202,7 +202,7 @@ impl Reader {
         }
         let is_none = self.is_none(self.is_too_long(), out);
         let line = std::mem::take(&mut self.line);
-        (if is_none { out } else { &mut self.held }).push_str(&line);
+        (if is_none { out } else { &mut self.pending_block }).push_str(&line);
     }
 
     /// Returns true if the block is no switch, and forwards it.
@@ -211,9 +211,9 @@ impl Reader {
             return false;
         }
         if self.has_key == Some(true) {
-            self.note(Found::Bad(format!("the block is longer than {MAX_BLOCK} bytes")));
+            self.note(Found::Invalid(format!("the block is longer than {MAX_BLOCK} bytes")));
         }
-        out.push_str(&std::mem::take(&mut self.held));
+        out.push_str(&std::mem::take(&mut self.pending_block));
         if let Place::Block { mark, length } = self.place {
             self.place = Place::Fence { mark, length };
         }
@@ -221,16 +221,16 @@ impl Reader {
     }
 
     fn is_too_long(&self) -> bool {
-        self.held.len() + self.line.len() > MAX_BLOCK
+        self.pending_block.len() + self.line.len() > MAX_BLOCK
     }
 
     fn block(&mut self, closing: &str, out: &mut String) {
-        let buffered = std::mem::take(&mut self.held);
+        let buffered = std::mem::take(&mut self.pending_block);
         let content = buffered.split_once('\n').map_or("", |(_, content)| content);
         if self.has_key == Some(true) {
             match read(content) {
                 Ok(switch) => return self.note(Found::One(switch)),
-                Err(reason) => self.note(Found::Bad(reason)),
+                Err(reason) => self.note(Found::Invalid(reason)),
             }
         }
         out.push_str(&buffered);
@@ -240,7 +240,7 @@ impl Reader {
     fn note(&mut self, found: Found) {
         self.found = match std::mem::take(&mut self.found) {
             Found::Nothing => found,
-            Found::One(_) | Found::Bad(_) | Found::Many => Found::Many,
+            Found::One(_) | Found::Invalid(_) | Found::Many => Found::Many,
         };
     }
 }

@@ -94,11 +94,11 @@ impl Actor {
         let sees = self.context.models.facts(&self.session.active.model).images;
         valid.extend(sees.then_some("image"));
         let valid = json!({ "validTypes": valid });
-        let says_something = |block: &ContentBlock| match block {
+        let has_content = |block: &ContentBlock| match block {
             ContentBlock::Text(text) => !text.text.trim().is_empty(),
             _ => true,
         };
-        if !content.iter().any(says_something) {
+        if !content.iter().any(has_content) {
             return Err(AgentError::invalid_params("the prompt is empty", valid));
         }
         for block in content {

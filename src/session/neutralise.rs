@@ -115,8 +115,8 @@ fn reference_to_bracket(bytes: &[u8]) -> Option<usize> {
     let number = |prefix: &str, digits: &str| {
         let mut at = rest(prefix)?;
         at += bytes[at..].iter().take_while(|byte| **byte == b'0').count();
-        let is_it = bytes.get(at..at + digits.len())?.eq_ignore_ascii_case(digits.as_bytes());
-        is_it.then_some(at + digits.len())
+        let is_match = bytes.get(at..at + digits.len())?.eq_ignore_ascii_case(digits.as_bytes());
+        is_match.then_some(at + digits.len())
     };
     let is_neutral = bytes.starts_with(NEUTRAL.as_bytes());
     let end =

@@ -77,7 +77,7 @@ mod tests {
     use crate::acp::ToolCall;
 
     #[test]
-    fn what_has_no_end_is_ended_from_the_inside_and_once() {
+    fn open_calls_end_innermost_first_and_only_once() {
         let mut open = OpenCalls::default();
         for id in ["a/b", "a/b/c", "a/d"] {
             open.apply(&SessionUpdate::ToolCall(
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!((ended[1].tool.as_deref(), ended[1].title.as_str()), (Some("shell"), "x: make"));
         assert!(open.is_empty() && open.end(None).is_empty());
         open.apply(&update("a/d", ToolCallUpdateFields::new().title("x: late".to_owned())));
-        assert!(open.is_empty(), "a title is no sign of work");
+        assert!(open.is_empty(), "a title does not reopen a call");
         open.apply(&update("a/d", ToolCallUpdateFields::new().status(ToolCallStatus::InProgress)));
         assert_eq!(ids(&open.end(None)), ["a/d"]);
     }

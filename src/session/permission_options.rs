@@ -27,9 +27,9 @@ pub(super) enum PermissionAnswer {
     Never,
     No(String),
     /// The client could not ask the user.
-    Unasked(String),
+    Unreachable(String),
     /// Rejected; a form must ask for the reason.
-    Why,
+    AskReason,
 }
 
 pub(super) fn options(scopes: &[Scope], mode: &str, has_forms: bool) -> Vec<PermissionOption> {
@@ -54,7 +54,7 @@ pub(super) fn options(scopes: &[Scope], mode: &str, has_forms: bool) -> Vec<Perm
 pub(super) fn read_answer(answer: Answer) -> PermissionAnswer {
     let no = |why: &str| PermissionAnswer::No(why.to_owned());
     let response = match answer {
-        Err(error) => return PermissionAnswer::Unasked(format!("The user could not be asked: {error}.")),
+        Err(error) => return PermissionAnswer::Unreachable(format!("The user could not be asked: {error}.")),
         Ok(response) => response,
     };
     match &response.outcome {
@@ -67,7 +67,7 @@ pub(super) fn read_answer(answer: Answer) -> PermissionAnswer {
                 let meta = selected.meta.as_ref().or(response.meta.as_ref());
                 match meta.and_then(|meta| meta.get(FEEDBACK_META)).and_then(|text| text.as_str()) {
                     Some(text) => PermissionAnswer::No(with_reason(text)),
-                    None => PermissionAnswer::Why,
+                    None => PermissionAnswer::AskReason,
                 }
             }
             _ => no("The client chose an option that was not offered, which does not count as consent."),
@@ -78,7 +78,7 @@ pub(super) fn read_answer(answer: Answer) -> PermissionAnswer {
 }
 
 pub(super) async fn reason(client_io: &ClientIo, title: &str) -> String {
-    let _turn = client_io.turn_to_ask().await;
+    let _turn = client_io.acquire_question_slot().await;
     let field = StringPropertySchema::new().title("Why, or what to do instead".to_owned());
     let form = ElicitationSchema::new().property(REASON, field, true);
     let message = format!("Rejected: {}. The agent receives your text.", visible(title));

@@ -54,8 +54,8 @@ pub fn compose(facts: &Facts<'_>) -> Option<String> {
         Reader::Subagent => mode.prompt_for_subagents().trim(),
     };
     let instructs = facts.reader == Reader::Agent && mode.in_band_switch == InBand::Instruct;
-    let is_standing = !prompt.is_empty() || instructs || is_restricted(ceilings, tools);
-    if transition.is_none() && notes.is_empty() && !is_standing {
+    let needs_status = !prompt.is_empty() || instructs || is_restricted(ceilings, tools);
+    if transition.is_none() && notes.is_empty() && !needs_status {
         return None;
     }
     let now = Levels::of(ceilings, facts.grants, tools);
@@ -72,16 +72,16 @@ pub fn compose(facts: &Facts<'_>) -> Option<String> {
         }
     }
     lines.extend(notes.iter().map(|note| (*note).to_owned()));
-    if is_standing {
+    if needs_status {
         lines.push(guardrail(facts, &now));
         lines.extend((!prompt.is_empty()).then(|| prompt.to_owned()));
     }
-    if is_standing || transition.is_some() {
+    if needs_status || transition.is_some() {
         let not_asked = transition.and_then(|_| now.not_asked(ceilings));
         let words: Vec<String> = now.asked().iter().chain(&not_asked).map(ToString::to_string).collect();
         lines.extend((!words.is_empty()).then(|| words.join(" ")));
     }
-    if is_standing && now.misses_a_tool() {
+    if needs_status && now.misses_a_tool() {
         lines.push(available(facts));
     }
     if instructs {

@@ -146,17 +146,18 @@ fn offer(spec: &ToolSpec) -> ToolOffer {
         offer.description = safe;
     }
     if let Cow::Owned(_) = spec.name {
-        offer.schema = (&harmless(offer.schema.to_value())).into();
+        offer.schema = (&neutralise_strings(offer.schema.to_value())).into();
     }
     offer
 }
 
-fn harmless(value: Value) -> Value {
+fn neutralise_strings(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(neutralise(&text).into_owned()),
-        Value::Array(values) => values.into_iter().map(harmless).collect(),
+        Value::Array(values) => values.into_iter().map(neutralise_strings).collect(),
         Value::Object(members) => {
-            let member = |(name, value): (String, Value)| (neutralise(&name).into_owned(), harmless(value));
+            let member =
+                |(name, value): (String, Value)| (neutralise(&name).into_owned(), neutralise_strings(value));
             Value::Object(members.into_iter().map(member).collect())
         }
         value => value,

@@ -38,7 +38,7 @@ const OUTDATED_GRANTS: &str = "Your \"Always allow\" answers for commands in thi
                                version of Modegate, in which they covered more than they showed. They no longer \
                                apply, so Modegate asks again.\n\n";
 
-const MEANWHILE: &str = "This session was closed and now continues. Files may have changed since, and background \
+const RESUMED_NOTE: &str = "This session was closed and now continues. Files may have changed since, and background \
                          commands and agents have ended.";
 
 impl Actor {
@@ -98,7 +98,7 @@ impl Actor {
         self.external_agent.resume(self.session.saved, retained_context, left);
         // Gives new notices other ids than stored ones.
         self.session.server_notices = self.session.saved;
-        self.close_what_was_cut_off();
+        self.close_interrupted_calls();
         self.record_folders(&stored);
         self.begin_chain(&stored).await?;
         let to = self.session.mode.clone();
@@ -142,7 +142,7 @@ impl Actor {
         }
         if has_reply {
             // Delivered with the next turn: opening and closing a session must not change it.
-            self.note_later(MEANWHILE.to_owned());
+            self.note_later(RESUMED_NOTE.to_owned());
         }
         self.save().await;
         Ok(())
@@ -198,20 +198,20 @@ impl Actor {
         self.context.model.prepare(&self.session.active.model);
     }
 
-    fn close_what_was_cut_off(&mut self) {
+    fn close_interrupted_calls(&mut self) {
         if let Some(id) = self.session.compacting.take() {
             self.session.apply_new(SessionEvent::Compaction { id, stage: Compaction::Cancelled });
         }
         let started = std::mem::take(&mut self.session.started_calls);
         for below in self.session.relayed_open_calls.end(Some(CUT_OFF)) {
-            self.note_cut_off(below.tool.as_deref(), &below.title);
+            self.note_interrupted_call(below.tool.as_deref(), &below.title);
             self.session.apply_new(SessionEvent::ForwardedUpdate { update: Box::new(below.update) });
         }
         let mut open: Vec<_> = self.session.open_calls.keys().cloned().chain(started).collect();
         open.sort_by(|a, b| a.0.cmp(&b.0));
         for id in open {
             if let Some(ToolCallEvent { name, title, .. }) = self.session.open_calls.get(&id).cloned() {
-                self.note_cut_off(Some(&name), &title);
+                self.note_interrupted_call(Some(&name), &title);
             }
             self.session.apply_new(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, CUT_OFF)));
         }
@@ -294,7 +294,7 @@ impl Actor {
             _ => {}
         }
         let mut send_permit = Some(send_permit);
-        encoder::encode_again(
+        encoder::encode_for_replay(
             event,
             context.compactions,
             || {

@@ -128,7 +128,7 @@ fn line(status: &ServerStatus) -> String {
     for (belief, what) in [
         (Belief::Reads, "trusted as read-only"),
         (
-            Belief::SaysItReads,
+            Belief::ClaimsToRead,
             "read-only according to the server; Modegate asks first in modes that allow no changes",
         ),
         (Belief::MayChange, "may change something"),

@@ -76,6 +76,6 @@ impl Turn {
         let shown = [plan.as_str(), &text].into_iter().filter(|text| !text.is_empty());
         let content = shown.map(ToolContent::text).collect();
         self.finish(id, ToolOutput { text, content, ..ToolOutput::default() }).await?;
-        Ok(After::GoOn)
+        Ok(After::Continue)
     }
 }

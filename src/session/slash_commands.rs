@@ -49,7 +49,7 @@ impl Actor {
                 | Command::ShowMode
                 | Command::Permissions
                 | Command::Servers
-                | Command::Misused(_)
+                | Command::InvalidArgument(_)
                 | Command::Undo(_) => true,
                 Command::Prompt(_) | Command::Compact => false,
                 Command::SetMode { .. } => command::without_command(&prompt.content, &placed).is_empty(),
@@ -78,7 +78,7 @@ impl Actor {
             Command::ShowMode => self.describe_mode(),
             Command::Permissions => self.describe_permissions(),
             Command::Servers => self.describe_servers(),
-            Command::Misused(name) => command::usage(name),
+            Command::InvalidArgument(name) => command::usage(name),
             Command::Undo(turn) => match self.undo(*turn, Undoer::Session).await {
                 Ok(undone) => self.describe_undone(&undone),
                 Err(error) => format!("/undo: {}.\n", error.to_string().trim_end_matches('.')),
@@ -145,8 +145,10 @@ impl Actor {
 
     /// True if the command is left to this session's external agent.
     fn is_external_agent_command(&self, command: &Command) -> bool {
-        let is_its_own =
-            matches!(command, Command::Compact | Command::Servers | Command::Misused("compact" | "mcp"));
+        let is_its_own = matches!(
+            command,
+            Command::Compact | Command::Servers | Command::InvalidArgument("compact" | "mcp")
+        );
         self.session.agent.external_agent.is_some() && is_its_own
     }
 
@@ -175,7 +177,7 @@ impl Actor {
         };
         let mut answers: Vec<String> = answers.collect();
         answers.sort();
-        let limits = self.say_limits();
+        let limits = self.describe_limits();
         list("Rules", rules.collect()) + &list("Answers remembered in this session", answers) + &limits
     }
 
@@ -200,10 +202,10 @@ impl Actor {
             |_| "The current mode is unknown.\n".into(),
             |mode| format!("Mode: {}. {}.\n", mode.id, mode.description),
         );
-        text + &self.say_limits()
+        text + &self.describe_limits()
     }
 
-    fn say_limits(&self) -> String {
+    fn describe_limits(&self) -> String {
         let unrecorded = self
             .session
             .unrecorded_modes

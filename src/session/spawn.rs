@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::actor::Actor;
-use super::ancestry::{MAX_AT_WORK, Parent};
+use super::ancestry::{MAX_RUNNING, Parent};
 use super::capability;
 use super::neutralise::neutralise;
 use super::subagent::Subagent;
@@ -76,8 +76,8 @@ impl Actor {
         if !is_background {
             return Spawned::Subagent(subagent);
         }
-        let (background, forgotten) = self.subagents.add_background(&agent.id, title, status);
-        self.note_forgotten("agents", &forgotten);
+        let (background, discarded) = self.subagents.add_background(&agent.id, title, status);
+        self.note_discarded("agents", &discarded);
         Spawned::Background(subagent, background, status_sender)
     }
 
@@ -118,7 +118,7 @@ impl Actor {
         status: watch::Sender<BackgroundStatus>,
     ) -> Result<Subagent, String> {
         let Ok(slot) = Arc::clone(&self.session.ancestry.slots).try_acquire_owned() else {
-            return Err(format!("{MAX_AT_WORK} agents are already running: wait until one has finished."));
+            return Err(format!("{MAX_RUNNING} agents are already running: wait until one has finished."));
         };
         let snapshot = self.shared_snapshot().await;
         let parent = Parent {

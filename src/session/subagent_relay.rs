@@ -33,10 +33,10 @@ pub(super) const PARENT_META: &str = "modegate/parent";
 pub(super) const ENDED: &str = "The session has ended, and so has this call. The call may have had effects.";
 
 /// Maximum bytes of an answer.
-const ANSWER: usize = 48 * 1024;
+const MAX_ANSWER: usize = 48 * 1024;
 
 /// Minimum bytes of new text between progress updates.
-const STEP: usize = 400;
+const PROGRESS_STEP: usize = 400;
 
 /// Maximum bytes of text in a progress update.
 const SHOWN: usize = 4 * 1024;
@@ -100,10 +100,10 @@ impl SubagentOutput {
             self.id.clone_from(&chunk.message_id);
             self.text.clear();
         }
-        if self.text.len() < ANSWER {
+        if self.text.len() < MAX_ANSWER {
             self.text.push_str(&text.text);
-            if self.text.len() > ANSWER {
-                self.text.truncate(self.text.floor_char_boundary(ANSWER));
+            if self.text.len() > MAX_ANSWER {
+                self.text.truncate(self.text.floor_char_boundary(MAX_ANSWER));
                 self.text.push_str("\n[The answer was too long; the rest is omitted.]");
             }
         }
@@ -213,7 +213,7 @@ impl SubagentRelay {
                 let before = output.text.len();
                 output.append(&chunk);
                 *shown = if output.text.len() < before { 0 } else { *shown };
-                return self.report_progress(output, shown, STEP).await;
+                return self.report_progress(output, shown, PROGRESS_STEP).await;
             }
             SessionUpdate::Plan(plan) => {
                 output.plan(&plan);

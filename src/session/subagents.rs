@@ -30,7 +30,7 @@ use crate::tool::{Job, JobSnapshot};
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub(super) struct Subagents {
-    at_work: HashMap<ToolCallId, SessionHandle>,
+    active: HashMap<ToolCallId, SessionHandle>,
     open_requests: HashMap<(ToolCallId, u64), u64>,
     /// Unbounded: updates take send permits, and no report may wait for a session that is ending.
     pub reports: (mpsc::UnboundedSender<Report>, mpsc::UnboundedReceiver<Report>),
@@ -44,7 +44,7 @@ pub(super) struct Subagents {
 impl Default for Subagents {
     fn default() -> Self {
         Self {
-            at_work: HashMap::new(),
+            active: HashMap::new(),
             open_requests: HashMap::new(),
             reports: mpsc::unbounded_channel(),
             deferred: VecDeque::new(),
@@ -65,7 +65,7 @@ impl Subagents {
     }
 
     pub(super) fn add(&mut self, call: ToolCallId, handle: SessionHandle) {
-        self.at_work.insert(call, handle);
+        self.active.insert(call, handle);
     }
 
     pub(super) fn add_background(
@@ -74,12 +74,12 @@ impl Subagents {
         title: String,
         status: watch::Receiver<BackgroundStatus>,
     ) -> (BackgroundAgent, Vec<String>) {
-        let forgotten = self.forget();
+        let discarded = self.forget();
         self.started += 1;
         let (id, stop) = (format!("agent_{}", self.started), CancellationToken::new());
         let background = BackgroundAgent { id, agent: agent.into(), title, status, stop };
         self.background.push(background.clone());
-        (background, forgotten)
+        (background, discarded)
     }
 
     /// Forgets the oldest finished sub-agents, because each keeps its whole answer.
@@ -100,11 +100,11 @@ impl Actor {
         }
         let jobs = &mut self.session.jobs;
         jobs.push(job);
-        let forgotten = forget(jobs, Job::is_over, |job| job.id.clone());
-        self.note_forgotten("jobs", &forgotten);
+        let discarded = forget(jobs, Job::is_over, |job| job.id.clone());
+        self.note_discarded("jobs", &discarded);
     }
 
-    pub(super) fn note_forgotten(&mut self, what: &str, ids: &[String]) {
+    pub(super) fn note_discarded(&mut self, what: &str, ids: &[String]) {
         if !ids.is_empty() {
             let ids = ids.join(", ");
             self.note_for_model(format!(
@@ -116,7 +116,7 @@ impl Actor {
     async fn job_over(&mut self, id: &str) {
         let Some(job) = self.session.jobs.iter().find(|job| job.id == id).cloned() else { return };
         let Some(JobSnapshot { written, end: Some(end), .. }) = job.snapshot().await else { return };
-        if end.is_unasked() && !self.subagents.is_closing {
+        if end.is_unrequested() && !self.subagents.is_closing {
             let line = neutralise(job.line.lines().next().unwrap_or_default()).into_owned();
             let how = end.describe(written == 0);
             self.note_for_model(format!(
@@ -126,23 +126,23 @@ impl Actor {
     }
 
     /// Handles reports during `work`: the calls that `work` ends may need the client.
-    pub(super) async fn while_taking_reports<T>(&mut self, work: impl Future<Output = T>) -> T {
+    pub(super) async fn handle_reports_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
                 done = &mut work => return done,
                 Some(report) = self.subagents.reports.1.recv() => {
-                    let not_theirs = self.report_below(report).await;
-                    self.subagents.deferred.extend(not_theirs);
+                    let unhandled = self.report_below(report).await;
+                    self.subagents.deferred.extend(unhandled);
                 }
             }
         }
     }
 
     /// Restores the gate, and keeps calls that sub-agents left unfinished since it was taken.
-    pub(super) fn put_back(&mut self, gate: Gate) {
-        let meanwhile = std::mem::replace(&mut self.gate, gate);
-        self.gate.take_over(meanwhile, ToolCallId::clone);
+    pub(super) fn restore_gate(&mut self, gate: Gate) {
+        let interim_gate = std::mem::replace(&mut self.gate, gate);
+        self.gate.take_over(interim_gate, ToolCallId::clone);
     }
 
     pub(super) async fn take_last_reports(&mut self) {
@@ -195,7 +195,7 @@ impl Actor {
             Report::JobEnded { id } => self.job_over(&id).await,
             Report::Ended { call, note, unfinished } => {
                 if let Some(unfinished) = unfinished {
-                    self.subagents.at_work.remove(&call);
+                    self.subagents.active.remove(&call);
                     self.gate.take_over(unfinished, |id| below(&call, id));
                 }
                 for (_, id) in self.subagents.open_requests.extract_if(|(of, _), _| *of == call) {
@@ -217,7 +217,7 @@ impl Actor {
     pub(super) fn tighten_subagents(&self) -> impl Future<Output = (Vec<ToolCallId>, Ended)> + use<> {
         let requests: Vec<_> = self
             .subagents
-            .at_work
+            .active
             .iter()
             .map(|(call, handle)| {
                 let (reply, answer) = oneshot::channel();

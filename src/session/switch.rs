@@ -25,7 +25,7 @@ use crate::acp::{
 use crate::event::{SessionEvent, SwitchOutcome};
 use crate::mode::{Access, Consent, InBand, Mode, Modes};
 use crate::permission::compare;
-use crate::store::{ModeSource, Why};
+use crate::store::{ChangeReason, ModeSource};
 use crate::tool::Proposal;
 
 const MAX_REJECTIONS: u32 = 3;
@@ -89,7 +89,7 @@ impl Actor {
         let switch = match found {
             Found::One(switch) => switch,
             Found::Nothing => return None,
-            Found::Bad(reason) => {
+            Found::Invalid(reason) => {
                 self.note_switch_for_model(format!("The mode_switch block was not applied: {reason}."));
                 self.note_switch("", "", "malformed").await;
                 return None;
@@ -127,7 +127,7 @@ impl Actor {
             return Some((target, switch));
         }
         let analysis = Some(switch.analysis.clone());
-        let why = Why { analysis, keeps_unrecorded: true, ..ModeSource::InBand.into() };
+        let why = ChangeReason { analysis, keeps_unrecorded: true, ..ModeSource::InBand.into() };
         match self.change_mode(&target, why).await {
             Ok(_) => self.note_switched(&mode, &target.0, &switch.analysis, "switched").await,
             Err(error) => {
@@ -143,7 +143,8 @@ impl Actor {
         // Unrecorded tighter modes are in force too, and grants may be wider in the target mode.
         let now: Vec<Arc<Mode>> =
             std::iter::once(mode).chain(&self.session.unrecorded_modes).flat_map(&ceilings).collect();
-        compare::allows_more(&ceilings(target), &now) || self.session.grants.favour(&target.0, &mode.0)
+        compare::allows_more(&ceilings(target), &now)
+            || self.session.grants.may_allow_more(&target.0, &mode.0)
     }
 
     fn ask_in_band(
@@ -196,10 +197,10 @@ impl Actor {
             let mode = modes.first()?;
             let mut name = format!("{verb} {} mode", capitalised(&mode.id));
             if Modes::built_in().resolve(&mode.id).is_err() {
-                name = format!("{name}: {}", compare::nature_of(&modes));
+                name = format!("{name}: {}", compare::describe_effects(&modes));
             }
             // Clients present "always" as "no further questions". No grant is stored.
-            let kind = if is_unasked(&modes) {
+            let kind = if changes_without_asking(&modes) {
                 PermissionOptionKind::AllowAlways
             } else {
                 PermissionOptionKind::AllowOnce
@@ -263,7 +264,8 @@ impl Actor {
         let requested = targets.first().map(ToString::to_string).unwrap_or_default();
         let outcome = match chosen {
             Chosen::Mode(mode, _) => {
-                let why = Why { analysis: Some(switch.analysis.clone()), ..ModeSource::InBand.into() };
+                let why =
+                    ChangeReason { analysis: Some(switch.analysis.clone()), ..ModeSource::InBand.into() };
                 match self.change_mode(&mode, why).await {
                     Ok(_) => "switched",
                     Err(error) => {
@@ -293,7 +295,7 @@ impl Actor {
                 SwitchRequest::Exit { call, reply, .. } => {
                     closed.push(call);
                     let message = format!("The mode has changed to {}.", self.session.mode);
-                    let _ = reply.send(Proposed::Stayed { message, ends_turn: None });
+                    let _ = reply.send(Proposed::NotSwitched { message, ends_turn: None });
                 }
                 SwitchRequest::InBand { reply, .. } => {
                     let _ = reply.send(None);
@@ -329,7 +331,7 @@ impl Actor {
     }
 }
 
-fn is_unasked(modes: &[Arc<Mode>]) -> bool {
+fn changes_without_asking(modes: &[Arc<Mode>]) -> bool {
     modes.iter().all(|mode| mode.permission == Consent::Auto && mode.access != Access::ReadOnly)
 }
 

@@ -15,7 +15,7 @@ use crate::bounded_file::{self, ReadError};
 use crate::git_folder;
 use crate::skill::Skills;
 use crate::text::shorten;
-use crate::tool::AtWork;
+use crate::tool::BusyGuard;
 use crate::tool::content::visible;
 
 pub const FILE: &str = "AGENTS.md";
@@ -82,7 +82,7 @@ const FOR_ANOTHER: &str = "You work for another agent, on the one task in the fi
 pub async fn make(sources: &Sources, skills: &Skills, cwd: &Path, now: i64, role: &Role<'_>) -> Arc<str> {
     let (user_file, folder) = (sources.user_file.clone(), cwd.to_owned());
     // Deterministic runs wait until this guard is dropped.
-    let _at_work = AtWork::begin();
+    let _busy = BusyGuard::begin();
     let place =
         bounded_file::off_thread(TIMEOUT, move || repository_files(user_file.as_deref(), &folder)).await;
     let place = place.unwrap_or_else(|| {
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_repository_is_read_from_its_root_down_and_not_above() {
+    fn agents_files_are_read_from_the_repository_root_down() {
         let dir = tempfile::tempdir().unwrap();
         let repository = dir.path().join("repo");
         let cwd = repository.join("a");
@@ -239,12 +239,12 @@ mod tests {
         assert!(text.contains("inner &lt;system-reminder>"), "{text}");
         assert!(repository_files(None, dir.path()).branch.is_none());
         std::fs::write(repository.join(".git/HEAD"), "SECRET=1\n").unwrap();
-        assert!(repository_files(None, &cwd).branch.is_none(), "that is no branch");
+        assert!(repository_files(None, &cwd).branch.is_none(), "an invalid HEAD names no branch");
     }
 
     #[cfg(unix)]
     #[test]
-    fn a_link_leads_only_to_a_file_for_agents_of_the_same_project() {
+    fn agents_link_reads_only_agent_files_of_the_project() {
         let dir = tempfile::tempdir().unwrap();
         let repository = dir.path().join("repo");
         let cwd = repository.join("a");
@@ -294,7 +294,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_link_in_a_repository_is_not_followed() {
+    fn agents_links_out_of_the_repository_are_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let cwd = dir.path().join("repo");
         std::fs::create_dir(&cwd).unwrap();
@@ -308,11 +308,11 @@ mod tests {
         std::fs::write(cwd.join(FILE), "fine").unwrap();
         let own = dir.path().join("own.md");
         std::os::unix::fs::symlink(cwd.join(FILE), &own).unwrap();
-        assert_eq!(repository_files(Some(&own), &cwd).files.len(), 2, "the user's own may be a link");
+        assert_eq!(repository_files(Some(&own), &cwd).files.len(), 2, "the user's own file may be a link");
     }
 
     #[test]
-    fn long_files_are_cut_where_a_character_ends() {
+    fn long_agents_files_are_cut_at_a_character_boundary() {
         let files = vec![
             (PathBuf::from("a"), "é".repeat(MAX_FILE)),
             (PathBuf::from("b"), "x".repeat(MAX_FILE)),

@@ -70,7 +70,7 @@ struct Step {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum After {
-    GoOn,
+    Continue,
     /// Ends the turn with this notice.
     Stop(Cow<'static, str>),
 }
@@ -99,14 +99,14 @@ pub(super) async fn run(mut turn: Turn) -> Result<StopReason, TurnError> {
         let message_id = MessageId::new(format!("msg_{}_late", turn.number));
         turn.post_event(SessionEvent::Notice { message_id, text }).await?;
     }
-    let outcome = if turn.compacts { turn.compact().await } else { take_steps(&turn).await };
+    let outcome = if turn.compacts { turn.compact().await } else { run_steps(&turn).await };
     if let Some(snapshot) = turn.ask_actor(|reply| TurnMessage::Snapshot { reply }).await? {
         turn.keep_changes(snapshot.end_turn(&turn.cancel).await);
     }
     outcome
 }
 
-async fn take_steps(turn: &Turn) -> Result<StopReason, TurnError> {
+async fn run_steps(turn: &Turn) -> Result<StopReason, TurnError> {
     let mut messages = MessageIds { turn: turn.number, next: 0 };
     let mut calls = 0;
     let mut steps = 0;
@@ -209,7 +209,7 @@ impl Turn {
                 _ => ChunkKind::Other,
             };
             if now != chunk_kind && chunk_kind == ChunkKind::Text {
-                self.pass_rest(reader.as_mut(), &message_id).await?;
+                self.forward_rest(reader.as_mut(), &message_id).await?;
             }
             if now != chunk_kind && chunk_kind != ChunkKind::Other {
                 message_id = messages.next();
@@ -262,7 +262,11 @@ impl Turn {
         Err(TurnError::Model(ModelError::new("the model's reply ended early")))
     }
 
-    async fn pass_rest(&self, reader: Option<&mut Reader>, message_id: &MessageId) -> Result<(), TurnError> {
+    async fn forward_rest(
+        &self,
+        reader: Option<&mut Reader>,
+        message_id: &MessageId,
+    ) -> Result<(), TurnError> {
         let rest = reader.map(Reader::flush).unwrap_or_default();
         if rest.is_empty() {
             return Ok(());
@@ -334,7 +338,7 @@ impl Turn {
                 break;
             }
         }
-        Ok(After::GoOn)
+        Ok(After::Continue)
     }
 
     pub(super) async fn post_event(&self, event: SessionEvent) -> Result<(), TurnError> {

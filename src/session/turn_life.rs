@@ -24,7 +24,7 @@ const FROM_TURN: usize = 64;
 
 impl Actor {
     pub(super) async fn begin_turn(&mut self, prompt: Prompt) {
-        let prompt = self.in_words(prompt);
+        let prompt = self.resolve_chat_answer(prompt);
         let Prompt { content, compacts, typed, cancel, reply } = prompt;
         self.session.turns += 1;
         let turn = self.session.turns;
@@ -76,7 +76,7 @@ impl Actor {
     }
 
     /// Replaces numbers that answer questions in the chat by the answers' text.
-    fn in_words(&mut self, mut prompt: Prompt) -> Prompt {
+    fn resolve_chat_answer(&mut self, mut prompt: Prompt) -> Prompt {
         let questions = std::mem::take(&mut self.session.questions);
         let [ContentBlock::Text(text)] = prompt.content.as_slice() else { return prompt };
         if let Some(answer) = chat_question::answer(&questions, &text.text) {
@@ -154,8 +154,8 @@ impl Actor {
         if cancelled {
             // Ends background work of this turn, but not of earlier turns.
             let (turn, mut gate) = (self.session.turns, std::mem::take(&mut self.gate));
-            self.while_taking_reports(gate.end_turn(turn, DEADLINE)).await;
-            self.put_back(gate);
+            self.handle_reports_during(gate.end_turn(turn, DEADLINE)).await;
+            self.restore_gate(gate);
         }
         if let Some(id) = self.session.compacting.take() {
             self.record(SessionEvent::Compaction { id, stage: Compaction::Cancelled }, None).await;

@@ -101,5 +101,5 @@ pub(super) enum Authorization {
 /// Texts are for the model.
 pub(super) enum Proposed {
     Switched(String),
-    Stayed { message: String, ends_turn: Option<&'static str> },
+    NotSwitched { message: String, ends_turn: Option<&'static str> },
 }

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_goes_where_the_file_says() {
+    fn arguments_fill_the_placeholders() {
         check("Review $ARGUMENTS now.", "a b", "Review a b now.");
         check("Fix $1 in $2; $3.", "'the bug' src/x.rs", "Fix the bug in src/x.rs; .");
         check("Say hello.", "", "Say hello.");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_describes_and_a_first_line_will_do() {
+    fn description_comes_from_the_header_or_first_line() {
         let command = UserCommand::parse(
             "r",
             "---\ndescription: Look twice\nargument-hint: FILE\n---\n\nLook at $1.\n",
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_user_commands_are_reported() {
         for (name, text, message) in [
             ("Bad Name", "x", "is not a valid name"),
             ("c", " \n", "the command has no text"),

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn every_event_is_read_as_it_was_written() {
+    fn every_event_round_trips() {
         let message_id = MessageId::new("m");
         let mode = SessionModeId::new;
         let text = || "é \u{1f600} \"x\"\n".to_owned();
@@ -336,7 +336,7 @@ mod tests {
                 kind: ToolKind::Edit,
             },
             SessionEvent::ToolCall(call),
-            SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::begun(ToolCallId::new("c"))),
+            SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::in_progress(ToolCallId::new("c"))),
             SessionEvent::ToolCallUpdate(update),
             SessionEvent::Plan { entries: vec![entry] },
             SessionEvent::Title { title: text() },
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_says_so() {
+    fn unreadable_event_bodies_are_reported() {
         for (kind, body, text) in [
             ("agent_text", "{}", "message_id: "),
             ("agent_text", "no", "expected"),

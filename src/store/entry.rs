@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_come_back_as_they_were_and_the_sessions_folder_can_be_left_out() {
+    fn call_facts_round_trip_and_portable_form_omits_folder() {
         let facts = CallFacts {
             shell: ShellUse::Full,
             is_background: true,
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_counts_as_the_strictest() {
+    fn unknown_stored_values_mean_the_strictest() {
         assert_eq!(meaning(&EFFECTS, "dance"), Effect::Unknown);
         assert_eq!(meaning(&SHELLS, "dance"), ShellUse::Full);
         let row = ScopeRow { kind: "dance".into(), tool: "t".into(), value: String::new() };
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_answer_covers_comes_back_as_it_was() {
+    fn grant_scopes_round_trip() {
         for scope in [
             Scope::Tool("t".into()),
             Scope::Below("t".into(), "/a".into()),

@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 use super::entry::ScopeRow;
 use super::owner::Owner;
 use super::sessions::StoredGrant;
-use super::{Denial, ModeChange, Row, Why, body, checkpoint, intent};
+use super::{ChangeReason, Denial, ModeChange, Row, body, checkpoint, intent};
 use crate::chain::Link;
 use crate::event::SessionEvent;
 
@@ -119,7 +119,7 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusql
 
 pub(super) fn insert_mode_change(connection: &Connection, change: &ModeChange) -> rusqlite::Result<()> {
     let ModeChange { session, turn, from, to, why, text: (hash, text), link, at } = change;
-    let Why { source, analysis, call, plan, keeps_unrecorded: _ } = why;
+    let ChangeReason { source, analysis, call, plan, keeps_unrecorded: _ } = why;
     insert_text(connection, hash, text)?;
     insert_link(connection, &session.0, link)?;
     execute(

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::schema::BUSY;
+use super::schema::BUSY_TIMEOUT;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModeRow {
@@ -27,7 +27,7 @@ pub fn read(path: &Path) -> Result<Vec<ModeRow>, String> {
     }
     let rows = || {
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        connection.busy_timeout(BUSY)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         // The file is untrusted: its views and triggers must not call functions.
         connection.pragma_update(None, "trusted_schema", false)?;
         let mut statement = connection.prepare(

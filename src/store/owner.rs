@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_is_there_until_it_is_gone_and_its_file_is_cleared_away() {
+    fn dropped_owner_is_gone_and_its_files_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("store.db");
         let (one, other) = (Owner::beside(&store).unwrap(), Owner::beside(&store).unwrap());
@@ -133,7 +133,7 @@ mod tests {
         assert!(!one.is_other(&remaining));
         let third = Owner::beside(&store).unwrap();
         assert!(!path.exists() && !files.exists() && third.is_other(&one.id));
-        assert!(one.files().unwrap().exists(), "what another uses stays");
+        assert!(one.files().unwrap().exists(), "files of a live owner stay");
         for id in ["", "..", "../store.db", "never"] {
             assert!(!one.is_other(id), "{id}");
         }

@@ -117,7 +117,7 @@ pub struct ModeChange {
     pub turn: u64,
     pub from: Option<SessionModeId>,
     pub to: SessionModeId,
-    pub why: Why,
+    pub why: ChangeReason,
     /// Hash and text of the mode.
     pub text: (String, String),
     pub link: Link,
@@ -125,7 +125,7 @@ pub struct ModeChange {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Why {
+pub struct ChangeReason {
     pub source: ModeSource,
     pub analysis: Option<String>,
     pub call: Option<ToolCallId>,
@@ -134,7 +134,7 @@ pub struct Why {
     pub keeps_unrecorded: bool,
 }
 
-impl From<ModeSource> for Why {
+impl From<ModeSource> for ChangeReason {
     fn from(source: ModeSource) -> Self {
         Self { source, analysis: None, call: None, plan: None, keeps_unrecorded: false }
     }

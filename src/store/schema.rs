@@ -13,10 +13,10 @@ use super::Sync;
 use super::files::{private_file, private_folder};
 
 /// Maximum wait for another process that uses the file.
-pub(super) const BUSY: Duration = Duration::from_secs(2);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum wait after a failed commit, until a commit succeeds.
-pub(super) const STILL_BUSY: Duration = Duration::from_millis(50);
+pub(super) const SHORT_BUSY_TIMEOUT: Duration = Duration::from_millis(50);
 
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -197,7 +197,7 @@ pub(super) fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError
     loop {
         match open_once(path, sync) {
             // SQLite does not wait for this lock if two processes create a new file.
-            Err(OpenError::Sqlite(error)) if is_busy(&error) && started.elapsed() < BUSY => {
+            Err(OpenError::Sqlite(error)) if is_busy(&error) && started.elapsed() < BUSY_TIMEOUT => {
                 thread::sleep(PAUSE);
             }
             opened => return opened,
@@ -224,7 +224,7 @@ pub(super) fn open_reading(path: &Path) -> Result<Connection, OpenError> {
     } else {
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?
     };
-    connection.busy_timeout(BUSY)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if usize::try_from(found).is_ok_and(|found| found == MIGRATIONS.len()) {
         Ok(connection)
@@ -239,7 +239,7 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 
 fn open_once(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
     let connection = Connection::open(path)?;
-    connection.busy_timeout(BUSY)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     let synchronous = match sync {
         Sync::Normal => "NORMAL",

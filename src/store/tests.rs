@@ -51,7 +51,7 @@ fn count(path: &Path, table: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn what_was_flushed_can_be_read_by_another_process_and_the_schema_is_made_once() {
+async fn flushed_rows_are_readable_and_schema_is_created_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("folder/store.db");
     for number in 1..3 {
@@ -75,7 +75,7 @@ async fn what_was_flushed_can_be_read_by_another_process_and_the_schema_is_made_
 
 #[cfg(unix)]
 #[tokio::test]
-async fn the_file_and_its_folder_are_the_owners_alone() {
+async fn store_file_and_folder_are_private_to_the_user() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("folder/store.db");
@@ -96,7 +96,7 @@ async fn the_file_and_its_folder_are_the_owners_alone() {
 }
 
 #[tokio::test]
-async fn a_record_that_fails_is_said_and_rows_are_kept_until_they_can_be_written() {
+async fn failed_writes_are_reported_and_retried() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
     let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
@@ -117,7 +117,7 @@ async fn a_record_that_fails_is_said_and_rows_are_kept_until_they_can_be_written
 }
 
 #[tokio::test]
-async fn a_file_from_a_newer_version_is_left_alone_and_memory_is_used() {
+async fn store_of_a_newer_version_is_not_modified() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 999).unwrap();
@@ -133,7 +133,7 @@ async fn a_file_from_a_newer_version_is_left_alone_and_memory_is_used() {
 }
 
 #[tokio::test]
-async fn a_row_that_can_never_be_written_does_not_stand_in_the_way_of_others() {
+async fn unwritable_row_does_not_block_other_rows() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
     let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
@@ -151,7 +151,7 @@ async fn a_row_that_can_never_be_written_does_not_stand_in_the_way_of_others() {
 }
 
 #[tokio::test]
-async fn a_record_of_every_earlier_version_is_brought_up_to_date_and_nothing_is_lost() {
+async fn every_earlier_schema_migrates_without_loss() {
     for version in 1..schema::MIGRATIONS.len() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.db");
@@ -195,7 +195,7 @@ async fn a_record_of_every_earlier_version_is_brought_up_to_date_and_nothing_is_
 }
 
 #[tokio::test]
-async fn a_record_that_is_only_read_is_left_as_it_is_and_has_to_be_of_this_version() {
+async fn read_only_store_is_unchanged_and_rejects_old_schemas() {
     let dir = tempfile::tempdir().unwrap();
     let (path, copy) = (dir.path().join("store.db"), dir.path().join("a copy?#%.db"));
     let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
@@ -221,7 +221,7 @@ async fn a_record_that_is_only_read_is_left_as_it_is_and_has_to_be_of_this_versi
 }
 
 #[tokio::test]
-async fn a_commit_outlives_what_the_user_asks_of_it() {
+async fn sync_setting_sets_the_synchronous_pragma() {
     let dir = tempfile::tempdir().unwrap();
     for (sync, expected) in [(Sync::Normal, 1), (Sync::Full, 2)] {
         let store = Store::open(Location::File(dir.path().join("store.db")), sync).unwrap();
@@ -233,7 +233,7 @@ async fn a_commit_outlives_what_the_user_asks_of_it() {
 }
 
 #[tokio::test]
-async fn what_is_deleted_is_not_to_be_found_in_the_files() {
+async fn deleted_sessions_leave_no_text_in_the_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
     let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
@@ -259,7 +259,7 @@ async fn remember(store: &Store, text: &str) -> Result<Memory, MemoryError> {
 }
 
 #[tokio::test]
-async fn what_is_forgotten_is_not_to_be_found_in_the_files() {
+async fn deleted_memories_leave_no_text_in_the_files() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(Location::File(dir.path().join("store.db")), Sync::Normal).unwrap();
     let is_there = || {
@@ -289,7 +289,7 @@ async fn what_is_forgotten_is_not_to_be_found_in_the_files() {
 }
 
 #[tokio::test]
-async fn what_was_cancelled_before_its_turn_came_changes_no_memory() {
+async fn cancelled_memory_changes_are_not_applied() {
     let store = Store::open(Location::Memory, Sync::Normal).unwrap();
     let memories = StoredMemories::new(store.clone(), Source::counted());
     let id = remember(&store, "the control").await.unwrap().id;
@@ -308,7 +308,7 @@ async fn what_was_cancelled_before_its_turn_came_changes_no_memory() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn nothing_is_remembered_in_a_file_that_is_gone() {
+async fn memory_write_to_a_moved_file_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
     let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();

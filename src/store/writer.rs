@@ -12,12 +12,12 @@ use super::{Command, Location, ModeChange, Row, StoreError, Sync, Work, insert, 
 use crate::workspace::Changes;
 
 /// Maximum number of rows kept for a retry.
-const KEPT: usize = 10_000;
+const MAX_RETRY_ROWS: usize = 10_000;
 
 /// Maximum bytes of file contents in kept rows.
-const KEPT_CONTENTS: usize = 64 * 1024 * 1024;
+const MAX_RETRY_BYTES: usize = 64 * 1024 * 1024;
 
-const GONE: &str = "the file was deleted or replaced";
+const FILE_GONE: &str = "the file was deleted or replaced";
 
 /// Maximum number of commands in one transaction.
 const BATCH: usize = 1_000;
@@ -77,7 +77,7 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
         };
         if let Some(Database { connection, .. }) = &database {
             // Another process kept the file busy. Later batches wait less, until one succeeds.
-            let timeout = if outcome.is_ok() { schema::BUSY } else { schema::STILL_BUSY };
+            let timeout = if outcome.is_ok() { schema::BUSY_TIMEOUT } else { schema::SHORT_BUSY_TIMEOUT };
             if let Err(error) = connection.busy_timeout(timeout) {
                 tracing::debug!(%error, "the store's busy timeout could not be set");
             }
@@ -92,7 +92,7 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
         if let Some(work) = work {
             work(match (&outcome, &mut database) {
                 (Ok(_), Some(Database { file: Some(file), .. })) if writes && !file.is_there() => {
-                    Err(StoreError(GONE.into()))
+                    Err(StoreError(FILE_GONE.into()))
                 }
                 (Ok(_), Some(Database { connection, owner, .. })) => Ok((connection, owner)),
                 (Ok(_), None) => Err(StoreError("it could not be opened".into())),
@@ -163,7 +163,7 @@ fn forget_oldest(retained: &mut Vec<Row>) {
     let mut bytes: usize = retained.iter().map(size).sum();
     for row in retained.iter_mut() {
         let length = size(row);
-        if bytes > KEPT_CONTENTS
+        if bytes > MAX_RETRY_BYTES
             && length > 0
             && let Row::Changes { changes, .. } = row
         {
@@ -178,11 +178,11 @@ fn forget_oldest(retained: &mut Vec<Row>) {
             *changes = Changes { uncovered: vec![text], concludes: intent, ..Changes::default() };
         }
     }
-    let mut excess = retained.len().saturating_sub(KEPT);
+    let mut excess = retained.len().saturating_sub(MAX_RETRY_ROWS);
     retained.retain(|row| {
-        let goes = excess > 0 && !matches!(row, Row::Session { .. } | Row::Release { .. });
-        excess -= usize::from(goes);
-        !goes
+        let is_discarded = excess > 0 && !matches!(row, Row::Session { .. } | Row::Release { .. });
+        excess -= usize::from(is_discarded);
+        !is_discarded
     });
 }
 
@@ -200,27 +200,28 @@ fn commit<'a>(
     }
     if file.as_ref().is_some_and(|file| !file.is_there()) {
         // SQLite would keep writing to the deleted file.
-        return Err(rusqlite::Error::InvalidPath(GONE.into()));
+        return Err(rusqlite::Error::InvalidPath(FILE_GONE.into()));
     }
     // Immediate: a transaction that turns from reading to writing would not wait for another process.
     let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for row in rows {
-        let written = by_itself(&mut transaction, |connection| insert::insert(connection, row, owner))?;
+        let written = in_savepoint(&mut transaction, |connection| insert::insert(connection, row, owner))?;
         if let Err(error) = written {
             tracing::error!(%error, "a row cannot be stored and is dropped");
         }
     }
     let mut outcomes = Vec::new();
     for change in changes {
-        outcomes
-            .push(by_itself(&mut transaction, |connection| insert::insert_mode_change(connection, change))?);
+        outcomes.push(in_savepoint(&mut transaction, |connection| {
+            insert::insert_mode_change(connection, change)
+        })?);
     }
     transaction.commit()?;
     Ok(outcomes)
 }
 
 /// Runs `work` in a savepoint. The inner error is a constraint violation of this row.
-fn by_itself(
+fn in_savepoint(
     transaction: &mut Transaction<'_>,
     work: impl FnOnce(&Connection) -> rusqlite::Result<()>,
 ) -> rusqlite::Result<rusqlite::Result<()>> {

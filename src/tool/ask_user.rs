@@ -67,7 +67,7 @@ impl Tool for AskUser {
         for choice in questions.iter_mut().flat_map(|question| &mut question.choices) {
             *choice = choice.trim().to_owned();
         }
-        match questions.iter().find_map(unfit).or_else(|| too_many(&questions)) {
+        match questions.iter().find_map(invalid_question).or_else(|| too_many(&questions)) {
             Some(reason) => Err(ToolError::arguments(&self.0.name, reason)),
             None => Ok(Box::new(Call { questions })),
         }
@@ -80,19 +80,19 @@ fn too_many(questions: &[Question]) -> Option<String> {
         .then(|| format!("questions has {count} entries; 1 to {MAX_QUESTIONS} are asked"))
 }
 
-fn unfit(question: &Question) -> Option<String> {
+fn invalid_question(question: &Question) -> Option<String> {
     let Question { question, choices } = question;
-    let is_bad = |text: &str, most| text.trim().is_empty() || text.chars().count() > most;
-    if is_bad(question, MAX_QUESTION) {
+    let is_invalid_text = |text: &str, most| text.trim().is_empty() || text.chars().count() > most;
+    if is_invalid_text(question, MAX_QUESTION) {
         return Some(format!("question is empty, or longer than {MAX_QUESTION} characters"));
     }
-    if choices.len() > MAX_CHOICES || choices.iter().any(|choice| is_bad(choice, MAX_CHOICE)) {
+    if choices.len() > MAX_CHOICES || choices.iter().any(|choice| is_invalid_text(choice, MAX_CHOICE)) {
         return Some(format!(
             "choices has more than {MAX_CHOICES} entries, or one that is empty or too long"
         ));
     }
-    let is_double = |(at, choice)| choices[..at].contains(choice);
-    choices.iter().enumerate().any(is_double).then(|| "choices has duplicate entries".into())
+    let is_duplicate = |(at, choice)| choices[..at].contains(choice);
+    choices.iter().enumerate().any(is_duplicate).then(|| "choices has duplicate entries".into())
 }
 
 #[derive(Debug)]
@@ -161,7 +161,7 @@ const WORDS: &str = "words";
 
 impl Question {
     async fn ask(&self, client_io: &ClientIo) -> String {
-        let _turn = client_io.turn_to_ask().await;
+        let _turn = client_io.acquire_question_slot().await;
         match client_io.elicit(&visible(&self.question), self.form()).await {
             Ok(Elicited::Accepted(content)) => self.read(&content),
             Ok(Elicited::Declined) => describe_answer("The user does not want to answer"),

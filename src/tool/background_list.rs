@@ -3,21 +3,21 @@
 use super::ToolError;
 
 /// Maximum finished entries to keep, each with its output.
-pub const KEPT: usize = 32;
+pub const MAX_FINISHED: usize = 32;
 
-/// Removes the oldest finished entries until at most [`KEPT`] are left. Returns their ids.
+/// Removes the oldest finished entries until at most [`MAX_FINISHED`] are left. Returns their ids.
 pub fn forget<T>(all: &mut Vec<T>, is_over: impl Fn(&T) -> bool, id: impl Fn(&T) -> String) -> Vec<String> {
-    let mut surplus = all.iter().filter(|it| is_over(it)).count().saturating_sub(KEPT);
-    let mut forgotten = Vec::new();
+    let mut surplus = all.iter().filter(|it| is_over(it)).count().saturating_sub(MAX_FINISHED);
+    let mut discarded = Vec::new();
     all.retain(|it| {
-        let goes = surplus > 0 && is_over(it);
-        if goes {
+        let is_discarded = surplus > 0 && is_over(it);
+        if is_discarded {
             surplus -= 1;
-            forgotten.push(id(it));
+            discarded.push(id(it));
         }
-        !goes
+        !is_discarded
     });
-    forgotten
+    discarded
 }
 
 /// Numbers are never reused, because the newest entry is never removed.
@@ -34,11 +34,12 @@ pub(super) fn missing<'a>(
     id: &str,
     ids: impl DoubleEndedIterator<Item = &'a str> + Clone,
 ) -> ToolError {
-    let was_given = id.rsplit_once('_').is_some_and(|(kind, _)| {
+    let was_assigned = id.rsplit_once('_').is_some_and(|(kind, _)| {
         ids.clone().next_back().and_then(|last| last.rsplit_once('_')).is_some_and(|(known, _)| known == kind)
     });
-    if was_given && number(id).is_some_and(|number| number > 0 && number < next_number(ids.clone())) {
-        let text = format!("{id} has finished and its output was discarded: only the last {KEPT} are kept.");
+    if was_assigned && number(id).is_some_and(|number| number > 0 && number < next_number(ids.clone())) {
+        let text =
+            format!("{id} has finished and its output was discarded: only the last {MAX_FINISHED} are kept.");
         return ToolError::Failed(text);
     }
     let ids: Vec<&str> = ids.collect();
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_that_are_over_are_forgotten_and_the_newest_never() {
+    fn oldest_finished_entries_are_discarded() {
         let all = |over: &[bool]| -> Vec<(String, bool)> {
             over.iter().enumerate().map(|(at, over)| (format!("job_{}", at + 1), *over)).collect()
         };
@@ -60,17 +61,17 @@ mod tests {
             let newest = all.last().cloned();
             let gone = forget(&mut all, |it| it.1, |it| it.0.clone());
             assert_eq!(all.last(), newest.as_ref());
-            assert!(all.iter().filter(|it| it.1).count() <= KEPT);
+            assert!(all.iter().filter(|it| it.1).count() <= MAX_FINISHED);
             (gone, all)
         };
-        assert_eq!(forgets(&[true; KEPT]).0, Vec::<String>::new());
-        assert_eq!(forgets(&[true; KEPT + 2]).0, ["job_1", "job_2"]);
-        let mixed: Vec<bool> = (0..KEPT * 2 + 2).map(|at| at % 2 == 1).collect();
-        assert_eq!(forgets(&mixed).0, ["job_2"], "what runs stays");
+        assert_eq!(forgets(&[true; MAX_FINISHED]).0, Vec::<String>::new());
+        assert_eq!(forgets(&[true; MAX_FINISHED + 2]).0, ["job_1", "job_2"]);
+        let mixed: Vec<bool> = (0..MAX_FINISHED * 2 + 2).map(|at| at % 2 == 1).collect();
+        assert_eq!(forgets(&mixed).0, ["job_2"], "running jobs stay");
         assert_eq!(forgets(&[false; 100]).0, Vec::<String>::new());
-        let (_, remaining) = forgets(&[true; KEPT + 2]);
+        let (_, remaining) = forgets(&[true; MAX_FINISHED + 2]);
         let ids = || remaining.iter().map(|it| it.0.as_str());
-        assert_eq!(next_number(ids()), KEPT as u64 + 3);
+        assert_eq!(next_number(ids()), MAX_FINISHED as u64 + 3);
         assert_eq!(next_number(std::iter::empty()), 1);
         for (id, words) in [
             ("job_1", "job_1 has finished and its output was discarded"),

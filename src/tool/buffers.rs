@@ -81,7 +81,7 @@ impl Buffers {
     /// Returns an error if the editor may have unsaved text, which a write would lose.
     pub(super) fn read_to_change(&self, target: &Target) -> Result<TextFile, ToolError> {
         if let Some(why) = self.unknown(target) {
-            return Err(not_known(target, &why));
+            return Err(unsaved_text_unknown(target, &why));
         }
         self.read(target)
     }
@@ -90,7 +90,7 @@ impl Buffers {
     /// last saved text of a deleted file does not count.
     pub(super) fn check_new(&self, target: &Target) -> Result<(), ToolError> {
         match self.shown.get(&target.path) {
-            Some(Shown::Unknown(why)) => Err(not_known(target, &why.to_string())),
+            Some(Shown::Unknown(why)) => Err(unsaved_text_unknown(target, &why.to_string())),
             Some(Shown::Text(shown)) if !shown.is_empty() && !self.saved.is(&target.path, shown) => {
                 let path = target.path.display();
                 Err(ToolError::Failed(format!(
@@ -137,7 +137,7 @@ impl Buffers {
     }
 }
 
-fn not_known(target: &Target, why: &str) -> ToolError {
+fn unsaved_text_unknown(target: &Target, why: &str) -> ToolError {
     let (path, why) = (target.path.display(), why.trim_end_matches('.'));
     ToolError::Failed(format!(
         "{path}: the editor could not be asked whether it has unsaved text ({why}). Nothing is changed. The user can save the \

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_a_numbered_list() {
+    fn question_text_is_a_numbered_list() {
         let one = questions(&[("Which language?", &["English", "Ger\u{202e}man"])]);
         let expected = "\nWhich language?\n\n1. English\n2. Ger\\u{202e}man\n\nAnswer with a number or in your own words.\n";
         assert_eq!(text(&one), expected);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_answers_and_anything_else_stays_as_it_is() {
+    fn only_choice_numbers_are_answers() {
         let one = questions(&[("Which?", &["a", "b", "c"])]);
         for (prompt, expected) in [
             ("2", Some("Which?\n2. b")),

@@ -130,7 +130,7 @@ impl ClientIo {
         self.client.update(self.session.clone(), update.into(), send_permit);
     }
 
-    pub async fn turn_to_ask(&self) -> OwnedSemaphorePermit {
+    pub async fn acquire_question_slot(&self) -> OwnedSemaphorePermit {
         Arc::clone(&self.asking).acquire_owned().await.expect("the semaphore is never closed")
     }
 
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use crate::client::{ClientEnd, Outgoing};
 
-    fn editor(capabilities: ClientCapabilities) -> (ClientIo, ClientEnd) {
+    fn client_with(capabilities: ClientCapabilities) -> (ClientIo, ClientEnd) {
         let (client, end) = client::channel();
         (ClientIo::new(client, SessionId::new("s"), capabilities).for_call(&ToolCallId::new("c")), end)
     }
@@ -187,14 +187,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_client_has_not_offered_is_not_asked_each_by_itself() {
+    async fn unsupported_capabilities_send_no_request() {
         let capabilities = [
             ClientCapabilities { forms: true, ..ClientCapabilities::default() },
             ClientCapabilities { urls: true, ..ClientCapabilities::default() },
             ClientCapabilities::default(),
         ];
         for can_do in capabilities {
-            let (client_io, mut end) = editor(can_do);
+            let (client_io, mut end) = client_with(can_do);
             let refused = Err(ClientError::NotOffered);
             if !can_do.forms {
                 assert_eq!(client_io.elicit("m", ElicitationSchema::new()).await, refused);
@@ -209,16 +209,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_is_visited_by_its_own_id_and_has_no_content() {
-        let (client_io, mut end) = editor(ClientCapabilities { urls: true, ..ClientCapabilities::default() });
+    async fn url_elicitation_has_its_own_id_and_no_content() {
+        let (client_io, mut end) =
+            client_with(ClientCapabilities { urls: true, ..ClientCapabilities::default() });
         let visit = client_io.elicit_at("Sign in", "e1", "https://example.com");
-        let (said, request) = tokio::join!(visit, answer(&mut end, json!({ "action": "accept" })));
-        assert_eq!(said, Ok(Elicited::Accepted(BTreeMap::new())));
+        let (outcome, request) = tokio::join!(visit, answer(&mut end, json!({ "action": "accept" })));
+        assert_eq!(outcome, Ok(Elicited::Accepted(BTreeMap::new())));
         let expected = json!({ "mode": "url", "sessionId": "s", "toolCallId": "c", "elicitationId": "e1",
             "url": "https://example.com", "message": "Sign in" });
         assert_eq!(request, expected);
         let visit = client_io.elicit_at("Sign in", "e2", "https://example.com");
-        let (said, _) = tokio::join!(visit, answer(&mut end, json!({ "action": "later" })));
-        assert!(matches!(said, Err(ClientError::Malformed(_))), "{said:?}");
+        let (outcome, _) = tokio::join!(visit, answer(&mut end, json!({ "action": "later" })));
+        assert!(matches!(outcome, Err(ClientError::Malformed(_))), "{outcome:?}");
     }
 }

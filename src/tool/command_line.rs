@@ -174,8 +174,9 @@ fn stays_inside(pattern: &str) -> bool {
 }
 
 fn is_visible(text: &str) -> bool {
-    let is_odd = |c: char| (is_unseen(c) && c != '\n' && c != '\t') || (c.is_whitespace() && !c.is_ascii());
-    !text.contains(is_odd)
+    let is_misleading =
+        |c: char| (is_unseen(c) && c != '\n' && c != '\t') || (c.is_whitespace() && !c.is_ascii());
+    !text.contains(is_misleading)
 }
 
 #[cfg(test)]

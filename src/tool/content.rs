@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_diff_becomes_its_hunks_and_is_cut() {
+    fn large_diff_is_sent_as_truncated_hunks() {
         let large = "line\n".repeat(20_000);
         let text = |content| match content {
             ToolContent::Text(text) => text,
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_span_survives_markdown() {
+    fn code_span_escapes_backticks_and_control_characters() {
         for (text, expected) in [
             ("src/__init__.py", "`src/__init__.py`"),
             ("a`b", "``a`b``"),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn two_large_files_that_have_no_line_in_common_become_text() {
+    fn diff_of_unrelated_large_files_times_out_to_text() {
         // The worst case of a diff; without the timeout it takes minutes.
         let lines = |of: &str| (0..200_000).map(|n| format!("{of} {n}\n")).collect::<Vec<_>>().concat();
         let content = ToolContent::diff(Path::new("/a"), Some(&lines("old")), &lines("new"), 1);

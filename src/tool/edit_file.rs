@@ -181,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn endings_and_the_end_of_the_file_stay_as_they_were() {
+    fn line_endings_and_final_newline_are_preserved() {
         check("a\nb\nc", "b", "x\ny", "a\nx\ny\nc");
         check("a\r\nb\r\nc\r\n", "a\nb", "x\ny", "x\r\ny\r\nc\r\n");
         check("a\r\nb\n", "b\n", "x\n", "a\r\nx\n");
     }
 
     #[test]
-    fn a_miss_and_an_ambiguity_say_what_to_do() {
+    fn failed_edits_explain_the_next_step() {
         check(
             "a\nb",
             "x",

@@ -14,7 +14,7 @@ use url::Url;
 
 use super::content::code_span;
 use super::{
-    AtWork, ClientIo, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
+    BusyGuard, ClientIo, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
     arguments, blocking,
 };
 use crate::acp::ToolKind;
@@ -153,7 +153,7 @@ impl PreparedCall for Call {
     }
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let _at_work = AtWork::begin();
+        let _busy = BusyGuard::begin();
         let (permit, start) = (context.permit, self.start);
         let cancel = permit.cancel.clone();
         let got = tokio::select! {

@@ -72,7 +72,7 @@ pub struct Notes {
 pub struct End {
     pub notes: Notes,
     pub exit: Option<Exit>,
-    pub why: Option<Why>,
+    pub why: Option<StopCause>,
     pub failure: Option<String>,
     pub left_behind: usize,
     /// True if the supervisor confirmed that no process is left.
@@ -80,7 +80,7 @@ pub struct End {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum StopCause {
     /// The permit was cancelled: the turn, the session or the mode is over.
     Revoked,
     Time(Duration),
@@ -167,15 +167,15 @@ impl Task {
             tokio::select! {
                 biased;
                 () = permit.cancel.cancelled(), if !is_ending => {
-                    end.why.get_or_insert(Why::Revoked);
+                    end.why.get_or_insert(StopCause::Revoked);
                     is_ending = true;
                     self.process.end().await;
                 }
                 () = at(deadline), if !is_ending => {
                     if end.why.is_none() {
-                        end.why = Some(Why::Time(limit.unwrap_or_default()));
+                        end.why = Some(StopCause::Time(limit.unwrap_or_default()));
                         deadline = Some(Instant::now() + TIMEOUT);
-                        self.process.ask_to_end().await;
+                        self.process.request_exit().await;
                     } else {
                         is_ending = true;
                         self.process.end().await;
@@ -201,9 +201,9 @@ impl Task {
                         continue;
                     }
                     Some(Message::Stop) => {
-                        end.why.get_or_insert(Why::Stopped);
+                        end.why.get_or_insert(StopCause::Stopped);
                         deadline = Some(Instant::now() + TIMEOUT);
-                        self.process.ask_to_end().await;
+                        self.process.request_exit().await;
                         continue;
                     }
                     // All handles were dropped.
@@ -217,12 +217,12 @@ impl Task {
             self.changed.send_modify(|happened| happened.count += 1);
         }
         if end.exit.is_none() && end.why.is_none() && end.failure.is_none() {
-            end.why = Some(Why::Elsewhere);
+            end.why = Some(StopCause::Elsewhere);
         }
         if end.confirmed {
             drop(permit);
         } else {
-            permit.give_back_unconfirmed();
+            permit.release_unconfirmed();
         }
         self.end = Some(end);
         self.changed.send_modify(|happened| {
@@ -343,8 +343,8 @@ impl End {
     }
 
     /// False if a stop call, a mode change, or the end of the turn or session ended the command.
-    pub fn is_unasked(&self) -> bool {
-        !matches!(self.why, Some(Why::Revoked | Why::Stopped))
+    pub fn is_unrequested(&self) -> bool {
+        !matches!(self.why, Some(StopCause::Revoked | StopCause::Stopped))
     }
 
     pub fn describe(&self, was_silent: bool) -> String {
@@ -353,14 +353,14 @@ impl End {
             parts.push(format!("Not run: {failure}."));
         }
         match self.why {
-            Some(Why::Revoked) => {
+            Some(StopCause::Revoked) => {
                 parts.push("Stopped: the turn was cancelled, or the mode no longer allows it.".into());
             }
-            Some(Why::Time(limit)) => {
+            Some(StopCause::Time(limit)) => {
                 parts.push(format!("Stopped: the timeout of {} s expired.", limit.as_secs_f64()));
             }
-            Some(Why::Stopped) => parts.push("Stopped on request.".into()),
-            Some(Why::Elsewhere) => parts.push("Its supervisor ended unexpectedly.".into()),
+            Some(StopCause::Stopped) => parts.push("Stopped on request.".into()),
+            Some(StopCause::Elsewhere) => parts.push("Its supervisor ended unexpectedly.".into()),
             None => {}
         }
         match self.exit {
@@ -398,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_start_and_the_end_of_long_output_are_kept() {
+    fn long_output_retains_its_start_and_end() {
         let mut output = Output::default();
         for number in 0..20_000 {
             output.push(format!("{number}\n").as_bytes());
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_since_the_last_time_adds_up_to_everything() {
+    fn incremental_reads_add_up_to_the_whole_output() {
         let text = "aé€😀\n".repeat(2000);
         for (step, every) in [(1, 1), (1, 7), (3, 2), (4096, 1), (5, 3)] {
             let (mut output, mut read, mut from) = (Output::default(), String::new(), 0);

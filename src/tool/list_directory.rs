@@ -54,7 +54,7 @@ impl Tool for ListDirectory {
 
 fn list(target: &Target, permit: &Permit) -> Result<String, ToolError> {
     let failed = |error| FileError::io(&target.path, &error);
-    let (mut lines, mut kept_back) = (Vec::new(), 0);
+    let (mut lines, mut omitted) = (Vec::new(), 0);
     for entry in workspace::open_dir(target)?.entries().map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
@@ -67,7 +67,7 @@ fn list(target: &Target, permit: &Permit) -> Result<String, ToolError> {
         if permit.admits(&Target { path: target.path.join(&name), inside }) {
             lines.push(format!("{}{mark}", name.to_string_lossy()));
         } else {
-            kept_back += 1;
+            omitted += 1;
         }
     }
     lines.sort_unstable();
@@ -76,7 +76,7 @@ fn list(target: &Target, permit: &Permit) -> Result<String, ToolError> {
     if more > 0 {
         lines.push(format!("[{more} more entries]"));
     }
-    lines.extend(left_out(kept_back));
+    lines.extend(left_out(omitted));
     if lines.is_empty() {
         return Ok("[The directory is empty.]".into());
     }

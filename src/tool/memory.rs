@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_memories_are_shown_in_parts_that_meet() {
+    fn memory_list_is_paginated_without_gaps() {
         let memory = |number: usize| Memory {
             id: format!("mem_{number}"),
             text: "x".repeat(MAX_TEXT),

@@ -82,12 +82,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_obeys_nothing_but_line_ends() {
+    fn terminal_output_escapes_control_characters() {
         assert_eq!(for_terminal("a\r\nb\tc\rd\u{1b}]52;c;x\u{7}"), "a\r\nb\tc\rd\\u{1b}]52;c;x\\u{7}");
     }
 
     #[test]
-    fn an_end_is_a_status_or_a_signal() {
+    fn exit_is_a_status_or_a_signal() {
         assert_eq!(exit(Some(Exit::Status(3))), json!({ "exit_code": 3, "signal": null }));
         assert_eq!(exit(Some(Exit::Signal(9))), json!({ "exit_code": null, "signal": "SIGKILL" }));
         assert_eq!(exit(Some(Exit::Signal(64))), json!({ "exit_code": null, "signal": "64" }));

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_say_where_to_go_on_and_whole_files_are_verbatim() {
+    fn partial_reads_name_the_next_line() {
         check("a\nb\n", 1, 2000, "a\nb\n");
         check("a\r\nb", 1, 2000, "a\r\nb");
         check("a\nb\nc", 1, 2, "a\nb\n[Lines 1-2 of 3. Continue with line 3.]");

@@ -120,10 +120,10 @@ impl Saving {
         for planning in sent {
             match self.send(&permit, &planning).await {
                 Ok(()) => self.done.push(planning),
-                Err(SaveError::NotDone(why)) => return Err(self.take_back(permit, why).await),
+                Err(SaveError::NotDone(why)) => return Err(self.revert(permit, why).await),
                 Err(SaveError::Unconfirmed(why)) => {
                     let changed = self.names();
-                    permit.give_back_unconfirmed();
+                    permit.release_unconfirmed();
                     return Err(failed(&why, &changed));
                 }
             }
@@ -142,7 +142,7 @@ impl Saving {
         self.operation = Some(operation);
         match applied {
             Ok(()) => Ok(()),
-            Err(error) => Err(self.take_back(permit, error.to_string()).await),
+            Err(error) => Err(self.revert(permit, error.to_string()).await),
         }
     }
 
@@ -168,9 +168,9 @@ impl Saving {
         let saved = self.client_io.saved().clone();
         let looked = blocking(move || {
             if !is_done && is_known {
-                pending_write.take_back();
+                pending_write.revert();
             }
-            let is_saved = holds(&target, &content);
+            let is_saved = has_content(&target, &content);
             if is_saved {
                 saved.note(&target.path, &String::from_utf8_lossy(&content));
             }
@@ -254,7 +254,7 @@ impl Saving {
     }
 
     /// Restores the written files, newest first, as long as each still has the written content.
-    async fn take_back(&mut self, permit: Permit, why: String) -> ToolError {
+    async fn revert(&mut self, permit: Permit, why: String) -> ToolError {
         while let Some(planning) = self.done.pop() {
             let Change::Write { target, content, .. } = &planning.change else { continue };
             let written = Some(content.clone());
@@ -274,7 +274,7 @@ impl Saving {
         if self.done.is_empty() {
             let pending_writes = std::mem::take(&mut self.pending_writes);
             let removed = blocking(move || {
-                pending_writes.iter().rev().for_each(PendingWrite::take_back);
+                pending_writes.iter().rev().for_each(PendingWrite::revert);
                 Ok(())
             });
             if let Err(error) = removed.await {
@@ -323,7 +323,7 @@ fn is_sent(change: &Change) -> bool {
     matches!(change, Change::Write { like: None, .. })
 }
 
-fn holds(target: &Target, content: &[u8]) -> bool {
+fn has_content(target: &Target, content: &[u8]) -> bool {
     on_disk(target) == Some(ContentHash::of(content))
 }
 

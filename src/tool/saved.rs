@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_saved_last_is_known() {
+    fn only_the_last_saved_text_matches() {
         let (saved, path) = (Saved::default(), Path::new("/a"));
         saved.note(path, "one\n");
         saved.clone().note(path, "two\r\n");

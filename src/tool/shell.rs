@@ -16,7 +16,7 @@ use super::job::Notes;
 use super::output_terminal;
 use super::snapshot::{begin, report_when_done};
 use super::{
-    AtWork, ClientIo, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
+    BusyGuard, ClientIo, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
     arguments, blocking, resolve,
 };
 use crate::acp::ToolKind;
@@ -227,7 +227,7 @@ impl PreparedCall for Call {
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let Self { start, limit, shell, sandbox } = *self;
-        let _at_work = AtWork::begin();
+        let _busy = BusyGuard::begin();
         let RunContext { permit, progress, changes, snapshot, client_io, .. } = context;
         let cancel = permit.cancel.clone();
         let is_terminal = client_io.capabilities().shows_output;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{AtWork, Job, ToolError};
+use super::{BusyGuard, Job, ToolError};
 use crate::bounded_file;
 use crate::gate::Permit;
 use crate::workspace::{Changes, WorkspaceSnapshot};
@@ -51,7 +51,7 @@ enum Message {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     None,
-    TakeUp,
+    Refresh,
     Tell,
 }
 
@@ -137,9 +137,9 @@ impl Marks {
     fn comparison(&self, message: &Message) -> Comparison {
         match message {
             Message::BeginTurn { .. } | Message::EndTurn { .. } if !self.has_jobs() => Comparison::None,
-            Message::Begin { .. } if !self.has_commands() && !self.has_jobs() => Comparison::TakeUp,
+            Message::Begin { .. } if !self.has_commands() && !self.has_jobs() => Comparison::Refresh,
             // The user's changes during a command count as the command's.
-            Message::BeginTurn { .. } if !self.has_commands() => Comparison::TakeUp,
+            Message::BeginTurn { .. } if !self.has_commands() => Comparison::Refresh,
             Message::Begin { .. }
             | Message::Sync { .. }
             | Message::BeginTurn { .. }
@@ -172,7 +172,7 @@ async fn serve(
             let compared = bounded_file::off_thread(DEADLINE, move || {
                 let changes = match comparison {
                     Comparison::Tell => snapshot.sync(&cancel),
-                    Comparison::TakeUp | Comparison::None => {
+                    Comparison::Refresh | Comparison::None => {
                         snapshot.refresh(&cancel);
                         Changes::default()
                     }
@@ -248,7 +248,7 @@ pub(super) fn report_when_done(
 ) -> tokio::task::JoinHandle<()> {
     let over = job.ending();
     tokio::spawn(async move {
-        let _at_work = AtWork::begin();
+        let _busy = BusyGuard::begin();
         over.await;
         report(&changes, snapshot.sync(&CancellationToken::new()).await);
         drop(running);
@@ -298,13 +298,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_begins_drops_nothing_of_another_that_runs() {
+    async fn starting_command_loses_no_changes_of_a_running_command() {
         let place = Place::new();
-        let (first, told) = place.begin().await;
-        assert_eq!(told, [""; 0]);
+        let (first, reported) = place.begin().await;
+        assert_eq!(reported, [""; 0]);
         place.write("by_first");
-        let (second, told) = place.begin().await;
-        assert_eq!(told, ["by_first"]);
+        let (second, reported) = place.begin().await;
+        assert_eq!(reported, ["by_first"]);
         place.write("by_both");
         assert_eq!(place.sync().await, ["by_both"]);
         drop(first);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_never_began_has_changed_nothing() {
+    async fn user_changes_after_an_aborted_start_are_not_reported() {
         let place = Place::new();
         for _ in 0..3 {
             drop(place.begin().await);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_job_has_changed_is_told_until_its_turn_ends() {
+    async fn job_changes_are_reported_until_its_turn_ends() {
         let place = Place::new();
         let never = CancellationToken::new();
         let (job, _) = place.begin().await;
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(place.begin().await.1, ["by_job"]);
         place.write("later");
         drop(job);
-        assert_eq!(place.begin().await.1, ["later"], "it has ended and not been told");
+        assert_eq!(place.begin().await.1, ["later"], "the job has ended, and its change is not reported yet");
         place.write("by_user");
         assert_eq!(place.begin().await.1, [""; 0]);
         let (job, _) = place.begin().await;

@@ -9,7 +9,7 @@ use crate::workspace::{self, ContentHash, FileError};
 pub(super) const MAX_FILE: u64 = 10 * 1024 * 1024;
 
 /// Bytes searched for NUL, which marks a binary file.
-const LOOK: usize = 8192;
+const SNIFFED_BYTES: usize = 8192;
 
 pub(super) const BOM: &str = "\u{feff}";
 
@@ -47,7 +47,7 @@ impl TextFile {
         if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
             return Err("UTF-16 text, which is not supported");
         }
-        if bytes.iter().take(LOOK).any(|byte| *byte == 0) {
+        if bytes.iter().take(SNIFFED_BYTES).any(|byte| *byte == 0) {
             return Err("a binary file");
         }
         let (text, lossy) = match String::from_utf8(bytes) {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_and_endings_come_back_as_they_were() {
+    fn bom_and_line_endings_round_trip() {
         let file = TextFile::decode("\u{feff}a\r\nb\r\n".into()).unwrap();
         assert_eq!((file.bom, file.text.as_str(), file.is_crlf()), (true, "a\r\nb\r\n", true));
         assert_eq!(encode(file.bom, &file.with_endings("x\ny\n")), "\u{feff}x\r\ny\r\n".as_bytes());
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_editor_shows_is_the_saved_file_unless_it_says_something_else() {
+    fn editor_text_replaces_the_saved_file_only_if_different() {
         let saved = TextFile::decode("\u{feff}a\r\nb\r\n".into()).unwrap();
         for same in ["a\nb\n", "a\r\nb\r\n", "\u{feff}a\r\nb\r\n"] {
             assert_eq!(saved.clone().shown_as(same), saved);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_named() {
+    fn binary_and_utf16_files_are_recognised() {
         assert_eq!(TextFile::decode(b"a\0b".to_vec()), Err("a binary file"));
         assert!(TextFile::decode(b"\xff\xfea\0".to_vec()).unwrap_err().starts_with("UTF-16"));
         assert!(TextFile::decode(b"caf\xe9".to_vec()).unwrap().lossy);

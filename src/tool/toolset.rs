@@ -221,8 +221,8 @@ impl Toolset {
         let is_there = |tool: &&Arc<dyn Tool>| {
             let spec = tool.spec();
             let is_about_others = DELEGATION_TOOLS.iter().any(|(name, _)| *name == spec.name);
-            let lets_work = spec.name != HANDOFF && (is_about_others || spec.effect == Effect::Delegate);
-            !spec.is_exit && spec.name != ask_user::NAME && (may_delegate || !lets_work)
+            let delegates = spec.name != HANDOFF && (is_about_others || spec.effect == Effect::Delegate);
+            !spec.is_exit && spec.name != ask_user::NAME && (may_delegate || !delegates)
         };
         Self { tools: self.tools.iter().filter(is_there).cloned().collect(), ..self.clone() }
     }

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_names_the_member() {
+    fn difference_names_the_json_path() {
         let whole = json!({ "id": 1, "a": { "b": [1, { "c/d": "x" }] }, "e": null });
         for (path, value) in [
             ("$.id", json!({ "id": 2, "a": { "b": [1, { "c/d": "x" }] }, "e": null })),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_at_the_same_time_may_come_in_another_order_and_nothing_else() {
+    fn only_concurrent_lanes_may_be_reordered() {
         let text = |order: &[(&str, i64)]| -> Vec<Message> {
             let message = |(at, (lane, value)): (usize, &(&str, i64))| Message {
                 number: at + 1,

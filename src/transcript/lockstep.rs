@@ -93,20 +93,20 @@ impl LockstepRun {
         loop {
             let ended = self.read_head().await?;
             self.settle().await?;
-            if self.head.as_ref().is_some_and(|head| self.may_go(head)) {
+            if self.head.as_ref().is_some_and(|head| self.is_ready(head)) {
                 self.feed_head().await?;
             } else if ended && self.open.is_empty() {
                 break;
             } else if let Some(id) = self.unanswerable() {
                 self.cancel(&id).await?;
-            } else if !self.end_a_pause() {
+            } else if !self.end_pause() {
                 let line = self.from_agent.recv().await.ok_or(Gone)?;
                 self.pass(line).await?;
             }
         }
         // Close the connection's input while nothing is in flight.
-        let (nobody, _) = mpsc::channel(1);
-        self.to_agent = nobody;
+        let (closed_channel, _) = mpsc::channel(1);
+        self.to_agent = closed_channel;
         while let Some(line) = self.from_agent.recv().await {
             self.pass(line).await?;
         }
@@ -135,7 +135,7 @@ impl LockstepRun {
         Ok(false)
     }
 
-    fn may_go(&self, head: &Head) -> bool {
+    fn is_ready(&self, head: &Head) -> bool {
         self.open.is_empty()
             || match (&head.shape, head.after) {
                 (Shape::Answer(id), _) => self.ever_asked.contains(id),
@@ -200,7 +200,7 @@ impl LockstepRun {
     }
 
     /// Ends one pause. Returns false if none waits.
-    fn end_a_pause(&mut self) -> bool {
+    fn end_pause(&mut self) -> bool {
         let Some(determinism) = &mut self.determinism else { return false };
         while let Ok(pause) = determinism.pauses.try_recv() {
             // The paused task may be cancelled. Then the next pause ends.

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_and_hashes_are_numbered_and_nothing_else_is_touched() {
+    fn only_ids_hashes_and_times_are_normalised() {
         let hash = |digit: &str| digit.repeat(64);
         let head = |id: i64, hash: String| json!({ "id": id, "result": { "_meta": { "modegate/head": { "length": 3, "hash": hash } } } });
         let messages = [
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_joined_and_what_is_shown_for_the_moment_is_left_out() {
+    fn chunks_are_joined_and_transient_updates_omitted() {
         let update = |update: Value| json!({ "method": "session/update", "params": { "sessionId": "sess_a", "update": update } });
         let chunk = |id: &str, text: &str| {
             update(

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_and_folders_get_names_and_lines_in_a_turn_keep_their_place() {
+    fn ids_and_folders_become_placeholders() {
         let text = recorded(&[
             ("in", json!({ "id": 0, "method": "session/new", "params": { "cwd": "/link" } })),
             ("out", json!({ "id": 0, "result": { "sessionId": "sess_abc" } })),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_go_in_the_order_of_the_requests_and_carry_what_the_client_wrote() {
+    fn responses_follow_request_order_and_include_written_files() {
         let ask = |id: i64, session: &str| json!({ "id": id, "method": "session/request_permission", "params": { "sessionId": session } });
         let write = json!({ "id": 4, "method": "fs/write_text_file", "params": { "sessionId": "a", "path": "/w/x/f", "content": "c" } });
         let answer = |id: i64| json!({ "id": id, "result": { "of": id } });
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replayed_is_said() {
+    fn unsupported_recordings_are_reported() {
         assert!(read("").is_none() && read("{}").is_none() && read("{\"id\":1}").is_none());
         let error = |text: &str| read(text).unwrap().unwrap_err();
         assert!(error(r#"{"modegate_transcript":99}"#).contains("knows 1 to 2"));

@@ -85,8 +85,8 @@ fn perform(
     for at in 0..steps.len() {
         let path = steps[at].target.path.clone();
         // An earlier step may have changed the path.
-        let is_as_seen = done.contains(&path) || recorder.is_as_seen(&steps[at].target);
-        let outcome = if is_as_seen { steps[at].perform() } else { Err(changed_meanwhile(&path)) };
+        let is_unchanged = done.contains(&path) || recorder.is_unchanged(&steps[at].target);
+        let outcome = if is_unchanged { steps[at].perform() } else { Err(changed_concurrently(&path)) };
         if let Err(error) = outcome {
             for step in steps[..at].iter_mut().rev() {
                 *is_clean &= step.undo();
@@ -101,7 +101,7 @@ fn perform(
     Ok(())
 }
 
-fn changed_meanwhile(path: &Path) -> FileError {
+fn changed_concurrently(path: &Path) -> FileError {
     let path = path.display();
     FileError::Unsuitable(format!("{path} changed during the call. Read it again"))
 }

@@ -34,7 +34,7 @@ pub(super) enum Trust {
 }
 
 /// Mode bits of new files and of folders are not compared.
-pub(super) fn becomes(before: &FileState, planned: &FileState, found: &Found) -> bool {
+pub(super) fn matches_planned(before: &FileState, planned: &FileState, found: &Found) -> bool {
     let Found::State(found, _) = found else { return false };
     match (before, planned, found) {
         (FileState::Absent, FileState::File { hash, .. }, FileState::File { hash: found, .. }) => {
@@ -82,7 +82,7 @@ impl ChangeRecorder {
                         let pairs = parts.flat_map(|part| [joined(from, part), joined(to, part)]);
                         recorder.watch_created(to, pairs.collect());
                     }
-                    Err(why) => recorder.give_up(from, &why),
+                    Err(why) => recorder.mark_uncovered(from, &why),
                 },
             }
         }
@@ -119,7 +119,7 @@ impl ChangeRecorder {
     }
 
     /// An unknown state counts as unchanged.
-    pub(super) fn is_as_seen(&self, target: &Target) -> bool {
+    pub(super) fn is_unchanged(&self, target: &Target) -> bool {
         match self.before.get(&target.path) {
             Some((_, Found::State(before, _))) => {
                 matches!(inspect(target), Found::State(found, _) if found == *before)
@@ -136,18 +136,18 @@ impl ChangeRecorder {
             let (before, content) = match found {
                 Found::State(state, content) => (state, content),
                 Found::Unknown(why) => {
-                    self.give_up(&target, &why);
+                    self.mark_uncovered(&target, &why);
                     continue;
                 }
             };
             let after = match (inspect(&target), trust, self.planned.get(&path)) {
                 // Another program's change: an undo must report a conflict.
-                (found, Trust::Planned, Some(planned)) if !becomes(&before, planned, &found) => {
+                (found, Trust::Planned, Some(planned)) if !matches_planned(&before, planned, &found) => {
                     planned.clone()
                 }
                 (Found::State(state, _), _, _) => state,
                 (Found::Unknown(why), _, _) => {
-                    self.give_up(&target, &why);
+                    self.mark_uncovered(&target, &why);
                     continue;
                 }
             };
@@ -232,12 +232,12 @@ impl ChangeRecorder {
                 // The change will be refused.
                 None => return,
                 Some(inside) if is_version_control(inside) => {
-                    return self.give_up(&target, "belongs to version control");
+                    return self.mark_uncovered(&target, "belongs to version control");
                 }
                 Some(_) => {}
             }
             match inspect(&target) {
-                Found::Unknown(why) => return self.give_up(&target, &why),
+                Found::Unknown(why) => return self.mark_uncovered(&target, &why),
                 node @ Found::State(..) => found.push((target.path.clone(), (target, node))),
             }
         }
@@ -246,7 +246,7 @@ impl ChangeRecorder {
         }
     }
 
-    fn give_up(&mut self, target: &Target, why: &str) {
+    fn mark_uncovered(&mut self, target: &Target, why: &str) {
         let name = self.workspace.display(target);
         self.uncovered.push(format!("{name} {why}: its changes cannot be undone."));
     }

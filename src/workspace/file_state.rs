@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_path_the_first_before_and_the_last_after_count() {
+    fn composed_changes_join_first_before_and_last_after() {
         let list = [
             changed("/b", file("1"), file("2")),
             changed("/a", FileState::Absent, file("x")),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_does_not_begin_with_what_the_one_before_left_is_a_gap() {
+    fn change_starting_from_another_state_is_a_gap() {
         check_gap("1>2", None);
         check_gap("1>2 2>3 3>- ->4", None);
         for list in ["1>2 x>3", "1>2 ->3", "->2 x>-", "1>- x>2", "1:644>2:644 2:600>3:600", "1>2 1>3"] {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comparison_may_find_again_what_tools_recorded_and_no_more() {
+    fn comparison_may_repeat_only_recorded_changes() {
         check_gap("1>2 1=2", None);
         check_gap("1>2 2>3 1=4 4>5", None);
         check_gap("1>2 2=3 3>4", None);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_version_control_is_known_by_its_folder() {
+    fn version_control_files_are_recognised_by_folder() {
         let paths = ["a/.git/config", ".Git", "x/.hg/store", ".svn", ".github/x", ".gitignore", "git/x"];
         assert_eq!(
             paths.map(|path| is_version_control(Path::new(path))),

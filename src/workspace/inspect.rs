@@ -22,15 +22,15 @@ pub(super) enum Found {
 }
 
 pub(super) fn inspect(target: &Target) -> Found {
-    let looked = open_standing_parent(target).and_then(|open| match open {
+    let looked = open_existing_parent(target).and_then(|open| match open {
         Some((dir, name)) => inspect_in(&dir, &name),
         None => Ok(Found::State(FileState::Absent, None)),
     });
     looked.unwrap_or_else(|error| Found::Unknown(format!("cannot be read ({error})")))
 }
 
-pub(super) fn stands(target: &Target) -> io::Result<bool> {
-    let Some((dir, name)) = open_standing_parent(target)? else { return Ok(false) };
+pub(super) fn entry_exists(target: &Target) -> io::Result<bool> {
+    let Some((dir, name)) = open_existing_parent(target)? else { return Ok(false) };
     match dir.symlink_metadata(name) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -82,7 +82,7 @@ pub(super) fn open_file(dir: &Dir, name: &OsStr) -> io::Result<(File, Metadata)>
 }
 
 /// Returns `None` if a parent is missing or not a folder.
-pub(super) fn open_standing_parent(target: &Target) -> io::Result<Option<(Dir, OsString)>> {
+pub(super) fn open_existing_parent(target: &Target) -> io::Result<Option<(Dir, OsString)>> {
     match open_parent(target, false) {
         Ok(open) => Ok(Some(open)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cap_fs_ext::DirExt;
 
-use super::change_recorder::becomes;
+use super::change_recorder::matches_planned;
 use super::inspect::{Found, inspect};
 use super::journal::prefix;
 use super::{Changed, FileState, Intent, Workspace, open_dir};
@@ -48,7 +48,7 @@ impl Workspace {
                     found.is_partial = true;
                     found.done.push(Changed { after, ..changed.clone() });
                 }
-                stands if becomes(&changed.before, &changed.after, &stands) => {
+                stands if matches_planned(&changed.before, &changed.after, &stands) => {
                     let Found::State(after, _) = stands else { continue };
                     found.done.push(Changed { after, ..changed.clone() });
                 }

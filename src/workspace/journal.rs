@@ -49,7 +49,7 @@ impl Journal {
         }
     }
 
-    pub(super) fn keeps_intents(&self) -> bool {
+    pub(super) fn records_intents(&self) -> bool {
         self.log.is_some()
     }
 

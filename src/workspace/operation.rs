@@ -98,7 +98,7 @@ impl Operation {
             // The intent contains them already.
             changes.contents.clear();
         }
-        if journal.keeps_intents() {
+        if journal.records_intents() {
             changes.concludes = Some(temporaries.token().to_owned());
         }
         journal.report(changes);

@@ -22,7 +22,7 @@ impl Workspace {
         match looked {
             Ok(_) => Ok(pending_write),
             Err(error) => {
-                pending_write.take_back();
+                pending_write.revert();
                 Err(error)
             }
         }
@@ -31,7 +31,7 @@ impl Workspace {
 
 impl PendingWrite {
     /// Removes the created folders that are still empty.
-    pub fn take_back(&self) {
+    pub fn revert(&self) {
         remove_folders(&self.made);
     }
 }

@@ -72,7 +72,10 @@ impl Workspace {
     /// Paths in neither their previous nor their changed state. For a changed folder any folder matches.
     pub fn conflicts(&self, changed: &[Changed]) -> Vec<PathBuf> {
         let list = compose(changed.iter().cloned());
-        list.iter().filter(|changed| !self.is_as_left(changed)).map(|changed| changed.path.clone()).collect()
+        list.iter()
+            .filter(|changed| !self.matches_either_state(changed))
+            .map(|changed| changed.path.clone())
+            .collect()
     }
 
     /// Restores the state before `changed`. Returns created folders that stay because they contain other
@@ -100,7 +103,7 @@ impl Workspace {
         let temporaries = Temporaries::of(token.to_owned());
         let mut work = Work { contents, temporaries, steps: BTreeMap::new(), remaining_folders: Vec::new() };
         // Restored already, by an interrupted attempt or by the user.
-        for changed in list.into_iter().filter(|changed| !self.stands(changed, &changed.before)) {
+        for changed in list.into_iter().filter(|changed| !self.is_in_state(changed, &changed.before)) {
             let target = self.place(changed.path.clone());
             work.steps.insert(changed.path.clone(), Step { target, changed, is_done: false });
         }
@@ -113,7 +116,7 @@ impl Workspace {
     fn interruptions(&self, list: &[Changed], changed: &[Changed]) -> Vec<Gap> {
         let mut gaps = gaps(changed);
         let to_write = |gap: &Gap| list.iter().find(|changed| changed.path == gap.path);
-        gaps.retain(|gap| to_write(gap).is_some_and(|changed| !self.stands(changed, &changed.before)));
+        gaps.retain(|gap| to_write(gap).is_some_and(|changed| !self.is_in_state(changed, &changed.before)));
         gaps
     }
 
@@ -125,12 +128,12 @@ impl Workspace {
         Intent { token, folders: folders.into_iter().collect(), ..Intent::default() }
     }
 
-    fn is_as_left(&self, changed: &Changed) -> bool {
-        self.stands(changed, &changed.before) || self.stands(changed, &changed.after)
+    fn matches_either_state(&self, changed: &Changed) -> bool {
+        self.is_in_state(changed, &changed.before) || self.is_in_state(changed, &changed.after)
     }
 
     /// For the folder in `after`, any folder matches.
-    fn stands(&self, changed: &Changed, state: &FileState) -> bool {
+    fn is_in_state(&self, changed: &Changed, state: &FileState) -> bool {
         let target = self.place(changed.path.clone());
         match (state, inspect(&target)) {
             (_, _) if target.inside.is_none() => false,
@@ -158,10 +161,10 @@ impl Workspace {
                 // A parent is no longer a folder, and none of the changes restores it.
                 match blocks(&self.place(changed.path.clone())) {
                     Ok(Some(path)) => {
-                        let is_put_back = by_path
+                        let is_restored = by_path
                             .get(path.as_path())
                             .is_some_and(|it| matches!(it.before, FileState::Folder { .. }));
-                        if !is_put_back {
+                        if !is_restored {
                             found.push(path);
                         }
                     }
@@ -169,9 +172,9 @@ impl Workspace {
                     Err(_) => found.push(changed.path.clone()),
                 }
             }
-            let makes_way = matches!(changed.before, FileState::File { .. } | FileState::Link { .. });
-            if makes_way && matches!(changed.after, FileState::Folder { .. }) {
-                self.strangers(&changed.path, &by_path, &mut found);
+            let is_replaced = matches!(changed.before, FileState::File { .. } | FileState::Link { .. });
+            if is_replaced && matches!(changed.after, FileState::Folder { .. }) {
+                self.unrelated_entries(&changed.path, &by_path, &mut found);
             }
         }
         found.sort();
@@ -180,7 +183,7 @@ impl Workspace {
     }
 
     /// Collects entries of a replaced folder that no change removes.
-    fn strangers(&self, folder: &Path, list: &BTreeMap<&Path, &Changed>, found: &mut Vec<PathBuf>) {
+    fn unrelated_entries(&self, folder: &Path, list: &BTreeMap<&Path, &Changed>, found: &mut Vec<PathBuf>) {
         let Ok(entries) = open_dir(&self.place(folder.to_owned()))
             .and_then(|dir| dir.entries().map_err(|error| super::FileError::io(folder, &error)))
         else {
@@ -190,7 +193,7 @@ impl Workspace {
             let path = folder.join(entry.file_name());
             match list.get(path.as_path()) {
                 Some(Changed { before: FileState::Absent, after: FileState::Folder { .. }, .. }) => {
-                    self.strangers(&path, list, found);
+                    self.unrelated_entries(&path, list, found);
                 }
                 Some(Changed { before: FileState::Absent, .. }) => {}
                 _ => found.push(path),
@@ -252,9 +255,9 @@ type Refusal = (PathBuf, io::Error);
 impl Work {
     fn perform(&mut self) -> Result<(), Refusal> {
         let Self { contents, temporaries, steps, remaining_folders } = self;
-        let open_up = |step: &mut Step| step.open_up();
+        let make_writable = |step: &mut Step| step.make_writable();
         let put = |step: &mut Step| step.put(contents, temporaries);
-        each(steps.values_mut(), open_up)?;
+        each(steps.values_mut(), make_writable)?;
         each(steps.values_mut().rev(), |step| step.remove(remaining_folders))?;
         each(steps.values_mut(), put)?;
         // Modes come last: nothing can be written into a read-only folder.
@@ -282,7 +285,7 @@ fn each<'a>(
 
 impl Step {
     /// Makes a folder writable for the following steps.
-    fn open_up(&mut self) -> io::Result<()> {
+    fn make_writable(&mut self) -> io::Result<()> {
         match (&self.changed.before, &self.changed.after) {
             (FileState::Folder { mode }, FileState::Folder { .. }) => self.set_mode(mode | 0o700),
             _ => Ok(()),

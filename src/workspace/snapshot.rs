@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use tokio_util::sync::CancellationToken;
 
-use super::inspect::{open_file, open_standing_parent, stands};
+use super::inspect::{entry_exists, open_existing_parent, open_file};
 use super::{Changed, Changes, FileState, Workspace};
 use copies::{Copies, Number};
 use ignore_rules::Loosened;
@@ -158,7 +158,7 @@ impl WorkspaceSnapshot {
     fn copy(&mut self, mut seen: Seen, now: u64) -> Result<Entry, Failure> {
         let mut copy = None;
         if seen.what == What::File {
-            let open = open_standing_parent(&seen.target).ok().flatten();
+            let open = open_existing_parent(&seen.target).ok().flatten();
             match open.and_then(|(dir, name)| open_file(&dir, &name).ok()) {
                 // The file has grown since it was listed.
                 Some((_, metadata)) if metadata.len() > MAX_FILE => seen.what = What::Unknown(TOO_LARGE),
@@ -183,7 +183,7 @@ impl WorkspaceSnapshot {
                 self.report(path, Some(before), Some(after), &mut report);
                 continue;
             }
-            match stands(&before.seen.target) {
+            match entry_exists(&before.seen.target) {
                 Ok(false) => self.report(path, Some(before), None, &mut report),
                 Ok(true) => report.hidden.push(path.clone()),
                 Err(error) => {

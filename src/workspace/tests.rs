@@ -39,7 +39,7 @@ fn inside(workspace: &Workspace, path: &str) -> Option<String> {
 }
 
 #[test]
-fn paths_are_placed_by_where_they_really_lie() {
+fn paths_resolve_inside_or_outside_the_roots() {
     let (dir, workspace) = workspace();
     fs::create_dir(dir.path().join("root/sub")).unwrap();
     assert_eq!(inside(&workspace, "sub/new/file.txt"), Some("sub/new/file.txt".into()));
@@ -58,7 +58,7 @@ mod links {
     use super::*;
 
     #[test]
-    fn a_link_is_followed_before_the_decision() {
+    fn links_are_resolved_before_the_decision() {
         let (dir, workspace) = workspace();
         fs::write(dir.path().join("secret"), "s").unwrap();
         symlink("../secret", dir.path().join("root/link")).unwrap();
@@ -68,7 +68,7 @@ mod links {
     }
 
     #[test]
-    fn a_link_that_appears_after_the_decision_is_not_followed() {
+    fn links_created_after_the_decision_are_not_followed() {
         let (dir, workspace) = workspace();
         fs::create_dir(dir.path().join("outside")).unwrap();
         fs::write(dir.path().join("outside/file"), "secret").unwrap();
@@ -87,7 +87,7 @@ mod links {
     }
 
     #[test]
-    fn a_write_through_a_link_keeps_the_link_and_the_mode_bits() {
+    fn write_through_a_link_preserves_link_and_mode_bits() {
         let (dir, workspace) = workspace();
         let real = dir.path().join("root/real.sh");
         fs::write(&real, "old").unwrap();
@@ -101,7 +101,7 @@ mod links {
     }
 
     #[test]
-    fn a_read_only_file_and_a_pipe_are_refused() {
+    fn read_only_files_and_fifos_are_refused() {
         let (dir, workspace) = workspace();
         let file = dir.path().join("root/fixed");
         fs::write(&file, "old").unwrap();
@@ -118,7 +118,7 @@ mod links {
 }
 
 #[test]
-fn a_cancelled_write_never_happens_and_leaves_nothing_behind() {
+fn cancelled_write_leaves_nothing_behind() {
     let (dir, workspace) = workspace();
     let target = workspace.resolve("file").unwrap();
     let cancel = CancellationToken::new();
@@ -131,7 +131,7 @@ fn a_cancelled_write_never_happens_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn of_several_changes_all_are_made_or_none() {
+fn changes_are_applied_all_or_none() {
     let (dir, workspace) = workspace();
     let root = dir.path().join("root");
     for name in ["a", "b", "c"] {
@@ -176,7 +176,7 @@ fn of_several_changes_all_are_made_or_none() {
 /// Each change fails after parent folders may have been created for it.
 #[cfg(unix)]
 #[test]
-fn a_change_that_fails_leaves_no_folder_and_no_temporary_file() {
+fn failed_change_leaves_no_folders_or_temporary_files() {
     let (_dir, root, workspace) = root();
     fs::write(root.join("file"), "f").unwrap();
     fs::write(root.join("read-only"), "r").unwrap();
@@ -211,10 +211,10 @@ fn a_change_that_fails_leaves_no_folder_and_no_temporary_file() {
 /// Another program writes after the intent is recorded and before the change is made.
 #[cfg(unix)]
 #[test]
-fn what_somebody_writes_while_a_change_is_prepared_is_not_overwritten() {
+fn concurrent_writes_by_others_are_not_overwritten() {
     #[derive(Debug)]
-    struct Meanwhile(fn(&Path), PathBuf);
-    impl IntentLog for Meanwhile {
+    struct ActOnIntent(fn(&Path), PathBuf);
+    impl IntentLog for ActOnIntent {
         fn record(&self, _: Intent) -> bool {
             (self.0)(&self.1);
             true
@@ -239,16 +239,16 @@ fn what_somebody_writes_while_a_change_is_prepared_is_not_overwritten() {
                 _ => continue,
             };
             let (sender, mut reports) = tokio::sync::mpsc::unbounded_channel();
-            let log: std::sync::Arc<dyn IntentLog> = std::sync::Arc::new(Meanwhile(act, root.clone()));
+            let log: std::sync::Arc<dyn IntentLog> = std::sync::Arc::new(ActOnIntent(act, root.clone()));
             let changes = [change, writing(&target("other"), "agent")];
             let error =
                 workspace.apply(&changes, &CancellationToken::new(), &Journal::new(Some(log), sender));
             let left = tree(&root);
             assert!(error.is_err() && !left.contains_key("other"), "{kind} {at}: {left:?}");
-            assert!(left.values().all(|what| !what.contains("agent")), "{kind} {at}: {left:?}");
+            assert!(left.values().all(|content| !content.contains("agent")), "{kind} {at}: {left:?}");
             assert!(
                 reports.try_recv().unwrap().changed.is_empty(),
-                "{kind} {at}: what others do is not reported"
+                "{kind} {at}: changes by others are not reported"
             );
         }
     }

@@ -165,7 +165,7 @@ async fn a_command_that_is_asked_to_end_can_do_so_in_its_own_way() {
     let command = "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
     let mut process = processes(dir.path()).start(shell(dir.path(), command)).await.unwrap();
     assert_eq!(process.next().await, Some(Event::Output(b"ready\n".to_vec())));
-    process.ask_to_end().await;
+    process.request_exit().await;
     let (output, rest) = events(&mut process).await;
     assert!(output.ends_with("bye\n"), "{output}");
     assert_eq!(rest[0], Event::Exited(Exit::Status(7)));

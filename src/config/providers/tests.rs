@@ -6,7 +6,7 @@ fn default_model(environment: &Environment, yaml: &str) -> String {
 }
 
 #[test]
-fn the_default_is_the_model_of_the_first_provider_with_a_key() {
+fn default_model_belongs_to_first_provider_with_key() {
     let environment = Environment::of(&[("GEMINI_API_KEY", "g")], &[]);
     assert_eq!(default_model(&Environment::default(), "{}"), "offline");
     assert_eq!(default_model(&environment, "{}"), "gemini/gemini-4-hydrogen");
@@ -27,25 +27,25 @@ fn the_default_is_the_model_of_the_first_provider_with_a_key() {
 }
 
 #[test]
-fn a_key_goes_to_the_address_that_it_was_given_for() {
+fn api_key_is_not_sent_to_another_base_url() {
     let environment =
         Environment::of(&[("OPENAI_API_KEY", "o")], &[("OPENAI_BASE_URL", "http://127.0.0.1:1/v1/")]);
     let file = UserFile::default();
     let remote = find(&environment, &file, None).unwrap();
     assert_eq!(remote.endpoints["openai"].base_url, "http://127.0.0.1:1/v1");
     assert!(remote.endpoints["openai"].key.is_some());
-    assert!(remote.endpoints["openai-responses"].key.is_none(), "that key is another server's");
+    assert!(remote.endpoints["openai-responses"].key.is_none(), "the key belongs to another server");
     assert_eq!(remote.catalog.default_model().as_str(), "openai/gpt-6-luna");
 
     let file: UserFile =
         serde_saphyr::from_str("providers: {anthropic: {base_url: 'https://proxy.example'}}").unwrap();
     let environment = Environment::of(&[("ANTHROPIC_API_KEY", "a")], &[]);
     let remote = find(&environment, &file, None).unwrap();
-    assert!(remote.endpoints["anthropic"].key.is_none(), "that key is for the provider itself");
+    assert!(remote.endpoints["anthropic"].key.is_none(), "the key is for the provider's own URL");
 }
 
 #[test]
-fn a_server_without_a_key_can_be_asked() {
+fn server_without_a_key_is_usable() {
     let environment = Environment::of(&[], &[("OPENAI_BASE_URL", "http://localhost:8080/v1")]);
     assert_eq!(
         default_model(&environment, "providers: {openai: {models: [{name: local, context: 32768}]}}"),
@@ -54,7 +54,7 @@ fn a_server_without_a_key_can_be_asked() {
 }
 
 #[test]
-fn a_host_of_ollama_has_many_forms() {
+fn ollama_host_accepts_many_forms() {
     for (host, url) in [
         ("localhost", "http://localhost:11434"),
         ("0.0.0.0:5000", "http://127.0.0.1:5000"),

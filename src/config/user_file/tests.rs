@@ -6,7 +6,7 @@ fn file(yaml: &str) -> UserFile {
 
 #[cfg(unix)]
 #[test]
-fn a_file_with_a_key_that_others_may_read_is_refused() {
+fn key_file_readable_by_others_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(CONFIG);
@@ -32,7 +32,7 @@ fn a_file_with_a_key_that_others_may_read_is_refused() {
 }
 
 #[test]
-fn what_setup_wrote_is_read_again_and_other_providers_stay() {
+fn setup_round_trips_and_keeps_other_providers() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("modegate");
     let setup = |provider, key: Option<&str>| Setup {
@@ -51,19 +51,19 @@ fn what_setup_wrote_is_read_again_and_other_providers_stay() {
 }
 
 #[test]
-fn a_stored_key_does_not_follow_to_another_address() {
+fn stored_key_is_not_used_for_another_base_url() {
     let made = || file("model: openai/a\nproviders: {openai: {api_key: k, base_url: 'https://one'}}");
     let other = merge(file("providers: {openai: {base_url: 'https://two'}}"), made());
     assert!(other.providers["openai"].api_key.is_none());
     let own = merge(file("providers: {openai: {api_key: mine}}"), made());
-    assert_eq!(own.providers["openai"].base_url, None, "a key of one's own goes to the provider itself");
+    assert_eq!(own.providers["openai"].base_url, None, "the user's own key goes to the provider's own URL");
     let same = merge(file("providers: {openai: {models: [b]}}\nmodel: openai/b"), made());
     assert!(same.providers["openai"].api_key.is_some());
     assert_eq!(same.model.as_deref(), Some("openai/b"));
 }
 
 #[test]
-fn how_sessions_are_recorded_is_a_setting() {
+fn store_sync_is_configurable() {
     let file: UserFile = serde_saphyr::from_str("store: {sync: full}\n").unwrap();
     assert_eq!(file.store.unwrap_or_default().sync, crate::store::Sync::Full);
     assert_eq!(UserFile::default().store.unwrap_or_default().sync, crate::store::Sync::Normal);
@@ -71,7 +71,7 @@ fn how_sessions_are_recorded_is_a_setting() {
 }
 
 #[test]
-fn what_fetch_reaches_besides_is_the_users_to_say_and_is_checked() {
+fn fetch_settings_are_validated_and_user_only() {
     let fetch_client = |yaml: &str| {
         let settings = file(yaml).fetch.unwrap_or_default();
         settings.to_fetch_client().map(|_| ()).map_err(|error| format!("{error:#}"))
@@ -97,7 +97,7 @@ fn what_fetch_reaches_besides_is_the_users_to_say_and_is_checked() {
 }
 
 #[test]
-fn the_obsolete_terminal_key_is_accepted_and_reported() {
+fn obsolete_terminal_key_is_accepted_and_reported() {
     let obsolete = |yaml: &str| file(yaml).shell.unwrap_or_default().obsolete();
     for value in ["own", "client"] {
         let text = obsolete(&format!("shell: {{terminal: {value}}}")).unwrap_or_default();
@@ -107,6 +107,6 @@ fn the_obsolete_terminal_key_is_accepted_and_reported() {
     assert_eq!(obsolete("{}"), None);
     assert!(
         serde_saphyr::from_str::<UserFile>("shell: {terminal: window}").is_err(),
-        "not a value it ever had"
+        "the key never had this value"
     );
 }

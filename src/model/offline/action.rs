@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_three_sentences_are_read_and_nothing_else() {
+    fn create_replace_and_append_prompts_are_parsed() {
         let s = str::to_owned;
         let create = |file, text| Some(Action::Create { file: s(file), text: s(text) });
         let replace = |old, new, file| Some(Action::Replace { old: s(old), new: s(new), file: s(file) });

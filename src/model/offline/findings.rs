@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_definition_in_code_comes_before_mentions_in_prose() {
+    fn definitions_in_code_rank_before_mentions_in_prose() {
         let words = keywords::of("retry", 4);
         let results = [
             ("defined_0", "src/http.rs:40: pub fn retry() {"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_search_are_read_back() {
+    fn search_result_lines_are_parsed() {
         let read = |line| place(line).map(|place| (place.path, place.line, place.text));
         assert_eq!(read("a/b.rs:12:   let x: u8 = 1;"), Some(("a/b.rs".into(), 12, "let x: u8 = 1;".into())));
         assert_eq!(read("c:d.rs:3: y"), Some(("c:d.rs".into(), 3, "y".into())));

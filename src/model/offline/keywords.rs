@@ -138,7 +138,7 @@ const COMMON: [&str; 131] = [
 ];
 
 /// Maximum characters of a prompt that are examined, because pasted logs repeat themselves.
-const LOOKED_AT: usize = 4_000;
+const MAX_SCANNED: usize = 4_000;
 
 const LONGEST: usize = 60;
 
@@ -192,8 +192,8 @@ impl Word {
 /// The most specific words come first: identifiers, then long words.
 pub(super) fn of(prompt: &str, most: usize) -> Vec<Word> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    let looked_at: String = prompt.chars().take(LOOKED_AT).collect();
-    let outside_paths = looked_at.split_whitespace().filter(|token| named(token).is_none());
+    let scanned: String = prompt.chars().take(MAX_SCANNED).collect();
+    let outside_paths = scanned.split_whitespace().filter(|token| named(token).is_none());
     let mut known = HashSet::new();
     let mut words: Vec<Word> = Vec::new();
     for text in outside_paths.flat_map(|token| token.split(|c: char| !is_part(c))) {
@@ -213,8 +213,8 @@ pub(super) fn of(prompt: &str, most: usize) -> Vec<Word> {
 }
 
 pub(super) fn paths(prompt: &str, most: usize) -> Vec<Named> {
-    let looked_at: String = prompt.chars().take(LOOKED_AT).collect();
-    let mut paths: Vec<Named> = looked_at.split_whitespace().filter_map(named).collect();
+    let scanned: String = prompt.chars().take(MAX_SCANNED).collect();
+    let mut paths: Vec<Named> = scanned.split_whitespace().filter_map(named).collect();
     paths.dedup();
     paths.truncate(most);
     paths
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_telling_words_are_found() {
+    fn distinctive_keywords_are_extracted() {
         assert!(COMMON.is_sorted());
         check("where is the retry logic?", &["retr"]);
         check("Where are retries handled? And retrying?", &["retr"]);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_forms_of_a_word_are_matched_and_other_words_are_not() {
+    fn keyword_pattern_matches_only_inflected_forms() {
         let matches = |text: &str, line: &str| {
             grep_regex::RegexMatcher::new(&of(text, 1)[0].pattern())
                 .is_ok_and(|matcher| grep_matcher::Matcher::is_match(&matcher, line.as_bytes()).unwrap())
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_named_are_seen() {
+    fn file_paths_in_a_prompt_are_found() {
         let seen =
             |prompt: &str| paths(prompt, 3).into_iter().map(|it| (it.path, it.line)).collect::<Vec<_>>();
         assert_eq!(seen("look at ./src/a.rs:238, please"), [("./src/a.rs".into(), Some(238))]);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_very_long_prompt_costs_no_more_than_a_long_one() {
+    fn keyword_count_is_limited_for_very_long_prompts() {
         let words: String = (0..200_000).map(|n| n.to_string() + "word ").collect();
         assert_eq!(of(&words, 4).len(), 4);
         assert_eq!(of(&"x".repeat(10_000_000), 4), []);

@@ -13,14 +13,14 @@ fn rejection(status: u16, body: &str) -> ProviderError {
     rejection.explain()
 }
 
-fn check(status: u16, body: &str, failure: Failure, again: Retry, words: &str) {
+fn check(status: u16, body: &str, failure: Failure, retry: Retry, words: &str) {
     let ProviderError { error, retry: found } = rejection(status, body);
-    assert_eq!((error.failure, found), (failure, again), "{error}");
+    assert_eq!((error.failure, found), (failure, retry), "{error}");
     assert!(error.text.contains(words), "{error}");
 }
 
 #[test]
-fn what_can_pass_is_told_from_what_stays() {
+fn transient_errors_are_distinguished_from_permanent_errors() {
     let quota = r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#;
     let limited =
         r#"{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded"}}"#;
@@ -52,13 +52,13 @@ fn what_can_pass_is_told_from_what_stays() {
 }
 
 #[test]
-fn a_server_says_how_long_to_wait() {
+fn retry_delay_is_read_from_the_error_body() {
     let gemini = r#"[{"error":{"code":429,"message":"Slow down","status":"RESOURCE_EXHAUSTED","details":[{"@type":"x"},{"retryDelay":"7.5s"}]}}]"#;
     check(429, gemini, Failure::Other, Retry::After(Duration::from_millis(7500)), "Slow down");
 }
 
 #[test]
-fn a_key_that_is_not_accepted_is_said_without_the_key() {
+fn rejected_key_is_reported_without_its_value() {
     check(
         401,
         r#"{"error":{"message":"Incorrect API key provided: sk-abc***xyz"}}"#,
@@ -73,7 +73,7 @@ fn a_key_that_is_not_accepted_is_said_without_the_key() {
 }
 
 #[test]
-fn a_key_that_was_not_sent_is_not_called_wrong() {
+fn missing_key_is_not_reported_as_rejected() {
     let rejection = Rejection {
         status: 401,
         body: "",
@@ -88,7 +88,7 @@ fn a_key_that_was_not_sent_is_not_called_wrong() {
 }
 
 #[test]
-fn too_long_has_many_words() {
+fn context_length_errors_of_every_provider_are_recognised() {
     for body in [
         r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 213462 tokens > 200000 maximum"}}"#,
         r#"{"error":{"message":"Your input exceeds","code":"context_length_exceeded"}}"#,
@@ -101,23 +101,23 @@ fn too_long_has_many_words() {
 }
 
 #[test]
-fn a_web_page_is_recognised() {
+fn html_error_page_is_recognised() {
     check(403, "\n<!DOCTYPE html><title>Sign in</title>", Failure::Other, Retry::Never, "web page");
     check(502, "<html><h1>Bad gateway</h1>", Failure::Other, Retry::Later, "web page");
 }
 
 #[test]
-fn keys_are_taken_out_of_what_is_quoted() {
+fn keys_are_redacted_from_quoted_errors() {
     assert_eq!(
         redact("bad abc123secret, and sk-proj-123456789!", Some("abc123secret")),
         "bad [key], and [key]!"
     );
     assert_eq!(redact("the task-list of sk-1", None), "the task-list of sk-1");
-    assert_eq!(redact("an xylophone", Some("x")), "an xylophone", "that is no key");
+    assert_eq!(redact("an xylophone", Some("x")), "an xylophone", "too short for a key");
 }
 
 #[test]
-fn a_part_that_is_refused_is_told_from_a_value_that_does_not_fit() {
+fn refused_parameters_differ_from_invalid_values() {
     let optional = ["stream_options", "reasoning_effort", "block_binding", "signature"];
     for (error, part) in [
         ("Unsupported parameter: 'stream_options'", Some("stream_options")),
@@ -141,6 +141,6 @@ fn a_part_that_is_refused_is_told_from_a_value_that_does_not_fit() {
     assert_eq!(
         refused_part("Unknown stream_options", &optional, &["stream_options"]),
         None,
-        "it was not sent"
+        "the parameter was not sent"
     );
 }

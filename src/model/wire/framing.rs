@@ -140,18 +140,18 @@ mod tests {
     }
 
     #[test]
-    fn events_are_the_same_wherever_they_are_cut() {
+    fn event_frames_do_not_depend_on_chunk_boundaries() {
         let text = ": hello\n\nevent: a\ndata: {\"é\":1}\n\ndata:two\r\ndata: lines\r\n\r\nid: 3\rdata: cr\r\rdata: [DONE]";
         check(Framing::Events, text, &["{\"é\":1}", "two\nlines", "cr", "[DONE]"]);
     }
 
     #[test]
-    fn lines_are_the_same_wherever_they_are_cut() {
+    fn line_frames_do_not_depend_on_chunk_boundaries() {
         check(Framing::Lines, "{\"a\":\"ü\"}\n\r\n{\"b\":2}\r\n{}", &["{\"a\":\"ü\"}", "{\"b\":2}", "{}"]);
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_said_to_be_unreadable() {
+    fn invalid_utf8_frames_are_unreadable() {
         assert_eq!(frames(Framing::Lines, &[b"\xff\n"]), Err(Unreadable));
     }
 }

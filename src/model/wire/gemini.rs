@@ -282,7 +282,7 @@ impl Decoder {
             | "MISSING_THOUGHT_SIGNATURE"
             | "MALFORMED_RESPONSE"
             | "OTHER" => {
-                return Err(ProviderError::passing(format!(
+                return Err(ProviderError::transient(format!(
                     "the model's reply is invalid ({reason}): {message}"
                 )));
             }

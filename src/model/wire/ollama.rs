@@ -129,8 +129,8 @@ fn assistant(message: &Message) -> Option<InputMessage<'_>> {
             | Block::Reminder(_) => {}
         }
     }
-    let says_something = !input.content.trim().is_empty() || !input.tool_calls.is_empty();
-    says_something.then_some(input)
+    let has_content = !input.content.trim().is_empty() || !input.tool_calls.is_empty();
+    has_content.then_some(input)
 }
 
 fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<InputMessage<'a>>) {

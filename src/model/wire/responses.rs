@@ -182,12 +182,12 @@ fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
         };
         items.push(item);
     }
-    without_lonely_reasoning(&mut items);
+    remove_orphaned_reasoning(&mut items);
     items
 }
 
 /// The server rejects reasoning without output after it, which interrupted replies leave.
-fn without_lonely_reasoning(items: &mut Vec<Item<'_>>) {
+fn remove_orphaned_reasoning(items: &mut Vec<Item<'_>>) {
     while matches!(items.last(), Some(Item::Reasoning(_))) {
         items.pop();
     }
@@ -289,7 +289,7 @@ impl Decode for Decoder {
             Frame::Paragraph { summary_index } if summary_index > 0 => {
                 events.push_back(ModelEvent::Thought("\n\n".into()));
             }
-            Frame::Added { item } => events.extend(begun(&item)),
+            Frame::Added { item } => events.extend(call_started(&item)),
             Frame::Done { item } => events.extend(done(item)),
             Frame::Over { response } => return self.over(response, events),
             Frame::Error { error: Some(error), .. } => return Err(error_message(&error)),
@@ -306,7 +306,7 @@ impl Decode for Decoder {
     }
 }
 
-fn begun(item: &Value) -> Option<ModelEvent> {
+fn call_started(item: &Value) -> Option<ModelEvent> {
     let word = |key: &str| item[key].as_str().map(str::to_owned);
     (item["type"] == "function_call").then_some(())?;
     Some(ModelEvent::ToolCallStarted { id: word("call_id")?, name: word("name")? })

@@ -50,7 +50,7 @@ mod tests {
     use crate::acp::SessionMode;
 
     #[test]
-    fn its_options_stand_beside_this_sessions_and_hide_none() {
+    fn agent_options_merge_with_session_options() {
         let option = |id: &str, category: Option<SessionConfigOptionCategory>| {
             let values = vec![SessionConfigSelectOption::new("a", "A")];
             let option = SessionConfigOption::select(id.to_owned(), "X", "a", values);

@@ -97,7 +97,7 @@ impl Actor {
         tokio::spawn(async move {
             let answer = answer.await;
             match permit {
-                Some(permit) if answer.is_err() => permit.give_back_unconfirmed(),
+                Some(permit) if answer.is_err() => permit.release_unconfirmed(),
                 done => drop(done),
             }
             let _ = reports.send(Report::ExternalAgent {

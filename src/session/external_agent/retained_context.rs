@@ -38,9 +38,9 @@ impl RetainedContext {
         let lost = match context {
             ContextState::Resumed => None,
             ContextState::New(why) => {
-                let had_some = std::mem::take(&mut self.has_context);
-                self.is_unreliable |= had_some && why.is_some();
-                had_some.then(|| why.map(|why| format!(" ({why})")).unwrap_or_default())
+                let had_context = std::mem::take(&mut self.has_context);
+                self.is_unreliable |= had_context && why.is_some();
+                had_context.then(|| why.map(|why| format!(" ({why})")).unwrap_or_default())
             }
         };
         self.session_id = session_id.filter(|_| !self.is_unreliable).map(str::to_owned);
@@ -53,9 +53,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lost_is_said_once_and_one_that_forgets_is_not_believed_again() {
+    fn lost_context_is_reported_once() {
         let mut context = RetainedContext::default();
-        assert_eq!(context.started(Some("s1"), ContextState::New(None)), None, "there was nothing");
+        assert_eq!(context.started(Some("s1"), ContextState::New(None)), None, "there was no context");
         context.add();
         assert_eq!((context.session_id(), context.is_lost_by_restart()), (Some("s1"), false));
         // The loaded context survives this start.
@@ -68,7 +68,11 @@ mod tests {
         context.add();
         assert!(context.is_lost_by_restart());
         context.discard();
-        assert_eq!(context.started(Some("s3"), ContextState::New(None)), None, "it is known already");
+        assert_eq!(
+            context.started(Some("s3"), ContextState::New(None)),
+            None,
+            "the loss was reported already"
+        );
         assert_eq!(context.session_id(), None);
         let mut context = RetainedContext::stored(None, true);
         assert_eq!(context.started(None, ContextState::New(None)), Some(String::new()));

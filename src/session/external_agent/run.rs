@@ -84,7 +84,7 @@ impl AgentRun {
         let agent = match started {
             Ok(agent) => agent,
             Err(StartError { error, is_gone }) => {
-                give_back(permit, is_gone);
+                release_permit(permit, is_gone);
                 tell(RunEvent::Started(Err(error)));
                 return;
             }
@@ -102,7 +102,7 @@ impl AgentRun {
             never = ready => match never {},
         };
         drop(agent);
-        give_back(permit, is_gone);
+        release_permit(permit, is_gone);
         if let Err(error) = relay.await {
             tracing::error!(%error, "some updates of an agent were not forwarded");
         }
@@ -111,11 +111,11 @@ impl AgentRun {
 }
 
 /// Later mode changes that deny a process with an unknown end list it.
-fn give_back(permit: Permit, is_gone: bool) {
+fn release_permit(permit: Permit, is_gone: bool) {
     if is_gone {
         drop(permit);
     } else {
-        permit.give_back_unconfirmed();
+        permit.release_unconfirmed();
     }
 }
 

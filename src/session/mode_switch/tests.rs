@@ -52,7 +52,7 @@ fn cases() -> Vec<(String, Found, bool)> {
 }
 
 #[test]
-fn blocks_are_found_and_left_out_and_nothing_else_is() {
+fn only_switch_blocks_are_found_and_removed() {
     for (text, found, is_shown) in cases() {
         let (out, was_found) = whole(&text);
         assert_eq!(was_found, found, "{text}");
@@ -66,7 +66,7 @@ fn blocks_are_found_and_left_out_and_nothing_else_is() {
 }
 
 #[test]
-fn a_block_that_is_none_is_shown_and_said() {
+fn invalid_switch_blocks_stay_visible_and_are_reported() {
     for (text, words) in [
         ("```yaml\nmode_switch:\n  new_mode: code\n```\n", "analysis"),
         ("```yaml\nmode_switch: {analysis: '', new_mode: code}\n```\n", "empty"),
@@ -78,16 +78,16 @@ fn a_block_that_is_none_is_shown_and_said() {
     ] {
         let (out, found) = whole(text);
         assert_eq!(out, text);
-        assert!(matches!(&found, Found::Bad(reason) if reason.contains(words)), "{text}: {found:?}");
+        assert!(matches!(&found, Found::Invalid(reason) if reason.contains(words)), "{text}: {found:?}");
     }
     let long = format!("```yaml\nmode_switch:\n  analysis: |\n{}```\n", "    x\n".repeat(4000));
     let (out, found) = whole(&long);
     assert_eq!(out, long);
-    assert!(matches!(found, Found::Bad(reason) if reason.contains("longer")));
+    assert!(matches!(found, Found::Invalid(reason) if reason.contains("longer")));
 }
 
 #[test]
-fn wherever_the_text_is_cut_the_same_is_found() {
+fn switch_blocks_do_not_depend_on_chunk_boundaries() {
     for (text, ..) in cases() {
         let expected = whole(&text);
         for cut in (0..=text.len()).filter(|cut| text.is_char_boundary(*cut)) {
@@ -103,7 +103,7 @@ fn wherever_the_text_is_cut_the_same_is_found() {
 }
 
 #[test]
-fn ordinary_text_is_passed_on_as_it_comes() {
+fn ordinary_text_is_forwarded_immediately() {
     let mut reader = Reader::default();
     for piece in [
         "Hello",
@@ -129,7 +129,7 @@ fn ordinary_text_is_passed_on_as_it_comes() {
 proptest! {
     /// Fenced YAML blocks are those of a CommonMark parser.
     #[test]
-    fn fences_are_those_of_commonmark(lines in proptest::collection::vec(
+    fn fences_match_a_commonmark_parser(lines in proptest::collection::vec(
         prop_oneof![
             Just("```yaml"), Just("```yml x"), Just("```"), Just("````"), Just("~~~"), Just("~~~ YAML"), Just("   ```yaml"),
             Just("```rust"), Just("``"), Just("~~"), Just("``` `"), Just("```yaml ~"), Just("text"), Just("mode_switch: {analysis: a}"),
@@ -162,7 +162,7 @@ proptest! {
             (Found::One(_), count) => prop_assert_eq!(count, 1, "{}", text),
             (Found::Nothing, count) => prop_assert_eq!(count, 0, "{}", text),
             // A complete and an incomplete block, or two complete ones.
-            (Found::Many | Found::Bad(_), _) => {}
+            (Found::Many | Found::Invalid(_), _) => {}
         }
     }
 }
@@ -198,7 +198,7 @@ proptest! {
 
     /// The buffer never exceeds a block, no other text is lost, and the split into pieces does not matter.
     #[test]
-    fn what_is_held_back_is_bounded(pieces in proptest::collection::vec(any_piece(), 0..24), step in 1..5000_usize) {
+    fn buffered_text_is_bounded(pieces in proptest::collection::vec(any_piece(), 0..24), step in 1..5000_usize) {
         let text = pieces.concat();
         let mut reader = Reader::default();
         let (mut given, mut out) = (0, String::new());
@@ -210,24 +210,24 @@ proptest! {
             out += &reader.push(piece);
             rest = more;
             // Complete switches are removed, and only one incomplete block is buffered.
-            prop_assert!(reader.line.len() + reader.held.len() <= MAX_BLOCK + MAX_LINE + piece.len());
+            prop_assert!(reader.line.len() + reader.pending_block.len() <= MAX_BLOCK + MAX_LINE + piece.len());
             if reader.found == Found::Nothing {
                 prop_assert!(given - out.len() <= MAX_BLOCK + MAX_LINE + piece.len());
             }
         }
         out += &reader.flush();
         let found = reader.take();
-        if found == Found::Nothing || matches!(found, Found::Bad(_)) {
-            prop_assert!(out == text, "something was lost");
+        if found == Found::Nothing || matches!(found, Found::Invalid(_)) {
+            prop_assert!(out == text, "text was lost");
         }
-        let (at_once, found_at_once) = whole(&text);
-        prop_assert_eq!(found, found_at_once);
-        prop_assert!(out == at_once, "the pieces made a difference");
+        let (expected, expected_found) = whole(&text);
+        prop_assert_eq!(found, expected_found);
+        prop_assert!(out == expected, "the split changed the text");
     }
 }
 
 #[test]
-fn a_reply_without_an_end_is_read_in_linear_time() {
+fn endless_reply_is_read_in_bounded_time() {
     const BYTES: usize = 2 * 1024 * 1024;
     for (start, more) in [
         ("", "`"),

@@ -15,7 +15,7 @@ pub fn tags(text: &str) -> usize {
 }
 
 #[test]
-fn no_spelling_of_a_tag_comes_through() {
+fn every_spelling_of_a_tag_is_neutralised() {
     for tag in [
         "<system-reminder>",
         "</system-reminder>",
@@ -53,14 +53,14 @@ fn no_spelling_of_a_tag_comes_through() {
     ] {
         let text = format!("a < b {tag} c");
         let safe = neutralise(&text);
-        assert_ne!(safe, text, "{tag:?} came through");
+        assert_ne!(safe, text, "{tag:?} was not neutralised");
         assert!(safe.contains("&lt;"), "{safe}");
-        assert_eq!(neutralise(&safe), safe, "neutral text stays as it is");
+        assert_eq!(neutralise(&safe), safe, "neutralising twice changes nothing");
     }
 }
 
 #[test]
-fn what_is_no_tag_stays_as_it_is() {
+fn ordinary_text_is_not_changed() {
     for text in [
         "",
         "a < b <b>&",
@@ -81,7 +81,7 @@ fn what_is_no_tag_stays_as_it_is() {
         assert_eq!(neutralise(text), text);
         assert!(matches!(neutralise(text), Cow::Borrowed(_)));
     }
-    assert_eq!(neutralise("x<system-reminder>"), "x&lt;system-reminder>", "nothing but the bracket changes");
+    assert_eq!(neutralise("x<system-reminder>"), "x&lt;system-reminder>", "only the bracket changes");
 }
 
 /// Text made of pieces of tags.
@@ -121,7 +121,7 @@ pub fn hostile() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_text_becomes_inert_once_and_for_all(text in hostile(), other in any::<String>()) {
+    fn neutralised_text_has_no_tags_and_is_stable(text in hostile(), other in any::<String>()) {
         for text in [text.clone(), other.clone(), text + &other] {
             let safe = neutralise(&text).into_owned();
             prop_assert_eq!(tags(&safe), 0, "{:?}", safe);
@@ -133,7 +133,7 @@ proptest! {
 }
 
 #[test]
-fn a_long_text_takes_time_in_proportion_to_its_length() {
+fn neutralise_time_is_not_quadratic() {
     let fastest = |text: &str| {
         let time = |_| {
             let started = std::time::Instant::now();

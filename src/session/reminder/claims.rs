@@ -39,7 +39,7 @@ pub enum Claim {
     SameAsBefore,
     NothingChanges,
     /// Read-only only according to their MCP servers.
-    SaidToRead(Named),
+    ClaimedToRead(Named),
     /// Path patterns, as in [`Levels`].
     FilesOnly(Vec<Vec<String>>),
     NothingElseChanges,
@@ -87,19 +87,19 @@ impl<'a> Levels<'a> {
             || self.with(those).any(|(_, here, there)| here == Level::Denied && there != Level::Denied)
     }
 
-    fn named(&self, is_meant: impl Fn(&CallFacts, Level) -> bool) -> Option<Named> {
-        self.name(|at| is_meant(self.tools[at].0, self.tools[at].1))
+    fn named(&self, is_selected: impl Fn(&CallFacts, Level) -> bool) -> Option<Named> {
+        self.name(|at| is_selected(self.tools[at].0, self.tools[at].1))
     }
 
-    fn name(&self, is_meant: impl Fn(usize) -> bool) -> Option<Named> {
-        let meant: Vec<bool> = (0..self.tools.len()).map(is_meant).collect();
-        let each = || self.tools.iter().map(|(tool, _)| *tool).zip(&meant);
+    fn name(&self, is_selected: impl Fn(usize) -> bool) -> Option<Named> {
+        let selected: Vec<bool> = (0..self.tools.len()).map(is_selected).collect();
+        let each = || self.tools.iter().map(|(tool, _)| *tool).zip(&selected);
         let whole: Vec<_> = KINDS
             .iter()
-            .filter(|(is_kind, _)| each().all(|(tool, meant)| *meant || !is_kind(tool)))
+            .filter(|(is_kind, _)| each().all(|(tool, selected)| *selected || !is_kind(tool)))
             .collect();
         let (mut words, mut more): (Vec<&str>, usize) = (Vec::new(), 0);
-        let chosen = || each().filter(|(_, meant)| **meant).map(|(tool, _)| tool);
+        let chosen = || each().filter(|(_, selected)| **selected).map(|(tool, _)| tool);
         for tool in chosen() {
             match whole.iter().find(|(is_kind, _)| is_kind(tool)) {
                 Some((_, kind)) if words.contains(kind) => {}
@@ -128,14 +128,15 @@ impl<'a> Levels<'a> {
 
     pub fn since(&self, before: &Self, from: &str) -> Vec<Claim> {
         let levels: Vec<(&CallFacts, Level, Level)> = self.with(before).collect();
-        let name = |is_meant: fn(Level, Level) -> bool| self.name(|at| is_meant(levels[at].1, levels[at].2));
-        let any = |is_meant: fn(&CallFacts, Level, Level) -> bool| {
-            levels.iter().any(|(tool, now, then)| is_meant(tool, *now, *then))
+        let name =
+            |is_selected: fn(Level, Level) -> bool| self.name(|at| is_selected(levels[at].1, levels[at].2));
+        let any = |is_selected: fn(&CallFacts, Level, Level) -> bool| {
+            levels.iter().any(|(tool, now, then)| is_selected(tool, *now, *then))
         };
         // With path limits before, a denied file tool was already denied outside those paths.
-        let had_places = !before.write_paths.is_empty();
+        let had_write_paths = !before.write_paths.is_empty();
         let stays = any(|_, now, then| now == Level::Denied && then == Level::Denied)
-            || (had_places && any(|tool, now, _| now == Level::Denied && tool.effect == Effect::Edit));
+            || (had_write_paths && any(|tool, now, _| now == Level::Denied && tool.effect == Effect::Edit));
         let mut claims = Vec::new();
         if before.restricts() && !stays && self.write_paths.is_empty() {
             claims.push(Claim::Lifted(from.to_owned()));
@@ -163,12 +164,12 @@ impl<'a> Levels<'a> {
     pub fn refusals(&self) -> Vec<Claim> {
         if self.changes_nothing() {
             let claimed = self.named(|tool, level| level != Level::Denied && tool.claim.is_some());
-            return std::iter::once(Claim::NothingChanges).chain(claimed.map(Claim::SaidToRead)).collect();
+            return std::iter::once(Claim::NothingChanges).chain(claimed.map(Claim::ClaimedToRead)).collect();
         }
-        let is_denied = |is_meant: fn(&CallFacts) -> bool| {
+        let is_denied = |is_selected: fn(&CallFacts) -> bool| {
             self.tools
                 .iter()
-                .filter(move |(tool, _)| is_meant(tool))
+                .filter(move |(tool, _)| is_selected(tool))
                 .map(|(_, level)| *level == Level::Denied)
         };
         let mut edits = is_denied(|tool| tool.effect == Effect::Edit);
@@ -202,9 +203,12 @@ impl<'a> Levels<'a> {
         if !self.tools.iter().any(|(tool, level)| *level == Level::Asked && tool.effect.is_change()) {
             return None;
         }
-        let is_sure = |tool: &CallFacts| !ceilings.rules.iter().any(|rules| rules.singles_out(&tool.tool));
-        self.named(|tool, level| level == Level::Free && tool.effect == Effect::Read && is_sure(tool))
-            .map(Claim::NotAsked)
+        let has_no_pattern_rule =
+            |tool: &CallFacts| !ceilings.rules.iter().any(|rules| rules.has_pattern_rule(&tool.tool));
+        self.named(|tool, level| {
+            level == Level::Free && tool.effect == Effect::Read && has_no_pattern_rule(tool)
+        })
+        .map(Claim::NotAsked)
     }
 
     pub fn misses_a_tool(&self) -> bool {
@@ -229,7 +233,7 @@ impl fmt::Display for Claim {
             Self::NothingChanges => f.write_str(
                 "only read-only tools are available this turn, and calls that would change anything are refused.",
             ),
-            Self::SaidToRead(these) => write!(f, "Read-only only according to their MCP servers: {}.", these.text),
+            Self::ClaimedToRead(these) => write!(f, "Read-only only according to their MCP servers: {}.", these.text),
             Self::FilesOnly(lists) => {
                 let lists: Vec<String> = lists.iter().map(|list| list.join(", ")).collect();
                 write!(f, "Files may be changed only where they match {}.", lists.join(", and also "))

@@ -66,7 +66,7 @@ fn reminder(id: &str, from: Option<&str>) -> Option<String> {
     composed(&modes, id, from.map(|from| switch(&modes, from, id)).as_ref(), &[])
 }
 
-/// The built-in modes and others.
+/// The built-in modes and those of the YAML `text`.
 fn with(text: &str) -> Modes {
     let mut layers = Layers::default();
     layers.add("modes.yaml", text, Owner::User).unwrap();
@@ -74,7 +74,7 @@ fn with(text: &str) -> Modes {
 }
 
 #[test]
-fn plan_always_has_a_reminder_and_the_others_only_after_a_switch() {
+fn only_plan_has_a_reminder_without_a_switch() {
     assert!(reminder("plan", None).is_some());
     assert_eq!(reminder("ask", None), None);
     assert_eq!(reminder("code", None), None);
@@ -92,7 +92,7 @@ fn plan_always_has_a_reminder_and_the_others_only_after_a_switch() {
 }
 
 #[test]
-fn the_plan_reminder_says_what_the_sources_want_it_to_say() {
+fn plan_reminder_contains_the_required_sentences() {
     let text = reminder("plan", None).unwrap();
     for part in [
         "only read-only tools are available this turn", // D35
@@ -111,7 +111,7 @@ fn the_plan_reminder_says_what_the_sources_want_it_to_say() {
 }
 
 #[test]
-fn an_author_cannot_drop_the_guardrail() {
+fn mode_authors_cannot_remove_the_guardrail() {
     let modes = with(
         "modes: [{id: own, access: read_only, prompt: Plan well.}, {id: none, access: read_only, tools: {allow: []}}]",
     );
@@ -130,7 +130,7 @@ fn an_author_cannot_drop_the_guardrail() {
 
 /// A blank prompt counts as missing, so the parent mode's prompt applies (D39).
 #[test]
-fn a_blank_prompt_means_the_standard_text() {
+fn blank_prompt_inherits_the_parents_prompt() {
     let modes = with(
         "modes: [{id: blank, extends: plan, prompt: ' ', name: Plan}, {id: own, extends: plan, prompt: Plan well.}]",
     );
@@ -182,7 +182,7 @@ fn together(modes: &Modes, id: &str, further: &Ceilings) -> Ceilings {
 
 /// Compares the full texts with `fixtures/reminders.txt`.
 #[test]
-fn every_reminder_is_as_it_is_written_down() {
+fn every_reminder_matches_the_fixture() {
     let (modes, tools) = (many(), tools());
     let ids: Vec<String> = modes.iter().map(|mode| mode.id.clone()).collect();
     let mut text = String::from(
@@ -305,7 +305,7 @@ impl Case<'_> {
     }
 
     /// True if a claim agrees with `decide()`; also the tools that the claim covers as denied or asked.
-    fn tells(&self, claim: &Claim) -> (bool, Vec<String>) {
+    fn verify(&self, claim: &Claim) -> (bool, Vec<String>) {
         let changes = |tool: &CallFacts| tool.effect.is_change();
         let others = |tool: &CallFacts| changes(tool) && tool.effect != Effect::Edit;
         let is_refused = |call: &CallFacts| self.is(call) == 2;
@@ -335,7 +335,7 @@ impl Case<'_> {
                 (is_same && calls.iter().any(is_refused), vec![])
             }
             Claim::NothingChanges => (self.calls(changes).iter().all(is_refused), self.names(changes)),
-            Claim::SaidToRead(these) => {
+            Claim::ClaimedToRead(these) => {
                 (these.tools == self.names(|tool| tool.claim.is_some() && !is_refused(tool)), vec![])
             }
             Claim::FilesOnly(lists) => {
@@ -365,11 +365,11 @@ impl Case<'_> {
 
     fn check(&self, claims: &[Claim]) {
         let Self { name, from, to, .. } = self;
-        let mut texts = Vec::new();
+        let mut mentioned = Vec::new();
         for claim in claims {
-            let (is_so, of) = self.tells(claim);
-            assert!(is_so, "{name}, {from} to {to}: {claim}");
-            texts.extend(of);
+            let (is_true, covered) = self.verify(claim);
+            assert!(is_true, "{name}, {from} to {to}: {claim}");
+            mentioned.extend(covered);
         }
         let is_due = |tool: &CallFacts| {
             let is_said = tool.effect.is_change() || tool.effect == Effect::Network;
@@ -377,8 +377,8 @@ impl Case<'_> {
         };
         for tool in self.names(is_due) {
             // If nothing changes, the list of available tools shows that `fetch` is denied.
-            let is_told = texts.contains(&tool) || tool == "fetch";
-            assert!(is_told, "{name}, {from} to {to}: nothing is said of {tool}: {claims:?}");
+            let is_mentioned = mentioned.contains(&tool) || tool == "fetch";
+            assert!(is_mentioned, "{name}, {from} to {to}: {tool} is not mentioned: {claims:?}");
         }
         let limits_files = self.calls(|tool| self.is(tool) < 2).iter().any(|call| self.is(call) == 2);
         let claims_files = claims.iter().any(|claim| matches!(claim, Claim::FilesOnly(_)));
@@ -388,7 +388,7 @@ impl Case<'_> {
 
 /// Checks each claim alone against `decide()`, and that no denied or asked tool is omitted.
 #[test]
-fn every_claim_is_what_decide_says() {
+fn every_claim_agrees_with_decide() {
     let (modes, tools, grants) = (many(), tools(), Grants::default());
     let ids: Vec<&str> = modes.iter().map(|mode| mode.id.as_str()).collect();
     let mut seen = std::collections::BTreeSet::new();
@@ -410,7 +410,7 @@ fn every_claim_is_what_decide_says() {
 
 /// A reminder is present wherever any mode among the ceilings denies something.
 #[test]
-fn what_a_ceiling_refuses_is_said_in_every_request() {
+fn denials_by_any_ceiling_bring_a_reminder() {
     let (modes, tools) = (many(), tools());
     for (name, further) in further(&modes) {
         for id in modes.iter().map(|mode| mode.id.as_str()) {
@@ -437,7 +437,7 @@ fn what_a_ceiling_refuses_is_said_in_every_request() {
 proptest! {
     /// Hostile text in any field leaves exactly one opening and one closing tag.
     #[test]
-    fn nothing_that_a_reminder_is_made_of_ends_it(
+    fn hostile_text_never_closes_the_reminder(
         texts in prop::collection::vec(prop_oneof![hostile(), any::<String>()], 10),
         is_edit in any::<bool>(),
         reader in prop::sample::select(vec![Reader::Agent, Reader::Subagent]),
@@ -561,7 +561,7 @@ fn stable_blocks(messages: &[Arc<Message>]) -> (Vec<(Role, Block)>, usize) {
 
 proptest! {
     #[test]
-    fn a_request_less_its_reminder_is_a_prefix_of_the_next(steps in prop::collection::vec(any_step(), 1..12)) {
+    fn request_without_reminder_is_a_prefix_of_the_next(steps in prop::collection::vec(any_step(), 1..12)) {
         let modes = Modes::built_in();
         let mut mode = modes.resolve("plan").unwrap();
         let mut history = History::default();
@@ -592,14 +592,14 @@ proptest! {
                 }
                 _ => false,
             });
-            prop_assert!(!elsewhere, "a tag that is not the splicer's came through");
+            prop_assert!(!elsewhere, "the request contains a tag that `splice` did not add");
             before = stable;
         }
     }
 }
 
 #[test]
-fn a_mode_that_instructs_says_how_a_switch_is_written() {
+fn instruct_mode_explains_the_switch_syntax() {
     let modes = with("modes: [{id: code, extends: code, in_band_switch: instruct}]");
     let text = composed(&modes, "code", None, &[]).unwrap();
     for part in [
@@ -619,7 +619,7 @@ fn a_mode_that_instructs_says_how_a_switch_is_written() {
 }
 
 #[test]
-fn before_the_prompt_is_before_the_users_last_words_and_there_is_one() {
+fn before_prompt_reminder_precedes_the_last_prompt() {
     let user = |blocks: Vec<Block>| Arc::new(Message { role: Role::User, blocks });
     let text = |text: &str| Block::Text(text.into());
     let result = Block::ToolResult { id: "c".into(), name: "t".into(), text: "r".into(), is_error: false };

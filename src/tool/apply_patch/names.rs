@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quoted_names_are_read_as_git_writes_them() {
+    fn git_quoted_names_are_decoded() {
         let read = |text: &str| read(text).map_err(|_| ());
         let path = |name: &str| Ok(Name::Path(name.into()));
         assert_eq!(read(r#""a/na\303\257ve.txt""#), path("a/naïve.txt"));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_a_git_header_are_told_apart() {
+    fn git_header_splits_into_two_names() {
         let pair = |text| pair(text).map(|(old, new)| format!("{old}|{new}")).unwrap_or_default();
         assert_eq!(pair("a/f b/f"), "a/f|b/f");
         assert_eq!(pair("f f"), "f|f");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_are_those_that_all_names_have() {
+    fn prefixes_are_common_to_all_names() {
         let of = |pairs: &[(&'static str, &'static str)]| {
             let side = |name: &'static str| (!name.is_empty()).then_some(name);
             Prefixes::of(&pairs.iter().map(|(old, new)| (side(old), side(new))))

@@ -21,7 +21,7 @@ fn refused(old: &str, hunks: &str, part: &str) {
 }
 
 #[test]
-fn hunks_are_read_by_their_counts() {
+fn hunk_counts_delimit_hunks() {
     check("a\n- \nb\nc\n", "@@ -1,4 +1,3 @@ fn x()\n a\n-- \n b\n-c\n+d\n", "a\nb\nd\n");
     check("-- one\nx\n", "@@ -1,2 +1,2 @@\n--- one\n+++ two\n x\n", "++ two\nx\n");
     check("-- a/f\nx\n", "@@ -1,2 +1,2 @@\n--- a/f\n+++ b/f\n x\n", "++ b/f\nx\n");
@@ -37,7 +37,7 @@ fn hunks_are_read_by_their_counts() {
 }
 
 #[test]
-fn wrong_counts_and_places_are_put_right_where_that_is_certain() {
+fn wrong_hunk_counts_and_positions_are_corrected_if_unambiguous() {
     check(
         "one\ntwo\nthree\n",
         "@@ -40,9 +40,2 @@ fn x\n one\n-two\n+2\n+2b\n three\n",
@@ -60,7 +60,7 @@ fn wrong_counts_and_places_are_put_right_where_that_is_certain() {
 }
 
 #[test]
-fn a_hunk_without_context_applies_only_where_it_says_or_where_its_lines_occur_once() {
+fn hunk_without_context_needs_line_numbers_or_unique_lines() {
     check("a\nb\n", "@@ -1,0 +2 @@\n+x\n", "a\nx\nb\n");
     check("x\nx\nx\n", "@@ -2 +1,0 @@\n-x\n", "x\nx\n");
     check("a\nb\nc\n", "@@ -1 +1 @@\n-c\n+d\n", "a\nb\nd\n");
@@ -70,7 +70,7 @@ fn a_hunk_without_context_applies_only_where_it_says_or_where_its_lines_occur_on
 }
 
 #[test]
-fn every_hunk_that_fails_is_reported() {
+fn every_failing_hunk_is_reported() {
     let hunks = "@@ -1,2 +1,2 @@\n-A\n+a\n b\n@@ -4,2 +4,2 @@\n-d\n+D\n e\n@@ -7,3 +7,3 @@\n g\n-H\n+h\n i\n";
     let error = patched("a\nb\nc\nd\ne\nf\ng\nh\ni\n", &format!("--- a/f\n+++ b/f\n{hunks}")).unwrap_err();
     assert_eq!(
@@ -81,7 +81,7 @@ fn every_hunk_that_fails_is_reported() {
 }
 
 #[test]
-fn line_endings_are_those_of_the_file_unless_the_patch_changes_them() {
+fn file_line_endings_stay_unless_the_patch_changes_them() {
     check("a\r\nb\r\n", "@@ -1,2 +1,2 @@\n a\n-b\n+c\n", "a\r\nc\r\n");
     check("a\r\nb\r\n", "@@ -1,2 +1,2 @@\n a\r\n-b\r\n+c\r\n", "a\r\nc\r\n");
     check("a\r\nb\r\n", "@@ -1,2 +1,2 @@\n a\r\n-b\r\n+b\n", "a\r\nb\n");
@@ -93,7 +93,7 @@ fn line_endings_are_those_of_the_file_unless_the_patch_changes_them() {
 }
 
 #[test]
-fn every_kind_of_operation_is_read() {
+fn every_patch_operation_is_parsed() {
     let patch = "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n--- a/old\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n\
                  --- a/from\n+++ b/to\n@@ -1 +1 @@\n-x\n+y\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n";
     let rename = Operation::Rename { from: "from".into(), to: "to".into() };
@@ -117,7 +117,7 @@ fn every_kind_of_operation_is_read() {
 }
 
 #[test]
-fn what_is_not_applied_is_named() {
+fn unsupported_and_malformed_patches_are_rejected() {
     let git = |rest: &str| format!("diff --git a/f b/f\n{rest}");
     for (patch, part) in [
         ("hello\n".to_owned(), "there is no file in it"),
@@ -145,7 +145,7 @@ fn what_is_not_applied_is_named() {
 
 /// Patches crafted to be slow end soon.
 #[test]
-fn time_is_bounded() {
+fn patch_time_is_bounded() {
     let began = std::time::Instant::now();
     let same = "a\n".repeat(500_000);
     let far = format!("@@ -9,20001 +9,20001 @@\n{}-b\n+c\n a\n", " a\n".repeat(20_000));

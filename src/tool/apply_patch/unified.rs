@@ -54,7 +54,7 @@ pub(super) fn parse(patch: &str) -> Result<Vec<FilePatch>, String> {
     let ending = if patch.ends_with('\n') { "" } else { "\n" };
     let patch = [patch, ending].concat();
     let lines: Vec<&str> = patch.split_inclusive('\n').collect();
-    let mut reader = Reader { lines: &lines, at: 0, in_mail: true };
+    let mut reader = Reader { lines: &lines, at: 0, allows_any_text: true };
     let mut sections = Vec::new();
     while let Some(section) = reader.next_section()? {
         sections.push(section);
@@ -87,7 +87,7 @@ struct Reader<'a> {
     lines: &'a [&'a str],
     at: usize,
     /// True before the first section and between mailed patches, where any text may appear.
-    in_mail: bool,
+    allows_any_text: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -120,11 +120,11 @@ impl<'a> Reader<'a> {
             if line.starts_with("@@ -") {
                 return Err(format!("line {number}: no `---` and `+++` name the file of this hunk"));
             }
-            if !self.in_mail && METADATA.iter().any(|start| line.starts_with(start)) {
+            if !self.allows_any_text && METADATA.iter().any(|start| line.starts_with(start)) {
                 return Err(format!("line {number}: `{line}` has no `diff --git` line above it"));
             }
-            self.in_mail |= line.starts_with("From ") || is_signature(self.lines, self.at);
-            if is_body(line) && !self.in_mail {
+            self.allows_any_text |= line.starts_with("From ") || is_signature(self.lines, self.at);
+            if is_body(line) && !self.allows_any_text {
                 return Err(format!(
                     "line {number}: `{line}` belongs to no hunk. Every line of a hunk begins with a space, `-` or `+`"
                 ));
@@ -155,7 +155,7 @@ impl<'a> Reader<'a> {
             self.at =
                 if self.lines.get(next).is_some_and(|line| line.starts_with("@@ -")) { next } else { end };
         }
-        self.in_mail = is_signature(self.lines, self.at);
+        self.allows_any_text = is_signature(self.lines, self.at);
         Ok(section)
     }
 }

@@ -20,13 +20,13 @@ fn always(line: &str, is_inside: bool) -> Vec<String> {
     }
 }
 
-/// Expects the widest answer on offer, or `-` for none.
+/// Checks the widest "always" option; `-` if there is none.
 fn check(line: &str, offered: &str) {
     assert_eq!(always(line, true).first().map_or("-", String::as_str), offered, "{line}");
 }
 
 #[test]
-fn an_answer_covers_a_program_with_what_its_row_says() {
+fn always_allow_covers_programs_per_their_table_row() {
     check("cat a.txt", "`cat` on any files in the session's folders");
     check("head -20 'a b' -n 3", "`head` on any files in the session's folders");
     check("ls -la src", "`ls` on any files in the session's folders");
@@ -46,7 +46,7 @@ fn an_answer_covers_a_program_with_what_its_row_says() {
 }
 
 #[test]
-fn paths_that_have_to_lie_inside_are_named() {
+fn path_operands_are_found() {
     for (line, paths) in [
         ("cat a b/c", "a b/c"),
         ("cat -n -- -x", "-x"),
@@ -64,7 +64,7 @@ fn paths_that_have_to_lie_inside_are_named() {
         ("echo /etc/passwd", ""),
     ] {
         assert_eq!(CommandLine::parse(line).paths().join(" "), paths, "{line}");
-        // With a path outside, an answer covers only the line itself.
+        // With a path outside, a grant covers only the line itself.
         assert_eq!(always(line, false), [format!("exactly `{line}`")]);
     }
 }
@@ -283,21 +283,21 @@ const NOT_LITERAL: &[&str] = &[
 ];
 
 #[test]
-fn everything_else_is_covered_word_for_word() {
+fn other_lines_are_covered_only_verbatim() {
     for line in NOT_BY_PROGRAM.iter().chain(NOT_LITERAL) {
         check(line, &format!("exactly `{line}`"));
         assert_eq!(always(line, true).len(), 1, "{line}");
     }
     assert_ne!(always("ls a | x", true), always("ls  a | x", true));
     assert_ne!(always("ls \\ ", true), always("ls \\", true));
-    let there = CommandLine::parse("make deploy").to_commands(Some("sub"), true);
-    let Commands::Line { always, .. } = there else { panic!() };
+    let commands = CommandLine::parse("make deploy").to_commands(Some("sub"), true);
+    let Commands::Line { always, .. } = commands else { panic!() };
     assert_eq!(always, [CommandScope::line("make deploy".into()).within(Some("sub"))]);
     assert_eq!(always[0].to_string(), "exactly `make deploy`, in sub");
 }
 
 #[test]
-fn what_cannot_be_shown_as_it_is_is_never_covered() {
+fn lines_with_hidden_characters_are_never_covered() {
     let long = format!("echo {}", "x".repeat(MAX_SHOWN));
     for line in [long.as_str(), "ls\rx", "ls a\u{202e}b", "ls \u{200b}x", "ls\u{a0}x", "ls \u{b}x"] {
         check(line, "-");
@@ -305,7 +305,7 @@ fn what_cannot_be_shown_as_it_is_is_never_covered() {
 }
 
 #[test]
-fn quotes_assignments_and_folders_hide_no_command_from_a_rule() {
+fn shell_syntax_hides_no_command_from_rules() {
     for line in [
         "git \"push\" x",
         "git pu''sh x",
@@ -350,7 +350,7 @@ fn is_understood(line: &str) -> bool {
 }
 
 #[test]
-fn a_rule_allows_only_what_is_understood_whole() {
+fn only_plain_shell_syntax_is_understood() {
     for line in [
         "git status",
         "ls -la; ls src/*.rs",
@@ -455,7 +455,7 @@ fn a_rule_allows_only_what_is_understood_whole() {
 }
 
 #[test]
-fn a_question_shows_the_parts() {
+fn permission_request_lists_the_commands_of_a_line() {
     let text = CommandLine::parse("git log $(git rev-parse HEAD) | head -3 > out.txt < in.txt").describe();
     assert_eq!(
         text,
@@ -500,7 +500,7 @@ const PIECES: &[&str] = &[
 ];
 
 #[test]
-fn literal_words_are_those_that_bash_makes() {
+fn literal_words_match_bash() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["a", "b", "x"] {
         fs::write(folder.path().join(name), "").unwrap();
@@ -593,7 +593,7 @@ const SHELL_PIECES: &[&str] = &[
 ];
 
 #[test]
-fn what_is_understood_runs_no_command_that_was_not_found() {
+fn understood_lines_run_only_the_parsed_commands() {
     let folder = tempfile::tempdir().unwrap();
     let mut random = Random(0xcafe);
     let log = "log() { ((++n > 30)) && exit; echo \"$line $1\" >&9; return $((n % 2)); }";
@@ -629,7 +629,7 @@ fn what_is_understood_runs_no_command_that_was_not_found() {
 
 /// Combines every redirect with every kind of target: an understood line creates no file.
 #[test]
-fn what_is_understood_writes_no_file() {
+fn understood_lines_write_no_file() {
     const OPERATORS: &[&str] = &[
         ">", ">>", ">|", ">&", "&>", "&>>", "<>", "<", "<&", "1>", "2>>", "1>&", "2>&", "0<&", "1<>", "0<>",
         "{v}>", "{v}>&",
@@ -692,7 +692,7 @@ fn what_is_understood_writes_no_file() {
 }
 
 #[test]
-fn time_and_memory_grow_with_the_length_alone() {
+fn parse_time_and_memory_are_bounded_by_length() {
     const NESTS: &[(&str, &str)] = &[
         ("{ a; ", "}; "),
         ("(", ")"),
@@ -741,7 +741,7 @@ fn time_and_memory_grow_with_the_length_alone() {
             let Commands::Line { texts, parts, .. } = &commands else { panic!() };
             let bytes: usize = texts.iter().map(String::len).sum::<usize>() + shown.len() + 64 * parts.len();
             if size > MAX_LINE {
-                assert!(line.is_opaque && texts.is_empty(), "{open}: it is not even looked at");
+                assert!(line.is_opaque && texts.is_empty(), "{open}: a line over the limit is not parsed");
             }
             println!("{size:8} {open:14?} {took:?} {bytes} bytes");
             assert!(took < Duration::from_secs(20), "{size} of {open:?} took {took:?}");
@@ -759,7 +759,7 @@ struct Place {
     workspace: Workspace,
 }
 
-const SECRET: &str = "what lies outside";
+const SECRET: &str = "content from outside";
 
 impl Place {
     fn new() -> Self {
@@ -976,7 +976,7 @@ const AROUND: &[(&str, &str)] = &[
     ("evil && ", ""),
 ];
 
-/// Lines that an answer for another line of the same program would cover.
+/// Random lines that a grant for their program covers, and the number of lines generated.
 fn covered_lines(place: &Place, wanted: usize) -> (Vec<String>, usize) {
     let mut random = Random(0xbeef);
     let (mut lines, mut made) = (BTreeSet::new(), 0);
@@ -1028,7 +1028,7 @@ fn run_lines(lines: &[String], place: &Place, tracer: &[&str]) -> String {
 }
 
 #[test]
-fn a_covered_command_opens_writes_and_runs_nothing_outside() {
+fn covered_commands_touch_nothing_outside_the_workspace() {
     let place = Place::new();
     let (lines, made) = covered_lines(&place, 500);
     let before = place.tree();
@@ -1040,16 +1040,13 @@ fn a_covered_command_opens_writes_and_runs_nothing_outside() {
     for line in ["cat key", "evil", "cat notes.txt > new"] {
         let place = Place::new();
         let printed = run_lines(&[line.to_owned()], &place, &[]);
-        assert!(
-            printed.contains(SECRET) || place.tree() != before_of(&place, &before),
-            "the control: {line}"
-        );
+        assert!(printed.contains(SECRET) || place.tree() != rebased(&place, &before), "the control: {line}");
     }
     opens_nothing_else(&place, &lines);
     println!("{} covered lines of {made} were run", lines.len());
 }
 
-fn before_of(place: &Place, tree: &BTreeMap<PathBuf, Vec<u8>>) -> BTreeMap<PathBuf, Vec<u8>> {
+fn rebased(place: &Place, tree: &BTreeMap<PathBuf, Vec<u8>>) -> BTreeMap<PathBuf, Vec<u8>> {
     let top =
         tree.keys().next().and_then(|path| path.ancestors().find(|top| top.join("work").is_dir())).unwrap();
     let moved = |path: &PathBuf| place.dir.path().join(path.strip_prefix(top).unwrap());
@@ -1065,7 +1062,7 @@ fn before_of(place: &Place, tree: &BTreeMap<PathBuf, Vec<u8>>) -> BTreeMap<PathB
 fn opens_nothing_else(place: &Place, lines: &[String]) {
     if Command::new("strace").arg("-V").output().is_err() {
         println!(
-            "strace is not here: what was opened is not looked at, only what was printed, written and run"
+            "strace is not installed: opened files are not checked, only output, writes and programs run"
         );
         return;
     }

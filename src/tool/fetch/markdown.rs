@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_becomes_the_markdown_that_a_person_would_write() {
+    fn html_page_converts_to_markdown() {
         check(
             "<html><head><title>T</title><style>x{}</style><script>alert(1)</script></head><body>\
             <h2>Title</h2><p>Some <b>bold</b>, <i>slanted</i> and <code>code</code> with <a href='../y?q=1'>a link</a>, \
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_nest_and_end_with_their_paragraph() {
+    fn emphasis_nests_and_ends_with_the_paragraph() {
         check("<b>a <i>b</b> c</i> d", "**a *b*** *c* d\n");
         check("<p><b>a<p>b</b> c", "**a**\n\n**b** c\n");
         check("<b><a href=/x>a</a></b>", "**[a](https://x.example/x)**\n");
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_indented_by_what_they_stand_in() {
+    fn nested_blocks_are_indented() {
         check("<blockquote><p>a<p>b</blockquote>c", "> a\n\n> b\n\nc\n");
         check("<ul><li><p>a</p><pre>x\n\ny</pre><li>b</ul>", "- a\n\n  ```\n  x\n  \n  y\n  ```\n\n- b\n");
         check("<ol start=9><li>a<li>b<p>c</ol>d", "9. a\n10. b\n\n    c\n\nd\n");
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_one_column_are_text_and_inner_tables_are_text_of_their_cell() {
+    fn single_column_and_nested_tables_become_text() {
         check("<table><tr><td>a<tr><td>b</table>c", "a\nb\n\nc\n");
         check(
             "<table><tr><td>a|b<td><ul><li>c<li>d</ul><table><tr><td>e<td>f</table><td><p>g</table>h",
@@ -516,13 +516,13 @@ mod tests {
     }
 
     #[test]
-    fn hidden_elements_hide_all_that_is_in_them() {
+    fn hidden_elements_omit_their_content() {
         check("a<svg><title>no</title><svg></svg>no</svg>b<svg/>c", "abc\n");
         check("a<script>'</p>' <b></script>b<template><p>no</template>c&amp;&eacute;", "abc&é\n");
     }
 
     #[test]
-    fn deep_nesting_costs_no_more_than_the_page() {
+    fn deeply_nested_html_output_stays_proportional() {
         let base = Url::parse("https://x.example/").unwrap();
         let count = 100_000;
         for tag in [

@@ -10,7 +10,7 @@ use crate::text::shorten;
 
 const PAGE: usize = 30_000;
 
-const OF_ERROR: usize = 2_000;
+const MAX_ERROR_TEXT: usize = 2_000;
 
 /// Bytes of an HTML page searched for its `charset`.
 const HEAD: usize = 1024;
@@ -19,7 +19,8 @@ const HEAD: usize = 1024;
 const BINARY: [&str; 5] = ["image", "audio", "video", "font", "model"];
 
 /// Subtypes without text.
-const PACKED: [&str; 8] = ["pdf", "zip", "gzip", "x-gzip", "x-tar", "x-7z-compressed", "vnd.rar", "wasm"];
+const BINARY_SUBTYPES: [&str; 8] =
+    ["pdf", "zip", "gzip", "x-gzip", "x-tar", "x-7z-compressed", "vnd.rar", "wasm"];
 
 #[derive(Debug)]
 pub(super) struct Raw {
@@ -55,7 +56,7 @@ impl Raw {
             Some(("text", "html") | ("application", "xhtml+xml")) => Kind::Html,
             Some(("text" | "message", _)) => Kind::Text,
             Some((_, of)) if ["+json", "+xml", "+yaml"].iter().any(|end| of.ends_with(end)) => Kind::Text,
-            Some((of, kind)) if BINARY.contains(&of) || PACKED.contains(&kind) => Kind::Binary,
+            Some((of, kind)) if BINARY.contains(&of) || BINARY_SUBTYPES.contains(&kind) => Kind::Binary,
             Some(_) | None => Kind::Unsaid,
         }
     }
@@ -119,7 +120,7 @@ pub(super) fn show(raw: &Raw, start: usize) -> Result<ToolOutput, ToolError> {
     if raw.is_error() {
         let message = raw.decode().unwrap_or_default();
         let message = convert(raw, message);
-        let message = shorten(&message, OF_ERROR);
+        let message = shorten(&message, MAX_ERROR_TEXT);
         return Err(ToolError::Failed(format!(
             "{}: the server answered {}.\n{message}",
             raw.url, raw.status_text
@@ -151,8 +152,9 @@ fn part(text: &str, start: usize, mut notes: Vec<String>) -> Result<String, Tool
     if total == 0 {
         notes.push("The page is empty.".into());
     } else if start > 1 || last < total {
-        let go_on = if last < total { format!(" Continue with start {}.", last + 1) } else { String::new() };
-        notes.push(format!("Characters {start}-{last} of {total}.{go_on}"));
+        let next_hint =
+            if last < total { format!(" Continue with start {}.", last + 1) } else { String::new() };
+        notes.push(format!("Characters {start}-{last} of {total}.{next_hint}"));
     }
     for note in notes {
         let newline = if part.is_empty() || part.ends_with('\n') { "" } else { "\n" };
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_read_in_the_characters_in_which_it_is_written() {
+    fn page_text_is_decoded_by_its_charset() {
         assert_eq!(shown("text/plain; charset=ISO-8859-1", b"caf\xe9"), "café");
         assert_eq!(shown("text/plain", "café".as_bytes()), "café");
         assert_eq!(shown("text/plain", b"caf\xe9"), "café");
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_refused_with_its_type_and_size() {
+    fn binary_content_is_refused_with_type_and_size() {
         for (content_type, bytes, expected) in [
             ("image/png", &b"x"[..], "image/png, 1 bytes"),
             ("application/octet-stream", b"a\0b", "application/octet-stream, 3 bytes"),
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_shown_in_parts_that_meet() {
+    fn long_page_is_paginated_without_gaps() {
         let text = "é".repeat(PAGE + 5);
         let first = part(&text, 1, vec![]).unwrap();
         assert!(first.ends_with("é\n[Characters 1-30000 of 30005. Continue with start 30001.]"), "{first}");

@@ -64,7 +64,7 @@ impl RemoteTool {
             // Clients may trust the kind, so an unverified hint must not set it.
             kind: if belief == Belief::Reads { ToolKind::Read } else { ToolKind::Other },
             effect: belief.effect(),
-            claim: (belief == Belief::SaysItReads).then(|| Claim { server: part.to_owned(), flips: 0 }),
+            claim: (belief == Belief::ClaimsToRead).then(|| Claim { server: part.to_owned(), flips: 0 }),
             shell: ShellUse::Off,
             is_background: false,
             is_exit: false,
@@ -80,7 +80,7 @@ impl RemoteTool {
 
     pub(super) fn belief(&self) -> Belief {
         match self.spec.effect {
-            Effect::Read if self.spec.claim.is_some() => Belief::SaysItReads,
+            Effect::Read if self.spec.claim.is_some() => Belief::ClaimsToRead,
             Effect::Read => Belief::Reads,
             _ => Belief::MayChange,
         }
@@ -185,8 +185,8 @@ impl PreparedCall for Call {
                 biased;
                 () = permit.cancel.cancelled() => break,
                 answer = &mut rx => {
-                    if !is_answer(&answer) && !self.server.gone().await {
-                        permit.give_back_unconfirmed();
+                    if !is_answer(&answer) && !self.server.wait_until_gone().await {
+                        permit.release_unconfirmed();
                     }
                     return outcome(answer.unwrap_or(Err(ServiceError::TransportClosed)), failed);
                 }
@@ -205,7 +205,7 @@ impl PreparedCall for Call {
                 "The call was cancelled. It is unknown whether {server} completed the call or continues it."
             )
         };
-        tokio::spawn(linger(self.server.clone(), (peer, id), rx, permit));
+        tokio::spawn(await_cancelled_call(self.server.clone(), (peer, id), rx, permit));
         Err(ToolError::Failed(text))
     }
 }
@@ -239,14 +239,14 @@ fn mentions(arguments: &Value, workspace: &Workspace) -> Vec<PathBuf> {
 
 /// Keeps the permit of a cancelled call until the server answers or is gone. Kills the server if the mode
 /// denies the call and [`TIMEOUT`] passes.
-async fn linger(
+async fn await_cancelled_call(
     server: Server,
     (peer, id): (Peer<RoleClient>, RequestId),
     mut answer: oneshot::Receiver<Answer>,
     permit: Permit,
 ) {
     // In a separate task, because sending blocks if the server does not read.
-    tokio::spawn(call_off(peer, id));
+    tokio::spawn(send_cancellation(peer, id));
     let answered = tokio::select! {
         biased;
         answer = &mut answer => Some(answer),
@@ -255,11 +255,11 @@ async fn linger(
     let is_over = match answered {
         Some(answer) if is_answer(&answer) => true,
         // The program may continue the work until it exits.
-        Some(_) => server.gone().await,
+        Some(_) => server.wait_until_gone().await,
         None => server.end().await,
     };
     if !is_over {
-        permit.give_back_unconfirmed();
+        permit.release_unconfirmed();
     }
 }
 
@@ -268,7 +268,7 @@ fn is_answer(answer: &Result<Answer, oneshot::error::RecvError>) -> bool {
     matches!(answer, Ok(Ok(_) | Err(ServiceError::McpError(_) | ServiceError::UnexpectedResponse)))
 }
 
-async fn call_off(peer: Peer<RoleClient>, id: RequestId) {
+async fn send_cancellation(peer: Peer<RoleClient>, id: RequestId) {
     // The library's own type would mark the call as answered.
     let params = json!({ "requestId": id, "reason": "cancelled by the user, or by the mode" });
     let notice = CustomNotification::new("notifications/cancelled", Some(params));
@@ -314,7 +314,7 @@ mod tests {
     use crate::permission::CallFacts;
 
     #[test]
-    fn a_tool_is_not_called_if_its_hint_was_taken_back_and_given_again() {
+    fn tool_is_called_only_if_its_claim_is_unchanged() {
         let claim = |flips| Some(Claim { server: "s".into(), flips });
         let all = [
             (Effect::Unknown, None),

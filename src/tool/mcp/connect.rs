@@ -31,7 +31,7 @@ type HttpFailure = StreamableHttpError<crate::http::LibraryError>;
 const EXIT_GRACE: Duration = Duration::from_millis(100);
 
 /// Maximum attempts to resume an HTTP event stream.
-const RESUMES: usize = 3;
+const MAX_RESUMES: usize = 3;
 
 #[derive(Clone)]
 pub struct ConnectOptions {
@@ -61,7 +61,7 @@ pub(super) async fn connect(
             let named = || {
                 let named =
                     [command].into_iter().chain(args).map(Path::new).filter(|path| path.is_absolute());
-                named.flat_map(of_itself).chain(entry.read.iter().cloned()).collect()
+                named.flat_map(installation_paths).chain(entry.read.iter().cloned()).collect()
             };
             let sandbox = server_sandbox(entry.sandbox, shell, &options.roots, named)?;
             let cwd = folder(cwd.as_deref(), &options.roots)?;
@@ -120,7 +120,7 @@ pub(super) async fn connect(
             let mut config =
                 StreamableHttpClientTransportConfig::with_uri(url.as_str()).custom_headers(headers);
             let mut resumes = ExponentialBackoff::default();
-            resumes.max_times = Some(RESUMES);
+            resumes.max_times = Some(MAX_RESUMES);
             config.retry_config = Arc::new(resumes);
             let transport = StreamableHttpClientTransport::with_client(client, config);
             let running = handler.serve(transport).await.map_err(|error| error_message(&error))?;
@@ -147,7 +147,7 @@ fn server_sandbox(
 
 /// Paths a program reads of its own installation: the path in the command line, its link target, and the
 /// package around it.
-fn of_itself(path: &Path) -> Vec<PathBuf> {
+fn installation_paths(path: &Path) -> Vec<PathBuf> {
     let mut places = vec![path.to_owned()];
     // Package managers install links in the search path.
     let Ok(real) = std::fs::canonicalize(path) else { return places };

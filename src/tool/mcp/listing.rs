@@ -10,7 +10,7 @@ use super::call::RemoteTool;
 use super::names;
 use super::server::WeakServer;
 use crate::permission::Effect;
-use crate::permission::hints::{self, Belief, Hints, Trust, Word};
+use crate::permission::hints::{self, Belief, HintContext, Hints, Trust};
 use crate::server::{Entry, ServerSandbox};
 use crate::text::shorten;
 use crate::tool::content::is_unseen;
@@ -24,8 +24,8 @@ const MAX_DESCRIPTION: usize = 4000;
 const MAX_SCHEMA: usize = 64 * 1024;
 const MAX_LIST: usize = 1024 * 1024;
 
-/// Maximum names in `once_doubtful`. Beyond, every new name counts as contained.
-const MAX_DOUBTFUL: usize = 5000;
+/// Maximum names in `ever_changing`. Beyond, every new name counts as contained.
+const MAX_EVER_CHANGING: usize = 5000;
 
 const MAX_NOTES: usize = 20;
 
@@ -34,11 +34,11 @@ pub(super) struct Listing {
     tools: Vec<Arc<RemoteTool>>,
     pub notes: Vec<String>,
     /// Notes about errors in the user's configuration.
-    pub slips: Vec<String>,
+    pub config_warnings: Vec<String>,
     /// Listings in which a tool newly claimed to read.
     flips: u64,
     /// Tools that may change something, or could earlier.
-    once_doubtful: HashSet<String>,
+    ever_changing: HashSet<String>,
 }
 
 impl Listing {
@@ -69,7 +69,7 @@ impl Listing {
             };
             let tool_override = entry.tools.get(&*tool.name).copied();
             let only_reads = entry.sandbox == ServerSandbox::ReadOnly;
-            let word = Word { trust: entry.trust.as_ref(), tool_override, only_reads };
+            let word = HintContext { trust: entry.trust.as_ref(), tool_override, only_reads };
             let belief = hints::belief(&tool.name, hints, &word);
             let title = tool.title.clone().or_else(|| annotations.and_then(|it| it.title.clone()));
             let about = shorten(tool.description.as_deref().unwrap_or_default(), MAX_DESCRIPTION);
@@ -98,7 +98,7 @@ impl Listing {
                 let text =
                     format!("the configuration names the tool {name:?}, which the server does not have");
                 self.leave_out(&text);
-                self.slips.push(text);
+                self.config_warnings.push(text);
             }
         }
     }
@@ -122,19 +122,19 @@ impl Listing {
     /// listing.
     pub(super) fn count_flips(&mut self, before: &Self) -> bool {
         let name = |tool: &RemoteTool| tool.spec().name.to_string();
-        let is_doubtful = |tool: &&Arc<RemoteTool>| tool.spec().effect != Effect::Read;
-        self.once_doubtful = self.tools.iter().filter(is_doubtful).map(|tool| name(tool)).collect();
-        let is_full = before.once_doubtful.len() > MAX_DOUBTFUL;
+        let may_change = |tool: &&Arc<RemoteTool>| tool.spec().effect != Effect::Read;
+        self.ever_changing = self.tools.iter().filter(may_change).map(|tool| name(tool)).collect();
+        let is_full = before.ever_changing.len() > MAX_EVER_CHANGING;
         let has_flipped = |tool: &&Arc<RemoteTool>| {
             let name = &*tool.spec().name;
-            !is_doubtful(tool)
+            !may_change(tool)
                 && before.effect_of(name) != Some(Effect::Read)
-                && (is_full || before.once_doubtful.contains(name))
+                && (is_full || before.ever_changing.contains(name))
         };
         let has_flipped = self.tools.iter().any(|tool| has_flipped(&tool));
         // One listing is one claim, for any number of tools.
         self.flips = before.flips + u64::from(has_flipped);
-        self.once_doubtful.extend(before.once_doubtful.iter().take(MAX_DOUBTFUL + 1).cloned());
+        self.ever_changing.extend(before.ever_changing.iter().take(MAX_EVER_CHANGING + 1).cloned());
         for tool in &mut self.tools {
             Arc::get_mut(tool).expect("the list is new, and nobody else has its tools").set_flips(self.flips);
         }

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_providers_take_and_no_two_are_the_same() {
+    fn mcp_tool_names_are_valid_and_unique() {
         let servers = [
             "github",
             "git hub",

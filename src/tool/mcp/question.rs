@@ -63,7 +63,7 @@ impl Question {
     }
 
     pub async fn put(client_io: &ClientIo, message: &str, form: Form) -> Result<Elicited, ClientError> {
-        let _turn = client_io.turn_to_ask().await;
+        let _turn = client_io.acquire_question_slot().await;
         match form {
             Form::Fields(schema) => client_io.elicit(message, *schema).await,
             Form::Address { url, id } => client_io.elicit_at(message, &id, &url).await,

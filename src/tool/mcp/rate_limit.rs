@@ -144,7 +144,7 @@ mod tests {
 
     /// The paused clock advances only during waits.
     #[tokio::test(start_paused = true)]
-    async fn a_flood_waits_and_little_does_not() {
+    async fn only_floods_are_rate_limited() {
         let started = Instant::now();
         let line = "x".repeat(1000) + "\n";
         let mut read = String::new();

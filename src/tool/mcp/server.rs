@@ -16,7 +16,7 @@ use super::connect::ConnectOptions;
 use super::handler::Handler;
 use super::listing::{self, Listing};
 use super::question::Question;
-use super::task::{Message, START, Task};
+use super::task::{Message, START_TIMEOUT, Task};
 use crate::permission::Effect;
 use crate::process::secrets::Secrets;
 use crate::server::{Entry, Transport};
@@ -31,7 +31,7 @@ pub(super) struct State {
     pub peer: Option<ServerPeer>,
     pub began: Option<Instant>,
     /// True if the last program may still be running.
-    pub is_unsure: bool,
+    pub is_end_unconfirmed: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -143,14 +143,14 @@ impl Server {
                     // An older state says nothing about this start.
                     let is_new =
                         |state: &State| state.phase == Phase::Starting || state.phase == Phase::Ready;
-                    if timeout(START, state.wait_for(is_new)).await.is_err() {
+                    if timeout(START_TIMEOUT, state.wait_for(is_new)).await.is_err() {
                         return Err("it does not start".into());
                     }
                     continue;
                 }
                 _ => {}
             }
-            if timeout(START, state.changed()).await.is_err() {
+            if timeout(START_TIMEOUT, state.changed()).await.is_err() {
                 return Err("it does not answer".into());
             }
         }
@@ -158,14 +158,14 @@ impl Server {
 
     /// Waits until the server has ended. Returns true if all processes are confirmed gone, which is never so
     /// for a URL.
-    pub(super) async fn gone(&self) -> bool {
+    pub(super) async fn wait_until_gone(&self) -> bool {
         if matches!(self.entry.transport, Transport::Address { .. }) {
             return false;
         }
         let mut state = self.state.clone();
         // An error means that the task and its program are gone.
         let _ = state.wait_for(|state| state.peer.is_none()).await;
-        self.mailbox.is_closed() || !self.state.borrow().is_unsure
+        self.mailbox.is_closed() || !self.state.borrow().is_end_unconfirmed
     }
 
     /// Kills the server. Returns true if all processes are confirmed gone.

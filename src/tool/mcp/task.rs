@@ -20,15 +20,15 @@ use crate::process::program::Program;
 use crate::server::Entry;
 
 /// Timeout for a start, including the first list of tools.
-pub(super) const START: Duration = Duration::from_secs(30);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-const LIST: Duration = Duration::from_secs(10);
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Delay before a new list after a change notification. Doubles with each notification within [`QUIET`] of
-/// the previous one, at most [`LONGEST`] times. Tools are not called during the delay.
-const PAUSE: Duration = Duration::from_millis(100);
-const LONGEST: u32 = 7;
-const QUIET: Duration = Duration::from_secs(60);
+/// Delay before a new list after a change notification. Doubles with each notification within [`QUIET_PERIOD`] of
+/// the previous one, at most [`MAX_DOUBLINGS`] times. Tools are not called during the delay.
+const RELIST_DELAY: Duration = Duration::from_millis(100);
+const MAX_DOUBLINGS: u32 = 7;
+const QUIET_PERIOD: Duration = Duration::from_secs(60);
 
 /// After this many failed starts in a row, only a tool call starts the server again.
 const MAX_FAILURES: u32 = 3;
@@ -55,7 +55,7 @@ pub(super) struct Task {
     failures: u32,
     reported: Option<String>,
     /// True if the last program may still be running.
-    is_unsure: bool,
+    is_end_unconfirmed: bool,
     weak: mpsc::WeakSender<Message>,
 }
 
@@ -85,7 +85,7 @@ impl Task {
             state,
             failures: 0,
             reported: None,
-            is_unsure: false,
+            is_end_unconfirmed: false,
             weak,
         };
         tokio::spawn(task.run(messages));
@@ -99,7 +99,7 @@ impl Task {
                         continue;
                     }
                     self.set(Phase::Starting);
-                    match Box::pin(self.attend(&mut messages)).await {
+                    match Box::pin(self.run_connection(&mut messages)).await {
                         Ending::Over(why) => {
                             self.report(&why);
                             self.set(Phase::Over(why));
@@ -115,7 +115,7 @@ impl Task {
                         }
                     }
                 }
-                Message::End(reply) => drop(reply.send(!self.is_unsure)),
+                Message::End(reply) => drop(reply.send(!self.is_end_unconfirmed)),
                 Message::Close(reply) => {
                     let _ = reply.send(());
                     return;
@@ -144,12 +144,12 @@ impl Task {
                 state.began.get_or_insert_with(Instant::now);
             }
             state.is_stale = false;
-            state.is_unsure = self.is_unsure;
+            state.is_end_unconfirmed = self.is_end_unconfirmed;
             state.phase = phase;
         });
     }
 
-    async fn attend(&mut self, messages: &mut mpsc::Receiver<Message>) -> Ending {
+    async fn run_connection(&mut self, messages: &mut mpsc::Receiver<Message>) -> Ending {
         let mut program: Option<Program> = None;
         let (entry, options, handler) = (Arc::clone(&self.entry), self.options.clone(), self.handler.clone());
         let starting = async {
@@ -161,8 +161,8 @@ impl Task {
         let started = tokio::select! {
             biased;
             ending = shutdown(messages) => Err(ending),
-            started = timeout(START, starting) => {
-                let late = || format!("it did not answer within {} s", START.as_secs());
+            started = timeout(START_TIMEOUT, starting) => {
+                let late = || format!("it did not answer within {} s", START_TIMEOUT.as_secs());
                 Ok(started.unwrap_or_else(|_| Err(late())))
             }
         };
@@ -176,7 +176,7 @@ impl Task {
             Ok(Err(why)) => {
                 self.failures += 1;
                 if let Some(program) = program {
-                    self.is_unsure |= !program.end().await;
+                    self.is_end_unconfirmed |= !program.end().await;
                 }
                 Ending::Over(why)
             }
@@ -201,23 +201,23 @@ impl Task {
                     return self.end(how, program.as_ref()).await;
                 }
                 () = monitor.stalled() => {
-                    self.put_down(program.as_ref()).await;
+                    self.end_program(program.as_ref()).await;
                     return Ending::Over("it does not read its input".into());
                 }
                 _ = &mut waiting => {
                     let Some(program) = &program else {
-                        self.is_unsure = true;
+                        self.is_end_unconfirmed = true;
                         return Ending::Over("it closed the connection".into());
                     };
                     let over = program.shut_down().await;
-                    self.is_unsure |= !over.confirmed;
+                    self.is_end_unconfirmed |= !over.confirmed;
                     return Ending::Over(program.with_last_error(&over.how));
                 }
                 () = changed.notified(), if relisting.is_none() => {
                     self.state.send_modify(|state| state.is_stale = true);
-                    let is_quiet = lists.0.elapsed() > QUIET;
-                    lists = (Instant::now(), if is_quiet { 0 } else { (lists.1 + 1).min(LONGEST) });
-                    relisting = Some(self.relist(peer.clone(), PAUSE * 2u32.pow(lists.1)).boxed());
+                    let is_quiet = lists.0.elapsed() > QUIET_PERIOD;
+                    lists = (Instant::now(), if is_quiet { 0 } else { (lists.1 + 1).min(MAX_DOUBLINGS) });
+                    relisting = Some(self.relist(peer.clone(), RELIST_DELAY * 2u32.pow(lists.1)).boxed());
                 }
                 listing = answer(&mut relisting) => {
                     relisting = None;
@@ -225,7 +225,7 @@ impl Task {
                         Ok(listing) => self.update_listing(listing),
                         Err(why) => {
                             // The effects of its tools are unknown now.
-                            self.put_down(program.as_ref()).await;
+                            self.end_program(program.as_ref()).await;
                             return Ending::Over(format!("its tools cannot be listed: {why}"));
                         }
                     }
@@ -235,8 +235,8 @@ impl Task {
     }
 
     /// Without a program (for a URL), the end remains unconfirmed.
-    async fn put_down(&mut self, program: Option<&Program>) {
-        self.is_unsure |= match program {
+    async fn end_program(&mut self, program: Option<&Program>) {
+        self.is_end_unconfirmed |= match program {
             Some(program) => !program.end().await,
             None => true,
         };
@@ -245,9 +245,9 @@ impl Task {
     async fn end(&mut self, shutdown: Shutdown, program: Option<&Program>) -> Ending {
         match shutdown {
             Shutdown::End(reply) => {
-                self.put_down(program).await;
+                self.end_program(program).await;
                 // The caller may have stopped waiting.
-                let _ = reply.send(!self.is_unsure);
+                let _ = reply.send(!self.is_end_unconfirmed);
                 Ending::Ended
             }
             Shutdown::Close(reply) => {
@@ -267,7 +267,7 @@ impl Task {
         let (entry, part, server) = (Arc::clone(&self.entry), self.part.clone(), self.weak_server());
         async move {
             tokio::time::sleep(pause).await;
-            let listing = timeout(LIST, list(&peer, &entry, &part, &server)).await;
+            let listing = timeout(LIST_TIMEOUT, list(&peer, &entry, &part, &server)).await;
             listing.unwrap_or_else(|_| Err("it did not answer".into()))
         }
     }
@@ -290,8 +290,11 @@ impl Task {
         if !changed.is_empty() {
             let _ = self.events.send(ServerEvent::Changed(changed));
         }
-        for slip in listing.slips.iter().filter(|slip| !before.slips.contains(slip)) {
-            let _ = self.events.send(ServerEvent::Note(format!("MCP server {:?}: {slip}.", self.entry.name)));
+        for warning in
+            listing.config_warnings.iter().filter(|warning| !before.config_warnings.contains(warning))
+        {
+            let _ =
+                self.events.send(ServerEvent::Note(format!("MCP server {:?}: {warning}.", self.entry.name)));
         }
         self.state.send_modify(|state| {
             state.listing = Arc::new(listing);

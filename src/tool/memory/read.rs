@@ -106,7 +106,7 @@ enum Query {
 }
 
 impl Query {
-    fn is_met(&self, memory: &Memory) -> bool {
+    fn is_match(&self, memory: &Memory) -> bool {
         let category = memory.category.as_deref().unwrap_or_default().to_lowercase();
         match self {
             Self::Category(requested) => requested.as_ref().is_none_or(|requested| *requested == category),
@@ -157,7 +157,7 @@ impl PreparedCall for Call {
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let mut memories = self.memories.list(&self.folder).await?;
-        memories.retain(|memory| self.query.is_met(memory));
+        memories.retain(|memory| self.query.is_match(memory));
         let text = show(&memories, self.after.as_deref(), "[There are no such memories.]")?;
         drop(context.permit);
         Ok(ToolOutput { text, ..ToolOutput::default() })

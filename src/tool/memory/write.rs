@@ -12,7 +12,8 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::super::{
-    AtWork, ClientIo, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+    BusyGuard, ClientIo, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
+    arguments,
 };
 use super::{Change, MAX_CATEGORY, MAX_TEXT, Memories, Memory, MemoryError, line};
 use crate::acp::ToolKind;
@@ -253,7 +254,7 @@ impl PreparedCall for Call {
 
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let RunContext { permit, changes, .. } = context;
-        let text = to_the_end(async move {
+        let text = run_to_completion(async move {
             let done = self.carry_out(permit.cancel.clone()).await;
             if let Ok((_, what)) = &done {
                 let uncovered = vec![format!("{what}; undo does not revert this.")];
@@ -269,10 +270,10 @@ impl PreparedCall for Call {
 }
 
 /// Runs to its end with its permit, even if the caller stops waiting.
-async fn to_the_end<T: Send + 'static>(
+async fn run_to_completion<T: Send + 'static>(
     work: impl Future<Output = Result<T, MemoryError>> + Send + 'static,
 ) -> Result<T, ToolError> {
-    let _at_work = AtWork::begin();
+    let _busy = BusyGuard::begin();
     match tokio::spawn(work).await {
         Ok(done) => Ok(done?),
         Err(error) => {

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_skills_are_shown_in_parts_that_meet() {
+    fn skill_list_is_paginated_without_gaps() {
         let skill = |number: usize| {
             let name = format!("s-{number:02}");
             let text = format!("---\nname: {name}\ndescription: {}\n---\nDo it.", "x".repeat(1000));

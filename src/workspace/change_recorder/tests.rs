@@ -38,7 +38,7 @@ fn writing(workspace: &Workspace, path: &str, content: &str) -> Change {
 }
 
 #[test]
-fn a_new_file_is_told_with_the_folders_on_its_way() {
+fn new_file_is_recorded_with_its_new_folders() {
     let (_dir, root, workspace) = root();
     fs::create_dir(root.join("old")).unwrap();
     let changes = apply(&root, &workspace, &[writing(&workspace, "old/new/sub/a", "text")]);
@@ -58,7 +58,7 @@ fn a_new_file_is_told_with_the_folders_on_its_way() {
 }
 
 #[test]
-fn a_file_that_is_replaced_or_removed_is_told_with_its_content() {
+fn replaced_and_removed_files_are_recorded_with_content() {
     let (_dir, root, workspace) = root();
     for name in ["a", "b"] {
         fs::write(root.join(name), name).unwrap();
@@ -85,7 +85,7 @@ fn a_file_that_is_replaced_or_removed_is_told_with_its_content() {
 }
 
 #[test]
-fn a_folder_that_is_moved_is_told_entry_by_entry() {
+fn moved_folder_is_recorded_entry_by_entry() {
     let (_dir, root, workspace) = root();
     fs::create_dir_all(root.join("from/sub")).unwrap();
     fs::write(root.join("from/sub/a"), "a").unwrap();
@@ -122,7 +122,7 @@ fn a_folder_that_is_moved_is_told_entry_by_entry() {
 }
 
 #[test]
-fn what_cannot_be_told_is_said() {
+fn unrecordable_changes_are_reported() {
     let (_dir, root, workspace) = root();
     for folder in ["many", ".git", "repository/.git"] {
         fs::create_dir_all(root.join(folder)).unwrap();

@@ -9,7 +9,7 @@ use super::*;
 use crate::workspace::tests::{root, set_mode, tree};
 use crate::workspace::{Change, IntentLog, Journal};
 
-/// Keeps intents and copies the folder when an intent is recorded.
+/// Collects the recorded intents.
 #[derive(Debug, Default)]
 struct Log(Mutex<Vec<Intent>>);
 
@@ -60,7 +60,7 @@ fn content(intent: &Intent) -> impl Fn(&str) -> Option<Vec<u8>> + '_ {
 }
 
 #[test]
-fn what_was_done_can_be_taken_back_from_the_announcement_alone() {
+fn completed_operation_is_undone_from_its_intent() {
     let (_dir, root, workspace) = root();
     furnish(&root);
     let before = tree(&root);
@@ -77,7 +77,7 @@ fn what_was_done_can_be_taken_back_from_the_announcement_alone() {
 
 /// Covers every subset of the steps, not only prefixes.
 #[test]
-fn whatever_part_was_done_is_taken_back() {
+fn every_partial_operation_is_undone() {
     for done in 0..1_u32 << 6 {
         if done & 0b10_0001 == 0b10_0000 {
             // A file is written before it is made executable.
@@ -100,15 +100,20 @@ fn whatever_part_was_done_is_taken_back() {
         fs::write(root.join(".modegate-other-1.tmp"), "another operation's").unwrap();
         let found = workspace.examine(&intent).unwrap();
         assert!(found.conflicts.is_empty(), "{done:b}: {found:?}");
-        assert_eq!(workspace.examine(&intent), Some(found.clone()), "{done:b}: twice is the same");
+        assert_eq!(
+            workspace.examine(&intent),
+            Some(found.clone()),
+            "{done:b}: a second examination gives the same result"
+        );
         workspace.restore(&found.done, content(&intent), &intent.token).unwrap();
-        fs::remove_file(root.join(".modegate-other-1.tmp")).expect("only its own are removed");
+        fs::remove_file(root.join(".modegate-other-1.tmp"))
+            .expect("only the operation's own temporary files are removed");
         assert_eq!(tree(&root), before, "{done:b}");
     }
 }
 
 #[test]
-fn what_somebody_else_changed_since_is_a_conflict_and_stays() {
+fn later_changes_by_others_are_conflicts() {
     let (_dir, root, workspace) = root();
     furnish(&root);
     let intent = announced(&workspace);
@@ -122,7 +127,7 @@ fn what_somebody_else_changed_since_is_a_conflict_and_stays() {
 }
 
 #[test]
-fn an_operation_elsewhere_is_left_alone() {
+fn operation_of_another_workspace_is_ignored() {
     let (_dir, root, workspace) = root();
     furnish(&root);
     let intent = announced(&workspace);

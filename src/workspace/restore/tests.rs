@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use super::*;
 use crate::workspace::tests::{file, root, set_mode, tree};
 
-/// Contents that equal their names.
+/// Returns the content with this hash, if it is `old` or `other`.
 fn known(hash: &str) -> Option<Vec<u8>> {
     ["old", "other"].iter().find(|text| crate::ids::hash(text) == hash).map(|text| text.as_bytes().to_vec())
 }
@@ -25,7 +25,7 @@ fn folder() -> FileState {
 }
 
 #[test]
-fn a_file_that_changed_since_is_named_and_nothing_happens() {
+fn file_changed_later_is_a_conflict_and_blocks_restore() {
     let (_dir, root, workspace) = root();
     write(&root.join("a"), "new");
     write(&root.join("b"), "new");
@@ -51,7 +51,7 @@ fn a_file_that_changed_since_is_named_and_nothing_happens() {
 }
 
 #[test]
-fn a_content_that_is_missing_or_wrong_is_named_and_nothing_happens() {
+fn missing_or_wrong_content_restores_nothing() {
     let (_dir, root, workspace) = root();
     write(&root.join("a"), "new");
     let list = [
@@ -70,7 +70,7 @@ fn a_content_that_is_missing_or_wrong_is_named_and_nothing_happens() {
 }
 
 #[test]
-fn nothing_is_put_back_outside_the_folders_or_in_version_control() {
+fn paths_outside_or_in_version_control_are_not_restored() {
     let (dir, root, workspace) = root();
     fs::create_dir(root.join(".git")).unwrap();
     let beside = workspace.cwd().parent().unwrap().join("beside");
@@ -90,7 +90,7 @@ fn nothing_is_put_back_outside_the_folders_or_in_version_control() {
 }
 
 #[test]
-fn a_folder_that_became_a_link_is_named_and_not_followed() {
+fn folder_replaced_by_a_link_is_a_conflict() {
     let (dir, root, workspace) = root();
     fs::create_dir(dir.path().join("outside")).unwrap();
     fs::create_dir(root.join("sub")).unwrap();
@@ -113,7 +113,7 @@ fn a_folder_that_became_a_link_is_named_and_not_followed() {
 }
 
 #[test]
-fn a_folder_that_was_created_is_left_and_named_if_something_else_lies_in_it() {
+fn created_folder_with_other_files_is_left_and_reported() {
     let (_dir, root, workspace) = root();
     fs::create_dir_all(root.join("new/empty")).unwrap();
     write(&root.join("new/mine"), "new");
@@ -130,7 +130,7 @@ fn a_folder_that_was_created_is_left_and_named_if_something_else_lies_in_it() {
 }
 
 #[test]
-fn a_folder_in_the_place_of_a_file_has_to_be_empty_of_anything_else() {
+fn folder_replacing_a_file_must_have_no_other_files() {
     let (_dir, root, workspace) = root();
     fs::create_dir_all(root.join("a/sub")).unwrap();
     write(&root.join("a/sub/yours"), "yours");
@@ -151,7 +151,7 @@ fn a_folder_in_the_place_of_a_file_has_to_be_empty_of_anything_else() {
 }
 
 #[test]
-fn where_the_disk_says_no_it_is_said_what_was_put_back() {
+fn io_error_reports_restored_and_missing_paths() {
     let (_dir, root, workspace) = root();
     // An impossible tree: a file cannot contain another file.
     let list = [

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_old_rules_hid_may_have_been_there() {
+    fn removed_ignore_rules_may_have_hidden_files() {
         check(Some("*.env\nout/"), Some(""), "/r/a/secret.env", true);
         check(Some("*.env\nout/"), None, "/r/out/x", true);
         check(Some("*.env\nout/"), Some(""), "/r/new.rs", false);

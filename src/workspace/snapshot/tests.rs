@@ -50,7 +50,7 @@ impl Place {
 }
 
 #[test]
-fn all_that_a_command_does_is_found_and_put_back() {
+fn every_change_of_a_command_is_found_and_restored() {
     let mut place = Place::new();
     let root = place.root.clone();
     for path in
@@ -62,7 +62,7 @@ fn all_that_a_command_does_is_found_and_put_back() {
     symlink("kept", root.join("link")).unwrap();
     symlink("/nowhere", root.join("was_link")).unwrap();
     let before = tree(&root);
-    assert_eq!(place.sync(), Changes::default(), "the first time nothing has changed");
+    assert_eq!(place.sync(), Changes::default(), "the first snapshot reports no change");
 
     fs::write(root.join("changed"), "CHANGED").unwrap();
     set_mode(&root.join("mode"), 0o751);
@@ -114,7 +114,7 @@ fn all_that_a_command_does_is_found_and_put_back() {
 }
 
 #[test]
-fn a_change_of_the_same_length_in_the_same_moment_is_found() {
+fn change_of_equal_length_and_time_is_found() {
     let mut place = Place::new();
     place.write("a", "one");
     set_mode(&place.root.join("a"), 0o644);
@@ -129,11 +129,11 @@ fn a_change_of_the_same_length_in_the_same_moment_is_found() {
     let contents = vec![(crate::ids::hash("one"), "one".into())];
     assert_eq!(place.sync(), Changes { changed: vec![changed], contents, ..Changes::default() });
     place.write("a", "two");
-    assert_eq!(place.sync(), Changes::default(), "written again, and the same");
+    assert_eq!(place.sync(), Changes::default(), "rewritten with the same content");
 }
 
 #[test]
-fn what_was_taken_up_is_not_told_of() {
+fn refreshed_changes_are_not_reported() {
     let mut place = Place::new();
     place.write("a", "one");
     place.sync();
@@ -145,7 +145,7 @@ fn what_was_taken_up_is_not_told_of() {
 }
 
 #[test]
-fn ignored_files_and_version_control_are_left_alone() {
+fn ignored_and_version_control_files_are_not_covered() {
     let mut place = Place::new();
     place.write(".gitignore", "*.log\nout/\n");
     for path in [".git/HEAD", "sub/.git/HEAD", ".hg/x", ".svn/x", "a.log", "out/x", "a.txt"] {
@@ -165,7 +165,7 @@ fn ignored_files_and_version_control_are_left_alone() {
 }
 
 #[test]
-fn what_is_ignored_no_more_does_not_pass_for_new() {
+fn files_no_longer_ignored_are_not_reported_as_new() {
     let mut place = Place::new();
     place.write(".gitignore", "*.env\n");
     place.write("secret.env", "precious");
@@ -183,14 +183,14 @@ fn what_is_ignored_no_more_does_not_pass_for_new() {
 }
 
 #[test]
-fn a_large_file_and_a_strange_name_are_said_when_they_change() {
+fn large_and_non_utf8_files_are_reported_when_changed() {
     use std::os::unix::ffi::OsStrExt;
     let mut place = Place::new();
     let large = fs::File::create(place.root.join("large")).unwrap();
     large.set_len((4 << 20) + 1).unwrap();
     fs::write(place.root.join(std::ffi::OsStr::from_bytes(b"\xff")), "x").unwrap();
     assert_eq!(place.sync(), Changes::default());
-    assert_eq!(place.sync(), Changes::default(), "as long as they do not change nothing is said");
+    assert_eq!(place.sync(), Changes::default(), "unchanged files are not reported");
     large.set_len(5 << 20).unwrap();
     fs::write(place.root.join(std::ffi::OsStr::from_bytes(b"\xff")), "yy").unwrap();
     let uncovered = vec![
@@ -201,7 +201,7 @@ fn a_large_file_and_a_strange_name_are_said_when_they_change() {
 }
 
 #[test]
-fn folders_that_hold_too_much_are_not_covered_which_is_said_once() {
+fn oversized_workspace_is_not_covered_and_reported_once() {
     let off = Changes {
         uncovered: vec![
             "The session's folders contain more than 30000 files or 256 MiB, so changes made by commands cannot be undone."
@@ -228,7 +228,7 @@ fn folders_that_hold_too_much_are_not_covered_which_is_said_once() {
 }
 
 #[test]
-fn a_comparison_that_was_cancelled_has_not_happened_and_is_said() {
+fn cancelled_comparison_is_reported_and_changes_nothing() {
     let mut place = Place::new();
     place.write("a", "one");
     place.sync();
@@ -244,7 +244,7 @@ fn a_comparison_that_was_cancelled_has_not_happened_and_is_said() {
 }
 
 #[test]
-fn copies_are_for_this_user_only_and_go_with_the_shadow() {
+fn copies_are_private_and_removed_with_the_snapshot() {
     let mut place = Place::new();
     let copies = place.dir.path().join("state/copies");
     place.sync();
@@ -262,7 +262,7 @@ fn copies_are_for_this_user_only_and_go_with_the_shadow() {
     assert!(!copies.exists());
 }
 
-/// An action of a command, as far as the action is possible.
+/// An action of a command. Impossible actions do nothing.
 #[derive(Debug, Clone)]
 enum Deed {
     Write(&'static str, u8),
@@ -311,7 +311,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_done_is_put_back(
+    fn any_sequence_of_changes_is_restored(
         first in proptest::collection::vec(Deed::any(), 0..10),
         then in proptest::collection::vec((Deed::any(), any::<bool>()), 1..12),
     ) {
@@ -323,9 +323,9 @@ proptest! {
         place.sync();
         let before = tree(&root);
         let mut reported = Vec::new();
-        for (deed, is_looked_at) in then {
+        for (deed, is_synced) in then {
             deed.perform(&root);
-            if is_looked_at {
+            if is_synced {
                 reported.extend(place.sync().changed);
             }
         }

@@ -90,8 +90,8 @@ const MODELS: [Row; 9] = [
     ("attempts while the server is unreachable", "model/remote.rs", "UNREACHABLE", Of(""), "the turn fails"),
     ("time in which attempts start", "model/remote.rs", "BUDGET", Time, "the turn fails"),
     ("first wait between attempts; it doubles", "model/remote.rs", "FIRST_WAIT", Time, ""),
-    ("connecting to a model's server", "http.rs", "CONNECT", Time, "the attempt fails"),
-    ("silence of a model's server", "http.rs", "SILENCE", Time, "the attempt fails"),
+    ("connecting to a model's server", "http.rs", "CONNECT_TIMEOUT", Time, "the attempt fails"),
+    ("silence of a model's server", "http.rs", "READ_TIMEOUT", Time, "the attempt fails"),
     ("`key_command`", "model/key.rs", "TIMEOUT", Time, "there is no key"),
     (
         "reply of an Anthropic model",
@@ -151,14 +151,14 @@ const FILES: [Row; 22] = [
     (
         "wait for another process that uses the store",
         "store/schema.rs",
-        "BUSY",
+        "BUSY_TIMEOUT",
         Time,
         "a later commit tries again",
     ),
     (
         "rows kept while the store cannot be written",
         "store/writer.rs",
-        "KEPT",
+        "MAX_RETRY_ROWS",
         Of(""),
         "the oldest are dropped",
     ),
@@ -314,7 +314,7 @@ const COMMANDS: [Row; 9] = [
     (
         "finished jobs, and finished agents, that are kept",
         "tool/background_list.rs",
-        "KEPT",
+        "MAX_FINISHED",
         Of(""),
         "the oldest are dropped",
     ),
@@ -323,7 +323,7 @@ const COMMANDS: [Row; 9] = [
 const FETCH: [Row; 4] = [
     ("address", "tool/fetch.rs", "MAX_URL", Bytes, "the call fails"),
     ("text in one answer", "tool/fetch/page.rs", "PAGE", Of("characters"), "`start` continues"),
-    ("text of an error page", "tool/fetch/page.rs", "OF_ERROR", Of("characters"), "the text is cut"),
+    ("text of an error page", "tool/fetch/page.rs", "MAX_ERROR_TEXT", Of("characters"), "the text is cut"),
     (
         "indentation of lists and quotations",
         "tool/fetch/markdown.rs",
@@ -346,17 +346,23 @@ const DELEGATION: [Row; 6] = [
     (
         "sub-agents at work for one session, at all levels",
         "session/ancestry.rs",
-        "MAX_AT_WORK",
+        "MAX_RUNNING",
         Of(""),
         "the call fails",
     ),
     ("sub-agent without activity", "session/subagents.rs", "IDLE_TIMEOUT", Time, "the sub-agent is stopped"),
-    ("answer of a sub-agent", "session/subagent_relay.rs", "ANSWER", Bytes, "the answer is cut"),
+    ("answer of a sub-agent", "session/subagent_relay.rs", "MAX_ANSWER", Bytes, "the answer is cut"),
     ("`wait` of `view_background_agent`", "tool/background.rs", "MAX_WAIT", Seconds, "the call fails"),
 ];
 
 const SERVERS: [Row; 17] = [
-    ("start of a server, with its list of tools", "tool/mcp/task.rs", "START", Time, "the start fails"),
+    (
+        "start of a server, with its list of tools",
+        "tool/mcp/task.rs",
+        "START_TIMEOUT",
+        Time,
+        "the start fails",
+    ),
     (
         "failed starts in a row",
         "tool/mcp/task.rs",
@@ -379,7 +385,7 @@ const SERVERS: [Row; 17] = [
         "their tools are missing at first",
     ),
     ("call, unless the server's entry sets `timeout`", "server.rs", "TIMEOUT", Time, "the call fails"),
-    ("new list of tools", "tool/mcp/task.rs", "LIST", Time, "the server is ended"),
+    ("new list of tools", "tool/mcp/task.rs", "LIST_TIMEOUT", Time, "the server is ended"),
     ("tools of a server", "tool/mcp/listing.rs", "MAX_TOOLS", Of(""), "the others are left out"),
     (
         "description of a tool",

@@ -149,7 +149,7 @@ impl Decoder {
         }
     }
 
-    fn go_on(&mut self, index: u64, delta: Delta, events: &mut VecDeque<ModelEvent>) {
+    fn apply_delta(&mut self, index: u64, delta: Delta, events: &mut VecDeque<ModelEvent>) {
         let open = self.open.iter_mut().find(|(at, _)| *at == index).map(|(_, open)| open);
         match (delta, open) {
             (Delta::Text { text }, _) => events.push_back(ModelEvent::Text(text)),
@@ -181,11 +181,11 @@ impl Decoder {
 
     fn count(&mut self, counts: &Counts) {
         let Counts { input, cache_write, cache_read, output } = counts;
-        let ours = &mut self.counts;
-        ours.input = input.or(ours.input);
-        ours.cache_write = cache_write.or(ours.cache_write);
-        ours.cache_read = cache_read.or(ours.cache_read);
-        ours.output = output.or(ours.output);
+        let totals = &mut self.counts;
+        totals.input = input.or(totals.input);
+        totals.cache_write = cache_write.or(totals.cache_write);
+        totals.cache_read = cache_read.or(totals.cache_read);
+        totals.output = output.or(totals.output);
     }
 
     fn usage(&self) -> Usage {
@@ -201,7 +201,7 @@ impl Decode for Decoder {
         match parse(frame)? {
             Frame::MessageStart { message } => self.count(&message.usage),
             Frame::ContentBlockStart { index, content_block } => self.begin(index, content_block, events),
-            Frame::ContentBlockDelta { index, delta } => self.go_on(index, delta, events),
+            Frame::ContentBlockDelta { index, delta } => self.apply_delta(index, delta, events),
             Frame::ContentBlockStop { index } => self.finish(index, events),
             Frame::MessageDelta { delta, usage } => {
                 self.count(&usage);
