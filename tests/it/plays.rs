@@ -1,6 +1,10 @@
-//! Plays: one conversation a file, read top to bottom. See `docs/internals/testing.md` for how to write one.
+//! Plays: one conversation a file, read top to bottom. `docs/internals/testing.md` has the forms of their lines.
 //!
 //! `UPDATE_EXPECT=1 cargo test plays` writes the agent's lines anew; a person reads the difference.
+
+mod input;
+mod layout;
+mod output;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -8,12 +12,17 @@ use std::time::Duration;
 
 use modegate::model::scripted;
 use modegate::skill::Skills;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::scripted_model::summary;
+use crate::scripted_model;
 use crate::support::{Setup, TestClient, read};
 
-/// How long the agent is listened to after each line, when the expectations are written anew.
+use self::layout::Row;
+use self::output::Standard;
+
+pub(crate) use self::output::CHUNKS;
+
+/// The pause that ends listening to the agent after each line, when the expectations are written anew.
 const IDLE: Duration = Duration::from_millis(150);
 
 #[tokio::test]
@@ -21,11 +30,12 @@ async fn every_play_is_performed_as_written() {
     let update = std::env::var_os("UPDATE_EXPECT").is_some();
     let mut failures = Vec::new();
     let files = plays();
+    let standard = standard().await;
     assert!(files.len() >= 10, "the plays are gone");
     for file in files {
         let script = std::fs::read_to_string(&file).unwrap();
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        let performed = perform(&name, &script, update).await;
+        let performed = perform(&name, &script, &standard, update).await;
         if update {
             std::fs::write(&file, performed).unwrap();
         } else if performed != script {
@@ -43,51 +53,81 @@ pub(crate) fn plays() -> Vec<PathBuf> {
 }
 
 /// Performs a play and writes down what happened, in the play's own form.
-async fn perform(name: &str, script: &str, update: bool) -> String {
-    let (dir, skills) = (Arc::new(tempfile::tempdir().unwrap()), Arc::default());
-    let mut model = Performance { client: None, dir, skills, mode: "ask", written: Vec::new(), update };
-    for line in script.lines() {
-        let (mark, rest) = line.split_at(line.len().min(2));
-        let rest = rest.trim();
+async fn perform(name: &str, script: &str, standard: &Standard, update: bool) -> String {
+    let mut play = Performance {
+        client: None,
+        dir: Arc::new(tempfile::tempdir().unwrap()),
+        skills: Arc::default(),
+        mode: "ask",
+        standard: standard.clone(),
+        tools: Vec::new(),
+        written: Vec::new(),
+        update,
+    };
+    for (number, lines) in statements(script) {
+        let fail = |error: &str| -> ! { panic!("fixtures/plays/{name}:{number}: {error}: {}", lines[0]) };
+        let text = layout::joined(&lines);
+        let (mark, rest) = text.split_at(text.len().min(2));
+        let rest = rest.trim_start();
+        let is_expected = mark == "<-" || mark == "= ";
+        if !is_expected {
+            play.written.extend(lines.iter().map(|line| (*line).to_owned()));
+        }
         match mark {
-            "" | "# " | "#" => model.written.push(line.to_owned()),
-            "@ " => {
-                model.written.push(line.to_owned());
-                model.setting(rest).await;
-            }
+            "" | "# " | "#" => {}
+            "@ " => play.setting(rest).await.unwrap_or_else(|| fail("no setting")),
             "->" => {
-                model.written.push(line.to_owned());
-                let cwd = model.client().cwd();
-                model.client().send_line(&rest.replace("$cwd", cwd.to_str().unwrap())).await;
-                model.listen().await;
+                let message = input::message(rest).unwrap_or_else(|error| fail(&error));
+                let cwd = play.client().cwd();
+                play.client().send_line(&message.replace("$cwd", cwd.to_str().unwrap())).await;
+                play.listen().await;
             }
             "<~" => {
-                model.written.push(line.to_owned());
-                let (session, event) = match rest.split_once(' ') {
-                    Some((session, event)) if session.starts_with("sess_") => (session, event),
-                    _ => ("sess_1", rest),
-                };
-                let event = scripted::event(event).unwrap_or_else(|error| panic!("{name}: {line}: {error}"));
-                model.client().model.say(session, event.expect("an event"));
-                model.listen().await;
+                let (session, event) = input::event(rest).unwrap_or_else(|error| fail(&error));
+                let event = scripted::event(&event).unwrap_or_else(|error| fail(&error));
+                play.client().model.say(&session, event.unwrap_or_else(|| fail("no event")));
+                play.listen().await;
             }
             "<-" if update => {}
             "<-" => {
-                let message = model.client().next().await;
-                model.wrote(&message);
+                let message = play.client().next().await;
+                play.wrote("<-", &message);
             }
             "= " => {
-                let value = model.snapshot(rest).await;
-                model.write(&format!("= {value}"));
+                let rows = play.snapshot(rest).await.unwrap_or_else(|| fail("nothing to look at"));
+                play.write("=", &rows);
             }
-            _ => panic!("{name}: no line of a play: {line}"),
+            _ => fail("no line of a play"),
         }
     }
-    let client = model.client.take().expect("a play has lines");
+    let client = play.client.take().unwrap_or_else(|| panic!("fixtures/plays/{name} has no lines"));
     for message in client.end().await {
-        model.written.push(format!("<- at the end: {message}"));
+        play.written.extend(layout::lines("<- at the end", &[vec![message.to_string()]]));
     }
-    model.written.join("\n") + "\n"
+    play.written.join("\n") + "\n"
+}
+
+/// The statements of a play, each with the number of its first line.
+fn statements(script: &str) -> Vec<(usize, Vec<&str>)> {
+    let mut statements: Vec<(usize, Vec<&str>)> = Vec::new();
+    for (n, line) in script.lines().enumerate() {
+        match statements.last_mut() {
+            Some((_, lines)) if line.starts_with("   ") => lines.push(line),
+            _ => statements.push((n + 1, vec![line])),
+        }
+    }
+    statements
+}
+
+/// Parts of messages that are the same in each session with the built-in modes.
+async fn standard() -> Standard {
+    let mut client = TestClient::new();
+    let initialized = client.call("initialize", json!({ "protocolVersion": 1 })).await;
+    let cwd = client.cwd();
+    let session = client.call("session/new", json!({ "cwd": cwd, "mcpServers": [] })).await;
+    let commands = client.next().await;
+    client.end().await;
+    Standard::new(&initialized, &session, &commands)
 }
 
 struct Performance {
@@ -95,6 +135,10 @@ struct Performance {
     dir: Arc<tempfile::TempDir>,
     skills: Arc<Mutex<Arc<Skills>>>,
     mode: &'static str,
+    /// Parts of messages that are not printed in full.
+    standard: Standard,
+    /// The lists of tools so far. A request that repeats one prints its number.
+    tools: Vec<String>,
     written: Vec<String>,
     update: bool,
 }
@@ -106,77 +150,95 @@ impl Performance {
         self.client.get_or_insert_with(|| TestClient::with(Setup { mode, skills, dir, ..Setup::default() }))
     }
 
-    async fn setting(&mut self, setting: &str) {
-        let (verb, rest) = setting.split_once(' ').unwrap_or((setting, ""));
-        match verb {
-            "mode" => {
-                self.mode = ["ask", "plan", "code"].into_iter().find(|mode| *mode == rest).expect("a mode");
-            }
-            "skill" => {
-                let (name, body) = rest.split_once(' ').expect("@ skill NAME \"INSTRUCTIONS\"");
-                let body: String = serde_json::from_str(body).unwrap();
+    /// Applies a setting. Returns `None` if there is no such setting.
+    async fn setting(&mut self, setting: &str) -> Option<()> {
+        let words = layout::words(setting);
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["mode", mode] => self.mode = ["ask", "plan", "code"].into_iter().find(|known| known == mode)?,
+            ["full"] => self.standard = Standard::default(),
+            ["skill", name, body] => {
+                let body: String = serde_json::from_str(body).ok()?;
                 let cwd = self.client().cwd();
                 *self.skills.lock().unwrap() = crate::skills::some(&cwd, &[(name, "What it is for.", &body)]);
             }
-            "session" => {
+            ["session"] => {
                 self.client().session().await;
             }
-            "file" => {
-                let (path, content) = rest.split_once(' ').expect("@ file PATH \"CONTENT\"");
+            ["file", path, content] => {
+                let content: String = serde_json::from_str(content).ok()?;
                 let path = self.client().cwd().join(path);
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-                std::fs::write(path, serde_json::from_str::<String>(content).unwrap()).unwrap();
+                std::fs::write(path, content).unwrap();
             }
-            _ => panic!("no setting: {setting}"),
+            _ => return None,
         }
+        Some(())
     }
 
-    /// What stands behind `=`: the model's next request, or a file.
-    async fn snapshot(&mut self, what: &str) -> String {
+    /// Returns the rows behind `=`: the model's next request, or a file.
+    async fn snapshot(&mut self, what: &str) -> Option<Vec<Row>> {
         let mut words = what.split(' ');
-        match (words.next(), words.next()) {
-            (Some("request"), Some(session)) if session.starts_with("sess_") => {
-                let session = session.trim_end_matches(':');
-                let request = self.client().model.next_request(session).await;
-                format!("request {session}: {}", summary(&request))
+        let (kind, name) = (words.next()?, words.next()?);
+        let mut rows = vec![vec![kind.to_owned(), name.to_owned()]];
+        match kind {
+            "request" if name.starts_with("sess_") => {
+                let request = self.client().model.next_request(name).await;
+                rows.push(self.tools_row(scripted_model::tools(&request)));
+                rows.extend(scripted_model::last_message(&request).iter().map(|block| layout::words(block)));
             }
-            (Some("file"), Some(path)) => {
+            "file" => {
                 let cwd = self.client().cwd();
-                match read(&cwd, path) {
-                    Some(content) => format!("file {path} {content:?}"),
-                    None => format!("file {path} absent"),
-                }
+                rows[0].push(read(&cwd, name).map_or("absent".to_owned(), |content| format!("{content:?}")));
             }
-            _ => panic!("nothing to look at: {what}"),
+            _ => return None,
         }
+        Some(rows)
     }
 
-    /// While expectations are written anew: takes what comes until it is quiet.
+    /// A list of tools when it is new in this play, and its number otherwise.
+    fn tools_row(&mut self, tools: String) -> Row {
+        if let Some(known) = self.tools.iter().position(|known| *known == tools) {
+            return layout::words(&format!("tools {}", known + 1));
+        }
+        let row = layout::words(&format!("tools {}: {tools}", self.tools.len() + 1));
+        self.tools.push(tools);
+        row
+    }
+
+    /// While expectations are written anew: takes messages until none comes within `IDLE`.
     async fn listen(&mut self) {
         if !self.update {
             return;
         }
         while let Some(message) = self.client().next_within(IDLE).await {
-            self.wrote(&message);
+            self.wrote("<-", &message);
         }
     }
 
-    fn wrote(&mut self, message: &Value) {
+    fn wrote(&mut self, mark: &str, message: &Value) {
         let mut message = message.clone();
         message.as_object_mut().unwrap().shift_remove("jsonrpc");
-        self.write(&format!("<- {message}"));
+        let message = without_hash(&self.with_names(&message.to_string()));
+        let rows = output::rows(&serde_json::from_str(&message).unwrap(), &self.standard);
+        self.written.extend(layout::lines(mark, &rows));
     }
 
-    /// Writes a line down, with the folders of this performance under their names.
-    fn write(&mut self, line: &str) {
-        let cwd = self.client().cwd();
+    fn write(&mut self, mark: &str, rows: &[Row]) {
+        let named = |row: &Row| row.iter().map(|word| self.with_names(word)).collect();
+        let rows: Vec<Row> = rows.iter().map(named).collect();
+        self.written.extend(layout::lines(mark, &rows));
+    }
+
+    /// Replaces the directories of this performance by names.
+    fn with_names(&self, text: &str) -> String {
+        let cwd = self.client.as_ref().expect("a message comes from an agent").cwd();
         let above = cwd.parent().unwrap().to_str().unwrap();
-        let line = line.replace(cwd.to_str().unwrap(), "$cwd").replace(above, "$above");
-        self.written.push(without_hash(&line));
+        text.replace(cwd.to_str().unwrap(), "$cwd").replace(above, "$above")
     }
 }
 
-/// The hash of a session's record follows from everything, also from what a play is not about: how long it is says enough.
+/// Replaces the hash of a session's audit log: the hash depends on every entry, and the length of the log is enough here.
 fn without_hash(line: &str) -> String {
     let Some((before, rest)) = line.split_once("\"hash\":\"") else { return line.to_owned() };
     let Some((hash, after)) = rest.split_once('"') else { return line.to_owned() };

@@ -87,11 +87,20 @@ impl Model for ScriptedModel {
 
 /// A request in one line: the tools it offers and its last message.
 pub(crate) fn summary(request: &ModelRequest) -> String {
-    let tools: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+    format!("tools: {} | {}", tools(request), last_message(request).join(" | "))
+}
+
+/// The names of the tools that a request offers.
+pub(crate) fn tools(request: &ModelRequest) -> String {
+    let names: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+    names.join(" ")
+}
+
+/// The blocks of a request's last message.
+pub(crate) fn last_message(request: &ModelRequest) -> Vec<String> {
     let last = request.messages.last().expect("a request has a message");
     assert_eq!(last.role, Role::User, "a request ends with the user's side");
-    let blocks: Vec<String> = last.blocks.iter().map(block).collect();
-    format!("tools: {} | {}", tools.join(" "), blocks.join(" | "))
+    last.blocks.iter().map(block).collect()
 }
 
 fn block(block: &Block) -> String {

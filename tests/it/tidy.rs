@@ -442,6 +442,8 @@ fn every_fixture_is_used() {
         let text = fs::read_to_string(&play).unwrap();
         assert!(text.starts_with("# "), "{} does not say why", play.display());
         assert!(text.contains("\n<- "), "{} shows nothing", play.display());
+        let too_long = text.lines().position(|line| line.chars().count() > 120);
+        assert!(too_long.is_none(), "{}:{} is too long", play.display(), too_long.unwrap_or_default() + 1);
     }
 }
 

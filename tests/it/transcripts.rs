@@ -98,13 +98,12 @@ fn together_they_cover_every_method_and_every_kind_of_update() {
 #[test]
 fn what_no_fixture_has_is_listed_for_readers() {
     let mut seen = BTreeSet::new();
-    for file in [folder(), folder().with_file_name("plays")].iter().flat_map(|it| fs::read_dir(it).unwrap()) {
+    for file in fs::read_dir(folder()).unwrap() {
         let path = file.unwrap().path();
         if path.is_dir() {
             continue;
         }
         for line in fs::read_to_string(path).unwrap().lines() {
-            let line = line.strip_prefix("-> ").or(line.strip_prefix("<- ")).unwrap_or(line);
             let message: Value = serde_json::from_str(line).unwrap_or_default();
             for word in [&message["method"], &message["params"]["update"]["sessionUpdate"]] {
                 seen.extend(word.as_str().map(str::to_owned));
@@ -118,6 +117,7 @@ fn what_no_fixture_has_is_listed_for_readers() {
     ] {
         all.extend(names.as_object().unwrap().values().map(|name| name.as_str().unwrap().to_owned()));
     }
+    let methods = all.clone();
     let updates = serde_json::to_value(schemars::schema_for!(schema::SessionUpdate)).unwrap();
     for update in updates["oneOf"].as_array().unwrap() {
         all.insert(update["properties"]["sessionUpdate"]["const"].as_str().unwrap().to_owned());
@@ -126,6 +126,20 @@ fn what_no_fixture_has_is_listed_for_readers() {
         all.len() >= 25 && all.is_superset(&BTreeSet::from(["session/prompt".into(), "plan".into()])),
         "{all:?}"
     );
+    // Plays name a method in a word of its own or in JSON, and an update by its form or in JSON.
+    for play in crate::plays::plays() {
+        let text = fs::read_to_string(play).unwrap();
+        let words: BTreeSet<&str> = text.split([' ', '"', '\n']).collect();
+        let has_form = |name: &str| {
+            let mut forms = crate::plays::CHUNKS.iter().filter(|(update, _)| *update == name);
+            forms.any(|(_, form)| text.contains(&format!("\n<- {form} ")))
+        };
+        let is_shown = |name: &&String| {
+            let is_update = text.contains(&format!("\"sessionUpdate\":\"{name}\"")) || has_form(name);
+            is_update || methods.contains(*name) && words.contains(name.as_str())
+        };
+        seen.extend(all.iter().filter(is_shown).cloned());
+    }
     let missing: BTreeSet<String> = all.difference(&seen).cloned().collect();
     let page = include_str!("../../docs/reference/acp.md");
     let listed =
