@@ -1,6 +1,12 @@
-//! The harness: an agent on an in-memory connection, whose every message is checked against the protocol's schema.
+//! `TestClient`: an agent on an in-memory connection. Every message of the agent is checked against the
+//! protocol's schema.
 //!
-//! Dropping it while messages are unread fails the test.
+//! Dropping the client while messages are unread fails the test.
+
+pub(crate) mod binary_client;
+pub(crate) mod editor_client;
+pub(crate) mod scripted_model;
+pub(crate) mod tool_calls;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -36,7 +42,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::scripted_model::ScriptedModel;
+use crate::support::scripted_model::ScriptedModel;
 
 /// How long anything may take before a test fails. Nothing waits this long when all is well.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
@@ -62,9 +68,9 @@ pub(crate) struct Setup {
     pub tools: Toolset,
     pub parallel: usize,
     pub live: bool,
-    /// How long the first request waits for servers; none: there are none.
+    /// Time that the first request waits for MCP servers. `None` if there are none.
     pub server_timeout: Option<Duration>,
-    /// How long an agent that works for another may be without a sign of life.
+    /// Idle timeout of sub-agents.
     pub idle_timeout: Duration,
     /// Agents that the user wrote, in YAML.
     pub agents: &'static str,
@@ -83,7 +89,7 @@ pub(crate) struct Setup {
     pub skills: Arc<Mutex<Arc<Skills>>>,
     /// The folder of an earlier harness.
     pub dir: Option<Arc<tempfile::TempDir>>,
-    /// Ids and times, if they are to go on from those of an earlier harness.
+    /// Source of ids and times. A clone continues those of an earlier client.
     pub source: Source,
 }
 
@@ -169,8 +175,8 @@ impl TestClient {
                         Some(layers) if layers.agents.has_own() => {
                             (layers.modes, Arc::new(layers.rules), Arc::new(layers.agents))
                         }
-                        Some(layers) => (layers.modes, Arc::new(layers.rules), written(agents)),
-                        None => (setup.modes.clone(), Arc::clone(&rules), written(agents)),
+                        Some(layers) => (layers.modes, Arc::new(layers.rules), agent_registry(agents)),
+                        None => (setup.modes.clone(), Arc::clone(&rules), agent_registry(agents)),
                     };
                     Policy {
                         modes: Arc::new(available),
@@ -337,7 +343,7 @@ impl Drop for TestClient {
     }
 }
 
-fn written(agents: &str) -> Arc<AgentRegistry> {
+fn agent_registry(agents: &str) -> Arc<AgentRegistry> {
     let mut all = AgentRegistry::default();
     if !agents.is_empty() {
         all.add(&serde_saphyr::from_str::<Vec<_>>(agents).unwrap(), Origin::User).unwrap();

@@ -1,0 +1,189 @@
+//! `modegate wrap` as an editor starts it: an external agent under Modegate's modes, with its own login.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::agents::external::sessions::{PEER, agent_text};
+use crate::support::binary_client::BinaryClient;
+
+/// The agent writes in code and not in plan, before and after. Its prompt capabilities and its login are its
+/// own.
+#[test]
+fn wrapped_agent_is_sandboxed_and_has_own_login() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().canonicalize().unwrap();
+    let work = dir.join("work");
+    std::fs::create_dir(&work).unwrap();
+    let store = dir.join("s.db");
+    let arguments =
+        ["--mode", "plan", "--store", store.to_str().unwrap(), "wrap", "--state-dir", "~/.peer", "--"];
+    let (mut agent, about) =
+        BinaryClient::start(&dir, &[&arguments[..], &["/usr/bin/python3", PEER, "loads"]].concat());
+    assert_eq!(about["result"]["authMethods"], json!([]), "its login is its own: {about}");
+    let takes = &about["result"]["agentCapabilities"]["promptCapabilities"];
+    assert_eq!(takes, &json!({ "image": true, "audio": true, "embeddedContext": true }));
+    let folders = json!({ "cwd": work, "mcpServers": [] });
+    let answer = agent.call(2, "session/new", &folders).pop().unwrap();
+    assert_eq!(answer["result"]["modes"]["currentModeId"], "plan", "{answer}");
+    let session = answer["result"]["sessionId"].clone();
+    let mut id = 2;
+    let mut call = |agent: &mut BinaryClient, method: &str, more: Value| {
+        id += 1;
+        let mut params = json!({ "sessionId": session });
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        agent.call(id, method, &params)
+    };
+    for (name, mode, is_written) in [("a", "plan", false), ("b", "code", true), ("c", "plan", false)] {
+        call(&mut agent, "session/set_mode", json!({ "modeId": mode }));
+        let path = work.join(name);
+        let write = json!([{ "type": "text", "text": format!("write {}", path.display()) }]);
+        let text = agent_text(&call(&mut agent, "session/prompt", json!({ "prompt": write })));
+        assert_eq!(path.exists(), is_written, "{mode}: {text}");
+        assert!(text.ends_with(if is_written { "written" } else { "Permission denied" }), "{mode}: {text}");
+    }
+    // What it does not take it is not sent.
+    let picture = json!({ "type": "image", "data": "aGk=", "mimeType": "image/png" });
+    let prompt = json!({ "prompt": [{ "type": "text", "text": "say 1" }, picture] });
+    let answer = call(&mut agent, "session/prompt", prompt).pop().unwrap();
+    assert!(
+        answer["error"]["message"].as_str().unwrap().ends_with("it does not support pictures"),
+        "{answer}"
+    );
+    let prompt = json!({ "prompt": [{ "type": "text", "text": "say 1" }] });
+    assert!(agent_text(&call(&mut agent, "session/prompt", prompt)).ends_with('0'), "it goes on");
+    let answer = call(&mut agent, "authenticate", json!({ "methodId": "environment" })).pop().unwrap();
+    assert_eq!(answer["error"]["data"]["validMethods"], json!([]), "{answer}");
+    agent.end();
+}
+
+/// Runs it without any input.
+fn run(home: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
+    command.args(["--store", "memory"]).args(arguments).stdin(Stdio::null());
+    let out = command.env("HOME", home).env_remove("XDG_CONFIG_HOME").output().unwrap();
+    (out.status.code(), String::from_utf8(out.stderr).unwrap())
+}
+
+/// Conflicting options are rejected at the start, and each message names the option.
+#[test]
+fn wrap_rejects_conflicting_options() {
+    let home = tempfile::tempdir().unwrap();
+    for (arguments, expected) in [
+        (&["--agent", "explore", "wrap", "--", "x"][..], "--agent cannot be combined with wrap"),
+        (&["--model", "offline", "wrap", "--", "x"], "--model cannot be combined with wrap"),
+        (&["--mode", "plan", "wrap", "--mode", "code", "--", "x"], "--mode is given before and after wrap"),
+        (
+            &["--max-mode", "plan", "wrap", "--max-mode", "code", "--", "x"],
+            "--max-mode is given before and after wrap",
+        ),
+        (&["wrap", "--mode", "nope", "--", "x"], "the modes are ask, plan, code"),
+        (&["wrap", "--state-dir", "own", "--", "x"], "it has to be absolute, or to begin with ~/"),
+    ] {
+        let (code, errors) = run(home.path(), arguments);
+        assert!(code == Some(2) && errors.contains(expected), "{arguments:?}: {code:?} {errors}");
+    }
+    for fine in [&["wrap", "--mode", "plan", "--", "x"][..], &["--max-mode", "plan", "wrap", "--", "x"]] {
+        assert_eq!(run(home.path(), fine), (Some(0), String::new()), "{fine:?}");
+    }
+}
+
+/// A mode may follow `wrap`. A notice says if another limit than the mode applies, and if the agent has no
+/// such mode of its own.
+#[test]
+fn wrap_accepts_modes_and_reports_limits() {
+    let home = tempfile::tempdir().unwrap();
+    for (modes, held, unknown) in [
+        (&["--mode", "plan"][..], "is sandboxed: in plan mode all changes that it attempts fail", "gone"),
+        (
+            &["--mode", "code", "--max-mode", "plan"],
+            "is sandboxed: in every mode of this session all changes that it attempts fail",
+            "gone",
+        ),
+        (&["--mode", "code"], "", "lost"),
+    ] {
+        let own = ["--read-only-mode", "gone", "--full-mode", "lost"];
+        let agent = ["--state-dir", "~/.peer", "--", "/usr/bin/python3", PEER, "plain"];
+        let arguments = [&["--store", "memory", "wrap"], modes, &own, &agent].concat();
+        let (mut agent, _) = BinaryClient::start(home.path(), &arguments);
+        let work = tempfile::tempdir().unwrap();
+        let folders = json!({ "cwd": work.path(), "mcpServers": [] });
+        let answer = agent.call(2, "session/new", &folders).pop().unwrap();
+        let session = &answer["result"]["sessionId"];
+        assert_eq!(answer["result"]["modes"]["currentModeId"], modes[1], "{answer}");
+        let path = work.path().join("a");
+        let write = json!([{ "type": "text", "text": format!("write {}", path.display()) }]);
+        let text =
+            agent_text(&agent.call(3, "session/prompt", &json!({ "sessionId": session, "prompt": write })));
+        assert_eq!(path.exists(), held.is_empty(), "{modes:?}: {text}");
+        assert!(text.contains(held) && text.contains("is sandboxed") != held.is_empty(), "{modes:?}: {text}");
+        let expected = format!("has no mode \"{unknown}\" of its own: its modes are auto, plan");
+        assert!(text.contains(&expected), "{modes:?}: {text}");
+        agent.end();
+    }
+}
+
+/// Only the agent that started a session loads it, and it runs as soon as the session is opened.
+#[test]
+fn wrapped_session_is_loaded_only_by_the_same_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().canonicalize().unwrap();
+    let work = dir.join("work");
+    std::fs::create_dir(&work).unwrap();
+    let store = dir.join("s.db");
+    let start = |command: &[&str]| {
+        let arguments =
+            ["--mode", "plan", "--store", store.to_str().unwrap(), "wrap", "--state-dir", "~/.peer"];
+        BinaryClient::start(&dir, &[&arguments[..], &["--"], command, &[PEER, "loads"]].concat()).0
+    };
+    let (own, other) = (&["/usr/bin/python3"][..], &["/usr/bin/env", "python3"][..]);
+    let folders = json!({ "cwd": work, "mcpServers": [] });
+    let mut agent = start(own);
+    let session = agent.call(2, "session/new", &folders).pop().unwrap()["result"]["sessionId"].take();
+    let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "say 1" }] });
+    agent.call(3, "session/prompt", &prompt);
+    agent.end();
+    let load = json!({ "sessionId": session, "cwd": work, "mcpServers": [] });
+    for (command, is_same_agent) in [(other, false), (own, true)] {
+        let mut agent = start(command);
+        let answer = agent.call(2, "session/list", &json!({})).pop().unwrap();
+        assert_eq!(
+            answer["result"]["sessions"].as_array().unwrap().len(),
+            usize::from(is_same_agent),
+            "{answer}"
+        );
+        for (id, method) in [(3, "session/fork"), (4, "session/resume"), (5, "session/load")] {
+            let answer = agent.call(id, method, &load).pop().unwrap();
+            assert_eq!(answer["result"].is_object(), is_same_agent, "{method}: {answer}");
+            let text = "this is a session of the agent python3, and only the agent env runs here";
+            assert!(is_same_agent || answer["error"]["message"] == text, "{answer}");
+        }
+        if is_same_agent {
+            // Nobody has said anything yet.
+            let is_option = |it: &Value| it["id"] == "agent_mode";
+            while !agent.next()["params"]["update"]["configOptions"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(is_option))
+            {}
+        }
+        agent.end();
+    }
+}
+
+/// The notice about read-only commands does not appear with `wrap`, which does not use them.
+#[test]
+fn wrap_omits_the_read_only_commands_notice() {
+    let home = tempfile::tempdir().unwrap();
+    let wrap = ["--store", "memory", "wrap", "--mode", "code", "--", "/usr/bin/python3", PEER, "plain"];
+    let own = ["--store", "memory", "--mode", "code", "--model", "offline"];
+    for (arguments, is_shown) in [(&wrap[..], false), (&own[..], true)] {
+        let (mut agent, _) = BinaryClient::start(home.path(), arguments);
+        let folders = json!({ "cwd": home.path(), "mcpServers": [] });
+        let session = agent.call(2, "session/new", &folders).pop().unwrap()["result"]["sessionId"].take();
+        let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "say 1" }] });
+        let text = agent_text(&agent.call(3, "session/prompt", &prompt));
+        assert_eq!(text.contains("no read-only commands"), is_shown, "{text}");
+        agent.end();
+    }
+}

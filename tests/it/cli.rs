@@ -1,0 +1,7 @@
+//! The command line and headless runs, with the built binary.
+
+mod agents;
+mod headless;
+mod modes_import;
+mod sessions;
+mod tutorial;

@@ -1,0 +1,181 @@
+//! The command line over what is kept: `modegate sessions`, `modegate audit`, `--continue`, `--resume`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+/// A home, a project and a script in which each prompt writes a file.
+struct CliFixture(tempfile::TempDir);
+
+impl CliFixture {
+    fn new() -> Self {
+        let fixture = Self(tempfile::tempdir().unwrap());
+        std::fs::create_dir(fixture.work()).unwrap();
+        let write = json!({ "path": "a.txt", "content": "written\n" });
+        let lines = [
+            json!({ "text": "I write." }),
+            json!({ "tool_call": { "id": "w", "name": "write_file", "arguments": write } }),
+            json!({ "stop": "done" }),
+            json!({ "text": "Done." }),
+            json!({ "stop": "done" }),
+        ];
+        std::fs::write(fixture.path("script.jsonl"), lines.map(|line| format!("{line}\n")).concat()).unwrap();
+        fixture
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().canonicalize().unwrap().join(name)
+    }
+
+    fn work(&self) -> PathBuf {
+        self.path("work")
+    }
+
+    fn file(&self) -> Option<String> {
+        std::fs::read_to_string(self.work().join("a.txt")).ok()
+    }
+
+    /// Runs the binary in the project: exit code, output, errors.
+    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        self.run_in(&self.work(), arguments)
+    }
+
+    fn run_in(&self, folder: &Path, arguments: &[&str]) -> (i32, String, String) {
+        let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
+            .args(arguments)
+            .args(["--store", self.path("store.db").to_str().unwrap()])
+            .current_dir(folder)
+            .env("HOME", self.0.path())
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    fn prompt(&self, arguments: &[&str]) -> (i32, String, String) {
+        let model = format!("scripted:{}", self.path("script.jsonl").display());
+        self.run(&[&["--model", &model], arguments].concat())
+    }
+
+    fn only_session(&self) -> Value {
+        let (code, listed, errors) = self.run(&["sessions", "list", "--json"]);
+        assert_eq!(code, 0, "{errors}");
+        let mut lines = listed.lines();
+        let session = serde_json::from_str(lines.next().expect("there is one")).unwrap();
+        assert_eq!(lines.next(), None);
+        session
+    }
+}
+
+#[test]
+fn cli_continues_shows_audits_and_undoes_sessions() {
+    let fixture = CliFixture::new();
+    let (code, _, errors) = fixture.run(&["sessions", "list"]);
+    assert!(code == 1 && errors.contains("there is no session store yet"), "{errors}");
+    let (code, answer, errors) = fixture.prompt(&["--mode", "code", "-p", "write it"]);
+    assert_eq!((code, answer.as_str(), fixture.file().as_deref()), (0, "I write.Done.\n", Some("written\n")));
+    let head = errors.lines().find_map(|line| line.strip_prefix("modegate: head of the audit log ")).unwrap();
+    let session = fixture.only_session();
+    assert_eq!(
+        (&session["mode"], &session["title"], &session["turns"]),
+        (&json!("code"), &json!("write it"), &json!(1))
+    );
+    let id = session["id"].as_str().unwrap();
+    let part = &id[id.len() - 8..];
+
+    let (code, text, _) = fixture.run(&["audit", part, "--head", head]);
+    assert!(
+        code == 0 && text.contains("calls that may change something: 1") && text.contains("\nok "),
+        "{text}"
+    );
+    let (code, json, _) = fixture.run(&["audit", part, "--json", "--head", &"0".repeat(64)]);
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, &report["ok"], &report["head"]["hash"]), (1, &json!(false), &json!(head)));
+
+    // It goes on where it was: in its mode, with its conversation, under its number.
+    let (code, _, errors) = fixture.prompt(&["--continue", "-p", "again"]);
+    assert!(code == 0 && errors.contains(&format!("code mode, session {id}")), "{errors}");
+    let (code, _, errors) = fixture.prompt(&["--resume", part, "--mode", "plan", "-p", "once more"]);
+    assert!(
+        errors.contains("plan mode, session") && errors.contains("is not available in plan mode"),
+        "{code} {errors}"
+    );
+    assert_eq!(fixture.only_session()["turns"], 3);
+    let (_, shown, _) = fixture.run(&["sessions", "show", part]);
+    for line in [
+        "you      write it",
+        "-- turn 2 --",
+        "mode     code -> plan",
+        "tool     Write a.txt",
+        "failed   denied (access)",
+    ] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+
+    // The mode of a session that nobody has open.
+    let (code, output, errors) = fixture.run(&["sessions", "set-mode", part, "architekt"]);
+    assert!(code == 1 && errors.contains("the modes are ask, plan, code"), "{output}{errors}");
+    let (code, output, _) = fixture.run(&["sessions", "set-mode", part, "build"]);
+    assert!(code == 0 && output.starts_with(&format!("{id}: code mode; head of the audit log ")), "{output}");
+    assert_eq!(fixture.only_session()["mode"], "code");
+    let (code, text, _) = fixture.run(&["audit", id]);
+    assert_eq!(code, 0, "{text}");
+
+    let page = fixture.path("page.md");
+    let export = ["sessions", "export", part, "--output", page.to_str().unwrap()];
+    assert_eq!(fixture.run(&export).0, 0);
+    let text = std::fs::read_to_string(&page).unwrap();
+    assert!(text.starts_with("# write it\n") && text.contains("## You (turn 3)\n\nonce more\n"), "{text}");
+    assert_eq!(fixture.run(&export).0, 1, "a file that is there is left alone");
+    let (_, lines, _) = fixture.run(&["sessions", "export", part, "--format", "jsonl"]);
+    let first: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&first["kind"], &first["body"]["content"][0]["text"]),
+        (&json!("user_message"), &json!("write it"))
+    );
+
+    // Turn 2 wrote what was there already; turn 1 made the file.
+    let (code, output, errors) = fixture.run(&["sessions", "undo", part, "--turn", "1"]);
+    assert!(
+        code == 0 && output.contains("Restored to the state before turn 1:") && output.contains("a.txt"),
+        "{output}{errors}"
+    );
+    assert_eq!(fixture.file(), None);
+    let (code, _, errors) = fixture.run(&["sessions", "undo", part]);
+    assert!(code == 1 && errors.contains("there is nothing to undo"), "{errors}");
+}
+
+#[test]
+fn cli_finds_lists_deletes_and_prunes_sessions() {
+    let fixture = CliFixture::new();
+    for prompt in ["one", "two"] {
+        fixture.prompt(&["--mode", "plan", "-p", prompt]);
+    }
+    let (code, _, errors) = fixture.run(&["sessions", "show", "sess_0"]);
+    assert!(code == 1 && errors.contains("matches sess_"), "{errors}");
+    let (code, _, errors) = fixture.run(&["sessions", "delete", "a"]);
+    assert!(code == 1 && errors.contains("too short"), "{errors}");
+    let (code, _, errors) = fixture.run(&["sessions", "show", "nothing"]);
+    assert!(code == 1 && errors.contains("there is no session \"nothing\""), "{errors}");
+    let (_, elsewhere, _) = fixture.run_in(fixture.0.path(), &["sessions", "list"]);
+    assert!(elsewhere.contains("No sessions in this directory"), "{elsewhere}");
+    let (_, all, _) = fixture.run_in(fixture.0.path(), &["sessions", "list", "--all"]);
+    assert_eq!(all.lines().count(), 2, "{all}");
+    let newest = all.split_whitespace().next().unwrap().to_owned();
+    assert!(all.lines().next().unwrap().contains("two"), "{all}");
+    let (code, _, errors) = fixture.run_in(fixture.0.path(), &["--continue", "-p", "x"]);
+    assert!(code == 1 && errors.contains("no session to continue in this directory"), "{errors}");
+
+    let (_, text, _) = fixture.run(&["sessions", "prune", "--older-than", "1h"]);
+    assert_eq!(text, "0 sessions deleted\n");
+    let (_, text, _) = fixture.run(&["sessions", "prune", "--older-than", "0h", "--dry-run"]);
+    assert!(text.ends_with("2 sessions would be deleted\n"), "{text}");
+    assert_eq!(fixture.run(&["sessions", "delete", &newest]).0, 0);
+    let (_, text, _) = fixture.run(&["sessions", "prune", "--older-than", "0h"]);
+    assert!(text.ends_with("1 sessions deleted\n"), "{text}");
+    let (code, _, errors) = fixture.run(&["sessions", "prune", "--older-than", "soon"]);
+    assert!(code == 1 && errors.contains("a time such as 12h, 30d or 8w"), "{errors}");
+    let (_, all, _) = fixture.run(&["sessions", "list", "--all"]);
+    assert_eq!(all, "No sessions.\n");
+}

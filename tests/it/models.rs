@@ -1,0 +1,10 @@
+//! Providers over HTTP, model selection, keys and prompt caching.
+
+mod http_server;
+mod invariants;
+mod keys;
+mod prefix;
+mod provider_streams;
+mod providers;
+mod remote;
+mod selection;

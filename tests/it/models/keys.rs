@@ -1,0 +1,74 @@
+//! Keys in the real binary: stored by `modegate setup`, never passed on, never shown.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const KEY: &str = "k-very-secret-51";
+
+/// Runs the binary with a home of its own, a key in its environment, and a line at its input.
+fn run(home: &Path, arguments: &[&str], input: &str) -> (i32, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_modegate"))
+        .current_dir(home)
+        .args(arguments)
+        .env_clear()
+        .env("HOME", home)
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("ANTHROPIC_API_KEY", KEY)
+        .env("MODEGATE_LOG", "trace")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It may have ended without reading.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    let text = String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap();
+    (status.code().unwrap_or(-1), text)
+}
+
+#[test]
+fn child_processes_logs_and_store_contain_no_keys() {
+    let home = tempfile::tempdir().unwrap();
+    let seen = home.path().join("seen");
+    let folder = home.path().join(".config/modegate");
+    fs::create_dir_all(&folder).unwrap();
+    let command = format!("env > '{}'; echo {KEY}", seen.display());
+    let config =
+        format!("providers: {{openai: {{base_url: 'http://127.0.0.1:1/v1', key_command: \"{command}\"}}}}\n");
+    fs::write(folder.join("config.yaml"), config).unwrap();
+    let (code, text) = run(home.path(), &["--model", "openai/m", "-p", "hello"], "");
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("127.0.0.1:1: no connection"), "{text}");
+    assert!(!text.contains(KEY), "{text}");
+    let environment = fs::read_to_string(seen).unwrap();
+    assert!(environment.contains("HOME="), "the command ran: {environment}");
+    assert!(!environment.contains(KEY), "{environment}");
+    let store = fs::read(home.path().join(".local/share/modegate/modegate.db")).unwrap();
+    assert!(!store.windows(KEY.len()).any(|bytes| bytes == KEY.as_bytes()));
+}
+
+#[test]
+fn setup_stores_keys_readable_only_by_the_owner() {
+    let home = tempfile::tempdir().unwrap();
+    let (code, text) = run(home.path(), &["setup"], "");
+    assert_eq!(code, 1);
+    assert!(text.contains("--provider anthropic|openai-responses|openai|gemini|ollama"), "{text}");
+    let (code, text) =
+        run(home.path(), &["--mode", "plan", "setup", "--provider", "gemini"], &format!("{KEY}\n"));
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("gemini/gemini-4-hydrogen") && !text.contains(KEY), "{text}");
+    let path = home.path().join(".config/modegate/setup.yaml");
+    assert!(fs::read_to_string(&path).unwrap().contains(KEY));
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    let (code, text) =
+        run(home.path(), &["setup", "--provider", "openai", "--base-url", "localhost:1"], "\n");
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("does not start with http"), "{text}");
+}

@@ -1,0 +1,13 @@
+//! Modes and permissions: what each mode denies and asks, and changes of mode.
+
+mod changes;
+mod contract;
+mod effects;
+mod forced_writes;
+mod injection;
+mod loosening;
+mod matrix;
+mod plan_exit;
+mod rejections;
+mod stored;
+mod untrusted_project;

@@ -1,0 +1,400 @@
+//! What the definitions of session modes ask for, line by line, where a play shows it only in passing: which tools each mode
+//! offers, how a mode is read and changed, what a failed reply and an unknown target change (nothing), what is kept.
+
+use std::collections::BTreeSet;
+
+use modegate::model::{Block, ModelError, ModelEvent, ModelRequest, ModelStop};
+use modegate::policy::{Layers, Owner};
+use modegate::process::shell::Sandbox;
+use modegate::store::Location;
+use modegate::tool::Toolset;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::support::binary_client::BinaryClient;
+use crate::support::{Setup, TestClient, shell};
+use crate::tools::skills;
+
+/// Every tool of Modegate's own, and the built-in modes whose requests offer it: ask, plan, code.
+///
+/// A tool that appears or vanishes, or a mode that offers more or less, fails: decide first, then write it here.
+const OFFERED: &[(&str, [bool; 3])] = &[
+    ("add_memory", [true, false, true]),
+    ("apply_patch", [true, false, true]),
+    ("ask_user", [true, true, true]),
+    ("delegate", [true, true, true]),
+    ("delegate_background", [true, true, true]),
+    ("delete_file", [true, false, true]),
+    ("delete_memory", [true, false, true]),
+    ("directory_tree", [true, true, true]),
+    ("edit_file", [true, false, true]),
+    ("fetch", [true, true, true]),
+    ("find_files", [true, true, true]),
+    ("get_memories", [true, true, true]),
+    ("handoff", [true, true, true]),
+    ("list_background_agents", [true, true, true]),
+    ("list_background_jobs", [true, true, true]),
+    ("list_directory", [true, true, true]),
+    ("list_skills", [true, true, true]),
+    ("move_file", [true, false, true]),
+    ("read_file", [true, true, true]),
+    ("read_multiple_files", [true, true, true]),
+    ("read_skill", [true, true, true]),
+    ("run_background_job", [true, false, true]),
+    ("run_skill", [true, true, true]),
+    ("search_files", [true, true, true]),
+    ("search_memories", [true, true, true]),
+    ("shell", [true, false, true]),
+    ("shell_read_only", [true, true, true]),
+    ("stop_background_agent", [true, true, true]),
+    ("stop_background_job", [true, true, true]),
+    ("switch_mode", [false, true, false]),
+    ("think", [true, true, true]),
+    ("todo", [true, true, true]),
+    ("update_memory", [true, false, true]),
+    ("view_background_agent", [true, true, true]),
+    ("view_background_job", [true, true, true]),
+    ("write_file", [true, false, true]),
+];
+
+fn names(request: &ModelRequest) -> BTreeSet<String> {
+    request.tools.iter().map(|tool| tool.name.clone()).collect()
+}
+
+fn expected(mode: usize, can_sandbox: bool) -> BTreeSet<String> {
+    let offered =
+        OFFERED.iter().filter(|(name, modes)| modes[mode] && (can_sandbox || *name != "shell_read_only"));
+    offered.map(|(name, _)| (*name).to_owned()).collect()
+}
+
+/// D20 to D24: in each mode, and with an agent that a user wrote as with the built-in one, exactly these tools are offered, in the
+/// first request and after a switch in the same session.
+#[tokio::test]
+async fn each_mode_offers_exactly_these_tools_to_every_agent() {
+    for agent in ["", "own"] {
+        let home = tempfile::tempdir().unwrap();
+        let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+        let skills = std::sync::Arc::new(std::sync::Mutex::new(skills::some(
+            home.path(),
+            &[("one", "One.", "Do it.")],
+        )));
+        let setup =
+            Setup { mode: "code", tools, skills, agents: "[{id: own}, {id: other}]", ..Setup::default() };
+        let mut client = TestClient::with(setup);
+        let session = client.session().await;
+        if !agent.is_empty() {
+            let params = json!({ "sessionId": session, "configId": "agent", "value": agent });
+            let id = client.request("session/set_config_option", params).await;
+            let answer = client.until_answer(id).await.pop().unwrap();
+            assert!(answer.get("error").is_none(), "{answer}");
+        }
+        // From code to plan, to ask, and back.
+        for (number, mode) in [(2, "code"), (1, "plan"), (0, "ask"), (1, "plan"), (2, "code")] {
+            let params = json!({ "sessionId": session, "modeId": mode });
+            let id = client.request("session/set_mode", params).await;
+            client.until_answer(id).await;
+            let prompt = client.prompt(&session, "go").await;
+            let request = client.model.next_request(&session).await;
+            client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+            client.until_answer(prompt).await;
+            let can_sandbox = modegate::sandbox::support().read_only();
+            assert_eq!(names(&request), expected(number, can_sandbox), "{agent:?} in {mode}");
+        }
+        client.end().await;
+    }
+}
+
+/// Whatever a reminder names as available is what the request offers (D38): no more, and in plan nothing that changes files.
+#[tokio::test]
+async fn reminder_names_only_offered_tools() {
+    for mode in ["ask", "plan", "code"] {
+        let mut client = TestClient::with(Setup { mode, ..Setup::default() });
+        let session = client.session().await;
+        let prompt = client.prompt(&session, "go").await;
+        let request = client.model.next_request(&session).await;
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        client.until_answer(prompt).await;
+        client.end().await;
+        let reminder = reminders(&request).concat();
+        assert_eq!(reminder.is_empty(), mode != "plan", "{mode}: {reminder}");
+        let offered = names(&request);
+        let words: BTreeSet<&str> =
+            reminder.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).collect();
+        // Words of everyday language are no names, and of this one the text says "where it is among the tools".
+        let is_name = |name: &&str| name.contains('_') && *name != "shell_read_only" && words.contains(name);
+        for name in OFFERED.iter().map(|(name, _)| *name).filter(is_name) {
+            assert!(offered.contains(name), "{name} is named in {mode}, and not offered: {reminder}");
+        }
+        if mode == "plan" {
+            let (_, list) = reminder.split_once("Tools available now: ").expect("the list of tools");
+            let list = list.split('.').next().unwrap().split(", ").map(str::to_owned);
+            assert_eq!(list.collect::<BTreeSet<String>>(), offered, "{mode}");
+        }
+    }
+}
+
+fn reminders(request: &ModelRequest) -> Vec<String> {
+    let blocks = request.messages.iter().flat_map(|message| &message.blocks);
+    blocks
+        .filter_map(|block| if let Block::Reminder(text) = block { Some(text.clone()) } else { None })
+        .collect()
+}
+
+/// D8: what `session/load`, `session/resume` and `session/list` say is the mode of that moment.
+#[tokio::test]
+async fn load_resume_and_list_return_the_current_mode() {
+    let mut client = TestClient::new();
+    let session = client.session().await;
+    let cwd = client.cwd();
+    let prompt = client.prompt(&session, "go").await;
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    client.until_answer(prompt).await;
+    for mode in ["plan", "code", "ask", "plan"] {
+        let id = client.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
+        client.until_answer(id).await;
+        let params = json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] });
+        for method in ["session/resume", "session/load"] {
+            let id = client.request(method, params.clone()).await;
+            let answer = client.until_answer(id).await.pop().unwrap();
+            assert_eq!(answer["result"]["modes"]["currentModeId"], mode, "{method}: {answer}");
+            let option = answer["result"]["configOptions"].as_array().unwrap();
+            let option = option.iter().find(|option| option["id"] == "mode").unwrap();
+            assert_eq!(option["currentValue"], mode, "{method}: {answer}");
+        }
+        let id = client.request("session/list", json!({})).await;
+        let answer = client.until_answer(id).await.pop().unwrap();
+        assert_eq!(answer["result"]["sessions"][0]["_meta"]["modegate/mode"], mode, "{answer}");
+    }
+    client.end().await;
+}
+
+/// D13: neither surface changes the mode of a session that is unknown, closed or deleted, and both say so.
+#[tokio::test]
+async fn mode_of_unknown_sessions_cannot_be_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("store.db");
+    let mut client = TestClient::with(Setup { store: Location::File(file.clone()), ..Setup::default() });
+    let mut sessions = vec!["sess_unknown".to_owned()];
+    for end in ["session/close", "session/delete"] {
+        let session = client.session().await;
+        let prompt = client.prompt(&session, "go").await;
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        client.until_answer(prompt).await;
+        let id = client.request(end, json!({ "sessionId": session })).await;
+        let answer = client.until_answer(id).await.pop().unwrap();
+        assert!(answer.get("error").is_none(), "{answer}");
+        sessions.push(session);
+    }
+    let open = client.session().await;
+    for (session, code) in
+        sessions.iter().map(|session| (session, json!(-32002))).chain([(&open, Value::Null)])
+    {
+        for (method, params) in [
+            ("session/set_mode", json!({ "sessionId": session, "modeId": "plan" })),
+            (
+                "session/set_config_option",
+                json!({ "sessionId": session, "configId": "mode", "value": "plan" }),
+            ),
+        ] {
+            let id = client.request(method, params).await;
+            let answer = client.until_answer(id).await.pop().unwrap();
+            assert_eq!(answer["error"]["code"], code, "{method}: {answer}");
+            if !code.is_null() {
+                assert_eq!(answer["error"]["data"]["sessionId"], json!(session), "{answer}");
+            }
+        }
+    }
+    client.end().await;
+    let changed = modegate::store::log::mode_changes(&file, None).unwrap();
+    let to_plan: Vec<&str> =
+        changed.iter().filter(|row| row.to == "plan").map(|row| row.session.as_str()).collect();
+    assert_eq!(to_plan, [open.as_str()]);
+}
+
+/// G6: the default is `ask`, the user's file names another, and the command line comes before it.
+#[test]
+fn default_mode_is_configurable() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = dir.path().join(".config/modegate");
+    std::fs::create_dir_all(&settings).unwrap();
+    let first = |arguments: &[&str]| {
+        let (mut binary, _) = BinaryClient::start(dir.path(), arguments);
+        let params = json!({ "cwd": dir.path(), "mcpServers": [] });
+        let answer = binary.call(2, "session/new", &params).pop().unwrap();
+        binary.end();
+        answer["result"]["modes"]["currentModeId"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(first(&[]), "ask");
+    std::fs::write(settings.join("modes.yaml"), "default_mode: plan\n").unwrap();
+    assert_eq!(first(&[]), "plan");
+    assert_eq!(first(&["--mode", "code"]), "code");
+    std::fs::write(settings.join("modes.yaml"), "default_mode: Mine\nmodes: [{id: mine, extends: plan}]\n")
+        .unwrap();
+    assert_eq!(first(&[]), "mine", "a name in any case, of a mode of the user's own");
+}
+
+/// G16: a mode's own text stands in the reminder without the space around it, once, inside the element.
+#[tokio::test]
+async fn mode_prompt_is_trimmed_inside_the_reminder() {
+    let mut layers = Layers::default();
+    let text = "modes:\n- {id: kind, extends: plan, prompt: \"\\n\\n  Be kind.\\n  Be brief. \\n\\n\"}\n";
+    layers.add("modes.yaml", text, Owner::User).unwrap();
+    let mut client = TestClient::with(Setup { mode: "kind", modes: layers.modes, ..Setup::default() });
+    let session = client.session().await;
+    let prompt = client.prompt(&session, "go").await;
+    let request = client.model.next_request(&session).await;
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    client.until_answer(prompt).await;
+    client.end().await;
+    let reminders = reminders(&request);
+    let [reminder] = reminders.as_slice() else { panic!("{reminders:?}") };
+    assert!(
+        reminder.starts_with("<system-reminder>\n") && reminder.ends_with("\n</system-reminder>"),
+        "{reminder}"
+    );
+    assert_eq!(reminder.matches("\nBe kind.\n  Be brief.\n").count(), 1, "{reminder}");
+    assert!(reminder.contains("kind mode is on"), "{reminder}");
+    assert!(reminder.lines().all(|line| !line.trim().is_empty()), "no line is empty: {reminder}");
+}
+
+/// Has a model write a block in `code`, then end its reply in some way. Returns the answer to the prompt and the recorded targets.
+async fn outcome_of_block(
+    block: &str,
+    end: Result<ModelEvent, ModelError>,
+) -> (Value, Vec<String>, Vec<Value>) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("store.db");
+    let mut client =
+        TestClient::with(Setup { mode: "code", store: Location::File(file.clone()), ..Setup::default() });
+    let session = client.session().await;
+    let prompt = client.prompt(&session, "go").await;
+    client.model.say(&session, Ok(ModelEvent::Text(block.into())));
+    client.model.say(&session, end);
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    let mut messages = client.until_answer(prompt).await;
+    let answer = messages.pop().unwrap();
+    client.end().await;
+    let rows = modegate::store::log::mode_changes(&file, Some(&session)).unwrap();
+    (answer, rows.into_iter().map(|row| row.to).collect(), messages)
+}
+
+const SWITCH: &str = "```yaml\nmode_switch: {analysis: Careful., new_mode: plan}\n```\n";
+
+/// G39: the error of a model is the answer, and what the reply said before it switches nothing.
+#[tokio::test]
+async fn failed_reply_switches_no_mode() {
+    let (answer, changes, messages) = outcome_of_block(SWITCH, Err(ModelError::new("the model broke"))).await;
+    assert_eq!(answer["error"]["code"], -32603, "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("the model broke"), "{answer}");
+    assert_eq!(changes, ["code"]);
+    let update = |message: &Value| {
+        message["params"]["update"]["sessionUpdate"].as_str().unwrap_or_default().to_owned()
+    };
+    assert!(!messages.iter().any(|message| update(message) == "current_mode_update"), "{messages:?}");
+    let (answer, changes, messages) = outcome_of_block(SWITCH, Ok(ModelEvent::Stop(ModelStop::Done))).await;
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "the control: {answer}");
+    assert_eq!(changes, ["code", "plan"], "the control");
+    assert!(messages.iter().any(|message| update(message) == "current_mode_update"), "the control");
+}
+
+/// G36: an unknown target is neither applied nor recorded, and the model is told which modes there are.
+#[tokio::test]
+async fn unknown_switch_target_is_reported_to_the_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("store.db");
+    let mut client =
+        TestClient::with(Setup { mode: "code", store: Location::File(file.clone()), ..Setup::default() });
+    let session = client.session().await;
+    for (target, is_known) in [("yolo", false), ("plan", true)] {
+        let prompt = client.prompt(&session, "go").await;
+        client.model.next_request(&session).await;
+        let block = format!("```yaml\nmode_switch: {{analysis: Further., new_mode: {target}}}\n```\n");
+        client.model.say(&session, Ok(ModelEvent::Text(block)));
+        let arguments = json!({ "thought": "?" });
+        client
+            .model
+            .say(&session, Ok(ModelEvent::ToolCall { id: "t".into(), name: "think".into(), arguments }));
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        let request = client.model.next_request(&session).await;
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        client.until_answer(prompt).await;
+        let text = reminders(&request).concat();
+        assert_eq!(names(&request).contains("write_file"), !is_known, "{target}");
+        assert_eq!(text.contains("yolo"), !is_known, "the model is told: {text}");
+        assert!(is_known || text.contains("ask, plan, code"), "what is valid: {text}");
+    }
+    client.end().await;
+    let rows = modegate::store::log::mode_changes(&file, Some(&session)).unwrap();
+    let changes: Vec<_> = rows.iter().map(|row| row.to.as_str()).collect();
+    assert_eq!(changes, ["code", "plan"]);
+}
+
+/// G42 and G56: the columns, what may be null in them, that ids only grow, the index, and the queries that users are shown.
+#[tokio::test]
+async fn mode_changes_table_has_the_documented_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("store.db");
+    let mut client = TestClient::with(Setup { store: Location::File(file.clone()), ..Setup::default() });
+    let session = client.session().await;
+    let prompt = client.prompt(&session, "go").await;
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+    client.until_answer(prompt).await;
+    let id = client.request("session/set_mode", json!({ "sessionId": session, "modeId": "plan" })).await;
+    client.until_answer(id).await;
+    client.end().await;
+    let record = Connection::open(file).unwrap();
+    let answers: Vec<String> = include_str!("../../../docs/reference/sessions.md")
+        .split("```sql\n")
+        .skip(1)
+        .map(|block| {
+            let mut query = record.prepare(block.split("```").next().unwrap()).unwrap();
+            let count = query.column_count();
+            let mut rows = query.query([]).unwrap();
+            let mut text = String::new();
+            while let Some(row) = rows.next().unwrap() {
+                for column in 0..count {
+                    text += &match row.get_ref(column).unwrap() {
+                        rusqlite::types::ValueRef::Integer(number) => format!("{number} "),
+                        rusqlite::types::ValueRef::Text(text) => {
+                            format!("{} ", String::from_utf8_lossy(text))
+                        }
+                        _ => "null ".into(),
+                    };
+                }
+            }
+            text
+        })
+        .collect();
+    let [transitions, time] = answers.as_slice() else { panic!("{answers:?}") };
+    assert!(transitions.contains("start null ask 1") && transitions.contains("ask plan 1"), "{transitions}");
+    let milliseconds = time.trim().strip_prefix("ask ").and_then(|number| number.parse::<u64>().ok());
+    assert!(milliseconds.is_some_and(|milliseconds| milliseconds > 0), "{time}");
+    let mut statement =
+        record.prepare("SELECT name, type, \"notnull\" FROM pragma_table_info('mode_changes')").unwrap();
+    let columns: Vec<String> = statement
+        .query_map([], |row| {
+            let (name, kind, filled): (String, String, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok(format!("{name} {kind}{}", if filled { "" } else { ", may be null" }))
+        })
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    for column in [
+        "session_id TEXT",
+        "turn INTEGER",
+        "from_mode TEXT, may be null",
+        "to_mode TEXT",
+        "source TEXT",
+        "at INTEGER",
+        "analysis TEXT, may be null",
+        "actor TEXT, may be null",
+    ] {
+        assert!(columns.iter().any(|it| it == column), "{column}: {columns:?}");
+    }
+    let definition = |name: &str| -> String {
+        let query = "SELECT sql FROM sqlite_master WHERE name = ?1";
+        record.query_row(query, [name], |row| row.get(0)).unwrap()
+    };
+    assert!(definition("mode_changes").contains("id INTEGER PRIMARY KEY AUTOINCREMENT"));
+    assert!(definition("mode_changes_by_session").contains("(session_id, id)"));
+}

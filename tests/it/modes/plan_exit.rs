@@ -1,0 +1,284 @@
+//! The exit from plan mode that the model proposes: forms and permission requests, the result for the model,
+//! and clients that approve automatically.
+
+use std::time::Duration;
+
+use modegate::model::{ModelEvent, ModelStop};
+use modegate::session::ExitSettings;
+use serde_json::{Value, json};
+
+use crate::support::{Setup, TestClient};
+
+const PLAN: &str = "1. Do it.";
+
+/// A user of a client, and the answer to the question about the plan.
+struct PlanUser {
+    client: TestClient,
+    session: String,
+    answer: Value,
+    /// How long it takes to answer.
+    after: Duration,
+}
+
+/// What came of a prompt in which the model proposes a plan.
+struct Outcome {
+    messages: Vec<Value>,
+    /// What the model was told, and the tools of that request.
+    model_text: String,
+    /// The mode at the end.
+    mode: String,
+}
+
+async fn client(has_forms: bool, setup: Setup, answer: Value) -> PlanUser {
+    let mut client = TestClient::with(Setup { mode: "plan", ..setup });
+    let capabilities = if has_forms { json!({ "elicitation": { "form": {} } }) } else { json!({}) };
+    client.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": capabilities })).await;
+    let session = client.session().await;
+    PlanUser { client, session, answer, after: Duration::ZERO }
+}
+
+fn option(id: &str) -> Value {
+    json!({ "outcome": { "outcome": "selected", "optionId": id } })
+}
+
+fn form(content: &Value) -> Value {
+    json!({ "action": "accept", "content": content })
+}
+
+impl PlanUser {
+    async fn prompt(mut self, event: ModelEvent) -> Outcome {
+        let prompt = self.client.prompt(&self.session, "go").await;
+        self.client.model.say(&self.session, Ok(event));
+        for _ in 0..2 {
+            self.client.model.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        }
+        let mut messages: Vec<Value> = Vec::new();
+        while messages.last().is_none_or(|message| message["id"] != prompt || message.get("method").is_some())
+        {
+            let message = self.client.next().await;
+            if message.get("method").is_some() && message.get("id").is_some() {
+                tokio::time::sleep(self.after).await;
+                let line = json!({ "jsonrpc": "2.0", "id": message["id"], "result": self.answer });
+                self.client.send_line(&line.to_string()).await;
+            }
+            messages.push(message);
+        }
+        let request = self.client.model.requests(&self.session).pop().unwrap();
+        let text = crate::support::scripted_model::summary(&request);
+        let current =
+            |message: &Value| message["params"]["update"]["currentModeId"].as_str().map(str::to_owned);
+        let mode = messages.iter().rev().find_map(current).unwrap_or_else(|| "plan".into());
+        self.client.end().await;
+        Outcome { messages, model_text: text, mode }
+    }
+
+    async fn propose(self) -> Outcome {
+        let arguments = json!({ "plan": PLAN });
+        self.prompt(ModelEvent::ToolCall { id: "a".into(), name: "switch_mode".into(), arguments }).await
+    }
+}
+
+impl Outcome {
+    fn asked(&self) -> Vec<&Value> {
+        let is_request = |message: &&Value| message.get("method").is_some() && message.get("id").is_some();
+        self.messages.iter().filter(is_request).collect()
+    }
+
+    fn notices(&self) -> String {
+        let notice = |message: &Value| {
+            let update = &message["params"]["update"];
+            let is_notice = update["_meta"]["modegate/notice"] == true;
+            is_notice.then(|| update["content"]["text"].as_str().unwrap_or_default().to_owned())
+        };
+        self.messages.iter().filter_map(notice).collect()
+    }
+}
+
+/// Where the client has forms the user decides in one, and permission requests, which some clients accept by themselves, are
+/// not used at all.
+#[tokio::test]
+async fn form_answer_decides_the_plan_exit() {
+    for (answer, mode, text) in [
+        (
+            form(&json!({ "decision": "code" })),
+            "code",
+            "The user accepted the plan and switched to code mode.",
+        ),
+        (form(&json!({ "decision": "ask" })), "ask", "switched to ask mode. Carry the plan out"),
+        (form(&json!({ "decision": "code", "changes": "tests, too" })), "code", "The user adds: tests, too"),
+        (
+            form(&json!({ "decision": "reject" })),
+            "plan",
+            "The user rejected the mode change. The mode stays.",
+        ),
+        (form(&json!({ "decision": "reject", "changes": "less" })), "plan", "In the user's words: less"),
+        (form(&json!({ "changes": "less" })), "plan", "In the user's words: less"),
+        (
+            form(&json!({ "decision": "elsewhere" })),
+            "plan",
+            "an option that was not offered, which does not count as consent",
+        ),
+        (form(&json!({})), "plan", "The user rejected the mode change."),
+        (json!({ "action": "accept" }), "plan", "The user rejected the mode change."),
+        (json!({ "action": "decline" }), "plan", "The user rejected the mode change."),
+        (json!({ "action": "cancel" }), "plan", "The question to the user was cancelled."),
+        (json!({ "action": 7 }), "plan", "The user could not be asked"),
+        // What accepts every permission request says nothing to a form.
+        (option("code"), "plan", "The user could not be asked"),
+    ] {
+        let outcome = client(true, Setup::default(), answer.clone()).await.propose().await;
+        assert_eq!(outcome.mode, mode, "{answer}");
+        assert!(outcome.model_text.contains(text), "{answer}: {}", outcome.model_text);
+        let requests = outcome.asked();
+        assert_eq!(requests.len(), 1);
+        assert_eq!(requests[0]["method"], "elicitation/create");
+        let properties = &requests[0]["params"]["requestedSchema"]["properties"];
+        let titles: Vec<_> =
+            properties["decision"]["oneOf"].as_array().unwrap().iter().map(|one| &one["title"]).collect();
+        assert_eq!(titles, ["Implement in Code mode", "Implement in Ask mode", "Keep planning"]);
+        assert_eq!(properties["changes"]["title"], "What should change in the plan?");
+    }
+}
+
+/// The pending call with its title and the plan is there before anybody is asked, by whichever way.
+#[tokio::test]
+async fn plan_is_shown_before_the_exit_question() {
+    for has_forms in [false, true] {
+        let answer = if has_forms { json!({ "action": "decline" }) } else { option("reject") };
+        let outcome = client(has_forms, Setup::default(), answer).await.propose().await;
+        let is_pending = |message: &Value| {
+            let update = &message["params"]["update"];
+            update["status"] == "pending"
+                && update["title"].as_str().is_some_and(|title| !title.is_empty())
+                && update["content"][0]["content"]["text"] == PLAN
+        };
+        let shown = outcome.messages.iter().position(is_pending).expect("shown");
+        let request_count = outcome.messages.iter().position(|message| message.get("id").is_some()).unwrap();
+        assert!(shown < request_count, "{:?}", outcome.messages);
+    }
+}
+
+/// Without forms the options have the kinds of the protocol's page; each id is a mode or a rejection.
+#[tokio::test]
+async fn without_forms_plan_exit_is_a_permission_request() {
+    let outcome = client(false, Setup::default(), option("reject")).await.propose().await;
+    let options = outcome.asked()[0]["params"]["options"].clone();
+    let options: Vec<_> = options
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|option| ["optionId", "name", "kind"].map(|key| option[key].as_str().unwrap().to_owned()))
+        .collect();
+    assert_eq!(
+        options,
+        [
+            ["code", "Implement in Code mode", "allow_always"],
+            ["ask", "Implement in Ask mode", "allow_once"],
+            ["reject", "Keep planning", "reject_once"],
+            ["reject_with_feedback", "Keep planning, and say what to change", "reject_once"],
+        ]
+    );
+    assert_eq!(outcome.mode, "plan");
+    let accepted = client(false, Setup::default(), option("ask")).await.propose().await;
+    assert_eq!(accepted.mode, "ask", "the control");
+}
+
+/// What the model is told is what holds under every ceiling.
+#[tokio::test]
+async fn plan_exit_result_respects_max_mode() {
+    for (max_mode, is_free, limit) in [
+        (None, true, false),
+        (Some("code"), true, false),
+        (Some("ask"), true, true),
+        (Some("plan"), false, false),
+    ] {
+        for (has_forms, answer) in [(false, option("code")), (true, form(&json!({ "decision": "code" })))] {
+            let setup = Setup { max_mode, ..Setup::default() };
+            let outcome = client(has_forms, setup, answer).await.propose().await;
+            let text = &outcome.model_text;
+            assert_eq!(text.contains("Carry the plan out"), is_free, "{max_mode:?} {text}");
+            // Where no mode would allow more, there is no exit and nobody is asked.
+            assert_eq!(text.contains("There is no such tool"), !is_free, "{max_mode:?} {text}");
+            assert_eq!(outcome.asked().len(), usize::from(is_free), "{max_mode:?}");
+            assert_eq!(outcome.mode, if is_free { "code" } else { "plan" });
+            assert_eq!(
+                text.contains("Another limit of this session still applies: it"),
+                limit,
+                "{max_mode:?} {text}"
+            );
+        }
+    }
+}
+
+/// `/mode` and `/permissions` say what limits the session.
+#[tokio::test]
+async fn mode_and_permissions_commands_show_max_mode() {
+    for (max_mode, is_shown) in [(Some("plan"), true), (None, false)] {
+        let mut client = TestClient::with(Setup { mode: "code", max_mode, ..Setup::default() });
+        let session = client.session().await;
+        for command in ["/mode", "/permissions"] {
+            let prompt = client.prompt(&session, command).await;
+            let messages = client.until_answer(prompt).await;
+            let text: String = messages
+                .iter()
+                .filter_map(|message| message["params"]["update"]["content"]["text"].as_str())
+                .collect();
+            let limit = "This session can do no more than plan mode allows, because --max-mode is set.\n";
+            assert_eq!(text.contains(limit), is_shown, "{command}: {text}");
+        }
+        client.end().await;
+    }
+}
+
+/// A client that accepts by itself is reported, and only that: not a person, not a rejection.
+#[tokio::test]
+async fn approval_faster_than_reading_is_reported() {
+    let long = Duration::from_secs(60);
+    let short = Duration::from_millis(5);
+    for (answer, after, reading_time, is_reported) in [
+        (option("code"), Duration::ZERO, long, true),
+        (option("code"), short * 4, short, false),
+        (option("code"), Duration::ZERO, Duration::ZERO, false),
+        (option("reject"), Duration::ZERO, long, false),
+    ] {
+        let setup = Setup { exits: ExitSettings { is_off: false, reading_time }, ..Setup::default() };
+        let mut client = client(false, setup, answer.clone()).await;
+        client.after = after;
+        let outcome = client.propose().await;
+        let text = outcome.notices();
+        assert_eq!(text.contains("faster than a person can read"), is_reported, "{answer} {text}");
+        if is_reported {
+            assert!(text.contains("--no-exit") && text.contains("--max-mode plan"), "{text}");
+        }
+    }
+}
+
+/// With `--no-exit` the tool is not offered, and a switch block in the model's text does not loosen the mode.
+#[tokio::test]
+async fn no_exit_removes_the_tool_and_in_band_exits() {
+    for is_off in [true, false] {
+        let setup = || {
+            let tools = modegate::tool::Toolset::built_in();
+            let tools = if is_off { tools.without_exit() } else { tools };
+            let exits = ExitSettings { is_off, ..ExitSettings::default() };
+            Setup { tools, exits, ..Setup::default() }
+        };
+        let outcome = client(false, setup(), option("code")).await.propose().await;
+        assert_eq!(
+            (outcome.mode.as_str(), outcome.asked().len()),
+            if is_off { ("plan", 0) } else { ("code", 1) }
+        );
+        assert_eq!(outcome.model_text.contains("There is no such tool"), is_off, "{}", outcome.model_text);
+        let block = "```yaml\nmode_switch: {analysis: Just asking., new_mode: code}\n```\n";
+        let outcome =
+            client(false, setup(), option("code")).await.prompt(ModelEvent::Text(block.into())).await;
+        assert_eq!(
+            (outcome.mode.as_str(), outcome.asked().len()),
+            if is_off { ("plan", 0) } else { ("code", 1) }
+        );
+        let block = "```yaml\nmode_switch: {analysis: Stay., new_mode: plan}\n```\n";
+        let outcome =
+            client(false, setup(), option("code")).await.prompt(ModelEvent::Text(block.into())).await;
+        assert_eq!((outcome.mode.as_str(), outcome.asked().len()), ("plan", 0));
+    }
+}

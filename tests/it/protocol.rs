@@ -1,0 +1,9 @@
+//! ACP on the wire: plays, transcripts, framing, load and order.
+
+mod connection;
+mod interleave;
+pub(crate) mod plays;
+mod replays;
+mod robustness;
+mod stress;
+pub(crate) mod transcripts;

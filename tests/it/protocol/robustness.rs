@@ -1,0 +1,247 @@
+//! Robustness of the real binary: malformed lines, unread output, and an unread log.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A running binary whose output is read beside, as a client does.
+struct Agent {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: mpsc::Receiver<Value>,
+}
+
+impl Agent {
+    fn start(dir: &Path, script: &[Value]) -> Self {
+        let file = dir.join("script.jsonl");
+        std::fs::write(&file, script.iter().map(|line| format!("{line}\n")).collect::<Vec<_>>().concat())
+            .unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_modegate"))
+            .args([
+                "--store",
+                "memory",
+                "--eof-grace",
+                "0",
+                "--model",
+                &format!("scripted:{}", file.display()),
+            ])
+            .env_clear()
+            .env("HOME", dir)
+            .env("MODEGATE_LOG", "debug")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Never read: the log must not hold the agent up.
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines() {
+                let Ok(line) = line else { return };
+                if sender.send(serde_json::from_str(&line).unwrap()).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut agent = Self { child, stdin, lines };
+        agent.send(&json!({ "id": "init", "method": "initialize", "params": { "protocolVersion": 1 } }));
+        assert_eq!(agent.next()["id"], "init");
+        agent
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.stdin.as_mut().unwrap().write_all(bytes).unwrap();
+    }
+
+    fn send(&mut self, message: &Value) {
+        self.bytes(format!("{message}\n").as_bytes());
+    }
+
+    fn next(&mut self) -> Value {
+        self.lines.recv_timeout(TIMEOUT).expect("an answer")
+    }
+
+    /// The next answer, whatever updates come before it.
+    fn answer(&mut self) -> Value {
+        loop {
+            let message = self.next();
+            if message.get("id").is_some() && message.get("method").is_none() {
+                return message;
+            }
+        }
+    }
+
+    fn session(&mut self, dir: &Path) -> String {
+        self.send(
+            &json!({ "id": "new", "method": "session/new", "params": { "cwd": dir, "mcpServers": [] } }),
+        );
+        self.answer()["result"]["sessionId"].as_str().unwrap().to_owned()
+    }
+
+    fn prompt(&mut self, id: &str, session: &str, text: &str) {
+        let prompt = json!([{ "type": "text", "text": text }]);
+        self.send(&json!({ "id": id, "method": "session/prompt", "params": { "sessionId": session, "prompt": prompt } }));
+    }
+
+    fn end(mut self) {
+        drop(self.stdin.take());
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+#[test]
+fn malformed_lines_get_errors_and_end_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(
+        dir.path(),
+        &[json!({ "text": "Yes." }), json!({ "stop": "done" }), json!({ "loop": true })],
+    );
+    let session = agent.session(dir.path());
+    let deep = format!("{}{}\n", "[".repeat(20_000), "]".repeat(20_000));
+    let cases: [(&[u8], i64); 9] = [
+        (b"nonsense\n", -32700),
+        (b"{\"id\":1,\"method\":\"\xff\xfe\"}\n", -32700),
+        (b"{\"id\":1,\0\"method\":\"x\"}\n", -32700),
+        (b"\xef\xbb\xbf{\"id\":1,\"method\":\"x\"}\n", -32700),
+        (b"\"scalar\"\r\n", -32600),
+        (b"null\n", -32600),
+        (b"[{\"id\":1,\"method\":\"initialize\"}]\n", -32600),
+        (deep.as_bytes(), -32600),
+        (b"\n{\"id\":{},\"method\":\"x\"}\n", -32600),
+    ];
+    for (line, code) in cases {
+        agent.bytes(line);
+        let answer = agent.answer();
+        assert_eq!((&answer["error"]["code"], &answer["id"]), (&json!(code), &Value::Null), "{line:?}");
+    }
+    // It still works.
+    agent.prompt("after", &session, "hello");
+    assert_eq!(agent.answer()["result"]["stopReason"], "end_turn");
+    agent.end();
+}
+
+#[test]
+fn huge_and_fragmented_lines_are_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(
+        dir.path(),
+        &[json!({ "text": "Yes." }), json!({ "stop": "done" }), json!({ "loop": true })],
+    );
+    let session = agent.session(dir.path());
+    agent.prompt("large", &session, &"word ".repeat(2_000_000));
+    assert_eq!(agent.answer()["result"]["stopReason"], "end_turn");
+    let line = json!({ "id": "pieces", "method": "session/set_mode", "params": { "sessionId": session, "modeId": "plan" } });
+    for piece in format!("  {line}\r\n").as_bytes().chunks(7) {
+        agent.bytes(piece);
+    }
+    assert_eq!(agent.answer()["id"], "pieces");
+    agent.end();
+}
+
+#[test]
+fn duplicate_ids_in_flight_get_two_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = [
+        json!({ "delay_ms": 20 }),
+        json!({ "text": "Yes." }),
+        json!({ "stop": "done" }),
+        json!({ "loop": true }),
+    ];
+    let mut agent = Agent::start(dir.path(), &script);
+    let session = agent.session(dir.path());
+    agent.prompt("same", &session, "one");
+    agent.prompt("same", &session, "two");
+    for _ in 0..2 {
+        let answer = agent.answer();
+        assert_eq!((&answer["id"], &answer["result"]["stopReason"]), (&json!("same"), &json!("end_turn")));
+    }
+    agent.end();
+}
+
+/// Resident memory in KiB.
+#[cfg(target_os = "linux")]
+fn resident(child: &Child) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn unread_output_uses_bounded_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let script =
+        [json!({ "repeat": 100_000, "text": "chunk after chunk after chunk " }), json!({ "stop": "done" })];
+    let file = dir.path().join("script.jsonl");
+    std::fs::write(&file, script.iter().map(|line| format!("{line}\n")).collect::<Vec<_>>().concat())
+        .unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_modegate"))
+        .args(["--store", "memory", "--model", &format!("scripted:{}", file.display())])
+        .env_clear()
+        .env("HOME", dir.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    writeln!(stdin, "{}", json!({ "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } }))
+        .unwrap();
+    writeln!(
+        stdin,
+        "{}",
+        json!({ "id": 1, "method": "session/new", "params": { "cwd": dir.path(), "mcpServers": [] } })
+    )
+    .unwrap();
+    stdout.read_line(&mut line).unwrap();
+    line.clear();
+    stdout.read_line(&mut line).unwrap();
+    let session = serde_json::from_str::<Value>(&line).unwrap()["result"]["sessionId"].clone();
+    let prompt = json!([{ "type": "text", "text": "go" }]);
+    writeln!(
+        stdin,
+        "{}",
+        json!({ "id": 2, "method": "session/prompt", "params": { "sessionId": session, "prompt": prompt } })
+    )
+    .unwrap();
+    // Whatever it can send without being read, it has sent once its memory stays the same for a while.
+    let (mut before, mut still) = (0, 0);
+    while still < 20 {
+        std::thread::sleep(Duration::from_millis(10));
+        let now = resident(&child);
+        still = if now == before { still + 1 } else { 0 };
+        before = now;
+    }
+    assert!(before < 64 * 1024, "{before} KiB");
+    drop(stdin);
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    // The client left without reading: the turn had its grace and was cancelled, in order and whole until then.
+    let last: Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
+    assert_eq!(last["id"], 2);
+    assert!(matches!(last["result"]["stopReason"].as_str(), Some("end_turn" | "cancelled")), "{last}");
+    assert!(rest.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
+    child.wait().unwrap();
+}
+
+#[test]
+fn unread_log_does_not_block_requests() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(dir.path(), &[json!({ "stop": "done" })]);
+    // Each of these is a line in the log at this level: far more than a pipe holds.
+    for _ in 0..20_000 {
+        agent.bytes(b"{\"method\":\"_nobody/knows_this_notification_with_a_long_name\"}\n");
+    }
+    agent.send(&json!({ "id": "last", "method": "initialize", "params": { "protocolVersion": 1 } }));
+    assert_eq!(agent.answer()["id"], "last");
+    agent.end();
+}

@@ -1,0 +1,253 @@
+//! Limits on the project's writing and dependencies. Phrases that newcomers stumble over stay rare in comments and pages, as
+//! they do in well-read Rust projects; pages stay short, and their links lead to a heading.
+#![allow(clippy::cast_precision_loss, reason = "counts of words are small")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A figure per 1,000 words.
+type Count = fn(&[String]) -> usize;
+
+const FIGURES: [(&str, Count, f64); 6] = [
+    ("vague persons (nobody, somebody, …)", vague_persons, 0.2),
+    ("nominal clauses (what it is, what was, …)", nominal_clauses, 0.6),
+    ("reported passives (is said, is told, …)", reported_passives, 0.6),
+    ("filler adverbs (at once, by itself, …)", fillers, 0.5),
+    ("hold, holds, held", |words| count(words, &["hold", "holds", "held"]), 1.5),
+    ("metaphors (room, door, mend, …)", |words| count(words, &METAPHORS), 0.3),
+];
+
+const METAPHORS: [&str; 9] = ["room", "rooms", "house", "houses", "door", "doors", "mend", "mends", "mended"];
+
+/// First words that hide the subject of a doc comment.
+const QUESTIONS: [&str; 9] = ["what", "whether", "how", "who", "whom", "whose", "where", "why", "when"];
+const PRONOUNS: [&str; 7] = ["it", "its", "that", "those", "these", "one", "none"];
+
+/// The most packages that `Cargo.lock` may name.
+const MAX_PACKAGES: usize = 355;
+
+fn count(words: &[String], wanted: &[&str]) -> usize {
+    words.iter().filter(|word| wanted.contains(&word.as_str())).count()
+}
+
+fn pairs(words: &[String], first: &[&str], second: &[&str]) -> usize {
+    let is_pair = |pair: &&[String]| first.contains(&pair[0].as_str()) && second.contains(&pair[1].as_str());
+    words.windows(2).filter(is_pair).count()
+}
+
+fn vague_persons(words: &[String]) -> usize {
+    count(words, &["nobody", "somebody", "whoever", "everybody", "whom"])
+}
+
+fn nominal_clauses(words: &[String]) -> usize {
+    pairs(words, &["what"], &["it", "is", "was", "were", "they", "has", "a", "the", "one", "there"])
+}
+
+fn reported_passives(words: &[String]) -> usize {
+    let said = ["said", "told", "heard", "shown", "asked", "named"];
+    pairs(words, &["is", "are", "was", "were", "be", "been"], &said)
+}
+
+fn fillers(words: &[String]) -> usize {
+    pairs(words, &["at"], &["once"])
+        + pairs(words, &["by"], &["itself"])
+        + pairs(words, &["for"], &["certain"])
+        + pairs(words, &["of"], &["old"])
+        + count(words, &["likewise", "besides", "meanwhile"])
+}
+
+fn words(text: &str) -> Vec<String> {
+    let is_part = |c: char| c.is_alphanumeric() || "_'-".contains(c);
+    let words = text.split(|c| !is_part(c)).filter(|word| word.contains(char::is_alphanumeric));
+    words.map(str::to_lowercase).collect()
+}
+
+/// The most words of a guide, which answers one question of a user.
+const GUIDE: usize = 900;
+
+/// The most words of the architecture page.
+const ARCHITECTURE: usize = 2_000;
+
+/// The most lines of the README: one screen.
+const README: usize = 80;
+
+/// The widest line of prose. Tables, headings and code may be wider.
+const WIDTH: usize = 110;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, ending, found);
+        } else if path.extension().is_some_and(|it| it == ending) {
+            found.push(path);
+        }
+    }
+}
+
+/// The comments of a file, without those of its tests: their kind (`///`, `//!` or `//`) and their words.
+fn comments(text: &str) -> Vec<(&'static str, Vec<String>)> {
+    let text = &text[..text.find("#[cfg(test)]\nmod ").unwrap_or(text.len())];
+    let mut blocks: Vec<(&str, String)> = Vec::new();
+    let mut before = None;
+    for line in text.lines().map(str::trim_start) {
+        let kind = ["///", "//!", "//"].into_iter().find(|kind| line.starts_with(kind));
+        if let Some(kind) = kind {
+            let text = &line[kind.len()..];
+            match blocks.last_mut() {
+                Some((_, block)) if before == Some(kind) => block.push_str(text),
+                _ => blocks.push((kind, text.to_owned())),
+            }
+        }
+        before = kind;
+    }
+    let words_of = |text: &str| {
+        // Code such as `None` is no pronoun.
+        let code = if text.trim_start().starts_with('`') { "code " } else { "" };
+        words(&format!("{code}{text}"))
+    };
+    blocks.into_iter().map(|(kind, text)| (kind, words_of(&text))).collect()
+}
+
+fn source_comments() -> Vec<(&'static str, Vec<String>)> {
+    let mut sources = Vec::new();
+    files(&root().join("src"), "rs", &mut sources);
+    sources.retain(|path| !path.ends_with("tests.rs"));
+    sources.iter().flat_map(|path| comments(&fs::read_to_string(path).unwrap())).collect()
+}
+
+/// Checks every figure; the message has all that are over their limit.
+fn check(words: &[String]) {
+    let over: Vec<String> = FIGURES
+        .iter()
+        .map(|(name, figure, limit)| (name, 1000.0 * figure(words) as f64 / words.len() as f64, limit))
+        .filter(|(_, found, limit)| found > *limit)
+        .map(|(name, found, limit)| format!("{name}: {found:.2} per 1,000 words, at most {limit}"))
+        .collect();
+    assert!(over.is_empty(), "{}", over.join("\n"));
+}
+
+#[test]
+fn comments_use_plain_words() {
+    let all: Vec<String> = source_comments().into_iter().flat_map(|(_, words)| words).collect();
+    check(&all);
+}
+
+struct Page {
+    /// Relative to the repository.
+    path: String,
+    text: String,
+    /// Lines outside of code blocks.
+    prose: Vec<String>,
+}
+
+fn pages() -> Vec<Page> {
+    let mut paths = vec![root().join("README.md"), root().join("CONTRIBUTING.md")];
+    files(&root().join("docs"), "md", &mut paths);
+    let read = |path: &PathBuf| {
+        let text = fs::read_to_string(path).unwrap();
+        let mut in_code = false;
+        let is_prose = |line: &&str| {
+            let is_fence = line.trim_start().starts_with("```");
+            in_code ^= is_fence;
+            !in_code && !is_fence
+        };
+        let prose = text.lines().filter(is_prose).map(str::to_owned).collect();
+        Page { path: path.strip_prefix(root()).unwrap().display().to_string(), prose, text }
+    };
+    paths.iter().map(read).collect()
+}
+
+#[test]
+fn pages_use_plain_words() {
+    let all: Vec<String> = pages().iter().flat_map(|page| words(&page.prose.join("\n"))).collect();
+    check(&all);
+}
+
+#[test]
+fn pages_are_short() {
+    for Page { path, text, prose } in pages() {
+        let words = text.split_whitespace().count();
+        let is_guide = path.strip_prefix("docs/").is_some_and(|name| !name.contains('/'));
+        assert!(!is_guide || words <= GUIDE, "{path} has {words} words, at most {GUIDE}");
+        let is_architecture = path == "docs/internals/architecture.md";
+        assert!(
+            !is_architecture || words <= ARCHITECTURE,
+            "{path} has {words} words, at most {ARCHITECTURE}"
+        );
+        assert!(path != "README.md" || text.lines().count() <= README, "{path} has over {README} lines");
+        let is_text = |line: &&String| !line.starts_with(['|', '#', '<']);
+        for line in prose.iter().filter(is_text) {
+            assert!(line.chars().count() <= WIDTH, "{path}: over {WIDTH} columns: {line}");
+        }
+    }
+}
+
+/// The name of a heading in links, as GitHub and most Markdown tools make it.
+fn anchor(heading: &str) -> String {
+    let is_part = |c: &char| c.is_alphanumeric() || "_- ".contains(*c);
+    let text: String = heading.to_lowercase().chars().filter(is_part).collect();
+    text.trim().replace(' ', "-")
+}
+
+#[test]
+fn links_lead_to_a_page_and_a_heading() {
+    for Page { path, prose, .. } in pages() {
+        let folder = root().join(&path).parent().unwrap().to_owned();
+        let prose = prose.join("\n");
+        for (at, _) in prose.match_indices("](") {
+            let link = prose[at + 2..].split(')').next().unwrap();
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            if file.contains("://") {
+                continue;
+            }
+            let target = if file.is_empty() { root().join(&path) } else { folder.join(file) };
+            assert!(target.exists(), "{path}: {link} leads nowhere");
+            if !heading.is_empty() {
+                let page = fs::read_to_string(&target).unwrap();
+                let headings = page.lines().filter(|line| line.starts_with('#'));
+                let mut anchors = headings.map(|line| anchor(line.trim_start_matches('#')));
+                assert!(anchors.any(|it| it == heading), "{path}: {link} has no such heading");
+            }
+        }
+    }
+}
+
+#[test]
+fn doc_comments_name_their_subject() {
+    let docs: Vec<_> = source_comments().into_iter().filter(|(kind, _)| *kind == "///").collect();
+    let share = |of: &[&str]| {
+        let found =
+            docs.iter().filter(|(_, words)| words.first().is_some_and(|it| of.contains(&it.as_str())));
+        100.0 * found.count() as f64 / docs.len() as f64
+    };
+    let short = docs.iter().filter(|(_, words)| words.len() <= 3).count() as f64 / docs.len() as f64;
+    assert!(share(&QUESTIONS) <= 6.0, "{:.1} % begin with a question word", share(&QUESTIONS));
+    assert!(share(&PRONOUNS) <= 1.0, "{:.1} % begin with a pronoun", share(&PRONOUNS));
+    assert!(short <= 0.06, "{:.1} % have three words or fewer", 100.0 * short);
+}
+
+#[test]
+fn wording_figures_detect_known_bad_text() {
+    let text = "What is on at once; nobody is told in whose house it is held.";
+    let found: Vec<usize> = FIGURES.iter().map(|(_, figure, _)| figure(&words(text))).collect();
+    assert_eq!(found, [1, 1, 1, 1, 1, 1]);
+    let plain = "Returns the effective mode, or `None` if the session was never saved.";
+    assert!(FIGURES.iter().all(|(_, figure, _)| figure(&words(plain)) == 0));
+    let source =
+        "//! A module.\n//! More.\n\n/// One.\nfn a() {}\n// Why.\n#[cfg(test)]\nmod tests {\n// no\n}";
+    let kinds: Vec<_> = comments(source).into_iter().map(|(kind, words)| (kind, words.len())).collect();
+    assert_eq!(kinds, [("//!", 3), ("///", 1), ("//", 1)]);
+}
+
+#[test]
+fn lock_file_stays_below_the_package_limit() {
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let packages = lock.lines().filter(|line| *line == "[[package]]").count();
+    let page = "docs/internals/decisions/0001-dependencies.md";
+    assert!(packages <= MAX_PACKAGES, "{packages} packages, at most {MAX_PACKAGES}: see {page}");
+}

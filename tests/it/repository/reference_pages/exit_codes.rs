@@ -1,0 +1,101 @@
+//! `docs/reference/exit-codes.md`, from the help texts and from the one `match` that maps a headless run's outcome.
+
+use clap::{Command, CommandFactory};
+
+use super::{Page, source};
+
+/// What the outcomes of a headless run mean.
+const OUTCOMES: [(&str, &str); 4] = [
+    ("Done", "the turn ended; in `plan` also if a call was denied, as long as there is an answer"),
+    ("Failed", "an error, or a limit ended the turn: stderr has the reason"),
+    ("Denied", "a call was denied; in `plan`: the answer is empty"),
+    ("Interrupted", "SIGINT or SIGTERM cancelled the turn"),
+];
+
+const USAGE: &str =
+    "wrong usage: an unknown option, mode or model, settings that cannot be used, or an empty prompt";
+
+#[test]
+fn exit_codes_page_matches_the_code() {
+    let mut command = modegate::cli::Cli::command();
+    command.build();
+    let mut page = Page::new("Exit codes");
+    page.paragraph("Every command exits with 0 for success, 1 for an error and 2 for wrong usage, if this page has no other meaning.");
+    page.heading(2, "Headless runs");
+    let mut codes = outcomes();
+    codes.push(("2".to_owned(), USAGE.to_owned()));
+    codes.sort_by_key(|(code, _)| code.parse::<u8>().unwrap());
+    let in_help: Vec<String> = codes_of(&command).unwrap().into_iter().map(|(code, _)| code).collect();
+    assert_eq!(in_help, codes.iter().map(|(code, _)| code.clone()).collect::<Vec<_>>(), "modegate --help");
+    page.table(["code", "`modegate -p`"], codes.into_iter().map(|(code, meaning)| [code, meaning]));
+    page.paragraph("With `--output json`, the same result is in the members `stopReason`, `error` and `denied` ([headless](../headless.md)).");
+    page.heading(2, "Sessions with an editor");
+    page.table(
+        ["code", "`modegate`, `modegate wrap`"],
+        [
+            ("0", "the input ended, or SIGTERM"),
+            ("1", "an error, such as a recording that cannot be created"),
+            ("2", "wrong usage, settings that cannot be used, or standard input is a terminal"),
+        ]
+        .map(|(code, meaning)| [code.to_owned(), meaning.to_owned()]),
+    );
+    page.heading(2, "Other commands");
+    let commands: Vec<&Command> =
+        command.get_subcommands().filter(|command| codes_of(command).is_some()).collect();
+    page.table(
+        ["command", "0", "1", "2", "3"],
+        commands.iter().map(|command| {
+            let codes = codes_of(command).unwrap();
+            let meaning = |code: &str| {
+                codes
+                    .iter()
+                    .find(|(it, _)| it == code)
+                    .map(|(_, meaning)| meaning.clone())
+                    .unwrap_or_default()
+            };
+            [
+                format!("`{}`", command.get_bin_name().unwrap()),
+                meaning("0"),
+                meaning("1"),
+                meaning("2"),
+                meaning("3"),
+            ]
+        }),
+    );
+    page.paragraph(
+        "\"A file that cannot be used\" is a settings file or a skill with a fault; the command prints which. `replay` exits \
+         with 3 if nothing differs, and at least one transcript has no expected output.",
+    );
+    page.check("exit-codes.md");
+}
+
+/// Codes and meanings of a headless run.
+fn outcomes() -> Vec<(String, String)> {
+    let cli = source("cli.rs");
+    let variants = source("headless.rs");
+    let variants = variants.split("pub enum Outcome {").nth(1).unwrap().split("\n}").next().unwrap();
+    let variants = variants.lines().map(str::trim).filter(|line| line.ends_with(',')).count();
+    assert_eq!(variants, OUTCOMES.len());
+    OUTCOMES
+        .iter()
+        .map(|(name, meaning)| {
+            let code =
+                cli.split(&format!("Outcome::{name} => ")).nth(1).and_then(|rest| rest.split(',').next());
+            (code.unwrap_or_else(|| panic!("{name} has no code")).to_owned(), (*meaning).to_owned())
+        })
+        .collect()
+}
+
+/// The codes in the text after a command's options: `Exit codes: 0 done, 1 error`.
+fn codes_of(command: &Command) -> Option<Vec<(String, String)>> {
+    let text = command.get_after_help()?.to_string();
+    let list = text.strip_prefix("Exit codes")?.split_once(": ")?.1.to_owned();
+    let mut codes: Vec<(String, String)> = Vec::new();
+    for part in list.split(", ") {
+        match part.split_once(' ') {
+            Some((code, meaning)) if code.parse::<u8>().is_ok() => codes.push((code.into(), meaning.into())),
+            _ => codes.last_mut()?.1 += &format!(", {part}"),
+        }
+    }
+    Some(codes)
+}

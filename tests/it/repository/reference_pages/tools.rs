@@ -1,0 +1,208 @@
+//! `docs/reference/tools.md`, from the tools as models get them.
+
+use std::time::Duration;
+
+use modegate::agents::{AgentRegistry, Origin};
+use modegate::mode::ShellUse;
+use modegate::permission::Effect;
+use modegate::process::shell::Sandbox;
+use modegate::store::entry::effect;
+use modegate::tool::{ToolSpec, Toolset};
+use serde_json::Value;
+
+use super::constants::{Constant, number, read};
+use super::limits::time_shown;
+use super::{Page, type_of};
+use crate::support::shell;
+
+/// A heading, a text below it, and the tools, each with what users need to know beyond its description.
+type Group = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+const GROUPS: [Group; 8] = [
+    (
+        "Reading",
+        "Where the editor serves `fs/read_text_file`, `read_file` and `read_multiple_files` read its text, saved or not. The \
+         other tools read saved files.",
+        &[
+            ("read_file", ""),
+            ("read_multiple_files", ""),
+            ("list_directory", ""),
+            ("directory_tree", ""),
+            ("find_files", ""),
+            ("search_files", ""),
+        ],
+    ),
+    (
+        "Editing",
+        "A call changes all of its files or none. It fails if a file has changed since the model read it, or since the \
+         permission request.",
+        &[
+            ("write_file", ""),
+            ("edit_file", ""),
+            (
+                "apply_patch",
+                "Modegate applies what `git diff` writes, by the rules of `git apply`, and is more lenient in three points: \
+                 it recounts hunk headers, skips blank lines between hunks, and adapts a patch to the file's line endings. \
+                 Binary patches, symbolic links, submodules and combined diffs are refused, and so are mode bits on \
+                 Windows. An error names each hunk that does not apply, with the line found and the line expected.",
+            ),
+            ("move_file", ""),
+            ("delete_file", ""),
+        ],
+    ),
+    (
+        "Commands",
+        "Sandbox, time and output of commands: [commands that models run](shell.md).",
+        &[
+            ("shell_read_only", ""),
+            ("shell", ""),
+            ("run_background_job", ""),
+            ("list_background_jobs", ""),
+            ("view_background_job", ""),
+            ("stop_background_job", ""),
+        ],
+    ),
+    (
+        "Network",
+        "",
+        &[(
+            "fetch",
+            "The request is a `GET` without cookies, keys or referrer; an address with a user name or password is refused. \
+             A redirect is not followed: the model gets the new address, and a call for it is decided anew. Content that is \
+             not text is refused with its type and size. Only public servers are reachable, unless \
+             [`fetch.allow_private`](config.md#keys) names another. \"Always allow\" covers the server: scheme, name and \
+             port. Rules about addresses: [permissions](permissions.md#addresses).",
+        )],
+    ),
+    (
+        "Memories",
+        "Memories are notes about a folder, kept in the session store, one set for each session's first folder. A tool that \
+         changes them needs `access: full`; where the mode asks, you see the old and the new text. `/undo` does not restore \
+         memories, and deleting a session does not delete them: use [`modegate memories`](cli.md#modegate-memories-list). A \
+         deleted text is overwritten in the store, but stays in the sessions that contain it.",
+        &[
+            ("get_memories", ""),
+            ("search_memories", ""),
+            ("add_memory", ""),
+            ("update_memory", ""),
+            ("delete_memory", ""),
+        ],
+    ),
+    (
+        "Planning and questions",
+        "",
+        &[
+            ("think", ""),
+            ("todo", ""),
+            ("ask_user", ""),
+            ("switch_mode", "Only modes with `exits_to` have this tool ([mode changes](mode-changes.md))."),
+        ],
+    ),
+    (
+        "Agents",
+        "The descriptions end with the list of agents ([delegation](../delegation.md)).",
+        &[
+            ("delegate", ""),
+            ("delegate_background", ""),
+            ("list_background_agents", ""),
+            ("view_background_agent", ""),
+            ("stop_background_agent", ""),
+            ("handoff", ""),
+        ],
+    ),
+    (
+        "Skills",
+        "These tools exist where there are [skills](../skills.md).",
+        &[
+            ("list_skills", ""),
+            (
+                "read_skill",
+                "It reads only below the skill's folder, which may be outside the session's folders.",
+            ),
+            ("run_skill", ""),
+        ],
+    ),
+];
+
+#[test]
+fn tools_page_has_every_tool() {
+    if !modegate::sandbox::support().read_only() || !modegate::sandbox::support().workspace() {
+        // Two descriptions are different without a sandbox.
+        return;
+    }
+    let (home, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let workspace = modegate::workspace::Workspace::new(folder.path(), &[]).unwrap();
+    let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+    let (tools, _) = tools.for_session(&workspace);
+    let mut agents = AgentRegistry::default();
+    let reviewer = "[{id: reviewer, description: One of your own}]";
+    agents.add(&serde_saphyr::from_str::<Vec<_>>(reviewer).unwrap(), Origin::User).unwrap();
+    let tools = tools
+        .with_agents(&agents)
+        .with_skills(&crate::tools::skills::some(folder.path(), &[("one", "One.", "Do it.")]));
+    let mut specs: Vec<&ToolSpec> = tools.iter().map(|tool| tool.spec()).collect();
+
+    let mut page = Page::new("Tools");
+    let Constant::Time(timeout) = read("tool.rs", "TIMEOUT") else { panic!("a time") };
+    page.paragraph(&format!(
+        "Every tool of Modegate, in the words that a model gets. The effect of a tool, in italics, decides in which modes it \
+         is available ([permissions](permissions.md#effects)). A call may take {} unless its section says \
+         otherwise. Tools of MCP servers: [MCP](../mcp.md). Sizes and counts: [limits](limits.md).",
+        time_shown(timeout)
+    ));
+    page.paragraph(&format!(
+        "Paths are absolute or relative to the session's working directory; Modegate resolves links before it decides. \
+         Reading outside the session's folders needs your permission in every mode, and writing there is denied. \
+         Consecutive calls with the effects read and session run at the same time, at most {}; others run one by one.",
+        number("config.rs", "PARALLEL")
+    ));
+    for (heading, text, tools) in GROUPS {
+        page.heading(2, heading);
+        if !text.is_empty() {
+            page.paragraph(text);
+        }
+        for (name, note) in tools {
+            let at = specs.iter().position(|spec| spec.name == *name);
+            let at = at.unwrap_or_else(|| panic!("there is no tool {name}"));
+            section(&mut page, specs.remove(at), note, timeout);
+        }
+    }
+    let left: Vec<_> = specs.iter().map(|spec| &*spec.name).collect();
+    assert!(left.is_empty(), "tools without a group: {left:?}");
+    page.check("tools.md");
+}
+
+fn section(page: &mut Page, spec: &ToolSpec, note: &str, timeout: Duration) {
+    let limit = match spec.effect {
+        Effect::Delegate => ", no timeout".to_owned(),
+        // Their argument `timeout` counts.
+        _ if spec.timeout == timeout || spec.shell != ShellUse::Off => String::new(),
+        _ => format!(", {}", time_shown(spec.timeout)),
+    };
+    page.heading(3, &format!("`{}`", spec.name));
+    let description = spec.description.split("\n\nThe agents:").next().unwrap();
+    page.paragraph(&format!("*{}*{limit}. {description}", effect(spec.effect)));
+    let schema = spec.schema.to_value();
+    let mut items = Vec::new();
+    arguments(&mut items, "", &schema, &schema);
+    if !items.is_empty() {
+        page.list(items);
+    }
+    if !note.is_empty() {
+        page.paragraph(note);
+    }
+}
+
+fn arguments(items: &mut Vec<String>, prefix: &str, object: &Value, whole: &Value) {
+    let required: Vec<&str> =
+        object["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    for (name, property) in object["properties"].as_object().into_iter().flatten() {
+        let optional = if required.contains(&name.as_str()) { "" } else { ", optional" };
+        let about = property["description"].as_str().unwrap_or_default();
+        items.push(format!("`{prefix}{name}` ({}{optional}): {about}", type_of(property, whole)));
+        let item = &property["items"];
+        let referred = item["$ref"].as_str().and_then(|path| path.rsplit('/').next());
+        let item = referred.map_or(item, |definition| &whole["$defs"][definition]);
+        arguments(items, &format!("{prefix}{name}[]."), item, whole);
+    }
+}

@@ -1,0 +1,511 @@
+//! Rules of the source tree: file lengths, allowed imports and libraries, unused fixtures, links, and rows of
+//! sources.md.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Production lines in one file. Split at 400; this is where the build fails.
+const MAX_LINES: usize = 500;
+
+/// Each module, and the modules of this crate that it may name. The table has no cycle.
+const LAYERS: [(&str, &[&str]); 47] = [
+    ("acp", &[]),
+    (
+        "agent",
+        &[
+            "acp",
+            "bounded_file",
+            "client",
+            "error",
+            "ids",
+            "mode",
+            "model",
+            "permission",
+            "agents",
+            "server",
+            "session",
+            "skill",
+            "store",
+            "tool",
+            "workspace",
+        ],
+    ),
+    ("audit", &["chain", "ids", "mode", "permission", "store"]),
+    ("bounded_file", &[]),
+    ("chain", &["ids"]),
+    ("cli", CLI),
+    ("client", &["acp"]),
+    ("config", CONFIG),
+    ("error", &["acp"]),
+    ("event", &["acp", "model", "tool"]),
+    ("front_matter", &[]),
+    ("gate", &["acp", "permission"]),
+    ("git_folder", &["bounded_file"]),
+    ("external_agent", &["acp", "client", "process", "agents"]),
+    ("headless", &["acp", "agent", "client", "model", "session"]),
+    ("http", &[]),
+    ("ids", &["acp"]),
+    ("lib", &[]),
+    ("main", &[]),
+    ("mode", &["acp", "model"]),
+    ("model", &["acp", "http", "process", "sandbox"]),
+    ("model/wire", &["model"]),
+    ("permission", &["mode"]),
+    ("policy", &["mode", "permission", "agents", "server"]),
+    ("process", &["git_folder", "sandbox"]),
+    ("agents", &["acp", "mode", "model"]),
+    ("rpc", &["acp", "agent", "client", "error", "session", "transport"]),
+    ("sandbox", &[]),
+    ("server", &["acp", "permission"]),
+    ("session", SESSION),
+    ("session/command", &["acp", "mode"]),
+    ("session/user_command", &["front_matter"]),
+    ("session/compaction", &["acp", "model"]),
+    ("session/encoder", &["acp", "event", "model", "tool"]),
+    ("session/options", &["acp", "mode", "model", "agents"]),
+    ("session/history", &["acp", "event", "model", "session"]),
+    ("session/neutralise", &[]),
+    ("session/reminder", &["acp", "mode", "model", "permission", "session"]),
+    ("skill", &["front_matter"]),
+    ("store", &["acp", "chain", "event", "ids", "mode", "model", "permission", "tool", "workspace"]),
+    ("telemetry", &[]),
+    ("text", &[]),
+    ("tool", TOOL),
+    ("tool/content", &["acp"]),
+    ("transcript", &["bounded_file", "transport"]),
+    ("transport", &[]),
+    ("workspace", &["bounded_file", "git_folder", "ids", "permission"]),
+];
+
+/// Modules that `cli` may name.
+const CLI: &[&str] = &[
+    "acp",
+    "agent",
+    "audit",
+    "bounded_file",
+    "client",
+    "config",
+    "event",
+    "headless",
+    "mode",
+    "model",
+    "permission",
+    "policy",
+    "process",
+    "agents",
+    "rpc",
+    "session",
+    "skill",
+    "store",
+    "tool",
+    "transcript",
+    "transport",
+    "workspace",
+];
+
+/// Modules that `config` may name.
+const CONFIG: &[&str] = &[
+    "acp",
+    "agent",
+    "bounded_file",
+    "git_folder",
+    "http",
+    "client",
+    "ids",
+    "mode",
+    "model",
+    "permission",
+    "policy",
+    "process",
+    "agents",
+    "sandbox",
+    "server",
+    "session",
+    "skill",
+    "store",
+    "tool",
+    "transcript",
+];
+
+/// What tools may name.
+const TOOL: &[&str] = &[
+    "acp",
+    "bounded_file",
+    "client",
+    "gate",
+    "http",
+    "ids",
+    "mode",
+    "model",
+    "permission",
+    "process",
+    "agents",
+    "server",
+    "skill",
+    "workspace",
+];
+
+/// Modules that every other module may name.
+const COMMON: [&str; 1] = ["text"];
+
+/// Modules that `session` may name.
+const SESSION: &[&str] = &[
+    "acp",
+    "bounded_file",
+    "chain",
+    "client",
+    "error",
+    "event",
+    "gate",
+    "git_folder",
+    "external_agent",
+    "ids",
+    "mode",
+    "model",
+    "permission",
+    "permission/rules",
+    "policy",
+    "process",
+    "agents",
+    "server",
+    "skill",
+    "store",
+    "tool",
+    "workspace",
+];
+
+/// Pure modules: no clock, no file, no task.
+const PURE: [&str; 70] = [
+    "acp",
+    "audit",
+    "chain",
+    "event",
+    "front_matter",
+    "external_agent/requests",
+    "external_agent/content",
+    "external_agent/error",
+    "external_agent/messages",
+    "external_agent/state",
+    "http/public",
+    "mode",
+    "mode/stored",
+    "model/catalog",
+    "model/known",
+    "model/wire",
+    "model/wire/anthropic",
+    "model/wire/chat",
+    "model/wire/chat/decode",
+    "model/wire/framing",
+    "model/wire/gemini",
+    "model/wire/ollama",
+    "model/wire/responses",
+    "permission",
+    "permission/address",
+    "permission/address_pattern",
+    "permission/compare",
+    "permission/grants",
+    "permission/rules",
+    "policy",
+    "agents",
+    "process/secrets",
+    "agents/external",
+    "agents/yaml",
+    "rpc/incoming",
+    "session/command",
+    "session/compaction",
+    "session/encoder",
+    "session/exit_form",
+    "session/external_agent/retained_context",
+    "session/external_agent/options",
+    "session/history",
+    "session/options",
+    "session/open_calls",
+    "session/neutralise",
+    "session/reminder",
+    "session/reminder/claims",
+    "session/user_command",
+    "skill",
+    "store/entry",
+    "text",
+    "tool/apply_patch/hunk",
+    "tool/apply_patch/names",
+    "tool/apply_patch/place",
+    "tool/apply_patch/unified",
+    "tool/chat_question",
+    "tool/command_line",
+    "tool/command_line/stack",
+    "tool/command_line/programs",
+    "tool/command_line/redirects",
+    "tool/command_line/scan",
+    "tool/command_line/literal",
+    "tool/content",
+    "tool/fetch/markdown",
+    "transcript/compare",
+    "transcript/normalise",
+    "transcript/recording",
+    "workspace/file_state",
+    "workspace/snapshot/ignore_rules",
+    "workspace/content_hash",
+];
+
+/// Libraries, and the only modules that may name them.
+const LIBRARIES: [(&str, &[&str]); 31] = [
+    ("agent_client_protocol_schema", &["acp"]),
+    ("anyhow", &["main", "cli", "config", "headless"]),
+    ("jiff", &["ids", "model/remote", "session/system_prompt"]),
+    ("memchr", &["external_agent/lines", "model/wire/framing", "tool/mcp/rate_limit"]),
+    ("rmcp", &["tool/mcp"]),
+    ("reqwest", &["http"]),
+    ("rpassword", &["cli/setup"]),
+    ("rustls", &["http"]),
+    ("secrecy", &["http", "model", "config", "cli/setup", "process", "agents", "server", "tool/mcp"]),
+    ("landlock", &["sandbox"]),
+    ("libc", &["sandbox"]),
+    ("rustix", &["sandbox/kernel", "process", "workspace/change"]),
+    ("seccompiler", &["sandbox"]),
+    ("bytes", &["http", "model/remote"]),
+    ("cap_std", &["bounded_file", "workspace"]),
+    ("cap_fs_ext", &["bounded_file", "workspace"]),
+    ("clap", &["main", "cli"]),
+    ("encoding_rs", &["tool/fetch/page"]),
+    ("etcetera", &["config"]),
+    ("globset", &["mode", "permission/rules", "permission/address_pattern"]),
+    ("grep_searcher", &["tool/search_files"]),
+    ("html5gum", &["tool/fetch/markdown"]),
+    (
+        "ignore",
+        &["tool/search_files", "tool/find_files", "tool/walk", "workspace/snapshot", "workspace/walk"],
+    ),
+    ("jsonrpsee", &["rpc", "error"]),
+    ("percent_encoding", &["permission/address", "permission/address_pattern"]),
+    ("rusqlite", &["store"]),
+    ("ring", &["ids", "http"]),
+    (
+        "serde_saphyr",
+        &[
+            "audit",
+            "mode",
+            "permission/rules",
+            "policy",
+            "agents",
+            "config",
+            "cli/permissions",
+            "session/mode_switch",
+            "session/user_command",
+            "skill",
+        ],
+    ),
+    ("strsim", &["policy", "mode/definition"]),
+    ("std::env", &["config"]),
+    ("url", &["http/fetch_client", "permission/address_pattern", "tool/fetch"]),
+];
+
+struct Source {
+    /// Below `src`, without its ending: `session/turn`.
+    module: String,
+    /// Without its tests.
+    text: String,
+    /// Without its comments, too.
+    code: String,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path, ending));
+        } else if path.extension().is_some_and(|it| it == ending) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn sources() -> Vec<Source> {
+    let src = root().join("src");
+    let read = |path: &PathBuf| {
+        let text = fs::read_to_string(path).unwrap();
+        let module = path.strip_prefix(&src).unwrap().with_extension("").to_str().unwrap().replace('\\', "/");
+        let end = text.find("#[cfg(test)]\nmod ").unwrap_or(text.len());
+        let text = text[..end].to_owned();
+        let code =
+            text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+        Source { module, text, code }
+    };
+    let is_test = |path: &PathBuf| path.file_stem().is_some_and(|name| name == "tests");
+    files(&src, "rs").iter().filter(|path| !is_test(path)).map(read).collect()
+}
+
+/// True if a module is the other or lies below it.
+fn within(module: &str, other: &str) -> bool {
+    module == other || module.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
+}
+
+#[test]
+fn files_are_short_and_have_module_comments() {
+    for Source { module, text, .. } in sources() {
+        let lines = text.lines().count();
+        assert!(lines <= MAX_LINES, "{module} has {lines} lines");
+        assert!(text.starts_with("//! "), "{module} does not say what lives there");
+        assert!(!module.ends_with("/mod"), "{module}: foo.rs with foo/ beside it");
+    }
+}
+
+#[test]
+fn modules_import_only_allowed_layers() {
+    for Source { module, code, .. } in sources() {
+        let rule = LAYERS.iter().filter(|(name, _)| within(&module, name)).max_by_key(|(name, _)| name.len());
+        let (layer, allowed) = rule.unwrap_or_else(|| panic!("{module} has no row in the layer table"));
+        let top = module.split('/').next().unwrap();
+        for (at, _) in code.match_indices("crate::") {
+            let rest = &code[at + "crate::".len()..];
+            let names: Vec<&str> = match rest.strip_prefix('{') {
+                Some(list) => list.split('}').next().unwrap().split(',').map(str::trim).collect(),
+                None => vec![rest],
+            };
+            for name in names {
+                let name: String = name.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                let name = name.as_str();
+                let is_listed = allowed.contains(&name) || COMMON.contains(&name);
+                let fine = name.is_empty() || is_listed || (name == top && layer == &top);
+                assert!(fine, "{module} names crate::{name}, which {layer} may not");
+            }
+        }
+    }
+}
+
+#[test]
+fn layer_table_has_no_cycle() {
+    // A row for a submodule only narrows the row of its module.
+    let top = |name: &str| !name.contains('/');
+    let mut remaining: Vec<_> = LAYERS.iter().filter(|(name, _)| top(name)).collect();
+    while !remaining.is_empty() {
+        let names: Vec<&str> = remaining.iter().map(|(name, _)| *name).collect();
+        let before = remaining.len();
+        remaining.retain(|(_, below)| below.iter().any(|other| names.contains(other)));
+        assert!(remaining.len() < before, "a circle: {names:?}");
+    }
+}
+
+#[test]
+fn libraries_are_named_only_in_allowed_modules() {
+    for Source { module, code: text, .. } in sources() {
+        for (library, allowed) in LIBRARIES {
+            // A whole word: the end of `String::` is none.
+            let path = format!("{library}::");
+            let is_word = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+            let named = text.match_indices(&path).any(|(at, _)| is_word(at))
+                || text.contains(&format!("use {library}"));
+            assert!(!named || allowed.iter().any(|place| within(&module, place)), "{module} names {library}");
+        }
+        for forbidden in ["tokio::", "std::fs", "std::time::Instant", "std::time::SystemTime", "std::thread"]
+        {
+            let pure = PURE.iter().any(|pure| module == *pure);
+            assert!(!(pure && text.contains(forbidden)), "{module} is pure and names {forbidden}");
+        }
+        let streams = ["stdin()", "stdout()"].iter().any(|stream| text.contains(stream));
+        assert!(!streams || module == "main", "{module} names a standard stream");
+    }
+}
+
+#[test]
+fn every_fixture_is_used() {
+    let plays = crate::protocol::plays::plays();
+    let everything: Vec<PathBuf> = ["play", "jsonl", "txt", "json", "yaml", "events"]
+        .iter()
+        .flat_map(|ending| files(&root().join("fixtures"), ending))
+        .collect();
+    let transcripts = crate::protocol::transcripts::folder();
+    let provider = |path: &PathBuf| {
+        let is_one = path.starts_with(root().join("fixtures/providers"));
+        let has_stream = ["sse", "ndjson"].iter().any(|ending| path.with_extension(ending).exists());
+        let name = path.file_name().and_then(|name| name.to_str());
+        is_one
+            && (has_stream || matches!(name, Some("request.json" | "request_elsewhere.json" | "prefix.txt")))
+    };
+    let is_used = |path: &PathBuf| {
+        let name = path.strip_prefix(&transcripts).ok().and_then(|path| path.to_str());
+        let of = name.and_then(|name| name.split('.').next());
+        provider(path)
+            || *path == root().join("fixtures/reminders.txt")
+            || plays.contains(path)
+            || of.is_some_and(|name| transcripts.join(format!("{name}.in.jsonl")).exists())
+    };
+    let forgotten: Vec<_> = everything.iter().filter(|path| !is_used(path)).collect();
+    assert!(forgotten.is_empty(), "{forgotten:?}");
+    for play in plays {
+        let text = fs::read_to_string(&play).unwrap();
+        assert!(text.starts_with("# "), "{} does not say why", play.display());
+        assert!(text.contains("\n<- "), "{} shows nothing", play.display());
+        let too_long = text.lines().position(|line| line.chars().count() > 120);
+        assert!(too_long.is_none(), "{}:{} is too long", play.display(), too_long.unwrap_or_default() + 1);
+    }
+}
+
+#[test]
+fn readme_commands_and_page_links_exist() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(readme.contains("cargo run --release -- --mode plan -p"));
+    assert!(readme.contains("cargo test"));
+    let mut pages = files(&root().join("docs"), "md");
+    pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|page| root().join(page)));
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for (at, _) in text.match_indices("](") {
+            let target = text[at + 2..].split(')').next().unwrap().split('#').next().unwrap();
+            let outside = target.is_empty() || target.contains("://");
+            let exists = page.parent().unwrap().join(target).exists();
+            assert!(outside || exists, "{}: {target}", page.display());
+        }
+    }
+}
+
+/// Every line of the sources has a row that names tests that exist, says that we differ and why, or that it is not there yet.
+#[test]
+fn every_source_definition_has_a_row() {
+    let page = fs::read_to_string(root().join("docs/internals/sources.md")).unwrap();
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| line") && !line.starts_with("| ---"))
+        .map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
+        .collect();
+    let expected = (1..=52)
+        .map(|n| format!("D{n}"))
+        .chain((1..=56).map(|n| format!("G{n}")))
+        .chain((1..=10).map(|n| format!("A{n}")));
+    assert_eq!(rows.iter().map(|row| row[0].to_owned()).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    let mut code = String::new();
+    let mut folders = vec![root().join("src"), root().join("tests")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                code.push_str(&fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    for row in rows {
+        let [line, _, shown] = row[..] else { panic!("{row:?} has three columns") };
+        let mut named = 0;
+        for name in shown.split('`').skip(1).step_by(2) {
+            let is_test = name.len() > 20 && code.contains(&format!("fn {name}("));
+            let is_play = name.contains(".play") && root().join("fixtures/plays").join(name).exists();
+            let is_page = name.starts_with("docs/") && root().join(name).exists();
+            // Other words in quotes are words: keys, modes, columns.
+            let is_word = !name.contains(".play") && !name.starts_with("docs/") && name.len() <= 20
+                || name.contains('"');
+            assert!(is_test || is_play || is_page || is_word, "{line}: there is no {name}");
+            named += usize::from(is_test || is_play || is_page);
+        }
+        let differs = shown.contains("differs, because ");
+        assert!(named > 0 || differs, "{line}: {shown}");
+    }
+}

@@ -1,0 +1,153 @@
+//! The sandbox of external agents: they read and use the network, and change nothing but their own state.
+
+use futures_util::StreamExt;
+use modegate::process::Exit;
+use modegate::process::shell::Sandbox;
+
+use crate::sandbox::commands::{CONCURRENT_CASES, Case, can_sandbox, cases, finish, free};
+use crate::sandbox::fixture::SandboxFixture;
+use crate::support::shell;
+
+/// Runs a line in a scene as an agent would that keeps its state in `{home}/.state`, which is made for it.
+async fn sandboxed(fixture: &SandboxFixture, line: &str) -> (String, Option<Exit>) {
+    let shell = shell(&fixture.home(), Sandbox::Workspace);
+    let restrictions =
+        shell.external_agent(&[fixture.work()], &["~/.state".into()]).expect("the kernel can hold it");
+    finish(shell.start(&fixture.fill_in(line), &fixture.work(), &restrictions).await.unwrap()).await
+}
+
+/// What came of a line that an agent may not do: files that changed, but for its state, and programs that were reached by other
+/// ways than the network.
+fn forbidden_effects(fixture: &mut SandboxFixture, text: &str) -> Vec<String> {
+    let own = [format!("changed {}", fixture.home().join(".state").display())];
+    let home = format!("changed {}", fixture.home().display());
+    let mut effects = fixture.effects(text);
+    let may = ["reached tcp", "reached udp", "had an effect", "read a secret"];
+    effects.retain(|effect| {
+        !may.contains(&effect.as_str()) && *effect != home && !own.iter().any(|own| effect.starts_with(own))
+    });
+    effects
+}
+
+#[tokio::test]
+async fn agent_sandbox_blocks_every_escape_case() {
+    if !can_sandbox() {
+        return;
+    }
+    let (cases, _) = cases(include_str!("../../escape/cases.txt"));
+    let run = |case: Case| async move {
+        let mut fixture = SandboxFixture::new();
+        let (text, _) = sandboxed(&fixture, &case.line).await;
+        let effects = forbidden_effects(&mut fixture, &text);
+        let mut copy = SandboxFixture::new();
+        let unsandboxed_output = free(&copy, &case.line).await;
+        let counts = !forbidden_effects(&mut copy, &unsandboxed_output).is_empty();
+        ((fixture.dir(), copy.dir()), case.name, effects, text, counts)
+    };
+    let results: Vec<_> =
+        futures_util::stream::iter(cases).map(run).buffer_unordered(CONCURRENT_CASES).collect().await;
+    let failed: Vec<_> = results
+        .iter()
+        .filter(|(_, _, effects, ..)| !effects.is_empty())
+        .map(|(_, name, effects, text, _)| format!("{name}: {effects:?}: {text}"))
+        .collect();
+    let counting = results.iter().filter(|(.., counts)| *counts).count();
+    assert!(failed.is_empty(), "{} got out:\n{}", failed.len(), failed.join("\n"));
+    assert!(counting >= 80, "only {counting} cases count");
+}
+
+/// System calls that fail in the sandbox. Without it each prints EFFECT, if the system allows the call.
+const REFUSED: &[&str] = &[
+    "{helper} socket 1 1",
+    "{helper} socket 1 2",
+    "{helper} socket 16 3 9",
+    "{helper} unix-stream {outside}/docker.sock",
+    "{helper} unix-abstract {abstract}",
+    "{helper} pair-dgram {outside}/log.sock",
+    "{helper} io-uring",
+    "{helper} unshare 10000000",
+    "{helper} mount sub",
+    "{helper} userfaultfd",
+    "{helper} add-key",
+    "{helper} shmget",
+    "{helper} mq",
+    "{helper} ptrace-attach {victim}",
+    "{helper} pidfd-getfd {victim}",
+    "{helper} prlimit {victim}",
+    "{helper} setpriority {victim}",
+    "{helper} group-priority {victim}",
+    "{helper} scheduler {victim}",
+    "{helper} sched-param {victim}",
+    "{helper} sched-attr {victim}",
+    "{helper} ioprio {victim}",
+    "{helper} setuid",
+    "{helper} setresuid",
+    "{helper} setgroups",
+    "{helper} core-limit",
+    "{helper} fsxattr a.txt",
+    "{helper} nodump-flag a.txt",
+    "{helper} int80-chmod a.txt",
+];
+
+#[tokio::test]
+async fn agent_sandbox_blocks_dangerous_system_calls() {
+    if !can_sandbox() {
+        return;
+    }
+    let is_effect = |text: &str| text.lines().any(|line| line == "EFFECT");
+    let mut counting = 0;
+    for line in REFUSED {
+        let (fixture, copy) = (SandboxFixture::new(), SandboxFixture::new());
+        let (text, _) = sandboxed(&fixture, line).await;
+        assert!(!is_effect(&text), "{line}: {text}");
+        let is_control = is_effect(&free(&copy, line).await);
+        counting += usize::from(is_control);
+        println!("{line}: {}", if is_control { "counts" } else { "does nothing without a hold either" });
+    }
+    // Some need a right, or a kernel, that is not there everywhere.
+    assert!(counting >= 10, "only {counting} count");
+}
+
+/// What an agent does all day. Each ends with 0.
+const USEFUL: &[&str] = &[
+    "cat {home}/.ssh/id_ed25519 a.txt /etc/passwd >/dev/null",
+    "echo x > {home}/.state/x && mkdir {home}/.state/d && mv {home}/.state/x {home}/.state/d/y",
+    "echo x > $TMPDIR/x && test $TMPDIR = $TMP -a $TMPDIR = $TEMP && rm $TMPDIR/x",
+    "chmod 700 {home}/.state && touch {home}/.state/t && touch {home}/.state/t",
+    "exec 3<>/dev/tcp/127.0.0.1/{tcp} && echo x >&3",
+    "echo x > /dev/udp/127.0.0.1/{udp}",
+    "{helper} socket 2 1 && {helper} socket 10 2 && {helper} socket 16 3 0",
+    "echo x > /dev/null; sleep 0.01 & kill $!",
+    "{helper} own-ids && {helper} own-priority",
+    "git status --short && git log -1 && git diff",
+    "(echo a; echo b) | sort | grep -c . && bash -c 'ulimit -c 0; exec true'",
+];
+
+#[tokio::test]
+async fn agent_sandbox_allows_reading_network_and_state() {
+    if !can_sandbox() {
+        return;
+    }
+    for line in USEFUL {
+        let mut fixture = SandboxFixture::new();
+        let (text, exit) = sandboxed(&fixture, line).await;
+        assert_eq!(exit, Some(Exit::Status(0)), "{line}: {text}");
+        assert_eq!(forbidden_effects(&mut fixture, &text), Vec::<String>::new(), "{line}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn agent_sandbox_fakes_permission_changes() {
+    use std::os::unix::fs::PermissionsExt;
+    if !can_sandbox() {
+        return;
+    }
+    let fixture = SandboxFixture::new();
+    let line = "chmod 600 a.txt && touch -d 2001-01-01 {home}/.state && echo told";
+    let mode = || fixture.work().join("a.txt").metadata().unwrap().permissions().mode() & 0o777;
+    let before = mode();
+    assert!(sandboxed(&fixture, line).await.0.contains("told"));
+    assert_eq!(mode(), before);
+    free(&fixture, "chmod 600 a.txt").await;
+    assert_eq!(mode(), 0o600, "the control");
+}

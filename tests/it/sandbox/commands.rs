@@ -1,0 +1,250 @@
+//! The read-only sandbox: no escape case has an effect, and useful commands work.
+//!
+//! The cases are in `tests/escape`. Each runs twice: in the sandbox, and without it as the control.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use modegate::process::shell::Sandbox;
+use modegate::process::{Command, Errors, Event, Exit, Process, Processes};
+use modegate::sandbox::{self, Confinement};
+
+use crate::sandbox::fixture::{SECRET, SandboxFixture};
+use crate::support::shell;
+
+/// How long a command of the corpus may take. None does when it is held.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Cases at once: they wait more than they work.
+pub(crate) const CONCURRENT_CASES: usize = 6;
+
+pub(crate) struct Case {
+    pub name: String,
+    pub line: String,
+}
+
+/// The cases of a file whose program is there, and how many are left out.
+pub(crate) fn cases(text: &str) -> (Vec<Case>, usize) {
+    let is_there = |program: &str| {
+        std::env::var_os("PATH")
+            .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+    };
+    let mut cases = Vec::new();
+    let mut missing = 0;
+    for part in text.split("\n== ").skip(1) {
+        let (head, line) = part.split_once('\n').unwrap();
+        let (name, needs) =
+            head.split_once(" needs ").map_or((head, None), |(name, needs)| (name, Some(needs)));
+        if needs.is_none_or(is_there) {
+            cases.push(Case { name: name.into(), line: line.into() });
+        } else {
+            missing += 1;
+        }
+    }
+    (cases, missing)
+}
+
+pub(crate) async fn finish(mut process: Process) -> (String, Option<Exit>) {
+    let (mut output, mut exit, mut is_lost) = (Vec::new(), None, false);
+    let all = async {
+        while let Some(event) = process.next().await {
+            match event {
+                Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
+                Event::Exited(ended) => exit = Some(ended),
+                Event::Failed(reason) => panic!("{reason}"),
+                Event::Gone { confirmed, .. } => is_lost = !confirmed,
+            }
+        }
+    };
+    // A command that runs longer is ended by dropping it.
+    let _ = tokio::time::timeout(LIMIT, all).await;
+    let mut output = String::from_utf8_lossy(&output).into_owned();
+    if is_lost {
+        // Its supervisor is gone: that is an effect, too.
+        output.push_str("\nEFFECT\n");
+    }
+    (output, exit)
+}
+
+/// Runs a line in a scene as `shell_read_only` does.
+async fn sandboxed(fixture: &SandboxFixture, line: &str) -> (String, Option<Exit>) {
+    let shell = shell(&fixture.home(), Sandbox::Workspace);
+    let restrictions = shell.read_only(&[fixture.work()]).expect("the kernel can hold it");
+    finish(shell.start(&fixture.fill_in(line), &fixture.work(), &restrictions).await.unwrap()).await
+}
+
+/// Runs a line in a scene as `shell` does where nothing else is set.
+async fn workspace_sandbox(fixture: &SandboxFixture, line: &str) -> String {
+    let shell = shell(&fixture.home(), Sandbox::Workspace);
+    let restrictions = shell.workspace(&[fixture.work()]);
+    let line = fixture.fill_in(line);
+    finish(shell.start(&line, &fixture.work(), &restrictions).await.unwrap()).await.0
+}
+
+/// Runs a line in a fixture without a sandbox.
+pub(crate) async fn free(fixture: &SandboxFixture, line: &str) -> String {
+    let temporary = fixture.work();
+    let mut environment: Vec<_> = std::env::vars_os().collect();
+    let home = fixture.home().into_os_string();
+    environment.retain(|(name, _)| name != "HOME" && name != "TMPDIR");
+    environment.push(("HOME".into(), home));
+    environment.push(("DECOY_TOKEN".into(), SECRET.into()));
+    let command = Command {
+        program: "/bin/bash".into(),
+        arguments: vec!["-c".into(), fixture.fill_in(line)],
+        cwd: temporary,
+        environment: Some(environment),
+        settings: &[],
+        confinement: Confinement::Off,
+        errors: Errors::Merged,
+        has_stdio: false,
+        own: Vec::new(),
+        keeps_terminal: false,
+    };
+    let processes = Processes::new(PathBuf::from(env!("CARGO_BIN_EXE_modegate")), std::env::temp_dir());
+    finish(processes.start(command).await.unwrap()).await.0
+}
+
+pub(crate) fn can_sandbox() -> bool {
+    match sandbox::support().missing() {
+        None => true,
+        Some(reason) => {
+            let dir = tempfile::tempdir().unwrap();
+            let shell = shell(dir.path(), Sandbox::Workspace);
+            assert!(shell.read_only(&[dir.path().join("work")]).is_none(), "{reason}");
+            false
+        }
+    }
+}
+
+#[tokio::test]
+async fn read_only_sandbox_blocks_every_escape_case() {
+    if !can_sandbox() {
+        return;
+    }
+    let (cases, missing) = cases(include_str!("../../escape/cases.txt"));
+    let run = |case: Case| async move {
+        let mut fixture = SandboxFixture::new();
+        let (text, _) = sandboxed(&fixture, &case.line).await;
+        let escaped = fixture.effects(&text);
+        let mut copy = SandboxFixture::new();
+        let unsandboxed_output = free(&copy, &case.line).await;
+        let counts = !copy.effects(&unsandboxed_output).is_empty();
+        // Kept to the end: some file systems are slow to make files while others are being removed.
+        ((fixture.dir(), copy.dir()), case, escaped, text, counts, unsandboxed_output)
+    };
+    let results: Vec<_> =
+        futures_util::stream::iter(cases).map(run).buffer_unordered(CONCURRENT_CASES).collect().await;
+    let mut escaped = Vec::new();
+    let mut idle = Vec::new();
+    let mut counting = 0;
+    for (_, case, effects, text, counts, unsandboxed_output) in &results {
+        if !effects.is_empty() {
+            escaped.push(format!("{}: {effects:?}: {text}", case.name));
+        }
+        if *counts {
+            counting += 1;
+        } else {
+            idle.push(format!("{}: {}", case.name, unsandboxed_output.lines().next().unwrap_or_default()));
+        }
+    }
+    println!(
+        "{counting} cases count, {missing} lack a program, {} did nothing without a hold:\n{}",
+        idle.len(),
+        idle.join("\n")
+    );
+    assert!(escaped.is_empty(), "{} got out:\n{}", escaped.len(), escaped.join("\n"));
+    assert!(counting >= 100, "only {counting} cases count");
+}
+
+#[tokio::test]
+async fn useful_commands_work_in_the_read_only_sandbox() {
+    if !can_sandbox() {
+        return;
+    }
+    let (cases, missing) = cases(include_str!("../../escape/useful.txt"));
+    let mut failed = Vec::new();
+    let number = cases.len();
+    for case in cases {
+        let mut fixture = SandboxFixture::new();
+        let (text, exit) = sandboxed(&fixture, &case.line).await;
+        let effects = fixture.effects(&text);
+        if !text.contains(&case.name) || exit != Some(Exit::Status(0)) || !effects.is_empty() {
+            failed.push(format!("{} {exit:?} {effects:?}: {text}", case.line.trim_end()));
+        }
+    }
+    println!("{number} lines work, {missing} lack a program");
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// What a command in `code` cannot do, in the scenes' words: it may write in `work`, and read what the user can.
+const OUTSIDE_THE_WORKSPACE: &[&str] = &[
+    "echo x > {outside}/kept.txt",
+    "echo x >> {home}/.bashrc",
+    "echo x > way_out/kept.txt",
+    "mv a.txt {outside}/",
+    "ln {home}/.bashrc hard && echo x >> hard",
+    "rm {outside}/kept.txt",
+    "mkdir {outside}/new",
+    "{helper} truncate {outside}/kept.txt",
+    "{helper} read-truncate {outside}/kept.txt",
+    "kill {victim}",
+    "kill -9 {victim}",
+    "kill -STOP {victim}",
+    "{helper} sigqueue {victim}",
+    "{helper} owner {victim}; sleep 0.05",
+    "{helper} prlimit {victim}",
+    "{helper} prlimit-high {victim}",
+    "{helper} setpriority {victim}",
+    "{helper} group-priority {victim}",
+    "{helper} scheduler {victim}",
+    "{helper} sched-param {victim}",
+    "{helper} sched-attr {victim}",
+    "{helper} ioprio {victim}",
+    "{helper} ptrace-attach {victim}",
+    "{helper} vm-write {victim} {address}",
+    "{helper} pidfd-getfd {victim}",
+    "kill -9 $PPID",
+    "prlimit --pid $PPID --nofile=0:0 && echo EFFECT",
+    "{helper} mount sub",
+];
+
+#[tokio::test]
+async fn workspace_sandbox_blocks_effects_outside() {
+    if !can_sandbox() {
+        return;
+    }
+    for line in OUTSIDE_THE_WORKSPACE {
+        let mut fixture = SandboxFixture::new();
+        let text = workspace_sandbox(&fixture, line).await;
+        let effects_outside = |fixture: &mut SandboxFixture, text: &str| {
+            let inside = format!("changed {}", fixture.work().display());
+            let mut effects = fixture.effects(&text.replace(SECRET, ""));
+            effects.retain(|effect| !effect.starts_with(&inside));
+            effects
+        };
+        assert_eq!(effects_outside(&mut fixture, &text), Vec::<String>::new(), "{line}: {text}");
+        let mut copy = SandboxFixture::new();
+        let text = free(&copy, line).await;
+        // A signal is sent at once, but the other process shows it only when it has run.
+        let mut timeout = 500;
+        while effects_outside(&mut copy, &text).is_empty() {
+            timeout -= 1;
+            assert!(timeout > 0, "the control: {line}: {text}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    let fixture = SandboxFixture::new();
+    for (line, says) in [
+        ("{helper} own-ids", "own ids"),
+        ("{helper} own-priority", "own priority"),
+        ("{helper} core-limit", "refused"),
+    ] {
+        let text = workspace_sandbox(&fixture, line).await;
+        assert!(text.contains(says), "{line}: {text}");
+    }
+    let mut fixture = SandboxFixture::new();
+    workspace_sandbox(&fixture, "echo x > new.txt").await;
+    assert!(!fixture.effects("").is_empty(), "it does write where it may");
+}

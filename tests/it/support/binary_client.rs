@@ -1,0 +1,65 @@
+//! A client of the real binary over stdin and stdout.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use serde_json::{Value, json};
+
+/// A running binary that has answered `initialize`.
+pub(crate) struct BinaryClient {
+    pub child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl BinaryClient {
+    /// Starts the binary with this home. Also returns its answer to `initialize`.
+    pub(crate) fn start(home: &Path, arguments: &[&str]) -> (Self, Value) {
+        Self::with(home, arguments, &json!({}))
+    }
+
+    /// Like [`Self::start`], with these client capabilities.
+    pub(crate) fn with(home: &Path, arguments: &[&str], capabilities: &Value) -> (Self, Value) {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_modegate"))
+            .args(arguments)
+            .env("HOME", home)
+            .env_remove("XDG_CONFIG_HOME")
+            .env("MODEGATE_LOG", "error")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut binary = Self { child, output };
+        let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
+        let answer = binary.call(1, "initialize", &params).pop().unwrap();
+        (binary, answer)
+    }
+
+    pub(crate) fn send(&mut self, id: i64, method: &str, params: &Value) {
+        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    pub(crate) fn next(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// All that comes up to the answer.
+    pub(crate) fn call(&mut self, id: i64, method: &str, params: &Value) -> Vec<Value> {
+        self.send(id, method, params);
+        let mut messages = vec![self.next()];
+        while messages.last().unwrap()["id"] != id {
+            messages.push(self.next());
+        }
+        messages
+    }
+
+    /// Ends its input, and waits for its end.
+    pub(crate) fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}

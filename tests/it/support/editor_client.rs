@@ -1,0 +1,244 @@
+//! A client with files, terminals and forms, or some of them. It has unsaved buffers, writes files, runs the
+//! line of a terminal through a shell as some editors do, and records all requests in order.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+
+use modegate::model::{Block, ModelEvent, ModelStop};
+use modegate::process::shell::Sandbox;
+use modegate::store::Location;
+use modegate::tool::Toolset;
+use serde_json::{Value, json};
+
+use crate::support::{Setup, TestClient, shell};
+
+/// The client, and the agent at its other end.
+pub(crate) struct EditorClient {
+    pub client: TestClient,
+    pub session: String,
+    /// Unsaved text by absolute path. The client knows no other files.
+    pub buffers: HashMap<PathBuf, String>,
+    /// Methods in the order in which they were asked, with what they were about.
+    pub requests: Vec<(String, Value)>,
+    /// Answers that replace the usual ones, each used once: a result, an error (a string, or an object with
+    /// the member `error`), or null for no answer.
+    pub answer_overrides: HashMap<&'static str, VecDeque<Value>>,
+    /// Files that it refuses to write.
+    pub locked: Vec<PathBuf>,
+    /// Writing a file saves it.
+    pub saves: bool,
+    /// What it puts behind a text that it saves.
+    pub appended_on_save: &'static str,
+    /// The home of commands, and the record.
+    _home: tempfile::TempDir,
+}
+
+pub(crate) fn all() -> Value {
+    json!({ "fs": { "readTextFile": true, "writeTextFile": true }, "terminal": true,
+        "elicitation": { "form": {}, "url": {} } })
+}
+
+impl EditorClient {
+    /// A client with these capabilities, and a session in a mode.
+    pub(crate) async fn new(mode: &'static str, capabilities: Value) -> Self {
+        Self::with(mode, capabilities, Sandbox::Workspace).await
+    }
+
+    pub(crate) async fn with(mode: &'static str, capabilities: Value, sandbox: Sandbox) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let tools = Toolset::built_in().with_shell(shell(home.path(), sandbox));
+        let store = Location::File(home.path().join("store.db"));
+        let mut client = TestClient::with(Setup { mode, tools, store, live: true, ..Setup::default() });
+        let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
+        client.call("initialize", params).await;
+        let session = client.session().await;
+        Self {
+            client,
+            session,
+            buffers: HashMap::new(),
+            requests: Vec::new(),
+            answer_overrides: HashMap::new(),
+            locked: Vec::new(),
+            saves: true,
+            appended_on_save: "",
+            _home: home,
+        }
+    }
+
+    /// A file in the working directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.client.cwd().join(name)
+    }
+
+    /// A file as it is saved and, if that is something else, as it is shown.
+    pub(crate) fn file(&mut self, name: &str, saved: &str, shown: Option<&str>) {
+        std::fs::write(self.path(name), saved).unwrap();
+        if let Some(shown) = shown {
+            self.buffers.insert(self.path(name), shown.into());
+        }
+    }
+
+    pub(crate) fn saved(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.path(name)).ok()
+    }
+
+    /// The methods that it was asked.
+    pub(crate) fn methods(&self) -> Vec<&str> {
+        self.requests.iter().map(|(method, _)| method.as_str()).collect()
+    }
+
+    /// How many of them were this one.
+    pub(crate) fn count(&self, method: &str) -> usize {
+        self.methods().iter().filter(|asked| **asked == method).count()
+    }
+
+    pub(crate) fn override_answer(&mut self, method: &'static str, answer: Value) {
+        self.answer_overrides.entry(method).or_default().push_back(answer);
+    }
+
+    /// Has the model make calls, all in one reply, and end; returns the prompt's id.
+    pub(crate) async fn begin(&mut self, calls: &[(&str, Value)]) -> i64 {
+        let prompt = self.client.prompt(&self.session, "go").await;
+        for (number, (tool, arguments)) in calls.iter().enumerate() {
+            let id = format!("m{}_{number}", self.client.model.requests(&self.session).len());
+            let call = ModelEvent::ToolCall { id, name: (*tool).into(), arguments: arguments.clone() };
+            self.client.model.say(&self.session, Ok(call));
+        }
+        for _ in 0..2 {
+            self.client.model.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        }
+        prompt
+    }
+
+    /// Has the model make one call, and returns what it was told.
+    pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> String {
+        let prompt = self.begin(&[(tool, arguments)]).await;
+        self.until_answer(prompt).await;
+        self.last_tool_result()
+    }
+
+    /// The last result that the model was told.
+    pub(crate) fn last_tool_result(&self) -> String {
+        let request = self.client.model.requests(&self.session).pop().unwrap();
+        let mut blocks = request.messages.iter().rev().flat_map(|message| message.blocks.iter().rev());
+        let result = blocks.find_map(|block| match block {
+            Block::ToolResult { text, .. } => Some(text.clone()),
+            _ => None,
+        });
+        result.unwrap_or_default()
+    }
+
+    /// Answers what it is asked, up to and including the answer to a request of its own; returns what it was sent.
+    pub(crate) async fn until_answer(&mut self, id: i64) -> Vec<Value> {
+        self.until(|message| message["id"] == id && message.get("method").is_none()).await
+    }
+
+    /// Answers what it is asked until a message has come.
+    pub(crate) async fn until(&mut self, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
+        let mut messages = Vec::new();
+        loop {
+            let message = self.client.next().await;
+            self.answer(&message).await;
+            messages.push(message);
+            if is_last(messages.last().unwrap()) {
+                return messages;
+            }
+        }
+    }
+
+    /// Answers until something stands on the disk.
+    pub(crate) async fn until_file_exists(&mut self, name: &str) {
+        let path = self.path(name);
+        let started = std::time::Instant::now();
+        while !path.exists() {
+            assert!(started.elapsed() < crate::support::TIMEOUT, "{} did not come", path.display());
+            if let Some(message) = self.client.next_within(std::time::Duration::from_millis(2)).await {
+                self.answer(&message).await;
+            }
+        }
+    }
+
+    pub(crate) async fn set_mode(&mut self, mode: &str) -> (Vec<Value>, Value) {
+        let params = json!({ "sessionId": self.session, "modeId": mode });
+        let id = self.client.request("session/set_mode", params).await;
+        let messages = self.until_answer(id).await;
+        let effect = messages.last().unwrap()["result"]["_meta"]["modegate/effect"].clone();
+        (messages, effect)
+    }
+
+    pub(crate) async fn cancel(&mut self) {
+        self.client.notify("session/cancel", json!({ "sessionId": self.session })).await;
+    }
+
+    pub(crate) async fn end(self) {
+        self.client.end().await;
+    }
+
+    async fn answer(&mut self, message: &Value) {
+        let (Some(method), Some(id)) = (message["method"].as_str(), message.get("id")) else {
+            if message["method"] == "$/cancel_request" {
+                self.requests.push(("$/cancel_request".into(), message["params"].clone()));
+            }
+            return;
+        };
+        let params = message["params"].clone();
+        self.requests.push((method.to_owned(), params.clone()));
+        let odd = self.answer_overrides.iter_mut().find(|(odd, _)| **odd == method);
+        let result = match odd.and_then(|(_, answers)| answers.pop_front()) {
+            Some(Value::Null) => return,
+            Some(Value::String(error)) => Err(error),
+            Some(error) if error.get("error").is_some() => {
+                let line = json!({ "jsonrpc": "2.0", "id": id, "error": error["error"] });
+                return self.client.send_line(&line.to_string()).await;
+            }
+            Some(result) => Ok(result),
+            None => self.result(method, &params),
+        };
+        let line = answer_line(id, &result);
+        self.client.send_line(&line).await;
+    }
+
+    fn result(&mut self, method: &str, params: &Value) -> Result<Value, String> {
+        match method {
+            "fs/read_text_file" => {
+                let path = PathBuf::from(params["path"].as_str().unwrap());
+                self.buffers.get(&path).map(|text| json!({ "content": text })).ok_or("unknown".into())
+            }
+            "fs/write_text_file" => {
+                let path = PathBuf::from(params["path"].as_str().unwrap());
+                let content = params["content"].as_str().unwrap();
+                if self.locked.contains(&path) {
+                    return Err("locked".into());
+                }
+                if self.saves {
+                    std::fs::write(&path, format!("{content}{}", self.appended_on_save)).unwrap();
+                }
+                self.buffers.insert(path, content.to_owned());
+                Ok(json!({}))
+            }
+            // As the VS Code client does: the arguments are joined to a line for a shell.
+            "terminal/create" => {
+                let words = params["args"].as_array().cloned().unwrap_or_default();
+                let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+                let line = format!("{} {}", params["command"].as_str().unwrap(), words.join(" "));
+                let mut shell = std::process::Command::new("/bin/sh");
+                shell.args(["-c", &line]).current_dir(self.client.cwd()).status().unwrap();
+                Ok(json!({ "terminalId": "term_1" }))
+            }
+            "session/request_permission" => {
+                let option = &params["options"][0]["optionId"];
+                Ok(json!({ "outcome": { "outcome": "selected", "optionId": option } }))
+            }
+            "elicitation/create" => Ok(json!({ "action": "decline" })),
+            method => panic!("{method} is not answered here"),
+        }
+    }
+}
+
+fn answer_line(id: &Value, result: &Result<Value, String>) -> String {
+    let answer = match result {
+        Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+        Err(error) => json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32002, "message": error } }),
+    };
+    answer.to_string()
+}

@@ -1,0 +1,14 @@
+//! The tools: files, commands, fetch, memory, skills, questions.
+
+mod ask_user;
+mod editor;
+pub(crate) mod fetch;
+mod file_changes;
+mod file_reading;
+mod html;
+pub(crate) mod mcp;
+mod memories;
+mod patches;
+mod shell;
+mod shell_output;
+pub(crate) mod skills;

@@ -1,0 +1,335 @@
+//! What Modegate reads: every path that it opens by itself, with something there that is no regular file; and what the tools
+//! that search leave out.
+
+use std::io::Read;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// How long a run may take, on a machine that is busy.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// KiB of address space for a run: what reads without end does not fit.
+const MEMORY: u32 = 6 * 1024 * 1024;
+
+/// What may stand in the place of a file.
+const KINDS: [&str; 7] = ["fifo", "socket", "zero", "null", "sparse", "folder", "dangling"];
+
+/// How a path is read.
+enum Invocation {
+    /// By a prompt whose model calls the tools of [`calls`].
+    Prompt,
+    /// By a command of the command line.
+    Command(&'static [&'static str]),
+}
+
+/// A path that Modegate reads by itself.
+struct Case {
+    path: &'static str,
+    content: &'static str,
+    invocation: Invocation,
+    /// Part of the output if a regular file is there; with `!`, no part of it.
+    expected_if_regular: &'static str,
+    /// Part of the output if something else is there.
+    expected_if_special: &'static str,
+}
+
+const fn case(
+    path: &'static str,
+    content: &'static str,
+    invocation: Invocation,
+    expected_if_regular: &'static str,
+    expected_if_special: &'static str,
+) -> Case {
+    Case { path, content, invocation, expected_if_regular, expected_if_special }
+}
+
+const RULES: Invocation = Invocation::Command(&["permissions", "list"]);
+const SKILLS: Invocation = Invocation::Command(&["skills", "list"]);
+const DOCTOR: Invocation = Invocation::Command(&["doctor"]);
+const DENY: &str = "permissions: {deny: [think]}\n";
+const SKILL: &str = "---\nname: s\ndescription: Fills forms.\n---\nDo it.\n";
+
+const CASES: [Case; 20] = [
+    case("work/.gitignore", "hidden.txt\n", Invocation::Prompt, "!hidden.txt", ".gitignore is"),
+    case("work/.ignore", "hidden.txt\n", Invocation::Prompt, "!hidden.txt", ".ignore is"),
+    case("work/sub/.gitignore", "inner.txt\n", Invocation::Prompt, "!sub/inner.txt", "sub/.gitignore is"),
+    case("work/.git/info/exclude", "hidden.txt\n", Invocation::Prompt, "!hidden.txt", "exclude is"),
+    case("work/.git", "gitdir: ../elsewhere\n", Invocation::Prompt, "does not refer back to it", ""),
+    case("work/.git/HEAD", "ref: refs/heads/main\n", Invocation::Prompt, "", ""),
+    case(
+        "work/.git/commondir",
+        "../..\n",
+        Invocation::Prompt,
+        "may name another repository",
+        "may name another repository",
+    ),
+    case(
+        "work/.git/objects/info/alternates",
+        "../../../other/.git/objects\n",
+        Invocation::Prompt,
+        "shell.read",
+        "alternates is",
+    ),
+    case("work/AGENTS.md", "Be kind.\n", Invocation::Prompt, "!AGENTS.md is", "AGENTS.md is"),
+    case("work/.modegate/modes.yaml", DENY, RULES, "deny  think", "modes.yaml: it "),
+    case("work/.modegate/commands/x.md", "Do x.\n", Invocation::Prompt, "!x.md: it ", "x.md: it "),
+    case("work/.claude/skills/s/SKILL.md", SKILL, SKILLS, "Fills forms.", "SKILL.md: "),
+    case("work/data.txt", "alpha\n", Invocation::Prompt, "data.txt:1: alpha", ""),
+    case("home/.config/modegate/modes.yaml", DENY, RULES, "deny  think", "modes.yaml: it "),
+    case("home/.config/modegate/permissions.yaml", DENY, RULES, "deny  think", "permissions.yaml: it "),
+    case("home/.config/modegate/trusted", "x\n", RULES, "", ""),
+    case("home/.config/modegate/config.yaml", "model: ollama/mine\n", DOCTOR, "ollama/mine", "config.yaml "),
+    case("home/.config/modegate/setup.yaml", "model: ollama/mine\n", DOCTOR, "ollama/mine", "setup.yaml "),
+    case("home/.config/modegate/commands/y.md", "Do y.\n", Invocation::Prompt, "!y.md: it ", "y.md: it "),
+    case("home/.config/modegate/skills/s/SKILL.md", SKILL, SKILLS, "Fills forms.", "SKILL.md: "),
+];
+
+fn call(id: usize, name: &str, arguments: &Value) -> String {
+    json!({ "tool_call": { "id": format!("c{id}"), "name": name, "arguments": arguments } }).to_string()
+}
+
+/// The tools that read files, and the one before which the folders are compared.
+fn calls() -> Vec<(&'static str, Value)> {
+    vec![
+        ("find_files", json!({ "glob": "*" })),
+        ("search_files", json!({ "pattern": "alpha", "glob": "*" })),
+        ("search_files", json!({ "pattern": "alpha", "path": "data.txt" })),
+        ("directory_tree", json!({})),
+        ("list_directory", json!({ "path": "sub" })),
+        ("read_file", json!({ "path": "data.txt" })),
+        ("edit_file", json!({ "path": "data.txt", "old_text": "none", "new_text": "x" })),
+        ("write_file", json!({ "path": "data.txt", "content": "alpha\n" })),
+        ("shell", json!({ "command": "true" })),
+    ]
+}
+
+/// A home and a working folder in a repository.
+fn home_and_repository() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for folder in
+        ["home/.config", "work/sub", "work/.git/objects/pack", "work/.git/refs", "other/.git/objects/pack"]
+    {
+        std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+    }
+    for (path, text) in
+        [("work/.git/HEAD", "ref: refs/heads/main\n"), ("work/hidden.txt", ""), ("work/sub/inner.txt", "")]
+    {
+        std::fs::write(dir.path().join(path), text).unwrap();
+    }
+    dir
+}
+
+/// Puts something in the place of a file. A socket has to be kept.
+fn put(kind: &str, path: &Path) -> Option<std::os::unix::net::UnixListener> {
+    let _ = std::fs::remove_file(path).or_else(|_| std::fs::remove_dir_all(path));
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    match kind {
+        "fifo" => rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::RWXU).unwrap(),
+        "socket" => return Some(std::os::unix::net::UnixListener::bind(path).unwrap()),
+        "zero" => symlink("/dev/zero", path).unwrap(),
+        "null" => symlink("/dev/null", path).unwrap(),
+        "sparse" => std::fs::File::create(path).unwrap().set_len(1 << 38).unwrap(),
+        "folder" => std::fs::create_dir(path).unwrap(),
+        "dangling" => symlink("nowhere", path).unwrap(),
+        content => std::fs::write(path, content).unwrap(),
+    }
+    None
+}
+
+/// Runs the binary with bounded memory: what it says. `None` if it does not end in time.
+fn run(dir: &Path, arguments: &[&str]) -> Option<String> {
+    let mut child = Command::new("bash")
+        .args(["-c", &format!("ulimit -v {MEMORY}; exec \"$@\""), "bash", env!("CARGO_BIN_EXE_modegate")])
+        .args(arguments)
+        .current_dir(dir.join("work"))
+        .env_clear()
+        .env("HOME", dir.join("home"))
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut output, mut errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        output.read_to_string(&mut text).unwrap();
+        errors.read_to_string(&mut text).unwrap();
+        text
+    });
+    let started = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if started.elapsed() > DEADLINE {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Some(reader.join().unwrap())
+}
+
+/// Runs a prompt whose model calls these tools one after the other: all that is said, results included.
+fn prompt(dir: &Path, mode: &str, calls: &[(&str, Value)]) -> Option<String> {
+    let mut script = String::new();
+    for (id, (name, arguments)) in calls.iter().enumerate() {
+        script += &format!("{}\n{{\"stop\":\"done\"}}\n", call(id, name, arguments));
+    }
+    script += "{\"text\":\"All done.\"}\n{\"stop\":\"done\"}\n";
+    let file = dir.join("script.jsonl");
+    std::fs::write(&file, script).unwrap();
+    let model = format!("scripted:{}", file.display());
+    run(dir, &["--store", "memory", "--mode", mode, "-p", "go", "--output", "stream-json", "--model", &model])
+}
+
+/// What of a case goes wrong with something in the file's place.
+fn problem(case: &Case, kind: &str) -> Option<String> {
+    let is_control = !KINDS.contains(&kind);
+    let dir = home_and_repository();
+    let _socket = put(kind, &dir.path().join(case.path));
+    let output = match &case.invocation {
+        Invocation::Prompt => prompt(dir.path(), "code", &calls()),
+        Invocation::Command(arguments) => run(dir.path(), arguments),
+    };
+    let Some(output) = output else { return Some("does not end".into()) };
+    if matches!(case.invocation, Invocation::Prompt) && !output.contains("All done.") {
+        return Some(format!("does not answer: {output}"));
+    }
+    let part = if is_control { case.expected_if_regular } else { case.expected_if_special };
+    let is_right = match part.strip_prefix('!') {
+        Some(part) => !output.contains(part),
+        None => output.contains(part),
+    };
+    (!is_right).then(|| format!("expected {part:?}: {output}"))
+}
+
+#[test]
+fn special_files_never_block_or_exhaust_memory() {
+    let mut all: Vec<(&Case, &str)> = CASES.iter().flat_map(|case| KINDS.map(|kind| (case, kind))).collect();
+    // A folder in the place of `.git` is a repository, and the controls come last.
+    all.retain(|(case, kind)| (case.path, *kind) != ("work/.git", "folder"));
+    all.extend(CASES.iter().map(|case| (case, case.content)));
+    let (queue, problems) = (Mutex::new(all), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let Some((case, kind)) = queue.lock().unwrap().pop() else { return };
+                    if let Some(problem) = problem(case, kind) {
+                        problems.lock().unwrap().push(format!("{} as {kind:?} {problem}", case.path));
+                    }
+                }
+            });
+        }
+    });
+    let problems = problems.into_inner().unwrap();
+    assert!(problems.is_empty(), "{} of them:\n{}", problems.len(), problems.join("\n"));
+}
+
+/// A repository with an ignored file, a hidden one, and a secret that rules are about.
+fn project() -> tempfile::TempDir {
+    let dir = home_and_repository();
+    for (path, text) in [
+        ("work/.git/config", "TOKEN in git\n"),
+        // To git, a `!` alone is no rule.
+        ("work/.gitignore", "*.log\n!\n"),
+        ("work/build.log", "TOKEN in log\n"),
+        ("work/.github/ci.yml", "TOKEN in ci\n"),
+        ("work/src/a.rs", "TOKEN in source\n"),
+        ("work/secret/key.txt", "TOKEN in key\n"),
+        ("work/.env", "TOKEN in env\n"),
+        ("work/asked.txt", "TOKEN in asked\n"),
+    ] {
+        std::fs::create_dir_all(dir.path().join(path).parent().unwrap()).unwrap();
+        std::fs::write(dir.path().join(path), text).unwrap();
+    }
+    dir
+}
+
+/// Checks which of some words are in the output of one call in plan mode.
+fn check(dir: &Path, call: (&str, Value), there: &[&str], absent: &[&str]) {
+    let text = format!("{call:?}");
+    let output = prompt(dir, "plan", &[call]).expect("it ends");
+    for (words, expected) in [(there, true), (absent, false)] {
+        for word in words {
+            assert_eq!(output.contains(word), expected, "{text}: {word}: {output}");
+        }
+    }
+}
+
+#[test]
+fn globs_match_hidden_but_not_ignored_or_git_files() {
+    let dir = project();
+    let never = [".git/config", "build.log", "in git", "in log"];
+    for glob in ["*", "**", "**/*", ".*", ".git/**", "*.log", "config", "{.git,.github}/**", "!src"] {
+        check(dir.path(), ("find_files", json!({ "glob": glob })), &[], &never[..2]);
+        check(dir.path(), ("search_files", json!({ "pattern": "TOKEN", "glob": glob })), &[], &never[2..]);
+    }
+    for glob in ["*", "*.yml", ".github/**", "ci.yml"] {
+        check(dir.path(), ("find_files", json!({ "glob": glob })), &[".github/ci.yml"], &[]);
+        let search = ("search_files", json!({ "pattern": "TOKEN", "glob": glob }));
+        check(dir.path(), search, &[".github/ci.yml:1: TOKEN in ci"], &[]);
+    }
+    check(dir.path(), ("search_files", json!({ "pattern": "TOKEN" })), &["in source"], &["in ci"]);
+    check(dir.path(), ("directory_tree", json!({})), &["a.rs"], &["ci.yml", "build.log"]);
+}
+
+#[test]
+fn read_file_rules_cover_every_reading_tool() {
+    let calls = || {
+        [
+            ("search_files", json!({ "pattern": "TOKEN", "glob": "*" })),
+            ("search_files", json!({ "pattern": "TOKEN", "path": "secret" })),
+            ("search_files", json!({ "pattern": "TOKEN", "path": "secret/key.txt" })),
+            ("read_multiple_files", json!({ "paths": ["secret/key.txt", ".env", "asked.txt"] })),
+            ("find_files", json!({ "glob": "*" })),
+            ("list_directory", json!({ "path": "secret" })),
+            ("directory_tree", json!({})),
+        ]
+    };
+    let dir = project();
+    let folder = dir.path().join("home/.config/modegate");
+    std::fs::create_dir_all(&folder).unwrap();
+    let open = prompt(dir.path(), "plan", &calls()).unwrap();
+    for word in ["in key", "in env", "in asked", "key.txt"] {
+        assert!(open.contains(word), "the control: {word}: {open}");
+    }
+    assert!(!open.contains("omitted:"), "{open}");
+    for rules in [
+        "{deny: ['read_file(secret/**)', 'read_file(.env)'], ask: ['read_file(asked.txt)']}",
+        "{deny: ['*(secret/**)', '*(**/.env)', '*(asked.txt)']}",
+        "{deny: ['{read,search,find,list,directory}_*({secret/**,.env,asked.txt})']}",
+    ] {
+        std::fs::write(folder.join("modes.yaml"), format!("permissions: {rules}\n")).unwrap();
+        for call in calls() {
+            let message = format!("{rules} {call:?}");
+            let output = prompt(dir.path(), "plan", &[call]).unwrap();
+            for word in ["in key", "in env", "in asked", "key.txt"] {
+                assert!(message.contains(word) || !output.contains(word), "{message}: {word}: {output}");
+            }
+            assert!(
+                output.contains("omitted:") || output.contains("deny") || output.contains("rule"),
+                "{message}: {output}"
+            );
+        }
+        let search = ("search_files", json!({ "pattern": "TOKEN", "glob": "*" }));
+        check(dir.path(), search, &["in source", "3 files omitted"], &[]);
+        for call in [
+            ("edit_file", json!({ "path": "secret/key.txt", "old_text": "TOKEN", "new_text": "x" })),
+            ("move_file", json!({ "from": "secret/key.txt", "to": "open.txt" })),
+        ] {
+            prompt(dir.path(), "code", &[call]).unwrap();
+            let text = std::fs::read_to_string(dir.path().join("work/secret/key.txt")).unwrap();
+            assert!(text.contains("TOKEN"), "{rules}");
+        }
+    }
+    std::fs::write(folder.join("modes.yaml"), "permissions: {deny: ['read_file(other/**)']}\n").unwrap();
+    let edit = json!({ "path": "secret/key.txt", "old_text": "TOKEN", "new_text": "x" });
+    prompt(dir.path(), "code", &[("edit_file", edit)]).unwrap();
+    assert!(std::fs::read_to_string(dir.path().join("work/secret/key.txt")).unwrap().starts_with("x in key"));
+}
