@@ -63,7 +63,7 @@ pub struct Cli {
     /// Continue the most recent session in this directory [with -p]
     #[arg(long = "continue", conflicts_with = "resume")]
     resume_latest: bool,
-    /// Continue the session with this id, or with an id that starts or ends with it [with -p]
+    /// Continue the session with this id; its last six characters are enough [with -p]
     #[arg(long, value_name = "ID")]
     resume: Option<String>,
     /// Working directory of a headless prompt [default: the current directory]

@@ -58,7 +58,7 @@ pub(super) enum Action {
         /// Ids of the modes to import [default: all]
         modes: Vec<String>,
     },
-    /// List recorded mode changes, oldest first
+    /// List recorded mode changes in all directories, oldest first
     Log {
         /// List the changes of this session only
         #[arg(long, value_name = "ID")]
