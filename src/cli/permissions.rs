@@ -119,8 +119,13 @@ pub(super) fn run(
     let folder = path.parent().context("a file lies in a folder")?;
     create_private(folder, &path, &text).with_context(|| path.display().to_string())?;
     match kind {
-        Some(kind) => writeln!(output, "{kind} {rule}: applies to sessions opened or continued from now on")?,
-        None => writeln!(output, "{rule}: revoked for sessions opened or continued from now on")?,
+        Some(kind) => writeln!(
+            output,
+            "{kind} {rule}: applies to sessions that you open from now on, old ones included"
+        )?,
+        None => {
+            writeln!(output, "{rule}: revoked for sessions that you open from now on, old ones included")?
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
