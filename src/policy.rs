@@ -82,6 +82,7 @@ impl Layers {
         let mut modes = self.modes.clone();
         add_modes(&mut modes, &file.modes, owner).map_err(fault)?;
         let rules = file.permissions.compile(owner == Owner::User).map_err(fault)?;
+        file.permissions.check().map_err(fault)?;
         let default_mode = match &file.default_mode {
             Some(requested) => {
                 let invalid =

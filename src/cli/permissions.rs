@@ -50,7 +50,7 @@ pub(super) fn run(
     let policies = Policies::new(environment, None, false);
     let (kind, rule) = match setting {
         Action::List => {
-            let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
+            let cwd = config::real_working_folder(flags)?;
             let loaded = policies.load(&cwd);
             for diagnostic in &loaded.problems {
                 writeln!(output, "{diagnostic}\n{}", diagnostic.shown)?;
@@ -65,7 +65,10 @@ pub(super) fn run(
         Action::Deny { rule } => (Some("deny"), rule),
         Action::Revoke { rule } => (None, rule),
     };
-    Rule::parse(&rule).map_err(anyhow::Error::msg)?;
+    let parsed = Rule::parse(&rule).map_err(anyhow::Error::msg)?;
+    if kind == Some("allow") {
+        parsed.check_allow().map_err(anyhow::Error::msg)?;
+    }
     let tool = rule.split('(').next().unwrap_or(&rule);
     if let (Some(_), Some(nearest)) = (kind, crate::tool::unknown_tool(tool)) {
         bail!(

@@ -1,17 +1,18 @@
 //! Address patterns in rules: `SCHEME://SERVER:PORT/PATH`, of which only the server is required. Pure.
 //!
-//! Patterns are normalised like addresses: lower case, ASCII names, canonical numbers, no trailing dot. A
-//! pattern that cannot be normalised would never match, so it is an error.
+//! Servers are normalised like those of addresses: lower case, ASCII names, canonical numbers, no trailing dot.
+//! A server that cannot be normalised would never match, so it is an error. In a path, `*` also matches slashes.
 
 use globset::{GlobBuilder, GlobMatcher};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use url::Url;
 
 use super::Address;
-use super::address::decode;
+use super::address::{decode, plain};
 
 const WILDCARDS: [char; 4] = ['*', '?', '[', '{'];
 
+/// Characters that a path contains only percent-encoded.
 const PATH_ENCODE_SET: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
 
 #[derive(Debug, Clone)]
@@ -31,8 +32,12 @@ enum Server {
 
 #[derive(Debug, Clone)]
 struct PathPattern {
+    /// Matches the path as sent, percent-encoded.
     sent: GlobMatcher,
+    /// Matches the decoded and normalised path (see [`plain`]).
     plain: GlobMatcher,
+    /// True if no normalised path can match.
+    is_never_plain: bool,
 }
 
 impl AddressPattern {
@@ -43,13 +48,25 @@ impl AddressPattern {
         if !["http", "https"].iter().any(|known| scheme.is_match(known)) {
             return Err("its scheme is neither http nor https".into());
         }
-        let (name, port) = split(authority);
+        let (name, port) = split_port(authority);
         let port = port.map(port_pattern).transpose()?;
         Ok(Self { scheme, server: server(name)?, port, path: path.map(path_pattern).transpose()? })
     }
 
-    /// With `strictly` (for allow rules), the pattern must name a non-default port, and match both the sent
-    /// and the plain path.
+    /// Returns an error if the pattern never matches strictly, as an allow rule requires.
+    pub(super) fn check_strict(&self) -> Result<(), String> {
+        match &self.path {
+            Some(path) if path.is_never_plain => {
+                Err("an allow rule compares paths without empty parts, \".\", \"..\" and \";\": write the \
+                     path without them"
+                    .into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// With `strictly` (for allow rules), a non-default port matches only if the pattern names a port, and the
+    /// path must match both as sent and in its plain form.
     pub(super) fn covers(&self, address: &Address, strictly: bool) -> bool {
         let is_server = match &self.server {
             Server::Exact(name) => *name == address.host,
@@ -71,12 +88,12 @@ impl AddressPattern {
 }
 
 fn glob(pattern: &str) -> Result<GlobMatcher, String> {
-    let glob = GlobBuilder::new(pattern).literal_separator(false).build();
+    let glob = GlobBuilder::new(pattern).build();
     glob.map(|glob| glob.compile_matcher()).map_err(|error| error.to_string())
 }
 
 /// Colons within brackets belong to an IPv6 address.
-fn split(authority: &str) -> (&str, Option<&str>) {
+fn split_port(authority: &str) -> (&str, Option<&str>) {
     match authority.rsplit_once(':') {
         Some((name, port)) if !port.contains(']') => (name, Some(port)),
         _ => (authority, None),
@@ -88,11 +105,18 @@ fn server(name: &str) -> Result<Server, String> {
     if name.is_empty() {
         return Err("it names no server".into());
     }
-    if name.contains(['@', '#', '\\']) || name.contains(char::is_whitespace) {
-        return Err(format!("{name:?} is no server"));
+    let is_ipv6 = name.starts_with('[') && name.contains(':') && !name.contains(['*', '?', '{']);
+    if name.contains(['@', '#', '\\'])
+        || name.contains(char::is_whitespace)
+        || (name.contains(':') && !is_ipv6)
+    {
+        return Err(format!("{name:?} is not a server name"));
     }
-    let is_number = name.starts_with('[') && name.contains(':') && !name.contains(['*', '?', '{']);
-    if !is_number && name.contains(WILDCARDS) {
+    if !is_ipv6 && name.contains(WILDCARDS) {
+        // The start of a query, after a server without a slash.
+        if name.contains(['=', '&', '%']) {
+            return Err(format!("{name:?} is not a server name"));
+        }
         if !name.is_ascii() {
             return Err(format!(
                 "{name:?} combines a wildcard with non-ASCII letters: use the ASCII form (xn--…)"
@@ -100,10 +124,10 @@ fn server(name: &str) -> Result<Server, String> {
         }
         return glob(&name.to_ascii_lowercase()).map(Server::Glob);
     }
-    let url =
-        Url::parse(&format!("http://{name}/")).map_err(|error| format!("{name:?} is no server: {error}"))?;
+    let url = Url::parse(&format!("http://{name}/"))
+        .map_err(|error| format!("{name:?} is not a server name: {error}"))?;
     let host = url.host_str().map(|host| host.trim_end_matches('.')).filter(|host| !host.is_empty());
-    host.map(|host| Server::Exact(host.to_owned())).ok_or_else(|| format!("{name:?} is no server"))
+    host.map(|host| Server::Exact(host.to_owned())).ok_or_else(|| format!("{name:?} is not a server name"))
 }
 
 fn port_pattern(port: &str) -> Result<GlobMatcher, String> {
@@ -117,8 +141,27 @@ fn port_pattern(port: &str) -> Result<GlobMatcher, String> {
 fn path_pattern(path: &str) -> Result<PathPattern, String> {
     let sent = utf8_percent_encode(path, PATH_ENCODE_SET).to_string();
     // A decoded character may be invalid as a glob; then the pattern is used as written.
-    let plain = glob(&decode(path)).or_else(|_| glob(path))?;
-    Ok(PathPattern { sent: glob(&sent)?, plain })
+    let plain = glob(&decode(&with_literals(path))).or_else(|_| glob(path))?;
+    Ok(PathPattern { sent: glob(&sent)?, plain, is_never_plain: is_never_plain(path) })
+}
+
+/// Percent-encoded characters are literal, although a glob gives them a meaning.
+fn with_literals(path: &str) -> String {
+    let literals = [("%2A", "[*]"), ("%3F", "[?]"), ("%5B", "[[]"), ("%7B", "[{]"), ("%7D", "[}]")];
+    literals.iter().fold(path.to_owned(), |path, (escape, literal)| {
+        path.replace(escape, literal).replace(&escape.to_ascii_lowercase(), literal)
+    })
+}
+
+/// Checks what precedes the first wildcard; what follows may be matched by a query.
+fn is_never_plain(path: &str) -> bool {
+    let literal = match path.find(WILDCARDS).or_else(|| path.find('\\')) {
+        Some(wildcard) => &path[..wildcard],
+        None => path,
+    };
+    // A wildcard may complete the last part.
+    let whole_parts = if literal == path { literal } else { &literal[..=literal.rfind('/').unwrap_or(0)] };
+    literal.contains(';') || plain(whole_parts) != decode(whole_parts)
 }
 
 #[cfg(test)]
@@ -175,19 +218,53 @@ mod tests {
     #[test]
     fn invalid_address_patterns_are_rejected() {
         for (pattern, why) in [
-            ("", "no server"),
-            ("/etc/**", "no server"),
+            ("", "names no server"),
+            ("/etc/**", "names no server"),
             ("ftp://x/*", "neither http nor https"),
-            ("https://u@x/*", "no server"),
-            ("https://x y/*", "no server"),
+            ("https://u@x/*", "not a server name"),
+            ("https://x y/*", "not a server name"),
+            ("x.example:1:2", "not a server name"),
+            ("[x:y].example", "not a server name"),
+            ("x.example?q=*", "not a server name"),
             ("https://x:port/*", "is not a port"),
             ("https://x:99999/*", "is not a port"),
-            ("https://[::g]/*", "no server"),
+            ("https://[::g]/*", "not a server name"),
             ("*.bücher.example", "xn--"),
-            ("{src/a,src/b}", ""),
+            ("{src/a,src/b}", "unclosed alternate group"),
         ] {
             let reason = AddressPattern::parse(pattern).unwrap_err();
             assert!(reason.contains(why), "{pattern}: {reason}");
         }
+    }
+
+    #[test]
+    fn path_that_never_matches_strictly_is_reported() {
+        for path in ["/a;v=1/*", "/a;*", "/a//b", "/a/../b", "/a/./*", "//", "/a/.", "/a/%2e%2e/b"] {
+            AddressPattern::parse(&format!("x.example{path}")).unwrap().check_strict().unwrap_err();
+        }
+        for (path, url) in [
+            ("/", "/"),
+            ("/*", "/a"),
+            ("/a/", "/a/"),
+            ("/a/.*", "/a/.b"),
+            ("/a/..*", "/a/..b"),
+            ("/a*//b", "/a?u=//b"),
+            ("/caf%C3%A9/*", "/café/a"),
+            ("/{a,b}/c", "/b/c"),
+        ] {
+            let pattern = format!("x.example{path}");
+            AddressPattern::parse(&pattern).unwrap().check_strict().unwrap();
+            assert!(covers(&pattern, &format!("https://x.example{url}"), true), "{path} {url}");
+        }
+    }
+
+    #[test]
+    fn encoded_wildcards_of_a_path_are_literal() {
+        for encoded in ["%2A", "%2a"] {
+            let pattern = format!("x.example/a{encoded}b");
+            assert!(covers(&pattern, &format!("https://x.example/a{encoded}b"), true));
+            assert!(!covers(&pattern, "https://x.example/axxb", false));
+        }
+        assert!(covers("x.example/a*b", "https://x.example/axxb", true));
     }
 }

@@ -50,6 +50,8 @@ pub struct Rule {
     pub text: String,
     tool: GlobMatcher,
     pattern: Option<Pattern>,
+    /// Reason why an allow rule with this pattern never matches.
+    allow_error: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -71,6 +73,12 @@ impl RuleTexts {
         }
         let compile = |texts: &[Spanned<String>]| texts.iter().map(compile).collect::<Result<Vec<_>, _>>();
         Ok(Rules { deny: compile(&self.deny)?, ask: compile(&self.ask)?, allow: compile(&self.allow)? })
+    }
+
+    /// Rejects allow rules that never match. Not part of [`Self::compile`], because an audit reads old rules.
+    pub fn check(&self) -> Result<(), Fault> {
+        let check = |text: &Spanned<String>| Rule::parse(&text.value).and_then(|rule| rule.check_allow());
+        self.allow.iter().try_for_each(|text| check(text).map_err(|reason| Fault::at(text, reason)))
     }
 }
 
@@ -110,6 +118,10 @@ impl Rule {
                 read => read.ok(),
             },
         };
+        let allow_error = match (pattern, &address) {
+            (Some(pattern), Some(address)) if is_address(pattern) => address.check_strict().err(),
+            _ => None,
+        };
         let pattern = match pattern {
             None | Some("" | "*") => None,
             Some(pattern) => Some(Pattern {
@@ -119,7 +131,15 @@ impl Rule {
                 address,
             }),
         };
-        Ok(Self { text: text.to_owned(), tool: tool_glob, pattern })
+        Ok(Self { text: text.to_owned(), tool: tool_glob, pattern, allow_error })
+    }
+
+    /// Returns an error if the rule never allows anything.
+    pub fn check_allow(&self) -> Result<(), String> {
+        match &self.allow_error {
+            Some(reason) => Err(format!("{:?} never matches: {reason}", self.text)),
+            None => Ok(()),
+        }
     }
 
     fn is_for(&self, tool: &str, allows: bool) -> bool {

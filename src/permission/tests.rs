@@ -350,6 +350,11 @@ fn address_rules_match_hosts_and_never_url_paths() {
     check("localhost:8080", &other_port, true, true);
     // Another spelling of a path is the same path for deny.
     check("h/secret*", &fetch("https", "h", None, "/%73ecret", "/secret"), true, false);
+    // An allow rule for a path that is never the plain form matches nothing.
+    for (rule, is_usable) in [("fetch(h/a;b)", false), ("fetch(h/a)", true), ("*(src//a)", true)] {
+        let rule = rules::Rule::parse(rule).unwrap();
+        assert_eq!(rule.check_allow().is_ok(), is_usable);
+    }
     // File patterns match no addresses, and address patterns match no files.
     for pattern in ["/etc/**", "{src/a,src/b}"] {
         let all = rules(&format!("deny: ['*({pattern})']"));
